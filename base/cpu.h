@@ -1,0 +1,24 @@
+/* CPU features: the only place that asks the processor. Detected once; safe from any thread. */
+#ifndef BASE_CPU_H
+#define BASE_CPU_H
+
+#include <stdint.h>
+
+enum {
+    CA_CPU_AVX2 = 1u << 0,   /* AVX2, FMA and F16C, which always come together here */
+    CA_CPU_AVX512 = 1u << 1, /* F, BW, DQ, VL, and the operating system saves zmm */
+    CA_CPU_AVX512_VNNI = 1u << 2,
+    CA_CPU_AVX512_BF16 = 1u << 3,
+    CA_CPU_AVX_VNNI = 1u << 4,
+};
+
+/* Set of CA_CPU_* that both the processor and the operating system support; 0 on other architectures. */
+uint32_t ca_cpu_features(void);
+
+/* Number of CPUs this process may run on, at least 1. */
+int ca_cpu_count(void);
+
+/* Model name as the operating system tells it, for benchmark headers; "unknown" where it does not. Static storage. */
+const char *ca_cpu_name(void);
+
+#endif

@@ -1,0 +1,323 @@
+/*
+ * libchunkattn: attention over a K/V cache that stores and reads a shared prompt prefix once.
+ *
+ * A cache holds the K/V of all running sequences in a prefix tree of chunks. Sequences whose tokens begin alike share the
+ * storage of what they have in common, found by comparing tokens when they join. Each decode or prefill step computes the
+ * attention of a batch of rows in two phases: chunk-first, where a shared run of chunks is read once for all rows it
+ * covers, then sequence-first, where each row goes on over what belongs to its sequence alone.
+ *
+ * Exact: the bits of a row's result do not depend on which other rows, sequences, threads or sharing mode are around it,
+ * nor on how its prefix was cut into steps (same machine, same build, same kernel level).
+ *
+ * Threads: calls on one cache must not overlap; different caches are independent. The library neither prints nor exits.
+ *
+ * Source: ChunkAttention (arXiv 2402.15220): prefix-aware K/V cache and two-phase partition. docs/library.md is a guide.
+ */
+#ifndef CHUNKATTN_H
+#define CHUNKATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CATTN_VERSION_MAJOR 0
+#define CATTN_VERSION_MINOR 1
+#define CATTN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define CATTN_API __attribute__((visibility("default")))
+#else
+#define CATTN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version, status, errors ------------------------------------------------------------------------------------- */
+
+/* Version of the running library as "major.minor.patch"; static storage. Compare with CATTN_VERSION_* of this header. */
+CATTN_API const char *cattn_version(void);
+
+/* Zero is success, everything else negative. */
+typedef enum cattn_status {
+    CATTN_OK = 0,
+    CATTN_ERR_ARG = -1,         /* an argument is out of range, foreign or contradictory */
+    CATTN_ERR_NOMEM = -2,       /* the allocator or the operating system gave no memory */
+    CATTN_ERR_BUDGET = -3,      /* the cache's byte budget has no room, even after eviction */
+    CATTN_ERR_STATE = -4,       /* the call does not fit the moment: a step is open, or none is */
+    CATTN_ERR_UNSUPPORTED = -5, /* a valid combination that this build or CPU does not offer */
+} cattn_status;
+
+/* A constant name such as "CATTN_ERR_BUDGET"; "unknown status" for other values. */
+CATTN_API const char *cattn_status_name(cattn_status status);
+
+/*
+ * What went wrong. Every function that takes a cattn_error accepts NULL; on success it is left untouched. A failed call
+ * leaves the cache as it was unless its comment says otherwise.
+ */
+typedef struct cattn_error {
+    cattn_status code;
+    int32_t entry;     /* index of the batch entry, token or field at fault; -1 when there is none */
+    char message[248]; /* names the argument, the limit and the fix; always terminated */
+} cattn_error;
+
+/* ---- Configuration ------------------------------------------------------------------------------------------------ */
+
+typedef enum cattn_type {
+    CATTN_F32 = 0,
+    CATTN_F16 = 1,
+    CATTN_BF16 = 2,
+} cattn_type;
+
+typedef enum cattn_sharing {
+    CATTN_SHARED = 0, /* stored once, prefilled once, read once */
+    CATTN_SHARED_STORAGE =
+        1,             /* stored and prefilled once, but each sequence reads for itself (PagedAttention over shared pages) */
+    CATTN_PRIVATE = 2, /* nothing shared (PagedAttention); a fork copies */
+} cattn_sharing;
+
+typedef enum cattn_retention {
+    CATTN_RETAIN_LRU = 0,  /* what no sequence covers stays, matched by later joins, until memory is needed: leaves first,
+                              least recently used first */
+    CATTN_RETAIN_NONE = 1, /* dropped as soon as no sequence covers it, as in the paper */
+} cattn_retention;
+
+/* All three or none. `size` and `align` (a power of two) are what alloc was called with. */
+typedef struct cattn_allocator {
+    void *(*alloc)(void *ctx, size_t size, size_t align);
+    void (*free)(void *ctx, void *ptr, size_t size, size_t align);
+    void *ctx;
+} cattn_allocator;
+
+/*
+ * The caller's thread pool. `run` must call fn(arg, task, worker) exactly once for each task in [0, n_tasks), from any
+ * threads, with worker in [0, n_threads) and no two calls at once with the same worker, and return when all are done.
+ */
+typedef struct cattn_parallel {
+    void (*run)(void *ctx, int32_t n_tasks, void (*fn)(void *arg, int32_t task, int32_t worker), void *arg);
+    void *ctx;
+} cattn_parallel;
+
+/* Fill with cattn_config_init, set the shape, change what you need. Fields are only ever added at the end. */
+typedef struct cattn_config {
+    size_t struct_size;        /* set by cattn_config_init */
+    int32_t n_layers;          /* required, >= 1 */
+    int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 16 to each K/V head */
+    int32_t n_kv_heads;        /* required */
+    int32_t head_dim;          /* required: of Q and K: 64, 80, 96, 128 or 256 */
+    int32_t head_dim_v;        /* of V and the output, from the same list; 0 (default): as head_dim */
+    int32_t chunk_size;        /* tokens a chunk: 16, 32, 64 (default), 128 or 256 */
+    cattn_type kv_type;        /* how K and V are stored; default CATTN_BF16 */
+    cattn_sharing sharing;     /* default CATTN_SHARED */
+    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    float scale;               /* multiplies q.k before softmax; 0 (default): 1/sqrt(head_dim) */
+    uint64_t budget_bytes;     /* for chunks, metadata and workspace; default 1 GiB */
+    int32_t n_threads;         /* workers; 0 (default): one for each CPU this process may use */
+    const char *level;         /* highest kernel level to use, one of cattn_level_name(); NULL (default): the CPU's best.
+                                  The environment variable CATTN_LEVEL lowers it further. */
+    cattn_allocator allocator; /* default: aligned_alloc and free */
+    cattn_parallel parallel;   /* default: threads of the library's own; with a hook n_threads must be given */
+} cattn_config;
+
+/* Fill *config with the defaults above; shape fields are zero and must be set. */
+CATTN_API void cattn_config_init(cattn_config *config);
+
+/* Name of the i-th kernel level this CPU can run, lowest ("ref") first; NULL past the last. Static storage. */
+CATTN_API const char *cattn_level_name(int32_t i);
+
+/* ---- Cache --------------------------------------------------------------------------------------------------------- */
+
+typedef struct cattn_cache cattn_cache;
+
+/*
+ * Create an empty cache. *config is borrowed for the call only.
+ *
+ * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET when the budget does not hold
+ * one chunk and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks. *cache is NULL then.
+ */
+CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
+
+/* Free everything and set *cache to NULL; its sequences end. NULL and pointers to NULL are ignored. */
+CATTN_API void cattn_cache_destroy(cattn_cache **cache);
+
+/* The kernel level in use; static storage. */
+CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
+
+typedef struct cattn_stats {
+    size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
+    uint64_t budget_bytes;         /* as configured */
+    uint64_t bytes_in_use;         /* committed slabs, metadata and workspace */
+    uint64_t bytes_peak;           /* largest bytes_in_use so far */
+    uint64_t chunk_bytes;          /* one chunk, all layers and K/V heads, K and V */
+    uint64_t chunks_live;          /* referred to by at least one sequence */
+    uint64_t chunks_live_peak;     /* largest chunks_live so far */
+    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed */
+    uint64_t chunks_reserved;      /* promised to running sequences, not taken yet */
+    uint64_t chunks_capacity;      /* chunks the budget can hold */
+    uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared */
+    uint64_t chunks_unshared_peak; /* largest chunks_unshared so far */
+    uint64_t tokens_stored;        /* tokens in the tree, each once */
+    uint64_t tokens_referenced;    /* sum of the sequences' lengths: tokens stored if nothing were shared */
+    uint64_t tokens_joined;        /* all tokens ever passed to join */
+    uint64_t tokens_matched;       /* of those, found in the tree */
+    uint64_t tokens_evicted;       /* dropped from the tree to make room */
+    uint64_t n_seqs;
+    uint64_t n_nodes;
+} cattn_stats;
+
+/* Fill as much of *stats as its struct_size covers. CATTN_ERR_ARG if struct_size is smaller than the first version's. */
+CATTN_API cattn_status cattn_cache_stats(const cattn_cache *cache, cattn_stats *stats);
+
+/* A node of the tree: a run of tokens that the same sequences cover. */
+typedef struct cattn_node_info {
+    size_t struct_size;
+    uint64_t id;        /* stable while the node lives */
+    uint64_t parent_id; /* 0 for a root */
+    int32_t depth;      /* 0 for a root */
+    uint32_t domain;
+    int64_t first_pos; /* position of its first token; even */
+    int64_t n_tokens;
+    int64_t n_ready;       /* leading tokens whose K/V exist */
+    int64_t n_chunks;      /* physical chunks it refers to; the first may be its parent's last */
+    const int32_t *tokens; /* [n_tokens], valid during the callback */
+    uint64_t first_seq;    /* the sequences it covers are [first_seq, first_seq + n_seqs) in depth-first order */
+    uint64_t n_seqs;       /* 0: retained only */
+} cattn_node_info;
+
+/*
+ * Call fn for each node in depth-first order (parent before child) until it returns non-zero. fn must not call the cache.
+ * Returns what the last fn returned, 0 for an empty tree.
+ */
+CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx);
+
+/* ---- Sequences ------------------------------------------------------------------------------------------------------ */
+
+/* A running sequence. Values are never reused, so one that has left is told from a running one. 0 is never valid. */
+typedef uint64_t cattn_seq;
+
+typedef struct cattn_join_options {
+    size_t struct_size;     /* set by cattn_join_options_init */
+    uint32_t domain;        /* only sequences of one domain share; default 0 */
+    int64_t reserve_tokens; /* promise room for this many tokens beyond those given; default 0 */
+} cattn_join_options;
+
+CATTN_API void cattn_join_options_init(cattn_join_options *options);
+
+typedef struct cattn_join_result {
+    int64_t n_matched; /* leading tokens found in the tree: even, and at most n_tokens - 1 */
+    int64_t n_ready;   /* of those, leading tokens whose K/V exist already */
+} cattn_join_result;
+
+/*
+ * Start a sequence of n_tokens >= 1 tokens. The longest prefix in the tree is shared; the rest is put in the tree at
+ * once, with K/V to come through steps. Tokens that match but are not ready are computed once, by whichever sequence a
+ * step lets claim them. *tokens is borrowed for the call only. options and result may be NULL.
+ *
+ * Errors: CATTN_ERR_ARG (entry: index of a negative token); CATTN_ERR_BUDGET with needed and available chunks;
+ * CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step is open. *seq is 0 then.
+ */
+CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
+                                      const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
+                                      cattn_error *error);
+
+/* Add n_tokens >= 1 tokens at the end, their K/V to come. Does not look for a twin in the tree. Errors as join. */
+CATTN_API cattn_status cattn_seq_append(cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int64_t n_tokens,
+                                        cattn_error *error);
+
+/*
+ * Keep the first n_tokens (1 <= n_tokens <= length) tokens and take the rest back, e.g. what speculation got wrong.
+ * Where others go on using a chunk and n_tokens is odd, one token is copied. Errors as join.
+ */
+CATTN_API cattn_status cattn_seq_truncate(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_error *error);
+
+/*
+ * Start a second sequence with the same tokens, sharing everything so far; both may be appended to. reserve_tokens is as
+ * for join. In CATTN_PRIVATE mode the K/V are copied. Errors as join.
+ */
+CATTN_API cattn_status cattn_seq_fork(cattn_cache *cache, cattn_seq seq, int64_t reserve_tokens, cattn_seq *fork,
+                                      cattn_error *error);
+
+/* Promise room for n_tokens >= 0 tokens beyond the present length, instead of any earlier promise. Errors as join. */
+CATTN_API cattn_status cattn_seq_reserve(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_error *error);
+
+/* End *seq and set it to 0. Its tokens stay for later joins or are dropped, as the cache's retention says. */
+CATTN_API cattn_status cattn_seq_leave(cattn_cache *cache, cattn_seq *seq, cattn_error *error);
+
+typedef struct cattn_seq_info {
+    size_t struct_size; /* set by the caller to sizeof(cattn_seq_info) */
+    uint32_t domain;
+    int64_t n_tokens;
+    int64_t n_ready;    /* leading tokens whose K/V exist; computed by this sequence or another */
+    int64_t n_reserved; /* tokens beyond n_tokens that are promised */
+} cattn_seq_info;
+
+CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq seq, cattn_seq_info *info, cattn_error *error);
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------------- */
+
+/*
+ * One sequence in a step's batch. A row is one token of one sequence whose K/V are to be computed. The rows of a step are
+ * those of entry 0, then of entry 1, ...: that is the row order of k, v, q and out below.
+ */
+typedef struct cattn_entry {
+    cattn_seq seq;
+    int64_t max_rows;  /* in: at most this many rows; >= 1 */
+    int64_t first_pos; /* out: position of the first row */
+    int64_t n_rows;    /* out: rows dealt; positions first_pos .. first_pos + n_rows - 1 */
+} cattn_entry;
+
+/*
+ * Open a step. Entries are dealt rows in their order: each claims its sequence's next tokens that are neither ready nor
+ * claimed by an earlier entry, at most max_rows, and at most row_limit (0: no limit) over all entries. K/V written in a
+ * step can be read by all its rows, so two sequences with one new prefix are prefilled together, the prefix once. An entry
+ * may be dealt 0 rows: others computed or are computing its tokens, or the limit was reached.
+ *
+ * The only call of a step that may allocate (workspace, when a batch is larger than any before).
+ *
+ * Errors: CATTN_ERR_ARG (entry: the one that is foreign, listed twice or has max_rows < 1); CATTN_ERR_STATE when a step is
+ * open already; CATTN_ERR_NOMEM, CATTN_ERR_BUDGET. No step is open then.
+ */
+CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
+                                        cattn_error *error);
+
+/* A tensor [rows][heads][dim] of the caller's. Strides in elements; the last dimension is contiguous. */
+typedef struct cattn_view {
+    void *data; /* inputs are only read */
+    cattn_type type;
+    int64_t row_stride;
+    int64_t head_stride;
+} cattn_view;
+
+/*
+ * Write K and V of the step's rows for one layer.
+ * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], f32. Borrowed for the call only.
+ * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for a type other than f32.
+ */
+CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
+                                        cattn_error *error);
+
+/*
+ * Attend each row of the step over all tokens of its sequence up to and including its own. Call after cattn_step_write for
+ * the layer; may be called again with other queries.
+ *
+ * q: [rows][n_heads][head_dim] f32; out: [rows][n_heads][head_dim_v] f32, must not overlap q.
+ * lse: [rows][n_heads] f32 contiguous, log-sum-exp of the scaled scores in base 2; NULL if not wanted.
+ * Query head i uses K/V head i / (n_heads / n_kv_heads).
+ *
+ * Borrows its arguments for the call only; allocates nothing and takes no lock. Errors as cattn_step_write.
+ * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.
+ */
+CATTN_API cattn_status cattn_step_attend(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out,
+                                         float *lse, cattn_error *error);
+
+/* Close the step: the claimed tokens are ready for all. The caller has written every layer. */
+CATTN_API cattn_status cattn_step_end(cattn_cache *cache, cattn_error *error);
+
+/* Close the step without making anything ready; the tokens can be claimed again, by any sequence that covers them. */
+CATTN_API cattn_status cattn_step_abort(cattn_cache *cache, cattn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

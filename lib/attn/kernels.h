@@ -1,0 +1,97 @@
+/*
+ * The contract between the plan's executor and a kernel level: one table of functions a level and K/V type.
+ *
+ * The unit of arithmetic is a row and an absolute chunk. A row is one query head of one token. It goes through the chunks of
+ * a segment (CA_SEGMENT positions) in ascending order and treats each with the same operations in the same order, whatever
+ * tile it is in and however many pieces the chunk comes in:
+ *
+ *   s[slot]  = q . k[slot] for the slots it sees, in base 2 (scale * log2(e) is folded into q), d ascending
+ *   M        = max(M, over those slots of floor(s)), raised at most once a chunk, in steps of 32; O and l rescaled by a power
+ * of 2 p[slot]  = 2^(floor(s) - M) * poly(s - floor(s)); slots not seen: p = 0 l[i]    += p[slot] for slot mod 16 == i,
+ * ascending O       += p[slot] * v[slot], slots ascending
+ *
+ * So a row's state (O, M, l) after a chunk is a function of the row's query and of the tokens it sees, bit for bit. States
+ * start from zero at each segment and segments merge in ascending order. "ref" does the same in double, laid out like the
+ * paper's partial_attn and attn_reduce: it is the specification that the others are tested against.
+ *
+ * Slots not seen may hold anything, also infinities and NaN: they must not reach O, l or M. Signed zeros may differ inside O
+ * between tiles; merge adds +0 at the end, which makes them one.
+ *
+ * Kernels know neither tree, plan, threads nor allocation. The caller has set MXCSR (flush to zero, denormals are zero).
+ */
+#ifndef LIB_ATTN_KERNELS_H
+#define LIB_ATTN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunkattn.h"
+
+enum {
+    CA_SEGMENT = 1024,  /* positions a segment */
+    CA_MAX_PIECES = 128 /* pieces of one chunk: at most one for each pair of slots */
+};
+
+/* Part of one chunk: K and V tile of a physical chunk (layout.h), of which slots [begin, end) belong to the row's context. */
+typedef struct ca_piece {
+    const void *k, *v;
+    int32_t begin, end; /* begin is even; pieces of a chunk are ascending, adjacent, and begin with slot 0 */
+} ca_piece;
+
+/* Rows that pass over one chunk of one K/V head together. */
+typedef struct ca_tile {
+    int32_t d_k, d_v, c;
+    int32_t n_rows; /* >= 1, at most the level's max_rows */
+    const void *q;  /* packed queries, query_bytes(d_k) apart */
+    void *state;    /* states, state_bytes(d_v) apart; updated */
+    const int32_t
+        *n_seen; /* [n_rows] leading slots that a row sees, 0..pieces' end; NULL: all rows see up to the last piece's end */
+    const ca_piece *pieces;
+    int32_t n_pieces;
+    const void *next_k, *next_v; /* tiles that this thread reads next, to prefetch; NULL: none */
+    void *scratch;               /* scratch_bytes, 64-byte aligned, contents lost */
+} ca_tile;
+
+typedef struct ca_kernel {
+    const char *level;
+    cattn_type kv_type;
+    int32_t max_rows; /* largest tile it takes; the tile it is tuned for is its own business */
+
+    /* Sizes in bytes, multiples of 64. */
+    size_t (*query_bytes)(int32_t d_k);
+    size_t (*state_bytes)(int32_t d_v);
+    size_t (*scratch_bytes)(int32_t d_k, int32_t d_v, int32_t c);
+
+    /* q [n_rows][d_k] f32, rows row_stride elements apart, times scale_log2 -> n_rows packed queries. */
+    void (*pack_query)(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed);
+
+    /* n_rows states that have seen nothing. */
+    void (*init)(void *state, int32_t n_rows, int32_t d_v);
+
+    /* Take the rows of a tile over one chunk. */
+    void (*attend)(const ca_tile *tile);
+
+    /*
+     * Merge n_states >= 1 states of one row in the order given, normalise, add +0: out [d_v], and *lse = log2(sum of 2^s)
+     * where lse is not NULL. The states are not changed.
+     */
+    void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse);
+} ca_kernel;
+
+/* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */
+typedef struct ca_level {
+    const char *name;
+    uint32_t features;
+    const ca_kernel *kernels[3]; /* by cattn_type */
+} ca_level;
+
+/* Levels in the order of isa.def, lowest first; only those compiled in. */
+const ca_level *ca_levels(int *n);
+
+/*
+ * The kernel of the highest level that is at most `level` (NULL: any), that features allow and that has one for kv_type.
+ * NULL if `level` is unknown or not among features.
+ */
+const ca_kernel *ca_kernel_find(const char *level, uint32_t features, cattn_type kv_type);
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * Fixed-size K/V chunks by id: one reserved address range, chunk id times stride, committed slab by slab up to a byte
+ * budget and given back slab by slab.
+ *
+ * A chunk is referred to by the tree's nodes. `refs` counts all of them, `live` those that a sequence covers; refs > 0 with
+ * live == 0 is a retained chunk, which eviction can free. `fill` is the first slot not yet given to a node: slots are handed
+ * out in ascending order, so only the node that filled slot fill - 1 can go on in the chunk.
+ */
+#ifndef LIB_CACHE_CHUNK_POOL_H
+#define LIB_CACHE_CHUNK_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+#include "chunkattn.h"
+
+typedef int32_t ca_chunk_id;
+
+typedef struct ca_chunk {
+    int32_t refs, live;
+    int32_t fill;
+    ca_chunk_id next_free;
+} ca_chunk;
+
+typedef struct ca_chunk_pool ca_chunk_pool;
+
+/*
+ * Reserve address space for as many chunks of chunk_bytes as budget_bytes can hold; commit none. *alloc is borrowed until
+ * destroy; its `bytes` count against the budget beside the slabs. CATTN_ERR_BUDGET if not even one chunk fits.
+ */
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes);
+void ca_chunk_pool_destroy(ca_chunk_pool **pool);
+
+/* Take a free chunk: refs = live = fill = 0. CATTN_ERR_BUDGET when none is free and no slab may be added; CATTN_ERR_NOMEM. */
+cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
+
+/* Give a chunk with refs == 0 back. */
+void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
+
+ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
+
+/* First byte of a chunk, 64-byte aligned, stable until it is put back. */
+void *ca_chunk_data(const ca_chunk_pool *pool, ca_chunk_id id);
+
+/* Chunks that could be taken now without eviction, and chunks the budget could hold in all. */
+size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool);
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
+
+/* Committed slab bytes. */
+size_t ca_chunk_pool_bytes(const ca_chunk_pool *pool);
+
+#endif

@@ -1,0 +1,124 @@
+/*
+ * The prefix tree over tokens: which chunks hold the K/V of which tokens of which sequences.
+ *
+ * A node is a run of tokens that the same sequences cover. It starts at an even position; one with children ends at an even
+ * position; one that ends at an odd length has no children. Children of a node are sorted by (domain, first pair of tokens);
+ * siblings may be twins, since append does not look for one. The children of `root`, which is empty, are the roots of the
+ * forest; each belongs to one domain.
+ *
+ *   join S1 = "AAAA AAAA BB"        join S2 = "AAAA AACC"   (c = 4)
+ *    [A: 0..9 | x0 x1 x2]            [A: 0..5 | x0 x1]           covers S1 S2
+ *                                      |-- [6..9 | x1 x2]        covers S1   (x1 slots 2..3, x2 slots 0..1)
+ *                                      '-- [6..7 | y0]           covers S2   (y0 slots 2..3; slots 0..1 stay empty)
+ *
+ * Splitting copies no K/V: parent and child refer to the same chunk, each to its own slots. A chunk's unused tail belongs to
+ * the node that filled the slot before it; a child may take it over only where no sequence ends.
+ *
+ * A match ends at an even position before the sequence's last token, so there is always a row to compute.
+ *
+ * Ready and claimed: the first n_ready tokens of a node have K/V, the first n_claimed are ready or being computed in the open
+ * step. A node with n_claimed > 0 has fully claimed ancestors, likewise for ready.
+ *
+ * Nodes that no sequence covers keep only ready tokens. They are evicted leaf-first, least recently used first.
+ *
+ * Every call that fails leaves the tree as it was.
+ */
+#ifndef LIB_CACHE_TREE_H
+#define LIB_CACHE_TREE_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "chunk_pool.h"
+#include "chunkattn.h"
+#include "layout.h"
+
+typedef struct ca_node ca_node;
+typedef struct ca_seq ca_seq;
+typedef struct ca_tree ca_tree;
+
+struct ca_node {
+    uint64_t id;
+    ca_node *parent;    /* NULL for the tree's root */
+    ca_node **children; /* [n_children], sorted */
+    size_t n_children, children_capacity;
+    ca_seq *ending; /* sequences that end here, in order of arrival, linked by ca_seq.next */
+    uint32_t domain;
+    int64_t start; /* position of the first token, even */
+    int64_t n_tokens;
+    int64_t n_ready, n_claimed;
+    int32_t *tokens; /* [n_tokens] */
+    size_t tokens_capacity;
+    ca_chunk_id *chunks; /* [n_chunks]: chunks[i] holds positions of absolute chunk start / c + i */
+    size_t n_chunks, chunks_capacity;
+    int64_t n_seqs;    /* sequences covering it: ending here or below */
+    uint64_t last_use; /* tree clock when last covered by a new or leaving sequence */
+    uint64_t version;  /* on a child of the root: changes with everything in its subtree that a plan depends on */
+    size_t heap_index; /* in the tree's heap of evictable leaves, SIZE_MAX when not in it */
+};
+
+struct ca_seq {
+    cattn_seq id;
+    ca_node *leaf; /* where it ends */
+    ca_seq *next;  /* next one ending at leaf */
+    int64_t n_tokens;
+    int64_t reserve_to; /* room is promised up to this position; <= n_tokens: none */
+    int64_t n_reserved; /* chunks that promise still needs */
+    uint32_t domain;
+    int32_t step_entry; /* entry in the open step, -1: none (kept by the step, see step.c) */
+};
+
+typedef struct ca_tree_config {
+    cattn_sharing sharing;
+    cattn_retention retention;
+} ca_tree_config;
+
+/* Counters for cattn_stats that the tree keeps. */
+typedef struct ca_tree_counts {
+    uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
+    uint64_t tokens_stored, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
+} ca_tree_counts;
+
+/* pool, layout and alloc are borrowed until destroy. */
+cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
+                            ca_alloc *alloc);
+void ca_tree_destroy(ca_tree **tree);
+
+ca_node *ca_tree_root(ca_tree *tree);
+const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
+
+/* The running sequence of that id, NULL if there is none. */
+ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id);
+
+/* These are the public calls of the same name without argument checks; error may be NULL. Not while rows are claimed. */
+cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
+                          cattn_seq *seq, cattn_join_result *result, cattn_error *error);
+cattn_status ca_tree_append(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error);
+cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
+cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error);
+cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
+void ca_tree_leave(ca_tree *tree, ca_seq *seq);
+
+/*
+ * Evict until the pool could hand out one chunk more, or until `bytes` bytes of slabs have been given back. Used by the tree
+ * itself and by workspace growth. False when nothing evictable is left or the room is promised.
+ */
+bool ca_tree_make_room(ca_tree *tree, size_t bytes);
+
+/* ---- For steps: none of these fails or allocates ---- */
+
+/* Leading tokens of seq that are ready, or ready or claimed. */
+int64_t ca_seq_n_ready(const ca_seq *seq);
+int64_t ca_seq_n_claimed(const ca_seq *seq);
+
+/* Claim up to max_rows of seq's unclaimed tokens; returns how many, the first at ca_seq_n_claimed before the call. */
+int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows);
+
+/* Turn everything claimed along seq's path into ready, or back into unclaimed. */
+void ca_seq_commit(ca_seq *seq);
+void ca_seq_unclaim(ca_seq *seq);
+
+/* The chunk that holds seq's position. */
+ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * Chat messages to a prompt's tokens, in the format found from the model file's template: ChatML, Llama 2, Llama 3, Zephyr,
+ * Mistral. Special tokens come from the format only, never from the messages' text.
+ */
+#ifndef LLAMA_CHAT_H
+#define LLAMA_CHAT_H
+
+#include "tokenizer.h"
+
+typedef enum chat_format { CHAT_NONE, CHAT_CHATML, CHAT_LLAMA2, CHAT_LLAMA3, CHAT_ZEPHYR, CHAT_MISTRAL } chat_format;
+
+typedef struct chat_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+    size_t content_size;
+} chat_message;
+
+/* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CHAT_NONE where it has none. */
+cl_status chat_detect(const gguf *file, chat_format *format, cl_error *error);
+/* By name, for `--chat-format`: "chatml", "llama2", "llama3", "zephyr", "mistral". */
+cl_status chat_by_name(const char *name, chat_format *format, cl_error *error);
+const char *chat_name(chat_format format);
+
+/* Whether the file's own template starts with a default system message when none is given, and its text, is part of the format.
+ */
+cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
+                      token_list *out, cl_error *error);
+
+#endif

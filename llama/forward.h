@@ -1,0 +1,24 @@
+/*
+ * The forward pass of a llama model over one step of a chunkattn cache: token ids in, logits of chosen rows out.
+ */
+#ifndef LLAMA_FORWARD_H
+#define LLAMA_FORWARD_H
+
+#include "chunkattn.h"
+#include "model.h"
+
+typedef struct forward forward;
+
+/* Workspace for steps of up to max_rows rows. model, cache and pool are borrowed until forward_free. */
+cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **f, cl_error *error);
+void forward_free(forward **f);
+
+/*
+ * Run all layers for the rows of the cache's open step.
+ * tokens, positions: [n_rows], in the step's row order. logit_rows: [n_logits] ascending row indices whose logits are wanted;
+ * logits: [n_logits][n_vocab] f32, the caller's. The caller ends or aborts the step. Allocates nothing.
+ */
+cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows, const int32_t *logit_rows,
+                       int32_t n_logits, float *logits, cl_error *error);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * From logits to a token. A draw is a function of (seed, choice, position) and the logits only, never of the batch.
+ */
+#ifndef LLAMA_SAMPLER_H
+#define LLAMA_SAMPLER_H
+
+#include <stdint.h>
+
+typedef struct sampler_params {
+    float temperature;        /* 0: greedy; default 1 */
+    int32_t top_k;            /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float repetition_penalty; /* 1: off; over prompt and output */
+    float presence_penalty;   /* 0: off; over output only */
+    float frequency_penalty;  /* 0: off; over output only */
+    uint64_t seed;
+} sampler_params;
+
+typedef struct sampler_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm, of the unmodified distribution */
+} sampler_logprob;
+
+void sampler_params_init(sampler_params *params);
+
+typedef struct sampler sampler;           /* scratch for n_vocab logits */
+sampler *sampler_create(int32_t n_vocab); /* NULL without memory */
+void sampler_free(sampler **s);
+
+/*
+ * Draw the token at `position` of choice `choice`. history: the sequence's n_prompt prompt tokens, then its output so far.
+ * logits [n_vocab] are not changed.
+ */
+int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logits, const int32_t *history, int64_t n_prompt,
+                     int64_t n_history, int32_t choice, int64_t position);
+
+/* Logprobs: that of `id` in *chosen and the n_top likeliest in top, likeliest first, ties by lower id. */
+void sampler_logprobs(sampler *s, const float *logits, int32_t id, sampler_logprob *chosen, int32_t n_top,
+                      sampler_logprob *top);
+
+#endif
