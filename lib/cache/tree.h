@@ -55,6 +55,9 @@ struct ca_node {
     uint64_t last_use; /* tree clock when last covered by a new or leaving sequence */
     uint64_t version;  /* on a child of the root: changes with everything in its subtree that a plan depends on */
     size_t heap_index; /* in the tree's heap of evictable leaves, SIZE_MAX when not in it */
+    /* The planner's, meaningful on children of the root; zero in a new node. */
+    uint64_t plan_mark;
+    int32_t plan_section, plan_rows;
 };
 
 struct ca_seq {
