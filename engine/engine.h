@@ -4,6 +4,8 @@
  *
  * First come, first served. A request is admitted when the K/V cache can promise it every token it may need, so an admitted
  * request always finishes. Requests with a new prefix in common have it computed once, also when they arrive together.
+ *
+ * A request's tokens and logprobs depend on nothing but the request: not on its batch, the limits below or the sharing mode.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -18,16 +20,18 @@
 
 typedef struct engine engine;
 
+/* Fill with engine_config_init, then change what you need. */
 typedef struct engine_config {
-    cattn_sharing sharing;
-    cattn_type kv_type;
-    uint64_t kv_budget_bytes;
-    int32_t n_ctx;         /* longest prompt + completion; 0: the model's */
-    int32_t max_seqs;      /* sequences running at once */
-    int32_t max_step_rows; /* token budget of a step */
-    int32_t prefill_piece; /* at most this many rows of one sequence in a step; 0: no limit but the budget */
-    int32_t chunk_size;
-    const char *level; /* kernel level; NULL: best */
+    cattn_sharing sharing;     /* default CATTN_SHARED */
+    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    cattn_type kv_type;        /* default CATTN_BF16 */
+    uint64_t kv_budget_bytes;  /* default 1 GiB */
+    int32_t n_ctx;             /* longest prompt + completion; 0 (default): the model's */
+    int32_t max_seqs;          /* sequences running at once; default 32 */
+    int32_t max_step_rows;     /* token budget of a step, at least max_seqs; default 512 */
+    int32_t prefill_piece;     /* at most this many rows of one sequence in a step; 0 (default): no limit but the budget */
+    int32_t chunk_size;        /* default 64 */
+    const char *level;         /* kernel level of attention; NULL (default): best. Borrowed for engine_create only */
 } engine_config;
 
 void engine_config_init(engine_config *config);
@@ -40,50 +44,66 @@ typedef enum engine_finish {
     ENGINE_ERROR,
 } engine_finish;
 
-/* What a request is told, on the engine's thread; must not block. One for each token of each choice, then a last one a choice.
+/* "running", "stop", "length", "cancelled", "error"; static storage. */
+const char *engine_finish_name(engine_finish finish);
+
+/*
+ * What a request is told. For each choice: one event for each token, then one with token -1 that ends it and brings the text
+ * still held back. Before those, where prompt_logprobs was asked for: one event for each position of the prompt, once for the
+ * whole request, with choice 0. Everything pointed to lives until the callback returns.
  */
 typedef struct engine_event {
+    uint64_t request; /* as engine_submit gave it; the first event may come before engine_submit returns */
     int32_t choice;
-    int32_t token; /* -1: no token in this event */
+    int32_t token; /* -1: no token in this event. End and stop tokens are reported too, but have no text */
     int64_t position;
-    const char *text; /* bytes that may be shown now: whole UTF-8 characters, nothing that may begin a stop string */
+    bool prompt;      /* a token of the prompt: no text */
+    const char *text; /* bytes that may be shown now: whole UTF-8 characters, nothing that may begin a stop string; those of
+                         this token or earlier ones; not terminated */
     size_t text_size;
-    sampler_logprob chosen;     /* where logprobs were asked for */
-    const sampler_logprob *top; /* [n_top] */
-    int32_t n_top;
-    engine_finish finish; /* not ENGINE_RUNNING: the choice is done */
-    bool last;            /* the request is done; no event follows and the engine forgets it */
-    int64_t n_prompt, n_cached,
-        n_completion;      /* usage so far: cached = prompt tokens found in the tree, computed by nobody anew */
-    const cl_error *error; /* with ENGINE_ERROR */
+    sampler_logprob chosen; /* where logprobs were asked for; id is -1 elsewhere, and at position 0 */
+    const sampler_logprob *top;
+    int32_t n_top;         /* 0 where chosen.id is -1 */
+    engine_finish finish;  /* not ENGINE_RUNNING: the choice is done */
+    bool last;             /* the request is done; no event follows and the engine forgets it */
+    int64_t n_prompt;      /* usage so far */
+    int64_t n_cached;      /* prompt tokens found in the tree when the request was admitted; 0 before */
+    int64_t n_completion;  /* of all choices, end and stop tokens included */
+    const cl_error *error; /* with ENGINE_ERROR, else NULL */
 } engine_event;
 
-/* Logprobs of prompt tokens (echo): position i's token given those before; token 0 has none. */
+/* Zero-initialise, fill `sampling` with sampler_params_init. */
 typedef struct engine_request {
-    const int32_t *prompt;
-    int64_t n_prompt;
-    int32_t n;          /* choices; >= 1 */
-    int64_t max_tokens; /* completion tokens of a choice; 0 is allowed; < 0: up to the context */
+    const int32_t *prompt; /* [n_prompt] */
+    int64_t n_prompt;      /* >= 1 */
+    int32_t n;             /* choices; 1..max_seqs */
+    int64_t max_tokens;    /* completion tokens of a choice; 0: the prompt is computed, nothing drawn; < 0: up to what the
+                              context and the K/V budget hold */
     sampler_params sampling;
-    const char *const *stop; /* [n_stop] stop strings, not part of the text */
+    const char *const *stop; /* [n_stop] stop strings, terminated, not empty; not part of the text */
     int32_t n_stop;
     const int32_t *stop_tokens; /* [n_stop_tokens] */
     int32_t n_stop_tokens;
-    bool ignore_eos;
+    bool ignore_eos; /* end tokens of the model do not end a choice; stop_tokens still do */
     bool logprobs;
-    int32_t n_top;        /* likeliest tokens with each logprob */
-    bool prompt_logprobs; /* events for the prompt's positions too */
-    uint32_t domain;
-    void (*on_event)(void *ctx, const engine_event *event);
+    int32_t n_top;        /* likeliest tokens with each logprob; 0..n_vocab */
+    bool prompt_logprobs; /* (echo) events with logprobs, of n_top tokens, for the prompt's positions too: that of position i
+                             given those before. The whole prompt is computed then, whatever the cache holds, since what is
+                             cached are K/V, not logits: n_cached is 0 */
+    uint32_t domain;      /* only requests of one domain share; less than 2^31 */
+    void (*on_event)(void *ctx, const engine_event *event); /* on the engine's thread: must not block; may submit and cancel */
     void *ctx;
 } engine_request;
 
-/* Start the engine's thread. m and pool are borrowed until engine_destroy. */
+/* Start the engine's thread. m and pool are borrowed until engine_destroy; nobody else may use the pool until then. */
 cl_status engine_create(const model *m, ca_pool *pool, const engine_config *config, engine **e, cl_error *error);
-/* Cancels what runs, stops the thread. */
+/* Cancels what waits and runs (their last events come before this returns), stops the thread. Not from on_event. */
 void engine_destroy(engine **e);
 
-/* Queue a request (copied). Any thread. CL_ERR_LIMIT with both numbers if it is too large for the context or the K/V budget. */
+/*
+ * Queue a request (copied). Any thread. CL_ERR_ARG names the field; CL_ERR_LIMIT with both numbers if it is too large for the
+ * context or the K/V budget. No event comes then.
+ */
 cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, cl_error *error);
 
 /* End a request: its sequences leave before the next step; its last event says ENGINE_CANCELLED. Any thread; unknown ids are
@@ -91,14 +111,19 @@ cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, 
 void engine_cancel(engine *e, uint64_t id);
 
 typedef struct engine_stats {
-    int64_t n_waiting, n_running;
-    int64_t prompt_tokens, cached_tokens, prefill_tokens_computed, completion_tokens, requests_finished;
+    int64_t n_waiting, n_running; /* requests */
+    int64_t prompt_tokens;        /* of admitted requests */
+    int64_t cached_tokens;        /* of those, found in the tree */
+    int64_t prefill_tokens_computed;
+    int64_t completion_tokens;
+    int64_t requests_finished; /* for whatever reason */
     int64_t steps;
     double prefill_s, decode_s; /* time of steps, shared out by rows */
-    int64_t batch_peak;
+    int64_t batch_peak;         /* most sequences in one step */
     cattn_stats kv;
 } engine_stats;
 
+/* As of the last step. Any thread. */
 void engine_get_stats(engine *e, engine_stats *stats);
 int64_t engine_n_ctx(const engine *e);
 
