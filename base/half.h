@@ -1,4 +1,7 @@
-/* f16 and bf16 conversion, scalar, exact, round to nearest even; NaN stays NaN. Bits are in the low half of uint16_t. */
+/*
+ * f16 and bf16 conversion, scalar, exact, round to nearest even; NaN stays NaN. The result is the same in any floating-point
+ * mode that rounds to nearest, also where denormals are zero (fp.h).
+ */
 #ifndef BASE_HALF_H
 #define BASE_HALF_H
 
@@ -28,8 +31,8 @@ static inline uint16_t ca_bf16_from_f32(float x) {
 static inline float ca_f32_from_f16(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
     if (mag >= 0x7c00) return ca_f32_from_bits(sign | 0x7f800000u | (mag & 0x3ff) << 13);
-    /* Multiplying by 2^112 moves the exponent's bias and normalises subnormals, exactly. */
-    return ca_f32_from_bits(sign | ca_f32_bits(ca_f32_from_bits(mag << 13) * 0x1p112f));
+    if (mag < 0x400) return ca_f32_from_bits(sign | ca_f32_bits((float)mag * 0x1p-24f)); /* subnormal, or zero */
+    return ca_f32_from_bits(sign | ((mag << 13) + (112u << 23)));                        /* 112: 127 - 15, the biases */
 }
 
 static inline uint16_t ca_f16_from_f32(float x) {

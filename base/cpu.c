@@ -1,0 +1,83 @@
+#define _GNU_SOURCE
+#include "cpu.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* What the operating system saves on a context switch (XCR0). Only where cpuid reports OSXSAVE. */
+static uint32_t saved_state(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static uint32_t detect(void) {
+    enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* xmm and ymm; those, mask registers and both halves of zmm */
+    uint32_t a, b, c, d, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    const int has_fma = c & bit_FMA, has_f16c = c & bit_F16C;
+    if (!(c & bit_OSXSAVE)) return 0;
+    const uint32_t saved = saved_state();
+    if ((saved & XCR0_YMM) != XCR0_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (b & bit_AVX2 && has_fma && has_f16c) features |= CA_CPU_AVX2;
+    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const int has_avx512 = features & CA_CPU_AVX2 && (b & avx512) == avx512 && (saved & XCR0_ZMM) == XCR0_ZMM;
+    if (has_avx512) features |= CA_CPU_AVX512;
+    if (has_avx512 && c & bit_AVX512VNNI) features |= CA_CPU_AVX512_VNNI;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) { /* a: the highest subleaf of leaf 7 */
+        if (has_avx512 && a & bit_AVX512BF16) features |= CA_CPU_AVX512_BF16;
+        if (features & CA_CPU_AVX2 && a & bit_AVXVNNI) features |= CA_CPU_AVX_VNNI;
+    }
+    return features;
+}
+#else
+static uint32_t detect(void) { return 0; }
+#endif
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static uint32_t features;
+static int n_cpus = 1;
+static char name[128] = "unknown";
+
+/* "model name : AMD EPYC" in /proc/cpuinfo; some architectures have no such line. */
+static void read_name(void) {
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (!f) return;
+    char line[256];
+    while (fgets(line, sizeof line, f)) {
+        const char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (!value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        const int length = (int)strcspn(value, "\n");
+        if (length > 0) snprintf(name, sizeof name, "%.*s", length, value);
+        break;
+    }
+    fclose(f);
+}
+
+static void init(void) {
+    cpu_set_t set;
+    features = detect();
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) n_cpus = CPU_COUNT(&set);
+    read_name();
+}
+
+uint32_t ca_cpu_features(void) {
+    pthread_once(&once, init);
+    return features;
+}
+
+int ca_cpu_count(void) {
+    pthread_once(&once, init);
+    return n_cpus;
+}
+
+const char *ca_cpu_name(void) {
+    pthread_once(&once, init);
+    return name;
+}

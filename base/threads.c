@@ -1,0 +1,196 @@
+#include "threads.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+/*
+ * One word holds the loop's number and how many of its tasks are not handed out:
+ *
+ *   63      32 31        0
+ *   [ loop    | n_left   ]
+ *
+ * A worker takes a task by decrementing the word with compare-and-swap. What it read of the loop (fn, arg, n_tasks) before
+ * is that loop's if the swap succeeds: the caller changes them only when n_left is 0 and all tasks are done, and then the
+ * loop's number changes too. So the caller waits only for workers that have taken a task; one that is not scheduled, or
+ * comes late, holds nobody up.
+ *
+ * Waiting is by spinning for a few microseconds, then yielding, then sleeping: with a core taken by another process, what a
+ * spinning thread waits for may need the very core it spins on.
+ */
+struct ca_pool {
+    alignas(64) _Atomic uint64_t loop;
+    alignas(64) _Atomic int32_t n_done; /* tasks of the present loop */
+    alignas(64) _Atomic int32_t n_tasks;
+    _Atomic(ca_task) fn;
+    _Atomic(void *) arg;
+    _Atomic bool stop;
+    _Atomic int32_t n_sleeping; /* workers */
+    _Atomic bool caller_sleeping;
+    pthread_mutex_t mutex;
+    pthread_cond_t work, done; /* for workers and for the caller */
+    int n_threads, n_started;
+    struct worker {
+        ca_pool *pool;
+        pthread_t thread;
+        int32_t id;
+    } workers[]; /* [n_threads]; 0 is the caller */
+};
+
+static void pause_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Wait for ready(pool) without sleeping. False when the time is up, and sleeping is due. */
+static bool spin(ca_pool *pool, bool (*ready)(ca_pool *)) {
+    enum { PAUSES = 32, SPIN_NS = 5000, YIELD_NS = 50000 };
+    const int64_t start = now_ns();
+    for (;;) {
+        for (int i = 0; i < PAUSES; i++) {
+            if (ready(pool)) return true;
+            pause_cpu();
+        }
+        const int64_t waited = now_ns() - start;
+        if (waited > YIELD_NS) return false;
+        if (waited > SPIN_NS) sched_yield();
+    }
+}
+
+static bool has_work(ca_pool *pool) { return (uint32_t)atomic_load(&pool->loop) != 0 || atomic_load(&pool->stop); }
+static bool is_done(ca_pool *pool) { return atomic_load(&pool->n_done) == atomic_load(&pool->n_tasks); }
+
+/* Run tasks until none is left to take. */
+static void work(ca_pool *pool, int32_t worker) {
+    int32_t n_done = 0;
+    for (;;) {
+        uint64_t loop = atomic_load(&pool->loop);
+        if ((uint32_t)loop == 0) break;
+        const int32_t task = atomic_load(&pool->n_tasks) - (int32_t)(uint32_t)loop;
+        const ca_task fn = atomic_load(&pool->fn);
+        void *const arg = atomic_load(&pool->arg);
+        if (!atomic_compare_exchange_weak(&pool->loop, &loop, loop - 1)) continue;
+        fn(arg, task, worker);
+        n_done++;
+    }
+    /* The last one's count ends the loop; from there on the caller may start the next. */
+    if (n_done == 0) return;
+    const int32_t n_tasks = atomic_load(&pool->n_tasks);
+    if (atomic_fetch_add(&pool->n_done, n_done) + n_done == n_tasks && atomic_load(&pool->caller_sleeping)) {
+        pthread_mutex_lock(&pool->mutex);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+}
+
+/* Sleepers announce themselves, then look again; who makes them ready changes what they look at, then looks for sleepers. */
+static void sleep_for_work(ca_pool *pool) {
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(&pool->n_sleeping, 1);
+    while (!has_work(pool)) pthread_cond_wait(&pool->work, &pool->mutex);
+    atomic_fetch_sub(&pool->n_sleeping, 1);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void sleep_till_done(ca_pool *pool) {
+    pthread_mutex_lock(&pool->mutex);
+    atomic_store(&pool->caller_sleeping, true);
+    while (!is_done(pool)) pthread_cond_wait(&pool->done, &pool->mutex);
+    atomic_store(&pool->caller_sleeping, false);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void wake_workers(ca_pool *pool, int32_t n) {
+    if (atomic_load(&pool->n_sleeping) == 0) return;
+    pthread_mutex_lock(&pool->mutex);
+    if (n >= atomic_load(&pool->n_sleeping)) {
+        pthread_cond_broadcast(&pool->work);
+    } else {
+        for (int32_t i = 0; i < n; i++) pthread_cond_signal(&pool->work);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void *worker_main(void *arg) {
+    const struct worker *w = arg;
+    while (!atomic_load(&w->pool->stop)) {
+        if (!spin(w->pool, has_work)) sleep_for_work(w->pool);
+        work(w->pool, w->id);
+    }
+    return NULL;
+}
+
+/* Workers take no signals: those are for the program's own threads. */
+static int start_workers(ca_pool *pool) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = 0;
+    for (int i = 1; i < pool->n_threads && !failed; i++) {
+        pool->workers[i] = (struct worker){.pool = pool, .id = i};
+        failed = pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]);
+        if (!failed) pool->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+ca_pool *ca_pool_create(int n_threads) {
+    assert(n_threads >= 1);
+    const size_t size = sizeof(ca_pool) + (size_t)n_threads * sizeof(struct worker);
+    ca_pool *pool = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    if (!pool) return NULL;
+    *pool = (ca_pool){.n_threads = n_threads};
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->work, NULL);
+    pthread_cond_init(&pool->done, NULL);
+    if (start_workers(pool) != 0) ca_pool_destroy(&pool);
+    return pool;
+}
+
+void ca_pool_destroy(ca_pool **pool) {
+    if (!pool || !*pool) return;
+    ca_pool *p = *pool;
+    atomic_store(&p->stop, true);
+    wake_workers(p, p->n_started);
+    for (int i = 1; i <= p->n_started; i++) pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->mutex);
+    free(p);
+    *pool = NULL;
+}
+
+int ca_pool_size(const ca_pool *pool) { return pool->n_threads; }
+
+void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
+    ca_pool *p = pool;
+    if (n_tasks <= 1 || p->n_threads == 1) { /* nothing to hand out */
+        for (int32_t task = 0; task < n_tasks; task++) fn(arg, task, 0);
+        return;
+    }
+    const uint64_t number = (atomic_load(&p->loop) >> 32) + 1;
+    atomic_store(&p->fn, fn);
+    atomic_store(&p->arg, arg);
+    atomic_store(&p->n_tasks, n_tasks);
+    atomic_store(&p->n_done, 0);
+    atomic_store(&p->loop, number << 32 | (uint32_t)n_tasks);
+    wake_workers(p, n_tasks - 1);
+    work(p, 0);
+    if (!spin(p, is_done)) sleep_till_done(p);
+}

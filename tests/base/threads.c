@@ -1,0 +1,127 @@
+/* The pool: every task once, workers never twice at once, memory handed over, with 1 to 8 threads, also on fewer CPUs. */
+#include "testing.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/threads.h"
+
+enum { MAX_THREADS = 8, MAX_TASKS = 1000 };
+
+typedef struct loop {
+    int n_threads;
+    int32_t input[MAX_TASKS], output[MAX_TASKS]; /* plain memory: a race shows under TSan */
+    int32_t n_calls[MAX_TASKS];
+    atomic_int busy[MAX_THREADS];
+    atomic_int n_bad, last;
+} loop;
+
+static void task_fn(void *arg, int32_t task, int32_t worker) {
+    loop *l = arg;
+    if (worker < 0 || worker >= l->n_threads || atomic_exchange(&l->busy[worker], 1)) atomic_fetch_add(&l->n_bad, 1);
+    l->n_calls[task]++;
+    l->output[task] = l->input[task] * 3 + 1;
+    atomic_store(&l->busy[worker], 0);
+}
+
+static void run_and_check(ca_pool *pool, loop *l, int32_t n_tasks, int32_t salt) {
+    for (int32_t i = 0; i < n_tasks; i++) {
+        l->input[i] = i ^ salt;
+        l->n_calls[i] = 0;
+    }
+    ca_pool_run(pool, n_tasks, task_fn, l);
+    for (int32_t i = 0; i < n_tasks; i++) {
+        assert_int_equal(l->n_calls[i], 1);
+        assert_int_equal(l->output[i], (i ^ salt) * 3 + 1);
+    }
+    assert_int_equal(atomic_load(&l->n_bad), 0);
+}
+
+static void every_task_once(void **state) {
+    (void)state;
+    static loop l;
+    for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++) {
+        ca_pool *pool = ca_pool_create(n_threads);
+        assert_non_null(pool);
+        assert_int_equal(ca_pool_size(pool), n_threads);
+        l.n_threads = n_threads;
+        const int32_t counts[] = {0, 1, 2, 3, n_threads, n_threads + 1, 64, MAX_TASKS};
+        for (int round = 0; round < 300; round++)
+            for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) run_and_check(pool, &l, counts[i], round);
+        ca_pool_destroy(&pool);
+        assert_null(pool);
+    }
+    ca_pool_destroy(NULL);
+}
+
+/* Loops so far apart that everybody sleeps in between, also shorter than it takes to wake up. */
+static void after_sleep(void **state) {
+    (void)state;
+    static loop l = {.n_threads = 4};
+    ca_pool *pool = ca_pool_create(4);
+    for (int round = 0; round < 100; round++) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000 + 10000 * (round % 7)}, NULL);
+        run_and_check(pool, &l, 1 + round % 9, round);
+    }
+    ca_pool_destroy(&pool);
+}
+
+/* Destroy right after creation, in use or asleep. */
+static void create_and_destroy(void **state) {
+    (void)state;
+    static loop l;
+    for (int round = 0; round < 200; round++) {
+        l.n_threads = 1 + round % MAX_THREADS;
+        ca_pool *pool = ca_pool_create(l.n_threads);
+        assert_non_null(pool);
+        if (round % 3) run_and_check(pool, &l, 10, round);
+        if (round % 20 == 1) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        ca_pool_destroy(&pool);
+    }
+}
+
+static void slow_task(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    atomic_int *n = arg;
+    nanosleep(&(struct timespec){.tv_nsec = task % 4 * 300000}, NULL);
+    atomic_fetch_add(n, 1);
+}
+
+/* Tasks that outlast the caller's patience: it sleeps and is woken. */
+static void caller_sleeps(void **state) {
+    (void)state;
+    ca_pool *pool = ca_pool_create(3);
+    for (int round = 0; round < 30; round++) {
+        atomic_int n = 0;
+        ca_pool_run(pool, 8, slow_task, &n);
+        assert_int_equal(atomic_load(&n), 8);
+    }
+    ca_pool_destroy(&pool);
+}
+
+static void in_order(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    loop *l = arg;
+    if (atomic_exchange(&l->last, task) != task - 1) atomic_fetch_add(&l->n_bad, 1);
+}
+
+/* One thread sees the tasks in ascending order. */
+static void ascending(void **state) {
+    (void)state;
+    static loop l;
+    ca_pool *pool = ca_pool_create(1);
+    atomic_store(&l.last, -1);
+    ca_pool_run(pool, 50, in_order, &l);
+    assert_int_equal(atomic_load(&l.n_bad), 0);
+    assert_int_equal(atomic_load(&l.last), 49);
+    ca_pool_destroy(&pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_once), cmocka_unit_test(after_sleep), cmocka_unit_test(create_and_destroy),
+        cmocka_unit_test(caller_sleeps),   cmocka_unit_test(ascending),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
