@@ -2,8 +2,8 @@
  * The contract between the plan's executor and a kernel level: one table of functions a level and K/V type.
  *
  * The unit of arithmetic is a row and an absolute chunk. A row is one query head of one token. It goes through the chunks of
- * a segment (CA_SEGMENT positions) in ascending order and treats each with the same operations in the same order, whatever
- * tile it is in and however many pieces the chunk comes in:
+ * a segment (a fixed number of positions, layout.h) in ascending order and treats each with the same operations in the same
+ * order, whatever tile it is in and however many pieces the chunk comes in:
  *
  *   s[slot]  = q . k[slot] for the slots it sees, in base 2 (scale * log2(e) is folded into q), d ascending
  *   M        = max(M, over those slots of floor(s)), raised at most once a chunk, in steps of 32; O and l rescaled by a power
@@ -28,7 +28,6 @@
 #include "chunkattn.h"
 
 enum {
-    CA_SEGMENT = 1024,  /* positions a segment */
     CA_MAX_PIECES = 128 /* pieces of one chunk: at most one for each pair of slots */
 };
 

@@ -17,7 +17,10 @@
 
 #include "chunkattn.h"
 
-enum { CA_LAYOUT_VERSION = 1 };
+enum {
+    CA_LAYOUT_VERSION = 1,
+    CA_SEGMENT = 1024 /* positions over which one state is summed; a multiple of every chunk size */
+};
 
 typedef struct ca_layout {
     cattn_type type;
