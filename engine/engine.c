@@ -1,0 +1,212 @@
+/* The engine's thread, its mailbox, and the public calls: see engine.h. */
+#include "engine.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "scheduler.h"
+
+struct engine {
+    scheduler *scheduler; /* the thread's alone once that runs */
+    engine_limits limits; /* as at the start */
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards everything below */
+    pthread_cond_t wake;
+    request_queue inbox;
+    request **live; /* [n_live] queued or running */
+    size_t n_live, live_capacity;
+    bool cancels; /* some live request has just been cancelled */
+    bool stop;
+    uint64_t last_id;
+    engine_stats stats; /* as of the last step */
+};
+
+void engine_config_init(engine_config *config) {
+    *config = (engine_config){
+        .sharing = CATTN_SHARED,
+        .retention = CATTN_RETAIN_LRU,
+        .kv_type = CATTN_BF16,
+        .kv_budget_bytes = UINT64_C(1) << 30,
+        .max_seqs = 32,
+        .max_step_rows = 512,
+        .chunk_size = 64,
+    };
+}
+
+const char *engine_finish_name(engine_finish finish) {
+    switch (finish) {
+    case ENGINE_RUNNING: return "running";
+    case ENGINE_STOP: return "stop";
+    case ENGINE_LENGTH: return "length";
+    case ENGINE_CANCELLED: return "cancelled";
+    case ENGINE_ERROR: return "error";
+    }
+    return "unknown";
+}
+
+/* ---- The thread ---- */
+
+/* Free what has ended, and say how things stand. */
+static void settle(engine *e) {
+    request_queue *finished = scheduler_finished(e->scheduler);
+    engine_stats stats;
+    scheduler_get_stats(e->scheduler, &stats);
+    pthread_mutex_lock(&e->mutex);
+    e->stats = stats;
+    for (const request *r = finished->first; r; r = r->next) {
+        request *moved = e->live[--e->n_live];
+        e->live[r->live_index] = moved;
+        moved->live_index = r->live_index;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    while (finished->n > 0) request_free(request_queue_take(finished, NULL));
+}
+
+static void *run(void *arg) {
+    engine *e = arg;
+    bool stop = false;
+    while (!stop) {
+        pthread_mutex_lock(&e->mutex);
+        while (!e->stop && !e->cancels && e->inbox.n == 0 && scheduler_idle(e->scheduler))
+            pthread_cond_wait(&e->wake, &e->mutex);
+        while (e->inbox.n > 0) scheduler_add(e->scheduler, request_queue_take(&e->inbox, NULL));
+        const bool cancels = e->cancels;
+        e->cancels = false;
+        stop = e->stop;
+        pthread_mutex_unlock(&e->mutex);
+
+        if (cancels || stop) scheduler_drop_cancelled(e->scheduler, stop);
+        scheduler_step(e->scheduler);
+        settle(e);
+    }
+    return NULL;
+}
+
+/* Start the thread with all signals blocked: they are the program's, which handles them on threads of its own. */
+static int start_thread(engine *e) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&e->thread, NULL, run, e);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+/* ---- Life ---- */
+
+static cl_status check_config(const model *m, const engine_config *config, cl_error *error) {
+    if (config->n_ctx < 1)
+        return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
+                       config->n_ctx);
+    if (config->max_seqs < 1) return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be at least 1", config->max_seqs);
+    if (config->max_step_rows < config->max_seqs)
+        return cl_fail(error, CL_ERR_ARG, "max_step_rows is %d; it must be at least max_seqs, %d", config->max_step_rows,
+                       config->max_seqs);
+    if (config->prefill_piece < 0)
+        return cl_fail(error, CL_ERR_ARG, "prefill_piece is %d; it must be at least 1, or 0 for no limit",
+                       config->prefill_piece);
+    if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
+    return CL_OK;
+}
+
+cl_status engine_create(const model *m, ca_pool *pool, const engine_config *asked, engine **out, cl_error *error) {
+    *out = NULL;
+    engine_config config = *asked;
+    if (config.n_ctx == 0) config.n_ctx = m->params.n_ctx_train;
+    cl_status status = check_config(m, &config, error);
+    if (status != CL_OK) return status;
+    engine *e = calloc(1, sizeof *e);
+    if (!e) return cl_fail(error, CL_ERR_NOMEM, "no memory for the engine");
+    status = scheduler_create(m, pool, &config, &e->scheduler, error);
+    if (status != CL_OK) goto free_engine;
+    e->limits = scheduler_limits(e->scheduler);
+    scheduler_get_stats(e->scheduler, &e->stats);
+    pthread_mutex_init(&e->mutex, NULL);
+    pthread_cond_init(&e->wake, NULL);
+    if (start_thread(e) != 0) {
+        status = cl_fail(error, CL_ERR_NOMEM, "the engine's thread cannot be started");
+        goto free_scheduler;
+    }
+    *out = e;
+    return CL_OK;
+
+free_scheduler:
+    pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->mutex);
+    scheduler_free(&e->scheduler);
+free_engine:
+    free(e);
+    return status;
+}
+
+void engine_destroy(engine **ep) {
+    engine *e = *ep;
+    if (!e) return;
+    pthread_mutex_lock(&e->mutex);
+    e->stop = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->mutex);
+    pthread_join(e->thread, NULL);
+    pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->mutex);
+    scheduler_free(&e->scheduler);
+    free(e->live);
+    free(e);
+    *ep = NULL;
+}
+
+/* ---- Requests ---- */
+
+/* Put a request in the list and the inbox, under the mutex. */
+static cl_status post(engine *e, request *r, cl_error *error) {
+    if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it takes no more requests");
+    if (e->n_live == e->live_capacity) {
+        const size_t capacity = e->live_capacity * 2 + 64;
+        request **live = realloc(e->live, capacity * sizeof *live);
+        if (!live) return cl_fail(error, CL_ERR_NOMEM, "no memory for another request");
+        e->live = live;
+        e->live_capacity = capacity;
+    }
+    r->live_index = e->n_live;
+    e->live[e->n_live++] = r;
+    request_queue_add(&e->inbox, r);
+    pthread_cond_signal(&e->wake);
+    return CL_OK;
+}
+
+cl_status engine_submit(engine *e, const engine_request *asked, uint64_t *id, cl_error *error) {
+    engine_request bounded = *asked;
+    cl_status status = check_request(&e->limits, asked, &bounded.max_tokens, error);
+    if (status != CL_OK) return status;
+    request *r = request_create(&bounded);
+    if (!r) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)asked->n_prompt);
+    pthread_mutex_lock(&e->mutex);
+    r->id = ++e->last_id;
+    *id = r->id;
+    status = post(e, r, error);
+    pthread_mutex_unlock(&e->mutex);
+    if (status != CL_OK) request_free(r);
+    return status;
+}
+
+void engine_cancel(engine *e, uint64_t id) {
+    pthread_mutex_lock(&e->mutex);
+    for (size_t i = 0; i < e->n_live; i++) {
+        if (e->live[i]->id != id) continue;
+        atomic_store_explicit(&e->live[i]->cancelled, true, memory_order_relaxed);
+        e->cancels = true;
+        pthread_cond_signal(&e->wake);
+        break;
+    }
+    pthread_mutex_unlock(&e->mutex);
+}
+
+void engine_get_stats(engine *e, engine_stats *stats) {
+    pthread_mutex_lock(&e->mutex);
+    *stats = e->stats;
+    stats->n_waiting += e->inbox.n;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+int64_t engine_n_ctx(const engine *e) { return e->limits.n_ctx; }

@@ -1,0 +1,196 @@
+/* Requests and their choices: see request.h. */
+#include "request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void request_queue_add(request_queue *q, request *r) {
+    r->next = NULL;
+    if (q->last)
+        q->last->next = r;
+    else
+        q->first = r;
+    q->last = r;
+    q->n++;
+}
+
+request *request_queue_take(request_queue *q, request *before) {
+    request **link = before ? &before->next : &q->first;
+    request *r = *link;
+    *link = r->next;
+    if (q->last == r) q->last = before;
+    r->next = NULL;
+    q->n--;
+    return r;
+}
+
+/* A copy of n elements; NULL for none, or without memory. */
+static void *copy(const void *from, size_t n, size_t size) {
+    void *to = n > 0 ? calloc(n, size) : NULL;
+    if (to) memcpy(to, from, n * size);
+    return to;
+}
+
+/* Copy the stop strings into one block; r->asked.stop still points to the caller's. False without memory. */
+static bool copy_stop_strings(request *r) {
+    const size_t n = (size_t)r->asked.n_stop;
+    const char *const *from = r->asked.stop;
+    r->asked.stop = NULL;
+    if (n == 0) return true;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) bytes += strlen(from[i]) + 1;
+    const char **to = calloc(n, sizeof *to);
+    r->asked.stop = to;
+    r->stop_text = malloc(bytes);
+    if (!to || !r->stop_text) return false;
+    char *at = r->stop_text;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = strcpy(at, from[i]);
+        at += strlen(at) + 1;
+    }
+    return true;
+}
+
+request *request_create(const engine_request *asked) {
+    request *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+
+    r->asked = *asked;
+    r->n_unfinished = asked->n;
+    atomic_init(&r->cancelled, false);
+    r->asked.prompt = copy(asked->prompt, (size_t)asked->n_prompt, sizeof *asked->prompt);
+    r->asked.stop_tokens = copy(asked->stop_tokens, (size_t)asked->n_stop_tokens, sizeof *asked->stop_tokens);
+    r->choices = calloc((size_t)asked->n, sizeof *r->choices);
+    r->top = calloc((size_t)asked->n_top + 1, sizeof *r->top);
+    const bool copied = copy_stop_strings(r);
+    if (!copied || !r->asked.prompt || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) || !r->choices || !r->top) {
+        request_free(r);
+        return NULL;
+    }
+    for (int32_t i = 0; i < asked->n; i++) {
+        choice *c = &r->choices[i];
+        c->owner = r;
+        c->index = i;
+        c->text.stop = r->asked.stop;
+        c->text.n_stop = asked->n_stop;
+    }
+    return r;
+}
+
+void request_free(request *r) {
+    if (!r) return;
+    for (int32_t i = 0; r->choices && i < r->asked.n; i++) {
+        free(r->choices[i].tokens);
+        text_free(&r->choices[i].text);
+    }
+    free(r->choices);
+    free(r->top);
+    free(r->stop_text);
+    free((void *)r->asked.stop);
+    free((void *)r->asked.stop_tokens);
+    free((void *)r->asked.prompt);
+    free(r);
+}
+
+bool request_start(request *r) {
+    const size_t n_prompt = (size_t)r->asked.n_prompt;
+    for (int32_t i = 0; i < r->asked.n; i++) {
+        choice *c = &r->choices[i];
+        if (c->tokens) continue;
+        c->tokens = calloc(n_prompt + (size_t)r->asked.max_tokens, sizeof *c->tokens);
+        if (!c->tokens) return false;
+        memcpy(c->tokens, r->asked.prompt, n_prompt * sizeof *c->tokens);
+        c->n_tokens = r->asked.n_prompt;
+    }
+    return true;
+}
+
+static engine_event event_of(const choice *c) {
+    const request *r = c->owner;
+    return (engine_event){
+        .request = r->id,
+        .choice = c->index,
+        .token = -1,
+        .position = c->n_tokens,
+        .text = "",
+        .chosen = {.id = -1},
+        .n_prompt = r->asked.n_prompt,
+        .n_cached = r->n_cached,
+        .n_completion = r->n_completion,
+    };
+}
+
+static void tell(const request *r, const engine_event *event) { r->asked.on_event(r->asked.ctx, event); }
+
+static void add_logprobs(engine_event *event, request *r, sampler *s, const float *logits) {
+    sampler_logprobs(s, logits, event->token, &event->chosen, r->asked.n_top, r->top);
+    event->top = r->top;
+    event->n_top = r->asked.n_top;
+}
+
+static void add_text(engine_event *event, const text *t) {
+    if (t->out.size == 0) return;
+    event->text = t->out.data;
+    event->text_size = t->out.size;
+}
+
+static bool is_end(const engine_request *asked, const tokenizer *tok, int32_t token) {
+    for (int32_t i = 0; i < asked->n_stop_tokens; i++)
+        if (asked->stop_tokens[i] == token) return true;
+    return !asked->ignore_eos && tokenizer_is_end(tok, token);
+}
+
+/* Text of one more token into c->text. *stopped: a stop string is complete. False without memory. */
+static bool detokenize(choice *c, const tokenizer *tok, int32_t token, bool *stopped) {
+    const size_t n = tokenizer_piece(tok, token, false, NULL, 0);
+    char *room = text_room(&c->text, n);
+    if (!room) return false;
+    tokenizer_piece(tok, token, false, room, n);
+    return text_added(&c->text, n, stopped);
+}
+
+void choice_add(choice *c, const model *m, sampler *s, const float *logits, int32_t token) {
+    request *r = c->owner;
+    const engine_request *asked = &r->asked;
+    engine_event event = event_of(c);
+    c->tokens[c->n_tokens++] = token;
+    event.token = token;
+    event.n_completion = ++r->n_completion;
+    if (asked->logprobs) add_logprobs(&event, r, s, logits);
+
+    bool stopped = is_end(asked, m->tok, token);
+    if (!stopped) {
+        if (!detokenize(c, m->tok, token, &stopped)) {
+            cl_error error;
+            cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
+            choice_end(c, ENGINE_ERROR, &error);
+            return;
+        }
+        add_text(&event, &c->text);
+    }
+    tell(r, &event);
+    if (stopped)
+        choice_end(c, ENGINE_STOP, NULL);
+    else if (c->n_tokens == asked->n_prompt + asked->max_tokens)
+        choice_end(c, ENGINE_LENGTH, NULL);
+}
+
+void choice_end(choice *c, engine_finish finish, const cl_error *error) {
+    c->finish = finish;
+    c->owner->n_unfinished--;
+    engine_event event = event_of(c);
+    event.finish = finish;
+    event.error = error;
+    event.last = c->owner->n_unfinished == 0;
+    if (text_finish(&c->text)) add_text(&event, &c->text);
+    tell(c->owner, &event);
+}
+
+void request_tell_prompt(request *r, int64_t position, sampler *s, const float *logits) {
+    engine_event event = event_of(&r->choices[0]);
+    event.token = r->asked.prompt[position];
+    event.position = position;
+    event.prompt = true;
+    if (logits) add_logprobs(&event, r, s, logits);
+    tell(r, &event);
+}

@@ -1,0 +1,68 @@
+/*
+ * One request and its choices: what was asked, the tokens so far, what has been told.
+ *
+ * waiting -> running (its sequences are in the cache) -> every choice finished. A running request first computes its prompt,
+ * through the sequence of choice 0 alone; from the logits of the prompt's last token every choice draws its first one.
+ */
+#ifndef ENGINE_REQUEST_H
+#define ENGINE_REQUEST_H
+
+#include <stdatomic.h>
+
+#include "engine.h"
+#include "text.h"
+
+typedef struct request request;
+
+typedef struct choice {
+    request *owner;
+    int32_t index;
+    engine_finish finish;
+    cattn_seq seq;   /* 0 when not in the cache */
+    int32_t *tokens; /* [n_prompt + max_tokens], while running: prompt and completion */
+    int64_t n_tokens;
+    bool decoding; /* only the last of its tokens lacks K/V */
+    text text;
+} choice;
+
+struct request {
+    uint64_t id;
+    engine_request asked; /* pointers lead into memory of the request's own */
+    char *stop_text;      /* the bytes that asked.stop points to */
+    request *next;        /* in the one queue that holds it */
+    size_t live_index;    /* in the engine's list for cancelling */
+    atomic_bool cancelled;
+    choice *choices; /* [asked.n] */
+    int32_t n_unfinished;
+    bool prompt_done;
+    int64_t n_cached, n_completion;
+    sampler_logprob *top; /* [asked.n_top], of the event being told */
+};
+
+/* First in, first out. */
+typedef struct request_queue {
+    request *first, *last;
+    int64_t n;
+} request_queue;
+
+void request_queue_add(request_queue *q, request *r);
+/* Take out the one behind `before`, or the first where that is NULL. */
+request *request_queue_take(request_queue *q, request *before);
+
+/* Copy a request whose fields have been checked. NULL without memory. */
+request *request_create(const engine_request *asked);
+void request_free(request *r);
+
+/* Make room for the choices' tokens, so that running allocates only for text; once. False without memory. */
+bool request_start(request *r);
+
+/* Take the next token of a choice, drawn from these logits: tells it, and ends the choice where it is the last. */
+void choice_add(choice *c, const model *m, sampler *s, const float *logits, int32_t token);
+
+/* End a choice that has not ended: tells why, and the text held back. error: with ENGINE_ERROR, else NULL. */
+void choice_end(choice *c, engine_finish finish, const cl_error *error);
+
+/* Tell a position of the prompt. logits: those of the position before it; NULL at position 0. */
+void request_tell_prompt(request *r, int64_t position, sampler *s, const float *logits);
+
+#endif

@@ -1,0 +1,330 @@
+/* Who runs, and who gets rows in a step: see scheduler.h. */
+#include "scheduler.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "step.h"
+
+/* Domains from here up belong to one request each; those that requests name are lower. */
+static const uint32_t OWN_DOMAINS = 0x80000000u;
+
+struct scheduler {
+    const model *model;
+    engine_config config;
+    cattn_cache *cache;
+    forward *forward;
+    sampler *sampler;
+    step step;
+    request_queue waiting, running, finished;
+    int64_t n_seqs;         /* in the cache */
+    bool refused;           /* the budget had no room for the first that waits, and nothing has left since */
+    uint32_t n_own_domains; /* used so far */
+    engine_stats stats;
+};
+
+/* ---- Life ---- */
+
+static cl_status create_cache(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
+    const model_params *p = &s->model->params;
+    cattn_config cc;
+    cattn_config_init(&cc);
+    cc.n_layers = p->n_layers;
+    cc.n_heads = p->n_heads;
+    cc.n_kv_heads = p->n_kv_heads;
+    cc.head_dim = p->head_dim;
+    cc.chunk_size = config->chunk_size;
+    cc.kv_type = config->kv_type;
+    cc.sharing = config->sharing;
+    cc.retention = config->retention;
+    cc.budget_bytes = config->kv_budget_bytes;
+    cc.n_threads = ca_pool_size(pool);
+    cc.level = config->level;
+    cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
+    cattn_error cause;
+    const cattn_status status = cattn_cache_create(&cc, &s->cache, &cause);
+    if (status == CATTN_OK) return CL_OK;
+    return cl_fail(error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_ARG, "K/V cache: %s", cause.message);
+}
+
+cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *config, scheduler **out, cl_error *error) {
+    *out = NULL;
+    scheduler *s = calloc(1, sizeof *s);
+    if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
+    s->model = m;
+    s->config = *config;
+    s->config.level = NULL; /* not ours to keep */
+    cl_status status = create_cache(s, pool, config, error);
+    if (status == CL_OK) status = forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
+    if (status == CL_OK) {
+        s->sampler = sampler_create(m->params.n_vocab);
+        if (!s->sampler ||
+            !step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows))
+            status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
+    }
+    if (status == CL_OK)
+        *out = s;
+    else
+        scheduler_free(&s);
+    return status;
+}
+
+void scheduler_free(scheduler **sp) {
+    scheduler *s = *sp;
+    if (!s) return;
+    assert(scheduler_idle(s) && s->finished.n == 0);
+    step_free(&s->step);
+    sampler_free(&s->sampler);
+    forward_free(&s->forward);
+    cattn_cache_destroy(&s->cache);
+    free(s);
+    *sp = NULL;
+}
+
+static cattn_stats cache_stats(const scheduler *s) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(s->cache, &stats);
+    return stats;
+}
+
+engine_limits scheduler_limits(const scheduler *s) {
+    return (engine_limits){
+        .n_vocab = s->model->params.n_vocab,
+        .n_ctx = s->config.n_ctx,
+        .max_seqs = s->config.max_seqs,
+        .sharing = s->config.sharing,
+        .chunk_size = s->config.chunk_size,
+        .n_chunks = (int64_t)cache_stats(s).chunks_capacity,
+    };
+}
+
+void scheduler_get_stats(const scheduler *s, engine_stats *stats) {
+    *stats = s->stats;
+    stats->n_waiting = s->waiting.n;
+    stats->n_running = s->running.n;
+    stats->kv = cache_stats(s);
+}
+
+void scheduler_add(scheduler *s, request *r) { request_queue_add(&s->waiting, r); }
+
+bool scheduler_idle(const scheduler *s) { return s->waiting.n == 0 && s->running.n == 0; }
+
+request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
+
+/* ---- Leaving ---- */
+
+static void leave(scheduler *s, choice *c) {
+    if (c->seq == 0) return;
+    cattn_seq_leave(s->cache, &c->seq, NULL);
+    s->n_seqs--;
+    s->refused = false;
+}
+
+/* End what a request still has to do. */
+static void end_request(scheduler *s, request *r, engine_finish finish, const cl_error *error) {
+    for (int32_t i = 0; i < r->asked.n; i++) leave(s, &r->choices[i]);
+    for (int32_t i = 0; i < r->asked.n; i++)
+        if (r->choices[i].finish == ENGINE_RUNNING) choice_end(&r->choices[i], finish, error);
+}
+
+/* Hand over the request behind `before`, which has ended. */
+static void retire(scheduler *s, request_queue *q, request *before) {
+    request_queue_add(&s->finished, request_queue_take(q, before));
+    s->stats.requests_finished++;
+}
+
+static void drop_cancelled(scheduler *s, request_queue *q, bool all) {
+    request *before = NULL;
+    for (request *r = q->first; r; r = before ? before->next : q->first) {
+        if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
+            end_request(s, r, ENGINE_CANCELLED, NULL);
+            retire(s, q, before);
+        } else
+            before = r;
+    }
+}
+
+void scheduler_drop_cancelled(scheduler *s, bool all) {
+    drop_cancelled(s, &s->running, all);
+    drop_cancelled(s, &s->waiting, all);
+    s->refused = false;
+}
+
+static void retire_finished(scheduler *s) {
+    request *before = NULL;
+    for (request *r = s->running.first; r; r = before ? before->next : s->running.first) {
+        if (r->n_unfinished == 0)
+            retire(s, &s->running, before);
+        else
+            before = r;
+    }
+}
+
+/* ---- Admission ---- */
+
+static cattn_status join(scheduler *s, request *r, cattn_join_result *result, cattn_error *error) {
+    const engine_request *asked = &r->asked;
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = asked->prompt_logprobs ? OWN_DOMAINS + s->n_own_domains++ % OWN_DOMAINS : asked->domain;
+    options.reserve_tokens = asked->max_tokens;
+    choice *first = &r->choices[0];
+    cattn_status status = cattn_seq_join(s->cache, asked->prompt, asked->n_prompt, &options, &first->seq, result, error);
+    if (status != CATTN_OK) return status;
+    s->n_seqs++;
+    for (int32_t i = 1; i < asked->n && status == CATTN_OK; i++) {
+        status = cattn_seq_fork(s->cache, first->seq, asked->max_tokens, &r->choices[i].seq, error);
+        if (status == CATTN_OK) s->n_seqs++;
+    }
+    return status;
+}
+
+/* Admit the first that waits, or refuse it for good. False: it goes on waiting. */
+static bool admit_first(scheduler *s) {
+    request *r = s->waiting.first;
+    if (s->refused || s->n_seqs + r->asked.n > s->config.max_seqs) return false;
+    cattn_join_result result;
+    cattn_error cause;
+    cattn_status status = CATTN_ERR_NOMEM;
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)r->asked.n_prompt);
+    if (request_start(r)) {
+        status = join(s, r, &result, &cause);
+        if (status == CATTN_OK) {
+            r->n_cached = result.n_matched;
+            s->stats.prompt_tokens += r->asked.n_prompt;
+            s->stats.cached_tokens += r->n_cached;
+            request_queue_add(&s->running, request_queue_take(&s->waiting, NULL));
+            return true;
+        }
+        cl_fail(&error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_LIMIT, "K/V cache: %s", cause.message);
+    }
+    if (status == CATTN_ERR_BUDGET && s->running.n > 0) {
+        for (int32_t i = 0; i < r->asked.n; i++) leave(s, &r->choices[i]);
+        s->refused = true;
+        return false;
+    }
+    end_request(s, r, ENGINE_ERROR, &error);
+    retire(s, &s->waiting, NULL);
+    return true;
+}
+
+/* ---- A step ---- */
+
+static void draw(scheduler *s, choice *c, const float *logits) {
+    const engine_request *asked = &c->owner->asked;
+    const int32_t token =
+        sampler_draw(s->sampler, &asked->sampling, logits, c->tokens, asked->n_prompt, c->n_tokens, c->index, c->n_tokens);
+    s->stats.completion_tokens++;
+    choice_add(c, s->model, s->sampler, logits, token);
+    if (c->finish != ENGINE_RUNNING) {
+        leave(s, c);
+        return;
+    }
+    cattn_error cause;
+    if (cattn_seq_append(s->cache, c->seq, &token, 1, &cause) == CATTN_OK) return;
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause.message);
+    leave(s, c);
+    choice_end(c, ENGINE_ERROR, &error);
+}
+
+/* The prompt has been computed: each choice goes its own way from here. */
+static void start_choices(scheduler *s, request *r, const float *logits) {
+    r->prompt_done = true;
+    for (int32_t i = 0; i < r->asked.n; i++) {
+        choice *c = &r->choices[i];
+        if (r->asked.max_tokens > 0) {
+            draw(s, c, logits);
+        } else {
+            leave(s, c);
+            choice_end(c, ENGINE_LENGTH, NULL);
+        }
+    }
+}
+
+static void list_entries(scheduler *s) {
+    const int64_t piece = s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
+    step_clear(&s->step);
+    for (request *r = s->running.first; r; r = r->next)
+        for (int32_t i = 0; i < r->asked.n; i++)
+            if (r->choices[i].finish == ENGINE_RUNNING && r->choices[i].decoding) step_add(&s->step, &r->choices[i], 1);
+    for (request *r = s->running.first; r; r = r->next)
+        for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++)
+            if (r->choices[i].finish == ENGINE_RUNNING && !r->choices[i].decoding) step_add(&s->step, &r->choices[i], piece);
+}
+
+/* The next tokens of what was computed, and logprobs of the prompt. */
+static void tell_results(scheduler *s) {
+    for (int32_t i = 0; i < s->step.n_entries; i++) {
+        const step_entry *e = &s->step.entries[i];
+        choice *c = e->choice;
+        request *r = c->owner;
+        if (step_scores(c)) {
+            for (int64_t k = 0; k < e->n_rows; k++) {
+                const int64_t p = e->first_pos + k;
+                if (p == 0) request_tell_prompt(r, 0, s->sampler, NULL);
+                if (p + 1 < r->asked.n_prompt)
+                    request_tell_prompt(r, p + 1, s->sampler, step_logits(&s->step, e->first_row + (int32_t)k));
+            }
+        }
+        if (e->last_row < 0 || (!c->decoding && !step_is_ready(&s->step, c))) continue;
+        c->decoding = true;
+        if (r->prompt_done)
+            draw(s, c, step_logits(&s->step, e->last_row));
+        else
+            start_choices(s, r, step_logits(&s->step, e->last_row));
+    }
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void count_step(scheduler *s, int64_t n_prefill_rows, double seconds) {
+    engine_stats *stats = &s->stats;
+    const double share = (double)n_prefill_rows / (double)s->step.n_rows;
+    stats->steps++;
+    stats->prefill_tokens_computed += n_prefill_rows;
+    stats->prefill_s += seconds * share;
+    stats->decode_s += seconds * (1 - share);
+    if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
+}
+
+static int64_t count_prefill_rows(const step *st) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const step_entry *e = &st->entries[i];
+        const int64_t prompt_left = e->choice->owner->asked.n_prompt - e->first_pos;
+        if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
+    }
+    return n;
+}
+
+/* The request that was admitted last gives way, so that the others can go on. */
+static void end_youngest(scheduler *s, const cl_error *error) {
+    request *before = NULL;
+    for (request *r = s->running.first; r->next; r = r->next) before = r;
+    end_request(s, before ? before->next : s->running.first, ENGINE_ERROR, error);
+    retire(s, &s->running, before);
+}
+
+void scheduler_step(scheduler *s) {
+    while (s->waiting.n > 0 && admit_first(s)) {
+    }
+    if (s->running.n == 0) return;
+    const double start = now_s();
+    list_entries(s);
+    cl_error error;
+    if (step_run(&s->step, &error) != CL_OK) {
+        end_youngest(s, &error);
+        return;
+    }
+    const int64_t n_prefill_rows = count_prefill_rows(&s->step);
+    tell_results(s);
+    count_step(s, n_prefill_rows, now_s() - start);
+    retire_finished(s);
+}

@@ -1,0 +1,56 @@
+/*
+ * One step of the engine: the sequences listed are dealt rows, the model runs over them, and the rows whose logits somebody
+ * waits for keep them.
+ */
+#ifndef ENGINE_STEP_H
+#define ENGINE_STEP_H
+
+#include "llama/forward.h"
+#include "request.h"
+
+/* Prompt rows, over all sequences of a step, whose logits are wanted for prompt_logprobs. Bounds the logits' memory. */
+enum { STEP_SCORED_ROWS = 64 };
+
+typedef struct step_entry {
+    choice *choice;
+    int64_t first_pos, n_rows; /* dealt */
+    int32_t first_row;
+    int32_t last_row; /* computes the choice's last token, maybe as another entry's row; -1: not in this step */
+} step_entry;
+
+typedef struct step {
+    cattn_cache *cache;
+    forward *forward;
+    int32_t n_vocab, max_seqs, max_rows;
+    step_entry *entries; /* [n_entries <= max_seqs] */
+    cattn_entry *dealt;
+    int32_t n_entries, n_rows;
+    int32_t scored_rows_left;
+    int32_t *tokens;    /* [max_rows] */
+    int64_t *positions; /* [max_rows] */
+    int32_t *logits_of; /* [max_rows] which of the logits are a row's; -1: none */
+    int32_t *logit_rows;
+    float *logits; /* [max_seqs + STEP_SCORED_ROWS][n_vocab] */
+} step;
+
+/* forward and cache are borrowed. False without memory; step_free tidies up. */
+bool step_init(step *st, cattn_cache *cache, forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows);
+void step_free(step *st);
+
+/* Start a new list, then add choices in order of priority, at most max_seqs, each with at most max_rows >= 1 rows. */
+void step_clear(step *st);
+void step_add(step *st, choice *c, int64_t max_rows);
+
+/* Compute. On an error nothing was. */
+cl_status step_run(step *st, cl_error *error);
+
+/* Logits of a row that was wanted. */
+const float *step_logits(const step *st, int32_t row);
+
+/* Whether all tokens of a choice have their K/V; between steps. */
+bool step_is_ready(const step *st, const choice *c);
+
+/* Whether a choice's rows are wanted for prompt_logprobs. */
+static inline bool step_scores(const choice *c) { return c->owner->asked.prompt_logprobs && !c->owner->prompt_done; }
+
+#endif

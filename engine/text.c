@@ -1,0 +1,108 @@
+/* Holding text back: see text.h. */
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool reserve(text_bytes *b, size_t more) {
+    if (more <= b->capacity - b->size) return true;
+    const size_t capacity = (b->size + more) * 2 + 64;
+    char *data = realloc(b->data, capacity);
+    if (!data) return false;
+    b->data = data;
+    b->capacity = capacity;
+    return true;
+}
+
+void text_free(text *t) {
+    free(t->held.data);
+    free(t->out.data);
+    memset(t, 0, sizeof *t);
+}
+
+char *text_room(text *t, size_t n) {
+    return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL for no bytes either */
+}
+
+/*
+ * Bytes of the character, or of the maximal broken part, that starts at s (Unicode, table 3-7). *valid: it is a character.
+ * 0: the n bytes are the beginning of a character.
+ */
+static size_t character(const unsigned char *s, size_t n, bool *valid) {
+    *valid = s[0] < 0x80;
+    if (s[0] < 0xc2 || s[0] > 0xf4) return 1;
+    const size_t want = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    unsigned char low = 0x80, high = 0xbf; /* of the second byte: no overlong forms, no surrogates, nothing past U+10FFFF */
+    if (s[0] == 0xe0) low = 0xa0;
+    if (s[0] == 0xed) high = 0x9f;
+    if (s[0] == 0xf0) low = 0x90;
+    if (s[0] == 0xf4) high = 0x8f;
+    for (size_t i = 1; i < want; i++) {
+        if (i == n) return 0;
+        if (s[i] < low || s[i] > high) return i;
+        low = 0x80;
+        high = 0xbf;
+    }
+    *valid = true;
+    return want;
+}
+
+/* Move held bytes to out up to n, in whole characters; at the end (`all`) an unfinished one too. */
+static bool release(text *t, size_t n, bool all) {
+    t->out.size = 0;
+    if (!reserve(&t->out, 3 * n)) return false; /* a broken byte becomes three */
+    const unsigned char *s = (const unsigned char *)t->held.data;
+    size_t at = 0;
+    while (at < n) {
+        bool valid;
+        size_t size = character(s + at, n - at, &valid);
+        if (size == 0 && !all) break;
+        if (size == 0) size = n - at;
+        memcpy(t->out.data + t->out.size, valid ? (const char *)s + at : "\xef\xbf\xbd", valid ? size : 3);
+        t->out.size += valid ? size : 3;
+        at += size;
+    }
+    t->held.size -= at;
+    if (at > 0) memmove(t->held.data, t->held.data + at, t->held.size);
+    return true;
+}
+
+/*
+ * Where the stop string starts that is complete first, as if the bytes came one by one; n if there is none. Of those that end
+ * at the same byte, the longest.
+ */
+static size_t find_stop(const text *t, const char *s, size_t n) {
+    size_t start = n, end = n + 1;
+    for (int i = 0; i < t->n_stop; i++) {
+        const size_t size = strlen(t->stop[i]);
+        const char *found = memmem(s, n, t->stop[i], size);
+        const size_t at = found ? (size_t)(found - s) : n;
+        if (!found || at + size > end || (at + size == end && at > start)) continue;
+        start = at;
+        end = at + size;
+    }
+    return start;
+}
+
+/* Length of the longest end of s that a stop string begins with. */
+static size_t stop_begun(const text *t, const char *s, size_t n) {
+    size_t longest = 0;
+    for (int i = 0; i < t->n_stop; i++) {
+        size_t k = strlen(t->stop[i]) - 1;
+        for (k = k < n ? k : n; k > longest; k--)
+            if (memcmp(s + n - k, t->stop[i], k) == 0) longest = k;
+    }
+    return longest;
+}
+
+bool text_added(text *t, size_t n, bool *stopped) {
+    t->held.size += n;
+    const size_t stop_at = find_stop(t, t->held.data, t->held.size);
+    *stopped = stop_at < t->held.size;
+    const size_t keep = *stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
+    const bool ok = release(t, *stopped ? stop_at : t->held.size - keep, *stopped);
+    if (*stopped) t->held.size = 0;
+    return ok;
+}
+
+bool text_finish(text *t) { return release(t, t->held.size, true); }

@@ -1,0 +1,123 @@
+/* Text held back for UTF-8 and stop strings, against what the whole output says at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/text.h"
+
+/* Feed pieces (NULL at the end); what came out so far, a bar after each call, is left in shown. */
+static bool feed(text *t, const char *const *pieces, char *shown) {
+    bool stopped = false;
+    *shown = '\0';
+    for (; *pieces && !stopped; pieces++) {
+        const size_t n = strlen(*pieces);
+        char *room = text_room(t, n);
+        assert_non_null(room);
+        memcpy(room, *pieces, n);
+        assert_true(text_added(t, n, &stopped));
+        if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
+        strcat(shown, "|");
+    }
+    assert_true(text_finish(t));
+    if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
+    return stopped;
+}
+
+static void check(const char *const *stop, const char *const *pieces, const char *expected, bool expect_stop) {
+    text t = {.stop = stop};
+    while (stop && stop[t.n_stop]) t.n_stop++;
+    char shown[256];
+    assert_int_equal(feed(&t, pieces, shown), expect_stop);
+    assert_string_equal(shown, expected);
+    text_free(&t);
+}
+
+#define LIST(...)                                                                                                              \
+    (const char *const[]) { __VA_ARGS__, NULL }
+
+static void utf8_across_tokens(void **state) {
+    (void)state;
+    check(NULL, LIST("a", "\xe2", "\x82", "\xac", "b"), "a|||€|b|", false);
+    check(NULL, LIST("\xf0\x9f\x98", "\x80!"), "|😀!|", false);
+    check(NULL, LIST("", "x"), "|x|", false);
+    check(NULL, LIST("x", "\xe2\x82"), "x||\uFFFD", false);
+    check(NULL, LIST("\xe2\x82", "a"),
+          "|\uFFFD"
+          "a|",
+          false);
+    check(NULL, LIST("\xff\x80"), "\uFFFD\uFFFD|", false);
+    check(NULL, LIST("\xe0\x80\xc0\xaf"), "\uFFFD\uFFFD\uFFFD\uFFFD|", false); /* overlong: four broken parts */
+    check(NULL, LIST("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD|", false);           /* a surrogate */
+    check(NULL, LIST("\xf4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD|", false); /* past U+10FFFF */
+    check(NULL, LIST("\xf0\x90\x80", "\xf4\x8f\xbf\xbf"), "|\uFFFD\U0010FFFF|", false);
+}
+
+static void stop_across_tokens(void **state) {
+    (void)state;
+    check(LIST("END"), LIST("a E", "N", "D b"), "a |||", true);
+    check(LIST("END"), LIST("a E", "N", "d b"), "a ||ENd b|", false);
+    check(LIST("END"), LIST("EEN", "DE"), "E||", true);
+    check(LIST("END"), LIST("xEN"), "x|EN", false); /* held back to the end */
+    check(LIST("\n\n", "b"), LIST("a\n", "\nb"), "a||", true);
+    check(LIST("aab", "aaab"), LIST("a", "a", "a", "a", "b"), "|||a||", true);
+    check(LIST("abcd", "bc"), LIST("abcd"), "a|", true);  /* the one that is complete first */
+    check(LIST("x", "abx"), LIST("ab", "x"), "||", true); /* the longest of those */
+    check(LIST("€"), LIST("1\xe2", "\x82", "\xac"), "1|||", true);
+    check(LIST("é"), LIST("\xc3", "\xa8"), "|è|", false);
+    check(LIST("stop"), LIST("\xe2", "\x82stop"), "|\uFFFD|", true);
+}
+
+static uint64_t next_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Any cut of the same bytes shows the same text, and never part of a stop string that is then completed. */
+static void any_cut_gives_the_same(void **state) {
+    (void)state;
+    static const char *const stop[] = {"abab", "ba\xc3\xa9", "aaa", "aab\xff"};
+    static const char *const parts[] = {"a", "b", "\xc3\xa9", "\xc3", "\xe2\x82\xac", "\xff"};
+    uint64_t seed = 7;
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 3000; round++) {
+        char whole[128] = "";
+        for (int i = 0; i < 12; i++) strcat(whole, parts[next_random(&seed) % 6]);
+        char shown[2][512];
+        bool stopped[2];
+        for (int cut = 0; cut < 2; cut++) {
+            text t = {.stop = stop, .n_stop = 4};
+            shown[cut][0] = '\0';
+            stopped[cut] = false;
+            for (size_t at = 0, n; at < strlen(whole) && !stopped[cut]; at += n) {
+                n = cut ? 1 + next_random(&seed) % 4 : 1;
+                if (n > strlen(whole) - at) n = strlen(whole) - at;
+                char *room = text_room(&t, n);
+                assert_non_null(room);
+                memcpy(room, whole + at, n);
+                assert_true(text_added(&t, n, &stopped[cut]));
+                if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
+            }
+            assert_true(text_finish(&t));
+            if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
+            text_free(&t);
+            for (int i = 0; i < 4; i++) assert_null(strstr(shown[cut], stop[i]));
+        }
+        assert_int_equal(stopped[0], stopped[1]);
+        assert_string_equal(shown[0], shown[1]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(utf8_across_tokens),
+        cmocka_unit_test(stop_across_tokens),
+        cmocka_unit_test(any_cut_gives_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
