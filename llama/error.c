@@ -4,12 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-cl_status cl_fail(cl_error *error, cl_status code, const char *format, ...) {
-    if (!error) return code;
+void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
+    if (!error) return;
     va_list args;
     va_start(args, format);
     error->code = code;
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    return code;
 }

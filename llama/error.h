@@ -17,7 +17,12 @@ typedef struct cl_error {
     char message[512]; /* always terminated */
 } cl_error;
 
-/* Fill *error (NULL is ignored) and return code, for `return cl_fail(error, CL_ERR_ARG, "...", ...)`. */
-cl_status cl_fail(cl_error *error, cl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void cl_error_set(cl_error *error, cl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Fill *error (NULL is ignored); the value is code, for `return cl_fail(error, CL_ERR_ARG, "...", ...)`. */
+#define cl_fail(error, code, ...) (cl_error_set(error, code, __VA_ARGS__), cl_failed(code))
+
+/* Inline, so that compilers and analysers see that what cl_fail gives is never CL_OK. */
+static inline cl_status cl_failed(cl_status code) { return code; }
 
 #endif
