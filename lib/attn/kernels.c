@@ -1,0 +1,37 @@
+/* The list of kernel levels and the choice among them. */
+#include "lib/attn/kernels.h"
+
+#include <string.h>
+
+#include "base/cpu.h"
+
+#define CA_LEVEL(name, features, f32, f16, bf16) extern const ca_kernel ca_kernels_##name[3];
+#include "lib/attn/isa.def"
+#undef CA_LEVEL
+
+#define KERNEL(name, type, has) ((has) ? &ca_kernels_##name[type] : NULL)
+#define CA_LEVEL(name, features, f32, f16, bf16)                                                                               \
+    {#name, features, {KERNEL(name, CATTN_F32, f32), KERNEL(name, CATTN_F16, f16), KERNEL(name, CATTN_BF16, bf16)}},
+static const ca_level levels[] = {
+#include "lib/attn/isa.def"
+};
+#undef CA_LEVEL
+
+enum { N_LEVELS = sizeof levels / sizeof levels[0] };
+
+const ca_level *ca_levels(int *n) {
+    *n = N_LEVELS;
+    return levels;
+}
+
+static int runs_on(const ca_level *level, uint32_t features) { return (level->features & ~features) == 0; }
+
+const ca_kernel *ca_kernel_find(const char *level, uint32_t features, cattn_type kv_type) {
+    int top = N_LEVELS - 1;
+    if (level) {
+        while (top >= 0 && strcmp(levels[top].name, level) != 0) top--;
+        if (top < 0 || !runs_on(&levels[top], features)) return NULL;
+    }
+    while (!runs_on(&levels[top], features) || !levels[top].kernels[kv_type]) top--; /* ref has all and needs nothing */
+    return levels[top].kernels[kv_type];
+}

@@ -1,0 +1,114 @@
+/*
+ * The reference level: attention in double, one row and one slot after the other. The specification of the other levels.
+ *
+ * It follows the paper: attend is partial_attn of one chunk joined to what the row has so far, merge is attn_reduce; O, m and
+ * n of the paper are the state's o, max and sum. Unlike the paper it works in base 2.
+ */
+#include "lib/attn/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+
+enum { MAX_CHUNK = 256 };
+
+/* A row's state: max and sum, then o [d_v]. */
+typedef struct state {
+    double max, sum;
+    double pad[6];
+    double o[];
+} state;
+
+static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t query_bytes(int32_t d_k) { return round_up((size_t)d_k * sizeof(double)); }
+static size_t state_bytes(int32_t d_v) { return round_up(sizeof(state) + (size_t)d_v * sizeof(double)); }
+static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
+    (void)d_k, (void)d_v, (void)c;
+    return 64;
+}
+
+static state *state_at(void *states, int32_t row, int32_t d_v) {
+    return (state *)((char *)states + (size_t)row * state_bytes(d_v));
+}
+
+static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        double *to = (double *)((char *)packed + (size_t)r * query_bytes(d_k));
+        for (int32_t i = 0; i < d_k; i++) to[i] = (double)q[r * row_stride + i] * scale_log2;
+    }
+}
+
+static void init(void *states, int32_t n_rows, int32_t d_v) {
+    memset(states, 0, (size_t)n_rows * state_bytes(d_v));
+    for (int32_t r = 0; r < n_rows; r++) state_at(states, r, d_v)->max = -INFINITY;
+}
+
+/* Element of a tile of pairs (bf16) or singles: `line` of `width` elements, `at` in it; layout.h draws both. */
+static double element(const void *tile, cattn_type type, int32_t line, int32_t width, int32_t at) {
+    if (type == CATTN_F32) return ((const float *)tile)[line * width + at];
+    const uint16_t *half = tile;
+    if (type == CATTN_F16) return ca_f32_from_f16(half[line * width + at]);
+    return ca_f32_from_bf16(half[(line / 2 * width + at) * 2 + line % 2]);
+}
+
+/* Take one row over the first n > 0 slots of a chunk. */
+static void attend_row(const ca_tile *t, cattn_type type, const double *q, state *st, int32_t n) {
+    double p[MAX_CHUNK], max = st->max;
+    for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
+        for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
+            double s = 0;
+            for (int32_t i = 0; i < t->d_k; i++) s += q[i] * element(piece->k, type, i, t->c, slot);
+            p[slot] = s;
+            if (s > max) max = s;
+        }
+    }
+
+    const double scale = st->max == max ? 1 : exp2(st->max - max);
+    st->max = max;
+    st->sum *= scale;
+    for (int32_t i = 0; i < t->d_v; i++) st->o[i] *= scale;
+
+    for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
+        for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
+            p[slot] = exp2(p[slot] - max);
+            st->sum += p[slot];
+            for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * element(piece->v, type, slot, t->d_v, i);
+        }
+    }
+}
+
+static void attend(const ca_tile *t, cattn_type type) {
+    for (int32_t r = 0; r < t->n_rows; r++) {
+        const double *q = (const double *)((const char *)t->q + (size_t)r * query_bytes(t->d_k));
+        const int32_t n = t->n_seen ? t->n_seen[r] : t->pieces[t->n_pieces - 1].end;
+        if (n > 0) attend_row(t, type, q, state_at(t->state, r, t->d_v), n);
+    }
+}
+static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
+static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
+static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+
+static void merge(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse) {
+    const state *const *st = (const state *const *)states;
+    double max = -INFINITY, sum = 0;
+    for (int32_t k = 0; k < n_states; k++)
+        if (st[k]->max > max) max = st[k]->max;
+    for (int32_t k = 0; k < n_states; k++)
+        if (st[k]->sum != 0) sum += st[k]->sum * exp2(st[k]->max - max);
+    for (int32_t i = 0; i < d_v; i++) {
+        double o = 0;
+        for (int32_t k = 0; k < n_states; k++)
+            if (st[k]->sum != 0) o += st[k]->o[i] * exp2(st[k]->max - max);
+        out[i] = (float)(sum == 0 ? 0 : o / sum) + 0.0f;
+    }
+    if (lse) *lse = (float)(max + log2(sum));
+}
+
+#define TABLE(type, attend_type)                                                                                               \
+    { "ref", type, 96, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
+const ca_kernel ca_kernels_ref[3] = {
+    TABLE(CATTN_F32, attend_f32),
+    TABLE(CATTN_F16, attend_f16),
+    TABLE(CATTN_BF16, attend_bf16),
+};

@@ -1,0 +1,156 @@
+/*
+ * How the x86 levels take a tile over one chunk: scores of all rows, weights of all rows, then weights times V.
+ *
+ * Both products are the same one: factors (q, or weights) of up to TILE_ROWS rows times a panel (of K, or V) that is up to
+ * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop, row tiles the inner, so that
+ * a panel stays in L1 while all rows pass over it. The first row tile of a panel meets it cold and prefetches the same lines
+ * of the next chunk; where unpacking costs, it also keeps the unpacked panel in scratch for those that follow.
+ *
+ * Rows are dealt evenly to as few tiles as hold them, columns to as few panels; neither shows in the bits of a row: a lane of
+ * the product is one chain of operations, lines ascending, whatever is computed beside it.
+ *
+ * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything where a row does not see them:
+ * a row tile runs over the leading slots that all its rows see, and each row finishes its own alone.
+ *
+ * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot) and
+ *     size_t query_bytes(int32_t d_k)
+ *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
+ *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
+ */
+#ifndef LIB_ATTN_X86_ATTEND_H
+#define LIB_ATTN_X86_ATTEND_H
+
+#include "lib/attn/kernels.h"
+#include "lib/attn/x86/product.h"
+
+enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
+
+/* Bytes from a line's start to element n: pairs of bf16 share an element. And the line that slot or dimension n is in. */
+static inline ptrdiff_t element_bytes(cattn_type type, int32_t n) { return (ptrdiff_t)n * (type == CATTN_F16 ? 2 : 4); }
+static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return type == CATTN_BF16 ? n / 2 : n; }
+
+/* Floats from a row's scores to the next: a line more than needed, so that rows do not fall into the same cache sets. */
+static inline ptrdiff_t scores_stride(int32_t c) { return c + GROUP; }
+
+static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
+    (void)d_v;
+    const int32_t lines = d_k > c ? d_k : c;
+    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES);
+}
+
+/* n things in as few parts as hold them, and how many of what is left the next part takes. */
+static inline int32_t n_parts(int32_t n, int32_t most) { return (n + most - 1) / most; }
+static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
+
+static inline int32_t slots_seen(const ca_tile *t, int32_t row) {
+    return t->n_seen ? t->n_seen[row] : t->pieces[t->n_pieces - 1].end;
+}
+static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t->state + (size_t)row * state_floats(t->d_v); }
+
+/* Part of a K or V tile that row tiles pass over. */
+typedef struct panel {
+    const char *lines, *next; /* here and in the next chunk */
+    ptrdiff_t stride;         /* bytes a line */
+    int32_t vecs;             /* vectors a line */
+    float *kept;              /* room for it unpacked */
+    int32_t n_kept;           /* how much of it is */
+} panel;
+
+/* Run *p, of which the panel and n are missing, over the first n of a panel. */
+static inline void run(product *p, panel *x, cattn_type type, int32_t rows, int32_t n, bool first, bool more) {
+    enum product_use use = first || unpacks(type) ? USE_FIRST : USE_AGAIN;
+    p->panel = x->lines;
+    p->panel_stride = x->stride;
+    p->next = first ? x->next : x->lines;
+    p->kept = x->kept;
+    p->n = n;
+    if (unpacks(type) && first && more) {
+        use = USE_KEEP;
+        x->n_kept = n;
+    } else if (n <= x->n_kept) {
+        use = USE_AGAIN;
+        p->panel = (const char *)x->kept;
+        p->panel_stride = x->vecs * (ptrdiff_t)sizeof(vec);
+    }
+    find_product(type, use, rows, x->vecs)(p);
+}
+
+/* Scores of all slots of a piece; its last group is computed whole, and of its first the slots of earlier pieces stay. */
+static void scores_of_piece(const ca_tile *t, cattn_type type, const ca_piece *piece, float *scores, float *kept) {
+    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
+    int32_t slot = piece->begin / GROUP * GROUP;
+    int32_t vecs = n_parts(piece->end - slot, GROUP) * (GROUP / V_LANES);
+    for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
+        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels), .kept = kept};
+        x.lines = (const char *)piece->k + element_bytes(type, slot);
+        x.next = t->next_k ? (const char *)t->next_k + element_bytes(type, slot) : x.lines;
+        for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
+            rows = deal(t->n_rows - row, tiles - tile);
+            product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
+                         .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
+                         .out = scores + row * scores_stride(t->c) + slot,
+                         .out_stride = scores_stride(t->c),
+                         .from = piece->begin - slot};
+            run(&p, &x, type, rows, t->d_k, tile == 0, tiles > 1);
+        }
+        slot += x.vecs * V_LANES;
+        vecs -= x.vecs;
+    }
+}
+
+/* Slots of a piece that all of the rows see, such that no row goes on in the middle of a pair; < 0: a row sees none of it. */
+static inline int32_t slots_all_see(const ca_tile *t, const ca_piece *piece, int32_t row, int32_t rows) {
+    int32_t least = slots_seen(t, row), most = least;
+    for (int32_t r = row + 1; r < row + rows && t->n_seen; r++) {
+        least = t->n_seen[r] < least ? t->n_seen[r] : least;
+        most = t->n_seen[r] > most ? t->n_seen[r] : most;
+    }
+    if (least >= piece->end) return piece->end - piece->begin;
+    return (least == most ? least : least / 2 * 2) - piece->begin;
+}
+
+/* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
+static inline void add_values(const ca_tile *t, cattn_type type, const float *scores, panel *x, int32_t column, int32_t slot,
+                              int32_t n, int32_t row, int32_t rows, bool first, bool more) {
+    product p = {.factors = (const char *)(scores + row * scores_stride(t->c)) + slot * WEIGHT_BYTES,
+                 .factor_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
+                 .out = state_at(t, row) + column,
+                 .out_stride = (ptrdiff_t)state_floats(t->d_v),
+                 .accumulate = true};
+    run(&p, x, type, rows, n, first, more);
+}
+
+static void values_of_piece(const ca_tile *t, cattn_type type, const ca_piece *piece, const float *scores, float *kept) {
+    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
+    int32_t column = 0, vecs = t->d_v / V_LANES;
+    for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
+        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels), .kept = kept};
+        const ptrdiff_t start = line_of(type, piece->begin) * x.stride + element_bytes(type, column);
+        x.lines = (const char *)piece->v + start;
+        x.next = t->next_v ? (const char *)t->next_v + start : x.lines;
+        for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
+            rows = deal(t->n_rows - row, tiles - tile);
+            int32_t all = slots_all_see(t, piece, row, rows);
+            if (all > 0) add_values(t, type, scores, &x, column, piece->begin, all, row, rows, tile == 0, tiles > 1);
+            if (all < 0) all = 0;
+            for (int32_t r = row; t->n_seen && r < row + rows; r++) {
+                const int32_t end = t->n_seen[r] < piece->end ? t->n_seen[r] : piece->end, own = piece->begin + all;
+                panel rest = {.stride = x.stride, .vecs = x.vecs, .lines = x.lines + line_of(type, all) * x.stride};
+                if (own < end) add_values(t, type, scores, &rest, column, own, end - own, r, 1, false, false);
+            }
+        }
+        column += x.vecs * V_LANES;
+        vecs -= x.vecs;
+    }
+}
+
+static inline void attend(const ca_tile *t, cattn_type type) {
+    float *scores = t->scratch, *kept = scores + MAX_ROWS * scores_stride(t->c);
+    for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(t, type, &t->pieces[i], scores, kept);
+    for (int32_t row = 0; row < t->n_rows; row++)
+        if (slots_seen(t, row) > 0)
+            softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);
+    for (int32_t i = 0; i < t->n_pieces; i++) values_of_piece(t, type, &t->pieces[i], scores, kept);
+}
+
+#endif

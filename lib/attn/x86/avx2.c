@@ -1,0 +1,29 @@
+/*
+ * Level avx2: AVX2 with FMA and F16C, f32 arithmetic.
+ *
+ * Sixteen registers hold a tile of 6 rows x 2 vectors, a line of the panel, a factor and the bf16 mask.
+ */
+#include "lib/attn/x86/vec256.h"
+
+#define EXP2_DEGREE 5
+#define TILE_EACH_ROWS(X, ...)                                                                                                 \
+    X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+enum { TILE_ROWS = 6, TILE_VECS = 2 };
+
+#include "lib/attn/x86/f32_tile.h"
+
+#include "lib/attn/x86/row.h"
+
+#include "lib/attn/x86/attend.h"
+
+static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
+static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
+static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+
+#define TABLE(type, attend_type)                                                                                               \
+    { "avx2", type, MAX_ROWS, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
+const ca_kernel ca_kernels_avx2[3] = {
+    TABLE(CATTN_F32, attend_f32),
+    TABLE(CATTN_F16, attend_f16),
+    TABLE(CATTN_BF16, attend_bf16),
+};

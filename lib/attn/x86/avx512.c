@@ -1,0 +1,33 @@
+/*
+ * Level avx512: AVX-512 F, BW, DQ and VL, f32 arithmetic; bf16 K and V without bf16 instructions.
+ *
+ * 12 rows x 2 vectors: 24 sums, a line of the panel and a factor fill the 32 registers. For each line of two vectors come 12
+ * factors, so that 14 loads feed 24 multiplications; 6 x 4 would need fewer loads (10), but unpack twice the lines a row tile.
+ */
+#include "lib/attn/x86/vec512.h"
+
+#define EXP2_DEGREE 5
+#define TILE_EACH_ROWS(X, ...)                                                                                                 \
+    X(1, __VA_ARGS__)                                                                                                          \
+    X(2, __VA_ARGS__)                                                                                                          \
+    X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)                \
+        X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
+enum { TILE_ROWS = 12, TILE_VECS = 2 };
+
+#include "lib/attn/x86/f32_tile.h"
+
+#include "lib/attn/x86/row.h"
+
+#include "lib/attn/x86/attend.h"
+
+static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
+static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
+static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+
+#define TABLE(type, attend_type)                                                                                               \
+    { "avx512", type, MAX_ROWS, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
+const ca_kernel ca_kernels_avx512[3] = {
+    TABLE(CATTN_F32, attend_f32),
+    TABLE(CATTN_F16, attend_f16),
+    TABLE(CATTN_BF16, attend_bf16),
+};

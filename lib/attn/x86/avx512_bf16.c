@@ -1,0 +1,113 @@
+/*
+ * Level avx512_bf16: bf16 K and V through vdpbf16ps; q and the softmax weights are rounded to bf16, sums are f32.
+ *
+ * 6 rows x 4 vectors: 24 sums, a line of the panel and a factor in 32 registers, 10 loads for 24 instructions. A line of pairs
+ * is an operand as it is stored, so nothing is unpacked. Whole chunks of 64 slots are one panel of K.
+ */
+#include "lib/attn/x86/vec512.h"
+
+#define EXP2_DEGREE 4 /* far below the rounding of the weights, 2^-8 */
+enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2 };
+
+#include "chunkattn.h"
+#include "lib/attn/x86/product.h"
+
+static inline void store_weights(float *scores, int group, vec p) {
+    _mm256_storeu_si256((__m256i *)scores + group, (__m256i)_mm512_cvtneps_pbh(p));
+}
+
+#include "lib/attn/x86/row.h"
+
+static size_t query_bytes(int32_t d_k) { return ((size_t)d_k * 2 + 63) / 64 * 64; }
+
+static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        __m256i *to = (__m256i *)((char *)packed + (size_t)r * query_bytes(d_k));
+        for (int32_t i = 0; i < d_k; i += V_LANES) {
+            const vec x = v_mul(v_load(q + r * row_stride + i), v_set1(scale_log2));
+            _mm256_storeu_si256(to + i / V_LANES, (__m256i)_mm512_cvtneps_pbh(x));
+        }
+    }
+}
+
+#define TILE_INLINE static inline __attribute__((always_inline))
+
+/* One line of pairs times the rows' pairs of factors; `mask` says which half of the pairs may be read. */
+TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half,
+                               const char *factors, ptrdiff_t factor_stride) {
+    __m512i x[TILE_VECS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vecs; j++) {
+        x[j] = _mm512_loadu_si512(line + (size_t)j * sizeof(vec));
+        if (half) x[j] = _mm512_and_si512(x[j], _mm512_set1_epi32(0xffff));
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i * factor_stride));
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], (__m512bh)w, (__m512bh)x[j]);
+    }
+}
+
+TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use) {
+    vec acc[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(p->out + i * p->out_stride + j * V_LANES) : v_set1(0);
+
+    const ptrdiff_t stride = p->factor_stride;
+    const char *line = p->panel, *next = p->next, *factors = p->factors;
+    for (int32_t n = p->n / 2; n > 0; n--) {
+        if (use == USE_FIRST)
+#pragma GCC unroll 4
+            for (int j = 0; j < vecs; j++) _mm_prefetch(next + (size_t)j * sizeof(vec), _MM_HINT_T0);
+        multiply_line(acc, rows, vecs, line, false, factors, stride);
+        factors += 4;
+        line += p->panel_stride;
+        next += p->panel_stride;
+    }
+    if (p->n % 2) multiply_line(acc, rows, vecs, line, true, factors, stride);
+
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) {
+            float *out = p->out + i * p->out_stride + j * V_LANES;
+            v_store(out, v_select(v_below(p->from - j * V_LANES), v_load(out), acc[i][j]));
+        }
+}
+
+#define PRODUCT(rows, vecs)                                                                                                    \
+    static void first_##rows##x##vecs(const product *p) { multiply(p, rows, vecs, USE_FIRST); }                                \
+    static void again_##rows##x##vecs(const product *p) { multiply(p, rows, vecs, USE_AGAIN); }
+#define PRODUCTS(vecs) PRODUCT(1, vecs) PRODUCT(2, vecs) PRODUCT(3, vecs) PRODUCT(4, vecs) PRODUCT(5, vecs) PRODUCT(6, vecs)
+PRODUCTS(1)
+PRODUCTS(2)
+PRODUCTS(3)
+PRODUCTS(4)
+
+#define ROW(use, vecs)                                                                                                         \
+    { NULL, use##_1x##vecs, use##_2x##vecs, use##_3x##vecs, use##_4x##vecs, use##_5x##vecs, use##_6x##vecs }
+static const product_fn first[TILE_VECS + 1][TILE_ROWS + 1] = {
+    {NULL}, ROW(first, 1), ROW(first, 2), ROW(first, 3), ROW(first, 4)};
+static const product_fn again[TILE_VECS + 1][TILE_ROWS + 1] = {
+    {NULL}, ROW(again, 1), ROW(again, 2), ROW(again, 3), ROW(again, 4)};
+
+static inline bool unpacks(cattn_type type) {
+    (void)type;
+    return false;
+}
+static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
+    (void)type;
+    return use == USE_FIRST ? first[vecs][rows] : again[vecs][rows];
+}
+
+#include "lib/attn/x86/attend.h"
+
+static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+
+const ca_kernel ca_kernels_avx512_bf16[3] = {
+    [CATTN_BF16] = {"avx512_bf16", CATTN_BF16, MAX_ROWS, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_bf16,
+                    merge},
+};

@@ -1,0 +1,34 @@
+/* A register tile's job: out = or += factors times a panel of K or V, for rows of one tile. */
+#ifndef LIB_ATTN_X86_PRODUCT_H
+#define LIB_ATTN_X86_PRODUCT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * out[row][lane] += sum over lines, ascending, of factors[row][line] * panel[line][lane]. In bf16 a line holds two: `n` counts
+ * single ones, and of an odd n's last pair only the first is read. Strides are in bytes, that of out in floats.
+ */
+typedef struct product {
+    const void *factors;
+    const char *panel;
+    const char *next; /* the same panel of the chunk to come */
+    float *kept;      /* 64-byte aligned room for the panel as f32 */
+    float *out;
+    ptrdiff_t factor_stride, panel_stride, out_stride;
+    int32_t n;
+    int32_t from;    /* lanes of out before this one stay as they are */
+    bool accumulate; /* false: out = sum */
+} product;
+
+typedef void (*product_fn)(const product *p);
+
+enum product_use {
+    USE_FIRST, /* panel as stored, prefetch next */
+    USE_KEEP,  /* same, and store it unpacked to kept */
+    USE_AGAIN, /* panel is unpacked already, or needs no unpacking */
+    N_USES
+};
+
+#endif
