@@ -1,0 +1,20 @@
+/* Byte-level BPE: text is cut by a pre-tokenizer, and each piece's bytes merge by rank. */
+#ifndef LLAMA_BPE_H
+#define LLAMA_BPE_H
+
+#include "tokenizer.h"
+#include "vocab.h"
+
+typedef struct bpe bpe;
+
+/* From the file's merges and pre-tokenizer; file and vocabulary are borrowed until bpe_free. */
+cl_status bpe_create(const gguf *file, const vocab *v, bpe **b, cl_error *error);
+void bpe_free(bpe **b);
+
+/* The family's habit where the file does not say. */
+bool bpe_adds_bos(const bpe *b);
+
+/* Ids of text without special tokens. A byte that the vocabulary lacks is left out. */
+cl_status bpe_encode(const bpe *b, const char *text, size_t size, token_list *out, cl_error *error);
+
+#endif

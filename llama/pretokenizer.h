@@ -1,0 +1,28 @@
+/* Cuts text into the pieces inside which byte-level BPE merges, by the regular expressions of a named pre-tokenizer. */
+#ifndef LLAMA_PRETOKENIZER_H
+#define LLAMA_PRETOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "error.h"
+#include "gguf.h"
+
+typedef struct pretokenizer pretokenizer;
+
+/* By the name in tokenizer.ggml.pre. CL_ERR_UNSUPPORTED lists the names there are. */
+cl_status pretokenizer_create(gguf_string name, pretokenizer **p, cl_error *error);
+void pretokenizer_free(pretokenizer **p);
+
+/* A piece that is in the vocabulary as it stands is that token, whatever the merges say. */
+bool pretokenizer_whole_words(const pretokenizer *p);
+/* The models that use it put BOS first where the file does not say. */
+bool pretokenizer_adds_bos(const pretokenizer *p);
+
+typedef cl_status (*pretokenizer_fn)(void *ctx, const char *piece, size_t size, cl_error *error);
+
+/* Call fn for each piece in order; together they are the text. A byte that is not UTF-8 is a piece of its own. */
+cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_fn fn, void *ctx,
+                             cl_error *error);
+
+#endif

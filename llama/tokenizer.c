@@ -1,0 +1,184 @@
+/* The tokenizer of a file: what is common to both kinds. */
+#include "tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bpe.h"
+#include "spm.h"
+#include "tokenizer_text.h"
+#include "vocab.h"
+
+struct tokenizer {
+    vocab vocab;
+    bpe *bpe; /* one of the two */
+    spm *spm;
+    int32_t bos, eos;
+    bool adds_bos;
+    bool *ends; /* [n_vocab] generation stops here */
+};
+
+cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
+    if (list->n == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
+        if (!ids) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tokens", capacity);
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->n++] = id;
+    return CL_OK;
+}
+
+void token_list_free(token_list *list) {
+    free(list->ids);
+    *list = (token_list){0};
+}
+
+/* A token id of the file; -1 where it names none. */
+static cl_status load_id(const tokenizer *t, const gguf *file, const char *key, int32_t *id, cl_error *error) {
+    uint64_t value;
+    *id = -1;
+    /* Some files write -1 for none. */
+    if (!gguf_get_u64(file, key, &value) || value == UINT32_MAX) return CL_OK;
+    if (value >= (uint64_t)t->vocab.n)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: %llu, but the vocabulary has %d tokens", key, (unsigned long long)value,
+                       t->vocab.n);
+    *id = (int32_t)value;
+    return CL_OK;
+}
+
+/* Tokens that end a turn whether or not the file says so, where they are special. */
+static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
+                                        "<|endoftext|>", "<|end|>",    "<end_of_turn>", "</s>"};
+static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+
+static cl_status load_special(tokenizer *t, const gguf *file, cl_error *error) {
+    cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
+    for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
+        int32_t id;
+        status = load_id(t, file, end_keys[i], &id, error);
+        if (i == 0) t->eos = id;
+        if (id >= 0) t->ends[id] = true;
+    }
+    for (size_t i = 0; i < sizeof end_names / sizeof *end_names; i++) {
+        const int32_t id = str_map_get(&t->vocab.names, end_names[i], strlen(end_names[i]));
+        if (id >= 0) t->ends[id] = true;
+    }
+    t->adds_bos = t->spm || bpe_adds_bos(t->bpe);
+    gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    t->adds_bos = t->adds_bos && t->bos >= 0;
+    return status;
+}
+
+static bool equals(gguf_string s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
+
+cl_status tokenizer_create(const gguf *file, tokenizer **tok, cl_error *error) {
+    *tok = NULL;
+    gguf_string kind;
+    if (!gguf_get_string(file, "tokenizer.ggml.model", &kind))
+        return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
+    const bool byte_level = equals(kind, "gpt2");
+    if (!byte_level && !equals(kind, "llama"))
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; known are gpt2 and llama",
+                       (int)(kind.size < 40 ? kind.size : 40), kind.data);
+    tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
+    cl_status status = vocab_load(&t->vocab, file, byte_level, error);
+    if (status == CL_OK && !(t->ends = calloc((size_t)t->vocab.n, sizeof *t->ends)))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
+    if (status == CL_OK)
+        status = byte_level ? bpe_create(file, &t->vocab, &t->bpe, error) : spm_create(file, &t->vocab, &t->spm, error);
+    if (status == CL_OK) status = load_special(t, file, error);
+    if (status != CL_OK) tokenizer_free(&t);
+    *tok = t;
+    return status;
+}
+
+void tokenizer_free(tokenizer **tok) {
+    tokenizer *t = *tok;
+    if (!t) return;
+    bpe_free(&t->bpe);
+    spm_free(&t->spm);
+    vocab_free(&t->vocab);
+    free(t->ends);
+    free(t);
+    *tok = NULL;
+}
+
+int32_t tokenizer_n_vocab(const tokenizer *tok) { return tok->vocab.n; }
+int32_t tokenizer_bos(const tokenizer *tok) { return tok->bos; }
+int32_t tokenizer_eos(const tokenizer *tok) { return tok->eos; }
+bool tokenizer_adds_bos(const tokenizer *tok) { return tok->adds_bos; }
+
+static bool known(const tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
+bool tokenizer_is_end(const tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }
+bool tokenizer_is_special(const tokenizer *tok, int32_t id) { return known(tok, id) && vocab_is_special(&tok->vocab, id); }
+
+int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size) {
+    const int32_t id = str_map_get(&tok->vocab.names, text, size);
+    return id >= 0 ? id : vocab_find(&tok->vocab, text, size);
+}
+
+/* Text without added tokens. */
+static cl_status encode_words(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+                              cl_error *error) {
+    if (tok->spm) return spm_encode(tok->spm, text, size, first, out, error);
+    return bpe_encode(tok->bpe, text, size, out, error);
+}
+
+/*
+ * Text in which added tokens stand for themselves, and special ones too if `special`. What follows a special token starts a
+ * prompt of its own, as in the tokenizers that the models were trained with.
+ */
+static cl_status encode(const tokenizer *tok, const char *text, size_t size, bool first, bool special, token_list *out,
+                        cl_error *error) {
+    cl_status status = CL_OK;
+    size_t start = 0;
+    for (size_t i = 0; status == CL_OK && i < size;) {
+        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, special);
+        if (id < 0) {
+            i++;
+            continue;
+        }
+        const bool is_special = vocab_is_special(&tok->vocab, id);
+        /* The space before a prompt comes also before an added token that it starts with. */
+        if (i > start || (first && !is_special)) status = encode_words(tok, text + start, i - start, first, out, error);
+        if (status == CL_OK) status = token_list_add(out, id, error);
+        first = is_special;
+        start = i += tok->vocab.pieces[id].size;
+    }
+    if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);
+    return status;
+}
+
+cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error) {
+    return encode(tok, text, size, first, false, out, error);
+}
+
+cl_status tokenizer_encode_template(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+                                    cl_error *error) {
+    return encode(tok, text, size, first, true, out, error);
+}
+
+int32_t tokenizer_next_special(const tokenizer *tok, const char *text, size_t size, size_t *start, size_t *name_size) {
+    for (size_t i = 0; i < size;) {
+        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, true);
+        if (id >= 0 && vocab_is_special(&tok->vocab, id)) {
+            *start = i;
+            *name_size = tok->vocab.pieces[id].size;
+            return id;
+        }
+        i += id >= 0 ? tok->vocab.pieces[id].size : 1;
+    }
+    *start = size;
+    return -1;
+}
+
+size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+    if (!known(tok, id) || (!special && vocab_is_special(&tok->vocab, id))) return 0;
+    const gguf_string piece = tok->vocab.pieces[id];
+    if (size > 0) memcpy(buf, piece.data, piece.size < size ? piece.size : size);
+    return piece.size;
+}

@@ -1,0 +1,56 @@
+/* The tokens of a vocabulary: their types, the bytes each stands for, and finding them by those bytes. */
+#ifndef LLAMA_VOCAB_H
+#define LLAMA_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "gguf.h"
+#include "str_map.h"
+
+/* As in tokenizer.ggml.token_type. */
+typedef enum vocab_type {
+    VOCAB_NORMAL = 1,
+    VOCAB_UNKNOWN = 2,
+    VOCAB_CONTROL = 3,
+    VOCAB_USER = 4, /* added to a trained vocabulary: found in any text before all else */
+    VOCAB_UNUSED = 5,
+    VOCAB_BYTE = 6,
+} vocab_type;
+
+typedef struct vocab {
+    int32_t n;
+    unsigned char *types; /* [n] vocab_type */
+    gguf_string *pieces;  /* [n] the bytes of output text; of special tokens their name */
+    size_t longest;       /* bytes of the longest piece */
+    char *bytes;          /* what the pieces point into */
+    str_map words;        /* tokens that merging can yield */
+    str_map names;        /* special and added tokens */
+    int32_t *added;       /* special and added tokens by first byte, the longest first */
+    int32_t added_at[257];
+} vocab;
+
+/* byte_level: texts are in the alphabet of byte-level BPE; otherwise they have U+2581 for spaces and "<0xNN>" for bytes. */
+cl_status vocab_load(vocab *v, const gguf *file, bool byte_level, cl_error *error);
+void vocab_free(vocab *v);
+
+/* The token that merging may yield with these bytes, or -1. */
+int32_t vocab_find(const vocab *v, const char *data, size_t size);
+
+/* The longest added token that text (size >= 1) starts with, or -1; special ones only if `special`. */
+int32_t vocab_added_at(const vocab *v, const char *text, size_t size, bool special);
+
+/* Control and unknown tokens: not text. */
+static inline bool vocab_is_special(const vocab *v, int32_t id) {
+    return v->types[id] == VOCAB_CONTROL || v->types[id] == VOCAB_UNKNOWN;
+}
+
+/*
+ * Translate from the alphabet of byte-level BPE, in which every byte has a printable character; text with any other character
+ * stays as it is. buf has room for text.size bytes. Returns the number of bytes.
+ */
+size_t vocab_from_byte_level(gguf_string text, char *buf);
+
+#endif

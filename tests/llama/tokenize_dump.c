@@ -1,0 +1,70 @@
+/*
+ * tokenize_dump MODEL.gguf < strings.jsonl > ids.jsonl: each line a JSON string in, a JSON array of its token ids out, encoded
+ * as the start of a prompt without BOS. With --decode: each line an array of ids in, the string of their bytes out.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llama/tokenizer.h"
+
+static int give_up(const char *what, const char *why) {
+    fprintf(stderr, "%s: %s\n", what, why);
+    return 1;
+}
+
+static json_t *encode(const tokenizer *tok, const json_t *line) {
+    token_list ids = {0};
+    cl_error error;
+    if (tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK)
+        exit(give_up("tokenizer_encode", error.message));
+    json_t *out = json_array();
+    for (size_t i = 0; i < ids.n; i++) json_array_append_new(out, json_integer(ids.ids[i]));
+    token_list_free(&ids);
+    return out;
+}
+
+static json_t *decode(const tokenizer *tok, const json_t *line) {
+    char *text = NULL;
+    size_t size = 0;
+    for (size_t i = 0; i < json_array_size(line); i++) {
+        const int32_t id = (int32_t)json_integer_value(json_array_get(line, i));
+        const size_t n = tokenizer_piece(tok, id, true, NULL, 0);
+        text = realloc(text, size + n + 1);
+        if (!text) exit(give_up("decode", "no memory"));
+        tokenizer_piece(tok, id, true, text + size, n);
+        size += n;
+    }
+    json_t *out = json_stringn(text ? text : "", size);
+    free(text);
+    if (!out) exit(give_up("decode", "the bytes are no UTF-8"));
+    return out;
+}
+
+int main(int argc, char **argv) {
+    const int decoding = argc == 3 && strcmp(argv[2], "--decode") == 0;
+    if (argc != 2 + decoding) return give_up("usage", "tokenize_dump MODEL.gguf [--decode] < in.jsonl > out.jsonl");
+    gguf *file;
+    tokenizer *tok;
+    cl_error error;
+    if (gguf_open(argv[1], &file, &error) != CL_OK || tokenizer_create(file, &tok, &error) != CL_OK)
+        return give_up(argv[1], error.message);
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    while ((n = getline(&line, &room, stdin)) > 0) {
+        json_error_t wrong;
+        json_t *in = json_loadb(line, (size_t)n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &wrong);
+        if (!in) return give_up("input", wrong.text);
+        json_t *out = decoding ? decode(tok, in) : encode(tok, in);
+        json_dumpf(out, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
+        putchar('\n');
+        json_decref(out);
+        json_decref(in);
+    }
+    free(line);
+    tokenizer_free(&tok);
+    gguf_close(&file);
+    return 0;
+}
