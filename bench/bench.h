@@ -1,0 +1,17 @@
+/* What the subcommands of cattn-bench share: each is one function in one file, and gets its own arguments. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* argv[0] is the subcommand's name; the result is the exit status. */
+int bench_machine(int argc, char **argv);
+
+static inline double bench_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* cattn-bench: measures the machine and libchunkattn's kernels. One file a subcommand. */
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *out) {
+    fputs("usage: cattn-bench COMMAND [OPTION...]\n\n", out);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].help);
+    fputs("\ncattn-bench COMMAND --help lists a command's options.\n", out);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (int i = 0; argc > 1 && i < N_COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    if (argc > 1) fprintf(stderr, "cattn-bench: there is no command \"%s\"\n", argv[1]);
+    print_help(stderr);
+    return 2;
+}

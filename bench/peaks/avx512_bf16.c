@@ -1,0 +1,22 @@
+/* AVX-512-BF16: dot products of a pair in each 32-bit lane. */
+#include "bench/peaks.h"
+
+#include <immintrin.h>
+
+#include "base/cpu.h"
+
+static void dot_bf16(int64_t rounds) {
+    __m512 sums[PEAK_ACCUMULATORS] = {0};
+    const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f80), y = (__m512bh)_mm512_set1_epi16(0x3f00); /* 1 and 0.5 */
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < PEAK_ACCUMULATORS; i++) {
+            sums[i] = _mm512_dpbf16_ps(sums[i], x, y);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    }
+}
+
+const peak peaks_avx512_bf16[1] = {
+    {PEAK_BF16, CA_CPU_AVX512_BF16, 2.0 * 32 * PEAK_ACCUMULATORS, dot_bf16, NULL},
+};
