@@ -47,6 +47,12 @@ static inline int32_t slots_seen(const ca_tile *t, int32_t row) {
 }
 static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t->state + (size_t)row * state_floats(t->d_v); }
 
+/* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel. */
+typedef struct work {
+    const ca_tile *tile;
+    float *scores, *kept;
+} work;
+
 /* Part of a K or V tile that row tiles pass over. */
 typedef struct panel {
     const char *lines, *next; /* here and in the next chunk */
@@ -76,19 +82,20 @@ static inline void run(product *p, panel *x, cattn_type type, int32_t rows, int3
 }
 
 /* Scores of all slots of a piece; its last group is computed whole, and of its first the slots of earlier pieces stay. */
-static void scores_of_piece(const ca_tile *t, cattn_type type, const ca_piece *piece, float *scores, float *kept) {
+static void scores_of_piece(const work *w, cattn_type type, const ca_piece *piece) {
+    const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t slot = piece->begin / GROUP * GROUP;
     int32_t vecs = n_parts(piece->end - slot, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels), .kept = kept};
+        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels), .kept = w->kept};
         x.lines = (const char *)piece->k + element_bytes(type, slot);
         x.next = t->next_k ? (const char *)t->next_k + element_bytes(type, slot) : x.lines;
         for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
-                         .out = scores + row * scores_stride(t->c) + slot,
+                         .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
                          .from = piece->begin - slot};
             run(&p, &x, type, rows, t->d_k, tile == 0, tiles > 1);
@@ -110,9 +117,10 @@ static inline int32_t slots_all_see(const ca_tile *t, const ca_piece *piece, int
 }
 
 /* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
-static inline void add_values(const ca_tile *t, cattn_type type, const float *scores, panel *x, int32_t column, int32_t slot,
-                              int32_t n, int32_t row, int32_t rows, bool first, bool more) {
-    product p = {.factors = (const char *)(scores + row * scores_stride(t->c)) + slot * WEIGHT_BYTES,
+static inline void add_values(const work *w, cattn_type type, panel *x, int32_t column, int32_t slot, int32_t n, int32_t row,
+                              int32_t rows, bool first, bool more) {
+    const ca_tile *t = w->tile;
+    product p = {.factors = (const char *)(w->scores + row * scores_stride(t->c)) + slot * WEIGHT_BYTES,
                  .factor_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
                  .out = state_at(t, row) + column,
                  .out_stride = (ptrdiff_t)state_floats(t->d_v),
@@ -120,23 +128,24 @@ static inline void add_values(const ca_tile *t, cattn_type type, const float *sc
     run(&p, x, type, rows, n, first, more);
 }
 
-static void values_of_piece(const ca_tile *t, cattn_type type, const ca_piece *piece, const float *scores, float *kept) {
+static void values_of_piece(const work *w, cattn_type type, const ca_piece *piece) {
+    const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t column = 0, vecs = t->d_v / V_LANES;
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels), .kept = kept};
+        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels), .kept = w->kept};
         const ptrdiff_t start = line_of(type, piece->begin) * x.stride + element_bytes(type, column);
         x.lines = (const char *)piece->v + start;
         x.next = t->next_v ? (const char *)t->next_v + start : x.lines;
         for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             int32_t all = slots_all_see(t, piece, row, rows);
-            if (all > 0) add_values(t, type, scores, &x, column, piece->begin, all, row, rows, tile == 0, tiles > 1);
+            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, tile == 0, tiles > 1);
             if (all < 0) all = 0;
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
                 const int32_t end = t->n_seen[r] < piece->end ? t->n_seen[r] : piece->end, own = piece->begin + all;
                 panel rest = {.stride = x.stride, .vecs = x.vecs, .lines = x.lines + line_of(type, all) * x.stride};
-                if (own < end) add_values(t, type, scores, &rest, column, own, end - own, r, 1, false, false);
+                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, false, false);
             }
         }
         column += x.vecs * V_LANES;
@@ -145,12 +154,13 @@ static void values_of_piece(const ca_tile *t, cattn_type type, const ca_piece *p
 }
 
 static inline void attend(const ca_tile *t, cattn_type type) {
-    float *scores = t->scratch, *kept = scores + MAX_ROWS * scores_stride(t->c);
-    for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(t, type, &t->pieces[i], scores, kept);
+    float *scores = t->scratch;
+    const work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c)};
+    for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)
             softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);
-    for (int32_t i = 0; i < t->n_pieces; i++) values_of_piece(t, type, &t->pieces[i], scores, kept);
+    for (int32_t i = 0; i < t->n_pieces; i++) values_of_piece(&w, type, &t->pieces[i]);
 }
 
 #endif
