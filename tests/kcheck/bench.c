@@ -1,0 +1,174 @@
+/*
+ * Times a kernel: whole chunks of 64 slots, hot (one chunk over and over) and cold (32 heads x 4096 positions in the order of
+ * a decode step, more than the last-level cache), for a few numbers of rows.
+ */
+#include "tests/kcheck/kcheck.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/fp.h"
+#include "base/half.h"
+
+enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
+
+/* Of this thread only: other work on the machine takes cache and bandwidth, but not the time it runs in our place. */
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- The peak of the instruction that a level multiplies with ----------------------------------------------------- */
+
+#if defined(__x86_64__)
+/* Twelve independent sums, as many as hide the latency of two units. */
+#define TWELVE(OP, V)                                                                                                          \
+    OP " %%" V "13, %%" V "12, %%" V "0\n" OP " %%" V "13, %%" V "12, %%" V "1\n" OP " %%" V "13, %%" V "12, %%" V "2\n" OP    \
+       " %%" V "13, %%" V "12, %%" V "3\n" OP " %%" V "13, %%" V "12, %%" V "4\n" OP " %%" V "13, %%" V "12, %%" V "5\n" OP    \
+       " %%" V "13, %%" V "12, %%" V "6\n" OP " %%" V "13, %%" V "12, %%" V "7\n" OP " %%" V "13, %%" V "12, %%" V "8\n" OP    \
+       " %%" V "13, %%" V "12, %%" V "9\n" OP " %%" V "13, %%" V "12, %%" V "10\n" OP " %%" V "13, %%" V "12, %%" V "11\n"
+#define CLOBBERS                                                                                                               \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
+#define LOOP(OP, V)                                                                                                            \
+    __asm__ volatile("vzeroall" ::: CLOBBERS);                                                                                 \
+    for (long i = 0; i < n; i++) __asm__ volatile(TWELVE(OP, V)::: CLOBBERS)
+
+double peak_gflops(const char *level) {
+    const long n = 2000000;
+    double best = 0;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        int flops = 12;
+        const double start = now();
+        if (strcmp(level, "avx2") == 0) {
+            LOOP("vfmadd231ps", "ymm");
+            flops *= 16;
+        } else if (strcmp(level, "avx512") == 0) {
+            LOOP("vfmadd231ps", "zmm");
+            flops *= 32;
+        } else if (strcmp(level, "avx512_bf16") == 0) {
+            LOOP("vdpbf16ps", "zmm");
+            flops *= 64;
+        } else {
+            return 0;
+        }
+        const double rate = (double)n * flops / (now() - start) / 1e9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+#else
+double peak_gflops(const char *level) {
+    (void)level;
+    return 0;
+}
+#endif
+
+/* ---- The kernel ------------------------------------------------------------------------------------------------------ */
+
+typedef struct bench {
+    const ca_kernel *kernel;
+    int32_t d, n_rows, n_heads, n_chunks;
+    char *kv, *q, *states, *scratch;
+    size_t tile_bytes; /* K or V of a head and chunk */
+} bench;
+
+/* [chunk][head][K, V], as in a cache of one layer. */
+static char *k_tile(const bench *b, int32_t chunk, int32_t head) {
+    return b->kv + ((size_t)chunk * (size_t)b->n_heads + (size_t)head) * 2 * b->tile_bytes;
+}
+
+static void fill(const bench *b, size_t bytes) {
+    rng r = {1};
+    const size_t size = ca_type_size(b->kernel->kv_type);
+    for (size_t i = 0; i < bytes / size; i++) {
+        const float x = rng_float(&r);
+        const uint16_t half = b->kernel->kv_type == CATTN_F16 ? ca_f16_from_f32(x) : ca_bf16_from_f32(x);
+        memcpy(b->kv + i * size, size == 4 ? (const void *)&x : (const void *)&half, size);
+    }
+}
+
+static double pass(const bench *b) {
+    const size_t query = b->kernel->query_bytes(b->d), state = b->kernel->state_bytes(b->d);
+    const double start = now();
+    for (int32_t head = 0; head < b->n_heads; head++)
+        for (int32_t chunk = 0; chunk < b->n_chunks; chunk++) {
+            const char *k = k_tile(b, chunk, head), *next = k_tile(b, chunk + 1 < b->n_chunks ? chunk + 1 : 0, head);
+            const ca_piece piece = {k, k + b->tile_bytes, 0, C};
+            const size_t row = (size_t)head * (size_t)b->n_rows;
+            const ca_tile tile = {.d_k = b->d,
+                                  .d_v = b->d,
+                                  .c = C,
+                                  .n_rows = b->n_rows,
+                                  .q = b->q + query * row,
+                                  .state = b->states + state * row,
+                                  .pieces = &piece,
+                                  .n_pieces = 1,
+                                  .next_k = next,
+                                  .next_v = next + b->tile_bytes,
+                                  .scratch = b->scratch};
+            b->kernel->attend(&tile);
+        }
+    return now() - start;
+}
+
+/* Seconds a chunk and head, the best of some. */
+static double time_chunk(const bench *b, int32_t n_passes) {
+    const int32_t rows = b->n_heads * b->n_rows;
+    double best = 1e9;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        b->kernel->init(b->states, rows, b->d);
+        double seconds = 0;
+        for (int32_t i = 0; i < n_passes; i++) seconds += pass(b);
+        best = seconds < best ? seconds : best;
+    }
+    return best / ((double)b->n_heads * b->n_chunks * n_passes);
+}
+
+static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
+    static const int32_t all_rows[] = {1, 8, 32, 96};
+    const size_t align = (size_t)2 << 20;
+    bench b = {.kernel = kernel, .d = d, .tile_bytes = (size_t)d * C * ca_type_size(kernel->kv_type)};
+    const size_t kv_bytes = (2 * b.tile_bytes * HEADS * CHUNKS + align - 1) / align * align;
+    const size_t n_rows = (size_t)HEADS * (size_t)kernel->max_rows;
+    b.kv = aligned_alloc(align, kv_bytes);
+    b.q = guard_new(kernel->query_bytes(d) * n_rows);
+    b.states = guard_new(kernel->state_bytes(d) * n_rows);
+    b.scratch = guard_new(kernel->scratch_bytes(d, d, C));
+    float *q = guard_new(n_rows * (size_t)d * sizeof(float));
+    if (!b.kv) exit(2);
+    madvise(b.kv, kv_bytes, MADV_HUGEPAGE);
+    fill(&b, kv_bytes);
+    rng r = {2};
+    for (size_t i = 0; i < n_rows * (size_t)d; i++) q[i] = rng_float(&r);
+    kernel->pack_query(q, d, (int32_t)n_rows, d, 0.3f, b.q);
+
+    const unsigned mode = ca_fp_enter();
+    for (size_t i = 0; i < sizeof all_rows / sizeof all_rows[0]; i++) {
+        b.n_rows = all_rows[i];
+        b.n_heads = b.n_chunks = 1;
+        const double hot = time_chunk(&b, 4000 / (b.n_rows + 4) + 1);
+        b.n_heads = HEADS;
+        b.n_chunks = CHUNKS;
+        const double cold = time_chunk(&b, 1);
+        const double flops = 4.0 * b.n_rows * C * d / 1e9, bytes = 2 * (double)b.tile_bytes / 1e9;
+        printf("%-12s %-5s %4d %5d %9.1f %7.1f %9.1f %7.1f %9.1f\n", kernel->level, type_names[kernel->kv_type], d, b.n_rows,
+               flops / hot, peak > 0 ? 100 * flops / hot / peak : 0, flops / cold, peak > 0 ? 100 * flops / cold / peak : 0,
+               bytes / cold);
+    }
+    ca_fp_leave(mode);
+    free(b.kv);
+    guard_free(b.q), guard_free(b.states), guard_free(b.scratch), guard_free(q);
+}
+
+void bench_kernel(const ca_kernel *kernel) {
+    const double peak = peak_gflops(kernel->level);
+    printf("\n%s: one core's peak %.0f GFLOP/s\n", kernel->level, peak);
+    printf("%-12s %-5s %4s %5s %9s %7s %9s %7s %9s\n", "level", "type", "d", "rows", "hot GF/s", "% peak", "cold GF/s",
+           "% peak", "GB/s");
+    bench_shape(kernel, 64, peak);
+    bench_shape(kernel, 128, peak);
+}

@@ -1,0 +1,456 @@
+/*
+ * Random cases for one kernel: against the reference within a tolerance, and against itself bit by bit.
+ *
+ * A case is a few chunks of one K/V head and some rows, each seeing a number of leading slots of every chunk. It is computed
+ * in one tile first, then in other tiles, orders and pieces, with everything that a row does not see replaced by NaN and
+ * infinities: the bits must not change.
+ */
+#include "tests/kcheck/kcheck.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fp.h"
+#include "base/half.h"
+
+enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 96, MAX_DIM = 256 };
+
+/* What the numbers are like. */
+enum scores { SCORES_SMALL, SCORES_1E4, SCORES_2_300, SCORES_RISING, SCORES_NONFINITE, N_SCORES };
+enum values { VALUES_PLAIN, VALUES_TINY, VALUES_SPARSE, VALUES_MIXED, N_VALUES };
+
+/* A physical chunk's K and V. */
+typedef struct tiles {
+    char *k, *v;
+} tiles;
+
+typedef struct test_case {
+    const ca_kernel *kernel;
+    ca_layout layout;
+    int32_t n_chunks, n_rows, chunks_per_segment;
+    enum scores scores;
+    enum values values;
+    bool exact_q; /* q times the scale is a bf16 number */
+    float scale;
+    float *q;                             /* [n_rows][d_k] */
+    float *k[MAX_CHUNKS], *v[MAX_CHUNKS]; /* [c][d_k], [c][d_v], rounded to the type */
+    int32_t n_seen[MAX_CHUNKS][MAX_ROWS];
+    tiles packed[MAX_CHUNKS], poison; /* each chunk as stored; and one of NaN and infinities */
+} test_case;
+
+/* Results of rows: out [n_rows][d_v], lse [n_rows]. */
+typedef struct result {
+    float *out, *lse;
+} result;
+
+/* ---- Making a case --------------------------------------------------------------------------------------------------- */
+
+static float round_to(cattn_type type, float x) {
+    if (type == CATTN_F16) return ca_f32_from_f16(ca_f16_from_f32(x));
+    if (type == CATTN_BF16) return ca_f32_from_bf16(ca_bf16_from_f32(x));
+    return x;
+}
+
+static float make_value(enum values kind, cattn_type type, rng *r) {
+    const float x = rng_float(r);
+    switch (kind) {
+    case VALUES_TINY: return x * (type == CATTN_F16 ? 0x1p-20f : 0x1p-115f);
+    case VALUES_SPARSE: return rng_one_in(r, 3) ? x : rng_one_in(r, 2) ? 0.0f * x : x * 0x1p-130f;
+    case VALUES_MIXED: return ldexpf(x, rng_below(r, 25) - 12);
+    default: return x;
+    }
+}
+
+/* Size of a slot's scores, in the unit of one random q times one random k of unit size. */
+static float make_score_size(enum scores kind, int32_t chunk, rng *r) {
+    switch (kind) {
+    case SCORES_1E4: return 1e4f;
+    case SCORES_2_300: return rng_one_in(r, 3) ? 300 : 3;
+    case SCORES_RISING: return 10.0f * (float)(1 + chunk * chunk) * (rng_float(r) + 1);
+    default: return 3;
+    }
+}
+
+static int32_t make_n_seen(int32_t c, int32_t chunk_kind, rng *r) {
+    switch (chunk_kind) {
+    case 0: return c;
+    case 1: return rng_below(r, c + 1);
+    case 2: return rng_below(r, 3); /* 0, 1 or 2 */
+    default: return rng_one_in(r, 4) ? 0 : c - rng_below(r, 3);
+    }
+}
+
+static tiles tiles_new(const ca_layout *l) { return (tiles){guard_new(l->k_bytes), guard_new(l->v_bytes)}; }
+static void tiles_free(tiles *x) { guard_free(x->k), guard_free(x->v); }
+
+static void put(void *tile, cattn_type type, size_t index, float x) {
+    if (type == CATTN_F32) ((float *)tile)[index] = x;
+    if (type == CATTN_F16) ((uint16_t *)tile)[index] = ca_f16_from_f32(x);
+    if (type == CATTN_BF16) ((uint16_t *)tile)[index] = ca_bf16_from_f32(x);
+}
+
+static void make_tiles(test_case *t) {
+    static const float poison[3] = {NAN, INFINITY, -INFINITY};
+    const ca_layout *l = &t->layout;
+    t->poison = tiles_new(l);
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) t->packed[chunk] = tiles_new(l);
+    for (int32_t slot = 0; slot < l->c; slot++) {
+        for (int32_t i = 0; i < l->d_k; i++) {
+            const size_t at = ca_layout_k_index(l, slot, i);
+            put(t->poison.k, l->type, at, poison[(slot + i) % 3]);
+            for (int32_t n = 0; n < t->n_chunks; n++) put(t->packed[n].k, l->type, at, t->k[n][slot * l->d_k + i]);
+        }
+        for (int32_t i = 0; i < l->d_v; i++) {
+            const size_t at = ca_layout_v_index(l, slot, i);
+            put(t->poison.v, l->type, at, poison[(slot + i) % 3]);
+            for (int32_t n = 0; n < t->n_chunks; n++) put(t->packed[n].v, l->type, at, t->v[n][slot * l->d_v + i]);
+        }
+    }
+}
+
+/* Copy slots [begin, end), begin even, from one physical chunk to another. */
+static void copy_slots(const ca_layout *l, const tiles *to, const tiles *from, int32_t begin, int32_t end) {
+    const size_t size = ca_type_size(l->type);
+    const int32_t pair = l->type == CATTN_BF16 ? 2 : 1;
+    for (int32_t i = 0; i < l->d_k; i += pair) {
+        const size_t at = ca_layout_k_index(l, begin, i) * size;
+        memcpy(to->k + at, from->k + at, (size_t)(end - begin) * (size_t)pair * size);
+    }
+    for (int32_t slot = begin; slot < end; slot++)
+        for (int32_t i = 0; i < l->d_v; i++) {
+            const size_t at = ca_layout_v_index(l, slot, i) * size;
+            memcpy(to->v + at, from->v + at, size);
+        }
+}
+
+static void make_case(test_case *t, rng *r) {
+    const int32_t d_k = t->layout.d_k, d_v = t->layout.d_v, c = t->layout.c;
+    const cattn_type type = t->layout.type;
+    t->scale = t->exact_q ? 1 : 0.7f;
+    t->q = guard_new((size_t)t->n_rows * (size_t)d_k * sizeof(float));
+    for (int32_t i = 0; i < t->n_rows * d_k; i++) {
+        const float x = rng_float(r);
+        t->q[i] = t->exact_q ? round_to(CATTN_BF16, x) : x;
+        if (t->scores == SCORES_NONFINITE && rng_one_in(r, 40 * d_k)) t->q[i] = rng_one_in(r, 2) ? NAN : INFINITY;
+    }
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
+        t->k[chunk] = guard_new((size_t)c * (size_t)d_k * sizeof(float));
+        t->v[chunk] = guard_new((size_t)c * (size_t)d_v * sizeof(float));
+        for (int32_t slot = 0; slot < c; slot++) {
+            /* the sum of d products of two numbers uniform in [-1, 1) has a deviation of sqrt(d) / 3 */
+            const float size = make_score_size(t->scores, chunk, r) * 3 / sqrtf((float)d_k);
+            for (int32_t i = 0; i < d_k; i++) t->k[chunk][slot * d_k + i] = round_to(type, size * rng_float(r));
+            for (int32_t i = 0; i < d_v; i++) t->v[chunk][slot * d_v + i] = round_to(type, make_value(t->values, type, r));
+            if (t->scores == SCORES_NONFINITE && rng_one_in(r, 3 * c)) {
+                t->k[chunk][slot * d_k + rng_below(r, d_k)] = rng_one_in(r, 2) ? NAN : -INFINITY;
+                t->v[chunk][slot * d_v + rng_below(r, d_v)] = rng_one_in(r, 2) ? NAN : INFINITY;
+            }
+        }
+        const int32_t kind = rng_below(r, 5), causal_from = rng_below(r, c);
+        for (int32_t row = 0; row < t->n_rows; row++) {
+            const int32_t causal = causal_from + row < c ? causal_from + row : c;
+            t->n_seen[chunk][row] = kind == 4 ? causal : make_n_seen(c, kind, r);
+        }
+    }
+    make_tiles(t);
+}
+
+static void free_case(test_case *t) {
+    guard_free(t->q);
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
+        guard_free(t->k[chunk]), guard_free(t->v[chunk]);
+        tiles_free(&t->packed[chunk]);
+    }
+    tiles_free(&t->poison);
+}
+
+/* ---- Running a kernel ------------------------------------------------------------------------------------------------ */
+
+/* How a case is cut: into tiles of rows in some order, and each chunk into pieces. */
+typedef struct cut {
+    const char *name;
+    int32_t max_tile;  /* tiles of 1 to max_tile rows; 0: one tile, in order */
+    int32_t max_rows;  /* take so many rows, at random */
+    int32_t max_piece; /* pieces of 2 to max_piece slots; 0: one */
+    bool owned_only;   /* poison all slots that no row of the tile sees */
+} cut;
+
+/* Take rows order[0..n) over one chunk with states of their own. */
+static void run_tile(const test_case *t, const ca_kernel *kernel, const cut *how, int32_t chunk, const int32_t *order,
+                     int32_t n, const void *q, void *states, void *scratch, rng *r) {
+    const ca_layout *l = &t->layout;
+    int32_t n_seen[MAX_ROWS], most = 0, least = l->c;
+    for (int32_t i = 0; i < n; i++) {
+        n_seen[i] = t->n_seen[chunk][order[i]];
+        most = n_seen[i] > most ? n_seen[i] : most;
+        least = n_seen[i] < least ? n_seen[i] : least;
+    }
+    const int32_t end = how->owned_only ? most : l->c;
+    tiles x[2] = {tiles_new(l), tiles_new(l)};
+    for (int i = 0; i < 2; i++) copy_slots(l, &x[i], &t->poison, 0, l->c);
+
+    ca_piece pieces[CA_MAX_PIECES];
+    int32_t n_pieces = 0;
+    for (int32_t begin = 0; begin < end || n_pieces == 0;) {
+        int32_t size = how->max_piece ? 2 * (1 + rng_below(r, how->max_piece / 2)) : end;
+        if (size > end - begin) size = end - begin;
+        const tiles *to = &x[n_pieces % 2];
+        copy_slots(l, to, &t->packed[chunk], begin, begin + size);
+        pieces[n_pieces++] = (ca_piece){to->k, to->v, begin, begin + size};
+        begin += size;
+    }
+    const bool all_same = least == most && most == end;
+    const ca_tile tile = {.d_k = l->d_k,
+                          .d_v = l->d_v,
+                          .c = l->c,
+                          .n_rows = n,
+                          .q = q,
+                          .state = states,
+                          .n_seen = all_same && rng_one_in(r, 2) ? NULL : n_seen,
+                          .pieces = pieces,
+                          .n_pieces = n_pieces,
+                          .next_k = rng_one_in(r, 2) ? x[0].k : NULL,
+                          .next_v = rng_one_in(r, 2) ? x[1].v : NULL,
+                          .scratch = scratch};
+    kernel->attend(&tile);
+    for (int i = 0; i < 2; i++) {
+        if (!guard_check(x[i].k) || !guard_check(x[i].v)) abort(); /* attend wrote to K or V */
+        tiles_free(&x[i]);
+    }
+}
+
+/* Rows order[0..n) as a tile, over all chunks. False if something beside the outputs was written. */
+static bool run_rows(const test_case *t, const ca_kernel *kernel, const cut *how, const int32_t *order, int32_t n, result *to,
+                     rng *r) {
+    const int32_t d_k = t->layout.d_k, d_v = t->layout.d_v, n_segments = (t->n_chunks - 1) / t->chunks_per_segment + 1;
+    const size_t query = kernel->query_bytes(d_k), state = kernel->state_bytes(d_v);
+    char *q = guard_new(query * (size_t)n), *states = guard_new(state * (size_t)n * (size_t)n_segments);
+    char *scratch = guard_new(kernel->scratch_bytes(d_k, d_v, t->layout.c));
+    float *out = guard_new((size_t)d_v * sizeof(float)), *lse = guard_new(sizeof(float));
+
+    for (int32_t i = 0; i < n; i++) kernel->pack_query(t->q + order[i] * d_k, d_k, 1, d_k, t->scale, q + (size_t)i * query);
+    kernel->init(states, n * n_segments, d_v);
+    bool intact = true;
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
+        char *segment = states + state * (size_t)(chunk / t->chunks_per_segment * n);
+        char *before = malloc(state * (size_t)n);
+        memcpy(before, segment, state * (size_t)n);
+        run_tile(t, kernel, how, chunk, order, n, q, segment, scratch, r);
+        for (int32_t i = 0; i < n; i++) /* a row that sees nothing keeps its state */
+            if (t->n_seen[chunk][order[i]] == 0 && memcmp(before + state * (size_t)i, segment + state * (size_t)i, state) != 0)
+                intact = false;
+        free(before);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const void *of_row[MAX_CHUNKS];
+        for (int32_t s = 0; s < n_segments; s++) of_row[s] = states + state * (size_t)(s * n + i);
+        kernel->merge(of_row, n_segments, d_v, out, lse);
+        memcpy(to->out + order[i] * d_v, out, (size_t)d_v * sizeof(float));
+        to->lse[order[i]] = *lse;
+    }
+    intact = intact && guard_check(q) && guard_check(states) && guard_check(scratch) && guard_check(out) && guard_check(lse);
+    guard_free(q), guard_free(states), guard_free(scratch), guard_free(out), guard_free(lse);
+    return intact;
+}
+
+static bool run_case(const test_case *t, const ca_kernel *kernel, const cut *how, result *to, rng *r) {
+    int32_t order[MAX_ROWS];
+    for (int32_t i = 0; i < t->n_rows; i++) order[i] = i;
+    if (!how->max_tile) return run_rows(t, kernel, how, order, t->n_rows, to, r);
+
+    for (int32_t i = t->n_rows - 1; i > 0; i--) {
+        const int32_t j = rng_below(r, i + 1), x = order[i];
+        order[i] = order[j];
+        order[j] = x;
+    }
+    const int32_t n_rows = t->n_rows < how->max_rows ? t->n_rows : how->max_rows;
+    bool intact = true;
+    for (int32_t i = 0, n; i < n_rows; i += n) {
+        n = 1 + rng_below(r, how->max_tile);
+        if (n > n_rows - i) n = n_rows - i;
+        intact &= run_rows(t, kernel, how, order + i, n, to, r);
+    }
+    return intact;
+}
+
+/* ---- The reference and its tolerance --------------------------------------------------------------------------------- */
+
+/* Softmax as in a textbook, for one row: what the reference level itself is held against. */
+static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
+    const ca_layout *l = &t->layout;
+    static double s[MAX_CHUNKS][MAX_C];
+    double max = -INFINITY, sum = 0, o[MAX_DIM] = {0};
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
+        for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
+            double dot = 0;
+            for (int32_t i = 0; i < l->d_k; i++) dot += (double)t->q[row * l->d_k + i] * t->k[chunk][slot * l->d_k + i];
+            s[chunk][slot] = dot * t->scale;
+            max = fmax(max, s[chunk][slot]);
+        }
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
+        for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
+            const double p = exp2(s[chunk][slot] - max);
+            sum += p;
+            for (int32_t i = 0; i < l->d_v; i++) o[i] += p * t->v[chunk][slot * l->d_v + i];
+        }
+    for (int32_t i = 0; i < l->d_v; i++) out[i] = sum > 0 ? (float)(o[i] / sum) : 0;
+    *lse = (float)(max + log2(sum));
+}
+
+/* How far a row's out and lse may be from exact ones. */
+typedef struct tolerance {
+    double out, lse;
+} tolerance;
+
+/*
+ * Let u = 2^-24 be the rounding of f32, and all bounds hold for ten deviations of roundings that fall at random.
+ *
+ * Scores. d partial sums of a random walk that ends at about |q||k|/sqrt(d), each rounded: the errors' deviation is about
+ * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16, unless q is a bf16 number), each
+ * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). So a weight is off by a factor within
+ * 2^+-e, and out, a mean of v under such weights, by 2 (2^e - 1) max|v|.
+ * Weights. exp2's polynomial, and its rounding to bf16 for the second product: 2^-8 max|v|.
+ * Sums over n slots, and over the last few steps: 6 u sqrt(n).
+ * Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the largest weight is
+ * only 2^-32: n 2^-94. What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
+ */
+static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse) {
+    const ca_layout *l = &t->layout;
+    double q2 = 0, k2_max = 0, v_max = 0, n = 0;
+    bool finite = true;
+    for (int32_t i = 0; i < l->d_k; i++) q2 += pow((double)t->q[row * l->d_k + i] * t->scale, 2);
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
+        for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
+            double k2 = 0;
+            for (int32_t i = 0; i < l->d_k; i++) k2 += pow(t->k[chunk][slot * l->d_k + i], 2);
+            k2_max = fmax(k2_max, k2);
+            finite = finite && isfinite(k2);
+            for (int32_t i = 0; i < l->d_v; i++) {
+                const double v = fabs((double)t->v[chunk][slot * l->d_v + i]);
+                v_max = fmax(v_max, v);
+                finite = finite && isfinite(v);
+            }
+            n++;
+        }
+    if (!finite || !isfinite(q2)) return (tolerance){INFINITY, INFINITY};
+    if (strcmp(t->kernel->level, "ref") == 0)
+        return (tolerance){v_max * 0x1p-22 + 0x1p-125, fabs((double)*lse) * 0x1p-23 + 0x1p-30};
+
+    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0;
+    const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
+    double e = 4 * u * qk + 0x1p-100;
+    if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);
+    const double weights = bf16 ? 0x1p-8 + 3e-6 : 4 * u;
+    return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + (n + 1) * 0x1p-94,
+                       e + (bf16 ? 4e-6 : 4 * u) + 2 * sums + fabs((double)*lse) * 2 * u};
+}
+
+/* ---- Checking -------------------------------------------------------------------------------------------------------- */
+
+static bool fail(const test_case *t, const char *what, int32_t row) {
+    static const char *const scores[] = {"small", "1e4", "2^300", "rising", "nonfinite"};
+    static const char *const values[] = {"plain", "tiny", "sparse", "mixed"};
+    printf(
+        "FAILED %s %s: %s, row %d of %d; d_k %d d_v %d chunk %d n_chunks %d a segment %d scores %s values %s exact_q %d, sees",
+        t->kernel->level, type_names[t->layout.type], what, row, t->n_rows, t->layout.d_k, t->layout.d_v, t->layout.c,
+        t->n_chunks, t->chunks_per_segment, scores[t->scores], values[t->values], t->exact_q);
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) printf(" %d", t->n_seen[chunk][row]);
+    printf("\n");
+    return false;
+}
+
+static bool near(float a, float b, double tolerance) {
+    return a == b || (isnan(a) && isnan(b)) || fabs((double)a - b) <= tolerance;
+}
+
+static bool check_reference(const test_case *t, const result *got, result *want, rng *r) {
+    static const cut whole = {.name = "whole"};
+    const int32_t d_v = t->layout.d_v;
+    if (strcmp(t->kernel->level, "ref") == 0)
+        for (int32_t row = 0; row < t->n_rows; row++) naive_row(t, row, want->out + row * d_v, &want->lse[row]);
+    else if (!run_case(t, ca_kernel_find("ref", 0, t->layout.type), &whole, want, r))
+        return fail(t, "ref wrote out of bounds", 0);
+
+    for (int32_t row = 0; row < t->n_rows; row++) {
+        const tolerance may = tolerance_of(t, row, &want->lse[row]);
+        if (!isfinite(may.out)) continue; /* sees NaN or infinity: only has to be the same every time */
+        if (!near(got->lse[row], want->lse[row], may.lse)) {
+            printf("lse %.9g, reference %.9g, tolerance %.3g\n", got->lse[row], want->lse[row], may.lse);
+            return fail(t, "lse", row);
+        }
+        for (int32_t i = row * d_v; i < (row + 1) * d_v; i++)
+            if (!near(got->out[i], want->out[i], may.out)) {
+                printf("out[%d] %.9g, reference %.9g, tolerance %.3g\n", i - row * d_v, got->out[i], want->out[i], may.out);
+                return fail(t, "out", row);
+            }
+    }
+    return true;
+}
+
+/* Same bits; which NaN it is may differ. */
+static bool same(const float *a, const float *b, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (ca_f32_bits(a[i]) != ca_f32_bits(b[i]) && !(isnan(a[i]) && isnan(b[i]))) return false;
+    return true;
+}
+
+static bool check_case(test_case *t, rng *r) {
+    static const cut whole = {.name = "whole"};
+    static const cut cuts[] = {
+        {.name = "whole, again, unseen poisoned", .owned_only = true},
+        {.name = "rows alone, unseen poisoned", .max_tile = 1, .max_rows = 8, .owned_only = true},
+        {.name = "random tiles", .max_tile = 24, .max_rows = MAX_ROWS},
+        {.name = "random tiles and pieces", .max_tile = 40, .max_rows = MAX_ROWS, .max_piece = 64, .owned_only = true},
+        {.name = "cut at every even slot", .max_tile = 3, .max_rows = 3, .max_piece = 2, .owned_only = true},
+    };
+    const size_t n_out = (size_t)t->n_rows * (size_t)t->layout.d_v;
+    result base = {guard_new(n_out * sizeof(float)), guard_new((size_t)t->n_rows * sizeof(float))};
+    result other = {guard_new(n_out * sizeof(float)), guard_new((size_t)t->n_rows * sizeof(float))};
+    make_case(t, r);
+
+    const unsigned mode = ca_fp_enter();
+    bool ok = run_case(t, t->kernel, &whole, &base, r) || fail(t, "wrote out of bounds", 0);
+    for (size_t i = 0; ok && i < sizeof cuts / sizeof cuts[0]; i++) {
+        memcpy(other.out, base.out, n_out * sizeof(float));
+        memcpy(other.lse, base.lse, (size_t)t->n_rows * sizeof(float));
+        ok = run_case(t, t->kernel, &cuts[i], &other, r) || fail(t, "wrote out of bounds", 0);
+        for (int32_t row = 0; ok && row < t->n_rows; row++) {
+            const int32_t d_v = t->layout.d_v;
+            ok = same(base.out + row * d_v, other.out + row * d_v, d_v) && same(&base.lse[row], &other.lse[row], 1);
+            if (!ok) fail(t, cuts[i].name, row);
+        }
+    }
+    ca_fp_leave(mode);
+    ok = ok && check_reference(t, &base, &other, r);
+
+    free_case(t);
+    guard_free(base.out), guard_free(base.lse), guard_free(other.out), guard_free(other.lse);
+    return ok;
+}
+
+/* Every number of rows, and every pair of head sizes with every chunk size; the rest at random. */
+bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only) {
+    const bool ref = strcmp(kernel->level, "ref") == 0;
+    bool ok = true;
+    for (int32_t i = 0; i < MAX_ROWS + 5 * 5 * 5 && ok; i++) {
+        if (only >= 0 ? i != only : i % every != 0) continue;
+        rng r = {seed + (uint64_t)i};
+        test_case t = {.kernel = kernel};
+        const int32_t shape = i < MAX_ROWS ? rng_below(&r, 125) : i - MAX_ROWS;
+        t.layout = layout_of(kernel->kv_type, head_dims[shape % 5], head_dims[shape / 5 % 5], 16 << shape / 25);
+        t.n_rows = i < MAX_ROWS ? i + 1 : 1 + rng_below(&r, ref ? 4 : 40);
+        t.n_chunks = 1 + rng_below(&r, t.layout.c > 64 || (ref && i % 8) ? 3 : MAX_CHUNKS);
+        t.chunks_per_segment = 1 + rng_below(&r, 3);
+        t.scores = (enum scores)rng_below(&r, N_SCORES);
+        t.values = (enum values)rng_below(&r, N_VALUES);
+        t.exact_q = rng_one_in(&r, 2);
+        ok = check_case(&t, &r);
+        if (!ok)
+            printf("reproduce: kcheck --seed %llu --isa %s --type %s --case %d\n", (unsigned long long)seed, kernel->level,
+                   type_names[kernel->kv_type], i);
+    }
+    return ok;
+}

@@ -1,0 +1,119 @@
+/* kcheck: the command line, the random generator, guarded memory. */
+#include "tests/kcheck/kcheck.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+
+const int32_t head_dims[5] = {64, 80, 96, 128, 256};
+const char *const type_names[3] = {"f32", "f16", "bf16"};
+
+uint32_t rng_next(rng *r) { /* splitmix64 */
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)(z >> 32);
+}
+int32_t rng_below(rng *r, int32_t n) { return (int32_t)((uint64_t)rng_next(r) * (uint32_t)n >> 32); }
+float rng_float(rng *r) { return (float)(int32_t)rng_next(r) * 0x1p-31f; }
+
+/* [size | 56 bytes | 64 bytes of GUARD | bytes, cleared to GUARD | 64 bytes of GUARD] */
+enum { GUARD = 0xa5, GUARD_BYTES = 64 };
+
+void *guard_new(size_t bytes) {
+    const size_t whole = (bytes + 63) / 64 * 64;
+    char *p = aligned_alloc(64, whole + 3 * GUARD_BYTES);
+    if (!p) {
+        fprintf(stderr, "kcheck: out of memory\n");
+        exit(2);
+    }
+    memcpy(p, &bytes, sizeof bytes);
+    memset(p + GUARD_BYTES, GUARD, whole + 2 * GUARD_BYTES);
+    return p + 2 * GUARD_BYTES;
+}
+
+bool guard_check(const void *memory) {
+    const unsigned char *p = memory;
+    size_t bytes;
+    memcpy(&bytes, p - 2 * GUARD_BYTES, sizeof bytes);
+    for (int i = 0; i < GUARD_BYTES; i++)
+        if (p[i - GUARD_BYTES] != GUARD || p[bytes + (size_t)i] != GUARD) return false;
+    return true;
+}
+
+void guard_free(void *p) {
+    if (p) free((char *)p - 2 * GUARD_BYTES);
+}
+
+ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
+    const size_t size = ca_type_size(type);
+    return (ca_layout){.type = type,
+                       .d_k = d_k,
+                       .d_v = d_v,
+                       .c = c,
+                       .k_bytes = (size_t)d_k * (size_t)c * size,
+                       .v_bytes = (size_t)d_v * (size_t)c * size};
+}
+
+static const char usage[] = "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16] [--seed N] [--every N] [--case N]\n"
+                            "  Checks every kernel level of this CPU, or times them with --bench.\n"
+                            "  --every N   only each N-th case, for slow builds\n"
+                            "  --case N    only this one\n"
+                            "  CATTN_LEVEL names the highest level to take.\n";
+
+int main(int argc, char **argv) {
+    const char *isa = NULL, *type = NULL, *highest = getenv("CATTN_LEVEL");
+    uint64_t seed = 1;
+    int32_t every = 1, only = -1;
+    bool bench = false;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--bench") == 0) {
+            bench = true;
+            continue;
+        }
+        if (value && strcmp(argv[i], "--isa") == 0)
+            isa = value;
+        else if (value && strcmp(argv[i], "--type") == 0)
+            type = value;
+        else if (value && strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(value, NULL, 0);
+        else if (value && strcmp(argv[i], "--every") == 0 && atoi(value) > 0)
+            every = atoi(value);
+        else if (value && strcmp(argv[i], "--case") == 0)
+            only = atoi(value);
+        else {
+            fputs(usage, stderr);
+            return 2;
+        }
+        i++;
+    }
+
+    int n_levels, n_run = 0;
+    bool ok = true;
+    const ca_level *levels = ca_levels(&n_levels);
+    printf("%s, seed %llu\n", ca_cpu_name(), (unsigned long long)seed);
+    for (int i = 0; i < n_levels; i++) {
+        if ((levels[i].features & ~ca_cpu_features()) != 0) {
+            printf("%s: skipped, not on this CPU\n", levels[i].name);
+            continue;
+        }
+        for (int k = 0; k < 3; k++) {
+            const ca_kernel *kernel = levels[i].kernels[k];
+            if (!kernel || (isa && strcmp(isa, levels[i].name) != 0) || (type && strcmp(type, type_names[k]) != 0)) continue;
+            n_run++;
+            if (bench) {
+                bench_kernel(kernel);
+                continue;
+            }
+            const bool passed = check_kernel(kernel, seed, every, only);
+            printf("%s %s: %s\n", kernel->level, type_names[k], passed ? "ok" : "FAILED");
+            ok &= passed;
+        }
+        if (highest && strcmp(highest, levels[i].name) == 0) break;
+    }
+    if (n_run == 0) fprintf(stderr, "kcheck: no such level or type on this CPU\n");
+    return ok && n_run > 0 ? 0 : 1;
+}

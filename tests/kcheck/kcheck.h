@@ -1,0 +1,40 @@
+/* kcheck: checks every kernel level of this CPU against the double reference and itself, and measures it. */
+#ifndef TESTS_KCHECK_KCHECK_H
+#define TESTS_KCHECK_KCHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/attn/kernels.h"
+#include "lib/cache/layout.h"
+
+extern const int32_t head_dims[5];
+extern const char *const type_names[3];
+
+/* A deterministic generator; same seed, same stream everywhere. */
+typedef struct rng {
+    uint64_t state;
+} rng;
+uint32_t rng_next(rng *r);
+int32_t rng_below(rng *r, int32_t n); /* [0, n) */
+float rng_float(rng *r);              /* [-1, 1) */
+static inline bool rng_one_in(rng *r, int32_t n) { return rng_below(r, n) == 0; }
+
+/* Memory with a pattern before and behind that guard_check looks for. Aligned to 64. Exits without memory. */
+void *guard_new(size_t bytes);
+bool guard_check(const void *p);
+void guard_free(void *p);
+
+ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c);
+
+/* Check one level's kernel; prints seed and parameters of the first failure. Only every `every`-th case is run, or
+ * the one `only` if that is not negative. */
+bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only);
+
+/* Time a level's kernel. */
+void bench_kernel(const ca_kernel *kernel);
+
+/* Measured peak of the instruction that a level multiplies with, one core; 0 if not known. */
+double peak_gflops(const char *level);
+
+#endif
