@@ -1,5 +1,9 @@
 /*
- * From logits to a token. A draw is a function of (seed, choice, position) and the logits only, never of the batch.
+ * From logits to a token. A draw is a function of (seed, choice, position), the parameters, the logits and the sequence's own
+ * tokens only, never of the batch.
+ *
+ * Order, vLLM's: penalties, temperature, min-p, top-k, top-p. (Temperature first, so that what min-p and top-p keep follows the
+ * distribution that is drawn from.) Equal logits rank by id, the lower first; NaN counts as minus infinity.
  */
 #ifndef LLAMA_SAMPLER_H
 #define LLAMA_SAMPLER_H
@@ -8,12 +12,12 @@
 
 typedef struct sampler_params {
     float temperature;        /* 0: greedy; default 1 */
-    int32_t top_k;            /* 0: off */
-    float top_p;              /* 1: off */
-    float min_p;              /* 0: off */
-    float repetition_penalty; /* 1: off; over prompt and output */
-    float presence_penalty;   /* 0: off; over output only */
-    float frequency_penalty;  /* 0: off; over output only */
+    int32_t top_k;            /* that many likeliest; 0: off */
+    float top_p;              /* fewest likeliest of at least this probability together; 1: off */
+    float min_p;              /* at least this probability, relative to the likeliest; 0: off */
+    float repetition_penalty; /* divides positive logits, multiplies others; 1: off; over prompt and output */
+    float presence_penalty;   /* subtracted once; 0: off; over output only */
+    float frequency_penalty;  /* subtracted for each occurrence; 0: off; over output only */
     uint64_t seed;
 } sampler_params;
 
@@ -24,7 +28,7 @@ typedef struct sampler_logprob {
 
 void sampler_params_init(sampler_params *params);
 
-typedef struct sampler sampler;           /* scratch for n_vocab logits */
+typedef struct sampler sampler;           /* scratch for n_vocab logits; one thread at a time */
 sampler *sampler_create(int32_t n_vocab); /* NULL without memory */
 void sampler_free(sampler **s);
 
@@ -35,7 +39,10 @@ void sampler_free(sampler **s);
 int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logits, const int32_t *history, int64_t n_prompt,
                      int64_t n_history, int32_t choice, int64_t position);
 
-/* Logprobs: that of `id` in *chosen and the n_top likeliest in top, likeliest first, ties by lower id. */
+/*
+ * Logprobs: that of `id` in *chosen and the n_top likeliest in top, likeliest first, ties by lower id. Entries past the
+ * vocabulary have id -1. Good to about 1e-6.
+ */
 void sampler_logprobs(sampler *s, const float *logits, int32_t id, sampler_logprob *chosen, int32_t n_top,
                       sampler_logprob *top);
 

@@ -1,0 +1,243 @@
+/* Penalties and cuts on logits, then a draw from what is left. */
+#include "sampler.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "philox.h"
+
+typedef struct candidate {
+    float logit; /* never NaN */
+    int32_t id;
+} candidate;
+
+struct sampler {
+    int32_t n_vocab;
+    float *penalised;      /* [n_vocab] */
+    float *weights;        /* [n_vocab] of the candidates, in their order */
+    candidate *candidates; /* [n_vocab] */
+    int32_t *counts;       /* [n_vocab] occurrences in the output; zero between calls */
+    bool *seen;            /* [n_vocab] occurs at all; false between calls */
+};
+
+void sampler_params_init(sampler_params *params) {
+    *params = (sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+}
+
+sampler *sampler_create(int32_t n_vocab) {
+    sampler *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    const size_t n = (size_t)n_vocab;
+    s->n_vocab = n_vocab;
+    s->penalised = malloc(n * sizeof *s->penalised);
+    s->weights = malloc(n * sizeof *s->weights);
+    s->candidates = malloc(n * sizeof *s->candidates);
+    s->counts = calloc(n, sizeof *s->counts);
+    s->seen = calloc(n, sizeof *s->seen);
+    if (!s->penalised || !s->weights || !s->candidates || !s->counts || !s->seen) sampler_free(&s);
+    return s;
+}
+
+void sampler_free(sampler **s) {
+    if (!*s) return;
+    free((*s)->penalised);
+    free((*s)->weights);
+    free((*s)->candidates);
+    free((*s)->counts);
+    free((*s)->seen);
+    free(*s);
+    *s = NULL;
+}
+
+/* Logits with the penalties of the sequence's tokens. */
+static const float *penalise(sampler *s, const sampler_params *p, const float *logits, const int32_t *history, int64_t n_prompt,
+                             int64_t n_history) {
+    const bool repetition = p->repetition_penalty != 1;
+    if (!repetition && p->presence_penalty == 0 && p->frequency_penalty == 0) return logits;
+    memcpy(s->penalised, logits, (size_t)s->n_vocab * sizeof *logits);
+    const int64_t first = repetition ? 0 : n_prompt;
+    for (int64_t i = n_prompt; i < n_history; i++)
+        if (history[i] >= 0 && history[i] < s->n_vocab) s->counts[history[i]]++;
+    for (int64_t i = first; i < n_history; i++) {
+        const int32_t id = history[i];
+        if (id < 0 || id >= s->n_vocab || s->seen[id]) continue;
+        s->seen[id] = true;
+        float x = s->penalised[id];
+        x = x > 0 ? x / p->repetition_penalty : x * p->repetition_penalty;
+        x -= p->frequency_penalty * (float)s->counts[id];
+        if (s->counts[id] > 0) x -= p->presence_penalty;
+        s->penalised[id] = x;
+    }
+    for (int64_t i = first; i < n_history; i++) {
+        if (history[i] < 0 || history[i] >= s->n_vocab) continue;
+        s->seen[history[i]] = false;
+        s->counts[history[i]] = 0;
+    }
+    return s->penalised;
+}
+
+/* The id of the largest logit; 0 if all are NaN or minus infinity. */
+static int32_t argmax(const float *logits, int32_t n) {
+    float best = -INFINITY;
+    int32_t id = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] > best) best = logits[i], id = i;
+    return id;
+}
+
+/* Whether a ranks before b. */
+static bool before(candidate a, candidate b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+
+/* Let c[i] sink in a heap of n whose root ranks last. */
+static void sink(candidate *c, int32_t i, int32_t n) {
+    const candidate item = c[i];
+    for (int32_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
+        if (child + 1 < n && before(c[child], c[child + 1])) child++;
+        if (!before(item, c[child])) break;
+        c[i] = c[child];
+        i = child;
+    }
+    c[i] = item;
+}
+
+static void swap(candidate *a, candidate *b) {
+    const candidate t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Bring the k first-ranking of n to the front, in order. */
+static void rank(candidate *c, int32_t n, int32_t k) {
+    for (int32_t i = k / 2 - 1; i >= 0; i--) sink(c, i, k);
+    for (int32_t i = k; i < n; i++)
+        if (before(c[i], c[0])) {
+            swap(&c[i], &c[0]);
+            sink(c, 0, k);
+        }
+    for (int32_t i = k - 1; i > 0; i--) {
+        swap(&c[i], &c[0]);
+        sink(c, 0, i);
+    }
+}
+
+/*
+ * e^x for x <= 0, zero from -80 down: no denormals, no calls, so that the compiler can use vectors. The polynomial is 2^f's
+ * Taylor series, whose terms from the eighth on are below 2^-27 for |f| <= 0.5. The relative error is that of rounding
+ * x log2(e): 2^-24 |x|.
+ */
+static inline float weight(float x) {
+    const float t = (x > -80 ? x : -80) * 0x1.715476p0f;
+    const float n = (t + 0x1.8p23f) - 0x1.8p23f; /* rounds to an integer */
+    const float f = t - n;
+    float p = 1.5252734e-5f;
+    p = p * f + 1.5403530e-4f;
+    p = p * f + 1.3333558e-3f;
+    p = p * f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    p = p * f + 1;
+    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return x > -80 ? p * scale : 0;
+}
+
+/* Sum in a fixed order: four sums, so that additions need not wait for each other. */
+static double sum(const float *w, int32_t n) {
+    double s[4] = {0};
+    int32_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++) s[j] += (double)w[i + j];
+    for (; i < n; i++) s[0] += (double)w[i];
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* Weights of n candidates relative to the largest logit; returns their sum. */
+static double weigh(sampler *s, int32_t n, float max, float inverse_temperature) {
+    for (int32_t i = 0; i < n; i++) s->weights[i] = weight((s->candidates[i].logit - max) * inverse_temperature);
+    return sum(s->weights, n);
+}
+
+/* How many of n candidates top-p keeps; they are brought to the front, ranked, with their weights. */
+static int32_t cut_top_p(sampler *s, int32_t n, float top_p, float max, float inverse_temperature, bool ranked) {
+    const double target = (double)top_p * weigh(s, n, max, inverse_temperature);
+    /* The nucleus is mostly small: rank a few, and more only if they do not reach. */
+    for (int32_t k = ranked ? n : n < 64 ? n : 64;; k = k > n / 8 ? n : 8 * k) {
+        if (!ranked) rank(s->candidates, n, k);
+        weigh(s, k, max, inverse_temperature);
+        double reached = 0;
+        for (int32_t i = 0; i < k; i++) {
+            reached += (double)s->weights[i];
+            if (reached >= target) return i + 1;
+        }
+        if (k == n) return n;
+    }
+}
+
+/* Candidates in order of id: logits of at least `least`, which is no minus infinity. */
+static int32_t collect(sampler *s, const float *logits, float least) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        s->candidates[n] = (candidate){logits[i], i};
+        n += logits[i] >= least; /* false for NaN */
+    }
+    return n;
+}
+
+/* Uniform in [0, 1), of 53 bits. */
+static double uniform(uint64_t seed, int32_t choice, int64_t position) {
+    uint32_t bits[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), (uint32_t)choice, 0};
+    philox(bits, seed);
+    return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
+}
+
+int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logits, const int32_t *history, int64_t n_prompt,
+                     int64_t n_history, int32_t choice, int64_t position) {
+    logits = penalise(s, params, logits, history, n_prompt, n_history);
+    const int32_t best = argmax(logits, s->n_vocab);
+    const float max = logits[best];
+    /* Infinite or no logits leave nothing to draw from. */
+    if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
+
+    const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
+    float least = -FLT_MAX;
+    if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
+    int32_t n = collect(s, logits, least);
+
+    const bool top_k = params->top_k > 0 && params->top_k < n;
+    if (top_k) {
+        rank(s->candidates, n, params->top_k);
+        n = params->top_k;
+    }
+    if (params->top_p < 1) n = cut_top_p(s, n, params->top_p, max, inverse_temperature, top_k);
+
+    double left = uniform(params->seed, choice, position) * weigh(s, n, max, inverse_temperature);
+    int32_t drawn = best;
+    for (int32_t i = 0; i < n; i++) {
+        if (s->weights[i] == 0) continue;
+        drawn = s->candidates[i].id; /* rounding may leave a little at the end: then it is the last that has weight */
+        left -= (double)s->weights[i];
+        if (left < 0) break;
+    }
+    return drawn;
+}
+
+void sampler_logprobs(sampler *s, const float *logits, int32_t id, sampler_logprob *chosen, int32_t n_top,
+                      sampler_logprob *top) {
+    const float max = logits[argmax(logits, s->n_vocab)];
+    const bool finite = fabsf(max) < INFINITY;
+    const int32_t n = collect(s, logits, -FLT_MAX);
+    const double log_sum = finite ? (double)max + log(weigh(s, n, max, 1)) : 0;
+    const float x = logits[id];
+    *chosen = (sampler_logprob){id, finite && x >= -FLT_MAX ? (float)((double)x - log_sum) : -INFINITY};
+    const int32_t k = n_top < n ? n_top : n;
+    if (k > 0) rank(s->candidates, n, k);
+    for (int32_t i = 0; i < n_top; i++)
+        top[i] = i < k ? (sampler_logprob){s->candidates[i].id,
+                                           finite ? (float)((double)s->candidates[i].logit - log_sum) : -INFINITY}
+                       : (sampler_logprob){-1, -INFINITY};
+}
