@@ -35,6 +35,9 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 /* Take a free chunk: refs = live = fill = 0. CATTN_ERR_BUDGET when none is free and no slab may be added; CATTN_ERR_NOMEM. */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
 
+/* Commit slabs until n_chunks are free, so that as many gets cannot fail. Errors as get. */
+cattn_status ca_chunk_pool_prepare(ca_chunk_pool *pool, size_t n_chunks);
+
 /* Give a chunk with refs == 0 back. */
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 
@@ -43,11 +46,22 @@ ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 /* First byte of a chunk, 64-byte aligned, stable until it is put back. */
 void *ca_chunk_data(const ca_chunk_pool *pool, ca_chunk_id id);
 
-/* Chunks that could be taken now without eviction, and chunks the budget could hold in all. */
+/* Give slabs without a taken chunk back until it were `bytes` or only n_keep chunks stay free; returns the bytes given back. */
+size_t ca_chunk_pool_trim(ca_chunk_pool *pool, size_t bytes, size_t n_keep);
+
+/*
+ * Chunks that could be taken now without eviction; of those, the ones in committed slabs; and chunks the budget could hold in
+ * all. Only the second does not shrink when other memory grows.
+ */
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool);
+size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 
-/* Committed slab bytes. */
+/* Chunks a slab. */
+size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *pool);
+
+/* Committed slab bytes, and by how many bytes slabs and other memory exceed the budget together. */
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *pool);
+size_t ca_chunk_pool_excess(const ca_chunk_pool *pool);
 
 #endif

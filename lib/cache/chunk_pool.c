@@ -1,0 +1,207 @@
+/* K/V chunks in one reserved address range that is committed and given back slab by slab. */
+#include "chunk_pool.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+
+enum {
+    PAGE = 4096,
+    HUGE_PAGE = 2 << 20,
+    SLAB_BYTES = 8 << 20,   /* large enough that a system call a slab costs nothing, small enough to give back often */
+    MIN_SLABS_A_BUDGET = 16 /* a small budget is cut finer */
+};
+
+typedef struct slab {
+    int32_t n_taken;
+    ca_chunk_id free; /* first of its list of free chunks, -1: none */
+    bool committed;
+} slab;
+
+struct ca_chunk_pool {
+    ca_alloc *alloc;
+    size_t stride; /* bytes from chunk to chunk */
+    uint64_t budget_bytes;
+    size_t slab_chunks, slab_bytes;
+    slab *slabs;
+    size_t n_slabs;
+    ca_chunk *chunks; /* [n_slabs * slab_chunks] */
+    char *data;       /* aligned to HUGE_PAGE */
+    void *map;
+    size_t map_bytes;
+    size_t n_committed;  /* slabs */
+    size_t n_free;       /* chunks of committed slabs */
+    size_t first_usable; /* no slab before it is committed and has a free chunk */
+};
+
+/* Least number of chunks, a power of two, that ends at a multiple of `unit`, a power of two. */
+static size_t chunks_to_align(size_t stride, size_t unit) {
+    const int n_zeros = __builtin_ctzll(stride), unit_zeros = __builtin_ctzll(unit);
+    return n_zeros >= unit_zeros ? 1 : (size_t)1 << (unit_zeros - n_zeros);
+}
+
+static size_t round_down(size_t n, size_t power_of_two) { return n & ~(power_of_two - 1); }
+
+static size_t slab_size(size_t stride, uint64_t budget_bytes) {
+    const uint64_t share = budget_bytes / MIN_SLABS_A_BUDGET;
+    const size_t wanted = (size_t)(share < SLAB_BYTES ? share : SLAB_BYTES) / stride;
+    const size_t huge = chunks_to_align(stride, HUGE_PAGE), page = chunks_to_align(stride, PAGE);
+    if (wanted >= huge) return round_down(wanted, huge);
+    return wanted >= page ? round_down(wanted, page) : page;
+}
+
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes) {
+    assert(chunk_bytes > 0);
+    *pool = NULL;
+    const size_t stride = (chunk_bytes + 63) & ~(size_t)63;
+    const size_t slab_chunks = slab_size(stride, budget_bytes);
+    size_t slab_bytes;
+    if (__builtin_mul_overflow(slab_chunks, stride, &slab_bytes) || slab_bytes == 0 || slab_bytes > budget_bytes)
+        return CATTN_ERR_BUDGET;
+    const uint64_t id_bytes = (uint64_t)INT32_MAX * stride; /* as many ids as there are */
+    const size_t n_slabs = (size_t)((budget_bytes < id_bytes ? budget_bytes : id_bytes) / slab_bytes);
+
+    cattn_status status = CATTN_ERR_NOMEM;
+    ca_chunk_pool *p = ca_new_zero(alloc, 1, sizeof *p);
+    if (!p) return status;
+    *p = (ca_chunk_pool){.alloc = alloc, .stride = stride, .budget_bytes = budget_bytes, .slab_chunks = slab_chunks};
+    p->slab_bytes = slab_bytes;
+    p->n_slabs = n_slabs;
+    p->slabs = ca_new_zero(alloc, n_slabs, sizeof *p->slabs);
+    if (!p->slabs) goto fail_slabs;
+    p->chunks = ca_new_zero(alloc, n_slabs * slab_chunks, sizeof *p->chunks);
+    if (!p->chunks) goto fail_chunks;
+    p->map_bytes = n_slabs * slab_bytes + HUGE_PAGE;
+    p->map = mmap(NULL, p->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p->map == MAP_FAILED) goto fail_map;
+    p->data = (char *)p->map + (-(uintptr_t)p->map & (HUGE_PAGE - 1));
+    madvise(p->data, n_slabs * slab_bytes, MADV_HUGEPAGE); /* a kernel without huge pages is as good, only slower */
+    if (ca_chunk_pool_n_free(p) == 0) {
+        status = CATTN_ERR_BUDGET;
+        goto fail_budget;
+    }
+    *pool = p;
+    return CATTN_OK;
+
+fail_budget:
+    munmap(p->map, p->map_bytes);
+fail_map:
+    ca_delete(alloc, p->chunks, n_slabs * slab_chunks, sizeof *p->chunks);
+fail_chunks:
+    ca_delete(alloc, p->slabs, n_slabs, sizeof *p->slabs);
+fail_slabs:
+    ca_delete(alloc, p, 1, sizeof *p);
+    return status;
+}
+
+void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
+    ca_chunk_pool *p = *pool;
+    if (!p) return;
+    munmap(p->map, p->map_bytes);
+    ca_delete(p->alloc, p->chunks, p->n_slabs * p->slab_chunks, sizeof *p->chunks);
+    ca_delete(p->alloc, p->slabs, p->n_slabs, sizeof *p->slabs);
+    ca_delete(p->alloc, p, 1, sizeof *p);
+    *pool = NULL;
+}
+
+/* Slabs that the budget holds beside the other memory. */
+static size_t affordable_slabs(const ca_chunk_pool *p) {
+    if (p->alloc->bytes >= p->budget_bytes) return 0;
+    const size_t n = (size_t)((p->budget_bytes - p->alloc->bytes) / p->slab_bytes);
+    return n < p->n_slabs ? n : p->n_slabs;
+}
+
+static cattn_status commit_slab(ca_chunk_pool *p) {
+    if (affordable_slabs(p) <= p->n_committed) return CATTN_ERR_BUDGET;
+    size_t s = 0;
+    while (p->slabs[s].committed) s++;
+    if (mprotect(p->data + s * p->slab_bytes, p->slab_bytes, PROT_READ | PROT_WRITE) != 0) return CATTN_ERR_NOMEM;
+    slab *slab = &p->slabs[s];
+    slab->committed = true;
+    slab->n_taken = 0;
+    slab->free = -1;
+    for (size_t i = p->slab_chunks; i-- > 0;) {
+        const ca_chunk_id id = (ca_chunk_id)(s * p->slab_chunks + i);
+        p->chunks[id] = (ca_chunk){.next_free = slab->free};
+        slab->free = id;
+    }
+    p->n_committed++;
+    p->n_free += p->slab_chunks;
+    if (s < p->first_usable) p->first_usable = s;
+    return CATTN_OK;
+}
+
+cattn_status ca_chunk_pool_prepare(ca_chunk_pool *p, size_t n_chunks) {
+    while (p->n_free < n_chunks) {
+        const cattn_status status = commit_slab(p);
+        if (status != CATTN_OK) return status;
+    }
+    return CATTN_OK;
+}
+
+/* From the lowest slab that has one, so that the higher ones empty and can be given back. */
+cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
+    const cattn_status status = ca_chunk_pool_prepare(p, 1);
+    if (status != CATTN_OK) return status;
+    while (!p->slabs[p->first_usable].committed || p->slabs[p->first_usable].free < 0) p->first_usable++;
+    slab *slab = &p->slabs[p->first_usable];
+    *id = slab->free;
+    slab->free = p->chunks[*id].next_free;
+    slab->n_taken++;
+    p->n_free--;
+    p->chunks[*id] = (ca_chunk){.next_free = -1};
+    return CATTN_OK;
+}
+
+void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
+    assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0);
+    const size_t s = (size_t)id / p->slab_chunks;
+    slab *slab = &p->slabs[s];
+    assert(slab->committed && slab->n_taken > 0);
+    p->chunks[id].next_free = slab->free;
+    slab->free = id;
+    slab->n_taken--;
+    p->n_free++;
+    if (s < p->first_usable) p->first_usable = s;
+}
+
+size_t ca_chunk_pool_trim(ca_chunk_pool *p, size_t bytes, size_t n_keep) {
+    size_t given = 0;
+    for (size_t s = p->n_slabs; s-- > 0 && given < bytes && p->n_free >= n_keep + p->slab_chunks;) {
+        slab *slab = &p->slabs[s];
+        if (!slab->committed || slab->n_taken > 0) continue;
+        char *data = p->data + s * p->slab_bytes;
+        /* Both keep the mapping, so they fail only where it would have to be split beyond the system's limit. */
+        if (madvise(data, p->slab_bytes, MADV_DONTNEED) != 0 || mprotect(data, p->slab_bytes, PROT_NONE) != 0) break;
+        slab->committed = false;
+        p->n_committed--;
+        p->n_free -= p->slab_chunks;
+        given += p->slab_bytes;
+    }
+    return given;
+}
+
+ca_chunk *ca_chunk_at(ca_chunk_pool *p, ca_chunk_id id) {
+    assert(id >= 0 && (size_t)id < p->n_slabs * p->slab_chunks);
+    return &p->chunks[id];
+}
+
+void *ca_chunk_data(const ca_chunk_pool *p, ca_chunk_id id) { return p->data + (size_t)id * p->stride; }
+
+size_t ca_chunk_pool_n_free(const ca_chunk_pool *p) {
+    const size_t n = affordable_slabs(p);
+    return p->n_free + (n > p->n_committed ? (n - p->n_committed) * p->slab_chunks : 0);
+}
+
+size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
+
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return affordable_slabs(p) * p->slab_chunks; }
+
+size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *p) { return p->slab_chunks; }
+
+size_t ca_chunk_pool_bytes(const ca_chunk_pool *p) { return p->n_committed * p->slab_bytes; }
+
+size_t ca_chunk_pool_excess(const ca_chunk_pool *p) {
+    const uint64_t used = p->n_committed * p->slab_bytes + p->alloc->bytes;
+    return used > p->budget_bytes ? (size_t)(used - p->budget_bytes) : 0;
+}
