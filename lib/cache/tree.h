@@ -67,6 +67,7 @@ struct ca_seq {
     int64_t n_tokens;
     int64_t reserve_to; /* room is promised up to this position; <= n_tokens: none */
     int64_t n_reserved; /* chunks that promise still needs */
+    int64_t n_found;    /* leading tokens that others put in the tree: a truncation leaves those to retention */
     uint32_t domain;
     int32_t step_entry; /* entry in the open step, -1: none (kept by the step, see step.c) */
 };
@@ -103,8 +104,9 @@ cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn
 void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 
 /*
- * Evict until the pool could hand out one chunk more, or until `bytes` bytes of slabs have been given back. Used by the tree
- * itself and by workspace growth. False when nothing evictable is left or the room is promised.
+ * Evict until the pool could hand out one chunk more (bytes == 0), or until at least `bytes` bytes of slabs have been given
+ * back, empty ones first. For workspace growth; the tree's own calls make their room themselves. False when nothing evictable
+ * is left or the room is promised.
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 

@@ -1,0 +1,63 @@
+/* Where the path of a sequence leaves the others': cutting a node, adding a leaf, and giving a path up again. */
+#include "tree_internal.h"
+
+int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_kept, int64_t n_tokens) {
+    if (n_kept == 0 && at->parent) {
+        at = at->parent;
+        n_kept = at->n_tokens;
+    }
+    *branch = (ca_branch){.at = at, .n_kept = n_kept};
+    const int64_t position = at->start + n_kept;
+    if (ca_evict_reserve(tree, 2) != 0) return -1;
+    if (n_kept < at->n_tokens)
+        branch->lower = ca_node_new(tree, position, at->n_tokens - n_kept, 2);
+    else if (ca_node_reserve_child(tree, at) != 0)
+        return -1;
+    if (n_tokens > 0) branch->leaf = ca_node_new(tree, position, n_tokens, 0);
+    if ((n_kept == at->n_tokens || branch->lower) && (n_tokens == 0 || branch->leaf)) return 0;
+    ca_branch_abandon(tree, branch);
+    return -1;
+}
+
+void ca_branch_abandon(ca_tree *tree, ca_branch *branch) {
+    ca_node_free(tree, branch->lower);
+    ca_node_free(tree, branch->leaf);
+    branch->lower = branch->leaf = NULL;
+}
+
+void ca_branch_cut(ca_tree *tree, ca_branch *branch) {
+    if (!branch->lower) return;
+    ca_node_split(tree, branch->at, branch->n_kept, branch->lower);
+    branch->lower = NULL;
+}
+
+int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender) {
+    const int64_t position = branch->at->start + branch->n_kept;
+    const bool takes_tail = !branch->lower && ca_node_tail_is_free(tree, branch->at, appender);
+    return ca_chunks_for(tree, position + n_tokens) - ca_chunk_of(tree, position) - takes_tail;
+}
+
+void ca_path_touch(ca_tree *tree, ca_node *node) {
+    tree->clock++;
+    for (; node; node = node->parent) node->last_use = tree->clock;
+}
+
+void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to) {
+    ca_node *lowest = NULL; /* that stays */
+    while (node != stop) {
+        ca_node *parent = node->parent;
+        ca_node_uncover(tree, node);
+        bool stays = node->n_seqs > 0 || node->n_children > 0;
+        if (!stays) {
+            const int64_t n_kept = ca_even(ca_min(node->n_ready, keep_to - node->start));
+            stays = n_kept > 0;
+            if (stays)
+                ca_node_trim(tree, node, n_kept);
+            else
+                ca_node_remove(tree, node);
+        }
+        if (stays && !lowest) lowest = node;
+        node = parent;
+    }
+    ca_node_settle(tree, lowest ? lowest : stop);
+}

@@ -1,0 +1,103 @@
+/* Eviction: a binary heap of the leaves that no sequence covers, from which the least recently used loses a chunk. */
+#include "tree_internal.h"
+
+/* ---- The heap ---- */
+
+int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes) {
+    return ca_grow(tree->alloc, (void **)&tree->heap, &tree->heap_capacity, tree->counts.n_nodes + n_new_nodes,
+                   sizeof *tree->heap);
+}
+
+/* Ties, as after a split, go by id: the order depends on the calls alone. */
+static bool before(const ca_node *a, const ca_node *b) {
+    return a->last_use != b->last_use ? a->last_use < b->last_use : a->id < b->id;
+}
+
+static void put(ca_tree *tree, size_t i, ca_node *node) {
+    tree->heap[i] = node;
+    node->heap_index = i;
+}
+
+static void sift_up(ca_tree *tree, size_t i, ca_node *node) {
+    for (; i > 0 && before(node, tree->heap[(i - 1) / 2]); i = (i - 1) / 2) put(tree, i, tree->heap[(i - 1) / 2]);
+    put(tree, i, node);
+}
+
+static void sift_down(ca_tree *tree, size_t i, ca_node *node) {
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= tree->heap_length) break;
+        if (child + 1 < tree->heap_length && before(tree->heap[child + 1], tree->heap[child])) child++;
+        if (!before(tree->heap[child], node)) break;
+        put(tree, i, tree->heap[child]);
+        i = child;
+    }
+    put(tree, i, node);
+}
+
+void ca_evict_forget(ca_tree *tree, ca_node *node) {
+    const size_t i = node->heap_index;
+    if (i == SIZE_MAX) return;
+    node->heap_index = SIZE_MAX;
+    ca_node *last = tree->heap[--tree->heap_length];
+    if (last == node) return;
+    if (i > 0 && before(last, tree->heap[(i - 1) / 2]))
+        sift_up(tree, i, last);
+    else
+        sift_down(tree, i, last);
+}
+
+void ca_evict_update(ca_tree *tree, ca_node *node) {
+    ca_evict_forget(tree, node);
+    if (!node->parent || node->n_seqs > 0 || node->n_children > 0) return;
+    assert(tree->heap_length < tree->heap_capacity);
+    sift_up(tree, tree->heap_length++, node);
+}
+
+/* ---- Evicting ---- */
+
+void ca_node_settle(ca_tree *tree, ca_node *node) {
+    if (!node->parent) return;
+    ca_promise_update(tree, node);
+    ca_evict_update(tree, node);
+    ca_node_changed(tree, node);
+    ca_node_try_merge(tree, node);
+}
+
+bool ca_evict_one(ca_tree *tree) {
+    if (tree->heap_length == 0) return false;
+    ca_node *leaf = tree->heap[0], *parent = leaf->parent;
+    const int64_t last_chunk = ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c;
+    const int64_t n_kept = ca_max(0, last_chunk - leaf->start);
+    tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_kept);
+    if (n_kept > 0) {
+        ca_node_trim(tree, leaf, n_kept);
+    } else {
+        ca_node_remove(tree, leaf);
+        ca_node_settle(tree, parent);
+    }
+    return true;
+}
+
+/* Retained chunks stand for part of the promises; the rest must stay free. */
+static size_t n_promised_free(const ca_tree *tree) {
+    const ca_tree_counts *counts = &tree->counts;
+    return counts->chunks_reserved > counts->chunks_retained ? counts->chunks_reserved - counts->chunks_retained : 0;
+}
+
+bool ca_tree_make_room(ca_tree *tree, size_t bytes) {
+    if (bytes == 0) {
+        const size_t n_free = ca_chunk_pool_n_free(tree->pool);
+        if (n_free + tree->counts.chunks_retained <= tree->counts.chunks_reserved) return false;
+        while (ca_chunk_pool_n_free(tree->pool) <= n_free)
+            if (!ca_evict_one(tree)) return false;
+        return true;
+    }
+    for (size_t given = 0;;) {
+        given += ca_chunk_pool_trim(tree->pool, bytes - given, n_promised_free(tree));
+        if (given >= bytes) return true;
+        const size_t n_spare = ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained;
+        if (n_spare < tree->counts.chunks_reserved + ca_chunk_pool_slab_chunks(tree->pool)) return false;
+        if (!ca_evict_one(tree)) return false;
+    }
+}

@@ -1,0 +1,65 @@
+/* Finds the longest prefix of some tokens in the tree. */
+#include "tree_internal.h"
+
+#include <string.h>
+
+/* Leading tokens that a and b have in common, of n. */
+static int64_t common(const int32_t *a, const int32_t *b, int64_t n) {
+    enum { BLOCK = 64 }; /* memcmp is fast, but does not say where */
+    int64_t i = 0;
+    while (n - i >= BLOCK && memcmp(a + i, b + i, BLOCK * sizeof *a) == 0) i += BLOCK;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* Child i of parent if it begins with the pair at `tokens`. */
+static ca_node *child_with_pair(const ca_node *parent, size_t i, uint32_t domain, const int32_t *tokens) {
+    if (i >= parent->n_children) return NULL;
+    ca_node *child = parent->children[i];
+    if (child->domain != domain || child->n_tokens < 2) return NULL;
+    return child->tokens[0] == tokens[0] && child->tokens[1] == tokens[1] ? child : NULL;
+}
+
+/* Ready tokens of a match that ends in node after n_node_tokens of it. */
+static int64_t ready_in(const ca_node *node, int64_t n_node_tokens) {
+    if (node->n_ready > 0) return node->start + ca_min(node->n_ready, n_node_tokens);
+    for (node = node->parent; node; node = node->parent)
+        if (node->n_ready > 0) return node->start + node->n_ready;
+    return 0;
+}
+
+/*
+ * Depth first. Below a node at most one child goes on, unless there are twins: then all of them are tried, in the order of
+ * their ids, coming back up by the parents.
+ */
+ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain) {
+    ca_match best = {.node = tree->root};
+    int64_t best_ready = 0;
+    size_t n_twins = 0; /* siblings passed by that are still to be tried */
+    ca_node *node = tree->root;
+    int64_t n_here = 0; /* tokens of node that match */
+    for (;;) {
+        ca_node *next = NULL;
+        const int64_t position = node->start + n_here;
+        if (n_here == node->n_tokens && position < n_tokens) {
+            const size_t i = ca_node_lower_bound(node, domain, tokens[position], tokens[position + 1], 0);
+            next = child_with_pair(node, i, domain, tokens + position);
+            if (next && child_with_pair(node, i + 1, domain, tokens + position)) n_twins++;
+        }
+        if (!next) {
+            const int64_t n_ready = ready_in(node, n_here);
+            if (position > best.n_tokens || (position == best.n_tokens && n_ready > best_ready)) {
+                best = (ca_match){node, n_here, position};
+                best_ready = n_ready;
+            }
+            if (n_twins == 0 || best_ready == n_tokens) return best;
+            for (; !next; node = node->parent) {
+                const size_t i = ca_node_index(node) + 1;
+                next = child_with_pair(node->parent, i, domain, tokens + node->start);
+                if (next && !child_with_pair(node->parent, i + 1, domain, tokens + node->start)) n_twins--;
+            }
+        }
+        node = next;
+        n_here = ca_even(common(node->tokens, tokens + node->start, ca_min(node->n_tokens, n_tokens - node->start)));
+    }
+}

@@ -1,0 +1,337 @@
+/* One node of the tree: its memory, its place among its siblings, its chunks, cutting it and joining it again. */
+#include "tree_internal.h"
+
+#include <string.h>
+
+/* ---- Memory ---- */
+
+ca_node *ca_node_new(ca_tree *tree, int64_t start, int64_t n_tokens, size_t children_capacity) {
+    ca_node *node = ca_new_zero(tree->alloc, 1, sizeof *node);
+    if (!node) return NULL;
+    node->start = start;
+    node->heap_index = SIZE_MAX;
+    if (ca_node_reserve_tokens(tree, node, n_tokens) != 0) goto fail;
+    if (ca_grow(tree->alloc, (void **)&node->children, &node->children_capacity, children_capacity, sizeof *node->children) !=
+        0)
+        goto fail;
+    return node;
+
+fail:
+    ca_node_free(tree, node);
+    return NULL;
+}
+
+void ca_node_free(ca_tree *tree, ca_node *node) {
+    if (!node) return;
+    assert(node->n_chunks == 0 && node->heap_index == SIZE_MAX);
+    ca_delete(tree->alloc, node->tokens, node->tokens_capacity, sizeof *node->tokens);
+    ca_delete(tree->alloc, node->chunks, node->chunks_capacity, sizeof *node->chunks);
+    ca_delete(tree->alloc, node->children, node->children_capacity, sizeof *node->children);
+    ca_delete(tree->alloc, node, 1, sizeof *node);
+}
+
+int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens) {
+    const int64_t n_chunks = ca_chunks_for(tree, node->start + n_tokens) - ca_chunk_of(tree, node->start);
+    if (ca_grow(tree->alloc, (void **)&node->tokens, &node->tokens_capacity, (size_t)n_tokens, sizeof *node->tokens) != 0)
+        return -1;
+    return ca_grow(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, (size_t)n_chunks, sizeof *node->chunks);
+}
+
+int ca_node_reserve_child(ca_tree *tree, ca_node *node) {
+    return ca_grow(tree->alloc, (void **)&node->children, &node->children_capacity, node->n_children + 1,
+                   sizeof *node->children);
+}
+
+/* ---- Children, sorted by (domain, first token, second token, id) ---- */
+
+size_t ca_node_lower_bound(const ca_node *node, uint32_t domain, int32_t first, int32_t second, uint64_t id) {
+    size_t low = 0, high = node->n_children;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const ca_node *child = node->children[middle];
+        const int32_t child_second = child->n_tokens > 1 ? child->tokens[1] : -1;
+        bool before;
+        if (child->domain != domain)
+            before = child->domain < domain;
+        else if (child->tokens[0] != first)
+            before = child->tokens[0] < first;
+        else if (child_second != second)
+            before = child_second < second;
+        else
+            before = child->id < id;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Where child belongs among the children of node. */
+static size_t place_of(const ca_node *node, const ca_node *child) {
+    return ca_node_lower_bound(node, child->domain, child->tokens[0], child->n_tokens > 1 ? child->tokens[1] : -1, child->id);
+}
+
+size_t ca_node_index(const ca_node *child) {
+    const size_t i = place_of(child->parent, child);
+    assert(child->parent->children[i] == child);
+    return i;
+}
+
+static void link_child(ca_node *parent, ca_node *child) {
+    assert(parent->n_children < parent->children_capacity);
+    const size_t i = place_of(parent, child);
+    memmove(parent->children + i + 1, parent->children + i, (parent->n_children - i) * sizeof *parent->children);
+    parent->children[i] = child;
+    parent->n_children++;
+    child->parent = parent;
+}
+
+static void unlink_child(ca_node *parent, size_t i) {
+    parent->n_children--;
+    memmove(parent->children + i, parent->children + i + 1, (parent->n_children - i) * sizeof *parent->children);
+}
+
+void ca_node_changed(ca_tree *tree, ca_node *node) {
+    if (!node->parent) return;
+    while (node->parent->parent) node = node->parent;
+    node->version = ++tree->n_versions;
+}
+
+/* ---- Chunks ---- */
+
+/* A reference comes as a retained one and goes as a retained one; cover and uncover do the rest. */
+static void ref_chunk(ca_tree *tree, ca_chunk_id id) {
+    if (ca_chunk_at(tree->pool, id)->refs++ == 0) tree->counts.chunks_retained++;
+}
+
+static void unref_chunk(ca_tree *tree, ca_chunk_id id) {
+    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
+    assert(chunk->refs > chunk->live);
+    if (--chunk->refs > 0) return;
+    tree->counts.chunks_retained--;
+    ca_chunk_pool_put(tree->pool, id);
+}
+
+static void cover_chunk(ca_tree *tree, ca_chunk_id id) {
+    if (ca_chunk_at(tree->pool, id)->live++ > 0) return;
+    tree->counts.chunks_retained--;
+    tree->counts.chunks_live++;
+}
+
+static void uncover_chunk(ca_tree *tree, ca_chunk_id id) {
+    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
+    assert(chunk->live > 0);
+    if (--chunk->live > 0) return;
+    tree->counts.chunks_live--;
+    tree->counts.chunks_retained++;
+}
+
+static void push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
+    assert(node->n_chunks < node->chunks_capacity);
+    node->chunks[node->n_chunks++] = id;
+    ref_chunk(tree, id);
+    if (node->n_seqs > 0) cover_chunk(tree, id);
+}
+
+static void pop_chunk(ca_tree *tree, ca_node *node) {
+    const ca_chunk_id id = node->chunks[--node->n_chunks];
+    if (node->n_seqs > 0) uncover_chunk(tree, id);
+    unref_chunk(tree, id);
+}
+
+void ca_node_cover(ca_tree *tree, ca_node *node) {
+    if (node->n_seqs++ == 0)
+        for (size_t i = 0; i < node->n_chunks; i++) cover_chunk(tree, node->chunks[i]);
+}
+
+void ca_node_uncover(ca_tree *tree, ca_node *node) {
+    assert(node->n_seqs > 0);
+    if (--node->n_seqs == 0)
+        for (size_t i = 0; i < node->n_chunks; i++) uncover_chunk(tree, node->chunks[i]);
+}
+
+bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender) {
+    const int32_t slot = ca_slot_of(tree, ca_node_end(node));
+    if (slot == 0 || node->n_chunks == 0) return false;
+    if (node->ending && (node->ending != appender || appender->next)) return false;
+    return ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill == slot;
+}
+
+void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t n_tokens) {
+    assert(node->n_children == 0 && (size_t)(node->n_tokens + n_tokens) <= node->tokens_capacity);
+    const int64_t first_chunk = ca_chunk_of(tree, node->start), old_end = ca_node_end(node);
+    const bool pair_changes = node->n_tokens == 1;
+    const size_t old_index = pair_changes ? ca_node_index(node) : 0;
+
+    memcpy(node->tokens + node->n_tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    node->n_tokens += n_tokens;
+    tree->counts.tokens_stored += (uint64_t)n_tokens;
+
+    const int64_t end = ca_node_end(node), n_chunks = ca_chunks_for(tree, end) - first_chunk;
+    const bool chunks_change = (size_t)n_chunks > node->n_chunks;
+    while (node->n_chunks < (size_t)n_chunks) {
+        ca_chunk_id id;
+        const cattn_status status = ca_chunk_pool_get(tree->pool, &id);
+        assert(status == CATTN_OK); /* the caller has secured it */
+        (void)status;
+        push_chunk(tree, node, id);
+    }
+    for (int64_t chunk = ca_chunk_of(tree, old_end); chunk < first_chunk + n_chunks; chunk++) {
+        const int64_t chunk_end = ca_min(end, (chunk + 1) << tree->layout->log2_c);
+        ca_chunk_at(tree->pool, node->chunks[chunk - first_chunk])->fill =
+            (int32_t)(chunk_end - (chunk << tree->layout->log2_c));
+    }
+    bool moves = false;
+    if (pair_changes) {
+        ca_node *parent = node->parent;
+        unlink_child(parent, old_index);
+        link_child(parent, node);
+        moves = parent->children[old_index] != node;
+    }
+    if (node->parent && (chunks_change || moves)) ca_node_changed(tree, node);
+}
+
+void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
+    assert(node->n_children == 0 && n_tokens <= node->n_tokens);
+    if (n_tokens == node->n_tokens) return;
+    const bool pair_changes = n_tokens == 1;
+    if (pair_changes) unlink_child(node->parent, ca_node_index(node));
+
+    const int64_t end = node->start + n_tokens;
+    const int64_t n_chunks = n_tokens > 0 ? ca_chunks_for(tree, end) - ca_chunk_of(tree, node->start) : 0;
+    while (node->n_chunks > (size_t)n_chunks) {
+        /* Only a first chunk may outlive this; there, the slots before this node's are its parent's. */
+        ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill = ca_slot_of(tree, node->start);
+        pop_chunk(tree, node);
+    }
+    if (n_chunks > 0) ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
+
+    tree->counts.tokens_stored -= (uint64_t)(node->n_tokens - n_tokens);
+    node->n_tokens = n_tokens;
+    node->n_ready = ca_min(node->n_ready, n_tokens);
+    node->n_claimed = ca_min(node->n_claimed, n_tokens);
+    if (pair_changes) link_child(node->parent, node);
+    ca_node_changed(tree, node);
+}
+
+/* ---- Linking and cutting ---- */
+
+void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32_t *tokens, int64_t n_tokens,
+                      const ca_seq *appender) {
+    assert(leaf->start == ca_node_end(parent) && leaf->n_seqs == 0);
+    leaf->id = ++tree->n_node_ids;
+    leaf->last_use = parent->last_use;
+    leaf->n_seqs = 1;
+    if (ca_node_tail_is_free(tree, parent, appender)) push_chunk(tree, leaf, parent->chunks[parent->n_chunks - 1]);
+    ca_node_extend(tree, leaf, tokens, n_tokens);
+    link_child(parent, leaf);
+    tree->counts.n_nodes++;
+    ca_node_changed(tree, leaf);
+}
+
+void ca_node_remove(ca_tree *tree, ca_node *leaf) {
+    assert(leaf->n_children == 0 && !leaf->ending);
+    const size_t i = ca_node_index(leaf);
+    ca_node_changed(tree, leaf);
+    ca_node_trim(tree, leaf, 0);
+    unlink_child(leaf->parent, i);
+    tree->counts.n_nodes--;
+    ca_evict_forget(tree, leaf);
+    ca_node_free(tree, leaf);
+}
+
+static void set_parent(ca_node *node) {
+    for (size_t i = 0; i < node->n_children; i++) node->children[i]->parent = node;
+}
+
+static void set_leaf(ca_node *node) {
+    for (ca_seq *seq = node->ending; seq; seq = seq->next) seq->leaf = node;
+}
+
+void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lower) {
+    assert(n_tokens > 0 && n_tokens < node->n_tokens && n_tokens % 2 == 0);
+    assert(lower->start == node->start + n_tokens && lower->children_capacity >= 2);
+    const int64_t first_chunk = ca_chunk_of(tree, node->start);
+    const int64_t n_upper_chunks = ca_chunks_for(tree, lower->start) - first_chunk;
+
+    lower->id = ++tree->n_node_ids;
+    lower->domain = node->domain;
+    lower->n_seqs = node->n_seqs;
+    lower->last_use = node->last_use;
+    lower->n_tokens = node->n_tokens - n_tokens;
+    lower->n_ready = ca_max(0, node->n_ready - n_tokens);
+    lower->n_claimed = ca_max(0, node->n_claimed - n_tokens);
+    memcpy(lower->tokens, node->tokens + n_tokens, (size_t)lower->n_tokens * sizeof *lower->tokens);
+    for (size_t i = (size_t)(ca_chunk_of(tree, lower->start) - first_chunk); i < node->n_chunks; i++)
+        push_chunk(tree, lower, node->chunks[i]);
+    lower->ending = node->ending;
+    set_leaf(lower);
+
+    node->n_tokens = n_tokens;
+    node->n_ready = ca_min(node->n_ready, n_tokens);
+    node->n_claimed = ca_min(node->n_claimed, n_tokens);
+    while (node->n_chunks > (size_t)n_upper_chunks) pop_chunk(tree, node);
+    node->ending = NULL;
+
+    /* The lower node takes the children, the upper one the lower's empty array. */
+    ca_node **empty = lower->children;
+    const size_t capacity = lower->children_capacity;
+    lower->children = node->children;
+    lower->children_capacity = node->children_capacity;
+    lower->n_children = node->n_children;
+    set_parent(lower);
+    node->children = empty;
+    node->children_capacity = capacity;
+    node->n_children = 0;
+    link_child(node, lower);
+    tree->counts.n_nodes++;
+    ca_evict_update(tree, node);
+    ca_evict_update(tree, lower);
+    ca_node_changed(tree, node);
+}
+
+void ca_node_try_merge(ca_tree *tree, ca_node *node) {
+    if (!node->parent || node->n_children != 1 || node->ending) return;
+    ca_node *child = node->children[0];
+    if (node == tree->pinned || child == tree->pinned) return;
+    const bool same_chunk = ca_node_shares_first_chunk(child);
+    if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
+    /* Without memory they stay apart, which nothing but the tree's shape shows. */
+    if (ca_node_reserve_tokens(tree, node, node->n_tokens + child->n_tokens) != 0) return;
+    assert(node->n_seqs == child->n_seqs);
+    assert(node->n_ready == node->n_tokens || child->n_ready == 0);
+
+    memcpy(node->tokens + node->n_tokens, child->tokens, (size_t)child->n_tokens * sizeof *child->tokens);
+    node->n_tokens += child->n_tokens;
+    node->n_ready += child->n_ready;
+    node->n_claimed += child->n_claimed;
+    for (size_t i = same_chunk ? 1 : 0; i < child->n_chunks; i++) push_chunk(tree, node, child->chunks[i]);
+    while (child->n_chunks > 0) pop_chunk(tree, child);
+    node->ending = child->ending;
+    set_leaf(node);
+
+    ca_node **single = node->children;
+    const size_t capacity = node->children_capacity;
+    node->children = child->children;
+    node->children_capacity = child->children_capacity;
+    node->n_children = child->n_children;
+    set_parent(node);
+    child->children = single;
+    child->children_capacity = capacity;
+    child->n_children = 0;
+    ca_evict_forget(tree, child);
+    ca_node_free(tree, child);
+    tree->counts.n_nodes--;
+    ca_evict_update(tree, node);
+    ca_node_changed(tree, node);
+}
+
+void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
+
+void ca_node_unpin(ca_tree *tree) {
+    ca_node *node = tree->pinned;
+    tree->pinned = NULL;
+    ca_node_try_merge(tree, node);
+    if (node->parent) ca_node_try_merge(tree, node->parent);
+}

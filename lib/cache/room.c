@@ -1,0 +1,72 @@
+/*
+ * Chunks for a call, and promises of chunks to come.
+ *
+ * A promise is kept physically: chunks that are free in committed slabs, with those that are merely retained, are always at
+ * least as many as are promised. So other memory of the same budget may grow without breaking one.
+ */
+#include "tree_internal.h"
+
+/* ---- Promises ---- */
+
+int64_t ca_promise(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail) {
+    if (reserve_to <= n_tokens) return 0;
+    /* Without the tail, going on means a chunk of its own for the same positions. */
+    const int64_t n_owned = owns_tail ? ca_chunks_for(tree, n_tokens) : ca_chunk_of(tree, n_tokens);
+    return ca_chunks_for(tree, reserve_to) - n_owned;
+}
+
+void ca_promise_update(ca_tree *tree, ca_node *node) {
+    for (ca_seq *seq = node->ending; seq; seq = seq->next) {
+        const int64_t promise = ca_promise(tree, seq->n_tokens, seq->reserve_to, ca_node_tail_is_free(tree, node, seq));
+        tree->counts.chunks_reserved += (uint64_t)(promise - seq->n_reserved);
+        seq->n_reserved = promise;
+    }
+}
+
+/* ---- Room for a call ---- */
+
+cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error) {
+    ca_chunk_pool *pool = tree->pool;
+    const char *call = demand->call;
+    const int64_t promised = (int64_t)tree->counts.chunks_reserved, taken = demand->n_chunks + demand->n_reserved;
+    const int64_t evictable = (int64_t)tree->counts.chunks_retained + demand->n_released - demand->n_revived;
+    const int64_t needed = taken + demand->n_revived - demand->n_released;
+    if (needed > 0) {                               /* more than was promised */
+        size_t excess = ca_chunk_pool_excess(pool); /* the call's own memory counts */
+        if (excess > 0) {
+            const size_t given = ca_chunk_pool_trim(pool, excess, (size_t)ca_max(promised + taken, 0));
+            if (given < excess && evictable <= 0)
+                return ca_fail(error, CATTN_ERR_BUDGET, -1,
+                               "%s: metadata exceeds budget_bytes by %zu; raise it or let sequences leave", call,
+                               excess - given);
+        }
+        const int64_t available = (int64_t)ca_chunk_pool_n_free(pool) + (int64_t)tree->counts.chunks_retained - promised;
+        if (needed > available)
+            return ca_fail(error, CATTN_ERR_BUDGET, -1,
+                           "%s: needs %lld chunks, but %lld are available beside %lld promised; raise budget_bytes, reserve "
+                           "less or let sequences leave",
+                           call, (long long)needed, (long long)ca_max(available, 0), (long long)promised);
+    }
+    /* Commit what promises will rest on, and rather than evict. */
+    const int64_t n_free = (int64_t)ca_chunk_pool_n_free(pool);
+    const int64_t n_commit = ca_max(ca_min(demand->n_chunks, n_free), promised + taken - evictable);
+    if (n_commit > 0 && ca_chunk_pool_prepare(pool, (size_t)n_commit) != CATTN_OK)
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the system gave no memory for %lld chunks", call, (long long)n_commit);
+    return CATTN_OK;
+}
+
+void ca_room_make(ca_tree *tree, int64_t n_chunks) {
+    while ((int64_t)ca_chunk_pool_n_committed_free(tree->pool) < n_chunks) {
+        const bool evicted = ca_evict_one(tree);
+        assert(evicted); /* secured */
+        if (!evicted) break;
+    }
+}
+
+void ca_room_close(ca_tree *tree) {
+    ca_tree_counts *counts = &tree->counts;
+    counts->chunks_live_peak = (uint64_t)ca_max((int64_t)counts->chunks_live_peak, (int64_t)counts->chunks_live);
+    counts->chunks_unshared_peak = (uint64_t)ca_max((int64_t)counts->chunks_unshared_peak, (int64_t)counts->chunks_unshared);
+    const size_t excess = ca_chunk_pool_excess(tree->pool);
+    if (excess > 0) ca_tree_make_room(tree, excess);
+}

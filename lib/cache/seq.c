@@ -1,0 +1,112 @@
+/* Running sequences: the table of their ids, where they end, and what steps ask about the path from there to the root. */
+#include "tree_internal.h"
+
+/* An id is a serial number above the index of its slot: never used twice, and found without hashing. */
+enum { SLOT_BITS = 24 };
+
+/* ---- The table ---- */
+
+static int grow_slots(ca_tree *tree) {
+    const size_t old = tree->slots_capacity, wanted = old > 0 ? old * 2 : 16;
+    if (wanted > (size_t)1 << SLOT_BITS) return -1;
+    if (ca_grow(tree->alloc, (void **)&tree->slots, &tree->slots_capacity, wanted, sizeof *tree->slots) != 0) return -1;
+    for (size_t i = tree->slots_capacity; i-- > old;) {
+        tree->slots[i] = (ca_seq_slot){.next_free = tree->free_slot};
+        tree->free_slot = i;
+    }
+    return 0;
+}
+
+ca_seq *ca_seq_new(ca_tree *tree) {
+    if (tree->free_slot == SIZE_MAX && grow_slots(tree) != 0) return NULL;
+    ca_seq *seq = ca_new_zero(tree->alloc, 1, sizeof *seq);
+    if (!seq) return NULL;
+    const size_t slot = tree->free_slot;
+    seq->id = ++tree->n_seq_ids << SLOT_BITS | slot;
+    seq->step_entry = -1;
+    tree->free_slot = tree->slots[slot].next_free;
+    tree->slots[slot].seq = seq;
+    tree->counts.n_seqs++;
+    return seq;
+}
+
+void ca_seq_free(ca_tree *tree, ca_seq *seq) {
+    if (!seq) return;
+    assert(!seq->leaf && seq->n_reserved == 0);
+    const size_t slot = seq->id & (((size_t)1 << SLOT_BITS) - 1);
+    ca_seq_resize(tree, seq, 0);
+    tree->slots[slot] = (ca_seq_slot){.next_free = tree->free_slot};
+    tree->free_slot = slot;
+    tree->counts.n_seqs--;
+    ca_delete(tree->alloc, seq, 1, sizeof *seq);
+}
+
+ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id) {
+    const size_t slot = id & (((size_t)1 << SLOT_BITS) - 1);
+    if (slot >= tree->slots_capacity) return NULL;
+    ca_seq *seq = tree->slots[slot].seq;
+    return seq && seq->id == id ? seq : NULL;
+}
+
+void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens) {
+    ca_tree_counts *counts = &tree->counts;
+    counts->tokens_referenced += (uint64_t)(n_tokens - seq->n_tokens);
+    counts->chunks_unshared += (uint64_t)(ca_chunks_for(tree, n_tokens) - ca_chunks_for(tree, seq->n_tokens));
+    seq->n_tokens = n_tokens;
+}
+
+/* ---- Ends ---- */
+
+void ca_seq_link(ca_seq *seq, ca_node *node) {
+    ca_seq **end = &node->ending;
+    while (*end) end = &(*end)->next;
+    *end = seq;
+    seq->next = NULL;
+    seq->leaf = node;
+}
+
+void ca_seq_unlink(ca_seq *seq) {
+    ca_seq **link = &seq->leaf->ending;
+    while (*link != seq) link = &(*link)->next;
+    *link = seq->next;
+    seq->next = NULL;
+    seq->leaf = NULL;
+}
+
+/* ---- Paths. What is ready or claimed is a prefix of the path, so the lowest node that has any says how much. ---- */
+
+int64_t ca_seq_n_ready(const ca_seq *seq) {
+    for (const ca_node *node = seq->leaf; node; node = node->parent)
+        if (node->n_ready > 0) return node->start + node->n_ready;
+    return 0;
+}
+
+int64_t ca_seq_n_claimed(const ca_seq *seq) {
+    for (const ca_node *node = seq->leaf; node; node = node->parent)
+        if (node->n_claimed > 0) return node->start + node->n_claimed;
+    return 0;
+}
+
+int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows) {
+    const int64_t from = ca_seq_n_claimed(seq), to = ca_min(from + max_rows, seq->n_tokens);
+    for (ca_node *node = seq->leaf; node->parent && ca_node_end(node) > from; node = node->parent)
+        node->n_claimed = ca_max(node->n_claimed, ca_min(to - node->start, node->n_tokens));
+    return to - from;
+}
+
+void ca_seq_commit(ca_seq *seq) {
+    for (ca_node *node = seq->leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
+        node->n_ready = node->n_claimed;
+}
+
+void ca_seq_unclaim(ca_seq *seq) {
+    for (ca_node *node = seq->leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
+        node->n_claimed = node->n_ready;
+}
+
+ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position) {
+    assert(position >= 0 && position < seq->n_tokens);
+    const ca_node *node = seq->leaf;
+    while (node->start > position) node = node->parent;
+    return node->chunks[ca_chunk_of(tree, position) - ca_chunk_of(tree, node->start)];
+}

@@ -1,0 +1,121 @@
+/*
+ * Taking tokens back from the end of a sequence, e.g. what speculation got wrong.
+ *
+ * The sequence then ends inside or at the end of some node X of its path. What only it covered beyond goes, unless it was in
+ * the tree before the sequence came. X itself is shortened if nobody else needs the rest, else cut; and where the new length
+ * is odd the sequence's last token is copied, since a node with children has an even length.
+ */
+#include "tree_internal.h"
+
+typedef struct truncation {
+    ca_node *node;    /* X */
+    int64_t n_kept;   /* of its tokens */
+    int64_t keep_to;  /* tokens up to here go to retention rather than away */
+    bool loses_child; /* nothing of the path below X stays */
+    bool shortens;    /* X loses its end in place */
+    bool copies;      /* the last token */
+} truncation;
+
+/* What becomes of a leaf that nobody covers any more. */
+static bool is_kept(const ca_node *node, int64_t keep_to) { return ca_even(ca_min(node->n_ready, keep_to - node->start)) > 0; }
+
+static truncation find(const ca_tree *tree, const ca_seq *seq, int64_t n_tokens) {
+    const bool retains = tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
+    truncation t = {.node = seq->leaf, .keep_to = retains ? seq->n_found : 0};
+    bool stays = false; /* something at or below node, above which all stays */
+    for (; t.node->start >= n_tokens; t.node = t.node->parent) {
+        const size_t n_others = t.node->n_children - (t.node != seq->leaf && !stays);
+        stays = stays || t.node->n_seqs > 1 || n_others > 0 || is_kept(t.node, t.keep_to);
+    }
+    const ca_node *node = t.node;
+    t.n_kept = n_tokens - node->start;
+    t.loses_child = node != seq->leaf && !stays;
+    t.shortens = t.n_kept < node->n_tokens && node->n_seqs == 1 && node->n_children == (size_t)t.loses_child &&
+                 ca_even(ca_min(node->n_ready, t.keep_to - node->start)) <= t.n_kept;
+    t.copies = !t.shortens && t.n_kept % 2 != 0;
+    return t;
+}
+
+/* Chunks that only seq covers and that no longer hold any of its tokens. */
+static int64_t n_released(const ca_tree *tree, const ca_seq *seq, const truncation *t) {
+    int64_t n = 0;
+    const ca_node *node = seq->leaf;
+    for (; node != t->node; node = node->parent)
+        if (node->n_seqs == 1) n += (int64_t)node->n_chunks - ca_node_shares_first_chunk(node);
+    if (node->n_seqs == 1 && !t->copies)
+        n += ca_chunks_for(tree, ca_node_end(node)) - ca_chunks_for(tree, node->start + t->n_kept);
+    return n;
+}
+
+/* How much more is promised afterwards, to seq and to one that it comes to end with. */
+static int64_t promise_change(const ca_tree *tree, const ca_seq *seq, const truncation *t, int64_t n_tokens) {
+    const ca_node *node = t->node;
+    const ca_seq *other = NULL;
+    bool owns_tail = t->shortens || t->copies;
+    if (t->n_kept == node->n_tokens) {
+        other = node->ending;
+        const ca_node *child = seq->leaf; /* the path's below X */
+        while (child->parent != node) child = child->parent;
+        owns_tail = !other && (ca_node_tail_is_free(tree, node, NULL) || (t->loses_child && ca_node_shares_first_chunk(child)));
+    }
+    int64_t change = ca_promise(tree, n_tokens, seq->reserve_to, owns_tail) - seq->n_reserved;
+    if (other && !other->next) change += ca_promise(tree, other->n_tokens, other->reserve_to, false) - other->n_reserved;
+    return change;
+}
+
+/* Add a leaf for seq with a copy of the first token of `from`, which it still covers. */
+static void copy_first(ca_tree *tree, ca_branch *branch, const ca_seq *seq, const ca_node *from) {
+    ca_node *leaf = branch->leaf;
+    leaf->domain = seq->domain;
+    ca_node_add_leaf(tree, branch->at, leaf, from->tokens, 1, NULL);
+    if (from->n_ready == 0) return;
+    ca_layout_copy_slot(tree->layout, ca_chunk_data(tree->pool, leaf->chunks[0]), ca_chunk_data(tree->pool, from->chunks[0]),
+                        ca_slot_of(tree, leaf->start));
+    leaf->n_ready = leaf->n_claimed = 1;
+}
+
+cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error) {
+    assert(n_tokens > 0 && n_tokens <= seq->n_tokens);
+    if (n_tokens == seq->n_tokens) return CATTN_OK;
+    const truncation t = find(tree, seq, n_tokens);
+    const bool cuts = !t.shortens && t.n_kept < t.node->n_tokens;
+
+    ca_branch branch = {.at = t.node};
+    if (cuts && ca_branch_prepare(tree, &branch, t.node, ca_even(t.n_kept), t.copies) != 0)
+        return ca_no_memory(error, "truncate");
+    const ca_demand demand = {.call = "truncate",
+                              .n_chunks = t.copies ? ca_branch_chunks(tree, &branch, 1, NULL) : 0,
+                              .n_reserved = promise_change(tree, seq, &t, n_tokens),
+                              .n_released = n_released(tree, seq, &t)};
+    const cattn_status status = ca_room_secure(tree, &demand, error);
+    if (status != CATTN_OK) {
+        ca_branch_abandon(tree, &branch);
+        return status;
+    }
+
+    ca_node *leaf = seq->leaf;
+    ca_path_touch(tree, leaf);
+    tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
+    seq->n_reserved = 0;
+    ca_seq_unlink(seq);
+    ca_promise_update(tree, leaf);
+    ca_node_pin(tree, t.node);
+    if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.keep_to);
+    ca_room_make(tree, demand.n_chunks);
+    ca_node_pin(tree, branch.at); /* from here on nothing merges but what is released */
+    if (t.shortens) ca_node_trim(tree, t.node, t.n_kept);
+    if (cuts) {
+        ca_node *rest = branch.lower ? branch.lower : t.node; /* what others keep */
+        ca_branch_cut(tree, &branch);
+        if (t.copies) copy_first(tree, &branch, seq, rest);
+        ca_path_release(tree, rest, branch.at, t.keep_to);
+    }
+    ca_seq_resize(tree, seq, n_tokens);
+    seq->n_found = ca_min(seq->n_found, n_tokens);
+    ca_seq_link(seq, t.copies ? branch.leaf : branch.at);
+    ca_promise_update(tree, seq->leaf);
+    ca_node_changed(tree, seq->leaf);
+    ca_node_unpin(tree);
+    ca_room_close(tree);
+    return CATTN_OK;
+}

@@ -1,0 +1,303 @@
+#include "tests/base/testing.h"
+
+#include "check_tree.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cache/tree_internal.h"
+
+#define CHECK(condition, node)                                                                                                 \
+    do {                                                                                                                       \
+        if (!(condition)) fail_msg("node %" PRIu64 ": not %s", (node) ? (node)->id : 0, #condition);                           \
+    } while (0)
+
+/* ---- Invariants ---- */
+
+enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
+
+typedef struct totals {
+    uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_heap;
+    int32_t *refs, *live, *fill; /* by chunk id */
+} totals;
+
+static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
+
+static bool is_before(const ca_node *a, const ca_node *b) {
+    if (a->domain != b->domain) return a->domain < b->domain;
+    if (a->tokens[0] != b->tokens[0]) return a->tokens[0] < b->tokens[0];
+    if (second_token(a) != second_token(b)) return second_token(a) < second_token(b);
+    return a->id < b->id;
+}
+
+static void check_chunks(ca_tree *tree, const ca_node *node, totals *sum) {
+    const int c = tree->layout->c;
+    const int64_t first = node->start / c, end = node->start + node->n_tokens;
+    CHECK((int64_t)node->n_chunks == (end + c - 1) / c - first, node);
+    for (size_t i = 0; i < node->n_chunks; i++) {
+        const ca_chunk_id id = node->chunks[i];
+        CHECK(id >= 0 && id < MAX_CHUNKS, node);
+        sum->refs[id]++;
+        sum->live[id] += node->n_seqs > 0;
+        const int64_t chunk_start = (first + (int64_t)i) * c;
+        const int32_t from = (int32_t)(node->start > chunk_start ? node->start - chunk_start : 0);
+        const int32_t to = (int32_t)(end < chunk_start + c ? end - chunk_start : c);
+        /* Slots are handed out in ascending order down one path. */
+        const bool goes_on = i == 0 && node->parent->n_chunks > 0 && id == node->parent->chunks[node->parent->n_chunks - 1];
+        if (goes_on)
+            CHECK(sum->fill[id] == from && from > 0, node);
+        else
+            CHECK(sum->fill[id] == 0, node);
+        sum->fill[id] = to;
+    }
+}
+
+static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
+    const ca_node *parent = node->parent;
+    sum->n_nodes++;
+    sum->tokens += (uint64_t)node->n_tokens;
+    CHECK(node->n_tokens > 0 && node->start % 2 == 0, node);
+    CHECK(node->start == parent->start + parent->n_tokens, node);
+    CHECK(node->n_children == 0 || node->n_tokens % 2 == 0, node);
+    CHECK(!parent->parent || parent->domain == node->domain, node);
+    CHECK(0 <= node->n_ready && node->n_ready <= node->n_claimed && node->n_claimed <= node->n_tokens, node);
+    CHECK(node->n_ready == 0 || parent->n_ready == parent->n_tokens, node);
+    CHECK(node->n_claimed == 0 || parent->n_claimed == parent->n_tokens, node);
+    CHECK(node->n_seqs > 0 || (node->n_ready == node->n_tokens && node->n_tokens % 2 == 0), node);
+    CHECK(!parent->parent || parent->last_use >= node->last_use, node);
+    CHECK(node->id <= tree->n_node_ids, node);
+    check_chunks(tree, node, sum);
+
+    int64_t n_seqs = 0;
+    for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
+        CHECK(seq->leaf == node && seq->n_tokens == node->start + node->n_tokens && seq->domain == node->domain, node);
+        CHECK(ca_tree_find(tree, seq->id) == seq, node);
+        sum->n_seqs++;
+        sum->referenced += (uint64_t)seq->n_tokens;
+        sum->unshared += (uint64_t)((seq->n_tokens + tree->layout->c - 1) / tree->layout->c);
+        sum->reserved += (uint64_t)seq->n_reserved;
+        n_seqs++;
+    }
+    for (size_t i = 0; i < node->n_children; i++) {
+        CHECK(node->children[i]->parent == node, node);
+        CHECK(i == 0 || is_before(node->children[i - 1], node->children[i]), node);
+        n_seqs += node->children[i]->n_seqs;
+    }
+    CHECK(n_seqs == node->n_seqs, node);
+
+    const bool evictable = node->n_seqs == 0 && node->n_children == 0;
+    CHECK(evictable == (node->heap_index != SIZE_MAX), node);
+    if (evictable) {
+        sum->n_heap++;
+        CHECK(node->heap_index < tree->heap_length && tree->heap[node->heap_index] == node, node);
+        if (node->heap_index > 0) CHECK(tree->heap[(node->heap_index - 1) / 2]->last_use <= node->last_use, node);
+    }
+    /* Canonical: what could be one node is one. */
+    if (node->n_children == 1 && !node->ending) {
+        const ca_node *child = node->children[0];
+        CHECK(child->start % tree->layout->c != 0 && child->chunks[0] != node->chunks[node->n_chunks - 1], node);
+    }
+}
+
+/* What each sequence may still need, by who could take the tail of its last chunk. */
+static void check_promises(ca_tree *tree, const ca_node *node, const totals *sum) {
+    const int c = tree->layout->c;
+    for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
+        const bool alone = node->ending == seq && !seq->next;
+        const bool owns = alone && sum->fill[node->chunks[node->n_chunks - 1]] == (seq->n_tokens - 1) % c + 1;
+        const int64_t owned = owns ? (seq->n_tokens + c - 1) / c : seq->n_tokens / c;
+        const int64_t need = seq->reserve_to > seq->n_tokens ? (seq->reserve_to + c - 1) / c - owned : 0;
+        CHECK(seq->n_reserved == need, node);
+    }
+}
+
+static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *), totals *sum) {
+    const ca_node *node = tree->root;
+    size_t next = 0;
+    for (;;) { /* no recursion: trees are deep */
+        if (next < node->n_children) {
+            node = node->children[next];
+            next = 0;
+            fn(tree, node, sum);
+        } else {
+            if (!node->parent) return;
+            next = ca_node_index(node) + 1;
+            node = node->parent;
+        }
+    }
+}
+
+static void check_promises_of(ca_tree *tree, const ca_node *node, totals *sum) { check_promises(tree, node, sum); }
+
+void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
+    assert_ptr_equal(layout, tree->layout);
+    const ca_tree_counts *counts = ca_tree_get_counts(tree);
+    totals sum = {.refs = calloc(3 * MAX_CHUNKS, sizeof *sum.refs)};
+    assert_non_null(sum.refs);
+    sum.live = sum.refs + MAX_CHUNKS;
+    sum.fill = sum.live + MAX_CHUNKS;
+    assert_null(tree->pinned);
+    visit(tree, check_node, &sum);
+    visit(tree, check_promises_of, &sum);
+
+    uint64_t n_live = 0, n_retained = 0;
+    for (size_t id = 0; id < MAX_CHUNKS; id++) {
+        if (sum.refs[id] == 0) continue;
+        const ca_chunk *chunk = ca_chunk_at(pool, (ca_chunk_id)id);
+        assert_int_equal(chunk->refs, sum.refs[id]);
+        assert_int_equal(chunk->live, sum.live[id]);
+        assert_int_equal(chunk->fill, sum.fill[id]);
+        if (sum.live[id] > 0)
+            n_live++;
+        else
+            n_retained++;
+    }
+    assert_int_equal(counts->chunks_live, n_live);
+    assert_int_equal(counts->chunks_retained, n_retained);
+    assert_int_equal(counts->chunks_reserved, sum.reserved);
+    assert_int_equal(counts->chunks_unshared, sum.unshared);
+    assert_int_equal(counts->tokens_stored, sum.tokens);
+    assert_int_equal(counts->tokens_referenced, sum.referenced);
+    assert_int_equal(counts->n_nodes, sum.n_nodes);
+    assert_int_equal(counts->n_seqs, sum.n_seqs);
+    assert_int_equal(tree->root->n_seqs, sum.n_seqs);
+    assert_int_equal(tree->heap_length, sum.n_heap);
+    assert_true(counts->chunks_live_peak >= n_live && counts->chunks_unshared_peak >= sum.unshared);
+
+    /* Promises are kept physically, and every chunk is either taken or free. */
+    const size_t n_free = ca_chunk_pool_n_committed_free(pool);
+    assert_true(n_free + n_retained >= sum.reserved);
+    const size_t n_slabs = (n_free + n_live + n_retained) / ca_chunk_pool_slab_chunks(pool);
+    assert_int_equal(n_free + n_live + n_retained, n_slabs * ca_chunk_pool_slab_chunks(pool));
+    free(sum.refs);
+}
+
+/* ---- Drawing ---- */
+
+typedef struct pen {
+    char *text;
+    size_t size, length;
+} pen;
+
+static void put(pen *pen, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(pen->text + pen->length, pen->size - pen->length, format, args);
+    va_end(args);
+    assert_true(n >= 0 && (size_t)n < pen->size - pen->length);
+    pen->length += (size_t)n;
+}
+
+static bool covers(const ca_node *node, const ca_seq *seq) {
+    const ca_node *at = seq->leaf;
+    while (at && at != node) at = at->parent;
+    return at != NULL;
+}
+
+void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size) {
+    pen pen = {text, size, 0};
+    ca_chunk_id names[64];
+    size_t n_names = 0;
+    text[0] = 0;
+    const ca_node *node = tree->root;
+    size_t next = 0;
+    for (int depth = -1;;) {
+        if (next >= node->n_children) {
+            if (!node->parent) return;
+            next = ca_node_index(node) + 1;
+            node = node->parent;
+            depth--;
+            continue;
+        }
+        node = node->children[next];
+        next = 0;
+        depth++;
+        const int64_t end = node->start + node->n_tokens;
+        put(&pen, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
+        for (int64_t i = 0; i < node->n_tokens; i++) put(&pen, "%c", 'a' + node->tokens[i]);
+        put(&pen, " |");
+        for (size_t i = 0; i < node->n_chunks; i++) {
+            size_t name = 0;
+            while (name < n_names && names[name] != node->chunks[i]) name++;
+            if (name == n_names) names[n_names++] = node->chunks[i];
+            const int64_t chunk_start = (node->start / layout->c + (int64_t)i) * layout->c;
+            const int64_t from = node->start > chunk_start ? node->start : chunk_start;
+            const int64_t to = end < chunk_start + layout->c ? end : chunk_start + layout->c;
+            put(&pen, " %c%d-%d", (int)('A' + name), (int)(from - chunk_start), (int)(to - 1 - chunk_start));
+        }
+        put(&pen, " |");
+        for (int i = 0; i < n_seqs; i++) {
+            const ca_seq *seq = ca_tree_find(tree, seqs[i]);
+            if (seq && covers(node, seq)) put(&pen, " %d", i + 1);
+        }
+        for (int i = 0; i < n_seqs; i++) {
+            const ca_seq *seq = ca_tree_find(tree, seqs[i]);
+            if (seq && seq->leaf == node) put(&pen, " =%d", i + 1);
+        }
+        put(&pen, "\n");
+    }
+}
+
+/* ---- Hash ---- */
+
+typedef struct hash_state {
+    uint64_t h;
+    ca_chunk_pool *pool;
+} hash_state;
+
+static void mix(uint64_t *h, uint64_t x) {
+    *h = (*h ^ x) * 0x9e3779b97f4a7c15u;
+    *h ^= *h >> 29;
+}
+
+static void hash_node(hash_state *s, const ca_node *node) {
+    const uint64_t fields[] = {node->id,
+                               node->parent->id,
+                               node->domain,
+                               (uint64_t)node->start,
+                               (uint64_t)node->n_tokens,
+                               (uint64_t)node->n_ready,
+                               (uint64_t)node->n_claimed,
+                               (uint64_t)node->n_seqs,
+                               node->last_use,
+                               node->version,
+                               node->heap_index,
+                               node->n_children};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) mix(&s->h, fields[i]);
+    for (int64_t i = 0; i < node->n_tokens; i++) mix(&s->h, (uint64_t)node->tokens[i]);
+    for (size_t i = 0; i < node->n_chunks; i++) {
+        const ca_chunk *chunk = ca_chunk_at(s->pool, node->chunks[i]);
+        mix(&s->h, (uint64_t)node->chunks[i]);
+        mix(&s->h, (uint64_t)chunk->refs);
+        mix(&s->h, (uint64_t)chunk->live);
+        mix(&s->h, (uint64_t)chunk->fill);
+    }
+    for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
+        mix(&s->h, seq->id);
+        mix(&s->h, (uint64_t)seq->n_tokens);
+        mix(&s->h, (uint64_t)seq->reserve_to);
+        mix(&s->h, (uint64_t)seq->n_reserved);
+        mix(&s->h, (uint64_t)seq->n_found);
+    }
+}
+
+uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool) {
+    hash_state s = {.pool = pool};
+    const ca_tree_counts *counts = ca_tree_get_counts(tree);
+    for (size_t i = 0; i < sizeof *counts / sizeof(uint64_t); i++) mix(&s.h, ((const uint64_t *)counts)[i]);
+    const ca_node *node = tree->root;
+    for (size_t next = 0;;) {
+        if (next < node->n_children) {
+            node = node->children[next];
+            next = 0;
+            hash_node(&s, node);
+        } else {
+            if (!node->parent) return s.h;
+            next = ca_node_index(node) + 1;
+            node = node->parent;
+        }
+    }
+}
