@@ -31,30 +31,24 @@ static void *copy(const void *from, size_t n, size_t size) {
     return to;
 }
 
-/* Copy the stop strings into one block; r->asked.stop still points to the caller's. False without memory. */
-static bool copy_stop_strings(request *r) {
-    const size_t n = (size_t)r->asked.n_stop;
-    const char *const *from = r->asked.stop;
-    r->asked.stop = NULL;
-    if (n == 0) return true;
-    size_t bytes = 0;
+/* The pointers and behind them the strings, in one block. NULL for none, or without memory. */
+static const char *const *copy_strings(const char *const *from, size_t n) {
+    if (n == 0) return NULL;
+    size_t bytes = n * sizeof *from;
     for (size_t i = 0; i < n; i++) bytes += strlen(from[i]) + 1;
-    const char **to = calloc(n, sizeof *to);
-    r->asked.stop = to;
-    r->stop_text = malloc(bytes);
-    if (!to || !r->stop_text) return false;
-    char *at = r->stop_text;
+    const char **to = malloc(bytes);
+    if (!to) return NULL;
+    char *at = (char *)(to + n);
     for (size_t i = 0; i < n; i++) {
         to[i] = strcpy(at, from[i]);
         at += strlen(at) + 1;
     }
-    return true;
+    return to;
 }
 
 request *request_create(const engine_request *asked) {
     request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-
     r->asked = *asked;
     r->n_unfinished = asked->n;
     atomic_init(&r->cancelled, false);
@@ -62,8 +56,9 @@ request *request_create(const engine_request *asked) {
     r->asked.stop_tokens = copy(asked->stop_tokens, (size_t)asked->n_stop_tokens, sizeof *asked->stop_tokens);
     r->choices = calloc((size_t)asked->n, sizeof *r->choices);
     r->top = calloc((size_t)asked->n_top + 1, sizeof *r->top);
-    const bool copied = copy_stop_strings(r);
-    if (!copied || !r->asked.prompt || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) || !r->choices || !r->top) {
+    r->asked.stop = copy_strings(asked->stop, (size_t)asked->n_stop);
+    if (!r->asked.prompt || (asked->n_stop > 0 && !r->asked.stop) || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) ||
+        !r->choices || !r->top) {
         request_free(r);
         return NULL;
     }
@@ -85,7 +80,6 @@ void request_free(request *r) {
     }
     free(r->choices);
     free(r->top);
-    free(r->stop_text);
     free((void *)r->asked.stop);
     free((void *)r->asked.stop_tokens);
     free((void *)r->asked.prompt);

@@ -28,7 +28,6 @@ typedef struct choice {
 struct request {
     uint64_t id;
     engine_request asked; /* pointers lead into memory of the request's own */
-    char *stop_text;      /* the bytes that asked.stop points to */
     request *next;        /* in the one queue that holds it */
     size_t live_index;    /* in the engine's list for cancelling */
     atomic_bool cancelled;

@@ -19,12 +19,19 @@ struct scheduler {
     step step;
     request_queue waiting, running, finished;
     int64_t n_seqs;         /* in the cache */
+    int64_t n_chunks;       /* that may be used and promised at once */
     bool refused;           /* the budget had no room for the first that waits, and nothing has left since */
     uint32_t n_own_domains; /* used so far */
     engine_stats stats;
 };
 
 /* ---- Life ---- */
+
+static cattn_stats cache_stats(const scheduler *s) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(s->cache, &stats);
+    return stats;
+}
 
 static cl_status create_cache(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
     const model_params *p = &s->model->params;
@@ -63,11 +70,15 @@ cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *c
             !step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows))
             status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     }
-    if (status == CL_OK)
-        *out = s;
-    else
+    if (status != CL_OK) {
         scheduler_free(&s);
-    return status;
+        return status;
+    }
+    /* The rest is left to the steps' workspace and to metadata; prefixes kept for later joins may use it meanwhile. */
+    const int64_t capacity = (int64_t)cache_stats(s).chunks_capacity;
+    s->n_chunks = capacity - capacity / 8;
+    *out = s;
+    return CL_OK;
 }
 
 void scheduler_free(scheduler **sp) {
@@ -82,12 +93,6 @@ void scheduler_free(scheduler **sp) {
     *sp = NULL;
 }
 
-static cattn_stats cache_stats(const scheduler *s) {
-    cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(s->cache, &stats);
-    return stats;
-}
-
 engine_limits scheduler_limits(const scheduler *s) {
     return (engine_limits){
         .n_vocab = s->model->params.n_vocab,
@@ -95,7 +100,7 @@ engine_limits scheduler_limits(const scheduler *s) {
         .max_seqs = s->config.max_seqs,
         .sharing = s->config.sharing,
         .chunk_size = s->config.chunk_size,
-        .n_chunks = (int64_t)cache_stats(s).chunks_capacity,
+        .n_chunks = s->n_chunks,
     };
 }
 
@@ -180,31 +185,33 @@ static cattn_status join(scheduler *s, request *r, cattn_join_result *result, ca
     return status;
 }
 
-/* Admit the first that waits, or refuse it for good. False: it goes on waiting. */
+static bool promised_too_much(const scheduler *s) {
+    const cattn_stats stats = cache_stats(s);
+    return (int64_t)(stats.chunks_live + stats.chunks_reserved) > s->n_chunks;
+}
+
+/* Admit the first that waits, or end it if it can never run. False: it goes on waiting. */
 static bool admit_first(scheduler *s) {
     request *r = s->waiting.first;
     if (s->refused || s->n_seqs + r->asked.n > s->config.max_seqs) return false;
     cattn_join_result result;
-    cattn_error cause;
-    cattn_status status = CATTN_ERR_NOMEM;
-    cl_error error;
-    cl_fail(&error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)r->asked.n_prompt);
-    if (request_start(r)) {
-        status = join(s, r, &result, &cause);
-        if (status == CATTN_OK) {
-            r->n_cached = result.n_matched;
-            s->stats.prompt_tokens += r->asked.n_prompt;
-            s->stats.cached_tokens += r->n_cached;
-            request_queue_add(&s->running, request_queue_take(&s->waiting, NULL));
-            return true;
-        }
-        cl_fail(&error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_LIMIT, "K/V cache: %s", cause.message);
+    cattn_error cause = {.message = "no memory for the tokens of a request"};
+    cattn_status status = request_start(r) ? join(s, r, &result, &cause) : CATTN_ERR_NOMEM;
+    if (status == CATTN_OK && s->running.n > 0 && promised_too_much(s)) status = CATTN_ERR_BUDGET;
+    if (status == CATTN_OK) {
+        r->n_cached = result.n_matched;
+        s->stats.prompt_tokens += r->asked.n_prompt;
+        s->stats.cached_tokens += r->n_cached;
+        request_queue_add(&s->running, request_queue_take(&s->waiting, NULL));
+        return true;
     }
     if (status == CATTN_ERR_BUDGET && s->running.n > 0) {
         for (int32_t i = 0; i < r->asked.n; i++) leave(s, &r->choices[i]);
         s->refused = true;
         return false;
     }
+    cl_error error;
+    cl_fail(&error, status == CATTN_ERR_BUDGET ? CL_ERR_LIMIT : CL_ERR_NOMEM, "K/V cache: %s", cause.message);
     end_request(s, r, ENGINE_ERROR, &error);
     retire(s, &s->waiting, NULL);
     return true;
@@ -319,7 +326,10 @@ void scheduler_step(scheduler *s) {
     const double start = now_s();
     list_entries(s);
     cl_error error;
-    if (step_run(&s->step, &error) != CL_OK) {
+    cl_status status = step_run(&s->step, s->config.max_step_rows, &error);
+    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0; rows /= 2)
+        status = step_run(&s->step, rows, &error); /* less workspace */
+    if (status != CL_OK) {
         end_youngest(s, &error);
         return;
     }

@@ -11,8 +11,6 @@ bool step_init(step *st, cattn_cache *cache, forward *f, int32_t n_vocab, int32_
         .cache = cache,
         .forward = f,
         .n_vocab = n_vocab,
-        .max_seqs = max_seqs,
-        .max_rows = max_rows,
         .entries = calloc(n_seqs, sizeof *st->entries),
         .dealt = calloc(n_seqs, sizeof *st->dealt),
         .tokens = calloc(n_rows, sizeof *st->tokens),
@@ -115,9 +113,9 @@ static cl_status fail(cl_error *error, const char *call, const cattn_error *caus
     return cl_fail(error, code, "%s: %s", call, cause->message);
 }
 
-cl_status step_run(step *st, cl_error *error) {
+cl_status step_run(step *st, int32_t row_limit, cl_error *error) {
     cattn_error cause;
-    if (cattn_step_begin(st->cache, st->dealt, st->n_entries, st->max_rows, &cause) != CATTN_OK)
+    if (cattn_step_begin(st->cache, st->dealt, st->n_entries, row_limit, &cause) != CATTN_OK)
         return fail(error, "opening a step", &cause);
     fill_rows(st);
     assert(st->n_rows > 0); /* whoever is first in line has a token that nobody computes yet */

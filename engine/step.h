@@ -21,8 +21,8 @@ typedef struct step_entry {
 typedef struct step {
     cattn_cache *cache;
     forward *forward;
-    int32_t n_vocab, max_seqs, max_rows;
-    step_entry *entries; /* [n_entries <= max_seqs] */
+    int32_t n_vocab;
+    step_entry *entries; /* [n_entries] */
     cattn_entry *dealt;
     int32_t n_entries, n_rows;
     int32_t scored_rows_left;
@@ -41,8 +41,9 @@ void step_free(step *st);
 void step_clear(step *st);
 void step_add(step *st, choice *c, int64_t max_rows);
 
-/* Compute. On an error nothing was. */
-cl_status step_run(step *st, cl_error *error);
+/* Compute at most row_limit rows, itself at most max_rows. On an error none was; CL_ERR_LIMIT: their workspace exceeds the K/V
+ * budget. */
+cl_status step_run(step *st, int32_t row_limit, cl_error *error);
 
 /* Logits of a row that was wanted. */
 const float *step_logits(const step *st, int32_t row);
