@@ -21,7 +21,13 @@ cl_status chat_detect(const gguf *file, chat_format *format, cl_error *error);
 cl_status chat_by_name(const char *name, chat_format *format, cl_error *error);
 const char *chat_name(chat_format format);
 
-/* Whether the file's own template starts with a default system message when none is given, and its text, is part of the format.
+/*
+ * Append the tokens of the whole prompt, up to where the assistant's answer begins, with one BOS in front where the format or
+ * the file asks for it. Whether the file's own template starts with a default system message when none is given, and its text,
+ * is part of the format, and so is the spacing of Mistral's versions.
+ *
+ * CL_ERR_ARG names the message whose role is unknown or out of turn: Llama 2 and Mistral take one system message, at the start,
+ * and then user and assistant in turn; the others take any order.
  */
 cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
                       token_list *out, cl_error *error);

@@ -129,51 +129,40 @@ static cl_status encode_words(const tokenizer *tok, const char *text, size_t siz
 }
 
 /*
- * Text in which added tokens stand for themselves, and special ones too if `special`. What follows a special token starts a
- * prompt of its own, as in the tokenizers that the models were trained with.
+ * Text after a special token starts a prompt of its own, as in the tokenizers that the models were trained with; but there a
+ * space of the text's own stands for the one that SentencePiece puts before a prompt.
  */
-static cl_status encode(const tokenizer *tok, const char *text, size_t size, bool first, bool special, token_list *out,
-                        cl_error *error) {
+cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t size, bool first, const text_span *spans,
+                                 size_t n_spans, token_list *out, cl_error *error) {
     cl_status status = CL_OK;
-    size_t start = 0;
+    size_t start = 0, span = 0;
     for (size_t i = 0; status == CL_OK && i < size;) {
-        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, special);
+        while (span < n_spans && spans[span].end <= i) span++;
+        const bool inside = span < n_spans && spans[span].start <= i;
+        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0);
         if (id < 0) {
             i++;
             continue;
         }
-        const bool is_special = vocab_is_special(&tok->vocab, id);
+        const bool special = vocab_is_special(&tok->vocab, id);
         /* The space before a prompt comes also before an added token that it starts with. */
-        if (i > start || (first && !is_special)) status = encode_words(tok, text + start, i - start, first, out, error);
+        if (i > start || (first && !special)) status = encode_words(tok, text + start, i - start, first, out, error);
         if (status == CL_OK) status = token_list_add(out, id, error);
-        first = is_special;
         start = i += tok->vocab.pieces[id].size;
+        first = special && i < size && text[i] != ' ';
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);
     return status;
 }
 
 cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error) {
-    return encode(tok, text, size, first, false, out, error);
+    return tokenizer_encode_spans(tok, text, size, first, NULL, 0, out, error);
 }
 
 cl_status tokenizer_encode_template(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
                                     cl_error *error) {
-    return encode(tok, text, size, first, true, out, error);
-}
-
-int32_t tokenizer_next_special(const tokenizer *tok, const char *text, size_t size, size_t *start, size_t *name_size) {
-    for (size_t i = 0; i < size;) {
-        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, true);
-        if (id >= 0 && vocab_is_special(&tok->vocab, id)) {
-            *start = i;
-            *name_size = tok->vocab.pieces[id].size;
-            return id;
-        }
-        i += id >= 0 ? tok->vocab.pieces[id].size : 1;
-    }
-    *start = size;
-    return -1;
+    const text_span all = {0, size};
+    return tokenizer_encode_spans(tok, text, size, first, &all, 1, out, error);
 }
 
 size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {

@@ -1,13 +1,19 @@
-/* How text is taken apart, for those who put a prompt together from several texts. */
+/* Encoding of a text that is partly a template's: what chat formats need beyond tokenizer.h. */
 #ifndef LLAMA_TOKENIZER_TEXT_H
 #define LLAMA_TOKENIZER_TEXT_H
 
 #include "tokenizer.h"
 
+/* Bytes [start, end) of a text. */
+typedef struct text_span {
+    size_t start, end;
+} text_span;
+
 /*
- * The first special token named in a template's text: its id, and where its name lies. -1, with *start = size, if there is
- * none.
+ * As tokenizer_encode, but inside the spans, which ascend and do not overlap, the names of special tokens stand for them.
+ * Merges go over a span's ends, as they do where a template was filled in before encoding.
  */
-int32_t tokenizer_next_special(const tokenizer *tok, const char *text, size_t size, size_t *start, size_t *name_size);
+cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t size, bool first, const text_span *spans,
+                                 size_t n_spans, token_list *out, cl_error *error);
 
 #endif

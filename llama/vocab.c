@@ -173,12 +173,13 @@ void vocab_free(vocab *v) {
 
 int32_t vocab_find(const vocab *v, const char *data, size_t size) { return str_map_get(&v->words, data, size); }
 
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, bool special) {
+int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size) {
     const unsigned char first = (unsigned char)text[0];
     for (int32_t i = v->added_at[first]; i < v->added_at[first + 1]; i++) {
         const int32_t id = v->added[i];
         const gguf_string piece = v->pieces[id];
-        if (piece.size <= size && (special || !vocab_is_special(v, id)) && memcmp(piece.data, text, piece.size) == 0) return id;
+        const size_t room = vocab_is_special(v, id) ? special_size : size;
+        if (piece.size <= room && memcmp(piece.data, text, piece.size) == 0) return id;
     }
     return -1;
 }

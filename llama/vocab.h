@@ -39,8 +39,8 @@ void vocab_free(vocab *v);
 /* The token that merging may yield with these bytes, or -1. */
 int32_t vocab_find(const vocab *v, const char *data, size_t size);
 
-/* The longest added token that text (size >= 1) starts with, or -1; special ones only if `special`. */
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, bool special);
+/* The longest added token that text (size >= 1) starts with, or -1; special ones only within the first special_size bytes. */
+int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size);
 
 /* Control and unknown tokens: not text. */
 static inline bool vocab_is_special(const vocab *v, int32_t id) {

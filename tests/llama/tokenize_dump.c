@@ -7,25 +7,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/tokenizer.h"
+#include "llama/chat.h"
 
 static int give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
     return 1;
 }
 
-static json_t *encode(const tokenizer *tok, const json_t *line) {
+static json_t *ids_to_json(token_list *ids) {
+    json_t *out = json_array();
+    for (size_t i = 0; i < ids->n; i++) json_array_append_new(out, json_integer(ids->ids[i]));
+    token_list_free(ids);
+    return out;
+}
+
+static json_t *encode(const gguf *file, const tokenizer *tok, const json_t *line) {
+    (void)file;
     token_list ids = {0};
     cl_error error;
     if (tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK)
         exit(give_up("tokenizer_encode", error.message));
-    json_t *out = json_array();
-    for (size_t i = 0; i < ids.n; i++) json_array_append_new(out, json_integer(ids.ids[i]));
-    token_list_free(&ids);
-    return out;
+    return ids_to_json(&ids);
 }
 
-static json_t *decode(const tokenizer *tok, const json_t *line) {
+static json_t *chat(const gguf *file, const tokenizer *tok, const json_t *line) {
+    const size_t n = json_array_size(line);
+    chat_message *messages = calloc(n + 1, sizeof *messages);
+    for (size_t i = 0; i < n && messages; i++) {
+        const json_t *content = json_object_get(json_array_get(line, i), "content");
+        messages[i].role = json_string_value(json_object_get(json_array_get(line, i), "role"));
+        messages[i].content = json_string_value(content);
+        messages[i].content_size = json_string_length(content);
+    }
+    token_list ids = {0};
+    cl_error error;
+    chat_format format;
+    if (chat_detect(file, &format, &error) != CL_OK || chat_render(format, tok, file, messages, n, &ids, &error) != CL_OK)
+        exit(give_up("chat_render", error.message));
+    free(messages);
+    return ids_to_json(&ids);
+}
+
+static json_t *decode(const gguf *file, const tokenizer *tok, const json_t *line) {
+    (void)file;
     char *text = NULL;
     size_t size = 0;
     for (size_t i = 0; i < json_array_size(line); i++) {
@@ -43,8 +67,11 @@ static json_t *decode(const tokenizer *tok, const json_t *line) {
 }
 
 int main(int argc, char **argv) {
-    const int decoding = argc == 3 && strcmp(argv[2], "--decode") == 0;
-    if (argc != 2 + decoding) return give_up("usage", "tokenize_dump MODEL.gguf [--decode] < in.jsonl > out.jsonl");
+    json_t *(*work)(const gguf *, const tokenizer *, const json_t *) = encode;
+    if (argc == 3 && strcmp(argv[2], "--decode") == 0) work = decode;
+    if (argc == 3 && strcmp(argv[2], "--chat") == 0) work = chat;
+    if (argc != 2 + (work != encode))
+        return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat] < in.jsonl > out.jsonl");
     gguf *file;
     tokenizer *tok;
     cl_error error;
@@ -57,7 +84,7 @@ int main(int argc, char **argv) {
         json_error_t wrong;
         json_t *in = json_loadb(line, (size_t)n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &wrong);
         if (!in) return give_up("input", wrong.text);
-        json_t *out = decoding ? decode(tok, in) : encode(tok, in);
+        json_t *out = work(file, tok, in);
         json_dumpf(out, stdout, JSON_ENCODE_ANY | JSON_COMPACT);
         putchar('\n');
         json_decref(out);

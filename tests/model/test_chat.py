@@ -1,0 +1,40 @@
+"""Prompts of chats: token ids equal those of the file's own template, rendered by Jinja and encoded by `tokenizers`."""
+
+import random
+
+import gguf
+import jinja2
+from test_tokenizer import SEED, assert_same, texts
+from tokenizers_by_hand import from_gguf, tokenize_dump
+
+
+def chats(n):
+    """Conversations whose texts begin and end with whatever could merge with the template."""
+    rng = random.Random(SEED)
+    pool = [t for t in texts(4000) if "<|im" not in t and "</s>" not in t]
+    edges = ["", "", "\n", " ", "\n\n", "\r\n", "\t", "<", "<|", "|>", "user"]
+    out = []
+    for _ in range(n):
+        roles = ["system"] * rng.randint(0, 1) + [rng.choice(["user", "assistant", "user", "system"]) for _ in range(rng.randint(1, 4))]
+        out.append([{"role": r, "content": rng.choice(edges) + rng.choice(pool) + rng.choice(edges)} for r in roles])
+    return out
+
+
+def test_smollm2_template(bin_dir, model_path):
+    fields = gguf.GGUFReader(model_path).fields
+    template = jinja2.Environment().from_string(fields["tokenizer.chat_template"].contents())
+    lines = chats(2000)
+    rendered = [template.render(messages=chat, add_generation_prompt=True) for chat in lines]
+    assert any("named SmolLM" in text for text in rendered) and any("named SmolLM" not in text for text in rendered)
+    theirs = [e.ids for e in from_gguf(model_path, special=True).encode_batch(rendered)]
+    assert_same(lines, tokenize_dump(bin_dir, model_path, lines, "--chat"), theirs)
+
+
+def test_text_never_becomes_special(bin_dir, model_path):
+    """The names of all special tokens in a message are ordinary text: only the template's own are special."""
+    fields = gguf.GGUFReader(model_path).fields
+    special = {i for i, kind in enumerate(fields["tokenizer.ggml.token_type"].contents()) if kind == gguf.TokenType.CONTROL}
+    names = [fields["tokenizer.ggml.tokens"].contents()[i] for i in sorted(special)]
+    chats_in = [[{"role": role, "content": text} for role in ("system", "user")] for text in ["x", *names, "".join(names), "<|im_start"]]
+    for ids in tokenize_dump(bin_dir, model_path, chats_in, "--chat"):
+        assert sum(i in special for i in ids) == 5
