@@ -112,11 +112,11 @@ typedef struct openai_logprobs {
 } openai_logprobs;
 
 typedef struct openai_choice {
-    char *text; /* valid UTF-8, terminated; what echo repeats is not in it. NULL while empty */
+    char *text; /* terminated; what echo repeats is not in it. NULL while empty */
     size_t text_size, text_capacity;
     token_list tokens;        /* completion */
     openai_logprobs logprobs; /* of these tokens, where asked for */
-    bool begun;               /* a chunk of it has been written */
+    bool begun;               /* streams: a chunk of it has been written */
     int64_t text_offset;      /* streams: characters of the tokens written so far, for completions' logprobs */
     engine_finish finish;
 } openai_choice;
@@ -133,10 +133,11 @@ typedef struct openai_result {
     int64_t created; /* seconds since 1970 */
     openai_choice *choices;
     size_t n_choices;
-    openai_logprobs *prompt_logprobs; /* [n_prompts], with echo and logprobs; position 0 has none: entry i is position i + 1 */
-    openai_usage *usage;              /* [n_prompts] */
-    size_t n_done;                    /* prompts whose last event came */
-    bool failed;                      /* the engine reported an error: */
+    openai_logprobs
+        *prompt_logprobs; /* [n_prompts], with echo and logprobs: entry i is position i + 1, as the first has none */
+    openai_usage *usage;  /* [n_prompts] */
+    size_t n_done;        /* prompts whose last event came */
+    bool failed;          /* the engine reported an error: */
     openai_error error;
 } openai_result;
 
@@ -156,13 +157,19 @@ openai_usage openai_result_usage(const openai_result *result);
 /* "stop", "length", ...; NULL while running. */
 const char *openai_finish_name(engine_finish finish);
 
-/* ---- Answers (openai_write.c, openai_logprobs.c); new references, NULL without memory ---- */
+/* ---- Answers (openai_write.c, openai_logprobs.c, openai_text.c); new references, NULL without memory ---- */
+
+/* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. */
+json_t *openai_text_json(const char *bytes, size_t size);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} */
 json_t *openai_usage_json(const openai_usage *usage);
 
-/* A choice's logprobs in the shape of the request's endpoint. */
-json_t *openai_logprobs_json(const openai_result *result, size_t choice);
+/*
+ * Logprobs of a choice's tokens from the first-th on in the shape of the request's endpoint. With `echo` (completions) those of
+ * the prompt come before them. *text_offset counts on the characters; JSON null where none were asked for.
+ */
+json_t *openai_logprobs_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset);
 
 /* The whole answer of a request that is not streamed. */
 json_t *openai_result_json(const openai_result *result);

@@ -1,0 +1,213 @@
+/* An engine without a model: one thread that tells each running request a token of its own prompt at every step. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fake.h"
+
+typedef struct fake_request {
+    struct fake_request *next;
+    uint64_t id;
+    engine_request params;
+    int32_t *prompt;
+    int64_t n_told; /* tokens each choice was told */
+    int64_t n_completion;
+    int32_t wait; /* steps of prefill to go; < 0: not admitted */
+    bool cancelled;
+} fake_request;
+
+struct engine {
+    fake_config config;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    fake_request *requests; /* oldest first */
+    uint64_t last_id;
+    engine_stats stats;
+    bool stop;
+};
+
+static void tell(fake_request *r, engine_event event) {
+    event.request = r->id;
+    event.n_prompt = r->params.n_prompt;
+    event.n_cached = r->params.n_prompt / 2;
+    event.n_completion = r->n_completion;
+    r->params.on_event(r->params.ctx, &event);
+}
+
+/* The last event of each choice. */
+static void finish(fake_request *r, engine_finish how, const cl_error *error) {
+    for (int32_t c = 0; c < r->params.n; c++)
+        tell(r, (engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
+}
+
+static void tell_prompt(fake_request *r) {
+    for (int64_t i = 0; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
+        const sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
+        tell(r, (engine_event){.token = r->prompt[i],
+                               .prompt = true,
+                               .position = i,
+                               .chosen = top[0],
+                               .top = top,
+                               .n_top = i && r->params.n_top > 0});
+    }
+}
+
+static void tell_token(fake_request *r) {
+    const int32_t token = r->prompt[r->n_told % r->params.n_prompt];
+    const char text = token < 128 ? (char)token : '?';
+    const sampler_logprob top[1] = {{token, -0.25f}};
+    r->n_told++;
+    for (int32_t c = 0; c < r->params.n; c++) {
+        r->n_completion++;
+        tell(r, (engine_event){.choice = c,
+                               .token = token,
+                               .position = r->params.n_prompt + r->n_told - 1,
+                               .text = &text,
+                               .text_size = 1,
+                               .chosen = top[0],
+                               .top = top,
+                               .n_top = r->params.n_top > 0});
+    }
+}
+
+static bool told_to_fail(const fake_request *r) {
+    for (int64_t i = 0; i < r->params.n_prompt; i++)
+        if (r->prompt[i] == '!') return true;
+    return false;
+}
+
+/* One step of one request; true when it is done. */
+static bool advance(fake_request *r) {
+    static const cl_error failure = {CL_ERR_NOMEM, "the fake engine was told to fail"};
+    if (r->cancelled) return finish(r, ENGINE_CANCELLED, NULL), true;
+    if (r->wait > 0) {
+        if (--r->wait > 0) return false;
+        tell_prompt(r);
+    }
+    if (told_to_fail(r)) return finish(r, ENGINE_ERROR, &failure), true;
+    if (r->n_told < r->params.max_tokens) tell_token(r);
+    if (r->n_told == r->params.max_tokens) return finish(r, ENGINE_LENGTH, NULL), true;
+    return false;
+}
+
+static void count(engine *e) {
+    e->stats.n_running = e->stats.n_waiting = 0;
+    for (const fake_request *r = e->requests; r; r = r->next) {
+        if (r->wait < 0)
+            e->stats.n_waiting++;
+        else
+            e->stats.n_running++;
+    }
+}
+
+static void admit(engine *e) {
+    count(e);
+    for (fake_request *r = e->requests; r && e->stats.n_running < e->config.max_running; r = r->next) {
+        if (r->wait >= 0) continue;
+        r->wait = e->config.prefill_steps;
+        e->stats.n_running++;
+        e->stats.n_waiting--;
+    }
+}
+
+/* Holds no lock while it tells events, as a request's owner may call the engine from another thread meanwhile. */
+static void *run(void *arg) {
+    engine *e = arg;
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop || e->requests) {
+        if (!e->requests) {
+            pthread_cond_wait(&e->changed, &e->lock);
+            continue;
+        }
+        admit(e);
+        pthread_mutex_unlock(&e->lock);
+        nanosleep(&(struct timespec){.tv_nsec = e->config.step_us * 1000L}, NULL);
+        pthread_mutex_lock(&e->lock);
+        for (fake_request **at = &e->requests; *at;) {
+            fake_request *r = *at;
+            if (e->stop) r->cancelled = true;
+            fake_request now = *r;
+            pthread_mutex_unlock(&e->lock);
+            const bool done = (now.wait >= 0 || now.cancelled) && advance(&now);
+            pthread_mutex_lock(&e->lock);
+            r->wait = now.wait;
+            r->n_told = now.n_told;
+            r->n_completion = now.n_completion;
+            if (!done) {
+                at = &r->next;
+                continue;
+            }
+            e->stats.requests_finished++;
+            e->stats.completion_tokens += r->n_completion;
+            *at = r->next;
+            free(r->prompt);
+            free(r);
+        }
+        count(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+engine *fake_engine_create(const fake_config *config) {
+    engine *e = calloc(1, sizeof *e);
+    e->config = *config;
+    e->stats.kv = (cattn_stats){.struct_size = sizeof e->stats.kv, .chunk_bytes = 1024, .chunks_capacity = 100};
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    pthread_create(&e->thread, NULL, run, e);
+    return e;
+}
+
+void engine_destroy(engine **engine) {
+    struct engine *e = *engine;
+    pthread_mutex_lock(&e->lock);
+    e->stop = true;
+    pthread_cond_signal(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->changed);
+    free(e);
+    *engine = NULL;
+}
+
+cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, cl_error *error) {
+    const int64_t room = e->config.n_ctx - request->n_prompt;
+    if (room <= 0 || request->max_tokens > room)
+        return cl_fail(error, CL_ERR_LIMIT, "%lld prompt tokens and %lld to come, but the context has %lld",
+                       (long long)request->n_prompt, (long long)request->max_tokens, (long long)e->config.n_ctx);
+    fake_request *r = calloc(1, sizeof *r);
+    r->params = *request;
+    if (r->params.max_tokens < 0) r->params.max_tokens = room;
+    r->prompt = malloc((size_t)request->n_prompt * sizeof *r->prompt);
+    memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
+    r->wait = -1;
+    pthread_mutex_lock(&e->lock);
+    r->id = *id = ++e->last_id;
+    fake_request **end = &e->requests;
+    while (*end) end = &(*end)->next;
+    *end = r;
+    e->stats.prompt_tokens += request->n_prompt;
+    e->stats.cached_tokens += request->n_prompt / 2;
+    count(e);
+    pthread_cond_signal(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    return CL_OK;
+}
+
+void engine_cancel(engine *e, uint64_t id) {
+    pthread_mutex_lock(&e->lock);
+    for (fake_request *r = e->requests; r; r = r->next) r->cancelled |= r->id == id;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_get_stats(engine *e, engine_stats *stats) {
+    pthread_mutex_lock(&e->lock);
+    *stats = e->stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+int64_t engine_n_ctx(const engine *e) { return e->config.n_ctx; }

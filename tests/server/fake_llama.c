@@ -1,0 +1,73 @@
+/* A tokenizer whose tokens are bytes, and a chat format that joins the messages. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+const model *fake_model(void) {
+    static const model m = {.chat = CHAT_CHATML};
+    return &m;
+}
+
+void sampler_params_init(sampler_params *params) {
+    *params = (sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+}
+
+cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
+    if (list->n == list->capacity) {
+        const size_t capacity = list->capacity ? 2 * list->capacity : 16;
+        int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
+        if (!ids) return cl_fail(error, CL_ERR_NOMEM, "out of memory");
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->n++] = id;
+    return CL_OK;
+}
+
+void token_list_free(token_list *list) {
+    free(list->ids);
+    *list = (token_list){0};
+}
+
+int32_t tokenizer_n_vocab(const tokenizer *tok) {
+    (void)tok;
+    return FAKE_VOCAB;
+}
+
+int32_t tokenizer_bos(const tokenizer *tok) {
+    (void)tok;
+    return FAKE_BOS;
+}
+
+bool tokenizer_adds_bos(const tokenizer *tok) {
+    (void)tok;
+    return false;
+}
+
+cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error) {
+    (void)tok;
+    (void)first;
+    cl_status status = CL_OK;
+    for (size_t i = 0; i < size && status == CL_OK; i++) status = token_list_add(out, (unsigned char)text[i], error);
+    return status;
+}
+
+size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+    (void)tok;
+    const char byte = (char)id, *piece = id == FAKE_BOS ? "<s>" : id == FAKE_END ? "</s>" : &byte;
+    const size_t length = piece == &byte ? 1 : special ? strlen(piece) : 0;
+    memcpy(buf, piece, length < size ? length : size);
+    return length;
+}
+
+cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
+                      token_list *out, cl_error *error) {
+    (void)format;
+    (void)file;
+    for (size_t i = 0; i < n; i++) {
+        const cl_status status = tokenizer_encode(tok, messages[i].content, messages[i].content_size, i == 0, out, error);
+        if (status != CL_OK) return status;
+    }
+    return token_list_add(out, FAKE_END, error);
+}
