@@ -1,0 +1,31 @@
+/*
+ * A completion under way: from the request's body to the last byte of the answer.
+ *
+ * The engine's thread puts events into a queue and wakes the connection; the connection's thread, one of the daemon's, takes
+ * them out and writes. With nothing to write the connection is suspended. A client that hangs up, seen by the watch or by the
+ * daemon, cancels what the engine still has.
+ */
+#ifndef SERVER_GENERATION_H
+#define SERVER_GENERATION_H
+
+#include "http.h"
+
+typedef struct generation generation;
+
+/* Read x's body, submit its prompts and answer, at once or later. */
+enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint);
+
+/* x's connection was suspended in generation_begin and has been woken. */
+enum MHD_Result generation_resumed(exchange *x);
+
+/* The connection is done with it; what the engine still computes for it is cancelled. */
+void generation_close(generation *g);
+
+/* The client hung up. For watch_create. */
+void generation_gone(void *g);
+
+/* The server stops: end all generations with an error, wait until they are freed, at most so many seconds; < 0: no limit. */
+void generation_stop_all(server *s);
+void generation_wait_all(server *s, double seconds);
+
+#endif

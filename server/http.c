@@ -1,0 +1,166 @@
+/* One HTTP exchange. */
+#include "http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "generation.h"
+#include "routes.h"
+
+/* ---- Replies ---- */
+
+enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
+    if (!response) return MHD_NO;
+    const char *origin = x->server->config.cors_origin;
+    enum MHD_Result ok = MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (ok && origin) ok = MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    if (ok) ok = MHD_queue_response(x->connection, status, response);
+    MHD_destroy_response(response);
+    return ok;
+}
+
+enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size) {
+    if (!text) return MHD_NO;
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+    if (!response) free(text);
+    return http_queue(x, status, type, response);
+}
+
+enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return http_reply(x, status, "application/json", text, text ? strlen(text) : 0);
+}
+
+enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
+    return http_reply_json(x, (unsigned)error->status, openai_error_json(error));
+}
+
+/* ---- Routing ---- */
+
+static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
+    openai_error error;
+    openai_fail(&error, NULL, "%s", message);
+    error.status = status;
+    error.code = code;
+    return http_reply_error(x, &error);
+}
+
+/* Compares all of the key whatever the first difference is, so that its time does not tell how much was right. */
+static bool has_key(const exchange *x) {
+    const char *key = x->server->config.api_key;
+    const char *sent = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (!key) return true;
+    if (!sent || strncmp(sent, "Bearer ", 7) != 0 || strlen(sent + 7) != strlen(key)) return false;
+    unsigned char differs = 0;
+    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[7 + i]);
+    return differs == 0;
+}
+
+/* A browser asks whether a page of another origin may call. */
+static enum MHD_Result reply_preflight(exchange *x) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type");
+    return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
+}
+
+static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *allowed) {
+    openai_error error;
+    openai_fail(&error, NULL, "%s is not allowed for %s: use %s", method, x->path, allowed);
+    json_t *json = openai_error_json(&error);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    struct MHD_Response *response = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allowed);
+    return http_queue(x, MHD_HTTP_METHOD_NOT_ALLOWED, "application/json", response);
+}
+
+static enum MHD_Result dispatch(exchange *x, const char *method) {
+    const route *route = route_find(x->path);
+    char message[256];
+    if (x->server->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
+    if (!route) {
+        snprintf(message, sizeof message, "there is nothing at %.200s", x->path);
+        return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
+    }
+    /* The daemon leaves out the body of an answer to HEAD. */
+    if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, route->method) != 0)
+        return reply_wrong_method(x, method, route->method);
+    if (route->needs_key && !has_key(x))
+        return refuse(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
+                      "this server wants its API key: send it as 'Authorization: Bearer KEY'");
+    if (x->too_large) {
+        snprintf(message, sizeof message, "the body is larger than %zu bytes, the most this server takes",
+                 x->server->config.max_body_bytes);
+        return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
+    }
+    return route->handle(x);
+}
+
+/* ---- The request ---- */
+
+static exchange *exchange_begin(server *s, struct MHD_Connection *connection) {
+    exchange *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->server = s;
+    x->connection = connection;
+    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    x->too_large = length && strtoull(length, NULL, 10) > s->config.max_body_bytes;
+    return x;
+}
+
+/*
+ * A body that is too large is read to its end and dropped: to answer and close before would make most clients see a broken
+ * connection instead of the answer.
+ */
+static bool add_body(exchange *x, const char *data, size_t size) {
+    if (x->body_size + size > x->server->config.max_body_bytes) x->too_large = true;
+    if (x->too_large) return true;
+    if (x->body_size + size > x->body_capacity) {
+        const size_t capacity = 2 * (x->body_size + size);
+        char *grown = realloc(x->body, capacity);
+        if (!grown) return false;
+        x->body = grown;
+        x->body_capacity = capacity;
+    }
+    memcpy(x->body + x->body_size, data, size);
+    x->body_size += size;
+    return true;
+}
+
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                                const char *version, const char *upload, size_t *upload_size, void **state) {
+    (void)version;
+    exchange *x = *state;
+    if (!x) {
+        *state = x = exchange_begin(cls, connection);
+        if (!x) return MHD_NO;
+        /* A client that asks before it sends can be told at once. */
+        const bool asks = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
+        if (!x->too_large || !asks) return MHD_YES;
+    }
+    if (*upload_size > 0) {
+        if (!add_body(x, upload, *upload_size)) return MHD_NO;
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    if (x->generation) return generation_resumed(x);
+    x->path = url;
+    return dispatch(x, method);
+}
+
+void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
+    (void)cls;
+    (void)connection;
+    (void)code;
+    exchange *x = *state;
+    if (!x) return;
+    *state = NULL;
+    if (x->generation) generation_close(x->generation);
+    free(x->body);
+    free(x);
+}

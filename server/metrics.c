@@ -1,0 +1,169 @@
+/* What /metrics tells. */
+#include "metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/openai.h"
+
+static const double bounds[METRICS_N_BUCKETS] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
+                                                 1,     2,     5,     10,   20,   50,   100, 200, 500};
+
+void metrics_init(metrics *m) {
+    *m = (metrics){0};
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+void metrics_destroy(metrics *m) { pthread_mutex_destroy(&m->lock); }
+
+double metrics_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void observe(histogram *h, double seconds) {
+    int i = 0;
+    while (i < METRICS_N_BUCKETS && seconds > bounds[i]) i++;
+    h->buckets[i]++;
+    h->sum += seconds;
+}
+
+void metrics_first_token(metrics *m, double seconds) {
+    pthread_mutex_lock(&m->lock);
+    observe(&m->first_token, seconds);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_inter_token(metrics *m, double seconds) {
+    pthread_mutex_lock(&m->lock);
+    observe(&m->inter_token, seconds);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_finished(metrics *m, engine_finish how, double seconds) {
+    pthread_mutex_lock(&m->lock);
+    m->finished[how]++;
+    observe(&m->request, seconds);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* A page in the making; every sample carries the model's name. */
+typedef struct page {
+    FILE *out;
+    const char *model;
+} page;
+
+static void write_head(const page *p, const char *name, const char *type, const char *help) {
+    fprintf(p->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void write_value(const page *p, const char *name, const char *type, const char *help, double value) {
+    write_head(p, name, type, help);
+    fprintf(p->out, "%s{model_name=\"%s\"} %.17g\n", name, p->model, value);
+}
+
+static void write_histogram(const page *p, const char *name, const char *help, const histogram *h) {
+    uint64_t count = 0;
+    write_head(p, name, "histogram", help);
+    for (int i = 0; i < METRICS_N_BUCKETS; i++) {
+        count += h->buckets[i];
+        fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"%g\"} %" PRIu64 "\n", name, p->model, bounds[i], count);
+    }
+    count += h->buckets[METRICS_N_BUCKETS];
+    fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, p->model, count);
+    fprintf(p->out, "%s_sum{model_name=\"%s\"} %.9g\n%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, h->sum, name,
+            p->model, count);
+}
+
+static void write_engine(const page *p, const engine_stats *s) {
+    const cattn_stats *kv = &s->kv;
+    const double chunk = (double)kv->chunk_bytes;
+    const double used = kv->chunks_capacity ? (double)kv->chunks_live / (double)kv->chunks_capacity : 0;
+    const struct sample {
+        const char *name, *type, *help;
+        double value;
+    } samples[] = {
+        {"vllm:num_requests_running", "gauge", "Requests being computed.", (double)s->n_running},
+        {"vllm:num_requests_waiting", "gauge", "Requests waiting to be admitted.", (double)s->n_waiting},
+        {"vllm:kv_cache_usage_perc", "gauge", "Part of the K/V budget that running sequences use, 0 to 1.", used},
+        {"vllm:gpu_cache_usage_perc", "gauge", "As vllm:kv_cache_usage_perc, by its older name.", used},
+        {"vllm:prompt_tokens_total", "counter", "Prompt tokens of admitted requests.", (double)s->prompt_tokens},
+        {"vllm:generation_tokens_total", "counter", "Tokens generated.", (double)s->completion_tokens},
+        {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix tree.", (double)s->prompt_tokens},
+        {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", (double)s->cached_tokens},
+        {"chunkattn_prefill_tokens_computed_total", "counter", "Prompt tokens whose K/V were computed.",
+         (double)s->prefill_tokens_computed},
+        {"chunkattn_steps_total", "counter", "Steps of the engine.", (double)s->steps},
+        {"chunkattn_prefill_seconds_total", "counter", "Time of steps spent on prompts.", s->prefill_s},
+        {"chunkattn_decode_seconds_total", "counter", "Time of steps spent on generation.", s->decode_s},
+        {"chunkattn_batch_peak", "gauge", "Most sequences in one step.", (double)s->batch_peak},
+        {"chunkattn_kv_bytes_live", "gauge", "K/V bytes of running sequences, what they share counted once.",
+         chunk * (double)kv->chunks_live},
+        {"chunkattn_kv_bytes_live_peak", "gauge", "Most K/V bytes of running sequences.", chunk * (double)kv->chunks_live_peak},
+        {"chunkattn_kv_bytes_retained", "gauge", "K/V bytes kept for later requests only.",
+         chunk * (double)kv->chunks_retained},
+        {"chunkattn_kv_bytes_unshared", "gauge", "K/V bytes of running sequences if nothing were shared.",
+         chunk * (double)kv->chunks_unshared},
+        {"chunkattn_kv_bytes_unshared_peak", "gauge", "Most K/V bytes of running sequences if nothing were shared.",
+         chunk * (double)kv->chunks_unshared_peak},
+        {"chunkattn_kv_bytes_reserved", "gauge", "K/V bytes promised to running sequences and not taken yet.",
+         chunk * (double)kv->chunks_reserved},
+        {"chunkattn_kv_bytes_in_use", "gauge", "Bytes of the K/V cache in all, metadata and workspace included.",
+         (double)kv->bytes_in_use},
+        {"chunkattn_kv_bytes_budget", "gauge", "Bytes the K/V cache may use.", (double)kv->budget_bytes},
+        {"chunkattn_kv_tokens_stored", "gauge", "Tokens in the prefix tree, each once.", (double)kv->tokens_stored},
+        {"chunkattn_kv_tokens_referenced", "gauge", "Tokens of running sequences, what they share counted for each.",
+         (double)kv->tokens_referenced},
+        {"chunkattn_kv_sequences", "gauge", "Sequences in the prefix tree.", (double)kv->n_seqs},
+    };
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);
+}
+
+static void write_requests(const page *p, const metrics *m) {
+    static const char *const name = "vllm:request_success_total";
+    write_head(p, name, "counter", "Requests that ended, by how.");
+    for (int how = ENGINE_STOP; how <= ENGINE_ERROR; how++)
+        fprintf(p->out, "%s{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64 "\n", name, p->model,
+                openai_finish_name((engine_finish)how), m->finished[how]);
+    write_histogram(p, "vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
+    write_histogram(p, "vllm:inter_token_latency_seconds", "From one token of a choice to the next.", &m->inter_token);
+    write_histogram(p, "vllm:time_per_output_token_seconds", "As vllm:inter_token_latency_seconds, by its older name.",
+                    &m->inter_token);
+    write_histogram(p, "vllm:e2e_request_latency_seconds", "From a request's arrival to its end.", &m->request);
+}
+
+/* The name as a label's value; NULL without memory. */
+static char *escape_label(const char *name) {
+    char *label = malloc(2 * strlen(name) + 1), *end = label;
+    if (!label) return NULL;
+    for (; *name; name++) {
+        if (strchr("\\\"\n", *name)) *end++ = '\\';
+        *end++ = *name;
+        if (*name == '\n') end[-1] = 'n';
+    }
+    *end = '\0';
+    return label;
+}
+
+char *metrics_write(metrics *m, const engine_stats *stats, const char *model_name, size_t *size) {
+    char *text = NULL, *label = escape_label(model_name);
+    FILE *out = label ? open_memstream(&text, size) : NULL;
+    if (out) {
+        const page p = {out, label};
+        write_engine(&p, stats);
+        pthread_mutex_lock(&m->lock);
+        write_requests(&p, m);
+        pthread_mutex_unlock(&m->lock);
+        if (fclose(out) != 0) {
+            free(text);
+            text = NULL;
+        }
+    }
+    free(label);
+    return text;
+}

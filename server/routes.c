@@ -1,0 +1,66 @@
+/* The one table of what the server answers, and the short answers. */
+#include "routes.h"
+
+#include <string.h>
+
+#include "generation.h"
+
+static enum MHD_Result handle_index(exchange *x) {
+    static const char text[] = "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix "
+                               "once.\nPOST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /health, GET "
+                               "/metrics\n";
+    return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", strdup(text), sizeof text - 1);
+}
+
+static enum MHD_Result handle_health(exchange *x) {
+    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s}", "status", "ok"));
+}
+
+static enum MHD_Result handle_metrics(exchange *x) {
+    engine_stats stats;
+    engine_get_stats(x->server->engine, &stats);
+    size_t size = 0;
+    char *text = metrics_write(&x->server->metrics, &stats, x->server->context.model_name, &size);
+    return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
+}
+
+static json_t *model_json(const server *s) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", s->context.model_name, "object", "model", "created",
+                     (json_int_t)s->started, "owned_by", "chunkattn", "max_model_len", (json_int_t)engine_n_ctx(s->engine));
+}
+
+static enum MHD_Result handle_models(exchange *x) {
+    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->server)));
+}
+
+static enum MHD_Result handle_model(exchange *x) {
+    const char *name = x->path + strlen("/v1/models/");
+    if (strcmp(name, x->server->context.model_name) == 0) return http_reply_json(x, MHD_HTTP_OK, model_json(x->server));
+    openai_error error;
+    openai_fail(&error, "model", "there is no model '%.200s'; this server has '%.200s'", name, x->server->context.model_name);
+    error.status = MHD_HTTP_NOT_FOUND;
+    error.code = "model_not_found";
+    return http_reply_error(x, &error);
+}
+
+static enum MHD_Result handle_chat(exchange *x) { return generation_begin(x, OPENAI_CHAT); }
+
+static enum MHD_Result handle_completions(exchange *x) { return generation_begin(x, OPENAI_COMPLETION); }
+
+static const route routes[] = {
+    {"/", MHD_HTTP_METHOD_GET, false, false, handle_index},
+    {"/health", MHD_HTTP_METHOD_GET, false, false, handle_health},
+    {"/metrics", MHD_HTTP_METHOD_GET, false, false, handle_metrics},
+    {"/v1/models", MHD_HTTP_METHOD_GET, false, true, handle_models},
+    {"/v1/models/", MHD_HTTP_METHOD_GET, true, true, handle_model},
+    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, true, handle_chat},
+    {"/v1/completions", MHD_HTTP_METHOD_POST, false, true, handle_completions},
+};
+
+const route *route_find(const char *path) {
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        const route *r = &routes[i];
+        if (r->prefix ? strncmp(path, r->path, strlen(r->path)) == 0 : strcmp(path, r->path) == 0) return r;
+    }
+    return NULL;
+}

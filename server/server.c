@@ -1,0 +1,110 @@
+/* Start and stop of the server. */
+#include "server.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "generation.h"
+#include "http.h"
+#include "listener.h"
+#include "server_state.h"
+
+void server_config_init(server_config *config, const model *m) {
+    *config = (server_config){
+        .host = "127.0.0.1",
+        .port = 8080,
+        .chat = m->chat,
+        .max_body_bytes = 16 << 20,
+        .max_connections = 1024,
+        .timeout_s = 60,
+        .n_threads = 2,
+    };
+    openai_defaults_init(&config->request);
+}
+
+static cl_status check(const server_config *c, cl_error *error) {
+    if (c->n_threads < 1 || c->n_threads > 64)
+        return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be from 1 to 64", c->n_threads);
+    if (c->max_connections < c->n_threads || c->max_connections > 65536)
+        return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
+                       c->n_threads);
+    if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
+    if (c->max_body_bytes < 1024)
+        return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
+    return CL_OK;
+}
+
+/* The file's name without folder and ".gguf"; NULL without memory. */
+static char *name_from_path(const char *path) {
+    const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path ? path : "model";
+    const size_t size = strlen(name);
+    return strndup(name, size > 5 && strcmp(name + size - 5, ".gguf") == 0 ? size - 5 : size);
+}
+
+/* Serve on the listening socket, which is taken over. */
+static struct MHD_Daemon *start_daemon(server *s, int fd) {
+    const server_config *c = &s->config;
+    struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
+    if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two */
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_request, s,
+                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)c->timeout_s, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+}
+
+static void server_free(server *s) {
+    watch_destroy(&s->watch);
+    metrics_destroy(&s->metrics);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->freed);
+    free(s->model_name);
+    free(s);
+}
+
+cl_status server_start(const server_config *config, engine *e, const model *m, server **started, cl_error *error) {
+    *started = NULL;
+    if (check(config, error) != CL_OK) return CL_ERR_ARG;
+    int fd;
+    uint16_t port = config->port;
+    cl_status status = listener_open(config->host, &port, &fd, error);
+    if (status != CL_OK) return status;
+    server *s = calloc(1, sizeof *s);
+    if (!s) goto no_memory;
+    s->config = *config;
+    s->engine = e;
+    s->port = port;
+    s->started = (int64_t)time(NULL);
+    s->model_name = config->model_name ? strdup(config->model_name) : name_from_path(m->path);
+    s->context = (openai_context){.model = m, .model_name = s->model_name, .chat = config->chat, .defaults = config->request};
+    metrics_init(&s->metrics);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->freed, NULL);
+    s->watch = watch_create(generation_gone);
+    if (!s->model_name || !s->watch) goto no_memory;
+    s->daemon = start_daemon(s, fd);
+    if (!s->daemon) goto no_memory;
+    *started = s;
+    return CL_OK;
+
+no_memory:
+    if (s) server_free(s);
+    close(fd);
+    return cl_fail(error, CL_ERR_NOMEM, "no memory or threads for the server");
+}
+
+uint16_t server_port(const server *s) { return s->port; }
+
+void server_stop(server **address) {
+    server *s = address ? *address : NULL;
+    if (!s) return;
+    *address = NULL;
+    const int fd = MHD_quiesce_daemon(s->daemon);
+    generation_stop_all(s);
+    generation_wait_all(s, 2);
+    MHD_stop_daemon(s->daemon); /* no connection is suspended any more */
+    generation_wait_all(s, -1); /* the engine's last events */
+    close(fd);
+    server_free(s);
+}

@@ -1,0 +1,31 @@
+/* What the server's parts share. */
+#ifndef SERVER_SERVER_STATE_H
+#define SERVER_SERVER_STATE_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+
+#include "server/metrics.h"
+#include "server/server.h"
+#include "server/watch.h"
+
+struct generation;
+
+struct server {
+    server_config config;
+    engine *engine;
+    openai_context context;
+    char *model_name; /* owned; context.model_name is this or the config's */
+    int64_t started;  /* seconds since 1970 */
+    uint16_t port;
+    struct MHD_Daemon *daemon;
+    watch *watch;
+    metrics metrics;
+
+    pthread_mutex_t lock; /* of what follows, and of each generation's references */
+    pthread_cond_t freed; /* a generation is gone */
+    struct generation *generations;
+    bool stopping;
+};
+
+#endif

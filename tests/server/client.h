@@ -1,0 +1,32 @@
+/* A small blocking HTTP client over a plain socket, so that tests decide what is sent when, and when it hangs up. */
+#ifndef TESTS_SERVER_CLIENT_H
+#define TESTS_SERVER_CLIENT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* Connected to 127.0.0.1. */
+int client_connect(uint16_t port);
+
+/* Send a request with this body (NULL: none). */
+void client_send(int fd, const char *method, const char *path, const char *body);
+
+/* The same as the connection's last request, in HTTP/1.0: the reply is not cut into chunks and ends with the connection. */
+void client_send_last(int fd, const char *method, const char *path, const char *body);
+
+/* Read until `text` has come, for at most ten seconds; everything read so far, allocated. */
+char *client_read_until(int fd, const char *text);
+
+/* Read up to the server's close; everything, allocated. */
+char *client_read_all(int fd);
+
+/* One exchange on a connection of its own: the status, and the body, allocated. */
+int client_call(uint16_t port, const char *method, const char *path, const char *body, char **reply);
+
+/* The same for a JSON reply. */
+int client_call_json(uint16_t port, const char *method, const char *path, const char *body, json_t **reply);
+
+/* A sample of /metrics by the beginning of its line. */
+double client_metric(uint16_t port, const char *name);
+
+#endif
