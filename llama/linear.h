@@ -1,8 +1,9 @@
 /*
  * Linear layers y = W x on quantised weights, repacked at load into few kernel layouts.
  *
- * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads: outputs
- * run across vector lanes, the inner dimension in one fixed order of blocks of 32, and threads split outputs or rows only.
+ * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads and at any
+ * kernel level: outputs run across vector lanes, the inner dimension in one fixed order of blocks of 32, and threads split
+ * outputs or rows only.
  *
  * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32, F16 and BF16
  * weights multiply f32 activations. "ref" is the specification of the same arithmetic in scalar C.
@@ -19,7 +20,7 @@
 
 typedef struct linear_kernel linear_kernel; /* one level; linear_kernels.h */
 
-/* One weight matrix [n_out][n_in] in a kernel layout. */
+/* One weight matrix [n_out][n_in] in a kernel layout, the same for all levels. */
 typedef struct linear {
     int32_t n_out, n_in;
     uint32_t type; /* gguf_tensor_type it came from */
@@ -27,31 +28,50 @@ typedef struct linear {
     size_t bytes;
 } linear;
 
-/* The level's kernels; NULL name: the best this CPU has, lowered by CATTN_LEVEL. NULL if the name is unknown or not supported.
+/*
+ * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. Levels of attention
+ * that have no linear layers of their own ("avx512_bf16") stand for the highest below them. NULL: the name is unknown, or the
+ * CPU lacks that level.
  */
 const linear_kernel *linear_kernel_find(const char *level);
 const char *linear_kernel_level(const linear_kernel *kernel);
 /* Level names of this CPU, lowest first; NULL past the last. */
 const char *linear_level_name(int i);
 
-/* Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block.
+/*
+ * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block,
+ * or a Q4_0 scale is too large for the packed minimum.
  */
-cl_status linear_pack(const linear_kernel *kernel, const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
+cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
 void linear_free(linear *w);
 
 /*
- * Activations of up to max_rows rows of n_in inputs, as a kernel wants them. One preparation serves several matrices (Q, K and
- * V; gate and up).
+ * Activations of up to max_rows rows of max_in inputs, as a kernel wants them, and scratch for n_workers threads. One
+ * preparation serves several matrices (Q, K and V; gate and up).
  */
 typedef struct linear_input linear_input;
-linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows, int32_t max_in); /* NULL without memory */
+linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows, int32_t max_in,
+                                  int n_workers); /* NULL without memory */
 void linear_input_free(linear_input **in);
 
-/* Quantise and tile x [n_rows][n_in] f32, row_stride elements apart. */
-void linear_prepare(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in, ca_pool *pool);
+/* Take x [n_rows][n_in] f32, row_stride elements apart. It is borrowed until the next linear_set. */
+void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
 
-/* y [n_rows][n_out] f32, row_stride elements apart. Allocates nothing. */
-void linear_apply(const linear_kernel *kernel, const linear *w, const linear_input *in, float *y, size_t row_stride,
-                  ca_pool *pool);
+/*
+ * Quantise rows [8 tile, 8 tile + 8) of x, as many as there are; for the thread that has just written them. linear_prepare
+ * does all of them.
+ */
+void linear_prepare_tile(linear_input *in, int32_t tile);
+void linear_prepare(linear_input *in, ca_pool *pool);
+
+/* One product of several over the same input. */
+typedef struct linear_product {
+    const linear *w;
+    float *y; /* [n_rows][n_out] f32 */
+    size_t y_stride;
+} linear_product;
+
+/* y = W x for n products (1..4) over all rows of a prepared input. Allocates nothing. */
+void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool);
 
 #endif

@@ -1,0 +1,203 @@
+/* Linear layers: choice of the level, and how a product is dealt to threads. */
+#include "linear.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/cpu.h"
+#include "base/fp.h"
+#include "linear_kernels.h"
+#include "linear_pack.h"
+
+/* ---- Levels ---- */
+
+static const linear_kernel *const levels[] = {
+    &linear_ref,
+#if defined(__x86_64__)
+    &linear_avx2,
+    &linear_avx512,
+    &linear_avx512_vnni,
+#endif
+};
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
+/* Every level name of the project in order, so that one option serves attention and linear layers. */
+static const char *const all_names[] = {"ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16"};
+
+static int rank(const char *name) {
+    for (int i = 0; i < (int)(sizeof all_names / sizeof *all_names); i++)
+        if (!strcmp(name, all_names[i])) return i;
+    return -1;
+}
+
+static int supported(const linear_kernel *k) { return (k->features & ~ca_cpu_features()) == 0; }
+
+const linear_kernel *linear_kernel_find(const char *level) {
+    const char *lower = getenv("CATTN_LEVEL");
+    int top = N_LEVELS;
+    if (level && (top = rank(level)) < 0) return NULL;
+    if (level && top < N_LEVELS && !supported(levels[top])) return NULL;
+    if (lower && *lower) {
+        const int limit = rank(lower);
+        if (limit < 0) return NULL;
+        if (limit < top) top = limit;
+    }
+    if (top >= N_LEVELS) top = N_LEVELS - 1;
+    while (!supported(levels[top])) top--; /* ref needs nothing */
+    return levels[top];
+}
+
+const char *linear_kernel_level(const linear_kernel *kernel) { return kernel->name; }
+
+const char *linear_level_name(int i) {
+    for (int level = 0; level < N_LEVELS; level++)
+        if (supported(levels[level]) && i-- == 0) return levels[level]->name;
+    return NULL;
+}
+
+/* ---- Input ---- */
+
+struct linear_input {
+    const linear_kernel *kernel;
+    int32_t max_rows, max_in, n_workers;
+    const float *x;
+    size_t x_stride;
+    int32_t n_rows, n_in;
+    uint8_t *tiles;   /* [max_rows][max_in / 32] rows of a tile */
+    uint8_t *scratch; /* [n_workers] */
+    size_t tiles_bytes, scratch_bytes;
+    ca_alloc alloc;
+};
+
+static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + LINEAR_BLOCK - 1) / LINEAR_BLOCK; }
+
+linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows, int32_t max_in, int n_workers) {
+    assert(max_rows >= 1 && max_in >= 1 && n_workers >= 1);
+    ca_alloc alloc = ca_alloc_default();
+    linear_input *in = ca_new_zero(&alloc, 1, sizeof *in);
+    if (!in) return NULL;
+    in->kernel = kernel;
+    in->max_rows = max_rows;
+    in->max_in = max_in;
+    in->n_workers = n_workers;
+    in->tiles_bytes = (size_t)max_rows * blocks_of(max_in) * LINEAR_ROW_BYTES;
+    in->scratch_bytes = blocks_of(max_in) * LINEAR_SCRATCH_BYTES;
+    in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
+    in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
+    in->alloc = alloc;
+    if (!in->tiles || !in->scratch) linear_input_free(&in);
+    return in;
+}
+
+void linear_input_free(linear_input **input) {
+    linear_input *in = *input;
+    if (!in) return;
+    ca_alloc alloc = in->alloc;
+    ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
+    ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
+    ca_delete(&alloc, in, 1, sizeof *in);
+    *input = NULL;
+}
+
+void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in) {
+    assert(n_rows >= 1 && n_rows <= in->max_rows && n_in >= 1 && n_in <= in->max_in);
+    in->x = x;
+    in->x_stride = row_stride;
+    in->n_rows = n_rows;
+    in->n_in = n_in;
+}
+
+void linear_prepare_tile(linear_input *in, int32_t tile) {
+    if (in->n_in % LINEAR_BLOCK) return; /* no quantised matrix has such an input */
+    const int32_t n_blocks = in->n_in / LINEAR_BLOCK, first = tile * LINEAR_TILE, left = in->n_rows - first;
+    in->kernel->quantize(in->x + (size_t)first * in->x_stride, in->x_stride, left < LINEAR_TILE ? left : LINEAR_TILE, n_blocks,
+                         in->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES);
+}
+
+static void prepare_task(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    const unsigned fp = ca_fp_enter();
+    linear_prepare_tile(arg, task);
+    ca_fp_leave(fp);
+}
+
+void linear_prepare(linear_input *in, ca_pool *pool) {
+    ca_pool_run(pool, (in->n_rows + LINEAR_TILE - 1) / LINEAR_TILE, prepare_task, in);
+}
+
+/* ---- Products ---- */
+
+enum {
+    MAX_PRODUCTS = 4,
+    ROW_BLOCK = 256,   /* rows a task at most: their tiles stay in the second-level cache */
+    TASKS_A_WORKER = 4 /* so that one that is held up leaves work to the others */
+};
+
+/* The panels of all products in one row, cut into ranges of about the same length, for each block of rows. */
+typedef struct apply {
+    const linear_input *in;
+    const linear_product *products;
+    int n;
+    int32_t n_panels, n_ranges, row_block;
+} apply;
+
+static int32_t panels_of(const linear *w) { return (w->n_out + LINEAR_LANES - 1) / LINEAR_LANES; }
+
+/* Where range i begins: even, since kernels take panels in pairs. */
+static int32_t range_begin(const apply *a, int32_t i) {
+    if (i == a->n_ranges) return a->n_panels;
+    return (int32_t)((int64_t)a->n_panels * i / a->n_ranges) & ~1;
+}
+
+/* Panels [begin, end) of one product for rows [row, row + n_rows). */
+static void multiply(const apply *a, const linear_product *p, int32_t begin, int32_t end, int32_t row, int32_t n_rows,
+                     int32_t worker) {
+    const linear_input *in = a->in;
+    const linear_layout layout = linear_layout_of(p->w->type);
+    const linear_task task = {
+        .panels = (const uint8_t *)p->w->data + (size_t)begin * linear_panel_bytes(layout, in->n_in),
+        .n_panels = end - begin,
+        .n_in = in->n_in,
+        .n_last = end == panels_of(p->w) ? p->w->n_out - (end - 1) * LINEAR_LANES : LINEAR_LANES,
+        .n_rows = n_rows,
+        .x = in->x + (size_t)row * in->x_stride,
+        .x_stride = in->x_stride,
+        .tiles = in->tiles + (size_t)row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
+        .y = p->y + (size_t)row * p->y_stride + (size_t)begin * LINEAR_LANES,
+        .y_stride = p->y_stride,
+        .scratch = in->scratch + (size_t)worker * in->scratch_bytes,
+    };
+    in->kernel->multiply[layout](&task);
+}
+
+static void apply_task(void *arg, int32_t task, int32_t worker) {
+    const apply *a = arg;
+    const unsigned fp = ca_fp_enter();
+    const int32_t range = task % a->n_ranges, row = task / a->n_ranges * a->row_block;
+    const int32_t n_rows = a->in->n_rows - row < a->row_block ? a->in->n_rows - row : a->row_block;
+    const int32_t begin = range_begin(a, range), end = range_begin(a, range + 1);
+    int32_t first = 0; /* panel number of the product's first */
+    for (int i = 0; i < a->n; i++) {
+        const int32_t n_panels = panels_of(a->products[i].w);
+        const int32_t from = begin > first ? begin - first : 0, to = end - first < n_panels ? end - first : n_panels;
+        if (from < to) multiply(a, &a->products[i], from, to, row, n_rows, worker);
+        first += n_panels;
+    }
+    ca_fp_leave(fp);
+}
+
+void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool) {
+    assert(n >= 1 && n <= MAX_PRODUCTS && ca_pool_size(pool) <= in->n_workers);
+    apply a = {.in = in, .products = products, .n = n};
+    for (int i = 0; i < n; i++) {
+        assert(products[i].w->n_in == in->n_in);
+        a.n_panels += panels_of(products[i].w);
+    }
+    const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    a.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + LINEAR_TILE - 1) / LINEAR_TILE * LINEAR_TILE;
+    const int32_t wanted = ca_pool_size(pool) > 1 ? TASKS_A_WORKER * ca_pool_size(pool) : 1;
+    a.n_ranges = wanted < (a.n_panels + 1) / 2 ? wanted : (a.n_panels + 1) / 2;
+    ca_pool_run(pool, a.n_ranges * ((in->n_rows + a.row_block - 1) / a.row_block), apply_task, &a);
+}

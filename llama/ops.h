@@ -1,0 +1,74 @@
+/*
+ * Row operations between the linear layers: RMSNorm, residual, SwiGLU, rotary embedding.
+ *
+ * Plain C in a fixed order, fused only where it says so, so that each kernel level may compile it for its own vectors and get
+ * the same bits. `static inline`, or the linker might choose the widest copy for every level.
+ */
+#ifndef LLAMA_OPS_H
+#define LLAMA_OPS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* out = x / sqrt(mean(x^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
+static inline void ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+    float lane[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int32_t j = 0; j < 16; j++) lane[j] += x[i + j] * x[i + j];
+    for (int32_t j = 0; i + j < n; j++) lane[j] += x[i + j] * x[i + j];
+    for (int32_t half = 8; half; half /= 2)
+        for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
+    const float scale = 1.0f / sqrtf(lane[0] / (float)n + eps);
+    for (i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static inline void ops_add(float *x, const float *y, int32_t n) {
+    for (int32_t i = 0; i < n; i++) x[i] += y[i];
+}
+
+/*
+ * e^x with a relative error below 3e-7 for -87 <= x <= 88; beyond, as at the end it is nearest to. x = n ln 2 + r with
+ * |r| <= ln 2 / 2, where Taylor's series to r^7 / 7! leaves 5e-9; ln 2 in two parts, of which n times the first is exact.
+ */
+static inline float ops_exp(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+/* out = gate / (1 + e^-gate) * up; out may be gate or up. */
+static inline void ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + ops_exp(-gate[i])) * up[i];
+}
+
+/*
+ * Rotate the first n_rot dimensions of each head x [n_heads][head_dim] in pairs (2i, 2i + 1), as llama files have Q and K
+ * permuted for. cos_sin: [n_rot / 2] pairs of the row's position.
+ */
+static inline void ops_rope(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+    for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
+        for (int32_t i = 0; i < n_rot; i += 2) {
+            const float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
+            /* Fused by hand: gcc 12 makes this pattern vfmaddsub even where contraction is off, so that levels would differ. */
+            x[i] = fmaf(a, c, -(b * s));
+            x[i + 1] = fmaf(a, s, b * c);
+        }
+    }
+}
+
+#endif

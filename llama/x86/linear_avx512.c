@@ -1,0 +1,114 @@
+/* AVX-512 without VNNI: u8 codes times int8 activations through 16-bit sums; float weights with f32 FMA. */
+#include "base/cpu.h"
+#include "linear_avx512_float.h"
+#include "linear_avx512_tiles.h"
+#include "llama/ops.h"
+#include "quantize_avx2.h"
+
+/*
+ * vpmaddubsw saturates its sums of two products at 16 bits. Codes up to 15 stay below even when all 8 sums of a block are added
+ * up (8 * 2 * 15 * 127 = 30480). 8-bit weights are multiplied by magnitude, their sign given to the activation: at most
+ * 2 * 128 * 127 = 32512, added up in 32 bits.
+ */
+INLINE void dot_block(const int R, const int V, const codes form, const uint8_t *const *weights, const uint8_t *tile,
+                      __m512 (*scaled)[2]) {
+    const __m512i ones = _mm512_set1_epi16(1);
+    __m512i sum[8][2];
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) sum[r][v] = _mm512_setzero_si512(); }
+    UNROLL for (int j = 0; j < 8; j++) {
+        __m512i w[2];
+        __mmask64 negative[2];
+        UNROLL for (int v = 0; v < V; v++) {
+            w[v] = load_codes(form, weights[v], j);
+            if (form == CODES_Q8) {
+                w[v] = _mm512_xor_si512(w[v], _mm512_set1_epi8(-128));
+                negative[v] = _mm512_movepi8_mask(w[v]);
+                w[v] = _mm512_abs_epi8(w[v]);
+            }
+        }
+        UNROLL for (int r = 0; r < R; r++) {
+            const __m512i x = _mm512_set1_epi32(load_i32(tile + (j * R + r) * 4));
+            UNROLL for (int v = 0; v < V; v++) {
+                if (form == CODES_Q8) {
+                    const __m512i signed_x = _mm512_mask_sub_epi8(x, negative[v], _mm512_setzero_si512(), x);
+                    const __m512i pairs = _mm512_maddubs_epi16(w[v], signed_x);
+                    sum[r][v] = _mm512_add_epi32(sum[r][v], _mm512_madd_epi16(pairs, ones));
+                } else {
+                    sum[r][v] = _mm512_add_epi16(sum[r][v], _mm512_maddubs_epi16(w[v], x));
+                }
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        const __m512 scale = _mm512_set1_ps(load_f32(tile + 32 * R + 4 * r));
+        UNROLL for (int v = 0; v < V; v++) {
+            const __m512i total = form == CODES_Q8 ? sum[r][v] : _mm512_madd_epi16(sum[r][v], ones);
+            scaled[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scale);
+        }
+    }
+}
+
+/* Weights of one input for 16 outputs. */
+INLINE __m512 load_weights(const linear_layout layout, const uint8_t *panel, size_t k) {
+    if (layout == LINEAR_F32) return _mm512_loadu_ps(panel + 64 * k);
+    const __m256i half = _mm256_loadu_si256((const void *)(panel + 32 * k));
+    if (layout == LINEAR_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+INLINE void float_tile(const int R, const int V, const linear_layout layout, const linear_task *t, const uint8_t *panel,
+                       size_t panel_bytes, const float *x, float *y, __mmask16 last) {
+    __m512 acc[8][2];
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
+    for (size_t k = 0; k < (size_t)t->n_in; k++) {
+        __m512 w[2];
+        UNROLL for (int v = 0; v < V; v++) w[v] = load_weights(layout, panel + (size_t)v * panel_bytes, k);
+        UNROLL for (int r = 0; r < R; r++) {
+            const __m512 xr = _mm512_set1_ps(x[(size_t)r * t->x_stride + k]);
+            UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(xr, w[v], acc[r][v]);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int v = 0; v < V; v++)
+            _mm512_mask_storeu_ps(y + (size_t)r * t->y_stride + 16 * v, v == V - 1 ? last : 0xffff, acc[r][v]);
+    }
+}
+
+INLINE void float_rows(const int V, const linear_layout layout, const linear_task *t, const uint8_t *panel, size_t panel_bytes,
+                       float *y, __mmask16 last) {
+    int32_t row = 0;
+    for (; row + 8 <= t->n_rows; row += 8)
+        float_tile(8, V, layout, t, panel, panel_bytes, t->x + (size_t)row * t->x_stride, y + (size_t)row * t->y_stride, last);
+    for (; row + 4 <= t->n_rows; row += 4)
+        float_tile(4, V, layout, t, panel, panel_bytes, t->x + (size_t)row * t->x_stride, y + (size_t)row * t->y_stride, last);
+    for (; row < t->n_rows; row++)
+        float_tile(1, V, layout, t, panel, panel_bytes, t->x + (size_t)row * t->x_stride, y + (size_t)row * t->y_stride, last);
+}
+
+INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
+    const size_t panel_bytes = (size_t)t->n_in * (layout == LINEAR_F32 ? 64 : 32);
+    for (int32_t p = 0; p < t->n_panels; p += 2) {
+        const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
+        const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
+        float *y = t->y + 16 * (size_t)p;
+        if (p + 1 < t->n_panels)
+            float_rows(2, layout, t, panel, panel_bytes, y, last);
+        else
+            float_rows(1, layout, t, panel, panel_bytes, y, last);
+    }
+}
+
+void linear_f32_avx512(const linear_task *t) { multiply_float(LINEAR_F32, t); }
+void linear_f16_avx512(const linear_task *t) { multiply_float(LINEAR_F16, t); }
+void linear_bf16_avx512(const linear_task *t) { multiply_float(LINEAR_BF16, t); }
+
+const linear_kernel linear_avx512 = {
+    .name = "avx512",
+    .features = CA_CPU_AVX512,
+    .quantize = linear_quantize_avx2,
+    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, multiply_q4, multiply_q8},
+    .rms_norm = ops_rms_norm,
+    .add = ops_add,
+    .swiglu = ops_swiglu,
+    .rope = ops_rope,
+};

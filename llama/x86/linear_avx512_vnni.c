@@ -1,0 +1,40 @@
+/* AVX-512 with VNNI: u8 codes times int8 activations, four at a time. Float weights are as with AVX-512. */
+#include "base/cpu.h"
+#include "linear_avx512_float.h"
+#include "linear_avx512_tiles.h"
+#include "llama/ops.h"
+#include "quantize_avx2.h"
+
+INLINE void dot_block(const int R, const int V, const codes form, const uint8_t *const *weights, const uint8_t *tile,
+                      __m512 (*scaled)[2]) {
+    __m512i sum[8][2];
+    UNROLL for (int r = 0; r < R; r++) {
+        /* u8 codes of Q8 are 128 too large: `start` takes it back. */
+        const __m512i start = _mm512_set1_epi32(form == CODES_Q8 ? load_i32(tile + 44 * R + 4 * r) : LINEAR_MAGIC);
+        UNROLL for (int v = 0; v < V; v++) sum[r][v] = start;
+    }
+    UNROLL for (int j = 0; j < 8; j++) {
+        __m512i w[2];
+        UNROLL for (int v = 0; v < V; v++) w[v] = load_codes(form, weights[v], j);
+        UNROLL for (int r = 0; r < R; r++) {
+            const __m512i x = _mm512_set1_epi32(load_i32(tile + (j * R + r) * 4));
+            UNROLL for (int v = 0; v < V; v++) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[v], x);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++) {
+        const __m512 scale = _mm512_set1_ps(load_f32(tile + 32 * R + 4 * r));
+        const __m512 offset = _mm512_set1_ps(load_f32(tile + 36 * R + 4 * r));
+        UNROLL for (int v = 0; v < V; v++) scaled[r][v] = _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r][v]), scale, offset);
+    }
+}
+
+const linear_kernel linear_avx512_vnni = {
+    .name = "avx512_vnni",
+    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI,
+    .quantize = linear_quantize_avx2,
+    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, multiply_q4, multiply_q8},
+    .rms_norm = ops_rms_norm,
+    .add = ops_add,
+    .swiglu = ops_swiglu,
+    .rope = ops_rope,
+};

@@ -1,0 +1,369 @@
+/*
+ * Linear layers: every level gives the bits of "ref" computed a row at a time, for any number of rows and threads; "ref" is
+ * held to double.
+ */
+#include "tests/base/testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fp.h"
+#include "base/half.h"
+#include "llama/linear.h"
+#include "llama/linear_kernels.h"
+
+enum { MAX_ROWS = 70 };
+
+static uint64_t seed = 0x9E3779B97F4A7C15u;
+
+static uint32_t next_u32(void) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 32);
+}
+
+static float next_float(void) { return (float)(int32_t)next_u32() * 0x1p-31f; }
+
+static const uint32_t types[] = {GGUF_F32, GGUF_F16, GGUF_BF16, GGUF_Q8_0, GGUF_Q4_0, GGUF_Q4_1};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* A random matrix in the file's form, and the same in double. */
+typedef struct matrix {
+    gguf_tensor tensor;
+    uint8_t *data;
+    double *values;
+} matrix;
+
+static void put_f16(uint8_t **p, float x) {
+    const uint16_t h = ca_f16_from_f32(x);
+    memcpy(*p, &h, 2);
+    *p += 2;
+}
+
+static double get_f16(const uint8_t *p) {
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return ca_f32_from_f16(h);
+}
+
+static void put_block(uint32_t type, uint8_t **p, double *values) {
+    const uint8_t *d = *p;
+    /* One block in eight is subnormal in f16: it must count although f32 denormals do not. */
+    put_f16(p, next_float() * (next_u32() % 8 ? 0.1f : 0x1p-16f));
+    if (type == GGUF_Q4_1) put_f16(p, next_float());
+    uint8_t *codes = *p;
+    *p += type == GGUF_Q8_0 ? 32 : 16;
+    for (uint8_t *c = codes; c < *p; c++) *c = (uint8_t)(next_u32() % 16 ? next_u32() : 0x80); /* often the extreme weight */
+    for (int k = 0; k < 32; k++) {
+        if (type == GGUF_Q8_0) values[k] = get_f16(d) * (int8_t)codes[k];
+        const int code = k < 16 ? codes[k] & 15 : codes[k % 16] >> 4;
+        if (type == GGUF_Q4_0) values[k] = get_f16(d) * (code - 8);
+        if (type == GGUF_Q4_1) values[k] = get_f16(d) * code + get_f16(d + 2);
+    }
+}
+
+static matrix make_matrix(uint32_t type, int n_out, int n_in) {
+    matrix m = {.data = malloc((size_t)n_out * n_in * 4), .values = malloc((size_t)n_out * n_in * sizeof(double))};
+    assert_non_null(m.data);
+    assert_non_null(m.values);
+    uint8_t *p = m.data;
+    for (int o = 0; o < n_out; o++) {
+        double *values = m.values + (size_t)o * n_in;
+        for (int k = 0; k < n_in;) {
+            const float x = next_float();
+            if (type == GGUF_F32) {
+                values[k++] = x;
+                memcpy(p, &x, 4);
+                p += 4;
+            } else if (type == GGUF_F16) {
+                put_f16(&p, x);
+                values[k++] = get_f16(p - 2);
+            } else if (type == GGUF_BF16) {
+                const uint16_t h = ca_bf16_from_f32(x);
+                memcpy(p, &h, 2);
+                p += 2;
+                values[k++] = ca_f32_from_bf16(h);
+            } else {
+                put_block(type, &p, values + k);
+                k += 32;
+            }
+        }
+    }
+    m.tensor = (gguf_tensor){
+        .name = {"w", 1}, .type = type, .n_dims = 2, .ne = {n_in, n_out, 1, 1}, .data = m.data, .bytes = (size_t)(p - m.data)};
+    return m;
+}
+
+static void free_matrix(matrix *m) {
+    free(m->data);
+    free(m->values);
+}
+
+/* Rows of very different size, with zero blocks, outliers and denormals. */
+static void make_rows(float *x, int n_rows, int n_in) {
+    for (int r = 0; r < n_rows; r++) {
+        const float size = ldexpf(1, r % 7 == 6 ? 90 : r % 5 * 4 - 8);
+        for (int k = 0; k < n_in; k++) {
+            x[r * n_in + k] = next_float() * size * (next_u32() % 50 ? 1 : 30);
+            if (r % 6 == 5 && k / 32 % 2) x[r * n_in + k] = k % 3 ? 0 : 0x1p-140f;
+            if (r % 6 == 4 && k / 32 % 2) x[r * n_in + k] = next_float() * 0x1p-120f;
+        }
+    }
+}
+
+static void apply(const linear_kernel *kernel, const linear *w, const float *x, int n_rows, float *y, size_t y_stride,
+                  ca_pool *pool) {
+    linear_input *in = linear_input_create(kernel, n_rows, w->n_in, ca_pool_size(pool));
+    assert_non_null(in);
+    linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
+    linear_prepare(in, pool);
+    linear_apply(in, &(linear_product){w, y, y_stride}, 1, pool);
+    linear_input_free(&in);
+}
+
+static bool is_quantised(uint32_t type) { return type == GGUF_Q8_0 || type == GGUF_Q4_0 || type == GGUF_Q4_1; }
+
+/* Every level, 1 to 70 rows, 1 to 3 threads, against "ref" row by row; what lies around the output stays. */
+static void test_same_bits(void **state) {
+    (void)state;
+    static const int shapes[][2] = {{1, 32}, {16, 64}, {35, 96}, {50, 160}, {129, 32}};
+    ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
+    printf("seed %llx\n", (unsigned long long)seed);
+    for (int i = 0; i < N_TYPES * 5; i++) {
+        const uint32_t type = types[i % N_TYPES];
+        const int n_out = shapes[i / N_TYPES][0], n_in = shapes[i / N_TYPES][1] - (is_quantised(type) ? 0 : 3);
+        matrix m = make_matrix(type, n_out, n_in);
+        linear w;
+        assert_int_equal(linear_pack(&m.tensor, pools[i % 3], &w, NULL), CL_OK);
+        float *x = malloc(sizeof *x * MAX_ROWS * n_in), *expected = malloc(sizeof *x * MAX_ROWS * n_out);
+        const size_t stride = (size_t)n_out + 3;
+        float *y = malloc(sizeof *y * (MAX_ROWS + 1) * stride);
+        assert_true(x && expected && y);
+        make_rows(x, MAX_ROWS, n_in);
+        for (int r = 0; r < MAX_ROWS; r++)
+            apply(&linear_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
+        for (int level = 0; linear_level_name(level); level++) {
+            const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
+            if (!kernel || strcmp(linear_kernel_level(kernel), linear_level_name(level))) continue; /* CATTN_LEVEL */
+            for (int n = 1; n <= MAX_ROWS; n++) {
+                memset(y, 0x77, sizeof *y * (MAX_ROWS + 1) * stride);
+                apply(kernel, &w, x, n, y, stride, pools[n % 3]);
+                for (int r = 0; r < n; r++) {
+                    if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out))
+                        fail_msg("%s, %s, %d x %d: row %d of %d differs", linear_level_name(level), gguf_type_name(type), n_out,
+                                 n_in, r, n);
+                    for (size_t o = (size_t)n_out; o < stride; o++)
+                        assert_int_equal(ca_f32_bits(y[(size_t)r * stride + o]), 0x77777777);
+                }
+                for (size_t o = 0; o < stride; o++) assert_int_equal(ca_f32_bits(y[(size_t)n * stride + o]), 0x77777777);
+            }
+        }
+        free(x);
+        free(expected);
+        free(y);
+        linear_free(&w);
+        free_matrix(&m);
+    }
+    for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
+}
+
+/* Several products over one input are those one by one; more rows than a block of rows and more panels than tasks. */
+static void test_products(void **state) {
+    (void)state;
+    enum { N_IN = 64, N_ROWS = 300 };
+    ca_pool *pool = ca_pool_create(2), *one = ca_pool_create(1);
+    static const uint32_t kinds[] = {GGUF_Q4_1, GGUF_F16, GGUF_Q8_0};
+    static const int sizes[] = {200, 17, 48};
+    static float x[N_ROWS * N_IN], y[3][N_ROWS * 200], expected[N_ROWS * 200];
+    make_rows(x, N_ROWS, N_IN);
+    const linear_kernel *kernel = linear_kernel_find(NULL);
+    assert_non_null(kernel);
+    linear w[3];
+    linear_product products[3];
+    for (int i = 0; i < 3; i++) {
+        matrix m = make_matrix(kinds[i], sizes[i], N_IN);
+        assert_int_equal(linear_pack(&m.tensor, pool, &w[i], NULL), CL_OK);
+        products[i] = (linear_product){&w[i], y[i], (size_t)sizes[i]};
+        free_matrix(&m);
+    }
+    linear_input *in = linear_input_create(kernel, N_ROWS, N_IN, 2);
+    assert_non_null(in);
+    linear_set(in, x, N_IN, N_ROWS, N_IN);
+    linear_prepare(in, pool);
+    linear_apply(in, products, 3, pool);
+    for (int i = 0; i < 3; i++) {
+        apply(kernel, &w[i], x, N_ROWS, expected, (size_t)sizes[i], one);
+        assert_memory_equal(y[i], expected, sizeof(float) * N_ROWS * sizes[i]);
+        linear_free(&w[i]);
+    }
+    linear_input_free(&in);
+    ca_pool_destroy(&pool);
+    ca_pool_destroy(&one);
+}
+
+/* x as int8 per block of 32 says it, by the definition in linear_kernels.h. */
+static void quantised(const float *x, int n_in, double *values, double *scales) {
+    for (int b = 0; b < n_in / 32; b++, x += 32) {
+        float max = 0;
+        for (int k = 0; k < 32; k++) max = fmaxf(max, fabsf(x[k]));
+        const float scale = ca_f32_from_bits((ca_f32_bits(max / 127) + 3) & ~3u), inverse = scale > 0 ? 1 / scale : 0;
+        for (int k = 0; k < 32; k++) values[32 * b + k] = (double)scale * rint((double)(x[k] * inverse));
+        scales[b] = scale;
+    }
+}
+
+/*
+ * The best level against double. With the same quantised activations only f32 rounding is left: every step of a sum rounds by
+ * at most 2^-24 of a partial sum that is at most sum |w x| (Q8 and Q4: code and minimum apart), and there are at most n_in, or
+ * 3 for each block. Against unquantised activations a value is off by at most half its block's scale, so the sum by at most sum
+ * |w| scale / 2 more; scale and its inverse round, hence 0.501.
+ */
+static void test_against_double(void **state) {
+    (void)state;
+    enum { N_OUT = 40, N_IN = 576, N_ROWS = 12 };
+    ca_pool *pool = ca_pool_create(1);
+    static float x[N_ROWS * N_IN], y[N_ROWS * N_OUT];
+    const linear_kernel *kernel = linear_kernel_find(NULL);
+    assert_non_null(kernel);
+    double worst = 0;
+    for (int t = 0; t < N_TYPES; t++) {
+        matrix m = make_matrix(types[t], N_OUT, N_IN);
+        linear w;
+        assert_int_equal(linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
+        for (int i = 0; i < N_ROWS * N_IN; i++) x[i] = next_float() * (next_u32() % 50 ? 1 : 30);
+        apply(kernel, &w, x, N_ROWS, y, N_OUT, pool);
+        for (int r = 0; r < N_ROWS; r++) {
+            double q[N_IN], scales[N_IN / 32];
+            const float *row = x + r * N_IN;
+            quantised(row, N_IN, q, scales);
+            for (int o = 0; o < N_OUT; o++) {
+                const double *values = m.values + (size_t)o * N_IN;
+                double same = 0, full = 0, size = 0, step = 0;
+                for (int k = 0; k < N_IN; k++) {
+                    const double xk = is_quantised(types[t]) ? q[k] : row[k];
+                    same += values[k] * xk;
+                    full += values[k] * row[k];
+                    size += fabs(values[k] * xk);
+                    if (is_quantised(types[t])) step += fabs(values[k]) * scales[k / 32] * 0.501;
+                    /* code and minimum apart are at most this much larger than their sum */
+                    if (types[t] == GGUF_Q4_0 || types[t] == GGUF_Q4_1) size += 2 * 0.8 * fabs(xk) + 2 * fabs(xk);
+                }
+                const double rounding = (is_quantised(types[t]) ? 3 * N_IN / 32 : N_IN) * 0x1p-24 * size;
+                const double got = y[r * N_OUT + o];
+                if (!(fabs(got - same) <= rounding) || !(fabs(got - full) <= rounding + step))
+                    fail_msg("%s row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)", gguf_type_name(types[t]), r, o,
+                             got, same, rounding, full, step);
+                worst = fmax(worst, fabs(got - same) / rounding);
+            }
+        }
+        linear_free(&w);
+        free_matrix(&m);
+    }
+    printf("largest rounding error: %.3g of its bound\n", worst);
+    ca_pool_destroy(&pool);
+}
+
+static void expect_error(const gguf_tensor *tensor, ca_pool *pool, cl_status code, const char *part) {
+    linear w;
+    cl_error error;
+    assert_int_equal(linear_pack(tensor, pool, &w, &error), code);
+    assert_int_equal(error.code, code);
+    if (!strstr(error.message, part)) fail_msg("\"%s\" does not say \"%s\"", error.message, part);
+    assert_null(w.data);
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    ca_pool *pool = ca_pool_create(1);
+    matrix m = make_matrix(GGUF_Q4_0, 4, 64);
+    gguf_tensor t = m.tensor;
+    t.name = (gguf_string){"blk.3.ffn_up.weight", 19};
+    t.type = 12;
+    expect_error(&t, pool, CL_ERR_UNSUPPORTED, "blk.3.ffn_up.weight has type");
+    t.type = GGUF_Q4_0;
+    t.ne[0] = 48;
+    expect_error(&t, pool, CL_ERR_FORMAT, "48");
+    t.ne[0] = 64;
+    t.ne[2] = 2;
+    expect_error(&t, pool, CL_ERR_FORMAT, "matrix");
+    t.ne[2] = 1;
+    const uint16_t large = ca_f16_from_f32(9000);
+    memcpy(m.data + 18 * 3, &large, 2);
+    expect_error(&t, pool, CL_ERR_FORMAT, "8188");
+    free_matrix(&m);
+    ca_pool_destroy(&pool);
+}
+
+static void test_levels(void **state) {
+    (void)state;
+    assert_null(linear_kernel_find("sse9"));
+    assert_string_equal(linear_level_name(0), "ref");
+    assert_string_equal(linear_kernel_level(linear_kernel_find("ref")), "ref");
+    if (linear_level_name(1)) {
+        assert_int_equal(setenv("CATTN_LEVEL", "ref", 1), 0);
+        assert_string_equal(linear_kernel_level(linear_kernel_find(linear_level_name(1))), "ref");
+        assert_int_equal(unsetenv("CATTN_LEVEL"), 0);
+    }
+}
+
+/* Row operations: every level has the same bits, and they are near double. */
+static void test_ops(void **state) {
+    (void)state;
+    enum { N = 1003 };
+    static float x[N], y[N], weight[N], expected[4][N], got[N];
+    for (int i = 0; i < N; i++) {
+        x[i] = next_float() * (i % 3 ? 3 : 80);
+        y[i] = next_float();
+        weight[i] = next_float();
+    }
+    const unsigned fp = ca_fp_enter();
+    linear_ref.rms_norm(x, weight, N, 1e-5f, expected[0]);
+    linear_ref.swiglu(x, y, N, expected[1]);
+    memcpy(expected[2], x, sizeof x);
+    linear_ref.add(expected[2], y, N);
+    memcpy(expected[3], x, sizeof x);
+    linear_ref.rope(expected[3], weight, 10, 96, 64);
+    for (int level = 0; linear_level_name(level); level++) {
+        const linear_kernel *k = linear_kernel_find(linear_level_name(level));
+        assert_non_null(k);
+        k->rms_norm(x, weight, N, 1e-5f, got);
+        assert_memory_equal(got, expected[0], sizeof got);
+        k->swiglu(x, y, N, got);
+        assert_memory_equal(got, expected[1], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->add(got, y, N);
+        assert_memory_equal(got, expected[2], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->rope(got, weight, 10, 96, 64);
+        assert_memory_equal(got, expected[3], sizeof got);
+    }
+    ca_fp_leave(fp);
+
+    double mean = 0;
+    for (int i = 0; i < N; i++) mean += (double)x[i] * x[i] / N;
+    for (int i = 0; i < N; i++) {
+        /* The sum of squares has 63 steps a lane and 4 more, all of one sign; its root halves the error. */
+        const double norm = x[i] / sqrt(mean + 1e-5) * weight[i], act = x[i] / (1 + exp(-(double)x[i])) * y[i];
+        assert_true(fabs(expected[0][i] - norm) <= 40 * 0x1p-24 * fabs(norm));
+        assert_true(fabs(expected[1][i] - act) <= 4e-7 * fabs(act)); /* e^x to 3e-7, three more roundings */
+        const int pair = i % 96 & ~1;
+        if (i >= 960 || pair >= 64) {
+            assert_true(expected[3][i] == x[i]);
+            continue;
+        }
+        const double a = x[i & ~1], b = x[i | 1], c = weight[pair], s = weight[pair + 1];
+        const double turned = i % 2 ? a * s + b * c : a * c - b * s;
+        assert_true(fabs(expected[3][i] - turned) <= 2 * 0x1p-24 * (fabs(a) + fabs(b)));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_products), cmocka_unit_test(test_against_double),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),   cmocka_unit_test(test_ops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
