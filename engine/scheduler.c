@@ -121,6 +121,9 @@ request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
 
 static void leave(scheduler *s, choice *c) {
     if (c->seq == 0) return;
+    /* Nobody will find again what is in a domain of its own. What this call leaves, a fork's prompt, goes when memory is
+     * needed. */
+    if (c->owner->asked.prompt_logprobs) cattn_seq_truncate(s->cache, c->seq, 1, NULL);
     cattn_seq_leave(s->cache, &c->seq, NULL);
     s->n_seqs--;
     s->refused = false;

@@ -10,7 +10,7 @@
  * request goes away.
  *
  * For prompt_logprobs a request joins in a domain of its own, never used before: nothing of it is found in the cache, so all
- * of its prompt is computed and every position has logits.
+ * of its prompt is computed and every position has logits. Afterwards it is of no use to anybody and leaves the cache.
  */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H
