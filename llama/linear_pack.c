@@ -2,6 +2,7 @@
 #include "linear_pack.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,9 +10,9 @@
 #include "base/fp.h"
 #include "base/half.h"
 #include "linear.h"
+#include "tensor_row.h"
 
-/* Bytes of a block of 32 in the file: scale(s), then codes. */
-enum { FILE_Q4_0_BYTES = 18, FILE_Q4_1_BYTES = 20, FILE_Q8_0_BYTES = 34, HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20 };
 
 typedef struct packing {
     const gguf_tensor *tensor;
@@ -66,27 +67,17 @@ static void pack_panel(void *arg, int32_t task, int32_t worker) {
         for (int32_t b = 0; b < n_in / LINEAR_BLOCK; b++) {
             if (p->layout == LINEAR_Q8) {
                 pack_q8(record, lane, row);
-                row += FILE_Q8_0_BYTES;
+                row += TENSOR_Q8_0_BYTES;
                 record += LINEAR_Q8_BYTES;
             } else {
                 const bool has_min = p->w->type == GGUF_Q4_1;
                 if (!pack_q4(record, lane, row, has_min)) atomic_store(&p->bad_scale, 1);
-                row += has_min ? FILE_Q4_1_BYTES : FILE_Q4_0_BYTES;
+                row += has_min ? TENSOR_Q4_1_BYTES : TENSOR_Q4_0_BYTES;
                 record += LINEAR_Q4_BYTES;
             }
         }
     }
     ca_fp_leave(fp);
-}
-
-static size_t file_row_bytes(uint32_t type, int64_t n_in) {
-    switch (type) {
-    case GGUF_F32: return (size_t)n_in * 4;
-    case GGUF_Q4_0: return (size_t)n_in / LINEAR_BLOCK * FILE_Q4_0_BYTES;
-    case GGUF_Q4_1: return (size_t)n_in / LINEAR_BLOCK * FILE_Q4_1_BYTES;
-    case GGUF_Q8_0: return (size_t)n_in / LINEAR_BLOCK * FILE_Q8_0_BYTES;
-    default: return (size_t)n_in * 2;
-    }
 }
 
 cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
@@ -109,7 +100,7 @@ cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_
     out->n_out = (int32_t)tensor->ne[1];
     out->type = tensor->type;
     p.panel_bytes = linear_panel_bytes(p.layout, out->n_in);
-    p.row_bytes = file_row_bytes(tensor->type, out->n_in);
+    p.row_bytes = tensor_row_bytes(tensor->type, out->n_in);
     const int32_t n_panels = (out->n_out + LINEAR_LANES - 1) / LINEAR_LANES;
     out->bytes = (size_t)n_panels * p.panel_bytes;
     /* Large matrices on huge pages: a decode step streams all of them and would miss the TLB at every page. */
