@@ -250,6 +250,14 @@ static void names_what_is_wrong(void **state) {
     put_header(&b, 3, 0, 1), put_array(&b, "long", GGUF_U64, UINT64_MAX / 8 + 1), put_u64(&b, 0);
     expect_error(b, CL_ERR_FORMAT, "key long: the array's length is 2305843009213693952");
 
+    for (int i = 0; i < 2; i++) {
+        b = (gguf_bytes){0};
+        put_header(&b, 3, 0, 1), put_key(&b, "text", GGUF_STRING), put_u64(&b, i ? 9 : UINT64_MAX), put_u64(&b, 0);
+        expect_error(b, CL_ERR_FORMAT,
+                     i ? "key text: the file ends inside its string: 9 bytes needed, 8 left"
+                       : "key text: the file ends inside its string: 18446744073709551615 bytes needed");
+    }
+
     b = (gguf_bytes){0};
     put_header(&b, 3, 0, 1), put_key_bool(&b, "flag", 2);
     expect_error(b, CL_ERR_FORMAT, "key flag: a bool is 2");
@@ -283,6 +291,7 @@ static void checks_tensors(void **state) {
     expect_tensor_error(GGUF_F32, 0, 4, 0, "tensor w: dimension 0 is 0");
     expect_tensor_error(GGUF_F32, 4, UINT64_MAX, 0, "dimension 1 is -1");
     expect_tensor_error(GGUF_F32, 1u << 31, 1ull << 33, 0, "multiply to more than");
+    expect_tensor_error(GGUF_F32, 1u << 31, 1ull << 32, 0, "multiply to more than");
     expect_tensor_error(GGUF_F32, 1u << 30, 1u << 30, 0, "more than the whole file");
     expect_tensor_error(GGUF_Q8_0, 48, 1, 0, "rows of 48 elements do not divide into Q8_0 blocks of 32");
     expect_tensor_error(GGUF_F32, 4, 1, 16, "offset 16 is no multiple of the alignment 32");

@@ -335,13 +335,27 @@ static void logprobs_against_double(void **state) {
     sampler_free(&s);
 }
 
+/* Two tokens: the weight's polynomial over its whole range shows in the larger one's logprob. */
+static void weights_are_exponentials(void **state) {
+    (void)state;
+    sampler *s = sampler_create(2);
+    for (double x = 0; x < 90; x += 0.01) {
+        const float logits[2] = {0, (float)-x};
+        sampler_logprob chosen, top[2];
+        sampler_logprobs(s, logits, 0, &chosen, 2, top);
+        assert_true(fabs((double)chosen.logprob + log1p(exp((double)logits[1]))) < 2e-7);
+        assert_true(fabs((double)top[1].logprob - (double)logits[1] + log1p(exp((double)logits[1]))) < 4e-6);
+    }
+    sampler_free(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(cuts_keep_the_likeliest),      cmocka_unit_test(edges_of_options),
         cmocka_unit_test(odd_logits_do_not_crash),      cmocka_unit_test(penalties),
         cmocka_unit_test(draws_depend_on_nothing_else), cmocka_unit_test(nucleus_on_a_large_vocabulary),
-        cmocka_unit_test(logprobs_against_double),
+        cmocka_unit_test(logprobs_against_double),      cmocka_unit_test(weights_are_exponentials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@ import unicodedata
 
 import gguf
 import pytest
+import sentencepiece
 from tokenizers import pre_tokenizers
 from tokenizers_by_hand import PRE_TOKENIZERS, byte_level, from_gguf, tokenize_dump
 
@@ -150,3 +151,50 @@ def test_pre_tokenizers(bin_dir, vocabulary, tmp_path, pre):
     lines = texts(10000) + ["a<tool>xy <tool>  b", "\n    \n        x", "ünïünï ünïx"]
     ours = tokenize_dump(bin_dir, path, lines)
     assert_same(lines, ours, [e.ids for e in byte_level(tokens, merges, types, pre).encode_batch(lines)])
+
+
+@pytest.fixture(scope="module")
+def sentence_pieces(tmp_path_factory):
+    """A small SentencePiece BPE model with byte fallback, as Llama's, and the same in a GGUF."""
+    folder = tmp_path_factory.mktemp("spm")
+    corpus = folder / "corpus.txt"
+    words = [t for t in texts(3000) if "\n" not in t and "\0" not in t] + workload_texts()[:400]
+    corpus.write_text("\n".join(line for text in words for line in text.splitlines()))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(corpus), model_prefix=str(folder / "m"), model_type="bpe", vocab_size=2000, byte_fallback=True,
+        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=True,
+        split_digits=True, allow_whitespace_only_pieces=True, user_defined_symbols=["<tool>", "<tool>x"], max_sentence_length=20000,
+        minloglevel=2, num_threads=1,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
+    writer = gguf.GGUFWriter(folder / "m.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    ids = range(model.vocab_size())
+    writer.add_token_list([model.id_to_piece(i) for i in ids])
+    writer.add_token_scores([model.get_score(i) for i in ids])
+    writer.add_token_types([piece_type(model, i) for i in ids])
+    writer.add_bos_token_id(model.bos_id())
+    writer.add_eos_token_id(model.eos_id())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return model, folder / "m.gguf"
+
+
+def piece_type(model, i):
+    if model.is_unknown(i):
+        return gguf.TokenType.UNKNOWN
+    if model.is_control(i):
+        return gguf.TokenType.CONTROL
+    if model.is_byte(i):
+        return gguf.TokenType.BYTE
+    return gguf.TokenType.USER_DEFINED if model.id_to_piece(i) in ("<tool>", "<tool>x") else gguf.TokenType.NORMAL
+
+
+def test_sentence_pieces(bin_dir, sentence_pieces):
+    model, path = sentence_pieces
+    lines = [t for t in texts(8000) if "\0" not in t] + workload_texts() + ["<tool>x<tool> a<tool>", " <tool>", "▁a ▁▁ b"]
+    ours = tokenize_dump(bin_dir, path, lines)
+    assert_same(lines, ours, [model.encode(line) for line in lines])
+    back = tokenize_dump(bin_dir, path, ours, "--decode")
+    assert back == [" " + line.replace("▁", " ") if line else "" for line in lines]
