@@ -1,6 +1,7 @@
 /* Start and stop of the server. */
 #include "server.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -43,7 +44,7 @@ static char *name_from_path(const char *path) {
     return strndup(name, size > 5 && strcmp(name + size - 5, ".gguf") == 0 ? size - 5 : size);
 }
 
-/* Serve on the listening socket, which is taken over. */
+/* Serve on the listening socket. */
 static struct MHD_Daemon *start_daemon(server *s, int fd) {
     const server_config *c = &s->config;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
@@ -52,6 +53,17 @@ static struct MHD_Daemon *start_daemon(server *s, int fd) {
                             MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
                             (unsigned)c->timeout_s, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+}
+
+/* Start all threads, with all signals blocked: they are the program's. */
+static bool start_threads(server *s, int fd) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->watch = watch_create(generation_gone);
+    if (s->watch) s->daemon = start_daemon(s, fd);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s->daemon;
 }
 
 static void server_free(server *s) {
@@ -81,10 +93,7 @@ cl_status server_start(const server_config *config, engine *e, const model *m, s
     metrics_init(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->freed, NULL);
-    s->watch = watch_create(generation_gone);
-    if (!s->model_name || !s->watch) goto no_memory;
-    s->daemon = start_daemon(s, fd);
-    if (!s->daemon) goto no_memory;
+    if (!s->model_name || !start_threads(s, fd)) goto no_memory;
     *started = s;
     return CL_OK;
 
@@ -93,6 +102,8 @@ no_memory:
     close(fd);
     return cl_fail(error, CL_ERR_NOMEM, "no memory or threads for the server");
 }
+
+const char *server_model_name(const server *s) { return s->model_name; }
 
 uint16_t server_port(const server *s) { return s->port; }
 

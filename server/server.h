@@ -1,7 +1,7 @@
 /*
  * OpenAI-compatible HTTP/1.1 server over an engine: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics.
  *
- * Runs on threads of its own between server_start and server_stop; neither prints nor exits.
+ * Runs between server_start and server_stop on threads of its own, in which all signals are blocked.
  */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -41,6 +41,9 @@ cl_status server_start(const server_config *config, engine *e, const model *m, s
 
 /* The port that is listened on. */
 uint16_t server_port(const server *s);
+
+/* The model's name as clients see it. */
+const char *server_model_name(const server *s);
 
 /*
  * Accept no more, cancel what is being generated (its clients are told), let answers go out for up to two seconds, free

@@ -15,7 +15,7 @@ struct server {
     server_config config;
     engine *engine;
     openai_context context;
-    char *model_name; /* owned; context.model_name is this or the config's */
+    char *model_name; /* owned */
     int64_t started;  /* seconds since 1970 */
     uint16_t port;
     struct MHD_Daemon *daemon;

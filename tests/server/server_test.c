@@ -114,6 +114,34 @@ static void chat_answers(void **state) {
     json_decref(reply);
 }
 
+static void metrics_count(void **state) {
+    const fixture *f = *state;
+    char *text;
+    for (int i = 0; i < 2; i++) {
+        client_call(f->port, "POST", "/v1/completions", "{\"prompt\":[\"abcd\",\"xy\"],\"n\":2,\"max_tokens\":3}", &text);
+        free(text);
+    }
+    static const struct {
+        const char *name;
+        double value;
+    } samples[] = {
+        {"vllm:num_requests_running{model_name=\"fake \\\"model\\\"\"}", 0},
+        {"vllm:prompt_tokens_total", 12},
+        {"vllm:generation_tokens_total", 24},
+        {"vllm:prefix_cache_queries_total", 12},
+        {"vllm:prefix_cache_hits_total", 6},
+        {"vllm:time_to_first_token_seconds_count", 4},
+        {"vllm:inter_token_latency_seconds_count", 16}, /* two for each of eight choices */
+        {"vllm:e2e_request_latency_seconds_count", 4},
+        {"vllm:e2e_request_latency_seconds_bucket{model_name=\"fake \\\"model\\\"\",le=\"+Inf\"}", 4},
+        {"vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"length\"}", 4},
+        {"vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"stop\"}", 0},
+    };
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        if (!comes_to(f->port, samples[i].name, samples[i].value))
+            fail_msg("%s is %g", samples[i].name, client_metric(f->port, samples[i].name));
+}
+
 static void completions_take_every_prompt_form(void **state) {
     const fixture *f = *state;
     static const struct {
@@ -413,6 +441,7 @@ static void a_port_in_use_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(chat_answers, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(metrics_count, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(completions_take_every_prompt_form, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(streams_end_with_done, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
