@@ -95,15 +95,10 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
         CHECK(node->heap_index < tree->heap_length && tree->heap[node->heap_index] == node, node);
         if (node->heap_index > 0) CHECK(tree->heap[(node->heap_index - 1) / 2]->last_use <= node->last_use, node);
     }
-    /* Canonical: what could be one node is one. */
-    if (node->n_children == 1 && !node->ending) {
-        const ca_node *child = node->children[0];
-        CHECK(child->start % tree->layout->c != 0 && child->chunks[0] != node->chunks[node->n_chunks - 1], node);
-    }
 }
 
 /* What each sequence may still need, by who could take the tail of its last chunk. */
-static void check_promises(ca_tree *tree, const ca_node *node, const totals *sum) {
+static void check_promises(ca_tree *tree, const ca_node *node, totals *sum) {
     const int c = tree->layout->c;
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         const bool alone = node->ending == seq && !seq->next;
@@ -130,8 +125,6 @@ static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *
     }
 }
 
-static void check_promises_of(ca_tree *tree, const ca_node *node, totals *sum) { check_promises(tree, node, sum); }
-
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
@@ -141,7 +134,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     sum.fill = sum.live + MAX_CHUNKS;
     assert_null(tree->pinned);
     visit(tree, check_node, &sum);
-    visit(tree, check_promises_of, &sum);
+    visit(tree, check_promises, &sum);
 
     uint64_t n_live = 0, n_retained = 0;
     for (size_t id = 0; id < MAX_CHUNKS; id++) {
@@ -174,6 +167,15 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(n_free + n_live + n_retained, n_slabs * ca_chunk_pool_slab_chunks(pool));
     free(sum.refs);
 }
+
+static void check_shape(ca_tree *tree, const ca_node *node, totals *sum) {
+    (void)sum;
+    if (node->n_children != 1 || node->ending) return;
+    const ca_node *child = node->children[0];
+    CHECK(child->start % tree->layout->c != 0 && child->chunks[0] != node->chunks[node->n_chunks - 1], node);
+}
+
+void check_canonical(ca_tree *tree) { visit(tree, check_shape, NULL); }
 
 /* ---- Drawing ---- */
 

@@ -9,6 +9,9 @@
 /* Fails the running test, naming what is broken, unless every invariant of tree.h and of the counters holds. */
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout);
 
+/* The same for its shape: what could be one node is one. Holds unless memory was refused. */
+void check_canonical(ca_tree *tree);
+
 /*
  * Draw the tree into text, a line a node in depth-first order, two blanks of indentation a level:
  *

@@ -3,11 +3,14 @@
  *
  * Contents: whoever claims a token writes a fingerprint of its position and of all tokens up to it into its K and V slots.
  * Every ready token of every sequence must still have its own.
+ *
+ * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it works.
  */
 #include "tests/base/testing.h"
 
 #include "check_tree.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +36,38 @@ typedef struct world {
     int n_seqs;
     int32_t templates[N_TEMPLATES][MAX_TOKENS];
     uint8_t *written; /* [chunk][slot] in the open step */
-    uint64_t n_refused, n_calls;
+    uint64_t n_refused, n_faults;
+    bool faulty;
+    int fault_in, n_before_fault; /* allocations until one fails, -1: never; the same when the call began */
 } world;
+
+/* ---- Allocations that fail ---- */
+
+static void *world_alloc(void *ctx, size_t size, size_t align) {
+    world *w = ctx;
+    if (w->fault_in >= 0 && w->fault_in-- == 0) return NULL;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void world_free(void *ctx, void *p, size_t size, size_t align) {
+    (void)ctx, (void)size, (void)align;
+    free(p);
+}
+
+static void begin_call(world *w) { w->fault_in = w->n_before_fault = w->faulty ? 0 : -1; }
+
+/* Whether to try again after a fault, one allocation further. */
+static bool was_fault(world *w, cattn_status status, uint64_t hash_before) {
+    if (status != CATTN_ERR_NOMEM) {
+        w->fault_in = -1;
+        return false;
+    }
+    assert_true(w->faulty);
+    assert_true(hash_tree(w->tree, w->pool) == hash_before);
+    w->n_faults++;
+    w->fault_in = ++w->n_before_fault;
+    return true;
+}
 
 /* ---- Random choices ---- */
 
@@ -119,6 +152,7 @@ static void check_seq(world *w, model_seq *s) {
 
 static void check_world(world *w) {
     check_tree(w->tree, w->pool, &w->layout);
+    if (!w->faulty) check_canonical(w->tree);
     for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
 }
 
@@ -186,7 +220,10 @@ static void do_join(world *w) {
     cattn_error error;
     cattn_join_result result;
     model_seq *s = &w->seqs[w->n_seqs];
-    const cattn_status status = ca_tree_join(w->tree, tokens, n, domain, reserve, &s->id, &result, &error);
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_join(w->tree, tokens, n, domain, reserve, &s->id, &result, &error);
+    while (was_fault(w, status, hash));
     if (refused(w, status, hash, &error)) {
         assert_int_equal(s->id, 0);
         return;
@@ -208,7 +245,10 @@ static void do_append(world *w, model_seq *s) {
     for (int64_t i = 0; i < n; i++) tokens[i] = random_token(w);
     const uint64_t hash = hash_tree(w->tree, w->pool);
     cattn_error error;
-    const cattn_status status = ca_tree_append(w->tree, find(w, s), tokens, n, &error);
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_append(w->tree, find(w, s), tokens, n, &error);
+    while (was_fault(w, status, hash));
     if (s->n + n <= s->reserve_to) assert_int_equal(status, CATTN_OK); /* promised */
     if (refused(w, status, hash, &error)) return;
     set_tokens(s, s->n, tokens, n);
@@ -218,7 +258,11 @@ static void do_truncate(world *w, model_seq *s) {
     const int64_t n = below(w, 4) ? s->n - skewed_below(w, s->n < 20 ? s->n : 20) : 1 + below(w, s->n);
     const uint64_t hash = hash_tree(w->tree, w->pool);
     cattn_error error;
-    if (refused(w, ca_tree_truncate(w->tree, find(w, s), n, &error), hash, &error)) return;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_truncate(w->tree, find(w, s), n, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
     s->n = n;
     if (s->n_ready > n) s->n_ready = n;
 }
@@ -229,7 +273,11 @@ static void do_fork(world *w, const model_seq *s) {
     const uint64_t hash = hash_tree(w->tree, w->pool);
     cattn_error error;
     cattn_seq id;
-    if (refused(w, ca_tree_fork(w->tree, find(w, s), reserve, &id, &error), hash, &error)) return;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_fork(w->tree, find(w, s), reserve, &id, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
     model_seq *fork = &w->seqs[w->n_seqs++];
     *fork = *s;
     fork->id = id;
@@ -240,13 +288,19 @@ static void do_reserve(world *w, model_seq *s) {
     const int64_t n = skewed_below(w, 4 * w->layout.c);
     const uint64_t hash = hash_tree(w->tree, w->pool);
     cattn_error error;
-    if (refused(w, ca_tree_reserve(w->tree, find(w, s), n, &error), hash, &error)) return;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_reserve(w->tree, find(w, s), n, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
     s->reserve_to = s->n + n;
 }
 
 static void do_leave(world *w, int i) {
     const cattn_seq id = w->seqs[i].id;
+    begin_call(w); /* leave cannot fail */
     ca_tree_leave(w->tree, find(w, &w->seqs[i]));
+    w->fault_in = -1;
     assert_null(ca_tree_find(w->tree, id));
     w->seqs[i] = w->seqs[--w->n_seqs];
 }
@@ -288,10 +342,12 @@ static void do_step(world *w) {
 
 /* ---- Runs ---- */
 
-static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget) {
-    world w = {.rng = seed, .config = {sharing, retention}, .alloc = ca_alloc_default()};
-    printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d", (int)seed, n_calls, c, sharing, retention,
-           (int)budget);
+static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
+                bool faulty) {
+    world w = {.rng = seed, .config = {sharing, retention}, .faulty = faulty, .fault_in = -1};
+    w.alloc = (ca_alloc){.alloc = world_alloc, .free = world_free, .ctx = &w};
+    printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d%s", (int)seed, n_calls, c, sharing, retention,
+           (int)budget, faulty ? ", faults" : "");
     fflush(stdout);
     ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, c);
     assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.chunk_bytes, budget), CATTN_OK);
@@ -321,8 +377,8 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         check_world(&w);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-    printf(": %d refused, %d of %d tokens matched, %d evicted\n", (int)w.n_refused, (int)counts->tokens_matched,
-           (int)counts->tokens_joined, (int)counts->tokens_evicted);
+    printf(": %d refused, %d faults, %d of %d tokens matched, %d evicted\n", (int)w.n_refused, (int)w.n_faults,
+           (int)counts->tokens_matched, (int)counts->tokens_joined, (int)counts->tokens_evicted);
     while (w.n_seqs > 0) {
         do_leave(&w, 0);
         check_world(&w);
@@ -340,22 +396,38 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     free(w.written);
 }
 
+static const int chunk_sizes[] = {4, 16, 32, 64};
+static const uint64_t budgets[] = {1 << 16, 3 << 16, 1 << 20};
+
+static int calls_a_run(void) {
+    const char *calls = getenv("CATTN_TEST_CALLS");
+    return calls ? atoi(calls) : 4000;
+}
+
 static void random_calls(void **state) {
     (void)state;
-    static const int chunk_sizes[] = {4, 16, 32, 64};
-    static const uint64_t budgets[] = {1 << 16, 3 << 16, 1 << 20};
-    const char *calls = getenv("CATTN_TEST_CALLS");
-    const int n_calls = calls ? atoi(calls) : 4000;
+    const int n_calls = calls_a_run();
     uint64_t seed = 1;
-    for (int budget = 0; budget < 3; budget++)
-        for (int i = 0; i < 4; i++) {
-            run(seed++, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LRU, budgets[budget]);
-            run(seed++, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_NONE, budgets[budget]);
-        }
-    for (int i = 0; i < 4; i++) run(seed++, n_calls, chunk_sizes[i], CATTN_PRIVATE, CATTN_RETAIN_LRU, budgets[i % 3]);
+    for (int i = 0; i < 12; i++) {
+        const int c = chunk_sizes[i % 4];
+        const uint64_t budget = budgets[i / 4];
+        run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_LRU, budget, false);
+        run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_NONE, budget, false);
+        if (i % 3 == 0) run(seed++, n_calls, c, CATTN_PRIVATE, CATTN_RETAIN_LRU, budget, false);
+    }
+}
+
+static void every_allocation_fails(void **state) {
+    (void)state;
+    const int n_calls = calls_a_run() / 4;
+    for (int i = 0; i < 4; i++) {
+        run(101 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LRU, budgets[i % 3], true);
+        run(105 + (uint64_t)i, n_calls, chunk_sizes[i], i % 2 ? CATTN_PRIVATE : CATTN_SHARED, CATTN_RETAIN_NONE, budgets[2],
+            true);
+    }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(every_allocation_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,149 @@
+/* The chunk pool: the budget, chunks that do not overlap, ids that depend on the calls alone, slabs given back. */
+#include "tests/base/testing.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "lib/cache/chunk_pool.h"
+
+static void fits_the_budget(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1, 64, 100, 4096, 5120, 1474560, 3 << 20, 9 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ca_alloc alloc = ca_alloc_default();
+        ca_chunk_pool *pool;
+        const uint64_t budget = 64 << 20;
+        assert_int_equal(ca_chunk_pool_create(&pool, &alloc, sizes[i], budget), CATTN_OK);
+        assert_int_equal(ca_chunk_pool_bytes(pool), 0);
+        const size_t capacity = ca_chunk_pool_capacity(pool);
+        assert_true(capacity > 0 && ca_chunk_pool_n_free(pool) == capacity);
+        assert_true(capacity * sizes[i] >= budget / 8 || sizes[i] < 64); /* metadata takes most of it for the tiniest */
+        char *previous = NULL;
+        for (size_t n = 0; n < capacity; n++) {
+            ca_chunk_id id;
+            assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+            assert_int_equal(id, n); /* lowest first */
+            const ca_chunk *chunk = ca_chunk_at(pool, id);
+            assert_true(chunk->refs == 0 && chunk->live == 0 && chunk->fill == 0);
+            char *data = ca_chunk_data(pool, id);
+            assert_int_equal((uintptr_t)data % 64, 0);
+            assert_true(!previous || data >= previous + sizes[i]);
+            data[0] = data[sizes[i] - 1] = 1; /* is committed */
+            previous = data;
+            assert_int_equal(ca_chunk_pool_n_free(pool), capacity - n - 1);
+            assert_true(ca_chunk_pool_bytes(pool) + alloc.bytes <= budget);
+            assert_int_equal(ca_chunk_pool_excess(pool), 0);
+            if (n == 200 && sizes[i] < 4096) break; /* enough of these */
+        }
+        ca_chunk_id id;
+        if (ca_chunk_pool_n_free(pool) == 0) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_ERR_BUDGET);
+        ca_chunk_pool_destroy(&pool);
+        assert_null(pool);
+        assert_int_equal(alloc.bytes, 0);
+    }
+}
+
+static void too_small_a_budget(void **state) {
+    (void)state;
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 1 << 20, (1 << 20) - 1), CATTN_ERR_BUDGET);
+    assert_null(pool);
+    /* A chunk would fit, but not with the pool's own memory. */
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 1 << 20, 1 << 20), CATTN_ERR_BUDGET);
+    assert_null(pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
+static void slabs_go_back(void **state) {
+    (void)state;
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 4096, 1 << 20), CATTN_OK);
+    const size_t slab = ca_chunk_pool_slab_chunks(pool), slab_bytes = slab * 4096;
+    enum { N_SLABS = 5 };
+    ca_chunk_id ids[N_SLABS * 64];
+    assert_true(slab > 1 && slab <= 64);
+    for (size_t i = 0; i < N_SLABS * slab; i++) {
+        assert_int_equal(ca_chunk_pool_get(pool, &ids[i]), CATTN_OK);
+        memset(ca_chunk_data(pool, ids[i]), 0x55, 4096);
+    }
+    assert_int_equal(ca_chunk_pool_bytes(pool), N_SLABS * slab_bytes);
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, 0), 0); /* all are taken */
+
+    for (size_t i = slab; i < 3 * slab; i++) ca_chunk_pool_put(pool, ids[i]); /* slabs 1 and 2 */
+    ca_chunk_pool_put(pool, ids[4 * slab]);                                   /* one chunk of slab 4 */
+    assert_int_equal(ca_chunk_pool_n_committed_free(pool), 2 * slab + 1);
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, slab + 2), 0); /* must keep more than one slab would leave */
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, slab + 1), slab_bytes);
+    assert_int_equal(ca_chunk_pool_trim(pool, 1, 0), slab_bytes);
+    assert_int_equal(ca_chunk_pool_trim(pool, 1, 0), 0);
+    assert_int_equal(ca_chunk_pool_bytes(pool), (N_SLABS - 2) * slab_bytes);
+
+    /* The others still hold what they held; what comes again comes zeroed and from the lowest slab. */
+    assert_int_equal(((char *)ca_chunk_data(pool, ids[3 * slab]))[4095], 0x55);
+    ca_chunk_id id;
+    assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+    assert_int_equal(id, ids[4 * slab]); /* the only committed one that is free */
+    assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+    assert_int_equal(id, ids[slab]);
+    assert_int_equal(((char *)ca_chunk_data(pool, id))[0], 0);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
+/* Other memory of the same budget leaves less for slabs, but takes no committed one away. */
+static void other_memory_counts(void **state) {
+    (void)state;
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    const size_t other = 512 << 10;
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 4096, 1 << 20), CATTN_OK);
+    const size_t before = ca_chunk_pool_n_free(pool);
+    assert_int_equal(ca_chunk_pool_prepare(pool, before + 1), CATTN_ERR_BUDGET);
+    ca_chunk_pool_trim(pool, SIZE_MAX, 0);
+    void *p = ca_new(&alloc, other, 1);
+    assert_true(ca_chunk_pool_n_free(pool) <= before - other / 4096 + ca_chunk_pool_slab_chunks(pool));
+    ca_delete(&alloc, p, other, 1);
+    assert_int_equal(ca_chunk_pool_prepare(pool, before), CATTN_OK);
+    p = ca_new(&alloc, other, 1);
+    assert_int_equal(ca_chunk_pool_n_free(pool), before);
+    assert_true(ca_chunk_pool_excess(pool) > 0 && ca_chunk_pool_excess(pool) <= other);
+    ca_delete(&alloc, p, other, 1);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
+static void *nth_fails(void *ctx, size_t size, size_t align) {
+    int *n = ctx;
+    return (*n)-- > 0 ? ca_alloc_default().alloc(NULL, size, align) : NULL;
+}
+
+static void every_allocation_fails(void **state) {
+    (void)state;
+    int left = 0;
+    for (int n = 0;; n++) {
+        ca_alloc alloc = ca_alloc_default();
+        alloc.alloc = nth_fails;
+        alloc.ctx = &left;
+        left = n;
+        ca_chunk_pool *pool;
+        const cattn_status status = ca_chunk_pool_create(&pool, &alloc, 4096, 1 << 20);
+        if (status == CATTN_OK)
+            assert_int_equal(n, 3);
+        else
+            assert_true(status == CATTN_ERR_NOMEM && !pool);
+        ca_chunk_pool_destroy(&pool);
+        assert_int_equal(alloc.bytes, 0);
+        if (status == CATTN_OK) break;
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fits_the_budget),     cmocka_unit_test(too_small_a_budget),     cmocka_unit_test(slabs_go_back),
+        cmocka_unit_test(other_memory_counts), cmocka_unit_test(every_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
