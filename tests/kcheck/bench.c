@@ -91,9 +91,8 @@ static void fill(const bench *b, size_t bytes) {
     }
 }
 
-static double pass(const bench *b) {
+static void pass(const bench *b) {
     const size_t query = b->kernel->query_bytes(b->d), state = b->kernel->state_bytes(b->d);
-    const double start = now();
     for (int32_t head = 0; head < b->n_heads; head++)
         for (int32_t chunk = 0; chunk < b->n_chunks; chunk++) {
             const char *k = k_tile(b, chunk, head), *next = k_tile(b, chunk + 1 < b->n_chunks ? chunk + 1 : 0, head);
@@ -112,7 +111,6 @@ static double pass(const bench *b) {
                                   .scratch = b->scratch};
             b->kernel->attend(&tile);
         }
-    return now() - start;
 }
 
 /* Seconds a chunk and head, the best of some. */
@@ -121,8 +119,9 @@ static double time_chunk(const bench *b, int32_t n_passes) {
     double best = 1e9;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         b->kernel->init(b->states, rows, b->d);
-        double seconds = 0;
-        for (int32_t i = 0; i < n_passes; i++) seconds += pass(b);
+        const double start = now();
+        for (int32_t i = 0; i < n_passes; i++) pass(b);
+        const double seconds = now() - start;
         best = seconds < best ? seconds : best;
     }
     return best / ((double)b->n_heads * b->n_chunks * n_passes);

@@ -19,8 +19,8 @@ uint32_t rng_next(rng *r) { /* splitmix64 */
 int32_t rng_below(rng *r, int32_t n) { return (int32_t)((uint64_t)rng_next(r) * (uint32_t)n >> 32); }
 float rng_float(rng *r) { return (float)(int32_t)rng_next(r) * 0x1p-31f; }
 
-/* [size | 56 bytes | 64 bytes of GUARD | bytes, cleared to GUARD | 64 bytes of GUARD] */
-enum { GUARD = 0xa5, GUARD_BYTES = 64 };
+/* [size | GUARD ... | bytes, cleared to GUARD | GUARD ...] */
+enum { GUARD = 0xa5, GUARD_BYTES = 256 };
 
 void *guard_new(size_t bytes) {
     const size_t whole = (bytes + 63) / 64 * 64;

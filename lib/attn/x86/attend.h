@@ -3,8 +3,8 @@
  *
  * Both products are the same one: factors (q, or weights) of up to TILE_ROWS rows times a panel (of K, or V) that is up to
  * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop, row tiles the inner, so that
- * a panel stays in L1 while all rows pass over it. The first row tile of a panel meets it cold and prefetches the same lines
- * of the next chunk; where unpacking costs, it also keeps the unpacked panel in scratch for those that follow.
+ * a panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched. Where unpacking costs, the first
+ * row tile keeps the unpacked panel in scratch for those that follow.
  *
  * Rows are dealt evenly to as few tiles as hold them, columns to as few panels; neither shows in the bits of a row: a lane of
  * the product is one chain of operations, lines ascending, whatever is computed beside it.
@@ -51,46 +51,60 @@ static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t
 typedef struct work {
     const ca_tile *tile;
     float *scores, *kept;
+    const char *ahead; /* what to prefetch next, NULL: nothing */
 } work;
 
 /* Part of a K or V tile that row tiles pass over. */
 typedef struct panel {
-    const char *lines, *next; /* here and in the next chunk */
-    ptrdiff_t stride;         /* bytes a line */
-    int32_t vecs;             /* vectors a line */
-    float *kept;              /* room for it unpacked */
-    int32_t n_kept;           /* how much of it is */
+    const char *lines;
+    ptrdiff_t stride; /* bytes a line */
+    int32_t vecs;     /* vectors a line */
+    int32_t n_kept;   /* how much of it stands unpacked in the scratch */
 } panel;
 
-/* Run *p, of which the panel and n are missing, over the first n of a panel. */
-static inline void run(product *p, panel *x, cattn_type type, int32_t rows, int32_t n, bool first, bool more) {
-    enum product_use use = first || unpacks(type) ? USE_FIRST : USE_AGAIN;
+/*
+ * Run *p, of which panel, prefetch and n are missing, over the first n of a panel: the tile-th of so many row tiles that pass
+ * over it, or out of turn (-1).
+ */
+static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t rows, int32_t n, int32_t tile, int32_t tiles) {
+    const ptrdiff_t line = element_bytes(type, x->vecs * V_LANES);
+    ptrdiff_t n_lines = line_of(type, n);
+    enum product_use use = USE_FIRST;
     p->panel = x->lines;
     p->panel_stride = x->stride;
-    p->next = first ? x->next : x->lines;
-    p->kept = x->kept;
+    p->kept = w->kept;
     p->n = n;
-    if (unpacks(type) && first && more) {
+    if (unpacks(type) && tile == 0 && tiles > 1) {
         use = USE_KEEP;
         x->n_kept = n;
     } else if (n <= x->n_kept) {
         use = USE_AGAIN;
-        p->panel = (const char *)x->kept;
+        n_lines = n;
+        p->panel = (const char *)w->kept;
         p->panel_stride = x->vecs * (ptrdiff_t)sizeof(vec);
+    } else if (!unpacks(type) && tiles >= TILE_VECS) {
+        use = USE_AGAIN;
+    }
+
+    /* Each tile prefetches its part of as many bytes as the panel has. */
+    p->next = w->ahead ? w->ahead : x->lines;
+    p->next_step = 0;
+    if (w->ahead && tile >= 0 && n_lines > 0) {
+        p->next_step = deal(line * line_of(type, n), (int32_t)n_lines * tiles);
+        w->ahead += p->next_step * n_lines;
     }
     find_product(type, use, rows, x->vecs)(p);
 }
 
 /* Scores of all slots of a piece; its last group is computed whole, and of its first the slots of earlier pieces stay. */
-static void scores_of_piece(const work *w, cattn_type type, const ca_piece *piece) {
+static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t slot = piece->begin / GROUP * GROUP;
     int32_t vecs = n_parts(piece->end - slot, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels), .kept = w->kept};
+        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels)};
         x.lines = (const char *)piece->k + element_bytes(type, slot);
-        x.next = t->next_k ? (const char *)t->next_k + element_bytes(type, slot) : x.lines;
         for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
@@ -98,7 +112,7 @@ static void scores_of_piece(const work *w, cattn_type type, const ca_piece *piec
                          .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
                          .from = piece->begin - slot};
-            run(&p, &x, type, rows, t->d_k, tile == 0, tiles > 1);
+            run(w, &p, &x, type, rows, t->d_k, tile, tiles);
         }
         slot += x.vecs * V_LANES;
         vecs -= x.vecs;
@@ -117,35 +131,34 @@ static inline int32_t slots_all_see(const ca_tile *t, const ca_piece *piece, int
 }
 
 /* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
-static inline void add_values(const work *w, cattn_type type, panel *x, int32_t column, int32_t slot, int32_t n, int32_t row,
-                              int32_t rows, bool first, bool more) {
+static inline void add_values(work *w, cattn_type type, panel *x, int32_t column, int32_t slot, int32_t n, int32_t row,
+                              int32_t rows, int32_t tile, int32_t tiles) {
     const ca_tile *t = w->tile;
     product p = {.factors = (const char *)(w->scores + row * scores_stride(t->c)) + slot * WEIGHT_BYTES,
                  .factor_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
                  .out = state_at(t, row) + column,
                  .out_stride = (ptrdiff_t)state_floats(t->d_v),
                  .accumulate = true};
-    run(&p, x, type, rows, n, first, more);
+    run(w, &p, x, type, rows, n, tile, tiles);
 }
 
-static void values_of_piece(const work *w, cattn_type type, const ca_piece *piece) {
+static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t column = 0, vecs = t->d_v / V_LANES;
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels), .kept = w->kept};
+        panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels)};
         const ptrdiff_t start = line_of(type, piece->begin) * x.stride + element_bytes(type, column);
         x.lines = (const char *)piece->v + start;
-        x.next = t->next_v ? (const char *)t->next_v + start : x.lines;
         for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             int32_t all = slots_all_see(t, piece, row, rows);
-            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, tile == 0, tiles > 1);
+            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, tile, tiles);
             if (all < 0) all = 0;
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
                 const int32_t end = t->n_seen[r] < piece->end ? t->n_seen[r] : piece->end, own = piece->begin + all;
                 panel rest = {.stride = x.stride, .vecs = x.vecs, .lines = x.lines + line_of(type, all) * x.stride};
-                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, false, false);
+                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, -1, tiles);
             }
         }
         column += x.vecs * V_LANES;
@@ -155,11 +168,12 @@ static void values_of_piece(const work *w, cattn_type type, const ca_piece *piec
 
 static inline void attend(const ca_tile *t, cattn_type type) {
     float *scores = t->scratch;
-    const work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c)};
+    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k};
     for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)
             softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);
+    w.ahead = t->next_v;
     for (int32_t i = 0; i < t->n_pieces; i++) values_of_piece(&w, type, &t->pieces[i]);
 }
 

@@ -57,25 +57,30 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
         for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(p->out + i * p->out_stride + j * V_LANES) : v_set1(0);
 
     const ptrdiff_t stride = p->factor_stride;
+    const int ahead = use == USE_FIRST ? vecs : 1;
     const char *line = p->panel, *next = p->next, *factors = p->factors;
     for (int32_t n = p->n / 2; n > 0; n--) {
-        if (use == USE_FIRST)
 #pragma GCC unroll 4
-            for (int j = 0; j < vecs; j++) _mm_prefetch(next + (size_t)j * sizeof(vec), _MM_HINT_T0);
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
         multiply_line(acc, rows, vecs, line, false, factors, stride);
         factors += 4;
         line += p->panel_stride;
-        next += p->panel_stride;
+        next += p->next_step;
     }
     if (p->n % 2) multiply_line(acc, rows, vecs, line, true, factors, stride);
 
+    if (__builtin_expect(p->from > 0, 0)) {
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vecs; j++)
+                acc[i][j] =
+                    v_select(v_below(p->from - j * V_LANES), v_load(p->out + i * p->out_stride + j * V_LANES), acc[i][j]);
+    }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) {
-            float *out = p->out + i * p->out_stride + j * V_LANES;
-            v_store(out, v_select(v_below(p->from - j * V_LANES), v_load(out), acc[i][j]));
-        }
+        for (int j = 0; j < vecs; j++) v_store(p->out + i * p->out_stride + j * V_LANES, acc[i][j]);
 }
 
 #define PRODUCT(rows, vecs)                                                                                                    \

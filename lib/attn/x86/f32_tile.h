@@ -59,30 +59,35 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
 
     const bool pairs = type == CATTN_BF16;
     const int line_elements = pairs ? 2 : 1, element_bytes = type == CATTN_F16 ? 2 : 4;
+    const int ahead = use == USE_FIRST ? (vecs * V_LANES * element_bytes + 63) / 64 : 1;
     const ptrdiff_t stride = p->factor_stride, kept_step = use == USE_KEEP ? vecs * V_LANES : 0;
     const char *line = p->panel, *next = p->next, *factors = p->factors;
     float *kept = use == USE_KEEP ? p->kept : NULL;
     int32_t n = p->n;
     for (; n >= line_elements; n -= line_elements) {
-        if (use != USE_AGAIN)
-#pragma GCC unroll 2
-            for (int j = 0; j < vecs; j++) _mm_prefetch(next + j * V_LANES * element_bytes, _MM_HINT_T0);
+#pragma GCC unroll 4
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
         multiply_line(acc, rows, vecs, line, type, false, factors, stride, kept);
         if (pairs) multiply_line(acc, rows, vecs, line, type, true, factors + sizeof(float), stride, kept + kept_step);
         factors += (size_t)line_elements * sizeof(float);
         kept += line_elements * kept_step;
         line += p->panel_stride;
-        next += p->panel_stride;
+        next += p->next_step;
     }
     if (pairs && n) multiply_line(acc, rows, vecs, line, type, false, factors, stride, kept);
 
+    if (__builtin_expect(p->from > 0, 0)) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+            for (int j = 0; j < vecs; j++)
+                acc[i][j] =
+                    v_select(v_below(p->from - j * V_LANES), v_load(p->out + i * p->out_stride + j * V_LANES), acc[i][j]);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
-        for (int j = 0; j < vecs; j++) {
-            float *out = p->out + i * p->out_stride + j * V_LANES;
-            v_store(out, v_select(v_below(p->from - j * V_LANES), v_load(out), acc[i][j]));
-        }
+        for (int j = 0; j < vecs; j++) v_store(p->out + i * p->out_stride + j * V_LANES, acc[i][j]);
 }
 
 #define PRODUCT_NAME(rows, vecs, type, use) multiply_##rows##x##vecs##_##type##_##use

@@ -13,10 +13,10 @@
 typedef struct product {
     const void *factors;
     const char *panel;
-    const char *next; /* the same panel of the chunk to come */
+    const char *next; /* to prefetch, next_step bytes on for each line */
     float *kept;      /* 64-byte aligned room for the panel as f32 */
     float *out;
-    ptrdiff_t factor_stride, panel_stride, out_stride;
+    ptrdiff_t factor_stride, panel_stride, next_step, out_stride;
     int32_t n;
     int32_t from;    /* lanes of out before this one stay as they are */
     bool accumulate; /* false: out = sum */
@@ -25,9 +25,9 @@ typedef struct product {
 typedef void (*product_fn)(const product *p);
 
 enum product_use {
-    USE_FIRST, /* panel as stored, prefetch next */
-    USE_KEEP,  /* same, and store it unpacked to kept */
-    USE_AGAIN, /* panel is unpacked already, or needs no unpacking */
+    USE_FIRST, /* panel as stored; prefetches as many cache lines as it reads */
+    USE_KEEP,  /* panel as stored, and unpacked to kept; prefetches one for each line, as the next does */
+    USE_AGAIN, /* panel that is unpacked already, or needs no unpacking */
     N_USES
 };
 
