@@ -1,0 +1,400 @@
+/* The public functions: check arguments, call inward. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "cache_handle.h"
+#include "chunkattn.h"
+#include "config.h"
+#include "error.h"
+#include "lib/attn/kernels.h"
+#include "step.h"
+
+#define STRING2(x) #x
+#define STRING(x)  STRING2(x)
+
+const char *cattn_version(void) {
+    return STRING(CATTN_VERSION_MAJOR) "." STRING(CATTN_VERSION_MINOR) "." STRING(CATTN_VERSION_PATCH);
+}
+
+const char *cattn_status_name(cattn_status status) {
+    switch (status) {
+    case CATTN_OK: return "CATTN_OK";
+    case CATTN_ERR_ARG: return "CATTN_ERR_ARG";
+    case CATTN_ERR_NOMEM: return "CATTN_ERR_NOMEM";
+    case CATTN_ERR_BUDGET: return "CATTN_ERR_BUDGET";
+    case CATTN_ERR_STATE: return "CATTN_ERR_STATE";
+    case CATTN_ERR_UNSUPPORTED: return "CATTN_ERR_UNSUPPORTED";
+    }
+    return "unknown status";
+}
+
+static cattn_status need(const void *pointer, const char *name, cattn_error *error) {
+    return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
+}
+
+/* ---- Levels ---- */
+
+/* Position of a level in the list; -1: no such name. */
+static int level_index(const char *name) {
+    int n;
+    const ca_level *levels = ca_levels(&n);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(levels[i].name, name)) return i;
+    return -1;
+}
+
+const char *cattn_level_name(int32_t i) {
+    int n;
+    const ca_level *levels = ca_levels(&n);
+    const uint32_t features = ca_cpu_features();
+    for (int j = 0; j < n; j++)
+        if ((levels[j].features & ~features) == 0 && i-- == 0) return levels[j].name;
+    return NULL;
+}
+
+/* The name of the highest level allowed: by the caller, by CATTN_LEVEL, by the CPU. NULL: no limit but the CPU. */
+static cattn_status choose_level(const char *asked, const char **level, cattn_error *error) {
+    int n;
+    const ca_level *levels = ca_levels(&n);
+    const char *env = getenv("CATTN_LEVEL");
+    *level = NULL;
+    if (asked) {
+        const int i = level_index(asked);
+        if (i < 0)
+            return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
+                           asked);
+        if (levels[i].features & ~ca_cpu_features())
+            return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
+                           asked);
+        *level = asked;
+    }
+    if (env && *env) {
+        const int i = level_index(env);
+        if (i < 0)
+            return ca_fail(error, CATTN_ERR_ARG, -1,
+                           "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name", env);
+        const bool lower = (levels[i].features & ~ca_cpu_features()) == 0 && (!asked || i < level_index(asked));
+        if (lower) *level = levels[i].name;
+    }
+    return CATTN_OK;
+}
+
+/* ---- Cache ---- */
+
+static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+    const char *level;
+    cattn_status s = choose_level(config->level, &level, error);
+    if (s) return s;
+    const ca_kernel *kernel = ca_kernel_find(level, ca_cpu_features(), config->kv_type);
+    c->level = kernel->level;
+    c->budget_bytes = config->budget_bytes;
+    c->n_threads = config->n_threads;
+    c->parallel = config->parallel;
+    if (!c->parallel.run) {
+        c->threads = ca_pool_create(config->n_threads);
+        if (!c->threads) return ca_fail(error, CATTN_ERR_NOMEM, -1, "%d threads cannot be started", config->n_threads);
+        c->parallel = (cattn_parallel){ca_pool_run, c->threads};
+    }
+    ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
+                   config->chunk_size);
+    const int32_t group = config->n_heads / config->n_kv_heads;
+    if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
+    if ((s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.chunk_bytes, config->budget_bytes)))
+        return ca_fail(error, s, -1, "budget_bytes is %llu, which does not hold one chunk of %zu bytes and the metadata",
+                       (unsigned long long)config->budget_bytes, c->layout.chunk_bytes);
+    c->attn.pool = c->pool;
+    const ca_tree_config tree = {config->sharing, config->retention};
+    if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
+        return ca_fail(error, s, -1, "no memory for the prefix tree");
+    const int32_t tasks_wanted = config->n_threads > 1 ? 4 * config->n_threads : 1;
+    const ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
+                                 .group = group,
+                                 .max_rows = c->attn.max_rows,
+                                 .min_tasks = (tasks_wanted + config->n_kv_heads - 1) / config->n_kv_heads};
+    ca_plan_init(&c->plan, &plan, c->tree, &c->layout, &c->alloc);
+    ca_cache_bytes(c);
+    return CATTN_OK;
+}
+
+cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
+    cattn_status s;
+    if ((s = need(cache, "cache", error))) return s;
+    *cache = NULL;
+    if ((s = need(config, "config", error))) return s;
+    cattn_config resolved;
+    if ((s = ca_config_resolve(config, &resolved, error))) return s;
+    ca_alloc alloc = ca_alloc_default();
+    if (resolved.allocator.alloc)
+        alloc = (ca_alloc){resolved.allocator.alloc, resolved.allocator.free, resolved.allocator.ctx, 0};
+    cattn_cache *c = ca_new_zero(&alloc, 1, sizeof *c);
+    if (!c) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the cache");
+    c->alloc = alloc;
+    if ((s = create_parts(c, &resolved, error))) {
+        cattn_cache_destroy(&c);
+        return s;
+    }
+    *cache = c;
+    return CATTN_OK;
+}
+
+void cattn_cache_destroy(cattn_cache **cache) {
+    if (!cache || !*cache) return;
+    cattn_cache *c = *cache;
+    ca_step_free(c);
+    if (c->tree) ca_plan_free(&c->plan);
+    ca_tree_destroy(&c->tree);
+    ca_chunk_pool_destroy(&c->pool);
+    if (c->attn.workers) ca_attn_free(&c->attn);
+    ca_pool_destroy(&c->threads);
+    ca_alloc alloc = c->alloc;
+    ca_delete(&alloc, c, 1, sizeof *c);
+    *cache = NULL;
+}
+
+const char *cattn_cache_level(const cattn_cache *cache) { return cache->level; }
+
+cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
+    if (!c || !stats || stats->struct_size < sizeof(cattn_stats)) return CATTN_ERR_ARG;
+    const ca_tree_counts *t = ca_tree_get_counts(c->tree);
+    const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
+    const cattn_stats now = {
+        .struct_size = stats->struct_size,
+        .budget_bytes = c->budget_bytes,
+        .bytes_in_use = bytes,
+        .bytes_peak = bytes > c->bytes_peak ? bytes : c->bytes_peak,
+        .chunk_bytes = c->layout.chunk_bytes,
+        .chunks_live = t->chunks_live,
+        .chunks_live_peak = t->chunks_live_peak,
+        .chunks_retained = t->chunks_retained,
+        .chunks_reserved = t->chunks_reserved,
+        .chunks_capacity = ca_chunk_pool_capacity(c->pool),
+        .chunks_unshared = t->chunks_unshared,
+        .chunks_unshared_peak = t->chunks_unshared_peak,
+        .tokens_stored = t->tokens_stored,
+        .tokens_referenced = t->tokens_referenced,
+        .tokens_joined = t->tokens_joined,
+        .tokens_matched = t->tokens_matched,
+        .tokens_evicted = t->tokens_evicted,
+        .n_seqs = t->n_seqs,
+        .n_nodes = t->n_nodes,
+    };
+    memcpy(stats, &now, sizeof now);
+    return CATTN_OK;
+}
+
+int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {
+    const ca_node *root = ca_tree_root(c->tree), *n = root;
+    uint64_t first_seq = 0;
+    int32_t depth = -1;
+    for (;;) {
+        if (n != root) {
+            const cattn_node_info info = {.struct_size = sizeof info,
+                                          .id = n->id,
+                                          .parent_id = n->parent == root ? 0 : n->parent->id,
+                                          .depth = depth,
+                                          .domain = n->domain,
+                                          .first_pos = n->start,
+                                          .n_tokens = n->n_tokens,
+                                          .n_ready = n->n_ready,
+                                          .n_chunks = (int64_t)n->n_chunks,
+                                          .tokens = n->tokens,
+                                          .first_seq = first_seq,
+                                          .n_seqs = (uint64_t)n->n_seqs};
+            const int stop = fn(ctx, &info);
+            if (stop) return stop;
+            for (const ca_seq *s = n->ending; s; s = s->next) first_seq++;
+        }
+        if (n->n_children > 0) {
+            n = n->children[0];
+            depth++;
+            continue;
+        }
+        while (n != root) { /* the next sibling, or that of the nearest ancestor that has one */
+            const ca_node *parent = n->parent;
+            size_t i = 0;
+            while (parent->children[i] != n) i++;
+            if (i + 1 < parent->n_children) {
+                n = parent->children[i + 1];
+                break;
+            }
+            n = parent;
+            depth--;
+        }
+        if (n == root) return 0;
+    }
+}
+
+/* ---- Sequences ---- */
+
+void cattn_join_options_init(cattn_join_options *options) { *options = (cattn_join_options){.struct_size = sizeof *options}; }
+
+static cattn_status check_closed(const cattn_cache *c, cattn_error *error) {
+    cattn_status s = need(c, "cache", error);
+    if (s) return s;
+    return c->step.open ? ca_fail(error, CATTN_ERR_STATE, -1, "a step is open; end or abort it first") : CATTN_OK;
+}
+
+static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *error) {
+    if (n < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be at least 1", (long long)n);
+    cattn_status s = need(tokens, "tokens", error);
+    for (int64_t i = 0; s == CATTN_OK && i < n; i++)
+        if (tokens[i] < 0)
+            s = ca_fail(error, CATTN_ERR_ARG, (int32_t)i, "tokens[%lld] is %d; tokens are not negative", (long long)i,
+                        tokens[i]);
+    return s;
+}
+
+static cattn_status check_reserve(const char *name, int64_t n, cattn_error *error) {
+    return n >= 0 ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must not be negative", name, (long long)n);
+}
+
+static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
+    cattn_status s = check_closed(c, error);
+    if (s) return s;
+    *seq = ca_tree_find(c->tree, id);
+    if (*seq) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "seq is %llu, which is no running sequence of this cache", (unsigned long long)id);
+}
+
+cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
+                            cattn_seq *seq, cattn_join_result *result, cattn_error *error) {
+    cattn_status s;
+    if ((s = need(seq, "seq", error))) return s;
+    *seq = 0;
+    if ((s = check_closed(c, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
+    cattn_join_options o;
+    cattn_join_options_init(&o);
+    if (options) {
+        if (options->struct_size < sizeof o)
+            return ca_fail(error, CATTN_ERR_ARG, -1, "options->struct_size is %zu; call cattn_join_options_init first",
+                           options->struct_size);
+        o = *options;
+    }
+    if ((s = check_reserve("reserve_tokens", o.reserve_tokens, error))) return s;
+    s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
+    ca_cache_bytes(c);
+    return s;
+}
+
+cattn_status cattn_seq_append(cattn_cache *c, cattn_seq id, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = find_seq(c, id, &seq, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
+    s = ca_tree_append(c->tree, seq, tokens, n_tokens, error);
+    ca_cache_bytes(c);
+    return s;
+}
+
+cattn_status cattn_seq_truncate(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s = find_seq(c, id, &seq, error);
+    if (s) return s;
+    if (n_tokens < 1 || n_tokens > seq->n_tokens)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the sequence's length, %lld",
+                       (long long)n_tokens, (long long)seq->n_tokens);
+    return ca_tree_truncate(c->tree, seq, n_tokens, error);
+}
+
+cattn_status cattn_seq_fork(cattn_cache *c, cattn_seq id, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = need(fork, "fork", error))) return s;
+    *fork = 0;
+    if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("reserve_tokens", reserve_tokens, error))) return s;
+    s = ca_tree_fork(c->tree, seq, reserve_tokens, fork, error);
+    ca_cache_bytes(c);
+    return s;
+}
+
+cattn_status cattn_seq_reserve(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("n_tokens", n_tokens, error))) return s;
+    return ca_tree_reserve(c->tree, seq, n_tokens, error);
+}
+
+cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
+    ca_tree_leave(c->tree, seq);
+    *id = 0;
+    return CATTN_OK;
+}
+
+cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_info *info, cattn_error *error) {
+    cattn_status s;
+    if ((s = need(c, "cache", error)) || (s = need(info, "info", error))) return s;
+    if (info->struct_size < sizeof *info)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "info->struct_size is %zu; set it to sizeof(cattn_seq_info)",
+                       info->struct_size);
+    const ca_seq *seq = ca_tree_find(c->tree, id);
+    if (!seq)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "seq is %llu, which is no running sequence of this cache",
+                       (unsigned long long)id);
+    *info = (cattn_seq_info){.struct_size = info->struct_size,
+                             .domain = seq->domain,
+                             .n_tokens = seq->n_tokens,
+                             .n_ready = ca_seq_n_ready(seq),
+                             .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
+    return CATTN_OK;
+}
+
+/* ---- Steps ---- */
+
+static cattn_status check_open(const cattn_cache *c, cattn_error *error) {
+    cattn_status s = need(c, "cache", error);
+    if (s) return s;
+    return c->step.open ? CATTN_OK : ca_fail(error, CATTN_ERR_STATE, -1, "no step is open; call cattn_step_begin first");
+}
+
+static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error *error) {
+    cattn_status s = check_open(c, error);
+    if (s || (layer >= 0 && layer < c->layout.n_layers)) return s;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
+}
+
+static cattn_status check_view(const char *name, const cattn_view *view, cattn_error *error) {
+    cattn_status s;
+    if ((s = need(view, name, error)) || (s = need(view->data, name, error))) return s;
+    return view->type == CATTN_F32
+               ? CATTN_OK
+               : ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; only CATTN_F32 is offered", name, view->type);
+}
+
+cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+    cattn_status s;
+    if ((s = check_closed(c, error))) return s;
+    if (n_entries < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_entries is %d; it must be at least 1", n_entries);
+    if ((s = need(entries, "entries", error))) return s;
+    if (row_limit < 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "row_limit is %lld; it must not be negative", (long long)row_limit);
+    return ca_step_begin(c, entries, n_entries, row_limit, error);
+}
+
+cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error) {
+    cattn_status s;
+    if ((s = check_layer(c, layer, error)) || (s = check_view("k", k, error)) || (s = check_view("v", v, error))) return s;
+    ca_step_write(c, layer, k, v);
+    return CATTN_OK;
+}
+
+cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
+                               cattn_error *error) {
+    cattn_status s;
+    if ((s = check_layer(c, layer, error)) || (s = check_view("q", q, error)) || (s = check_view("out", out, error))) return s;
+    ca_attn_run(&c->attn, &c->plan, layer, q, out, lse);
+    return CATTN_OK;
+}
+
+static cattn_status close_step(cattn_cache *c, bool ready, cattn_error *error) {
+    cattn_status s = check_open(c, error);
+    if (s == CATTN_OK) ca_step_close(c, ready);
+    return s;
+}
+
+cattn_status cattn_step_end(cattn_cache *c, cattn_error *error) { return close_step(c, true, error); }
+
+cattn_status cattn_step_abort(cattn_cache *c, cattn_error *error) { return close_step(c, false, error); }

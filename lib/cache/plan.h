@@ -1,0 +1,132 @@
+/*
+ * The waist between tree and kernels: tree + batch -> flat work lists. Kernels, on whatever device, see only the plan.
+ *
+ * Rows are put in depth-first order of their sequences, so that the rows a node covers are one range. A row passes over each
+ * absolute chunk of its context exactly once, in ascending order: at the node in which the chunk is complete or, for the last,
+ * incomplete one, at the node where its sequence ends. All rows that such a node covers take the chunk together
+ * (chunk-first); where the chunk began in an ancestor it is gathered from the pieces along the path:
+ *
+ *   c = 4   [0..5 | x0 x1]                    x0: the rows of both, together
+ *             |-- [6..9 | x1 x2]   row at 9   x1 (one piece: all of it is in one chunk), then x2
+ *             '-- [6..7 | y0]      row at 7   slots 0..1 of x1 and 2..3 of y0, gathered
+ *
+ * In the modes that share no reading each sequence has items of its own instead.
+ *
+ * Items are grouped in blocks: up to max_rows rows of a section over one segment. For each K/V head a block is worked off in
+ * item order by one thread, or by several that split its rows; a row has one state a block.
+ *
+ * The plan is kept in sections, one for each child of the tree's root that has rows in the batch. A section is built anew when
+ * its part of the tree, its rows or the chunks they end in changed; otherwise only its positions are refreshed.
+ */
+#ifndef LIB_CACHE_PLAN_H
+#define LIB_CACHE_PLAN_H
+
+#include "base/alloc.h"
+#include "tree.h"
+
+/* Slots [begin, end) of one chunk. */
+typedef struct ca_plan_piece {
+    ca_chunk_id chunk;
+    int32_t begin, end;
+} ca_plan_piece;
+
+/* Rows that pass over consecutive chunks together: each chunk is one piece, or there is one chunk of several pieces. */
+typedef struct ca_item {
+    int32_t row_begin, row_end; /* of the section */
+    int32_t first_chunk;        /* absolute index */
+    int32_t n_chunks;
+    int32_t piece;    /* index of the first piece in the section */
+    int32_t n_pieces; /* n_chunks, or several where n_chunks is 1 */
+    bool partial;     /* some rows may not see all slots: their positions tell */
+} ca_item;
+
+/* Rows of a section over one segment. */
+typedef struct ca_block {
+    int32_t row_begin, row_end; /* of the section */
+    int32_t item_begin, item_end;
+    bool final;    /* its rows have no other block: they can be finished at once */
+    int64_t state; /* place of its first row among the states of the whole plan */
+    double cost;   /* what it costs a K/V head; the unit is one query head passing over one chunk */
+} ca_block;
+
+typedef struct ca_section_seq {
+    ca_seq *seq;
+    int32_t row_begin, n_rows;
+} ca_section_seq;
+
+/* A growing array of the planner's. */
+#define CA_ARRAY(type)                                                                                                         \
+    struct {                                                                                                                   \
+        type *at;                                                                                                              \
+        size_t n, capacity;                                                                                                    \
+    }
+
+typedef struct ca_section {
+    uint64_t root_id, version;
+    int32_t n_rows;
+    CA_ARRAY(ca_section_seq) seqs; /* depth-first, as the rows */
+    CA_ARRAY(int32_t) source;      /* [n_rows] the caller's index of a row */
+    CA_ARRAY(int64_t) position;    /* [n_rows] */
+    CA_ARRAY(int32_t) first_block; /* [n_rows + 1] where a row's blocks begin in row_blocks */
+    CA_ARRAY(int32_t) row_blocks;  /* blocks by row, segments ascending */
+    CA_ARRAY(ca_item) items;
+    CA_ARRAY(ca_plan_piece) pieces;
+    CA_ARRAY(ca_block) blocks;
+} ca_section;
+
+/* What one thread does at a time for one K/V head: a run of plan->order, or some rows of one block. */
+typedef struct ca_plan_task {
+    int32_t begin, end;         /* in plan->order */
+    int32_t row_begin, row_end; /* of the section; all of them unless there is only one block */
+    double cost;
+} ca_plan_task;
+
+typedef struct ca_plan_block {
+    ca_section *section;
+    ca_block *block;
+} ca_plan_block;
+
+/* One sequence in the step; ca_seq.step_entry is its index. */
+typedef struct ca_plan_entry {
+    ca_seq *seq;
+    int64_t first_pos;
+    int32_t n_rows;
+    int32_t row; /* the caller's index of its first row */
+} ca_plan_entry;
+
+typedef struct ca_plan_config {
+    bool together;     /* rows of different sequences share items: chunk-first */
+    int32_t group;     /* query heads a K/V head */
+    int32_t max_rows;  /* rows a block */
+    int32_t min_tasks; /* tasks wanted for each K/V head so that the threads finish together */
+} ca_plan_config;
+
+typedef struct ca_plan {
+    CA_ARRAY(ca_section *) sections;
+    CA_ARRAY(ca_plan_block) order;
+    CA_ARRAY(ca_plan_task) tasks; /* dearest first */
+    int64_t n_states;             /* rows over all blocks */
+    int32_t max_segments;         /* largest number of blocks a row has */
+    bool needs_merge;             /* some block is not final */
+    /* The planner's own. */
+    ca_plan_config config;
+    const ca_layout *layout;
+    const ca_tree *tree;
+    ca_alloc *alloc;
+    uint64_t epoch;
+    CA_ARRAY(ca_section *) next, spare;
+    CA_ARRAY(ca_node *) roots;
+    CA_ARRAY(struct ca_visit) visits;
+} ca_plan;
+
+/* tree, layout and alloc are borrowed until ca_plan_free. */
+void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc);
+void ca_plan_free(ca_plan *plan);
+
+/*
+ * Bring the plan up to date for these entries, whose sequences' step_entry is set; those without rows are passed over.
+ * CATTN_ERR_NOMEM leaves an empty plan, which the next call builds from nothing.
+ */
+cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries);
+
+#endif

@@ -1,0 +1,302 @@
+/* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
+#include "section.h"
+
+/*
+ * Reading a chunk's tile from memory takes about as long as this many query heads' arithmetic on it. Only the dealing of tasks
+ * to threads rests on it: passing over a chunk together is never dearer than one by one, since the work of a row is the same
+ * and the tile is read once.
+ */
+enum { CHUNK_READ_COST = 8 };
+
+typedef struct builder {
+    ca_plan *plan;
+    ca_section *section;
+    const ca_plan_entry *entries;
+} builder;
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t node_end(const ca_node *n) { return n->start + n->n_tokens; }
+
+/* ---- Rows ---- */
+
+static int add_rows(builder *b, ca_seq *seq) {
+    const ca_plan_entry *e = &b->entries[seq->step_entry];
+    ca_section *s = b->section;
+    if (CA_ROOM(b->plan, &s->seqs, 1) || CA_ROOM(b->plan, &s->source, (size_t)e->n_rows) ||
+        CA_ROOM(b->plan, &s->position, (size_t)e->n_rows))
+        return -1;
+    s->seqs.at[s->seqs.n++] = (ca_section_seq){seq, s->n_rows, e->n_rows};
+    for (int32_t i = 0; i < e->n_rows; i++) {
+        s->source.at[s->source.n++] = e->row + i;
+        s->position.at[s->position.n++] = e->first_pos + i;
+    }
+    s->n_rows += e->n_rows;
+    return 0;
+}
+
+static bool has_rows(const builder *b, const ca_seq *seq) {
+    return seq->step_entry >= 0 && b->entries[seq->step_entry].n_rows > 0;
+}
+
+static int enter(builder *b, ca_node *node, size_t parent) {
+    ca_plan *plan = b->plan;
+    if (CA_ROOM(plan, &plan->visits, 1)) return -1;
+    const int32_t row_begin = b->section->n_rows;
+    for (ca_seq *seq = node->ending; seq; seq = seq->next)
+        if (has_rows(b, seq) && add_rows(b, seq)) return -1;
+    plan->visits.at[plan->visits.n++] = (ca_visit){node, row_begin, b->section->n_rows, 0, 0, parent};
+    return 0;
+}
+
+/* Walk the subtree without recursion, since a tree can be as deep as a text is long. */
+static int walk(builder *b, ca_node *root) {
+    ca_plan *plan = b->plan;
+    const size_t none = SIZE_MAX;
+    plan->visits.n = 0;
+    if (enter(b, root, none)) return -1;
+    for (size_t at = 0; at != none;) {
+        ca_visit *v = &plan->visits.at[at];
+        while (v->next_child < v->node->n_children && v->node->children[v->next_child]->n_seqs == 0) v->next_child++;
+        if (v->next_child < v->node->n_children) {
+            const size_t child = plan->visits.n;
+            if (enter(b, v->node->children[v->next_child++], at)) return -1;
+            at = child;
+            continue;
+        }
+        v->row_end = b->section->n_rows;
+        at = v->parent;
+        if (v->row_end == v->row_begin) plan->visits.n--; /* then nothing below it was kept either */
+    }
+    return 0;
+}
+
+/* ---- Items ---- */
+
+/* Rows [row_begin, row_end) pass over n_chunks from first_chunk on; split where rows begin not to see everything. */
+static int push_item(builder *b, ca_item item) {
+    ca_section *s = b->section;
+    const int c_shift = b->plan->layout->log2_c;
+    const int64_t *pos = s->position.at;
+    int64_t first = item.first_chunk, last = first - 1, seen_by_all = first + item.n_chunks;
+    while (item.row_begin < item.row_end && pos[item.row_begin] >> c_shift < first) item.row_begin++;
+    while (item.row_begin < item.row_end && pos[item.row_end - 1] >> c_shift < first) item.row_end--;
+    for (int32_t r = item.row_begin; r < item.row_end; r++) {
+        last = max64(last, pos[r] >> c_shift);
+        seen_by_all = min64(seen_by_all, (pos[r] + 1) >> c_shift);
+    }
+    const int64_t end = min64(first + item.n_chunks, last + 1);
+    const int64_t middle = min64(max64(seen_by_all, first), end);
+    if (CA_ROOM(b->plan, &s->items, 2)) return -1;
+    for (int part = 0; part < 2; part++) {
+        const int64_t from = part ? middle : first, to = part ? end : middle;
+        if (from >= to) continue;
+        ca_item part_item = item;
+        part_item.first_chunk = (int32_t)from;
+        part_item.n_chunks = (int32_t)(to - from);
+        if (item.n_pieces == item.n_chunks) {
+            part_item.piece += (int32_t)(from - first);
+            part_item.n_pieces = part_item.n_chunks;
+        }
+        part_item.partial = part != 0;
+        s->items.at[s->items.n++] = part_item;
+        ca_block *block = &s->blocks.at[s->blocks.n - 1];
+        block->cost +=
+            (double)part_item.n_chunks * (CHUNK_READ_COST + (double)(item.row_end - item.row_begin) * b->plan->config.group);
+    }
+    return 0;
+}
+
+/* One item for all rows, or one for each sequence where nothing is read together. */
+static int add_item(builder *b, const ca_item *item) {
+    if (b->plan->config.together) return push_item(b, *item);
+    const ca_section *s = b->section;
+    size_t lo = 0, hi = s->seqs.n; /* the sequence with the item's first row */
+    while (lo + 1 < hi) {
+        const size_t mid = (lo + hi) / 2;
+        if (s->seqs.at[mid].row_begin <= item->row_begin)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    for (; lo < s->seqs.n && s->seqs.at[lo].row_begin < item->row_end; lo++) {
+        const ca_section_seq *q = &s->seqs.at[lo];
+        ca_item own = *item;
+        own.row_begin = (int32_t)max64(own.row_begin, q->row_begin);
+        own.row_end = (int32_t)min64(own.row_end, q->row_begin + q->n_rows);
+        if (push_item(b, own)) return -1;
+    }
+    return 0;
+}
+
+/*
+ * The pieces of absolute chunk j along the path to node, of which node holds the last. Neighbours in one physical chunk are one
+ * piece. The last is open-ended: a row's position says how far it sees, also when the node grows.
+ */
+static int gather(builder *b, const ca_node *node, int64_t j, int32_t *piece, int32_t *n_pieces) {
+    ca_section *s = b->section;
+    const int c = b->plan->layout->c, shift = b->plan->layout->log2_c;
+    if (CA_ROOM(b->plan, &s->pieces, (size_t)c / 2)) return -1;
+    *piece = (int32_t)s->pieces.n;
+    int32_t end = c;
+    for (const ca_node *n = node;; n = n->parent) {
+        const int32_t begin = (int32_t)(max64(n->start, j << shift) - (j << shift));
+        const ca_chunk_id chunk = n->chunks[j - (n->start >> shift)];
+        if (s->pieces.n > (size_t)*piece && s->pieces.at[s->pieces.n - 1].chunk == chunk)
+            s->pieces.at[s->pieces.n - 1].begin = begin;
+        else
+            s->pieces.at[s->pieces.n++] = (ca_plan_piece){chunk, begin, end};
+        end = begin;
+        if (begin == 0) break;
+    }
+    *n_pieces = (int32_t)s->pieces.n - *piece;
+    for (int32_t i = 0; i < *n_pieces / 2; i++) { /* they were met last first */
+        ca_plan_piece *a = &s->pieces.at[*piece + i], *z = &s->pieces.at[*piece + *n_pieces - 1 - i], t = *a;
+        *a = *z;
+        *z = t;
+    }
+    return 0;
+}
+
+/* Chunks [from, to) of a node, of which the first may have to be gathered. */
+static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
+    ca_section *s = b->section;
+    const int shift = b->plan->layout->log2_c;
+    if (from >= to || row_begin >= row_end) return 0;
+    ca_item item = {.row_begin = row_begin, .row_end = row_end, .first_chunk = (int32_t)from, .n_chunks = 1};
+    int64_t next = from;
+    if (from << shift < node->start) {
+        if (gather(b, node, from, &item.piece, &item.n_pieces)) return -1;
+        next++;
+        if (item.n_pieces > 1) {
+            if (add_item(b, &item)) return -1;
+            item.first_chunk++;
+            from = next;
+        }
+    }
+    if (from == next) item.piece = (int32_t)s->pieces.n;
+    if (from == to) return 0;
+    if (CA_ROOM(b->plan, &s->pieces, (size_t)(to - next))) return -1;
+    for (; next < to; next++)
+        s->pieces.at[s->pieces.n++] = (ca_plan_piece){node->chunks[next - (node->start >> shift)], 0, b->plan->layout->c};
+    item.n_chunks = item.n_pieces = (int32_t)(to - from);
+    return add_item(b, &item);
+}
+
+/* What a visited node adds to the block being built, which lies in one segment. */
+static int add_node(builder *b, const ca_visit *v, int64_t segment) {
+    const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
+    const int shift = b->plan->layout->log2_c;
+    const int64_t per_segment = CA_SEGMENT >> shift, c = b->plan->layout->c;
+    const int64_t begin = max64(v->node->start >> shift, segment * per_segment);
+    const int64_t complete = min64(node_end(v->node) >> shift, (segment + 1) * per_segment);
+    const int64_t end = min64((node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
+    const int32_t row_begin = (int32_t)max64(v->row_begin, block->row_begin);
+    if (add_chunks(b, v->node, begin, complete, row_begin, (int32_t)min64(v->row_end, block->row_end))) return -1;
+    /* The last chunk goes on in the children, except for those who end here. */
+    return add_chunks(b, v->node, max64(begin, complete), end, row_begin, (int32_t)min64(v->row_own_end, block->row_end));
+}
+
+/* ---- Blocks ---- */
+
+static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t segment) {
+    ca_section *s = b->section;
+    if (CA_ROOM(b->plan, &s->blocks, 1)) return -1;
+    s->blocks.at[s->blocks.n++] = (ca_block){.row_begin = row_begin, .row_end = row_end, .item_begin = (int32_t)s->items.n};
+    for (size_t i = 0; i < b->plan->visits.n; i++) {
+        const ca_visit *v = &b->plan->visits.at[i];
+        if (v->row_begin >= row_end) break;
+        if (v->row_end > row_begin && node_end(v->node) > segment * CA_SEGMENT && v->node->start < (segment + 1) * CA_SEGMENT &&
+            add_node(b, v, segment))
+            return -1;
+    }
+    s->blocks.at[s->blocks.n - 1].item_end = (int32_t)s->items.n;
+    return 0;
+}
+
+/* Segments ascending, so that a row's blocks come in the order in which they merge. */
+static int add_blocks(builder *b) {
+    const ca_section *s = b->section;
+    const int64_t *pos = s->position.at;
+    int64_t last = 0;
+    for (int32_t r = 0; r < s->n_rows; r++) last = max64(last, pos[r] / CA_SEGMENT);
+    for (int64_t segment = 0; segment <= last; segment++)
+        for (int32_t r = 0, end; r < s->n_rows; r = end) {
+            for (end = r; end < s->n_rows && pos[end] / CA_SEGMENT >= segment && end - r < b->plan->config.max_rows;) end++;
+            if (end == r)
+                end++;
+            else if (add_block(b, r, end, segment))
+                return -1;
+        }
+    return 0;
+}
+
+/* Which blocks each row has, and which blocks are their rows' only one. */
+static int link_rows(builder *b) {
+    ca_section *s = b->section;
+    const size_t n_rows = (size_t)s->n_rows;
+    if (CA_ROOM(b->plan, &s->first_block, n_rows + 1)) return -1;
+    int32_t *first = s->first_block.at;
+    for (size_t r = 0; r <= n_rows; r++) first[r] = 0;
+    size_t total = 0;
+    for (size_t i = 0; i < s->blocks.n; i++)
+        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++, total++) first[r]++;
+    if (CA_ROOM(b->plan, &s->row_blocks, total)) return -1;
+    int32_t sum = 0;
+    for (size_t r = 0; r <= n_rows; r++) {
+        const int32_t n = first[r];
+        first[r] = sum;
+        sum += n;
+    }
+    /* first[r] runs ahead while filling and is set back by the shift at the end. */
+    for (size_t i = 0; i < s->blocks.n; i++)
+        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++) s->row_blocks.at[first[r]++] = (int32_t)i;
+    for (size_t r = n_rows; r > 0; r--) first[r] = first[r - 1];
+    first[0] = 0;
+    for (size_t i = 0; i < s->blocks.n; i++) {
+        ca_block *block = &s->blocks.at[i];
+        block->final = true;
+        for (int32_t r = block->row_begin; r < block->row_end; r++) block->final &= first[r + 1] - first[r] == 1;
+    }
+    return 0;
+}
+
+cattn_status ca_section_build(ca_plan *plan, ca_section *s, ca_node *root, const ca_plan_entry *entries) {
+    s->seqs.n = s->source.n = s->position.n = s->items.n = s->pieces.n = s->blocks.n = 0;
+    s->n_rows = 0;
+    builder b = {plan, s, entries};
+    if (walk(&b, root) || add_blocks(&b) || link_rows(&b)) return CATTN_ERR_NOMEM;
+    s->root_id = root->id;
+    s->version = root->version;
+    return CATTN_OK;
+}
+
+bool ca_section_refresh(const ca_plan *plan, ca_section *s, const ca_plan_entry *entries) {
+    const int shift = plan->layout->log2_c;
+    for (size_t i = 0; i < s->seqs.n; i++) {
+        const ca_section_seq *q = &s->seqs.at[i];
+        if (q->seq->step_entry < 0) return false;
+        const ca_plan_entry *e = &entries[q->seq->step_entry];
+        int64_t *pos = s->position.at + q->row_begin;
+        if (e->n_rows != q->n_rows) return false;
+        if (e->first_pos != pos[0] && (e->n_rows > 1 || e->first_pos >> shift != pos[0] >> shift)) return false;
+        for (int32_t r = 0; r < e->n_rows; r++) {
+            pos[r] = e->first_pos + r;
+            s->source.at[q->row_begin + r] = e->row + r;
+        }
+    }
+    return true;
+}
+
+void ca_section_free(ca_section *s, ca_alloc *a) {
+    CA_ARRAY_FREE(a, &s->seqs);
+    CA_ARRAY_FREE(a, &s->source);
+    CA_ARRAY_FREE(a, &s->position);
+    CA_ARRAY_FREE(a, &s->first_block);
+    CA_ARRAY_FREE(a, &s->row_blocks);
+    CA_ARRAY_FREE(a, &s->items);
+    CA_ARRAY_FREE(a, &s->pieces);
+    CA_ARRAY_FREE(a, &s->blocks);
+    ca_delete(a, s, 1, sizeof *s);
+}

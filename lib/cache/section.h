@@ -1,0 +1,35 @@
+/* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
+#ifndef LIB_CACHE_SECTION_H
+#define LIB_CACHE_SECTION_H
+
+#include "plan.h"
+
+/* A node with rows, in depth-first order. */
+typedef struct ca_visit {
+    ca_node *node;
+    int32_t row_begin;
+    int32_t row_own_end; /* rows of sequences that end at the node come first */
+    int32_t row_end;
+    size_t next_child, parent; /* while walking */
+} ca_visit;
+
+/* Build *section for the rows under root. CATTN_ERR_NOMEM leaves it in no usable state. */
+cattn_status ca_section_build(ca_plan *plan, ca_section *section, ca_node *root, const ca_plan_entry *entries);
+
+/*
+ * Refresh rows and positions of a section built for the same part of the tree. False if its sequences, their rows or the chunks
+ * they end in are not as they were: it must be built anew.
+ */
+bool ca_section_refresh(const ca_plan *plan, ca_section *section, const ca_plan_entry *entries);
+
+void ca_section_free(ca_section *section, ca_alloc *alloc);
+
+/* Make room in a CA_ARRAY for `more` elements behind its n; 0, or -1 without memory. */
+#define CA_ROOM(plan, array, more)                                                                                             \
+    ((array)->n + (more) <= (array)->capacity                                                                                  \
+         ? 0                                                                                                                   \
+         : ca_grow((plan)->alloc, (void **)&(array)->at, &(array)->capacity, (array)->n + (more), sizeof *(array)->at))
+
+#define CA_ARRAY_FREE(alloc, array) ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at)
+
+#endif

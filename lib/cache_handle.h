@@ -1,0 +1,42 @@
+/* What a cattn_cache is made of. */
+#ifndef LIB_CACHE_HANDLE_H
+#define LIB_CACHE_HANDLE_H
+
+#include "base/alloc.h"
+#include "base/threads.h"
+#include "chunkattn.h"
+#include "lib/attn/attn.h"
+#include "lib/cache/chunk_pool.h"
+#include "lib/cache/layout.h"
+#include "lib/cache/plan.h"
+#include "lib/cache/tree.h"
+
+/* Where one row's K and V go. */
+typedef struct ca_row {
+    ca_chunk_id chunk;
+    int32_t slot;
+} ca_row;
+
+/* The open step, if there is one. */
+typedef struct ca_step {
+    bool open;
+    CA_ARRAY(ca_plan_entry) entries;
+    CA_ARRAY(ca_row) rows; /* in the caller's order */
+} ca_step;
+
+struct cattn_cache {
+    ca_alloc alloc; /* counts everything but the slabs */
+    uint64_t budget_bytes, bytes_peak;
+    int32_t n_threads;
+    const char *level;
+    ca_pool *threads; /* NULL where the caller brings its own */
+    cattn_parallel parallel;
+    ca_layout layout;
+    ca_chunk_pool *pool;
+    ca_tree *tree;
+    ca_plan plan;
+    ca_attn attn;
+    ca_step step;
+};
+
+#endif

@@ -1,0 +1,75 @@
+/* Checking a cattn_config. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "error.h"
+
+/* Size of the first version's struct: fields behind it may be missing in a caller's. */
+#define CONFIG_SIZE_V0 (offsetof(cattn_config, parallel) + sizeof(cattn_parallel))
+
+enum { MAX_GROUP = 16, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
+
+void cattn_config_init(cattn_config *config) {
+    *config = (cattn_config){.struct_size = sizeof *config,
+                             .chunk_size = 64,
+                             .kv_type = CATTN_BF16,
+                             .sharing = CATTN_SHARED,
+                             .retention = CATTN_RETAIN_LRU,
+                             .budget_bytes = (uint64_t)1 << 30};
+}
+
+static cattn_status check_range(const char *field, int64_t value, int64_t low, int64_t high, cattn_error *error) {
+    if (value >= low && value <= high) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must be from %lld to %lld", field, (long long)value,
+                   (long long)low, (long long)high);
+}
+
+static cattn_status check_head_dim(const char *field, int32_t d, cattn_error *error) {
+    if (d == 64 || d == 80 || d == 96 || d == 128 || d == 256) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %d; it must be 64, 80, 96, 128 or 256", field, d);
+}
+
+static cattn_status check_shape(const cattn_config *c, cattn_error *error) {
+    cattn_status s;
+    if ((s = check_range("n_layers", c->n_layers, 1, MAX_LAYERS, error))) return s;
+    if ((s = check_range("n_kv_heads", c->n_kv_heads, 1, MAX_HEADS, error))) return s;
+    if ((s = check_range("n_heads", c->n_heads, 1, MAX_HEADS, error))) return s;
+    if (c->n_heads % c->n_kv_heads != 0 || c->n_heads / c->n_kv_heads > MAX_GROUP)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "n_heads is %d; it must be 1 to %d times n_kv_heads, which is %d", c->n_heads,
+                       MAX_GROUP, c->n_kv_heads);
+    if ((s = check_head_dim("head_dim", c->head_dim, error))) return s;
+    if ((s = check_head_dim("head_dim_v", c->head_dim_v, error))) return s;
+    if (c->chunk_size < 16 || c->chunk_size > 256 || (c->chunk_size & (c->chunk_size - 1)))
+        return ca_fail(error, CATTN_ERR_ARG, -1, "chunk_size is %d; it must be 16, 32, 64, 128 or 256", c->chunk_size);
+    return CATTN_OK;
+}
+
+static cattn_status check_hooks(const cattn_config *c, cattn_error *error) {
+    if (!c->allocator.alloc != !c->allocator.free)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "allocator has only one of alloc and free; give both or neither");
+    if (c->parallel.run && c->n_threads == 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "parallel is given but n_threads is 0; say how many workers it has");
+    return check_range("n_threads", c->n_threads, 0, MAX_THREADS, error);
+}
+
+cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
+    if (config->struct_size < CONFIG_SIZE_V0)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "struct_size is %zu, less than %zu; call cattn_config_init first",
+                       config->struct_size, CONFIG_SIZE_V0);
+    cattn_config_init(c);
+    memcpy(c, config, config->struct_size < sizeof *c ? config->struct_size : sizeof *c);
+    c->struct_size = sizeof *c;
+    if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
+    cattn_status s;
+    if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
+    if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_BF16, error))) return s;
+    if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
+    if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
+    if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
+    if (c->scale == 0) c->scale = (float)(1 / sqrt((double)c->head_dim));
+    if (c->n_threads == 0) c->n_threads = ca_cpu_count();
+    return CATTN_OK;
+}

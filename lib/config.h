@@ -1,0 +1,13 @@
+/* Checking a cattn_config. */
+#ifndef LIB_CONFIG_H
+#define LIB_CONFIG_H
+
+#include "chunkattn.h"
+
+/*
+ * *config with defaults filled in for zeros and for fields that the caller's struct_size does not reach; CATTN_ERR_ARG names
+ * the field, its limit and its value.
+ */
+cattn_status ca_config_resolve(const cattn_config *config, cattn_config *resolved, cattn_error *error);
+
+#endif
