@@ -1,0 +1,300 @@
+/* The public surface: what a caller can get wrong gives a status and a message, and changes nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "chunkattn.h"
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 64 };
+
+static cattn_config small(void) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = 2;
+    c.n_heads = HEADS;
+    c.n_kv_heads = KV_HEADS;
+    c.head_dim = DIM;
+    c.n_threads = 1;
+    c.budget_bytes = (uint64_t)64 << 20;
+    return c;
+}
+
+static cattn_cache *create(const cattn_config *config) {
+    cattn_cache *cache = NULL;
+    cattn_error error = {0};
+    if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
+    return cache;
+}
+
+static cattn_stats stats_of(const cattn_cache *cache) {
+    cattn_stats s = {.struct_size = sizeof s};
+    assert_int_equal(cattn_cache_stats(cache, &s), CATTN_OK);
+    return s;
+}
+
+/* The call must fail with this status, and its message must hold this text. */
+static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
+    assert_int_equal(got, status);
+    assert_int_equal(error->code, status);
+    if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
+}
+
+static void config_is_checked(void **state) {
+    (void)state;
+    cattn_cache *cache;
+    cattn_error error;
+    const cattn_config good = small();
+#define BAD(field, value, text)                                                                                                \
+    do {                                                                                                                       \
+        cattn_config c = good;                                                                                                 \
+        c.field = value;                                                                                                       \
+        cache = (cattn_cache *)&c;                                                                                             \
+        expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, text);                                           \
+        assert_null(cache);                                                                                                    \
+    } while (0)
+    BAD(struct_size, 8, "cattn_config_init");
+    BAD(n_layers, 0, "n_layers is 0");
+    BAD(n_heads, 0, "n_heads");
+    BAD(n_heads, 3, "n_kv_heads, which is 2");
+    BAD(n_heads, 34, "16 times");
+    BAD(n_kv_heads, -1, "n_kv_heads is -1");
+    BAD(head_dim, 65, "head_dim is 65");
+    BAD(head_dim_v, 32, "head_dim_v is 32");
+    BAD(chunk_size, 8, "chunk_size is 8");
+    BAD(chunk_size, 48, "16, 32, 64, 128 or 256");
+    BAD(chunk_size, 512, "chunk_size");
+    BAD(kv_type, (cattn_type)3, "kv_type");
+    BAD(sharing, (cattn_sharing)-1, "sharing");
+    BAD(retention, (cattn_retention)2, "retention");
+    BAD(scale, (float)(1e300 * 1e300), "scale");
+    BAD(n_threads, -1, "n_threads");
+    BAD(level, "sse9", "sse9");
+    BAD(allocator.alloc, (void *(*)(void *, size_t, size_t))(void *)malloc, "allocator");
+#undef BAD
+    cattn_config c = good;
+    c.budget_bytes = 1000;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_BUDGET, &error, "budget_bytes is 1000");
+    expect(cattn_cache_create(NULL, &cache, &error), CATTN_ERR_ARG, &error, "config is NULL");
+    expect(cattn_cache_create(&good, NULL, &error), CATTN_ERR_ARG, &error, "cache is NULL");
+}
+
+static void every_level_of_this_cpu_can_be_chosen(void **state) {
+    (void)state;
+    cattn_config c = small();
+    c.kv_type = CATTN_BF16;
+    assert_string_equal(cattn_level_name(0), "ref");
+    for (int i = 0; cattn_level_name(i); i++) {
+        c.level = cattn_level_name(i);
+        cattn_cache *cache = create(&c);
+        assert_string_equal(cattn_cache_level(cache), c.level);
+        cattn_cache_destroy(&cache);
+        assert_null(cache);
+    }
+    c.level = NULL;
+    setenv("CATTN_LEVEL", "ref", 1);
+    cattn_cache *cache = create(&c);
+    assert_string_equal(cattn_cache_level(cache), "ref");
+    cattn_cache_destroy(&cache);
+    setenv("CATTN_LEVEL", "nonsense", 1);
+    cattn_error error;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, "CATTN_LEVEL");
+    unsetenv("CATTN_LEVEL");
+}
+
+static void sequence_calls_are_checked(void **state) {
+    (void)state;
+    const cattn_config c = small();
+    cattn_cache *cache = create(&c);
+    cattn_error error;
+    cattn_seq seq = 7, fork = 7;
+    const int32_t tokens[] = {1, 2, -3, 4};
+    expect(cattn_seq_join(cache, tokens, 0, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "n_tokens is 0");
+    assert_int_equal(seq, 0);
+    expect(cattn_seq_join(cache, NULL, 2, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "tokens is NULL");
+    expect(cattn_seq_join(cache, tokens, 4, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "tokens[2] is -3");
+    assert_int_equal(error.entry, 2);
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.reserve_tokens = -1;
+    expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_ARG, &error, "reserve_tokens is -1");
+    options.reserve_tokens = 1 << 30;
+    expect(cattn_seq_join(cache, tokens, 2, &options, &seq, NULL, &error), CATTN_ERR_BUDGET, &error, "chunks");
+    assert_int_equal(stats_of(cache).n_seqs, 0);
+    assert_int_equal(stats_of(cache).n_nodes, 0);
+
+    assert_int_equal(cattn_seq_join(cache, tokens, 2, NULL, &seq, NULL, NULL), CATTN_OK);
+    expect(cattn_seq_append(cache, seq + 1, tokens, 1, &error), CATTN_ERR_ARG, &error, "no running sequence");
+    expect(cattn_seq_append(cache, seq, tokens, 0, &error), CATTN_ERR_ARG, &error, "n_tokens is 0");
+    expect(cattn_seq_truncate(cache, seq, 0, &error), CATTN_ERR_ARG, &error, "1 to the sequence's length, 2");
+    expect(cattn_seq_truncate(cache, seq, 3, &error), CATTN_ERR_ARG, &error, "n_tokens is 3");
+    expect(cattn_seq_fork(cache, 0, 0, &fork, &error), CATTN_ERR_ARG, &error, "seq is 0");
+    assert_int_equal(fork, 0);
+    expect(cattn_seq_reserve(cache, seq, -5, &error), CATTN_ERR_ARG, &error, "-5");
+    const cattn_seq left = seq;
+    assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK);
+    assert_int_equal(seq, 0);
+    cattn_seq again = left;
+    expect(cattn_seq_leave(cache, &again, &error), CATTN_ERR_ARG, &error, "no running sequence");
+    cattn_cache_destroy(&cache);
+}
+
+static void steps_are_checked(void **state) {
+    (void)state;
+    const cattn_config c = small();
+    cattn_cache *cache = create(&c);
+    cattn_error error;
+    const int32_t tokens[] = {1, 2, 3, 4, 5};
+    cattn_seq a, b;
+    assert_int_equal(cattn_seq_join(cache, tokens, 5, NULL, &a, NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_join(cache, tokens, 4, NULL, &b, NULL, NULL), CATTN_OK);
+    float data[8 * HEADS * DIM] = {0};
+    const cattn_view kv = {data, CATTN_F32, KV_HEADS * DIM, DIM}, half = {data, CATTN_F16, KV_HEADS * DIM, DIM};
+    const cattn_view q = {data, CATTN_F32, HEADS * DIM, DIM}, nothing = {NULL, CATTN_F32, 0, 0};
+
+    expect(cattn_step_end(cache, &error), CATTN_ERR_STATE, &error, "no step is open");
+    expect(cattn_step_write(cache, 0, &kv, &kv, &error), CATTN_ERR_STATE, &error, "no step is open");
+    cattn_entry twice[] = {{.seq = a, .max_rows = 1}, {.seq = a, .max_rows = 1}};
+    expect(cattn_step_begin(cache, twice, 2, 0, &error), CATTN_ERR_ARG, &error, "entry 0 too");
+    assert_int_equal(error.entry, 1);
+    cattn_entry foreign[] = {{.seq = a, .max_rows = 1}, {.seq = 999, .max_rows = 1}};
+    expect(cattn_step_begin(cache, foreign, 2, 0, &error), CATTN_ERR_ARG, &error, "999");
+    cattn_entry none[] = {{.seq = a, .max_rows = 0}};
+    expect(cattn_step_begin(cache, none, 1, 0, &error), CATTN_ERR_ARG, &error, "max_rows is 0");
+    expect(cattn_step_begin(cache, none, 0, 0, &error), CATTN_ERR_ARG, &error, "n_entries is 0");
+
+    /* The first entry computes what both share; the second only what is its own, until the limit. */
+    cattn_entry both[] = {{.seq = a, .max_rows = 100}, {.seq = b, .max_rows = 100}};
+    assert_int_equal(cattn_step_begin(cache, both, 2, 0, &error), CATTN_OK);
+    assert_int_equal(both[0].first_pos, 0);
+    assert_int_equal(both[0].n_rows, 5);
+    assert_int_equal(both[1].first_pos, 2);
+    assert_int_equal(both[1].n_rows, 2);
+    cattn_seq other;
+    expect(cattn_seq_join(cache, tokens, 2, NULL, &other, NULL, &error), CATTN_ERR_STATE, &error, "a step is open");
+    expect(cattn_seq_leave(cache, &a, &error), CATTN_ERR_STATE, &error, "a step is open");
+    expect(cattn_step_begin(cache, both, 2, 0, &error), CATTN_ERR_STATE, &error, "a step is open");
+    expect(cattn_step_write(cache, 2, &kv, &kv, &error), CATTN_ERR_ARG, &error, "from 0 to 1");
+    expect(cattn_step_write(cache, 0, &half, &kv, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
+    expect(cattn_step_attend(cache, 0, &nothing, &q, NULL, &error), CATTN_ERR_ARG, &error, "q is NULL");
+    assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
+
+    /* After an abort the other may claim it all. */
+    cattn_entry limited[] = {{.seq = b, .max_rows = 100}, {.seq = a, .max_rows = 100}};
+    assert_int_equal(cattn_step_begin(cache, limited, 2, 5, &error), CATTN_OK);
+    assert_int_equal(limited[0].first_pos, 0);
+    assert_int_equal(limited[0].n_rows, 4);
+    assert_int_equal(limited[1].n_rows, 1);
+    for (int layer = 0; layer < 2; layer++) {
+        assert_int_equal(cattn_step_write(cache, layer, &kv, &kv, NULL), CATTN_OK);
+        assert_int_equal(cattn_step_attend(cache, layer, &q, &q, NULL, NULL), CATTN_OK);
+    }
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    cattn_seq_info info = {.struct_size = sizeof info};
+    assert_int_equal(cattn_seq_get_info(cache, b, &info, NULL), CATTN_OK);
+    assert_int_equal(info.n_ready, 4);
+    cattn_cache_destroy(&cache);
+}
+
+/* An allocator that counts, and that can be told to fail. */
+typedef struct counter {
+    size_t bytes;
+    long left; /* allocations before failure; < 0: no limit */
+} counter;
+
+static void *count_alloc(void *ctx, size_t size, size_t align) {
+    counter *c = ctx;
+    if (c->left == 0) return NULL;
+    if (c->left > 0) c->left--;
+    c->bytes += size;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void count_free(void *ctx, void *p, size_t size, size_t align) {
+    (void)align;
+    counter *c = ctx;
+    c->bytes -= size;
+    free(p);
+}
+
+static int count_nodes(void *ctx, const cattn_node_info *node) {
+    assert_int_equal(node->struct_size, sizeof *node);
+    ++*(int *)ctx;
+    return 0;
+}
+
+static void any_allocation_may_fail(void **state) {
+    (void)state;
+    counter memory = {0};
+    cattn_config c = small();
+    c.allocator = (cattn_allocator){count_alloc, count_free, &memory};
+    static int32_t tokens[300];
+    for (int i = 0; i < 300; i++) tokens[i] = i;
+    static float data[600 * HEADS * DIM];
+    const cattn_view kv = {data, CATTN_F32, KV_HEADS * DIM, DIM}, q = {data, CATTN_F32, HEADS * DIM, DIM};
+    int failed = 0;
+    for (long n = 0;; n++) {
+        memory.left = n;
+        cattn_cache *cache = NULL;
+        cattn_seq a = 0, b = 0;
+        cattn_entry batch[2];
+        bool done = false;
+        cattn_error error = {0};
+        if (cattn_cache_create(&c, &cache, &error)) goto next;
+        if (cattn_seq_join(cache, tokens, 300, NULL, &a, NULL, &error)) goto next;
+        tokens[200]++;
+        const cattn_status second = cattn_seq_join(cache, tokens, 300, NULL, &b, NULL, &error);
+        tokens[200]--;
+        if (second) {
+            assert_int_equal(stats_of(cache).n_seqs, 1);
+            assert_int_equal(stats_of(cache).tokens_stored, 300);
+            goto next;
+        }
+        batch[0] = (cattn_entry){.seq = a, .max_rows = 300};
+        batch[1] = (cattn_entry){.seq = b, .max_rows = 300};
+        if (cattn_step_begin(cache, batch, 2, 0, &error)) {
+            memory.left = -1; /* nothing stayed claimed */
+            assert_int_equal(cattn_step_begin(cache, batch, 2, 0, &error), CATTN_OK);
+            assert_int_equal(batch[0].n_rows, 300);
+            assert_int_equal(batch[1].n_rows, 100);
+            error.code = CATTN_ERR_NOMEM;
+            goto next;
+        }
+        memory.left = 0; /* a step allocates nothing more */
+        assert_int_equal(cattn_step_write(cache, 0, &kv, &kv, NULL), CATTN_OK);
+        assert_int_equal(cattn_step_attend(cache, 0, &q, &q, NULL, NULL), CATTN_OK);
+        assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+        int nodes = 0;
+        assert_int_equal(cattn_cache_visit(cache, count_nodes, &nodes), 0);
+        assert_int_equal(nodes, 3);
+        done = true;
+    next:
+        cattn_cache_destroy(&cache);
+        assert_int_equal(memory.bytes, 0);
+        if (done) break;
+        failed++;
+        assert_int_equal(error.code, CATTN_ERR_NOMEM);
+    }
+    assert_true(failed > 10);
+}
+
+static void names_are_told(void **state) {
+    (void)state;
+    assert_string_equal(cattn_version(), "0.1.0");
+    assert_string_equal(cattn_status_name(CATTN_ERR_BUDGET), "CATTN_ERR_BUDGET");
+    assert_string_equal(cattn_status_name((cattn_status)5), "unknown status");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(config_is_checked),          cmocka_unit_test(every_level_of_this_cpu_can_be_chosen),
+        cmocka_unit_test(sequence_calls_are_checked), cmocka_unit_test(steps_are_checked),
+        cmocka_unit_test(any_allocation_may_fail),    cmocka_unit_test(names_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

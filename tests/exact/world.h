@@ -1,0 +1,43 @@
+/*
+ * A made-up world for exactness tests: some sequences with common prefixes, whose q, k and v are functions of the tokens up to
+ * a position, so that what is equal in a prefix tree is equal here. Everything follows from a seed.
+ */
+#ifndef TESTS_EXACT_WORLD_H
+#define TESTS_EXACT_WORLD_H
+
+#include <stdint.h>
+
+#include "chunkattn.h"
+#include "rng.h"
+
+enum { WORLD_MAX_SEQS = 8 };
+
+typedef struct world_seq {
+    int64_t n_tokens;
+    int64_t n_prompt; /* joined with; the rest is appended one by one */
+    int32_t *tokens;
+    uint64_t *path;   /* hash of the tokens up to each position */
+    float *rows;      /* [n_tokens][n_layers] rows of q, k and v, one behind the other */
+    float *out, *lse; /* the expected result: [n_layers][n_tokens][n_heads][head_dim_v], [n_layers][n_tokens][n_heads] */
+} world_seq;
+
+typedef struct world {
+    uint64_t seed;
+    cattn_config config; /* shape, type and level */
+    float score_scale;   /* 1; more gives scores that span hundreds of powers of two */
+    int value_kind;      /* 0 ordinary, 1 tiny and zero, 2 with infinities at some tokens */
+    int n_seqs;
+    world_seq seqs[WORLD_MAX_SEQS];
+} world;
+
+/* longest: bound on a sequence's length. */
+void world_make(world *w, uint64_t seed, int64_t longest);
+void world_free(world *w);
+
+/* One row's input: q [n_heads][head_dim], behind it k [n_kv_heads][head_dim] and v [n_kv_heads][head_dim_v]. */
+const float *world_row(const world *w, const world_seq *s, int64_t position, int layer);
+
+/* Dimensions of V and the output. */
+int32_t world_dim_v(const world *w);
+
+#endif
