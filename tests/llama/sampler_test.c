@@ -318,7 +318,7 @@ static void logprobs_against_double(void **state) {
         for (int i = 0; i < N; i++) logits[i] *= (float)(round + 1) / 2;
         logits[777] = logits[4242]; /* a tie */
         double sum = 0;
-        for (int i = 0; i < N; i++) sum += exp(logits[i]), order[i] = i;
+        for (int i = 0; i < N; i++) sum += exp((double)logits[i]), order[i] = i;
         order_by = logits;
         qsort(order, N, sizeof *order, by_logit);
         sampler_logprob chosen, top[TOP];
@@ -339,8 +339,8 @@ static void logprobs_against_double(void **state) {
 static void weights_are_exponentials(void **state) {
     (void)state;
     sampler *s = sampler_create(2);
-    for (double x = 0; x < 90; x += 0.01) {
-        const float logits[2] = {0, (float)-x};
+    for (int i = 0; i < 9000; i++) {
+        const float logits[2] = {0, -(float)i / 100};
         sampler_logprob chosen, top[2];
         sampler_logprobs(s, logits, 0, &chosen, 2, top);
         assert_true(fabs((double)chosen.logprob + log1p(exp((double)logits[1]))) < 2e-7);
