@@ -1,0 +1,101 @@
+/* What the engine's tests share: see fixture.h. */
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+engine_config fixture_config(void) {
+    engine_config config;
+    engine_config_init(&config);
+    config.kv_type = CATTN_F32;
+    config.kv_budget_bytes = 64 << 20;
+    config.max_step_rows = 64;
+    config.max_seqs = 16;
+    config.chunk_size = 16;
+    return config;
+}
+
+void fixture_start(fixture *f, const engine_config *config, int n_threads) {
+    cl_error error = {.message = ""};
+    f->config = *config;
+    f->pool = ca_pool_create(n_threads);
+    assert_non_null(f->pool);
+    if (engine_create(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
+    toy_take_rows();
+}
+
+void fixture_stop(fixture *f) {
+    engine_destroy(&f->engine);
+    ca_pool_destroy(&f->pool);
+}
+
+static int32_t token_at(uint32_t key, int64_t position) {
+    uint64_t x = ((uint64_t)key << 32 | (uint64_t)position) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return 1 + (int32_t)((x >> 33) % (TOY_VOCAB - 1));
+}
+
+void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, uint32_t individual) {
+    for (int64_t i = 0; i < n; i++) tokens[i] = i < shared ? token_at(family, i) : token_at(~individual, i);
+}
+
+engine_request make_request(const int32_t *tokens, int64_t n_prompt, int64_t max_tokens, recording *r) {
+    engine_request request = {
+        .prompt = tokens,
+        .n_prompt = n_prompt,
+        .n = 1,
+        .max_tokens = max_tokens,
+        .logprobs = true,
+        .n_top = 2,
+        .ignore_eos = true,
+        .on_event = recording_event,
+        .ctx = r,
+    };
+    sampler_params_init(&request.sampling);
+    request.sampling.temperature = 0;
+    return request;
+}
+
+uint64_t submit(fixture *f, const engine_request *request) {
+    uint64_t id = 0;
+    cl_error error = {.message = ""};
+    if (engine_submit(f->engine, request, &id, &error) != CL_OK) fail_msg("%s", error.message);
+    return id;
+}
+
+engine_stats stats_of(fixture *f) {
+    engine_stats stats;
+    engine_get_stats(f->engine, &stats);
+    return stats;
+}
+
+engine_stats stats_when_idle(fixture *f) {
+    engine_stats stats = stats_of(f);
+    for (int i = 0; i < 10000 && stats.n_running + stats.n_waiting > 0; i++) {
+        usleep(1000);
+        stats = stats_of(f);
+    }
+    assert_int_equal(stats.n_running + stats.n_waiting, 0);
+    return stats;
+}
+
+int64_t trie_tokens(const prompt *prompts, int n) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) {
+        const prompt *p = &prompts[i];
+        int64_t longest = 0;
+        for (int j = 0; j < i; j++) {
+            const int64_t limit = prompts[j].n < p->n - 1 ? prompts[j].n : p->n - 1;
+            int64_t same = 0;
+            while (same < limit && prompts[j].tokens[same] == p->tokens[same]) same++;
+            if (same - same % 2 > longest) longest = same - same % 2;
+        }
+        total += p->n - longest;
+    }
+    return total;
+}

@@ -1,0 +1,45 @@
+/* What the engine's tests share: an engine over the toy model, requests, and the plain trie of prompts. */
+#ifndef TESTS_ENGINE_FIXTURE_H
+#define TESTS_ENGINE_FIXTURE_H
+
+#include "engine/engine.h"
+#include "recording.h"
+#include "toy_model.h"
+
+typedef struct fixture {
+    ca_pool *pool;
+    engine *engine;
+    engine_config config;
+} fixture;
+
+/* Small chunks, f32, a budget that is never short; greedy to change. */
+engine_config fixture_config(void);
+
+/* Fails the test with the engine's message. */
+void fixture_start(fixture *f, const engine_config *config, int n_threads);
+void fixture_stop(fixture *f);
+
+/* A prompt of n tokens: `shared` of them the same for one `family`, the rest for one `individual`. */
+void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, uint32_t individual);
+
+/* Greedy, n = 1, with logprobs and two top ones, told to r. */
+engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens, recording *r);
+
+/* Submit and fail the test if it is refused. */
+uint64_t submit(fixture *f, const engine_request *request);
+
+engine_stats stats_of(fixture *f);
+/* Wait until nothing runs or waits, as the statistics see it. */
+engine_stats stats_when_idle(fixture *f);
+
+/*
+ * Tokens of a list of prompts, joining in this order, that no earlier one holds already: a match ends at an even length and
+ * leaves at least one token.
+ */
+typedef struct prompt {
+    const int32_t *tokens;
+    int64_t n;
+} prompt;
+int64_t trie_tokens(const prompt *prompts, int n);
+
+#endif

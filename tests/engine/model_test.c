@@ -1,0 +1,105 @@
+/* The engine over a real model: what requests are told does not depend on the settings either. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recording.h"
+
+enum { N = 10, MAX_PROMPT = 200 };
+
+typedef struct setting {
+    cattn_sharing sharing;
+    int32_t max_seqs, prefill_piece, n_threads;
+    bool together;
+} setting;
+
+/* Half of each prompt is one of two prefixes. */
+static int64_t fill_prompt(int32_t *prompt, int i, int32_t n_vocab) {
+    const int64_t n = 60 + 17 * (i % 9);
+    for (int64_t p = 0; p < n; p++) {
+        const uint32_t key = p < n / 2 ? (uint32_t)i % 2 : (uint32_t)i + 100;
+        prompt[p] = (int32_t)((key * 2654435761u + (uint32_t)p * 40503u) % (uint32_t)(n_vocab - 1000)) + 500;
+    }
+    return n;
+}
+
+static void run(const model *m, const setting *set, recording **recordings) {
+    engine_config config;
+    engine_config_init(&config);
+    config.sharing = set->sharing;
+    config.max_seqs = set->max_seqs;
+    config.prefill_piece = set->prefill_piece;
+    config.max_step_rows = 128;
+    config.n_ctx = 1024;
+    config.kv_budget_bytes = 256 << 20;
+    ca_pool *pool = ca_pool_create(set->n_threads);
+    engine *e;
+    cl_error error;
+    if (engine_create(m, pool, &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
+    for (int i = 0; i < N; i++) {
+        int32_t prompt[MAX_PROMPT];
+        recordings[i] = recording_create();
+        engine_request request = {
+            .prompt = prompt,
+            .n_prompt = fill_prompt(prompt, i, m->params.n_vocab),
+            .n = i == 4 && set->max_seqs > 2 ? 3 : 1,
+            .max_tokens = 12,
+            .logprobs = true,
+            .n_top = 4,
+            .prompt_logprobs = i % 4 == 3,
+            .on_event = recording_event,
+            .ctx = recordings[i],
+        };
+        sampler_params_init(&request.sampling);
+        request.sampling.temperature = (float)(i % 2);
+        uint64_t id;
+        if (engine_submit(e, &request, &id, &error) != CL_OK) fail_msg("%s", error.message);
+        if (!set->together) recording_wait(recordings[i]);
+    }
+    for (int i = 0; i < N; i++) recording_wait(recordings[i]);
+    engine_destroy(&e);
+    ca_pool_destroy(&pool);
+}
+
+static void same_bytes_in_every_setting(void **state) {
+    (void)state;
+    static const setting settings[] = {
+        {CATTN_PRIVATE, 3, 0, 1, false}, {CATTN_SHARED, 1, 0, 2, true},           {CATTN_SHARED, 16, 0, 2, true},
+        {CATTN_SHARED, 16, 7, 1, true},  {CATTN_SHARED_STORAGE, 16, 64, 2, true},
+    };
+    const char *path = getenv("CHUNKLLAMA_MODEL");
+    if (!path) {
+        printf("skipped: no model; name a GGUF file in CHUNKLLAMA_MODEL\n");
+        skip();
+    }
+    model *m;
+    cl_error error;
+    ca_pool *pool = ca_pool_create(2);
+    const model_options options = {.pool = pool};
+    if (model_load(path, &options, &m, &error) != CL_OK) fail_msg("%s", error.message);
+    recording *expected[N], *got[N];
+    run(m, &settings[0], expected);
+    for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {
+        run(m, &settings[s], got);
+        for (int i = 0; i < N; i++) {
+            const bool same_request = i != 4 || settings[s].max_seqs > 2;
+            if (same_request && !recording_equal(expected[i], got[i]))
+                fail_msg("setting %zu, request %d: told something else", s, i);
+            recording_free(got[i]);
+        }
+    }
+    for (int i = 0; i < N; i++) recording_free(expected[i]);
+    model_free(&m);
+    ca_pool_destroy(&pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bytes_in_every_setting)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* Recordings: see recording.h. */
+#include "recording.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+recording *recording_create(void) {
+    recording *r = calloc(1, sizeof *r);
+    assert(r);
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    return r;
+}
+
+void recording_free(recording *r) {
+    for (int i = 0; i < RECORDING_CHOICES; i++) free(r->choices[i].log);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->mutex);
+    free(r);
+}
+
+static void append(recorded_choice *c, const void *data, size_t size) {
+    if (size == 0) return;
+    if (c->log_size + size > c->log_capacity) {
+        c->log_capacity = 2 * (c->log_size + size);
+        c->log = realloc(c->log, c->log_capacity);
+        assert(c->log);
+    }
+    memcpy(c->log + c->log_size, data, size);
+    c->log_size += size;
+}
+
+static void append_logprob(recorded_choice *c, const sampler_logprob *p) {
+    append(c, &p->id, sizeof p->id);
+    append(c, &p->logprob, sizeof p->logprob);
+}
+
+static void keep(recording *r, const engine_event *event) {
+    static atomic_llong order;
+    if (r->n_events++ == 0) r->first_event_order = atomic_fetch_add(&order, 1);
+    recorded_choice *c = &r->choices[event->choice];
+    append(c, &event->token, sizeof event->token);
+    append(c, &event->position, sizeof event->position);
+    append(c, &event->prompt, sizeof event->prompt);
+    append(c, &event->finish, sizeof event->finish);
+    append(c, event->text, event->text_size);
+    append_logprob(c, &event->chosen);
+    for (int32_t i = 0; i < event->n_top; i++) append_logprob(c, &event->top[i]);
+    if (event->prompt) {
+        assert(event->position == r->n_prompt_events);
+        r->prompt_logprobs[r->n_prompt_events++] = event->chosen.logprob;
+    } else if (event->token >= 0) {
+        assert(c->n_tokens < 1024);
+        c->logprobs[c->n_tokens] = event->chosen.logprob;
+        c->tokens[c->n_tokens++] = event->token;
+    }
+    assert(c->text_size + event->text_size < sizeof c->text);
+    memcpy(c->text + c->text_size, event->text, event->text_size);
+    c->text_size += event->text_size;
+    c->finish = event->finish;
+    r->request = event->request;
+    r->n_cached = event->n_cached;
+    r->n_completion = event->n_completion;
+    if (event->error) strcpy(r->error, event->error->message);
+}
+
+void recording_event(void *ctx, const engine_event *event) {
+    recording *r = ctx;
+    pthread_mutex_lock(&r->mutex);
+    assert(!r->done && r->choices[event->choice].finish == ENGINE_RUNNING);
+    keep(r, event);
+    pthread_mutex_unlock(&r->mutex);
+    if (r->hook) r->hook(r->hook_ctx, event);
+    pthread_mutex_lock(&r->mutex);
+    r->done = event->last;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void recording_wait(recording *r) {
+    pthread_mutex_lock(&r->mutex);
+    while (!r->done) pthread_cond_wait(&r->changed, &r->mutex);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void recording_wait_events(recording *r, int64_t n) {
+    pthread_mutex_lock(&r->mutex);
+    while (!r->done && r->n_events < n) pthread_cond_wait(&r->changed, &r->mutex);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+bool recording_equal(const recording *a, const recording *b) {
+    for (int i = 0; i < RECORDING_CHOICES; i++) {
+        const recorded_choice *x = &a->choices[i], *y = &b->choices[i];
+        if (x->log_size != y->log_size || (x->log_size > 0 && memcmp(x->log, y->log, x->log_size) != 0)) return false;
+    }
+    return true;
+}

@@ -1,0 +1,225 @@
+/* Who is computed when: prefixes once, turns by arrival, the budget kept, whoever goes away replaced. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fixture.h"
+
+/* On the engine's thread, at the n-th event of a request that keeps it busy, do something: so that tests know the moment. */
+typedef struct conductor {
+    fixture *f;
+    engine_request requests[64];
+    uint64_t ids[64];
+    int n_steps; /* of the one that keeps it busy */
+    int n;       /* submitted together at event `submit_at` */
+    int64_t n_events, submit_at, cancel_at;
+    int cancel; /* which of them is cancelled at event `cancel_at`; -1: none */
+} conductor;
+
+static void conduct(void *ctx, const engine_event *event) {
+    (void)event;
+    conductor *c = ctx;
+    const int64_t at = c->n_events++;
+    for (int i = 0; at == c->submit_at && i < c->n; i++) c->ids[i] = submit(c->f, &c->requests[i]);
+    if (at == c->cancel_at && c->cancel >= 0) engine_cancel(c->f->engine, c->ids[c->cancel]);
+}
+
+/* Run the conductor's requests beside one of 4 prompt tokens that decodes for n_steps. */
+static void perform(conductor *c) {
+    int32_t tokens[4];
+    make_prompt(tokens, 4, 0, 0, 999);
+    recording *busy = recording_create();
+    busy->hook = conduct;
+    busy->hook_ctx = c;
+    const engine_request request = make_request(tokens, 4, c->n_steps, busy);
+    submit(c->f, &request);
+    recording_wait(busy);
+    recording_free(busy);
+}
+
+/* Together, one after the other, and again when all is cached: computed tokens are those of the plain trie. */
+static void prefixes_are_computed_once(void **state) {
+    (void)state;
+    enum { N = 14 };
+    static const int64_t lengths[N] = {96, 96, 32, 1, 2, 64, 120, 121, 98, 48, 33, 160, 97, 96};
+    static const int32_t pieces[] = {0, 1, 7, 8, 16, 64, 0, 7}; /* the last two with storage shared only */
+    enum { N_PIECES = sizeof pieces / sizeof *pieces };
+    for (int p = 0; p < N_PIECES; p++) {
+        int32_t tokens[N + 1][160];
+        prompt prompts[2 * N + 1];
+        recording *recordings[N];
+        engine_config config = fixture_config();
+        config.prefill_piece = pieces[p];
+        config.sharing = p < N_PIECES - 2 ? CATTN_SHARED : CATTN_SHARED_STORAGE;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        conductor c = {.f = &f, .n_steps = 8, .n = N, .submit_at = 3, .cancel = -1};
+        make_prompt(tokens[N], 4, 0, 0, 999);
+        prompts[0] = (prompt){tokens[N], 4};
+        for (int i = 0; i < N; i++) { /* every third is the whole beginning of later ones, which may compute its end */
+            make_prompt(tokens[i], lengths[i], i % 3 == 2 ? lengths[i] : lengths[i] * 3 / 4, 1, (uint32_t)i);
+            prompts[1 + i] = prompts[1 + N + i] = (prompt){tokens[i], lengths[i]};
+            recordings[i] = recording_create();
+            c.requests[i] = make_request(tokens[i], lengths[i], 6, recordings[i]);
+        }
+        perform(&c);
+        for (int i = 0; i < N; i++) recording_wait(recordings[i]);
+        engine_stats stats = stats_when_idle(&f);
+        assert_int_equal(stats.prefill_tokens_computed, trie_tokens(prompts, 1 + N));
+        assert_int_equal(stats.cached_tokens + stats.prefill_tokens_computed, stats.prompt_tokens);
+        for (int i = 0; i < N; i++) {
+            recording_free(recordings[i]);
+            recordings[i] = recording_create();
+            c.requests[i].ctx = recordings[i];
+            submit(&f, &c.requests[i]);
+        }
+        for (int i = 0; i < N; i++) {
+            recording_wait(recordings[i]);
+            recording_free(recordings[i]);
+        }
+        stats = stats_when_idle(&f);
+        assert_int_equal(stats.prefill_tokens_computed, trie_tokens(prompts, 1 + 2 * N));
+        /* K/V of a choice's last token is never needed */
+        assert_int_equal(toy_take_rows(), stats.prefill_tokens_computed + stats.completion_tokens - (1 + 2 * N));
+        fixture_stop(&f);
+    }
+}
+
+/* The one that computes a prefix goes away in the middle of it: another goes on where it was. */
+static void waiting_request_takes_over(void **state) {
+    (void)state;
+    enum { PREFIX = 150, N_PROMPT = 160 };
+    for (int cancel_after = 1; cancel_after < 12; cancel_after++) {
+        for (int whom = 0; whom < 2; whom++) {
+            engine_config config = fixture_config();
+            config.prefill_piece = 16;
+            fixture f;
+            fixture_start(&f, &config, 1);
+            int32_t tokens[2][N_PROMPT];
+            recording *r[2];
+            conductor c = {.f = &f, .n_steps = 20, .n = 2, .submit_at = 3, .cancel_at = 3 + cancel_after, .cancel = whom};
+            for (int i = 0; i < 2; i++) {
+                make_prompt(tokens[i], N_PROMPT, PREFIX, 1, (uint32_t)i);
+                r[i] = recording_create();
+                c.requests[i] = make_request(tokens[i], N_PROMPT, 20, r[i]);
+            }
+            perform(&c);
+            recording_wait(r[0]);
+            recording_wait(r[1]);
+            assert_int_equal(r[whom]->choices[0].finish, ENGINE_CANCELLED);
+            assert_int_equal(r[1 - whom]->choices[0].finish, ENGINE_LENGTH);
+            const engine_stats stats = stats_when_idle(&f);
+            /* the prefix once, the other's own end, and of the cancelled one's own end all or nothing, if it got that far */
+            const int64_t computed = stats.prefill_tokens_computed - 4;
+            if (computed != N_PROMPT) assert_in_range(computed, N_PROMPT + 1, 2 * N_PROMPT - PREFIX);
+            if (cancel_after < 5) assert_int_equal(computed, N_PROMPT);
+            assert_int_equal(stats.kv.n_seqs, 0);
+            recording_free(r[0]);
+            recording_free(r[1]);
+            fixture_stop(&f);
+        }
+    }
+}
+
+/* A budget of a few chunks: all finish; a large request is not overtaken by small ones behind it. */
+static void budget_admits_by_arrival(void **state) {
+    (void)state;
+    enum { N = 40 };
+    static const cattn_sharing sharings[] = {CATTN_SHARED, CATTN_SHARED_STORAGE, CATTN_PRIVATE};
+    for (int s = 0; s < 3; s++) {
+        engine_config config = fixture_config();
+        config.sharing = sharings[s];
+        config.kv_budget_bytes = 1 << 20;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        const int64_t capacity = (int64_t)stats_of(&f).kv.chunks_capacity * config.chunk_size;
+        assert_in_range(capacity, 400, TOY_CONTEXT);
+        int32_t tokens[N][64];
+        static int32_t large_prompt[TOY_CONTEXT];
+        recording *r[N];
+        conductor c = {.f = &f, .n_steps = 200, .n = N, .submit_at = 100, .cancel = -1};
+        for (int i = 0; i < N; i++) {
+            make_prompt(tokens[i], 40, 20, (uint32_t)i % 2, (uint32_t)i);
+            r[i] = recording_create();
+            c.requests[i] = make_request(tokens[i], 40, capacity / 8, r[i]);
+            c.requests[i].n = 1 + i % 3;
+        }
+        const int large = 5;
+        make_prompt(large_prompt, capacity * 3 / 4, 0, 0, 77);
+        c.requests[large] = make_request(large_prompt, capacity * 3 / 4, 20, r[large]);
+        perform(&c);
+        for (int i = 0; i < N; i++) {
+            recording_wait(r[i]);
+            assert_int_equal(r[i]->choices[0].finish, ENGINE_LENGTH);
+        }
+        for (int i = large + 1; i < N; i++) assert_true(r[i]->first_event_order > r[large]->first_event_order);
+        const engine_stats stats = stats_when_idle(&f);
+        assert_int_equal(stats.requests_finished, N + 1);
+        assert_int_equal(stats.kv.n_seqs, 0);
+        for (int i = 0; i < N; i++) recording_free(r[i]);
+        fixture_stop(&f);
+    }
+}
+
+/* As many rows as allowed in a step, decoding first: a long prompt does not hold up who decodes. */
+static void decoding_goes_before_prefill(void **state) {
+    (void)state;
+    engine_config config = fixture_config();
+    config.max_step_rows = 16;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[1500];
+    make_prompt(tokens, 1500, 0, 0, 1);
+    recording *r = recording_create();
+    conductor c = {.f = &f, .n_steps = 200, .n = 1, .submit_at = 0, .cancel = -1};
+    c.requests[0] = make_request(tokens, 1500, 1, r);
+    perform(&c); /* 200 decode steps leave 15 rows each: 100 steps for the prompt */
+    recording_wait(r);
+    const engine_stats stats = stats_when_idle(&f);
+    assert_int_equal(stats.steps, 200);
+    assert_int_equal(stats.batch_peak, 2);
+    assert_true(stats.prefill_s > 0 && stats.decode_s > 0);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
+/* A step that fails costs the youngest request, and nobody else notices. */
+static void failed_step_ends_the_youngest(void **state) {
+    (void)state;
+    recording *r[2][2];
+    for (int with_failure = 0; with_failure < 2; with_failure++) {
+        fixture f;
+        const engine_config config = fixture_config();
+        fixture_start(&f, &config, 1);
+        int32_t tokens[2][40];
+        conductor c = {.f = &f, .n_steps = 40, .n = 2, .submit_at = 3, .cancel = -1};
+        for (int i = 0; i < 2; i++) {
+            make_prompt(tokens[i], 40, 30, 1, (uint32_t)i);
+            r[with_failure][i] = recording_create();
+            c.requests[i] = make_request(tokens[i], 40, 20, r[with_failure][i]);
+        }
+        if (with_failure) toy_fail_step(10);
+        perform(&c);
+        for (int i = 0; i < 2; i++) recording_wait(r[with_failure][i]);
+        assert_int_equal(stats_when_idle(&f).kv.n_seqs, 0);
+        fixture_stop(&f);
+    }
+    assert_true(recording_equal(r[0][0], r[1][0]));
+    assert_int_equal(r[1][1]->choices[0].finish, ENGINE_ERROR);
+    assert_string_equal(r[1][1]->error, "a failure that the test asked for");
+    for (int i = 0; i < 4; i++) recording_free(r[i / 2][i % 2]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prefixes_are_computed_once),    cmocka_unit_test(waiting_request_takes_over),
+        cmocka_unit_test(budget_admits_by_arrival),      cmocka_unit_test(decoding_goes_before_prefill),
+        cmocka_unit_test(failed_step_ends_the_youngest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

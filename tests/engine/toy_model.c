@@ -1,0 +1,127 @@
+/* The toy model: see toy_model.h. Its functions take the place of those of the same names in llama. */
+#include "toy_model.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llama/forward.h"
+
+enum { N_HEADS = 2, HEAD_DIM = 64, Q_SIZE = N_HEADS * HEAD_DIM };
+
+struct tokenizer {
+    int unused;
+};
+
+struct forward {
+    cattn_cache *cache;
+    float *q, *k, *v, *out; /* [max_rows] each */
+    float *w;               /* [TOY_VOCAB][Q_SIZE] */
+};
+
+static atomic_llong rows_computed;
+static atomic_int steps_to_failure;
+
+int64_t toy_take_rows(void) { return atomic_exchange(&rows_computed, 0); }
+void toy_fail_step(int n) { atomic_store(&steps_to_failure, n); }
+
+const model *toy_model(void) {
+    static tokenizer tok;
+    static model m = {
+        .params = {.n_vocab = TOY_VOCAB,
+                   .n_layers = 1,
+                   .n_heads = N_HEADS,
+                   .n_kv_heads = 1,
+                   .head_dim = HEAD_DIM,
+                   .n_ctx_train = TOY_CONTEXT},
+        .tok = &tok,
+    };
+    return &m;
+}
+
+bool tokenizer_is_end(const tokenizer *tok, int32_t id) {
+    (void)tok;
+    return id == TOY_END;
+}
+
+size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+    static const char *const pieces[TOY_VOCAB - 256] = {"ab",   "€",  "\xe2\x82", "\x82\xac", " the", "END", "é", "\xc3",
+                                                        "\n\n", "EN", "D",        "😀",        "a b",  "",    "b", "  "};
+    (void)tok;
+    (void)special;
+    const char byte = (char)id;
+    const char *piece = id < 256 ? &byte : pieces[id - 256];
+    const size_t n = id == TOY_END ? 0 : id < 256 ? 1 : strlen(piece);
+    if (n > 0 && size > 0) memcpy(buf, piece, n < size ? n : size);
+    return n;
+}
+
+/* In [-1, 1). */
+static float noise(uint32_t a, uint32_t b, uint32_t c) {
+    uint64_t x = ((uint64_t)a << 40) ^ ((uint64_t)b << 16) ^ c;
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return (float)(int32_t)(uint32_t)(x >> 32) * 0x1p-31f;
+}
+
+cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **out, cl_error *error) {
+    (void)m;
+    (void)pool;
+    const size_t n = (size_t)max_rows;
+    forward *f = calloc(1, sizeof *f);
+    if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory");
+    f->cache = cache;
+    f->q = calloc(n, Q_SIZE * sizeof *f->q);
+    f->out = calloc(n, Q_SIZE * sizeof *f->out);
+    f->k = calloc(n, HEAD_DIM * sizeof *f->k);
+    f->v = calloc(n, HEAD_DIM * sizeof *f->v);
+    f->w = calloc(TOY_VOCAB, Q_SIZE * sizeof *f->w);
+    *out = f;
+    if (!f->q || !f->out || !f->k || !f->v || !f->w) return cl_fail(error, CL_ERR_NOMEM, "no memory");
+    for (uint32_t v = 0; v < TOY_VOCAB; v++)
+        for (uint32_t i = 0; i < Q_SIZE; i++) f->w[v * Q_SIZE + i] = noise(v, i, 7);
+    return CL_OK;
+}
+
+void forward_free(forward **f) {
+    if (!*f) return;
+    free((*f)->q);
+    free((*f)->k);
+    free((*f)->v);
+    free((*f)->out);
+    free((*f)->w);
+    free(*f);
+    *f = NULL;
+}
+
+static void compute_logits(const forward *f, const float *out, int32_t token, float *logits) {
+    for (int v = 0; v < TOY_VOCAB; v++) {
+        float sum = noise((uint32_t)token, (uint32_t)v, 9);
+        for (int i = 0; i < Q_SIZE; i++) sum += out[i] * f->w[v * Q_SIZE + i];
+        logits[v] = v == TOY_END ? sum + 4 : sum;
+    }
+}
+
+cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows, const int32_t *logit_rows,
+                       int32_t n_logits, float *logits, cl_error *error) {
+    if (atomic_load(&steps_to_failure) > 0 && atomic_fetch_sub(&steps_to_failure, 1) == 1)
+        return cl_fail(error, CL_ERR_NOMEM, "a failure that the test asked for");
+    for (int32_t row = 0; row < n_rows; row++) {
+        const uint32_t t = (uint32_t)tokens[row], p = (uint32_t)positions[row];
+        for (uint32_t i = 0; i < Q_SIZE; i++) f->q[(size_t)row * Q_SIZE + i] = 3 * noise(t, p, 1000 + i);
+        for (uint32_t i = 0; i < HEAD_DIM; i++) {
+            f->k[(size_t)row * HEAD_DIM + i] = 3 * noise(t, p, 2000 + i);
+            f->v[(size_t)row * HEAD_DIM + i] = 3 * noise(t, p, 3000 + i);
+        }
+    }
+    const cattn_view k = {f->k, CATTN_F32, HEAD_DIM, HEAD_DIM}, v = {f->v, CATTN_F32, HEAD_DIM, HEAD_DIM};
+    const cattn_view q = {f->q, CATTN_F32, Q_SIZE, HEAD_DIM}, out = {f->out, CATTN_F32, Q_SIZE, HEAD_DIM};
+    cattn_error cause;
+    if (cattn_step_write(f->cache, 0, &k, &v, &cause) != CATTN_OK ||
+        cattn_step_attend(f->cache, 0, &q, &out, NULL, &cause) != CATTN_OK)
+        return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
+    for (int32_t i = 0; i < n_logits; i++)
+        compute_logits(f, f->out + (size_t)logit_rows[i] * Q_SIZE, tokens[logit_rows[i]], logits + (size_t)i * TOY_VOCAB);
+    atomic_fetch_add(&rows_computed, n_rows);
+    return CL_OK;
+}

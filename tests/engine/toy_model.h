@@ -1,0 +1,23 @@
+/*
+ * A model of one attention layer with weights from a hash, in place of llama's forward pass and tokenizer: small and exact,
+ * its logits depend on every token of the context through the real cache and kernels.
+ */
+#ifndef TESTS_ENGINE_TOY_MODEL_H
+#define TESTS_ENGINE_TOY_MODEL_H
+
+#include <stdint.h>
+
+#include "llama/model.h"
+
+enum { TOY_END = 0, TOY_VOCAB = 272, TOY_CONTEXT = 4096 };
+
+/* Static; token 0 ends, 1..255 are bytes, the rest longer pieces. */
+const model *toy_model(void);
+
+/* Rows computed since the last call, by all engines. */
+int64_t toy_take_rows(void);
+
+/* The n-th step from now fails, once; 0: none. */
+void toy_fail_step(int n);
+
+#endif
