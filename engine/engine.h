@@ -20,6 +20,8 @@
 
 typedef struct engine engine;
 
+enum { ENGINE_MAX_TOP = 32 }; /* likeliest tokens that can be asked for with each logprob */
+
 /* Fill with engine_config_init, then change what you need. */
 typedef struct engine_config {
     cattn_sharing sharing;     /* default CATTN_SHARED */
@@ -86,7 +88,7 @@ typedef struct engine_request {
     int32_t n_stop_tokens;
     bool ignore_eos; /* end tokens of the model do not end a choice; stop_tokens still do */
     bool logprobs;
-    int32_t n_top;        /* likeliest tokens with each logprob; 0..n_vocab */
+    int32_t n_top;        /* likeliest tokens with each logprob; 0..ENGINE_MAX_TOP */
     bool prompt_logprobs; /* (echo) events with logprobs, of n_top tokens, for the prompt's positions too: that of position i
                              given those before. The whole prompt is computed then, whatever the cache holds, since what is
                              cached are K/V, not logits: n_cached is 0 */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
+
 void request_queue_add(request_queue *q, request *r) {
     r->next = NULL;
     if (q->last)
@@ -55,10 +57,9 @@ request *request_create(const engine_request *asked) {
     r->asked.prompt = copy(asked->prompt, (size_t)asked->n_prompt, sizeof *asked->prompt);
     r->asked.stop_tokens = copy(asked->stop_tokens, (size_t)asked->n_stop_tokens, sizeof *asked->stop_tokens);
     r->choices = calloc((size_t)asked->n, sizeof *r->choices);
-    r->top = calloc((size_t)asked->n_top + 1, sizeof *r->top);
     r->asked.stop = copy_strings(asked->stop, (size_t)asked->n_stop);
     if (!r->asked.prompt || (asked->n_stop > 0 && !r->asked.stop) || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) ||
-        !r->choices || !r->top) {
+        !r->choices) {
         request_free(r);
         return NULL;
     }
@@ -79,7 +80,6 @@ void request_free(request *r) {
         text_free(&r->choices[i].text);
     }
     free(r->choices);
-    free(r->top);
     free((void *)r->asked.stop);
     free((void *)r->asked.stop_tokens);
     free((void *)r->asked.prompt);
@@ -116,10 +116,12 @@ static engine_event event_of(const choice *c) {
 
 static void tell(const request *r, const engine_event *event) { r->asked.on_event(r->asked.ctx, event); }
 
-static void add_logprobs(engine_event *event, request *r, sampler *s, const float *logits) {
-    sampler_logprobs(s, logits, event->token, &event->chosen, r->asked.n_top, r->top);
-    event->top = r->top;
-    event->n_top = r->asked.n_top;
+static void add_draw(engine_event *event, const draw *d) {
+    event->token = d->token;
+    event->position = d->position;
+    event->chosen = d->chosen;
+    event->top = d->top;
+    event->n_top = d->n_top;
 }
 
 static void add_text(engine_event *event, const text *t) {
@@ -143,18 +145,17 @@ static bool detokenize(choice *c, const tokenizer *tok, int32_t token, bool *sto
     return text_added(&c->text, n, stopped);
 }
 
-void choice_add(choice *c, const model *m, sampler *s, const float *logits, int32_t token) {
+void choice_add(choice *c, const tokenizer *tok, const draw *d) {
     request *r = c->owner;
     const engine_request *asked = &r->asked;
+    c->tokens[c->n_tokens++] = d->token;
+    r->n_completion++;
     engine_event event = event_of(c);
-    c->tokens[c->n_tokens++] = token;
-    event.token = token;
-    event.n_completion = ++r->n_completion;
-    if (asked->logprobs) add_logprobs(&event, r, s, logits);
+    add_draw(&event, d);
 
-    bool stopped = is_end(asked, m->tok, token);
+    bool stopped = is_end(asked, tok, d->token);
     if (!stopped) {
-        if (!detokenize(c, m->tok, token, &stopped)) {
+        if (!detokenize(c, tok, d->token, &stopped)) {
             cl_error error;
             cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
             choice_end(c, ENGINE_ERROR, &error);
@@ -180,11 +181,9 @@ void choice_end(choice *c, engine_finish finish, const cl_error *error) {
     tell(c->owner, &event);
 }
 
-void request_tell_prompt(request *r, int64_t position, sampler *s, const float *logits) {
-    engine_event event = event_of(&r->choices[0]);
-    event.token = r->asked.prompt[position];
-    event.position = position;
+void choice_tell_prompt(choice *c, const draw *d) {
+    engine_event event = event_of(c);
+    add_draw(&event, d);
     event.prompt = true;
-    if (logits) add_logprobs(&event, r, s, logits);
-    tell(r, &event);
+    tell(c->owner, &event);
 }

@@ -13,6 +13,7 @@
 #include "text.h"
 
 typedef struct request request;
+typedef struct draw draw; /* draw.h */
 
 typedef struct choice {
     request *owner;
@@ -35,7 +36,6 @@ struct request {
     int32_t n_unfinished;
     bool prompt_done;
     int64_t n_cached, n_completion;
-    sampler_logprob *top; /* [asked.n_top], of the event being told */
 };
 
 /* First in, first out. */
@@ -55,13 +55,13 @@ void request_free(request *r);
 /* Make room for the choices' tokens, so that running allocates only for text; once. False without memory. */
 bool request_start(request *r);
 
-/* Take the next token of a choice, drawn from these logits: tells it, and ends the choice where it is the last. */
-void choice_add(choice *c, const model *m, sampler *s, const float *logits, int32_t token);
+/* Take a choice's next token: tells it, and ends the choice where it is the last. */
+void choice_add(choice *c, const tokenizer *tok, const draw *d);
+
+/* Tell a token of the prompt. */
+void choice_tell_prompt(choice *c, const draw *d);
 
 /* End a choice that has not ended: tells why, and the text held back. error: with ENGINE_ERROR, else NULL. */
 void choice_end(choice *c, engine_finish finish, const cl_error *error);
-
-/* Tell a position of the prompt. logits: those of the position before it; NULL at position 0. */
-void request_tell_prompt(request *r, int64_t position, sampler *s, const float *logits);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "draw.h"
 #include "step.h"
 
 /* Domains from here up belong to one request each; those that requests name are lower. */
@@ -15,8 +16,8 @@ struct scheduler {
     engine_config config;
     cattn_cache *cache;
     forward *forward;
-    sampler *sampler;
     step step;
+    draw_list draws; /* of the step */
     request_queue waiting, running, finished;
     int64_t n_seqs;         /* in the cache */
     int64_t n_chunks;       /* that may be used and promised at once */
@@ -64,12 +65,10 @@ cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *c
     s->config.level = NULL; /* not ours to keep */
     cl_status status = create_cache(s, pool, config, error);
     if (status == CL_OK) status = forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
-    if (status == CL_OK) {
-        s->sampler = sampler_create(m->params.n_vocab);
-        if (!s->sampler ||
-            !step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows))
-            status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
-    }
+    if (status == CL_OK &&
+        !(step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
+          draw_list_init(&s->draws, pool, m->params.n_vocab, config->max_seqs + STEP_SCORED_ROWS)))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status != CL_OK) {
         scheduler_free(&s);
         return status;
@@ -86,7 +85,7 @@ void scheduler_free(scheduler **sp) {
     if (!s) return;
     assert(scheduler_idle(s) && s->finished.n == 0);
     step_free(&s->step);
-    sampler_free(&s->sampler);
+    draw_list_free(&s->draws);
     forward_free(&s->forward);
     cattn_cache_destroy(&s->cache);
     free(s);
@@ -222,38 +221,6 @@ static bool admit_first(scheduler *s) {
 
 /* ---- A step ---- */
 
-static void draw(scheduler *s, choice *c, const float *logits) {
-    const engine_request *asked = &c->owner->asked;
-    const int32_t token =
-        sampler_draw(s->sampler, &asked->sampling, logits, c->tokens, asked->n_prompt, c->n_tokens, c->index, c->n_tokens);
-    s->stats.completion_tokens++;
-    choice_add(c, s->model, s->sampler, logits, token);
-    if (c->finish != ENGINE_RUNNING) {
-        leave(s, c);
-        return;
-    }
-    cattn_error cause;
-    if (cattn_seq_append(s->cache, c->seq, &token, 1, &cause) == CATTN_OK) return;
-    cl_error error;
-    cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause.message);
-    leave(s, c);
-    choice_end(c, ENGINE_ERROR, &error);
-}
-
-/* The prompt has been computed: each choice goes its own way from here. */
-static void start_choices(scheduler *s, request *r, const float *logits) {
-    r->prompt_done = true;
-    for (int32_t i = 0; i < r->asked.n; i++) {
-        choice *c = &r->choices[i];
-        if (r->asked.max_tokens > 0) {
-            draw(s, c, logits);
-        } else {
-            leave(s, c);
-            choice_end(c, ENGINE_LENGTH, NULL);
-        }
-    }
-}
-
 static void list_entries(scheduler *s) {
     const int64_t piece = s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
     step_clear(&s->step);
@@ -265,26 +232,61 @@ static void list_entries(scheduler *s) {
             if (r->choices[i].finish == ENGINE_RUNNING && !r->choices[i].decoding) step_add(&s->step, &r->choices[i], piece);
 }
 
-/* The next tokens of what was computed, and logprobs of the prompt. */
-static void tell_results(scheduler *s) {
+/* The prompt has been computed: each choice goes its own way from here. */
+static void start_choices(scheduler *s, request *r, const float *logits) {
+    r->prompt_done = true;
+    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) draw_list_add(&s->draws, &r->choices[i], logits);
+}
+
+/* Logprobs for an entry's rows: each row's logits are about the token after its own. */
+static void score_prompt(scheduler *s, const step_entry *e) {
+    if (e->first_pos == 0 && e->n_rows > 0) draw_list_add_prompt(&s->draws, e->choice, 0, NULL);
+    for (int32_t i = 0; i < e->n_rows; i++) {
+        const int64_t next = e->first_pos + i + 1;
+        if (next < e->choice->owner->asked.n_prompt)
+            draw_list_add_prompt(&s->draws, e->choice, next, step_logits(&s->step, e->first_row + i));
+    }
+}
+
+static void tell(scheduler *s, const draw *d) {
+    choice *c = d->choice;
+    if (d->prompt) {
+        choice_tell_prompt(c, d);
+        return;
+    }
+    s->stats.completion_tokens++;
+    choice_add(c, s->model->tok, d);
+    if (c->finish != ENGINE_RUNNING) {
+        leave(s, c);
+        return;
+    }
+    cattn_error cause;
+    if (cattn_seq_append(s->cache, c->seq, &d->token, 1, &cause) == CATTN_OK) return;
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause.message);
+    leave(s, c);
+    choice_end(c, ENGINE_ERROR, &error);
+}
+
+/* Logprobs of the prompt and next tokens, from what was computed. */
+static void draw_and_tell(scheduler *s) {
+    s->draws.n = 0;
     for (int32_t i = 0; i < s->step.n_entries; i++) {
         const step_entry *e = &s->step.entries[i];
         choice *c = e->choice;
-        request *r = c->owner;
-        if (step_scores(c)) {
-            for (int64_t k = 0; k < e->n_rows; k++) {
-                const int64_t p = e->first_pos + k;
-                if (p == 0) request_tell_prompt(r, 0, s->sampler, NULL);
-                if (p + 1 < r->asked.n_prompt)
-                    request_tell_prompt(r, p + 1, s->sampler, step_logits(&s->step, e->first_row + (int32_t)k));
-            }
-        }
+        if (step_scores(c)) score_prompt(s, e);
         if (e->last_row < 0 || (!c->decoding && !step_is_ready(&s->step, c))) continue;
         c->decoding = true;
-        if (r->prompt_done)
-            draw(s, c, step_logits(&s->step, e->last_row));
+        if (c->owner->prompt_done)
+            draw_list_add(&s->draws, c, step_logits(&s->step, e->last_row));
         else
-            start_choices(s, r, step_logits(&s->step, e->last_row));
+            start_choices(s, c->owner, step_logits(&s->step, e->last_row));
+    }
+    draw_list_run(&s->draws);
+    for (int32_t i = 0; i < s->draws.n; i++) tell(s, &s->draws.draws[i]);
+    for (int32_t i = 0; i < s->step.n_entries; i++) {
+        request *r = s->step.entries[i].choice->owner;
+        if (r->prompt_done && r->asked.max_tokens == 0) end_request(s, r, ENGINE_LENGTH, NULL);
     }
 }
 
@@ -337,7 +339,7 @@ void scheduler_step(scheduler *s) {
         return;
     }
     const int64_t n_prefill_rows = count_prefill_rows(&s->step);
-    tell_results(s);
+    draw_and_tell(s);
     count_step(s, n_prefill_rows, now_s() - start);
     retire_finished(s);
 }

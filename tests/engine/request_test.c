@@ -54,8 +54,8 @@ static void what_can_never_run_is_refused(void **state) {
     request = make_request(tokens, 0, 1, r);
     expect_refusal(&f, &request, CL_ERR_ARG, "prompt", "empty");
     request = make_request(tokens, 10, 1, r);
-    request.n_top = TOY_VOCAB + 1;
-    expect_refusal(&f, &request, CL_ERR_ARG, "273", "272");
+    request.n_top = ENGINE_MAX_TOP + 1;
+    expect_refusal(&f, &request, CL_ERR_ARG, "33", "32");
     const char *const stop[] = {"a", ""};
     request = make_request(tokens, 10, 1, r);
     request.stop = stop;
