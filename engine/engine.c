@@ -47,13 +47,18 @@ const char *engine_finish_name(engine_finish finish) {
 
 /* ---- The thread ---- */
 
-/* Free what has ended, and say how things stand. */
-static void settle(engine *e) {
-    request_queue *finished = scheduler_finished(e->scheduler);
+static void publish_stats(engine *e) {
     engine_stats stats;
     scheduler_get_stats(e->scheduler, &stats);
     pthread_mutex_lock(&e->mutex);
     e->stats = stats;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+/* Forget and free what has ended. */
+static void free_finished(engine *e) {
+    request_queue *finished = scheduler_finished(e->scheduler);
+    pthread_mutex_lock(&e->mutex);
     for (const request *r = finished->first; r; r = r->next) {
         request *moved = e->live[--e->n_live];
         e->live[r->live_index] = moved;
@@ -78,7 +83,10 @@ static void *run(void *arg) {
 
         if (cancels || stop) scheduler_drop_cancelled(e->scheduler, stop);
         scheduler_step(e->scheduler);
-        settle(e);
+        publish_stats(e); /* whoever has been told of a step finds it counted */
+        scheduler_tell(e->scheduler);
+        free_finished(e);
+        publish_stats(e);
     }
     return NULL;
 }

@@ -125,7 +125,7 @@ typedef struct engine_stats {
     cattn_stats kv;
 } engine_stats;
 
-/* As of the last step. Any thread. */
+/* Any thread. What is computed and drawn is counted before it is told; who has finished or left, a moment after. */
 void engine_get_stats(engine *e, engine_stats *stats);
 int64_t engine_n_ctx(const engine *e);
 

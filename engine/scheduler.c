@@ -223,7 +223,6 @@ static bool admit_first(scheduler *s) {
 
 static void list_entries(scheduler *s) {
     const int64_t piece = s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
-    step_clear(&s->step);
     for (request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < r->asked.n; i++)
             if (r->choices[i].finish == ENGINE_RUNNING && r->choices[i].decoding) step_add(&s->step, &r->choices[i], 1);
@@ -248,13 +247,87 @@ static void score_prompt(scheduler *s, const step_entry *e) {
     }
 }
 
+/* Logprobs of the prompt and next tokens, from what was computed. */
+static void draw_tokens(scheduler *s) {
+    for (int32_t i = 0; i < s->step.n_entries; i++) {
+        const step_entry *e = &s->step.entries[i];
+        choice *c = e->choice;
+        if (step_scores(c)) score_prompt(s, e);
+        if (e->last_row < 0 || (!c->decoding && !step_is_ready(&s->step, c))) continue;
+        c->decoding = true;
+        if (c->owner->prompt_done)
+            draw_list_add(&s->draws, c, step_logits(&s->step, e->last_row));
+        else
+            start_choices(s, c->owner, step_logits(&s->step, e->last_row));
+    }
+    draw_list_run(&s->draws);
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int64_t count_prefill_rows(const step *st) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const step_entry *e = &st->entries[i];
+        const int64_t prompt_left = e->choice->owner->asked.n_prompt - e->first_pos;
+        if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
+    }
+    return n;
+}
+
+static void count_step(scheduler *s, double seconds) {
+    engine_stats *stats = &s->stats;
+    const int64_t n_prefill_rows = count_prefill_rows(&s->step);
+    const double share = (double)n_prefill_rows / (double)s->step.n_rows;
+    stats->steps++;
+    stats->prefill_tokens_computed += n_prefill_rows;
+    stats->prefill_s += seconds * share;
+    stats->decode_s += seconds * (1 - share);
+    if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
+    for (int32_t i = 0; i < s->draws.n; i++) stats->completion_tokens += !s->draws.draws[i].prompt;
+}
+
+/* The request that was admitted last gives way, so that the others can go on. */
+static void end_youngest(scheduler *s, const cl_error *error) {
+    request *before = NULL;
+    for (request *r = s->running.first; r->next; r = r->next) before = r;
+    end_request(s, before ? before->next : s->running.first, ENGINE_ERROR, error);
+    retire(s, &s->running, before);
+}
+
+void scheduler_step(scheduler *s) {
+    step_clear(&s->step);
+    s->draws.n = 0;
+    while (s->waiting.n > 0 && admit_first(s)) {
+    }
+    if (s->running.n == 0) return;
+    const double start = now_s();
+    list_entries(s);
+    cl_error error;
+    cl_status status = step_run(&s->step, s->config.max_step_rows, &error);
+    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0; rows /= 2)
+        status = step_run(&s->step, rows, &error); /* less workspace */
+    if (status != CL_OK) {
+        step_clear(&s->step);
+        end_youngest(s, &error);
+        return;
+    }
+    draw_tokens(s);
+    count_step(s, now_s() - start);
+}
+
+/* ---- Telling ---- */
+
 static void tell(scheduler *s, const draw *d) {
     choice *c = d->choice;
     if (d->prompt) {
         choice_tell_prompt(c, d);
         return;
     }
-    s->stats.completion_tokens++;
     choice_add(c, s->model->tok, d);
     if (c->finish != ENGINE_RUNNING) {
         leave(s, c);
@@ -268,78 +341,11 @@ static void tell(scheduler *s, const draw *d) {
     choice_end(c, ENGINE_ERROR, &error);
 }
 
-/* Logprobs of the prompt and next tokens, from what was computed. */
-static void draw_and_tell(scheduler *s) {
-    s->draws.n = 0;
-    for (int32_t i = 0; i < s->step.n_entries; i++) {
-        const step_entry *e = &s->step.entries[i];
-        choice *c = e->choice;
-        if (step_scores(c)) score_prompt(s, e);
-        if (e->last_row < 0 || (!c->decoding && !step_is_ready(&s->step, c))) continue;
-        c->decoding = true;
-        if (c->owner->prompt_done)
-            draw_list_add(&s->draws, c, step_logits(&s->step, e->last_row));
-        else
-            start_choices(s, c->owner, step_logits(&s->step, e->last_row));
-    }
-    draw_list_run(&s->draws);
+void scheduler_tell(scheduler *s) {
     for (int32_t i = 0; i < s->draws.n; i++) tell(s, &s->draws.draws[i]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
         request *r = s->step.entries[i].choice->owner;
         if (r->prompt_done && r->asked.max_tokens == 0) end_request(s, r, ENGINE_LENGTH, NULL);
     }
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void count_step(scheduler *s, int64_t n_prefill_rows, double seconds) {
-    engine_stats *stats = &s->stats;
-    const double share = (double)n_prefill_rows / (double)s->step.n_rows;
-    stats->steps++;
-    stats->prefill_tokens_computed += n_prefill_rows;
-    stats->prefill_s += seconds * share;
-    stats->decode_s += seconds * (1 - share);
-    if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
-}
-
-static int64_t count_prefill_rows(const step *st) {
-    int64_t n = 0;
-    for (int32_t i = 0; i < st->n_entries; i++) {
-        const step_entry *e = &st->entries[i];
-        const int64_t prompt_left = e->choice->owner->asked.n_prompt - e->first_pos;
-        if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
-    }
-    return n;
-}
-
-/* The request that was admitted last gives way, so that the others can go on. */
-static void end_youngest(scheduler *s, const cl_error *error) {
-    request *before = NULL;
-    for (request *r = s->running.first; r->next; r = r->next) before = r;
-    end_request(s, before ? before->next : s->running.first, ENGINE_ERROR, error);
-    retire(s, &s->running, before);
-}
-
-void scheduler_step(scheduler *s) {
-    while (s->waiting.n > 0 && admit_first(s)) {
-    }
-    if (s->running.n == 0) return;
-    const double start = now_s();
-    list_entries(s);
-    cl_error error;
-    cl_status status = step_run(&s->step, s->config.max_step_rows, &error);
-    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0; rows /= 2)
-        status = step_run(&s->step, rows, &error); /* less workspace */
-    if (status != CL_OK) {
-        end_youngest(s, &error);
-        return;
-    }
-    const int64_t n_prefill_rows = count_prefill_rows(&s->step);
-    draw_and_tell(s);
-    count_step(s, n_prefill_rows, now_s() - start);
     retire_finished(s);
 }

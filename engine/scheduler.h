@@ -36,8 +36,11 @@ bool scheduler_idle(const scheduler *s);
 /* End those whose `cancelled` is set, or all of them. */
 void scheduler_drop_cancelled(scheduler *s, bool all);
 
-/* Admit whom there is room for, then compute one step and tell what came of it. */
+/* Admit whom there is room for, then compute one step, tokens drawn and counted. */
 void scheduler_step(scheduler *s);
+
+/* Tell what came of the step. */
+void scheduler_tell(scheduler *s);
 
 /* Requests that have been told their last event; the caller takes and frees them. */
 request_queue *scheduler_finished(scheduler *s);

@@ -118,6 +118,7 @@ static void ends_and_texts(void **state) {
     assert_int_equal(w->finish, ENGINE_LENGTH);
     assert_int_equal(w->n_tokens, 100);
     assert_int_equal(whole->n_completion, 100);
+    assert_int_equal(stats_of(&f).completion_tokens, 100); /* counted when the last event comes */
 
     /* a stop token: reported, without text, and nothing after it */
     request.stop_tokens = &w->tokens[20];
