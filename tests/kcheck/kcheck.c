@@ -48,13 +48,9 @@ void guard_free(void *p) {
 }
 
 ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
-    const size_t size = ca_type_size(type);
-    return (ca_layout){.type = type,
-                       .d_k = d_k,
-                       .d_v = d_v,
-                       .c = c,
-                       .k_bytes = (size_t)d_k * (size_t)c * size,
-                       .v_bytes = (size_t)d_v * (size_t)c * size};
+    ca_layout l;
+    ca_layout_init(&l, type, 1, 1, d_k, d_v, c);
+    return l;
 }
 
 static const char usage[] = "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16] [--seed N] [--every N] [--case N]\n"
