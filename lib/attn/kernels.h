@@ -5,10 +5,11 @@
  * a segment (a fixed number of positions, layout.h) in ascending order and treats each with the same operations in the same
  * order, whatever tile it is in and however many pieces the chunk comes in:
  *
- *   s[slot]  = q . k[slot] for the slots it sees, in base 2 (scale * log2(e) is folded into q), d ascending
- *   M        = max(M, over those slots of floor(s)), raised at most once a chunk, in steps of 32; O and l rescaled by a power
- * of 2 p[slot]  = 2^(floor(s) - M) * poly(s - floor(s)); slots not seen: p = 0 l[i]    += p[slot] for slot mod 16 == i,
- * ascending O       += p[slot] * v[slot], slots ascending
+ * - s[slot] = q . k[slot] for the slots it sees, d ascending; base 2, since scale * log2(e) is folded into q.
+ * - M = a whole number not below any floor(s) so far, raised at most once a chunk and in steps of 32; O and l go along by a
+ *   power of 2.
+ * - p[slot] = 2^(floor(s) - M) * poly(s - floor(s)), 0 for slots not seen.
+ * - l[slot mod 16] += p[slot] and O += p[slot] * v[slot], slots ascending.
  *
  * So a row's state (O, M, l) after a chunk is a function of the row's query and of the tokens it sees, bit for bit. States
  * start from zero at each segment and segments merge in ascending order. "ref" does the same in double, laid out like the
@@ -40,11 +41,11 @@ typedef struct ca_piece {
 /* Rows that pass over one chunk of one K/V head together. */
 typedef struct ca_tile {
     int32_t d_k, d_v, c;
-    int32_t n_rows; /* >= 1, at most the level's max_rows */
-    const void *q;  /* packed queries, query_bytes(d_k) apart */
-    void *state;    /* states, state_bytes(d_v) apart; updated */
-    const int32_t
-        *n_seen; /* [n_rows] leading slots that a row sees, 0..pieces' end; NULL: all rows see up to the last piece's end */
+    int32_t n_rows;        /* >= 1, at most the level's max_rows */
+    const void *q;         /* packed queries, query_bytes(d_k) apart */
+    void *state;           /* states, state_bytes(d_v) apart; updated */
+    const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..last piece's end; 0 leaves its state as it is.
+                              NULL: all rows see up to the last piece's end */
     const ca_piece *pieces;
     int32_t n_pieces;
     const void *next_k, *next_v; /* tiles that this thread reads next, to prefetch; NULL: none */
@@ -72,7 +73,7 @@ typedef struct ca_kernel {
 
     /*
      * Merge n_states >= 1 states of one row in the order given, normalise, add +0: out [d_v], and *lse = log2(sum of 2^s)
-     * where lse is not NULL. The states are not changed.
+     * where lse is not NULL. A row that has seen nothing gives zeros and -infinity. The states are not changed.
      */
     void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse);
 } ca_kernel;

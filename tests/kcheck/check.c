@@ -312,7 +312,7 @@ typedef struct tolerance {
  * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16, unless q is a bf16 number), each
  * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). So a weight is off by a factor within
  * 2^+-e, and out, a mean of v under such weights, by 2 (2^e - 1) max|v|.
- * Weights. exp2's polynomial, and its rounding to bf16 for the second product: 2^-8 max|v|.
+ * Weights. 4 u from exp2's polynomial; rounded to bf16 for the second product, 2^-8.
  * Sums over n slots, and over the last few steps: 6 u sqrt(n).
  * Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the largest weight is
  * only 2^-32: n 2^-94. What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
@@ -343,9 +343,9 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
     const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
     double e = 4 * u * qk + 0x1p-100;
     if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);
-    const double weights = bf16 ? 0x1p-8 + 3e-6 : 4 * u;
+    const double weights = (bf16 ? 0x1p-8 : 0) + 4 * u;
     return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + (n + 1) * 0x1p-94,
-                       e + (bf16 ? 4e-6 : 4 * u) + 2 * sums + fabs((double)*lse) * 2 * u};
+                       e + 4 * u + 2 * sums + fabs((double)*lse) * 2 * u};
 }
 
 /* ---- Checking -------------------------------------------------------------------------------------------------------- */

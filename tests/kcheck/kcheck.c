@@ -53,6 +53,24 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
     return l;
 }
 
+/* Every level is found by its name, hands types it lacks to one below, and is not found where the CPU lacks it. */
+static bool check_find(void) {
+    int n;
+    const ca_level *levels = ca_levels(&n);
+    bool ok = !ca_kernel_find("no such level", ~0u, CATTN_F32);
+    for (int k = 0; k < 3; k++) {
+        const ca_kernel *expected = NULL;
+        for (int i = 0; i < n; i++) {
+            if (levels[i].kernels[k]) expected = levels[i].kernels[k];
+            ok &= ca_kernel_find(levels[i].name, levels[i].features, (cattn_type)k) == expected;
+            ok &= ca_kernel_find(NULL, levels[i].features, (cattn_type)k) == expected;
+            if (levels[i].features) ok &= !ca_kernel_find(levels[i].name, 0, (cattn_type)k);
+        }
+    }
+    if (!ok) printf("FAILED ca_kernel_find\n");
+    return ok;
+}
+
 static const char usage[] = "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16] [--seed N] [--every N] [--case N]\n"
                             "  Checks every kernel level of this CPU, or times them with --bench.\n"
                             "  --every N   only each N-th case, for slow builds\n"
@@ -88,7 +106,7 @@ int main(int argc, char **argv) {
     }
 
     int n_levels, n_run = 0;
-    bool ok = true;
+    bool ok = check_find();
     const ca_level *levels = ca_levels(&n_levels);
     printf("%s, seed %llu\n", ca_cpu_name(), (unsigned long long)seed);
     for (int i = 0; i < n_levels; i++) {

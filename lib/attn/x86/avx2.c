@@ -5,7 +5,6 @@
  */
 #include "lib/attn/x86/vec256.h"
 
-#define EXP2_DEGREE 5
 #define TILE_EACH_ROWS(X, ...)                                                                                                 \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 enum { TILE_ROWS = 6, TILE_VECS = 2 };

@@ -6,7 +6,6 @@
  */
 #include "lib/attn/x86/vec512.h"
 
-#define EXP2_DEGREE 5
 /* clang-format off */
 #define TILE_EACH_ROWS(X, ...)                                                                                  \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) \

@@ -6,7 +6,6 @@
  */
 #include "lib/attn/x86/vec512.h"
 
-#define EXP2_DEGREE 4 /* far below the rounding of the weights, 2^-8 */
 enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2 };
 
 #include "chunkattn.h"
