@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -42,6 +43,7 @@ static uint32_t detect(void) { return 0; }
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint32_t features;
 static int n_cpus = 1;
+static size_t cache_bytes = (size_t)32 << 20;
 static char name[128] = "unknown";
 
 /* "model name : AMD EPYC" in /proc/cpuinfo; some architectures have no such line. */
@@ -60,10 +62,24 @@ static void read_name(void) {
     fclose(f);
 }
 
+/* "32768K"; the highest index is the last level. */
+static void read_cache(void) {
+    char path[64], line[32];
+    for (int index = 0; index < 8; index++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
+        FILE *f = fopen(path, "re");
+        if (!f) break;
+        const long kib = fgets(line, sizeof line, f) ? strtol(line, NULL, 10) : 0;
+        if (kib > 0) cache_bytes = (size_t)kib << 10;
+        fclose(f);
+    }
+}
+
 static void init(void) {
     cpu_set_t set;
     features = detect();
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) n_cpus = CPU_COUNT(&set);
+    read_cache();
     read_name();
 }
 
@@ -75,6 +91,11 @@ uint32_t ca_cpu_features(void) {
 int ca_cpu_count(void) {
     pthread_once(&once, init);
     return n_cpus;
+}
+
+size_t ca_cpu_cache_bytes(void) {
+    pthread_once(&once, init);
+    return cache_bytes;
 }
 
 const char *ca_cpu_name(void) {

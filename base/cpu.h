@@ -2,6 +2,7 @@
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -17,6 +18,9 @@ uint32_t ca_cpu_features(void);
 
 /* Number of CPUs this process may run on, at least 1. */
 int ca_cpu_count(void);
+
+/* Size of the last-level cache as the operating system tells it; 32 MiB where it does not. */
+size_t ca_cpu_cache_bytes(void);
 
 /* Model name as the operating system tells it, for benchmark headers; "unknown" where it does not. Static storage. */
 const char *ca_cpu_name(void);

@@ -53,6 +53,7 @@ static void count_and_name(void **state) {
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     assert_int_equal(ca_cpu_count(), CPU_COUNT(&set));
+    assert_in_range(ca_cpu_cache_bytes(), 64 << 10, (size_t)8 << 30);
     assert_true(strlen(ca_cpu_name()) > 0);
     assert_null(strchr(ca_cpu_name(), '\n'));
 }
