@@ -13,13 +13,9 @@ setup_python
 mkdir -p build
 build release --target chunkllama >build/run.log 2>&1 || { tail -n 50 build/run.log >&2; exit 1; }
 
+export CHUNKLLAMA_MODEL=${CHUNKLLAMA_MODEL:-$MODEL}
 chunkllama=build/release/bin/chunkllama
-command=${1:-serve}
-case "$#:$command" in
-0:*) exec $chunkllama serve -m "$MODEL" --host 127.0.0.1 --port 8080 ;;
-1:batch)
-    $chunkllama batch -m "$MODEL" -i workloads/tool_planning.jsonl -o build/batch.jsonl --max-tokens 16
-    echo "Results: build/batch.jsonl" ;;
-*:-*) exec $chunkllama "$@" ;;
-*) exec $chunkllama "$command" -m "$MODEL" "${@:2}" ;;
-esac
+if [ $# = 0 ]; then exec $chunkllama serve --host 127.0.0.1 --port 8080; fi
+if [ "$*" != batch ]; then exec $chunkllama "$@"; fi
+$chunkllama batch -i workloads/tool_planning.jsonl -o build/batch.jsonl --max-tokens 16
+echo "Results: build/batch.jsonl"
