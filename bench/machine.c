@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/threads.h"
@@ -90,11 +89,10 @@ static double measure(ca_pool *pool, peak_kind kind, const unsigned char *data, 
     return (double)n_threads * amount / best * 1e-9;
 }
 
-/* Large enough to leave no more than a small part of itself in any cache. */
+/* Large enough that a cache holds only a small part of it. */
 static size_t default_bytes(void) {
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    const size_t least = (size_t)512 << 20;
-    return cache > 0 && (size_t)cache * 2 > least ? (size_t)cache * 2 : least;
+    const size_t least = (size_t)512 << 20, cache = ca_cpu_cache_bytes();
+    return cache * 8 > least ? cache * 8 : least;
 }
 
 static void *map(size_t bytes) {
