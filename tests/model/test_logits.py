@@ -1,0 +1,161 @@
+"""Logits of all positions against the float64 model in oracle.py.
+
+Where no activation is quantised (float weights) the difference is f32 rounding, and what K and V lose in storage. Where one is,
+int8 rounding is a threshold: the last bit of a value decides which way it falls, and the next layers spread that, so that two
+correct implementations differ by as much as each differs from the exact model. So the bound there is what quantisation costs the
+oracle itself, times two for being one sample of a random error.
+"""
+
+import json
+import subprocess
+
+import numpy as np
+import oracle
+import pytest
+import write_gguf
+from write_gguf import Type
+
+TEXTS = [
+    "The tree keeps every prefix once. When two questions begin alike, the second finds what the first has computed.",
+    "def area(radius):\n    return 3.14159 * radius ** 2\n",
+    "In 1969 three people flew to the Moon;",
+]
+N_GREEDY = 32
+
+# Largest and root-mean-square difference of a logit (they range over about 40) on SmolLM2 with F32 weights. f32: a rounding of
+# 2^-24 at each of some 300 dependent steps, on sums of up to 1536 terms. f16 and bf16 K/V keep 11 and 8 bits, so they are
+# 2^-12 and 2^-9 off; bf16 also rounds queries and probabilities. 30 layers add up.
+F32_WEIGHTS_BOUND = {"f32": (2e-3, 2e-4), "f16": (0.05, 0.005), "bf16": (0.5, 0.06)}
+
+
+def rms(a):
+    return float(np.sqrt(np.mean(a * a)))
+
+
+def dump(bin_dir, tmp_path, model, tokens, **options):
+    """What logits_dump gives, and the tokens with greedily chosen ones behind."""
+    ids, out = tmp_path / "tokens.json", tmp_path / "logits.npy"
+    ids.write_text(json.dumps([int(t) for t in tokens]))
+    arguments = [f"{key}={value}" for key, value in options.items()]
+    subprocess.run([bin_dir / "logits_dump", model, ids, out, *arguments], check=True, timeout=300)
+    logits = np.load(out)
+    tokens = list(tokens)
+    while len(tokens) < len(logits):
+        tokens.append(int(logits[len(tokens) - 1].argmax()))
+    return tokens, logits
+
+
+def check_top1(got, exact, bound):
+    """The same likeliest token everywhere, unless both logits may be off by the bound. Returns how often that was needed."""
+    chosen = got.argmax(-1)
+    margin = exact.max(-1) - exact[np.arange(len(exact)), chosen]
+    assert margin.max() <= 2 * bound, f"position {margin.argmax()}: another token by a margin of {margin.max():.3g}"
+    return int((margin > 0).sum())
+
+
+@pytest.fixture(scope="module")
+def smollm2(bin_dir, model_path, tmp_path_factory):
+    """Runs of SmolLM2 as it is, and the oracle's exact and quantised logits of the same tokens (greedy ones behind)."""
+    tmp = tmp_path_factory.mktemp("smollm2")
+    strings = "".join(json.dumps(text) + "\n" for text in TEXTS)
+    command = [bin_dir / "tokenize_dump", model_path]
+    lines = subprocess.run(command, input=strings, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    runs = []
+    for i, line in enumerate(lines):
+        runs.append(dump(bin_dir, tmp, model_path, json.loads(line), kv="f32", greedy=N_GREEDY if i == len(lines) - 1 else 0))
+    sequences = [tokens for tokens, _ in runs]
+    model = oracle.load(model_path)
+    exact = oracle.logits(model, sequences)
+    quantised = oracle.logits(model, sequences, quantise=True)
+    return sequences, [logits for _, logits in runs], exact, quantised
+
+
+def test_smollm2(smollm2):
+    """All positions of the texts, and 32 greedy tokens decoded one by one."""
+    _, got, exact, quantised = (x if i == 0 else np.concatenate(x) for i, x in enumerate(smollm2))
+    error, allowed = got - exact, quantised - exact
+    bound, rms_bound = 2 * np.abs(allowed).max(), 2 * rms(allowed)
+    print(f"difference {np.abs(error).max():.3g} (rms {rms(error):.3g}); bound {bound:.3g} (rms {rms_bound:.3g})")
+    assert rms_bound < 0.7 and bound < 5, "quantised activations cost more than they should"
+    assert rms(error) <= rms_bound
+    assert np.abs(error).max() <= bound
+    print(f"another token within the margin at {check_top1(got, exact, bound)} of {len(exact)} positions")
+
+
+@pytest.mark.parametrize("kv", ["f16", "bf16"])
+def test_smollm2_kv_types(bin_dir, model_path, tmp_path, smollm2, kv):
+    """K/V types that round: together with quantised activations, within the bound of those and of F32_WEIGHTS_BOUND."""
+    sequences, _, exact, quantised = smollm2
+    got = np.concatenate([dump(bin_dir, tmp_path, model_path, s, kv=kv)[1] for s in sequences])
+    exact, quantised = np.concatenate(exact), np.concatenate(quantised)
+    bound = 2 * np.abs(quantised - exact).max() + F32_WEIGHTS_BOUND[kv][0]
+    rms_bound = 2 * rms(quantised - exact) + F32_WEIGHTS_BOUND[kv][1]
+    print(f"difference {np.abs(got - exact).max():.3g} (rms {rms(got - exact):.3g}); bound {bound:.3g} (rms {rms_bound:.3g})")
+    assert rms(got - exact) <= rms_bound
+    assert np.abs(got - exact).max() <= bound
+    check_top1(got, exact, bound)
+
+
+def test_smollm2_f32_weights(bin_dir, model_path, tmp_path, smollm2):
+    """The same weights written out in F32: nothing is quantised, so the whole pass must agree closely."""
+    sequences, _, exact, _ = smollm2
+    path = tmp_path / "f32.gguf"
+    write_gguf.in_f32(model_path, path)
+    exact = np.concatenate(exact)
+    for kv, (bound, rms_bound) in F32_WEIGHTS_BOUND.items():
+        got = np.concatenate([dump(bin_dir, tmp_path, path, s, kv=kv)[1] for s in sequences])
+        print(f"{kv}: difference {np.abs(got - exact).max():.3g} (rms {rms(got - exact):.3g})")
+        assert np.abs(got - exact).max() <= bound
+        assert rms(got - exact) <= rms_bound
+        check_top1(got, exact, bound)
+
+
+def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
+    """Cut, threads and decoding one by one change no bit."""
+    tokens, expected = smollm2[0][-1], smollm2[1][-1]
+    for options in ({"piece": 7}, {"piece": 1, "threads": 1}, {"threads": 1}):
+        _, got = dump(bin_dir, tmp_path, model_path, tokens, kv="f32", **options)
+        assert got.tobytes() == expected.tobytes(), options
+
+
+LLAMA3_FACTORS = np.concatenate([np.ones(12), np.linspace(1, 8, 10), np.full(10, 8.0)])
+RANDOM_MODELS = {
+    "f32": dict(types=[Type.F32], n_heads=3, n_kv_heads=1, head_dim=64),
+    "f16": dict(types=[Type.F16], n_heads=4, n_kv_heads=2, head_dim=80, tied=True),
+    "bf16": dict(types=[Type.BF16], n_heads=16, n_kv_heads=1, head_dim=64),
+    "floats_odd": dict(types=[Type.F32, Type.BF16, Type.F16], n_heads=2, n_kv_heads=2, head_dim=96, n_embd=150, n_ff=99),
+    "llama3_factors": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64, rope_factors=LLAMA3_FACTORS, rope_base=5e5),
+    "linear_rope": dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=128, rope_linear=4),
+    "q8_0": dict(types=[Type.Q8_0], n_heads=6, n_kv_heads=2, head_dim=64),
+    "q4_0": dict(types=[Type.Q4_0], n_heads=4, n_kv_heads=4, head_dim=64),
+    "q4_1": dict(types=[Type.Q4_1], n_heads=2, n_kv_heads=1, head_dim=256, tied=True),
+    "mixed": dict(types=list(Type(t) for t in (2, 3, 8, 1, 0, 30)), n_heads=4, n_kv_heads=1, head_dim=64),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM_MODELS)
+def test_random_models(bin_dir, tmp_path, name):
+    """Every tensor type, group size, head size and rotation. Float weights: logits of a size of about 3 to within 1e-4.
+
+    Quantised weights have one layer, in which few values are so near a threshold that f32 decides: most rows are as near to the
+    oracle that quantises too; the others are within what quantisation costs."""
+    options = RANDOM_MODELS[name]
+    quantise = any(t in oracle.QUANTISED for t in options["types"])
+    path = tmp_path / "model.gguf"
+    write_gguf.random_model(path, n_layers=1 if quantise else 3, **options)
+    tokens = np.random.default_rng(11).integers(0, 261, 70)
+    model = oracle.load(path)
+    exact = oracle.logits(model, [tokens])[0]
+    quantised = oracle.logits(model, [tokens], quantise=True)[0]
+    _, got = dump(bin_dir, tmp_path, path, tokens, kv="f32", piece=23)
+    difference = np.abs(got - quantised).max(-1)
+    print(f"difference {difference.max():.3g}, median row {np.median(difference):.3g}")
+    if not quantise:
+        assert difference.max() <= 1e-4
+        check_top1(got, exact, 1e-4)
+        return
+    bound = 2 * np.abs(quantised - exact).max()
+    assert rms(quantised - exact) < 0.05, "quantised activations cost more than they should"
+    assert np.mean(difference <= 2e-5) >= 0.7
+    assert difference.max() <= bound
+    check_top1(got, exact, bound)
