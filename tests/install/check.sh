@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs into a fresh prefix, then builds and runs foreign.c against it as others would: with pkg-config, shared and static,
-# and with CMake. Last, the shared library must export the public interface and nothing else.
+# Installs into a fresh prefix, then builds and runs foreign.c and the documented example against it as others would: with
+# pkg-config, shared and static, and with CMake. Last, the shared library must export the public interface and nothing else.
 set -euo pipefail
 build=$1 prefix=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +21,11 @@ echo "pkg-config, static"
 # shellcheck disable=SC2046
 cc -std=c11 -static "$here/foreign.c" -o "$work/static" $(pkg-config --static --cflags --libs chunkattn)
 "$work/static"
+
+echo "the example of docs/library.md"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror "$here/../../docs/example.c" -o "$work/example" $(pkg-config --cflags --libs chunkattn)
+LD_LIBRARY_PATH=$libdir "$work/example"
 
 echo "CMake package, both"
 cmake -S "$here/package" -B "$work/package" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
