@@ -57,15 +57,17 @@ void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens) {
 
 /* ---- Ends ---- */
 
-void ca_seq_link(ca_seq *seq, ca_node *node) {
+void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node) {
     ca_seq **end = &node->ending;
     while (*end) end = &(*end)->next;
     *end = seq;
     seq->next = NULL;
     seq->leaf = node;
+    ca_node_changed(tree, node);
 }
 
-void ca_seq_unlink(ca_seq *seq) {
+void ca_seq_unlink(ca_tree *tree, ca_seq *seq) {
+    ca_node_changed(tree, seq->leaf);
     ca_seq **link = &seq->leaf->ending;
     while (*link != seq) link = &(*link)->next;
     *link = seq->next;

@@ -98,7 +98,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     seq->reserve_to = reserve_to;
     seq->n_found = match.n_tokens;
     ca_seq_resize(tree, seq, n_tokens);
-    ca_seq_link(seq, branch.leaf);
+    ca_seq_link(tree, seq, branch.leaf);
     ca_promise_update(tree, branch.leaf);
     ca_node_unpin(tree);
     tree->counts.tokens_joined += (uint64_t)n_tokens;
@@ -177,9 +177,9 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     } else {
         ca_node_add_leaf(tree, branch.at, branch.leaf, tokens, n_tokens, seq);
     }
-    ca_seq_unlink(seq);
+    ca_seq_unlink(tree, seq);
     ca_seq_resize(tree, seq, n_after);
-    ca_seq_link(seq, branch.leaf);
+    ca_seq_link(tree, seq, branch.leaf);
     ca_promise_update(tree, branch.leaf);
     ca_promise_update(tree, old);
     ca_node_unpin(tree);
@@ -205,9 +205,8 @@ static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_
     const cattn_status status = ca_room_secure(tree, &demand, error);
     if (status != CATTN_OK) return status;
     cover_path(tree, node);
-    ca_seq_link(fork, node);
+    ca_seq_link(tree, fork, node);
     ca_promise_update(tree, node);
-    ca_node_changed(tree, node);
     return CATTN_OK;
 }
 
@@ -231,7 +230,7 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
         memcpy(ca_chunk_data(tree->pool, branch.leaf->chunks[i]), ca_chunk_data(tree->pool, node->chunks[i]),
                tree->layout->chunk_bytes);
     branch.leaf->n_ready = branch.leaf->n_claimed = node->n_ready;
-    ca_seq_link(fork, branch.leaf);
+    ca_seq_link(tree, fork, branch.leaf);
     ca_promise_update(tree, branch.leaf);
     return CATTN_OK;
 }
@@ -273,7 +272,7 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     ca_path_touch(tree, leaf);
     tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
     seq->n_reserved = 0;
-    ca_seq_unlink(seq);
+    ca_seq_unlink(tree, seq);
     ca_promise_update(tree, leaf);
     ca_path_release(tree, leaf, tree->root, retains ? INT64_MAX : 0);
     ca_node_uncover(tree, tree->root);

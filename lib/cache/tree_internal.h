@@ -129,8 +129,8 @@ ca_seq *ca_seq_new(ca_tree *tree);
 void ca_seq_free(ca_tree *tree, ca_seq *seq);
 
 /* Start and cease to end at a node. */
-void ca_seq_link(ca_seq *seq, ca_node *node);
-void ca_seq_unlink(ca_seq *seq);
+void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node);
+void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
 
 /* Set the length, with the counters that depend on it. */
 void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);

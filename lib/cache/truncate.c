@@ -97,7 +97,7 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     ca_path_touch(tree, leaf);
     tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
     seq->n_reserved = 0;
-    ca_seq_unlink(seq);
+    ca_seq_unlink(tree, seq);
     ca_promise_update(tree, leaf);
     ca_node_pin(tree, t.node);
     if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.keep_to);
@@ -112,9 +112,8 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     }
     ca_seq_resize(tree, seq, n_tokens);
     seq->n_found = ca_min(seq->n_found, n_tokens);
-    ca_seq_link(seq, t.copies ? branch.leaf : branch.at);
+    ca_seq_link(tree, seq, t.copies ? branch.leaf : branch.at);
     ca_promise_update(tree, seq->leaf);
-    ca_node_changed(tree, seq->leaf);
     ca_node_unpin(tree);
     ca_room_close(tree);
     return CATTN_OK;

@@ -287,8 +287,9 @@ int main(int argc, char **argv) {
     /* Most worlds run on the level that this CPU uses by itself; each lower one gets its share, the slow reference short
      * sequences. */
     for (int64_t i = 0; i < n_worlds && failures < 10; i++) {
-        const int level = i % 4 ? n_levels - 1 : (int)(i / 4) % n_levels;
-        try_world(seed + (uint64_t)i, level ? 72 : 40, cattn_level_name(level));
+        const uint64_t s = seed + (uint64_t)i;
+        const int level = s % 4 ? n_levels - 1 : (int)(s / 4 % (uint64_t)n_levels);
+        try_world(s, level ? 72 : 40, cattn_level_name(level));
     }
     for (int64_t i = 0; i < n_long && failures < 10; i++)
         try_world(seed + 1000000 + (uint64_t)i, 2300, cattn_level_name(n_levels - 1));
