@@ -65,6 +65,12 @@ static int set_up_guarded(void **state) {
     return set_up_with(state, &config, &fast);
 }
 
+static int set_up_impatient(void **state) {
+    server_config config = base_config();
+    config.timeout_s = 1;
+    return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 500, .n_ctx = 4096});
+}
+
 static int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->server);
@@ -363,6 +369,27 @@ static void a_client_that_does_not_read_holds_up_nobody(void **state) {
     close(lazy);
 }
 
+/* The time-out is for clients that are idle, not for those that wait for us. */
+static void only_idle_clients_time_out(void **state) {
+    const fixture *f = *state;
+    const int idle = client_connect(f->port), stream = client_connect(f->port), whole = client_connect(f->port);
+    client_send(stream, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":2,\"stream\":true}");
+    client_send(whole, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":2}");
+    char *text = client_read_all(idle); /* until the server closes it */
+    assert_string_equal(text, "");
+    free(text);
+    assert_true(client_metric(f->port, "vllm:num_requests_running") == 2);
+    text = client_read_until(stream, "[DONE]");
+    assert_non_null(strstr(text, "[DONE]"));
+    free(text);
+    text = client_read_until(whole, "usage");
+    assert_non_null(strstr(text, "\"text\":\"ab\""));
+    free(text);
+    close(idle);
+    close(stream);
+    close(whole);
+}
+
 /* ---- Many at once ---- */
 
 static void *call_many(void *arg) {
@@ -452,6 +479,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_holds_up_nobody, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(only_idle_clients_time_out, set_up_impatient, tear_down),
         cmocka_unit_test_setup_teardown(many_at_once, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_tells_the_clients, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_told, set_up_fast, tear_down),
