@@ -78,23 +78,22 @@ typedef struct engine_event {
 typedef struct engine_request {
     const int32_t *prompt; /* [n_prompt] */
     int64_t n_prompt;      /* >= 1 */
-    int32_t n;             /* choices; 1..max_seqs */
     int64_t max_tokens;    /* completion tokens of a choice; 0: the prompt is computed, nothing drawn; < 0: up to what the
                               context and the K/V budget hold */
     sampler_params sampling;
-    const char *const *stop; /* [n_stop] stop strings, terminated, not empty; not part of the text */
-    int32_t n_stop;
+    const char *const *stop;    /* [n_stop] stop strings, terminated, not empty; not part of the text */
     const int32_t *stop_tokens; /* [n_stop_tokens] */
-    int32_t n_stop_tokens;
+    void (*on_event)(void *ctx, const engine_event *event); /* on the engine's thread: must not block; may submit and cancel */
+    void *ctx;
+    int32_t n; /* choices; 1..max_seqs */
+    int32_t n_stop, n_stop_tokens;
+    int32_t n_top;   /* likeliest tokens with each logprob; 0..ENGINE_MAX_TOP */
+    uint32_t domain; /* only requests of one domain share; less than 2^31 */
     bool ignore_eos; /* end tokens of the model do not end a choice; stop_tokens still do */
     bool logprobs;
-    int32_t n_top;        /* likeliest tokens with each logprob; 0..ENGINE_MAX_TOP */
     bool prompt_logprobs; /* (echo) events with logprobs, of n_top tokens, for the prompt's positions too: that of position i
                              given those before. The whole prompt is computed then, whatever the cache holds, since what is
                              cached are K/V, not logits: n_cached is 0 */
-    uint32_t domain;      /* only requests of one domain share; less than 2^31 */
-    void (*on_event)(void *ctx, const engine_event *event); /* on the engine's thread: must not block; may submit and cancel */
-    void *ctx;
 } engine_request;
 
 /* Start the engine's thread. m and pool are borrowed until engine_destroy; nobody else may use the pool until then. */
