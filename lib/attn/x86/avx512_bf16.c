@@ -29,9 +29,7 @@ static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int
     }
 }
 
-#define TILE_INLINE static inline __attribute__((always_inline))
-
-/* One line of pairs times the rows' pairs of factors; `mask` says which half of the pairs may be read. */
+/* One line of pairs times the rows' pairs of factors; `half`: of the line's pairs only the first may be read. */
 TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half,
                                const char *factors, ptrdiff_t factor_stride) {
     __m512i x[TILE_VECS];

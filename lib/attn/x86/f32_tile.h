@@ -13,8 +13,6 @@
 #include "chunkattn.h"
 #include "lib/attn/x86/product.h"
 
-#define TILE_INLINE static inline __attribute__((always_inline))
-
 enum { WEIGHT_BYTES = sizeof(float) };
 
 static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }

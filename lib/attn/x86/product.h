@@ -24,6 +24,9 @@ typedef struct product {
 
 typedef void (*product_fn)(const product *p);
 
+/* Tiles are written once, for any number of rows and vectors, and become code where these are constants. */
+#define TILE_INLINE static inline __attribute__((always_inline))
+
 enum product_use {
     USE_FIRST, /* panel as stored; prefetches as many cache lines as it reads */
     USE_KEEP,  /* panel as stored, and unpacked to kept; prefetches one for each line, as the next does */
