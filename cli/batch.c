@@ -1,0 +1,280 @@
+/*
+ * `batch`: a file of requests through one engine.
+ *
+ * The main thread reads lines, a second one writes records. Between them is a window of lines that are with the engine, which
+ * tells their events on its own thread. Records leave in the order of the input, as soon as that order allows.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "batch_line.h"
+#include "batch_summary.h"
+#include "clock.h"
+#include "progress.h"
+#include "session.h"
+
+typedef struct job job;
+typedef struct slot slot;
+
+/* Tells an event of the engine which prompt of which line it belongs to. */
+typedef struct prompt_ref {
+    slot *slot;
+    size_t index;
+} prompt_ref;
+
+/* A line in the window. */
+struct slot {
+    job *job;
+    batch_line line;
+    prompt_ref *prompts;
+    size_t n_open; /* prompts whose last event is to come; under job.mutex */
+};
+
+struct job {
+    session session;
+    openai_context context;
+    char model_name[256];
+    FILE *in, *out;
+    char *buffer; /* of getline */
+    size_t buffer_size;
+    size_t n_lines, n_total; /* read so far; requests in the input, 0: unknown */
+    double start;            /* clock_seconds() */
+    batch_summary summary;
+    bool bar;
+
+    pthread_mutex_t mutex; /* holds for what follows */
+    pthread_cond_t changed;
+    slot **window; /* ring of `capacity` */
+    size_t first, n, capacity;
+    bool all_read;
+    cl_error write_error; /* code is not CL_OK: the output failed */
+};
+
+static void close_prompts(slot *s, size_t n) {
+    pthread_mutex_lock(&s->job->mutex);
+    s->n_open -= n;
+    pthread_cond_broadcast(&s->job->changed);
+    pthread_mutex_unlock(&s->job->mutex);
+}
+
+/* On the engine's thread: until the last event the line's result is touched here alone. */
+static void on_event(void *ctx, const engine_event *event) {
+    const prompt_ref *ref = ctx;
+    openai_result_add(&ref->slot->line.result, ref->index, event);
+    if (event->last) close_prompts(ref->slot, 1);
+}
+
+/* All prompts of a line that was read well. If one is refused, the line fails; those already on their way run to their end. */
+static void submit(slot *s) {
+    const openai_request *request = &s->line.request;
+    s->n_open = request->n_prompts;
+    s->prompts = calloc(request->n_prompts, sizeof *s->prompts);
+    cl_error error;
+    for (size_t i = 0; i < request->n_prompts; i++) {
+        uint64_t id;
+        cl_status status = s->prompts ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for the request");
+        if (status == CL_OK) {
+            s->prompts[i] = (prompt_ref){.slot = s, .index = i};
+            const engine_request r = openai_engine_request(request, i, on_event, &s->prompts[i]);
+            status = engine_submit(s->job->session.engine, &r, &id, &error);
+        }
+        if (status == CL_OK) continue;
+        s->line.failed = true;
+        openai_fail_from(&s->line.error, NULL, &error);
+        close_prompts(s, request->n_prompts - i);
+        return;
+    }
+}
+
+static bool is_blank(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (!strchr(" \t\r\n", text[i]) || !text[i]) return false;
+    return true;
+}
+
+/* Read a line, give it to the engine and to the window. */
+static cl_status add_line(job *j, const char *text, size_t size, cl_error *error) {
+    slot *s = calloc(1, sizeof *s);
+    if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", j->n_lines);
+    s->job = j;
+    if (batch_line_parse(&s->line, j->n_lines, text, size, &j->context)) submit(s);
+    pthread_mutex_lock(&j->mutex);
+    j->window[(j->first + j->n++) % j->capacity] = s;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->mutex);
+    return CL_OK;
+}
+
+/* Wait for room in the window. False: the output failed, nothing needs to be read any more. */
+static bool wait_room(job *j) {
+    pthread_mutex_lock(&j->mutex);
+    while (j->n == j->capacity && j->write_error.code == CL_OK) pthread_cond_wait(&j->changed, &j->mutex);
+    const bool ok = j->write_error.code == CL_OK;
+    pthread_mutex_unlock(&j->mutex);
+    return ok;
+}
+
+static cl_status read_lines(job *j, cl_error *error) {
+    cl_status status = CL_OK;
+    while (status == CL_OK && wait_room(j)) {
+        const ssize_t size = getline(&j->buffer, &j->buffer_size, j->in);
+        if (size < 0) {
+            if (ferror(j->in)) status = cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", strerror(errno));
+            break;
+        }
+        j->n_lines++;
+        if (!is_blank(j->buffer, (size_t)size)) status = add_line(j, j->buffer, (size_t)size, error);
+    }
+    return status;
+}
+
+static void draw(job *j) {
+    engine_stats stats;
+    engine_get_stats(j->session.engine, &stats);
+    progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
+}
+
+/* Wait for something to change; with a progress bar not long, and draw it. Called with the mutex held. */
+static void wait_change(job *j) {
+    if (!j->bar) {
+        pthread_cond_wait(&j->changed, &j->mutex);
+        return;
+    }
+    const struct timespec until = clock_deadline(200);
+    pthread_cond_timedwait(&j->changed, &j->mutex, &until);
+    pthread_mutex_unlock(&j->mutex);
+    draw(j);
+    pthread_mutex_lock(&j->mutex);
+}
+
+/* The first line of the window once it is done, taken out; NULL when all were read and written. */
+static slot *take_first(job *j) {
+    pthread_mutex_lock(&j->mutex);
+    while (j->n ? j->window[j->first]->n_open > 0 : !j->all_read) wait_change(j);
+    slot *s = NULL;
+    if (j->n) {
+        s = j->window[j->first];
+        j->first = (j->first + 1) % j->capacity;
+        j->n--;
+        pthread_cond_broadcast(&j->changed);
+    }
+    pthread_mutex_unlock(&j->mutex);
+    return s;
+}
+
+static bool write_record(job *j, const slot *s) {
+    json_t *record = batch_line_json(&s->line);
+    const bool written = record && json_dumpf(record, j->out, 0) == 0 && fputc('\n', j->out) != EOF && fflush(j->out) == 0;
+    json_decref(record);
+    return written;
+}
+
+static void slot_free(slot *s) {
+    batch_line_free(&s->line);
+    free(s->prompts);
+    free(s);
+}
+
+/* The writing thread. When the output fails it says so and ends; lines that are left are freed with the job. */
+static void *write_lines(void *arg) {
+    job *j = arg;
+    bool ok = true;
+    for (slot *s; ok && (s = take_first(j)) != NULL;) {
+        ok = write_record(j, s);
+        const int cause = errno;
+        j->summary.n_requests++;
+        j->summary.n_failed += s->line.failed || s->line.result.failed;
+        slot_free(s);
+        if (ok) continue;
+        pthread_mutex_lock(&j->mutex);
+        cl_fail(&j->write_error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
+        pthread_cond_broadcast(&j->changed);
+        pthread_mutex_unlock(&j->mutex);
+    }
+    return NULL;
+}
+
+static cl_status process(job *j, cl_error *error) {
+    pthread_t writer;
+    j->start = clock_seconds();
+    if (pthread_create(&writer, NULL, write_lines, j)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    cl_status status = read_lines(j, error);
+    pthread_mutex_lock(&j->mutex);
+    j->all_read = true;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->mutex);
+    pthread_join(writer, NULL);
+    if (j->bar) progress_clear();
+    j->summary.total_s = clock_seconds() - j->start;
+    engine_get_stats(j->session.engine, &j->summary.stats);
+    if (status == CL_OK && j->write_error.code != CL_OK) {
+        *error = j->write_error;
+        status = error->code;
+    }
+    return status;
+}
+
+/* Lines that are not blank, if the input is a file that can be read twice. */
+static size_t count_requests(job *j) {
+    struct stat st;
+    if (fstat(fileno(j->in), &st) || !S_ISREG(st.st_mode)) return 0;
+    size_t n = 0;
+    for (ssize_t size; (size = getline(&j->buffer, &j->buffer_size, j->in)) >= 0;) n += !is_blank(j->buffer, (size_t)size);
+    rewind(j->in);
+    return n;
+}
+
+static cl_status open_files(job *j, const options *opt, cl_error *error) {
+    if (!opt->input) return cl_fail(error, CL_ERR_ARG, "--input, the file of requests, is missing");
+    j->in = strcmp(opt->input, "-") ? fopen(opt->input, "rb") : stdin;
+    if (!j->in) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", opt->input, strerror(errno));
+    j->out = strcmp(opt->output, "-") ? fopen(opt->output, "wb") : stdout;
+    if (!j->out) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    j->bar = isatty(STDERR_FILENO);
+    if (j->bar) j->n_total = count_requests(j);
+    return CL_OK;
+}
+
+/* What a request is given where its line says nothing. */
+static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
+    openai_context *c = &j->context;
+    c->model = j->session.model;
+    c->model_name = session_model_name(opt, j->model_name, sizeof j->model_name);
+    openai_defaults_init(&c->defaults);
+    c->defaults.sampling = session_sampling(opt);
+    c->defaults.has_seed = opt->seed >= 0;
+    c->defaults.max_tokens_chat = c->defaults.max_tokens_completion = opt->max_tokens;
+    c->defaults.ignore_eos = opt->ignore_eos;
+    c->defaults.logprobs = opt->logprobs >= 0;
+    c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
+    c->chat = j->session.model->chat;
+    return opt->chat_format ? chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
+}
+
+int cmd_batch(const options *opt) {
+    job j = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    cl_error error;
+    j.capacity = 4 * (size_t)opt->max_seqs + 64; /* keeps the engine fed while a slow line holds up the output */
+    j.window = calloc(j.capacity, sizeof(slot *));
+    cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory");
+    if (status == CL_OK) status = open_files(&j, opt, &error);
+    if (status == CL_OK) status = session_load(&j.session, opt, &error);
+    if (status == CL_OK) status = set_defaults(&j, opt, &error);
+    if (status == CL_OK) status = session_start(&j.session, opt, opt->max_seqs, &error);
+    if (status == CL_OK) status = process(&j, &error);
+    if (status == CL_OK) batch_summary_print(&j.summary);
+    if (status == CL_OK && opt->summary) status = batch_summary_write(&j.summary, opt->summary, &error);
+    session_close(&j.session); /* cancels what is left; no event comes after it */
+    for (; j.n; j.n--, j.first = (j.first + 1) % j.capacity) slot_free(j.window[j.first]);
+    if (j.in && j.in != stdin) fclose(j.in);
+    if (j.out && j.out != stdout && fclose(j.out) && status == CL_OK)
+        status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    free(j.window);
+    free(j.buffer);
+    return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
+}

@@ -1,0 +1,131 @@
+/* `bench`: throughput of prefill and decode for numbers of sequences, in llama-batched-bench's columns. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "direct.h"
+
+typedef struct int_list {
+    int64_t values[64];
+    int32_t n;
+    int64_t max;
+} int_list;
+
+/* "1,8,32": whole numbers from 1 to max. */
+static cl_status parse_list(const char *flag, const char *text, int64_t max, int_list *list, cl_error *error) {
+    *list = (int_list){0};
+    for (const char *c = text;;) {
+        char *end;
+        errno = 0;
+        const long long value = strtoll(c, &end, 10);
+        if (end == c || (*end && *end != ',') || errno || value < 1 || value > max)
+            return cl_fail(error, CL_ERR_ARG, "%s is '%s'; it must be numbers from 1 to %lld, separated by commas", flag, text,
+                           (long long)max);
+        if (list->n == (int32_t)(sizeof list->values / sizeof list->values[0]))
+            return cl_fail(error, CL_ERR_ARG, "%s has more than %d numbers", flag, list->n);
+        list->values[list->n++] = value;
+        if (value > list->max) list->max = value;
+        if (!*end) return CL_OK;
+        c = end + 1;
+    }
+}
+
+/* Steps until every sequence is ready; the time it takes is added to *seconds. */
+static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, double *seconds, cl_error *error) {
+    const double start = clock_seconds();
+    int32_t n_rows = 1, n_logits;
+    cl_status status = CL_OK;
+    while (status == CL_OK && n_rows)
+        status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, &n_rows, &n_logits, error);
+    *seconds += clock_seconds() - start;
+    return status;
+}
+
+/* Tokens that look drawn; the first differs between sequences, so that nothing is shared unless it is to be. */
+static void fill_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t first) {
+    uint64_t state = first + 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)(i ? (state >> 33) % (uint64_t)n_vocab : first % (uint64_t)n_vocab);
+    }
+}
+
+/* Prefill pp tokens of each sequence, then decode tg more of each, one a step. */
+static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, double *t_pp, double *t_tg, cl_error *error) {
+    const int32_t n_vocab = d->s.model->params.n_vocab;
+    const int64_t length = pp + opt->tg;
+    int32_t *tokens = calloc((size_t)length * (size_t)n, sizeof *tokens);
+    direct_seq *seqs = calloc((size_t)n, sizeof *seqs);
+    cl_status status = tokens && seqs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", n);
+    for (int32_t i = 0; status == CL_OK && i < n; i++) {
+        fill_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
+        status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
+    }
+    if (status == CL_OK) status = compute(d, opt, seqs, n, t_pp, error);
+    for (int64_t step = 0; status == CL_OK && step < opt->tg; step++) {
+        for (int32_t i = 0; status == CL_OK && i < n; i++) {
+            cattn_error cause;
+            if (cattn_seq_append(d->cache, seqs[i].seq, seqs[i].tokens + seqs[i].n_tokens, 1, &cause) != CATTN_OK)
+                status = direct_fail(&cause, error);
+            seqs[i].n_tokens++;
+        }
+        if (status == CL_OK) status = compute(d, opt, seqs, n, t_tg, error);
+    }
+    for (int32_t i = 0; seqs && i < n; i++)
+        if (seqs[i].seq) cattn_seq_leave(d->cache, &seqs[i].seq, NULL);
+    free(seqs);
+    free(tokens);
+    return status;
+}
+
+static void print_line(const options *opt, int64_t pp, int64_t n, double t_pp, double t_tg) {
+    const int64_t prompt = opt->shared ? pp : n * pp, decoded = n * opt->tg, n_kv = prompt + decoded;
+    const double t = t_pp + t_tg, s_pp = (double)prompt / t_pp, s_tg = opt->tg ? (double)decoded / t_tg : 0,
+                 s = (double)n_kv / t;
+    if (opt->json) {
+        json_t *line = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "PP", (json_int_t)pp, "TG",
+                                 (json_int_t)opt->tg, "B", (json_int_t)n, "N_KV", (json_int_t)n_kv, "T_PP", t_pp, "S_PP", s_pp,
+                                 "T_TG", t_tg, "S_TG", s_tg, "T", t, "S", s);
+        json_dumpf(line, stdout, JSON_REAL_PRECISION(6));
+        json_decref(line);
+        printf("\n");
+    } else {
+        printf("|%6lld |%6lld |%4lld |%6lld |%9.3f |%10.2f |%9.3f |%10.2f |%9.3f |%10.2f |\n", (long long)pp,
+               (long long)opt->tg, (long long)n, (long long)n_kv, t_pp, s_pp, t_tg, s_tg, t, s);
+    }
+    fflush(stdout);
+}
+
+static cl_status run_all(direct *d, const options *opt, const int_list *pps, const int_list *batches, cl_error *error) {
+    if (!opt->json)
+        printf("|    PP |    TG |   B |  N_KV |   T_PP s |  S_PP t/s |   T_TG s |  S_TG t/s |      T s |     S t/s |\n"
+               "|-------|-------|-----|-------|----------|-----------|----------|-----------|----------|-----------|\n");
+    double t_pp = 0, t_tg = 0;
+    cl_status status = measure(d, opt, 16, 1, &t_pp, &t_tg, error); /* warm up: pages of the weights, the threads */
+    for (int32_t p = 0; p < pps->n; p++) {
+        for (int32_t b = 0; b < batches->n && status == CL_OK; b++) {
+            t_pp = t_tg = 0;
+            status = measure(d, opt, pps->values[p], (int32_t)batches->values[b], &t_pp, &t_tg, error);
+            if (status == CL_OK) print_line(opt, pps->values[p], batches->values[b], t_pp, t_tg);
+        }
+    }
+    return status;
+}
+
+int cmd_bench(const options *opt) {
+    direct d = {0};
+    int_list pps, batches;
+    cl_error error;
+    cl_status status = parse_list("--pp", opt->pp, 1 << 20, &pps, &error);
+    if (status == CL_OK) status = parse_list("--batch", opt->batch, 4096, &batches, &error);
+    if (status == CL_OK) {
+        const int32_t n = (int32_t)batches.max, rows = opt->max_step_rows > n ? (int32_t)opt->max_step_rows : n;
+        status = direct_open(&d, opt, rows, n, &error);
+    }
+    if (status == CL_OK) status = run_all(&d, opt, &pps, &batches, &error);
+    direct_close(&d);
+    return status == CL_OK ? 0 : session_fail(CMD_BENCH, &error);
+}

@@ -1,0 +1,107 @@
+/* `chat`: a conversation on the terminal. Each turn submits the whole conversation; the tree finds what it has of it. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session.h"
+#include "stream.h"
+#include "text.h"
+
+typedef struct conversation {
+    chat_message *messages; /* contents are owned */
+    size_t n, capacity;
+} conversation;
+
+static cl_status add(conversation *c, const char *role, const char *content, size_t size, cl_error *error) {
+    if (c->n == c->capacity) {
+        const size_t capacity = 2 * c->capacity + 8;
+        chat_message *grown = realloc(c->messages, capacity * sizeof *grown);
+        if (!grown) return cl_fail(error, CL_ERR_NOMEM, "no memory for the conversation");
+        c->messages = grown;
+        c->capacity = capacity;
+    }
+    char *copy = malloc(size + 1);
+    if (!copy) return cl_fail(error, CL_ERR_NOMEM, "no memory for the conversation");
+    memcpy(copy, content ? content : "", size);
+    copy[size] = 0;
+    c->messages[c->n++] = (chat_message){role, copy, size};
+    return CL_OK;
+}
+
+static void shorten(conversation *c, size_t n) {
+    while (c->n > n) free((char *)c->messages[--c->n].content);
+}
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int signal) {
+    (void)signal;
+    interrupted = 1;
+}
+
+/* The conversation's answer, added to it. A refused turn is taken back, so that the user can go on. */
+static cl_status answer_turn(const session *s, const options *opt, chat_format format, conversation *c, cl_error *error) {
+    token_list tokens = {0};
+    answer a = {0};
+    cl_status status = chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
+    interrupted = 0;
+    if (status == CL_OK) status = stream_answer(s->engine, opt, &tokens, &interrupted, stdout, &a, error);
+    printf("\n");
+    if (status == CL_OK) status = add(c, "assistant", a.text.data, a.text.size, error);
+    if (status == CL_OK && isatty(STDERR_FILENO))
+        fprintf(stderr, "[%lld prompt tokens, %lld of them known; first token after %.2f s; %.1f tokens/s]\n",
+                (long long)a.n_prompt, (long long)a.n_cached, a.first_s,
+                a.n_completion > 1 ? (double)(a.n_completion - 1) / (a.total_s - a.first_s) : 0.0);
+    if (status != CL_OK) shorten(c, c->n - 1);
+    answer_free(&a);
+    token_list_free(&tokens);
+    return status;
+}
+
+/* Read turns until the input ends. */
+static cl_status converse(const session *s, const options *opt, chat_format format, cl_error *error) {
+    const bool terminal = isatty(STDIN_FILENO);
+    conversation c = {0};
+    char *line = NULL;
+    size_t capacity = 0;
+    cl_status status = opt->system ? add(&c, "system", opt->system, strlen(opt->system), error) : CL_OK;
+    const size_t n_head = c.n;
+    while (status == CL_OK) {
+        if (terminal) printf("> ");
+        fflush(stdout);
+        ssize_t size = getline(&line, &capacity, stdin);
+        if (size < 0) break;
+        while (size && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = 0;
+        if (strcmp(line, "/quit") == 0) break;
+        if (strcmp(line, "/clear") == 0) shorten(&c, n_head);
+        if (!size || strcmp(line, "/clear") == 0) continue;
+        status = add(&c, "user", line, (size_t)size, error);
+        if (status != CL_OK) break;
+        const cl_status answered = answer_turn(s, opt, format, &c, error);
+        if (answered == CL_ERR_LIMIT) /* /clear makes room */
+            fprintf(stderr, "chunkllama chat: %s; /clear starts anew\n", error->message);
+        else
+            status = answered;
+    }
+    shorten(&c, 0);
+    free(c.messages);
+    free(line);
+    return status;
+}
+
+int cmd_chat(const options *opt) {
+    session s = {0};
+    chat_format format;
+    cl_error error;
+    cl_status status = session_load(&s, opt, &error);
+    if (status == CL_OK) status = session_chat_format(&s, opt, &format, &error);
+    if (status == CL_OK) status = session_start(&s, opt, 1, &error);
+    if (status == CL_OK) {
+        struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: at the prompt it ends the program */
+        sigaction(SIGINT, &action, NULL);
+        status = converse(&s, opt, format, &error);
+    }
+    session_close(&s);
+    return status == CL_OK ? 0 : session_fail(CMD_CHAT, &error);
+}

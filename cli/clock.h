@@ -1,0 +1,24 @@
+/* Time for measuring and for waiting. */
+#ifndef CLI_CLOCK_H
+#define CLI_CLOCK_H
+
+#include <time.h>
+
+/* Seconds of a clock that only goes forward. */
+static inline double clock_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A moment `ms` (below 1000) from now, for pthread_cond_timedwait. */
+static inline struct timespec clock_deadline(long ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += ms * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+#endif

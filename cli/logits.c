@@ -1,0 +1,71 @@
+/* `logits`: the logits of a sequence of tokens as a NumPy file. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "direct.h"
+#include "npy.h"
+#include "text.h"
+
+/* A JSON array of ids, each checked against the vocabulary. */
+static cl_status read_tokens(const char *path, int32_t n_vocab, token_list *tokens, cl_error *error) {
+    text t = {0};
+    cl_status status = text_read(&t, path, error);
+    json_error_t problem;
+    json_t *array = status == CL_OK ? json_loadb(t.data, t.size, 0, &problem) : NULL;
+    if (status == CL_OK && !array)
+        status = cl_fail(error, CL_ERR_FORMAT, "%s: line %d: %s", path, problem.line, problem.text);
+    else if (status == CL_OK && (!json_is_array(array) || !json_array_size(array)))
+        status = cl_fail(error, CL_ERR_FORMAT, "%s holds no JSON array of token ids with at least one element", path);
+    for (size_t i = 0; status == CL_OK && i < json_array_size(array); i++) {
+        const json_t *id = json_array_get(array, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
+            status = cl_fail(error, CL_ERR_FORMAT, "%s: element %zu is not a token id; ids are whole numbers from 0 to %d",
+                             path, i, n_vocab - 1);
+        else
+            status = token_list_add(tokens, (int32_t)json_integer_value(id), error);
+    }
+    json_decref(array);
+    free(t.data);
+    return status;
+}
+
+/* Step through the sequence and write what each step gives. */
+static cl_status write_logits(direct *d, const options *opt, const token_list *tokens, FILE *out, cl_error *error) {
+    const size_t n_vocab = (size_t)d->s.model->params.n_vocab;
+    direct_seq seq;
+    cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
+    bool written = npy_write_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
+    while (status == CL_OK && written && seq.n_ready < seq.n_tokens) {
+        int32_t n_rows, n_logits;
+        status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, &n_rows, &n_logits, error);
+        const size_t n = status == CL_OK ? (size_t)n_logits * n_vocab : 0;
+        written = fwrite(d->logits, sizeof(float), n, out) == n;
+    }
+    if (status == CL_OK && !written) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    return status;
+}
+
+int cmd_logits(const options *opt) {
+    enum { MAX_LOGITS = 128 }; /* rows of logits at once; with a large vocabulary they are the most memory of all */
+    direct d = {0};
+    token_list tokens = {0};
+    FILE *out = NULL;
+    cl_error error;
+    cl_status status = CL_OK;
+    if (!opt->tokens || !opt->output)
+        status = cl_fail(&error, CL_ERR_ARG, "%s is missing", opt->tokens ? "--output, the .npy file to write" : "--tokens");
+    const int32_t rows = (int32_t)(opt->last || opt->max_step_rows < MAX_LOGITS ? opt->max_step_rows : MAX_LOGITS);
+    if (status == CL_OK) status = direct_open(&d, opt, rows, opt->last ? 1 : rows, &error);
+    if (status == CL_OK) status = read_tokens(opt->tokens, d.s.model->params.n_vocab, &tokens, &error);
+    if (status == CL_OK && !(out = fopen(opt->output, "wb")))
+        status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    if (status == CL_OK) status = write_logits(&d, opt, &tokens, out, &error);
+    if (out && fclose(out) && status == CL_OK)
+        status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    token_list_free(&tokens);
+    direct_close(&d);
+    return status == CL_OK ? 0 : session_fail(CMD_LOGITS, &error);
+}

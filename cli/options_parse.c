@@ -1,0 +1,185 @@
+/* Values for the options: defaults, then the environment, then the command line. */
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+
+typedef struct message {
+    char *text;
+    size_t size;
+} message;
+
+__attribute__((format(printf, 2, 3))) static options_status wrong(message m, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(m.text, m.size, format, args);
+    va_end(args);
+    return OPTIONS_WRONG;
+}
+
+static bool belongs(const option *o, command_id cmd) { return o->commands >> cmd & 1; }
+
+const option *option_find(command_id cmd, const char *name, size_t size) {
+    for (size_t i = 0; i < option_table_size; i++) {
+        const option *o = &option_table[i];
+        if (belongs(o, cmd) && strlen(o->name) == size && memcmp(o->name, name, size) == 0) return o;
+    }
+    return NULL;
+}
+
+const option *option_find_letter(command_id cmd, char letter) {
+    for (size_t i = 0; i < option_table_size; i++)
+        if (belongs(&option_table[i], cmd) && letter && option_table[i].letter == letter) return &option_table[i];
+    return NULL;
+}
+
+void option_env_name(const option *o, char *buf, size_t size) {
+    snprintf(buf, size, "CHUNKLLAMA_%s", o->name);
+    for (char *c = buf; *c; c++) *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+/* A whole number with an optional K, M or G where the type is a size. False: it is something else. */
+static bool parse_int(const option *o, const char *text, int64_t *value) {
+    char *end;
+    errno = 0;
+    const long long n = strtoll(text, &end, 10);
+    if (end == text || errno || isspace((unsigned char)*text)) return false;
+    int64_t scaled = n;
+    if (o->type == OPT_SIZE && *end) {
+        const char *const units = "KMG", *unit = strchr(units, toupper((unsigned char)*end));
+        if (!unit || __builtin_mul_overflow(n, INT64_C(1) << 10 * (unit - units + 1), &scaled)) return false;
+        end++;
+    }
+    *value = scaled;
+    return *end == 0;
+}
+
+static bool parse_real(const char *text, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == 0 && isfinite(*value) && !isspace((unsigned char)*text);
+}
+
+static options_status parse_choice(const option *o, const char *text, const char *source, int32_t *value, message m) {
+    size_t used = 0;
+    char list[128] = "";
+    for (int32_t i = 0; o->choices[i]; i++) {
+        if (strcmp(o->choices[i], text) == 0) {
+            *value = i;
+            return OPTIONS_OK;
+        }
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", o->choices[i]);
+    }
+    const char *close = closest_name(text, o->choices);
+    if (close) return wrong(m, "%s is '%s', which is none of %s; did you mean %s?", source, text, list, close);
+    return wrong(m, "%s is '%s'; it must be one of %s", source, text, list);
+}
+
+/* Put the value where it belongs. source names the flag or variable that it comes from. */
+static options_status assign(const option *o, const char *text, const char *source, options *opt, message m) {
+    void *field = (char *)opt + o->offset;
+    double number = 0;
+    switch (o->type) {
+    case OPT_FLAG: {
+        const bool on = !strcmp(text, "1") || !strcmp(text, "true"), off = !strcmp(text, "0") || !strcmp(text, "false");
+        if (!on && !off) return wrong(m, "%s is '%s'; a flag is 1, 0, true or false", source, text);
+        *(bool *)field = on;
+        return OPTIONS_OK;
+    }
+    case OPT_STRING: *(const char **)field = text; return OPTIONS_OK;
+    case OPT_CHOICE: return parse_choice(o, text, source, field, m);
+    case OPT_INT:
+    case OPT_SIZE: {
+        int64_t n;
+        if (!parse_int(o, text, &n))
+            return wrong(m, "%s is '%s', which is not a whole number%s", source, text,
+                         o->type == OPT_SIZE ? " with K, M, G or nothing after it" : "");
+        *(int64_t *)field = n;
+        number = (double)n;
+        break;
+    }
+    case OPT_REAL:
+        if (!parse_real(text, &number)) return wrong(m, "%s is '%s', which is not a number", source, text);
+        *(double *)field = number;
+        break;
+    }
+    if (number < o->min || number > o->max)
+        return wrong(m, "%s is %s; it must be from %.16g to %.16g", source, text, o->min, o->max);
+    return OPTIONS_OK;
+}
+
+static options_status parse_defaults(command_id cmd, options *opt, message m) {
+    for (size_t i = 0; i < option_table_size; i++) {
+        const option *o = &option_table[i];
+        if (!belongs(o, cmd)) continue;
+        char name[64];
+        option_env_name(o, name, sizeof name);
+        const char *text = getenv(name);
+        options_status status = OPTIONS_OK;
+        if (o->fallback) status = assign(o, o->fallback, o->name, opt, m);
+        if (status == OPTIONS_OK && text && *text) status = assign(o, text, name, opt, m);
+        if (status != OPTIONS_OK) return status;
+    }
+    return OPTIONS_OK;
+}
+
+static options_status unknown(command_id cmd, const char *flag, message m) {
+    const char *names[64];
+    size_t n = 0;
+    for (size_t i = 0; i < option_table_size && n + 2 < sizeof names / sizeof names[0]; i++)
+        if (belongs(&option_table[i], cmd)) names[n++] = option_table[i].name;
+    names[n++] = "help";
+    names[n] = NULL;
+    char name[64];
+    const char *start = flag + (flag[1] == '-' ? 2 : 1);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
+    const char *close = closest_name(name, names);
+    if (close) return wrong(m, "unknown option %s; did you mean --%s?", flag, close);
+    return wrong(m, "unknown option %s; chunkllama %s --help lists them", flag, commands[cmd].name);
+}
+
+/* One flag at argv[*i], its value behind '=' or in the next argument. */
+static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, options *opt, message m) {
+    const char *flag = argv[*i], *value = strchr(flag, '=');
+    const size_t size = value ? (size_t)(value - flag) : strlen(flag);
+    const option *o = flag[1] == '-' ? option_find(cmd, flag + 2, size - 2)
+                      : size == 2    ? option_find_letter(cmd, flag[1])
+                                     : NULL;
+    if (!o) return unknown(cmd, flag, m);
+    char source[64];
+    snprintf(source, sizeof source, "--%s", o->name);
+    if (value) return assign(o, value + 1, source, opt, m);
+    if (o->type == OPT_FLAG) return assign(o, "1", source, opt, m);
+    if (*i + 1 == argc) return wrong(m, "%s needs a value: %s", source, o->value);
+    return assign(o, argv[++*i], source, opt, m);
+}
+
+options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *text, size_t text_size) {
+    const message m = {text, text_size};
+    *opt = (options){0};
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return OPTIONS_HELP;
+    options_status status = parse_defaults(cmd, opt, m);
+    int n_args = 0, i = 0; /* arguments are moved to argv's front */
+    for (; i < argc && status == OPTIONS_OK; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            i++;
+            break;
+        }
+        if (argv[i][0] == '-' && argv[i][1])
+            status = parse_flag(cmd, argc, argv, &i, opt, m);
+        else
+            argv[n_args++] = argv[i];
+    }
+    while (i < argc) argv[n_args++] = argv[i++];
+    if (status == OPTIONS_OK && n_args && !*commands[cmd].arguments)
+        status = wrong(m, "'%s' is left over: chunkllama %s takes options only", argv[0], commands[cmd].name);
+    opt->args = (const char *const *)argv;
+    opt->n_args = n_args;
+    return status;
+}

@@ -1,0 +1,54 @@
+/* `run`: one prompt, its answer on standard output. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session.h"
+#include "stream.h"
+#include "text.h"
+
+static cl_status read_prompt(const options *opt, text *prompt, cl_error *error) {
+    if (opt->n_args > 1) return cl_fail(error, CL_ERR_ARG, "'%s' is left over; put the prompt in quotes", opt->args[1]);
+    const char *given = opt->n_args ? opt->args[0] : opt->prompt;
+    if (given) return text_append(prompt, given, strlen(given), error);
+    const cl_status status = text_read(prompt, opt->file ? opt->file : "-", error);
+    while (status == CL_OK && !opt->raw && prompt->size && prompt->data[prompt->size - 1] == '\n')
+        prompt->data[--prompt->size] = 0; /* the end of the file's last line belongs to no question */
+    return status;
+}
+
+static cl_status tokenize_prompt(const session *s, const options *opt, const text *prompt, token_list *tokens,
+                                 cl_error *error) {
+    const tokenizer *tok = s->model->tok;
+    if (opt->raw) {
+        cl_status status = tokenizer_adds_bos(tok) ? token_list_add(tokens, tokenizer_bos(tok), error) : CL_OK;
+        return status == CL_OK ? tokenizer_encode(tok, prompt->data, prompt->size, true, tokens, error) : status;
+    }
+    chat_format format;
+    const cl_status status = session_chat_format(s, opt, &format, error);
+    if (status != CL_OK) return status;
+    chat_message messages[2];
+    size_t n = 0;
+    if (opt->system) messages[n++] = (chat_message){"system", opt->system, strlen(opt->system)};
+    messages[n++] = (chat_message){"user", prompt->data, prompt->size};
+    return chat_render(format, tok, s->model->file, messages, n, tokens, error);
+}
+
+int cmd_run(const options *opt) {
+    session s = {0};
+    text prompt = {0};
+    token_list tokens = {0};
+    answer a = {0};
+    cl_error error;
+    cl_status status = read_prompt(opt, &prompt, &error);
+    if (status == CL_OK) status = session_load(&s, opt, &error);
+    if (status == CL_OK) status = tokenize_prompt(&s, opt, &prompt, &tokens, &error);
+    if (status == CL_OK) status = session_start(&s, opt, 1, &error);
+    if (status == CL_OK) status = stream_answer(s.engine, opt, &tokens, NULL, stdout, &a, &error);
+    if (status == CL_OK && (!a.text.size || a.text.data[a.text.size - 1] != '\n')) printf("\n");
+    answer_free(&a);
+    token_list_free(&tokens);
+    free(prompt.data);
+    session_close(&s);
+    return status == CL_OK ? 0 : session_fail(CMD_RUN, &error);
+}

@@ -1,0 +1,56 @@
+/* `serve`: the HTTP server until a signal ends it. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/server.h"
+#include "session.h"
+
+static void print_hello(const char *host, unsigned port, const char *model_name) {
+    char url[300];
+    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host, port); /* IPv6 goes in brackets */
+    printf("chunkllama serves %s at %s (Ctrl-C ends it). Try\n\n"
+           "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+           "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
+           "64}'\n\n",
+           model_name, url, url);
+    fflush(stdout);
+}
+
+static cl_status serve(const session *s, const options *opt, const sigset_t *ends, cl_error *error) {
+    server_config config;
+    server_config_init(&config, s->model);
+    config.host = opt->host;
+    config.port = (uint16_t)opt->port;
+    char name[256];
+    config.model_name = session_model_name(opt, name, sizeof name);
+    config.api_key = opt->api_key;
+    config.cors_origin = opt->cors_origin;
+    config.request.sampling = session_sampling(opt);
+    config.request.has_seed = opt->seed >= 0;
+    cl_status status = opt->chat_format ? chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
+    server *server = NULL;
+    if (status == CL_OK) status = server_start(&config, s->engine, s->model, &server, error);
+    if (status != CL_OK) return status;
+    print_hello(opt->host, server_port(server), config.model_name);
+    int signal;
+    sigwait(ends, &signal);
+    server_stop(&server);
+    return CL_OK;
+}
+
+int cmd_serve(const options *opt) {
+    session s = {0};
+    cl_error error;
+    sigset_t ends; /* blocked before any thread starts, so that only sigwait sees them */
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    cl_status status = session_load(&s, opt, &error);
+    if (status == CL_OK) status = session_start(&s, opt, opt->max_seqs, &error);
+    if (status == CL_OK) status = serve(&s, opt, &ends, &error);
+    session_close(&s);
+    return status == CL_OK ? 0 : session_fail(CMD_SERVE, &error);
+}

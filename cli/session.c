@@ -1,0 +1,124 @@
+/* Threads, model and engine from the options. */
+#include "session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cpu.h"
+#include "base/threads.h"
+
+static bool linear_has(const char *level) {
+    for (int i = 0; linear_level_name(i); i++)
+        if (strcmp(linear_level_name(i), level) == 0) return true;
+    return false;
+}
+
+/* "--isa is 'mmx'; this CPU has ref, avx2": the names of attention's levels, then those that only linear layers have. */
+static cl_status level_unknown(const char *isa, cl_error *error) {
+    char list[128] = "";
+    size_t used = 0;
+    for (int i = 0; cattn_level_name(i); i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cattn_level_name(i));
+    for (int i = 0; linear_level_name(i); i++) {
+        bool listed = false;
+        for (int k = 0; cattn_level_name(k); k++) listed |= strcmp(cattn_level_name(k), linear_level_name(i)) == 0;
+        if (!listed) used += (size_t)snprintf(list + used, sizeof list - used, ", %s", linear_level_name(i));
+    }
+    return cl_fail(error, CL_ERR_ARG, "--isa is '%s'; this CPU has %s", isa, list);
+}
+
+cl_status session_attention_level(const options *opt, const char **level, cl_error *error) {
+    *level = NULL;
+    if (!opt->isa) return CL_OK;
+    /* A level that only linear layers have is named after the one it extends: avx512_vnni is avx512 to attention. */
+    const bool linear = linear_has(opt->isa);
+    for (int i = 0; cattn_level_name(i); i++) {
+        const char *name = cattn_level_name(i);
+        if (strcmp(name, opt->isa) == 0 || (linear && strncmp(name, opt->isa, strlen(name)) == 0)) *level = name;
+    }
+    return *level ? CL_OK : level_unknown(opt->isa, error);
+}
+
+static int32_t n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
+
+cl_status session_load(session *s, const options *opt, cl_error *error) {
+    if (!opt->model)
+        return cl_fail(error, CL_ERR_ARG,
+                       "no model; give a GGUF file with --model or in the environment variable CHUNKLLAMA_MODEL");
+    const char *level;
+    const cl_status status = session_attention_level(opt, &level, error);
+    if (status != CL_OK) return status;
+    s->pool = ca_pool_create(n_threads(opt));
+    if (!s->pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower --threads", n_threads(opt));
+    const model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
+    return model_load(opt->model, &mo, &s->model, error);
+}
+
+cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
+    engine_config config;
+    engine_config_init(&config);
+    config.sharing = (cattn_sharing)opt->sharing;
+    config.retention = (cattn_retention)opt->retention;
+    config.kv_type = (cattn_type)opt->kv_type;
+    config.kv_budget_bytes = (uint64_t)opt->kv_budget;
+    config.n_ctx = (int32_t)opt->ctx;
+    config.max_seqs = (int32_t)max_seqs;
+    config.max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
+    config.prefill_piece = (int32_t)opt->prefill_piece;
+    config.chunk_size = (int32_t)opt->chunk_size;
+    const cl_status status = session_attention_level(opt, &config.level, error);
+    return status != CL_OK ? status : engine_create(s->model, s->pool, &config, &s->engine, error);
+}
+
+void session_close(session *s) {
+    if (s->engine) engine_destroy(&s->engine);
+    if (s->model) model_free(&s->model);
+    if (s->pool) ca_pool_destroy(&s->pool);
+}
+
+cl_status session_chat_format(const session *s, const options *opt, chat_format *format, cl_error *error) {
+    if (opt->chat_format) return chat_by_name(opt->chat_format, format, error);
+    *format = s->model->chat;
+    if (*format != CHAT_NONE) return CL_OK;
+    if (s->model->chat_error.code != CL_OK) {
+        if (error) *error = s->model->chat_error;
+        return s->model->chat_error.code;
+    }
+    return cl_fail(error, CL_ERR_ARG, "the model's file has no chat format; name one with --chat-format");
+}
+
+const char *session_model_name(const options *opt, char *buf, size_t size) {
+    if (opt->model_name) return opt->model_name;
+    const char *slash = strrchr(opt->model, '/');
+    snprintf(buf, size, "%s", slash ? slash + 1 : opt->model);
+    char *end = strrchr(buf, '.');
+    if (end && strcmp(end, ".gguf") == 0) *end = 0;
+    return buf;
+}
+
+sampler_params session_sampling(const options *opt) {
+    sampler_params p;
+    sampler_params_init(&p);
+    p.temperature = (float)opt->temperature;
+    p.top_k = (int32_t)opt->top_k;
+    p.top_p = (float)opt->top_p;
+    p.min_p = (float)opt->min_p;
+    p.repetition_penalty = (float)opt->repetition_penalty;
+    p.presence_penalty = (float)opt->presence_penalty;
+    p.frequency_penalty = (float)opt->frequency_penalty;
+    if (opt->seed >= 0) {
+        p.seed = (uint64_t)opt->seed;
+    } else {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        p.seed = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
+    }
+    return p;
+}
+
+int session_fail(command_id cmd, const cl_error *error) {
+    fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, error->message);
+    return 1;
+}

@@ -1,0 +1,98 @@
+/* The engine's thread hands text over; the calling thread writes it, so that a slow terminal holds up nobody. */
+#include "stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "session.h"
+
+typedef struct stream {
+    pthread_mutex_t mutex;
+    pthread_cond_t progress;
+    answer *answer; /* text and counts grow under the mutex */
+    double start;   /* clock_seconds() */
+    bool done;
+    cl_error error; /* code is not CL_OK: what went wrong */
+} stream;
+
+static void on_event(void *ctx, const engine_event *event) {
+    stream *s = ctx;
+    answer *a = s->answer;
+    pthread_mutex_lock(&s->mutex);
+    if (event->token >= 0 && !a->n_completion) a->first_s = clock_seconds() - s->start;
+    a->n_prompt = event->n_prompt;
+    a->n_cached = event->n_cached;
+    a->n_completion = event->n_completion;
+    if (event->text_size) text_append(&a->text, event->text, event->text_size, &s->error);
+    if (event->finish != ENGINE_RUNNING) a->finish = event->finish;
+    if (event->error) s->error = *event->error;
+    s->done = event->last;
+    pthread_cond_signal(&s->progress);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* Wait for more text than `written` bytes or the end, a fifth of a second at most. */
+static void wait_text(stream *s, size_t written) {
+    const struct timespec until = clock_deadline(200);
+    if (!s->done && s->answer->text.size == written) pthread_cond_timedwait(&s->progress, &s->mutex, &until);
+}
+
+/* Write what has come since; the text may move while it grows, so a piece is copied. Called with the mutex held. */
+static size_t write_text(stream *s, size_t written, FILE *out) {
+    char piece[4096];
+    size_t n = s->answer->text.size - written;
+    if (!n) return written;
+    if (n > sizeof piece) n = sizeof piece;
+    memcpy(piece, s->answer->text.data + written, n);
+    pthread_mutex_unlock(&s->mutex);
+    fwrite(piece, 1, n, out);
+    fflush(out);
+    pthread_mutex_lock(&s->mutex);
+    return written + n;
+}
+
+cl_status stream_answer(engine *e, const options *opt, const token_list *prompt, const volatile sig_atomic_t *stop, FILE *out,
+                        answer *a, cl_error *error) {
+    *a = (answer){0};
+    stream s = {.mutex = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER, .answer = a};
+    const engine_request request = {
+        .prompt = prompt->ids,
+        .n_prompt = (int64_t)prompt->n,
+        .n = 1,
+        .max_tokens = opt->max_tokens,
+        .sampling = session_sampling(opt),
+        .stop = &opt->stop,
+        .n_stop = opt->stop && *opt->stop ? 1 : 0,
+        .ignore_eos = opt->ignore_eos,
+        .on_event = on_event,
+        .ctx = &s,
+    };
+    uint64_t id;
+    s.start = clock_seconds();
+    const cl_status status = engine_submit(e, &request, &id, error);
+    if (status != CL_OK) return status;
+    bool cancelled = false;
+    size_t written = 0;
+    pthread_mutex_lock(&s.mutex);
+    while (!s.done || written < a->text.size) {
+        wait_text(&s, written);
+        written = write_text(&s, written, out);
+        if (stop && *stop && !cancelled) {
+            cancelled = true;
+            pthread_mutex_unlock(&s.mutex);
+            engine_cancel(e, id);
+            pthread_mutex_lock(&s.mutex);
+        }
+    }
+    pthread_mutex_unlock(&s.mutex);
+    a->total_s = clock_seconds() - s.start;
+    if (s.error.code != CL_OK) *error = s.error;
+    return s.error.code;
+}
+
+void answer_free(answer *a) {
+    free(a->text.data);
+    a->text = (text){0};
+}

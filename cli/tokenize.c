@@ -1,0 +1,69 @@
+/* `tokenize`: text to token ids, as a JSON array. Needs the model file's vocabulary only, not its weights. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llama/tokenizer.h"
+#include "session.h"
+#include "text.h"
+
+static cl_status print_ids(const tokenizer *tok, const options *opt, const char *data, size_t size, cl_error *error) {
+    token_list list = {0};
+    cl_status status = CL_OK;
+    if (opt->bos && tokenizer_adds_bos(tok)) status = token_list_add(&list, tokenizer_bos(tok), error);
+    if (status == CL_OK)
+        status = (opt->special ? tokenizer_encode_template : tokenizer_encode)(tok, data, size, true, &list, error);
+    if (status == CL_OK) {
+        putchar('[');
+        for (size_t i = 0; i < list.n; i++) printf("%s%d", i ? ", " : "", list.ids[i]);
+        printf("]\n");
+    }
+    token_list_free(&list);
+    return status;
+}
+
+/* Each line of the text a JSON string. */
+static cl_status print_lines(const tokenizer *tok, const options *opt, const text *t, cl_error *error) {
+    cl_status status = CL_OK;
+    size_t number = 0;
+    for (const char *line = t->data, *end = t->data + t->size; status == CL_OK && line < end;) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+        const size_t size = (size_t)((newline ? newline : end) - line);
+        json_error_t problem;
+        json_t *string = json_loadb(line, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
+        number++;
+        if (!json_is_string(string))
+            status = cl_fail(error, CL_ERR_FORMAT, "line %zu is not a JSON string%s%s", number, string ? "" : ": ",
+                             string ? "" : problem.text);
+        else
+            status = print_ids(tok, opt, json_string_value(string), json_string_length(string), error);
+        json_decref(string);
+        line += size + 1;
+    }
+    return status;
+}
+
+int cmd_tokenize(const options *opt) {
+    gguf *file = NULL;
+    tokenizer *tok = NULL;
+    text t = {0};
+    cl_error error;
+    cl_status status = CL_OK;
+    if (!opt->model)
+        status = cl_fail(&error, CL_ERR_ARG,
+                         "no model; give a GGUF file with --model or in the environment variable "
+                         "CHUNKLLAMA_MODEL");
+    if (status == CL_OK && opt->n_args > 1)
+        status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; put the text in quotes", opt->args[1]);
+    if (status == CL_OK) status = gguf_open(opt->model, &file, &error);
+    if (status == CL_OK) status = tokenizer_create(file, &tok, &error);
+    if (status == CL_OK && opt->n_args) status = text_append(&t, opt->args[0], strlen(opt->args[0]), &error);
+    if (status == CL_OK && !opt->n_args) status = text_read(&t, opt->file ? opt->file : "-", &error);
+    if (status == CL_OK) status = opt->jsonl ? print_lines(tok, opt, &t, &error) : print_ids(tok, opt, t.data, t.size, &error);
+    free(t.data);
+    if (tok) tokenizer_free(&tok);
+    if (file) gguf_close(&file);
+    return status == CL_OK ? 0 : session_fail(CMD_TOKENIZE, &error);
+}
