@@ -41,6 +41,14 @@ def test_requests_are_distinct(kind):
     assert len(set(shared_and_own(requests))) == N
 
 
+@pytest.mark.parametrize("kind", SHARED)
+def test_shared_lengths(kind, chunkllama):
+    shared = collections.Counter(s for s, _ in shared_and_own(bundled(kind)))
+    assert set(shared.values()) == {N // len(SHARED[kind])}
+    done = chunkllama("tokenize", "--jsonl", stdin="".join(json.dumps(s) + "\n" for s in shared))
+    assert sorted(len(json.loads(line)) for line in done.stdout.splitlines()) == SHARED[kind]
+
+
 def test_seed_and_count():
     first, again, other = make("chatbot", "--n", "5"), make("chatbot", "--n", "5", "--seed", "1"), make("chatbot", "--n", "5", "--seed", "2")
     assert first == again != other

@@ -1,0 +1,179 @@
+"""`chunkllama batch`: forms of requests, order, errors, the summary, and the promise that sharing changes nothing."""
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+SUMMARY_KEYS = ["prefill_tokens_computed", "prompt_tokens", "completion_tokens", "prefill_s", "decode_s", "total_s",
+                "kv_bytes_peak", "kv_bytes_unshared"]
+
+
+@pytest.fixture
+def batch(chunkllama, tmp_path):
+    """Runs lines (objects or raw text) and returns the records and the summary."""
+
+    def run(lines, *args):
+        source, out, summary = (tmp_path / name for name in ("in.jsonl", "out.jsonl", "summary.json"))
+        source.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        chunkllama("batch", "-i", source, "-o", out, "--summary", summary, "--temperature", 0, *args)
+        return [json.loads(line) for line in out.read_text().splitlines()], json.loads(summary.read_text())
+
+    return run
+
+
+def question(text, **more):
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+def test_short_form(batch):
+    records, summary = batch([{"id": "a", **question("What is the capital of France?")}, {"id": 7, "prompt": "1, 2, 3, 4,"}],
+                             "--max-tokens", 12)
+    assert [list(r) for r in records] == [["id", "text", "token_ids", "finish_reason", "usage"]] * 2
+    assert [r["id"] for r in records] == ["a", 7]
+    assert len(records[0]["text"]) > 10 and records[1]["text"].startswith(" 5, 6")
+    for r in records:
+        usage = r["usage"]
+        assert len(r["token_ids"]) == usage["completion_tokens"] <= 12
+        assert r["finish_reason"] == ("length" if usage["completion_tokens"] == 12 else "stop")
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+    assert list(summary) == SUMMARY_KEYS
+    assert summary["prompt_tokens"] == sum(r["usage"]["prompt_tokens"] for r in records)
+    assert summary["completion_tokens"] == sum(r["usage"]["completion_tokens"] for r in records)
+    assert summary["prefill_tokens_computed"] == summary["prompt_tokens"]
+    assert summary["kv_bytes_peak"] > 0 and summary["total_s"] > 0
+
+
+def test_parameters_of_a_line_win(batch):
+    records, _ = batch([{"prompt": "One two three", "max_tokens": 3, "stop": ["zzz"]}, {"prompt": "One two three"}], "--max-tokens", 5)
+    assert [r["usage"]["completion_tokens"] for r in records] == [3, 5]
+    assert [r["id"] for r in records] == [1, 2]  # no id: the line's number
+    assert records[1]["token_ids"][:3] == records[0]["token_ids"]
+
+
+def test_openai_form(batch):
+    chat, completion = "/v1/chat/completions", "/v1/completions"
+    lines = [
+        {"custom_id": "x", "method": "POST", "url": chat, "body": question("Say hello.", max_tokens=8, model="any")},
+        {"custom_id": "y", "method": "POST", "url": completion, "body": {"prompt": "1, 2, 3,", "max_tokens": 4, "n": 2, "model": "any"}},
+        {"custom_id": "z", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}},
+        {"custom_id": "w", "method": "POST", "url": chat, "body": {"messages": []}},
+        {"custom_id": "v", "url": chat},
+    ]
+    records, _ = batch(lines)
+    assert [r["custom_id"] for r in records] == list("xyzwv")
+    assert all(list(r) == ["id", "custom_id", "response", "error"] and r["error"] is None for r in records)
+    assert [r["response"]["status_code"] for r in records] == [200, 200, 400, 400, 400]
+    assert len({r["id"] for r in records}) == len({r["response"]["request_id"] for r in records}) == 5
+    body = records[0]["response"]["body"]
+    assert body["object"] == "chat.completion" and body["choices"][0]["message"]["content"]
+    assert len(records[1]["response"]["body"]["choices"]) == 2
+    assert "url must be" in records[2]["response"]["body"]["error"]["message"]
+    assert records[4]["response"]["body"]["error"]["param"] == "body"
+
+
+def test_bad_lines_do_not_stop_the_others(batch):
+    good = {"id": "good", "prompt": "Once upon", "max_tokens": 2}
+    lines = [good, "{not json", "[1]", "", {"id": "n", "prompt": "x", "n": 2}, {"id": "none"}, {"id": "t", "prompt": "x", "temperature": -1},
+             {"id": "long", "prompt": "word " * 20000}, {"id": "role", "messages": [{"role": "x", "content": "y"}]}, good]
+    records, _ = batch(lines)
+    assert len(records) == 9
+    assert records[0]["text"] == records[-1]["text"]
+    errors = records[1:-1]
+    assert all(list(r) == ["id", "line", "error"] for r in errors)
+    assert [r["id"] for r in errors] == [None, None, "n", "none", "t", "long", "role"]
+    assert [r["line"] for r in errors] == [2, 3, 5, 6, 7, 8, 9]
+    assert all(r["error"]["message"] for r in errors)
+    assert errors[4]["error"]["param"] == "temperature"
+
+
+def test_order_is_the_inputs(batch):
+    # Long answers first, so that later ones are done before.
+    lines = [{"id": i, "prompt": f"Number {i}:", "max_tokens": 40 if i % 4 == 0 else 2} for i in range(24)]
+    records, _ = batch(lines, "--ignore-eos", "--max-seqs", 4)
+    assert [r["id"] for r in records] == list(range(24))
+    assert [r["usage"]["completion_tokens"] for r in records] == [line["max_tokens"] for line in lines]
+
+
+def test_logprobs(batch):
+    records, _ = batch([{"id": 1, **question("Name a colour.")}, {"id": 2, "prompt": "Red, green,"}], "--max-tokens", 4, "--logprobs", 2)
+    content = records[0]["logprobs"]["content"]
+    assert len(content) == records[0]["usage"]["completion_tokens"]
+    for entry in content:
+        assert len(entry["top_logprobs"]) == 2
+        assert entry["logprob"] == entry["top_logprobs"][0]["logprob"]  # greedy
+    assert len(records[1]["logprobs"]["token_logprobs"]) == records[1]["usage"]["completion_tokens"]
+    none, _ = batch([{"id": 1, "prompt": "x"}], "--max-tokens", 1)
+    assert "logprobs" not in none[0]
+
+
+def test_standard_streams(chunkllama):
+    done = chunkllama("batch", "-i", "-", "--max-tokens", 2, stdin='{"id": 1, "prompt": "a b c"}\n')
+    assert json.loads(done.stdout)["id"] == 1
+    assert "prompt tokens computed" in done.stderr and "\033" not in done.stderr  # no progress bar: no terminal
+
+
+def test_progress_bar(chunkllama_bin, model_path, tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {i}, "prompt": "{i} and"}}\n' for i in range(6)))
+    ours, its = pty.openpty()
+    subprocess.run([chunkllama_bin, "batch", "-m", model_path, "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl",
+                    "--max-tokens", "48", "--ignore-eos", "--max-seqs", "1"], check=True, stderr=its, timeout=600)
+    os.close(its)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # all is read and the other end closed
+            break
+    assert re.search(rb"\r\[#*\.*\] [0-6]/6 requests, \d+ tokens", shown) and b"prompt tokens computed" in shown
+
+
+def test_wrong_files(chunkllama, tmp_path):
+    assert "--input, the file of requests, is missing" in chunkllama("batch", status=1).stderr
+    assert "cannot open /none/in" in chunkllama("batch", "-i", "/none/in", status=1).stderr
+    assert "cannot write /none/out" in chunkllama("batch", "-i", "/dev/null", "-o", "/none/out", status=1).stderr
+    line = '{"id": 1, "prompt": "a"}\n' * 3
+    assert "cannot write" in chunkllama("batch", "-i", "-", "-o", "/dev/full", "--max-tokens", 1, stdin=line, status=1).stderr
+
+
+# ---- The offline job ----
+
+
+def computed_by_a_trie(prompts):
+    """Tokens to compute when each prompt is matched with all before it: matches end at an even length, before the last token."""
+    total, trie = 0, {}
+    for ids in prompts:
+        node, matched = trie, 0
+        for i in range(0, len(ids) - 1, 2):
+            pair = tuple(ids[i:i + 2])
+            if len(pair) < 2 or i + 2 > len(ids) - 1 or pair not in node:
+                break
+            node, matched = node[pair], i + 2
+        node = trie
+        for i in range(0, len(ids) - 1, 2):
+            node = node.setdefault(tuple(ids[i:i + 2]), {})
+        total += len(ids) - matched
+    return total
+
+
+def test_offline_job(batch, chunkllama):
+    requests = [json.loads(line) for line in (ROOT / "workloads/tool_planning.jsonl").open(encoding="utf-8")][:64]
+    rendered = ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in r["messages"]) + "<|im_start|>assistant\n"
+                for r in requests]
+    tokens = chunkllama("tokenize", "--jsonl", "--special", stdin="".join(json.dumps(text) + "\n" for text in rendered))
+    prompts = [json.loads(line) for line in tokens.stdout.splitlines()]
+
+    flags = ["--max-tokens", 16, "--ignore-eos", "--logprobs", 3]
+    shared, summary = batch(requests, *flags, "--max-seqs", 32)
+    alone, summary_alone = batch(requests, *flags, "--max-seqs", 1, "--sharing", "private")
+
+    assert [r["usage"]["prompt_tokens"] for r in shared] == [len(ids) for ids in prompts]
+    assert summary["prefill_tokens_computed"] == computed_by_a_trie(prompts)
+    assert summary_alone["prefill_tokens_computed"] == sum(map(len, prompts))
+    assert summary["kv_bytes_peak"] < summary["kv_bytes_unshared"] / 4
+    for one, other in zip(shared, alone):
+        one["usage"].pop("prompt_tokens_details"), other["usage"].pop("prompt_tokens_details")
+        assert json.dumps(one) == json.dumps(other)

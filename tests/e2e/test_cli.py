@@ -1,0 +1,245 @@
+"""chunkllama's options, help and the commands about files: info, tokenize, logits, perplexity, bench, run, chat."""
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+COMMANDS = ["run", "chat", "batch", "serve", "info", "tokenize", "logits", "perplexity", "bench"]
+TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
+
+
+# ---- Options ----
+
+
+def test_help_lists_every_command(chunkllama):
+    text = chunkllama("--help").stdout
+    assert re.findall(r"^  (\w+) ", text, re.M) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(chunkllama, command):
+    text = chunkllama(command, "--help").stdout
+    assert text.startswith(f"usage: chunkllama {command} [options]")
+    options = re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M)
+    assert options[0] == "model" and options.pop() == "help" and len(options) == len(set(options))
+    for name in options:
+        assert "CHUNKLLAMA_" + name.upper().replace("-", "_") in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert text == chunkllama(command, "-h").stdout
+
+
+def test_version(chunkllama):
+    assert re.fullmatch(r"chunkllama \d+\.\d+\.\d+\n", chunkllama("--version").stdout)
+
+
+@pytest.mark.parametrize("args, message", [
+    ([], None),
+    (["btch"], "unknown command 'btch'; did you mean batch?"),
+    (["xyzzy"], "unknown command 'xyzzy'; chunkllama --help lists them"),
+    (["batch", "--max-seq", "3"], "unknown option --max-seq; did you mean --max-seqs?"),
+    (["bench", "--jsno"], "unknown option --jsno; did you mean --json?"),
+    (["info", "-z"], "unknown option -z; chunkllama info --help lists them"),
+    (["logits", "--temperature", "0"], "unknown option --temperature; chunkllama logits --help lists them"),
+    (["batch", "--max-seqs"], "--max-seqs needs a value: N"),
+    (["batch", "--max-seqs", "three"], "--max-seqs is 'three', which is not a whole number"),
+    (["batch", "--max-seqs", "0"], "--max-seqs is 0; it must be from 1 to 4096"),
+    (["batch", "--max-seqs=99999999999999999999"], "which is not a whole number"),
+    (["batch", "--temperature", "nan"], "--temperature is 'nan', which is not a number"),
+    (["batch", "--top-p", "1.5"], "--top-p is 1.5; it must be from 0 to 1"),
+    (["batch", "--kv-budget", "2X"], "--kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),
+    (["batch", "--sharing", "prvate"], "none of shared, shared_storage, private; did you mean private?"),
+    (["batch", "--kv-type", "q8"], "--kv-type is 'q8'; it must be one of f32, f16, bf16"),
+    (["batch", "--ignore-eos=maybe"], "--ignore-eos is 'maybe'; a flag is 1, 0, true or false"),
+    (["batch", "requests.jsonl"], "'requests.jsonl' is left over: chunkllama batch takes options only"),
+])
+def test_wrong_usage(chunkllama, args, message):
+    done = chunkllama(*args, status=2)
+    assert message is None or message in done.stderr
+
+
+def test_environment(chunkllama):
+    assert "CHUNKLLAMA_MAX_SEQS is 0; it must be from 1 to 4096" in chunkllama("serve", status=2,
+                                                                              env={"CHUNKLLAMA_MAX_SEQS": "0"}).stderr
+    plain = json.loads(chunkllama("tokenize", "<|im_end|>").stdout)
+    special = json.loads(chunkllama("tokenize", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout)
+    assert len(plain) > 1 and len(special) == 1
+    # The command line wins.
+    assert json.loads(chunkllama("tokenize", "--special=0", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout) == plain
+
+
+@pytest.mark.parametrize("command", [["run", "x"], ["chat"], ["batch", "-i", "/dev/null"], ["serve"], ["info"],
+                                     ["tokenize", "x"], ["logits", "-t", "x", "-o", "/dev/null"], ["bench"],
+                                     ["perplexity", "-f", "/dev/null"]])
+def test_no_model(chunkllama, command):
+    done = chunkllama(*command, env={"CHUNKLLAMA_MODEL": None}, status=1)
+    assert done.stderr.startswith(f"chunkllama {command[0]}: no model; ") and "CHUNKLLAMA_MODEL" in done.stderr
+
+
+def test_not_a_model(chunkllama, tmp_path):
+    assert "chunkllama info: " in chunkllama("info", ROOT / "README.md", status=1).stderr
+    assert "/none.gguf" in chunkllama("run", "-m", tmp_path / "none.gguf", "x", status=1).stderr
+
+
+def test_unknown_level(chunkllama):
+    assert "--isa is 'mmx'; this CPU has ref" in chunkllama("bench", "--isa", "mmx", status=1).stderr
+
+
+# ---- info and tokenize ----
+
+
+def test_info(chunkllama, model_path):
+    text = chunkllama("info", "--tensors").stdout
+    assert re.search(r"^architecture +llama$", text, re.M)
+    assert re.search(r"^chat format +chatml$", text, re.M)
+    assert re.search(r"^  llama\.block_count +u32 +30$", text, re.M)
+    assert re.search(r"^  Q4_1 ", text, re.M)
+    assert re.search(r"^  token_embd\.weight +\w+ +576 x 49152 ", text, re.M)
+    assert chunkllama("info", model_path, env={"CHUNKLLAMA_MODEL": None}).stdout in text
+
+
+def test_tokenize(chunkllama, tmp_path):
+    ids = json.loads(chunkllama("tokenize", "Hello world").stdout)
+    assert ids == [19556, 905]
+    assert json.loads(chunkllama("tokenize", stdin="Hello world").stdout) == ids
+    (tmp_path / "text").write_text("Hello world")
+    assert json.loads(chunkllama("tokenize", "--file", tmp_path / "text").stdout) == ids
+    assert json.loads(chunkllama("tokenize", "").stdout) == []
+
+
+def test_tokenize_lines(chunkllama):
+    lines = ["Hello world", "", "two\nlines", "caf\u00e9 \u65e5\u672c \U0001f408", "nul \0 byte"]
+    done = chunkllama("tokenize", "--jsonl", stdin="".join(json.dumps(line) + "\n" for line in lines))
+    ids = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ids) == len(lines) and ids[0] == [19556, 905] and ids[1] == []
+    assert ids[2:4] == [json.loads(chunkllama("tokenize", line).stdout) for line in lines[2:4]]
+    assert "line 2 is not a JSON string" in chunkllama("tokenize", "--jsonl", stdin='"a"\n{}\n', status=1).stderr
+
+
+# ---- logits and perplexity ----
+
+
+@pytest.fixture(scope="module")
+def token_file(chunkllama, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokens") / "ids.json"
+    path.write_text(chunkllama("tokenize", TEXT * 6).stdout)
+    return path
+
+
+def logits(chunkllama, token_file, out, *args):
+    chunkllama("logits", "--tokens", token_file, "-o", out, *args)
+    return np.load(out)
+
+
+def test_logits(chunkllama, token_file, tmp_path):
+    ids = json.loads(token_file.read_text())
+    assert len(ids) > 140  # more than one step
+    every = logits(chunkllama, token_file, tmp_path / "every.npy")
+    assert every.dtype == np.float32 and every.shape == (len(ids), 49152)
+    # The text repeats itself, which the model should have noticed by the end.
+    assert np.mean(every[-30:-1].argmax(1) == ids[-29:]) > 0.8
+    last = logits(chunkllama, token_file, tmp_path / "last.npy", "--last")
+    assert last.shape == (1, 49152) and np.array_equal(last[0], every[-1])
+
+
+@pytest.mark.parametrize("args", [["--prefill-piece", "7"], ["--max-step-rows", "64"], ["--threads", "1"],
+                                  ["--sharing", "private"]])
+def test_logits_do_not_depend_on_how(chunkllama, token_file, tmp_path, args):
+    one, other = (logits(chunkllama, token_file, tmp_path / f"{i}.npy", *a) for i, a in enumerate([[], args]))
+    assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("content, message", [
+    ("[1, 2", "line 1: "), ("{}", "no JSON array of token ids"), ("[]", "no JSON array of token ids"),
+    ("[1, 49152]", "element 1 is not a token id; ids are whole numbers from 0 to 49151"), ("[1.5]", "element 0"), ("[-1]", "element 0"),
+])
+def test_bad_token_files(chunkllama, tmp_path, content, message):
+    (tmp_path / "ids.json").write_text(content)
+    assert message in chunkllama("logits", "-t", tmp_path / "ids.json", "-o", tmp_path / "x.npy", status=1).stderr
+
+
+def test_perplexity(chunkllama, token_file, tmp_path):
+    n_ctx = 64
+    (tmp_path / "text").write_text(TEXT * 6)
+    ids = json.loads(token_file.read_text())
+    done = json.loads(chunkllama("perplexity", "-f", tmp_path / "text", "--ctx", n_ctx, "--chunks", 2, "--json").stdout)
+    losses = []
+    for start in (0, n_ctx):
+        chunk = ids[start:start + n_ctx]
+        (tmp_path / "chunk.json").write_text(json.dumps(chunk))
+        x = logits(chunkllama, tmp_path / "chunk.json", tmp_path / "chunk.npy").astype(np.float64)
+        logsum = x.max(1) + np.log(np.exp(x - x.max(1, keepdims=True)).sum(1))
+        losses += [logsum[p] - x[p, chunk[p + 1]] for p in range(n_ctx // 2, n_ctx - 1)]
+    assert done["tokens_scored"] == len(losses) and done["chunks"] == 2 and done["n_ctx"] == n_ctx
+    assert done["perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-9)
+    assert done["uncertainty"] == pytest.approx(np.std(losses) / math.sqrt(len(losses) - 1) * done["perplexity"], rel=1e-6)
+    text = chunkllama("perplexity", "-f", tmp_path / "text", "--ctx", n_ctx, "--chunks", 2).stdout
+    assert f"Final estimate: PPL = {done['perplexity']:.4f} +/- {done['uncertainty']:.5f}\n" in text
+    short = chunkllama("perplexity", "-f", "-", stdin="too short", status=1)
+    assert "fewer than --ctx 512" in short.stderr
+
+
+# ---- bench ----
+
+
+def test_bench(chunkllama):
+    done = chunkllama("bench", "--pp", "32,64", "--tg", "4", "--batch", "1,3", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(x["PP"], x["TG"], x["B"], x["N_KV"]) for x in lines] == [(32, 4, 1, 36), (32, 4, 3, 108), (64, 4, 1, 68),
+                                                                      (64, 4, 3, 204)]
+    for x in lines:
+        assert list(x) == ["PP", "TG", "B", "N_KV", "T_PP", "S_PP", "T_TG", "S_TG", "T", "S"]
+        assert x["S_PP"] == pytest.approx(x["B"] * x["PP"] / x["T_PP"], rel=1e-4)
+        assert x["S_TG"] == pytest.approx(x["B"] * x["TG"] / x["T_TG"], rel=1e-4)
+        assert x["T"] == pytest.approx(x["T_PP"] + x["T_TG"], rel=1e-4)
+        assert x["S"] == pytest.approx(x["N_KV"] / x["T"], rel=1e-4)
+    shared = json.loads(chunkllama("bench", "--pp", "64", "--tg", "4", "--batch", "3", "--shared", "--json").stdout)
+    assert shared["N_KV"] == 64 + 3 * 4
+
+
+def test_bench_table(chunkllama):
+    head, line, row = chunkllama("bench", "--pp", "16", "--tg", "2", "--batch", "2").stdout.splitlines()
+    assert re.findall(r"[A-Z_]+", head.replace("t/s", "").replace(" s ", "")) == ["PP", "TG", "B", "N_KV", "T_PP", "S_PP", "T_TG",
+                                                                               "S_TG", "T", "S"]
+    assert len(head) == len(line) == len(row)
+    assert "--batch is '1,x'" in chunkllama("bench", "--batch", "1,x", status=1).stderr
+
+
+# ---- run and chat ----
+
+GREEDY = ["--temperature", "0", "--max-tokens", "24"]
+
+
+def test_run(chunkllama):
+    question = "Why is the sky blue?"
+    text = chunkllama("run", *GREEDY, question).stdout
+    assert len(text) > 40 and text.endswith("\n")
+    assert chunkllama("run", *GREEDY, stdin=question + "\n").stdout == text
+    assert chunkllama("run", *GREEDY, "--prompt", question, "--threads", 1).stdout == text
+    word = text.split()[4]
+    assert chunkllama("run", *GREEDY, "--stop", word, question).stdout == text[:text.index(word)] + "\n"
+    assert chunkllama("run", *GREEDY, "--system", "You are a pirate.", question).stdout != text
+
+
+def test_run_raw_and_seed(chunkllama):
+    raw = ["run", "--raw", "--max-tokens", "12", "Once upon a time"]
+    assert "Paris" in chunkllama("run", "--raw", *GREEDY, "The capital of France is").stdout
+    drawn = [chunkllama(*raw, "--temperature", "1.5", "--seed", seed).stdout for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_run_too_long(chunkllama):
+    done = chunkllama("run", "--ctx", "64", stdin=TEXT * 6, status=1)
+    assert re.search(r"\b64\b", done.stderr)
+
+
+def test_chat(chunkllama):
+    turns = "Why is the sky blue?\n/clear\nWhy is the sky blue?\nSay that in other words.\n/quit\nignored\n"
+    once = chunkllama("run", *GREEDY, "Why is the sky blue?").stdout
+    answers = chunkllama("chat", *GREEDY, stdin=turns).stdout
+    assert answers.startswith(once + once) and len(answers) > 2 * len(once) + 20
+    alone = chunkllama("run", *GREEDY, "Say that in other words.").stdout
+    assert answers != once + once + alone  # what was said before counts
+    assert chunkllama("chat", *GREEDY, stdin="").stdout == ""

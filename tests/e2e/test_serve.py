@@ -1,0 +1,54 @@
+"""`chunkllama serve`: what it prints works, and signals end it."""
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def start(chunkllama_bin, model_path):
+    running = []
+
+    def run(*args):
+        process = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def read_hello(process):
+    """The URL and the curl command that the server prints."""
+    text = ""
+    while not text.endswith("\n\n") or "curl" not in text:
+        line = process.stdout.readline()
+        assert line, (text, process.stderr.read())
+        text += line
+    return re.search(r"at (http://\S+)", text)[1], text[text.index("curl"):]
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_serve(start, end):
+    server = start("--port", "0", "--temperature", "0")
+    url, curl = read_hello(server)
+    answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=120)
+    assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    assert subprocess.run(["curl", "-sf", url + "/health"], timeout=60).returncode == 0
+    server.send_signal(end)
+    assert server.wait(timeout=20) == 0
+    assert server.stderr.read() == ""
+
+
+def test_port_in_use(start):
+    first = start("--port", "0")
+    port = read_hello(first)[0].rsplit(":", 1)[1]
+    second = start("--port", port)
+    assert second.wait(timeout=60) == 1
+    message = second.stderr.read()
+    assert message.startswith("chunkllama serve: ") and port in message
