@@ -52,14 +52,18 @@ static cl_status read_rope(const gguf *file, model_params *p, cl_error *error) {
     if ((status = get_double(file, "llama.rope.freq_base", 1, 1e12, &p->rope_base, error)) != CL_OK) return status;
     p->rope_scale = 1;
     gguf_string scaling;
-    if (gguf_get_string(file, "llama.rope.scaling.type", &scaling) && !string_is(scaling, "none")) {
-        if (!string_is(scaling, "linear"))
-            return cl_fail(error, CL_ERR_UNSUPPORTED,
-                           "llama.rope.scaling.type is \"%.*s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
-                           (int)(scaling.size < 40 ? scaling.size : 40), scaling.data);
-        return get_double(file, "llama.rope.scaling.factor", 1e-3, 1e6, &p->rope_scale, error);
-    }
-    return get_double(file, "llama.rope.scale_linear", 1e-3, 1e6, &p->rope_scale, error); /* as old files name it */
+    const bool named = gguf_get_string(file, "llama.rope.scaling.type", &scaling);
+    if (named && string_is(scaling, "none")) return CL_OK;
+    if (named && !string_is(scaling, "linear"))
+        return cl_fail(error, CL_ERR_UNSUPPORTED,
+                       "llama.rope.scaling.type is \"%.*s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
+                       (int)(scaling.size < 40 ? scaling.size : 40), scaling.data);
+    double factor;
+    if (named && !gguf_get_f64(file, "llama.rope.scaling.factor", &factor))
+        return cl_fail(error, CL_ERR_FORMAT, "the file has no number llama.rope.scaling.factor, which linear scaling needs");
+    /* The name in old files first. A factor without a type means linear. */
+    if ((status = get_double(file, "llama.rope.scale_linear", 1e-3, 1e6, &p->rope_scale, error)) != CL_OK) return status;
+    return get_double(file, "llama.rope.scaling.factor", 1e-3, 1e6, &p->rope_scale, error);
 }
 
 static cl_status read_heads(const gguf *file, model_params *p, cl_error *error) {

@@ -5,6 +5,7 @@ import numpy as np
 from gguf.quants import dequantize, quantize
 
 Type = gguf.GGMLQuantizationType
+value_type = gguf.GGUFValueType
 
 
 def write(path, architecture, fields, tensors):
@@ -41,12 +42,13 @@ def in_f32(source, path):
 
 def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, **options):
     """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_factors (an array),
-    rope_linear (a factor), rope_base."""
+    rope_linear (a factor), rope_base; replace_fields (name to (value, type)) and replace_tensors (name to (values, type)), None to
+    leave one out."""
     rng = np.random.default_rng(7)
     n_vocab = 3 + 256 + 2  # not a multiple of 16
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + ["a", "b"]
     kinds = [2, 3, 3] + [6] * 256 + [1, 1]
-    value = gguf.GGUFValueType
+    value = value_type
     fields = [
         ("llama.block_count", n_layers, value.UINT32),
         ("llama.context_length", 2048, value.UINT32),
@@ -90,4 +92,7 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         tensors[name + ".weight"] = (rng.normal(1, 0.2, n_embd).astype(np.float32), Type.F32)
     if "rope_factors" in options:
         tensors["rope_freqs.weight"] = (np.asarray(options["rope_factors"], np.float32), Type.F32)
-    write(path, "llama", fields, tensors)
+    for name, new in options.get("replace_fields", {}).items():
+        fields = [f for f in fields if f[0] != name] + ([(name, *new)] if new else [])
+    tensors.update(options.get("replace_tensors", {}))
+    write(path, "llama", fields, {name: tensor for name, tensor in tensors.items() if tensor})
