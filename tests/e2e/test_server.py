@@ -1,0 +1,334 @@
+"""The served model as OpenAI's Python client sees it: both endpoints, errors, shared prefixes, clients that hang up."""
+import concurrent.futures
+import contextlib
+import json
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+QUESTION = [{"role": "user", "content": "Name three primary colors."}]
+LONG = "Once upon a time there was a lighthouse keeper who"
+
+
+class Server:
+    def __init__(self, process, url):
+        self.process, self.url = process, url
+        self.client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.model = self.client.models.list().data[0].id
+
+    def chat(self, messages=QUESTION, **more):
+        return self.client.chat.completions.create(model=self.model, messages=messages, **more)
+
+    def complete(self, prompt=LONG, **more):
+        return self.client.completions.create(model=self.model, prompt=prompt, **more)
+
+    def metrics(self):
+        """Samples by name, labels other than the model's left in."""
+        with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
+            lines = [line for line in reply.read().decode().splitlines() if not line.startswith("#")]
+        pairs = (line.rsplit(" ", 1) for line in lines)
+        return {re.sub(r'model_name="[^"]*",?', "", name).replace("{}", ""): float(value) for name, value in pairs}
+
+    def wait_for(self, **wanted):
+        """Until the gauges have these values (engine counters as of its last step)."""
+        names = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting",
+                 "sequences": "chunkattn_kv_sequences", "live": "chunkattn_kv_bytes_live",
+                 "reserved": "chunkattn_kv_bytes_reserved"}
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            metrics = self.metrics()
+            got = {key: metrics[names[key]] for key in wanted}
+            if got == wanted:
+                return
+            time.sleep(0.01)
+        pytest.fail(f"{got} is not {wanted}")
+
+    def wait_until_idle(self):
+        self.wait_for(running=0, waiting=0, sequences=0, live=0, reserved=0)
+
+
+@contextlib.contextmanager
+def serving(binary, model_path, *args):
+    process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", *args], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        for line in process.stdout:
+            if found := re.search(r"http://[0-9.]+:\d+", line):
+                break
+        else:
+            pytest.fail(process.stderr.read())
+        yield Server(process, found[0])
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(chunkllama_bin, model_path):
+    with serving(chunkllama_bin, model_path) as running:
+        yield running
+
+
+# ---- Answers ----
+
+
+def test_models(server):
+    model = server.client.models.retrieve(server.model)
+    assert model.object == "model" and model.max_model_len > 0
+    with pytest.raises(openai.NotFoundError):
+        server.client.models.retrieve("another")
+
+
+def test_chat(server):
+    answer = server.chat(max_tokens=40, temperature=0)
+    choice = answer.choices[0]
+    assert answer.object == "chat.completion" and choice.message.role == "assistant"
+    assert "Red" in choice.message.content and "Blue" in choice.message.content and choice.finish_reason == "stop"
+    usage = answer.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens and usage.prompt_tokens > 10
+
+
+def test_chat_stream_is_the_same(server):
+    whole = server.chat(max_tokens=40, temperature=0)
+    chunks = list(server.chat(max_tokens=40, temperature=0, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks[:-1]) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert len({c.id for c in chunks}) == 1 and chunks[0].object == "chat.completion.chunk"
+    assert all(c.usage is None for c in chunks[:-1]) and chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_completion_and_its_stream(server):
+    whole = server.complete(max_tokens=20, temperature=0)
+    assert whole.object == "text_completion" and whole.choices[0].finish_reason == "length"
+    assert whole.usage.completion_tokens == 20
+    chunks = list(server.complete(max_tokens=20, temperature=0, stream=True))
+    assert "".join(c.choices[0].text for c in chunks) == whole.choices[0].text
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_token_ids_are_the_same_prompt(server):
+    text = server.complete(max_tokens=8, temperature=0, extra_body={"return_token_ids": True}).choices[0]
+    assert len(text.token_ids) == 8
+    ids = server.complete(text.prompt_token_ids, max_tokens=8, temperature=0)
+    assert ids.choices[0].text == text.text
+    both = server.complete([text.prompt_token_ids, text.prompt_token_ids[:4]], max_tokens=8, temperature=0)
+    assert [c.index for c in both.choices] == [0, 1] and both.choices[0].text == text.text
+
+
+def test_content_in_parts(server):
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Name three "},
+                                          {"type": "text", "text": "primary colors."}]}]
+    assert (server.chat(parts, max_tokens=20, temperature=0).choices[0].message.content ==
+            server.chat(max_tokens=20, temperature=0).choices[0].message.content)
+
+
+def test_n_and_seed(server):
+    def draw(seed, n=3):
+        return [c.text for c in server.complete(max_tokens=12, n=n, seed=seed).choices]
+
+    first = draw(1)
+    assert len(set(first)) == 3
+    assert draw(1) == first and draw(1, n=1) == first[:1]
+    assert draw(2) != first
+    greedy = server.complete(max_tokens=12, n=3, temperature=0)
+    assert len({c.text for c in greedy.choices}) == 1 and [c.index for c in greedy.choices] == [0, 1, 2]
+
+
+def test_n_in_a_stream(server):
+    whole = server.complete(max_tokens=12, n=3, seed=5)
+    texts = {0: "", 1: "", 2: ""}
+    for chunk in server.complete(max_tokens=12, n=3, seed=5, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert list(texts.values()) == [c.text for c in whole.choices]
+
+
+def test_stop(server):
+    free = server.complete(max_tokens=40, temperature=0).choices[0].text
+    stop = free[20:26]
+    for kind in stop, [stop, "never said"]:
+        choice = server.complete(max_tokens=40, temperature=0, stop=kind).choices[0]
+        assert choice.text == free[:free.index(stop)] and choice.finish_reason == "stop"
+    streamed = "".join(c.choices[0].text for c in server.complete(max_tokens=40, temperature=0, stop=stop, stream=True))
+    assert streamed == free[:free.index(stop)]
+    ids = server.complete(max_tokens=10, temperature=0, extra_body={"return_token_ids": True}).choices[0].token_ids
+    ended = server.complete(max_tokens=10, temperature=0,
+                            extra_body={"return_token_ids": True, "stop_token_ids": [ids[4]]}).choices[0]
+    assert ended.token_ids == ids[:ids.index(ids[4]) + 1] and ended.finish_reason == "stop"
+
+
+def test_chat_logprobs(server):
+    answer = server.chat(max_tokens=10, temperature=0, logprobs=True, top_logprobs=3)
+    content = answer.choices[0].logprobs.content
+    assert len(content) == answer.usage.completion_tokens
+    for token in content:
+        assert len(token.top_logprobs) == 3
+        assert token.top_logprobs[0].logprob == token.logprob and token.top_logprobs[0].token == token.token
+        assert [t.logprob for t in token.top_logprobs] == sorted((t.logprob for t in token.top_logprobs), reverse=True)
+        assert token.logprob <= 0
+    said = b"".join(bytes(t.bytes) for t in content).decode()
+    assert said.startswith(answer.choices[0].message.content)
+    streamed = [t for c in server.chat(max_tokens=10, temperature=0, logprobs=True, top_logprobs=3, stream=True)
+                if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
+    assert streamed == content
+
+
+def test_echo_scores_what_was_generated(server):
+    """Logprobs of a prompt are those of the same tokens when they were generated, to the last bit."""
+    made = server.complete(max_tokens=12, temperature=0, logprobs=2, extra_body={"return_token_ids": True}).choices[0]
+    prompt = made.prompt_token_ids
+    echo = server.complete(prompt + made.token_ids, max_tokens=0, logprobs=2, echo=True).choices[0]
+    assert echo.text == LONG + made.text
+    assert echo.logprobs.token_logprobs[0] is None
+    assert echo.logprobs.token_logprobs[len(prompt):] == made.logprobs.token_logprobs
+    assert echo.logprobs.top_logprobs[len(prompt):] == made.logprobs.top_logprobs
+    assert "".join(echo.logprobs.tokens) == echo.text
+    assert echo.logprobs.text_offset[len(prompt)] == len(LONG)
+
+
+def test_equals_batch(server, chunkllama, tmp_path):
+    """The server's greedy answers, while others run, are those of the offline batch, byte for byte."""
+    prompts = [f"{LONG} {tail}" for tail in ("loved", "feared", "counted", "painted", "sold", "taught", "read", "lost")]
+    lines = [{"id": i, "prompt": p, "max_tokens": 24, "temperature": 0, "logprobs": 1} for i, p in enumerate(prompts)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl")
+    batch = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+
+    def ask(prompt):
+        return server.complete(prompt, max_tokens=24, temperature=0, logprobs=1, extra_body={"return_token_ids": True})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        served = [answer.choices[0] for answer in pool.map(ask, prompts)]
+    for b, s in zip(batch, served, strict=True):
+        assert b["text"] == s.text and b["token_ids"] == s.token_ids and b["finish_reason"] == s.finish_reason
+        assert b["logprobs"]["token_logprobs"] == s.logprobs.token_logprobs
+
+
+# ---- Errors ----
+
+
+@pytest.mark.parametrize("param, fields", [
+    ("temperature", {"temperature": 9}),
+    ("top_p", {"top_p": "much"}),
+    ("n", {"n": 0}),
+    ("stop", {"stop": ["x"] * 40}),
+    ("max_tokens", {"max_tokens": 0}),
+    ("top_logprobs", {"logprobs": True, "top_logprobs": 99}),
+    ("tools", {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+    ("response_format", {"response_format": {"type": "json_object"}}),
+    ("messages", {"messages": []}),
+    ("messages[0].role", {"messages": [{"role": "nobody", "content": "x"}]}),
+    (None, {"max_tokens": 10**9}),
+    (None, {"messages": [{"role": "user", "content": "word " * 20000}]}),
+])
+def test_bad_chat_requests(server, param, fields):
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(**{"messages": QUESTION, **fields})
+    error = caught.value
+    assert error.param == param and error.type == "invalid_request_error" and len(error.body["message"]) > 20
+    if param is None:
+        assert error.code == "context_length_exceeded"
+    assert server.chat(max_tokens=1).usage.completion_tokens == 1
+
+
+@pytest.mark.parametrize("prompt, param", [("", None), ([], "prompt"), ([[1, 2], []], "prompt[1]"), ([10**8], "prompt[0]")])
+def test_prompts(server, prompt, param):
+    if param is None:
+        assert server.complete(prompt, max_tokens=1).usage.completion_tokens == 1
+        return
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.complete(prompt, max_tokens=1)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("method, path, body, status", [
+    ("POST", "/v1/chat/completions", b"{", 400),
+    ("POST", "/v1/chat/completions", b'{"messages": "\xff"}', 400),
+    ("POST", "/v1/completions", b" " * (17 << 20), 413),
+    ("GET", "/v1/completions", None, 405),
+    ("POST", "/v1/embeddings", b"{}", 404),
+])
+def test_bad_http_requests(server, method, path, body, status):
+    request = urllib.request.Request(server.url + path, body, method=method)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == status
+    assert json.load(caught.value)["error"].keys() == {"message", "type", "param", "code"}
+
+
+# ---- Sharing ----
+
+
+def test_a_common_prefix_is_computed_once(server):
+    """32 requests at once: all but the first find the prefix, and what is computed is the prefix and each one's own."""
+    prefix = "You are a patient librarian. " + " ".join(f"Shelf {i} holds the books on subject {i * 7}." for i in range(40))
+    prompts = [f"{prefix} Reader {i} asks:" for i in range(100, 132)]
+    before = server.metrics()
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        usages = [a.usage for a in pool.map(lambda p: server.complete(p, max_tokens=8, temperature=0), prompts)]
+    after = server.metrics()
+    computed = (after["chunkattn_prefill_tokens_computed_total"] - before["chunkattn_prefill_tokens_computed_total"])
+    cached = [u.prompt_tokens_details.cached_tokens for u in usages]
+    total = sum(u.prompt_tokens for u in usages)
+    own = 8  # tokens of a prompt that are its own, and those that the even length of a match adds, at most
+    assert all(u.prompt_tokens > 400 for u in usages)
+    assert sum(c >= u.prompt_tokens - own for c, u in zip(cached, usages)) >= 31
+    assert computed == total - sum(cached) <= usages[0].prompt_tokens + 31 * own
+    assert after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"] == sum(cached)
+    assert after["vllm:prompt_tokens_total"] - before["vllm:prompt_tokens_total"] == total
+    server.wait_until_idle()
+
+
+# ---- Clients that hang up ----
+
+
+def test_hanging_up_in_a_stream_frees_everything(server):
+    server.wait_until_idle()
+    before = server.metrics()
+    streams = [server.complete(max_tokens=4000, stream=True, extra_body={"ignore_eos": True}) for _ in range(3)]
+    for stream in streams:
+        next(iter(stream))
+    server.wait_for(running=3)
+    for stream in streams:
+        stream.close()
+    server.wait_until_idle()
+    after = server.metrics()
+    aborted = 'vllm:request_success_total{finished_reason="abort"}'
+    assert after[aborted] - before[aborted] == 3
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] < 3 * 4000
+
+
+def test_hanging_up_while_queued_frees_everything(chunkllama_bin, model_path):
+    with serving(chunkllama_bin, model_path, "--max-seqs", "1") as server:
+        endless = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}}
+        running = server.complete(stream=True, **endless)
+        next(iter(running))
+        queued = server.complete("Another " + LONG, stream=True, **endless)
+        whole = server.client.with_options(timeout=0.5)
+        with pytest.raises(openai.APITimeoutError):
+            whole.completions.create(model=server.model, prompt=LONG, **endless)
+        server.wait_for(running=1, waiting=1)
+        queued.close()
+        server.wait_for(running=1, waiting=0)
+        running.close()
+        server.wait_until_idle()
+        assert server.chat(max_tokens=2).usage.completion_tokens == 2
+
+
+def test_stopping_ends_streams(chunkllama_bin, model_path):
+    with serving(chunkllama_bin, model_path) as server:
+        stream = server.complete(max_tokens=4000, stream=True, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        server.process.terminate()
+        with pytest.raises(openai.APIError, match="shutting down"):
+            for _ in stream:
+                pass
