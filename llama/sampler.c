@@ -19,6 +19,8 @@ struct sampler {
     float *penalised;      /* [n_vocab] */
     float *weights;        /* [n_vocab] of the candidates, in their order */
     candidate *candidates; /* [n_vocab] */
+    candidate *border;     /* [n_vocab] candidates among which top-p cuts */
+    int32_t *classes;      /* [n_vocab] of the candidates, for top-p */
     int32_t *counts;       /* [n_vocab] occurrences in the output; zero between calls */
     bool *seen;            /* [n_vocab] occurs at all; false between calls */
 };
@@ -35,9 +37,11 @@ sampler *sampler_create(int32_t n_vocab) {
     s->penalised = malloc(n * sizeof *s->penalised);
     s->weights = malloc(n * sizeof *s->weights);
     s->candidates = malloc(n * sizeof *s->candidates);
+    s->border = malloc(n * sizeof *s->border);
+    s->classes = malloc(n * sizeof *s->classes);
     s->counts = calloc(n, sizeof *s->counts);
     s->seen = calloc(n, sizeof *s->seen);
-    if (!s->penalised || !s->weights || !s->candidates || !s->counts || !s->seen) sampler_free(&s);
+    if (!s->penalised || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen) sampler_free(&s);
     return s;
 }
 
@@ -46,6 +50,8 @@ void sampler_free(sampler **s) {
     free((*s)->penalised);
     free((*s)->weights);
     free((*s)->candidates);
+    free((*s)->border);
+    free((*s)->classes);
     free((*s)->counts);
     free((*s)->seen);
     free(*s);
@@ -79,13 +85,19 @@ static const float *penalise(sampler *s, const sampler_params *p, const float *l
     return s->penalised;
 }
 
-/* The id of the largest logit; 0 if all are NaN or minus infinity. */
+/* The lowest id of the largest logit; 0 if all are NaN or minus infinity. */
 static int32_t argmax(const float *logits, int32_t n) {
-    float best = -INFINITY;
-    int32_t id = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] > best) best = logits[i], id = i;
-    return id;
+    enum { LANES = 16 };
+    float best[LANES], max = -INFINITY;
+    for (int j = 0; j < LANES; j++) best[j] = -INFINITY;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) best[j] = logits[i + j] > best[j] ? logits[i + j] : best[j];
+    for (int j = 0; j < LANES; j++) max = best[j] > max ? best[j] : max;
+    for (; i < n; i++) max = logits[i] > max ? logits[i] : max;
+    for (i = 0; i < n; i++)
+        if (logits[i] == max) return i;
+    return 0;
 }
 
 /* Whether a ranks before b. */
@@ -162,20 +174,34 @@ static double weigh(sampler *s, int32_t n, float max, float inverse_temperature)
     return sum(s->weights, n);
 }
 
-/* How many of n candidates top-p keeps; they are brought to the front, ranked, with their weights. */
-static int32_t cut_top_p(sampler *s, int32_t n, float top_p, float max, float inverse_temperature, bool ranked) {
+/*
+ * Keep the likeliest of n candidates that reach top_p of their weight together; returns how many, in front. One pass puts
+ * weights into classes by distance from the largest logit; only the class in which the sum is reached needs ranking.
+ */
+static int32_t cut_top_p(sampler *s, int32_t n, float top_p, float max, float inverse_temperature) {
+    enum { PER_NAT = 32, CLASSES = 64 * PER_NAT };
     const double target = (double)top_p * weigh(s, n, max, inverse_temperature);
-    /* The nucleus is mostly small: rank a few, and more only if they do not reach. */
-    for (int32_t k = ranked ? n : n < 64 ? n : 64;; k = k > n / 8 ? n : 8 * k) {
-        if (!ranked) rank(s->candidates, n, k);
-        weigh(s, k, max, inverse_temperature);
-        double reached = 0;
-        for (int32_t i = 0; i < k; i++) {
-            reached += (double)s->weights[i];
-            if (reached >= target) return i + 1;
-        }
-        if (k == n) return n;
+    double mass[CLASSES] = {0}, reached = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const float distance = (max - s->candidates[i].logit) * inverse_temperature * PER_NAT;
+        s->classes[i] = distance < CLASSES - 1 ? (int32_t)distance : CLASSES - 1;
+        mass[s->classes[i]] += (double)s->weights[i];
     }
+    int32_t last = 0, n_kept = 0, n_border = 0;
+    while (last < CLASSES - 1 && reached + mass[last] < target) reached += mass[last++];
+    for (int32_t i = 0; i < n; i++) {
+        if (s->classes[i] < last)
+            s->candidates[n_kept++] = s->candidates[i];
+        else if (s->classes[i] == last)
+            s->border[n_border++] = s->candidates[i];
+    }
+    rank(s->border, n_border, n_border);
+    for (int32_t i = 0; i < n_border; i++) {
+        s->candidates[n_kept++] = s->border[i];
+        reached += (double)weight((s->border[i].logit - max) * inverse_temperature);
+        if (reached >= target) break;
+    }
+    return n_kept;
 }
 
 /* Candidates in order of id: logits of at least `least`, which is no minus infinity. */
@@ -208,12 +234,11 @@ int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logi
     if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
     int32_t n = collect(s, logits, least);
 
-    const bool top_k = params->top_k > 0 && params->top_k < n;
-    if (top_k) {
+    if (params->top_k > 0 && params->top_k < n) {
         rank(s->candidates, n, params->top_k);
         n = params->top_k;
     }
-    if (params->top_p < 1) n = cut_top_p(s, n, params->top_p, max, inverse_temperature, top_k);
+    if (params->top_p < 1) n = cut_top_p(s, n, params->top_p, max, inverse_temperature);
 
     double left = uniform(params->seed, choice, position) * weigh(s, n, max, inverse_temperature);
     int32_t drawn = best;
