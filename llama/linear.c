@@ -2,6 +2,7 @@
 #include "linear.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,29 +24,41 @@ static const linear_kernel *const levels[] = {
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
-/* Every level name of the project in order, so that one option serves attention and linear layers. */
-static const char *const all_names[] = {"ref", "avx2", "avx512", "avx512_vnni", "avx512_bf16"};
+/* Every level name of the project in the order of `levels`, so that one option serves attention and linear layers. */
+static const struct {
+    const char *name;
+    uint32_t features;
+} names[] = {
+    {"ref", 0},
+    {"avx2", CA_CPU_AVX2},
+    {"avx512", CA_CPU_AVX512},
+    {"avx512_vnni", CA_CPU_AVX512 | CA_CPU_AVX512_VNNI},
+    {"avx512_bf16", CA_CPU_AVX512 | CA_CPU_AVX512_BF16},
+};
+enum { N_NAMES = sizeof names / sizeof *names };
 
 static int rank(const char *name) {
-    for (int i = 0; i < (int)(sizeof all_names / sizeof *all_names); i++)
-        if (!strcmp(name, all_names[i])) return i;
+    for (int i = 0; i < N_NAMES; i++)
+        if (strcmp(name, names[i].name) == 0) return i;
     return -1;
 }
 
-static int supported(const linear_kernel *k) { return (k->features & ~ca_cpu_features()) == 0; }
+static bool has(uint32_t features) { return (features & ~ca_cpu_features()) == 0; }
 
 const linear_kernel *linear_kernel_find(const char *level) {
+    int top = N_LEVELS - 1;
+    if (level) {
+        const int asked = rank(level);
+        if (asked < 0 || !has(names[asked].features)) return NULL;
+        top = asked < top ? asked : top;
+    }
     const char *lower = getenv("CATTN_LEVEL");
-    int top = N_LEVELS;
-    if (level && (top = rank(level)) < 0) return NULL;
-    if (level && top < N_LEVELS && !supported(levels[top])) return NULL;
     if (lower && *lower) {
         const int limit = rank(lower);
         if (limit < 0) return NULL;
-        if (limit < top) top = limit;
+        top = limit < top ? limit : top;
     }
-    if (top >= N_LEVELS) top = N_LEVELS - 1;
-    while (!supported(levels[top])) top--; /* ref needs nothing */
+    while (top > 0 && !has(levels[top]->features)) top--;
     return levels[top];
 }
 
@@ -53,7 +66,7 @@ const char *linear_kernel_level(const linear_kernel *kernel) { return kernel->na
 
 const char *linear_level_name(int i) {
     for (int level = 0; level < N_LEVELS; level++)
-        if (supported(levels[level]) && i-- == 0) return levels[level]->name;
+        if (has(levels[level]->features) && i-- == 0) return levels[level]->name;
     return NULL;
 }
 

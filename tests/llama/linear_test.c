@@ -147,12 +147,12 @@ static void test_same_bits(void **state) {
             apply(&linear_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
         for (int level = 0; linear_level_name(level); level++) {
             const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
-            if (!kernel || strcmp(linear_kernel_level(kernel), linear_level_name(level))) continue; /* CATTN_LEVEL */
+            if (!kernel || strcmp(linear_kernel_level(kernel), linear_level_name(level)) != 0) continue; /* CATTN_LEVEL */
             for (int n = 1; n <= MAX_ROWS; n++) {
                 memset(y, 0x77, sizeof *y * (MAX_ROWS + 1) * stride);
                 apply(kernel, &w, x, n, y, stride, pools[n % 3]);
                 for (int r = 0; r < n; r++) {
-                    if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out))
+                    if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out) != 0)
                         fail_msg("%s, %s, %d x %d: row %d of %d differs", linear_level_name(level), gguf_type_name(type), n_out,
                                  n_in, r, n);
                     for (size_t o = (size_t)n_out; o < stride; o++)

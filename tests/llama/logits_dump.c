@@ -94,17 +94,14 @@ static int32_t likeliest(const float *logits, int32_t n) {
 }
 
 static void write_npy(const char *path, const float *values, int32_t rows, int32_t columns) {
-    char header[128];
-    memset(header, ' ', sizeof header);
-    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* 118 bytes of text follow */
-    char text[119];
-    const int n = snprintf(text, sizeof text, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
-    memcpy(header + 10, text, (size_t)n);
-    header[127] = '\n';
+    static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, 118, 0}; /* 118 bytes of text follow */
+    char shape[80], text[120];
+    (void)snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
+    (void)snprintf(text, sizeof text, "%-117s\n", shape);
     FILE *file = fopen(path, "wb");
     const size_t count = (size_t)rows * (size_t)columns;
-    if (!file || fwrite(header, sizeof header, 1, file) != 1 || fwrite(values, sizeof *values, count, file) != count ||
-        fclose(file))
+    if (!file || fwrite(magic, sizeof magic, 1, file) != 1 || fwrite(text, 118, 1, file) != 1 ||
+        fwrite(values, sizeof *values, count, file) != count || fclose(file))
         give_up(path, "cannot be written");
 }
 
