@@ -291,10 +291,14 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     ca_node_changed(tree, node);
 }
 
+static bool is_pinned(const ca_tree *tree, const ca_node *node) {
+    return tree->pinned && (node == tree->pinned || node == tree->pinned->parent);
+}
+
 void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     if (!node->parent || node->n_children != 1 || node->ending) return;
     ca_node *child = node->children[0];
-    if (node == tree->pinned || child == tree->pinned) return;
+    if (is_pinned(tree, node) || is_pinned(tree, child)) return;
     const bool same_chunk = ca_node_shares_first_chunk(child);
     if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
     /* Without memory they stay apart, which nothing but the tree's shape shows. */
@@ -332,6 +336,8 @@ void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
 void ca_node_unpin(ca_tree *tree) {
     ca_node *node = tree->pinned;
     tree->pinned = NULL;
-    ca_node_try_merge(tree, node);
-    if (node->parent) ca_node_try_merge(tree, node->parent);
+    for (int i = 0; i < 3 && node; i++) { /* it, its parent, and its parent's parent */
+        ca_node_try_merge(tree, node);
+        node = node->parent;
+    }
 }

@@ -54,6 +54,12 @@ static void cover_path(ca_tree *tree, ca_node *node) {
     }
 }
 
+/* Tokens for which a new leaf gets room, so that it grows without allocating for a while. */
+static int64_t slack(const ca_tree *tree, int64_t n_reserved) {
+    const int64_t c = tree->layout->c;
+    return ca_max(c, ca_min(n_reserved, 16 * c));
+}
+
 /* ---- Join ---- */
 
 /* Chunks of the first n_node_tokens of node and of its ancestors that are retained only. */
@@ -75,7 +81,9 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     const int64_t n_new = n_tokens - match.n_tokens, reserve_to = n_tokens + reserve_tokens;
 
     ca_branch branch;
-    if (ca_branch_prepare(tree, &branch, match.node, match.n_node_tokens, n_new) != 0) return ca_no_memory(error, "join");
+    const int64_t n_slack = slack(tree, reserve_tokens);
+    if (ca_branch_prepare(tree, &branch, match.node, match.n_node_tokens, n_new + n_slack) != 0)
+        return ca_no_memory(error, "join");
     ca_seq *seq = ca_seq_new(tree);
     const ca_demand demand = {.call = "join",
                               .n_chunks = ca_branch_chunks(tree, &branch, n_new, NULL),
@@ -148,7 +156,8 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     const int64_t n_odd = old->n_tokens % 2, n_after = seq->n_tokens + n_tokens;
     const bool odd_ready = old->n_ready == old->n_tokens;
     ca_branch branch;
-    if (ca_branch_prepare(tree, &branch, old, old->n_tokens - n_odd, n_odd + n_tokens) != 0)
+    const int64_t n_slack = slack(tree, seq->reserve_to - n_after);
+    if (ca_branch_prepare(tree, &branch, old, old->n_tokens - n_odd, n_odd + n_tokens + n_slack) != 0)
         return ca_no_memory(error, "append");
     const ca_demand demand = {.call = "append",
                               .n_chunks = ca_branch_chunks(tree, &branch, n_odd + n_tokens, seq),

@@ -30,7 +30,7 @@ struct ca_tree {
     size_t slots_capacity, free_slot;
     ca_node **heap; /* evictable leaves, least recently used first */
     size_t heap_length, heap_capacity;
-    ca_node *pinned; /* takes part in no merge, since a call in progress holds it */
+    ca_node *pinned; /* takes part in no merge, nor does its parent, since a call in progress holds them */
 };
 
 static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -100,7 +100,7 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
 /* The reverse, where the only child of node is covered by the same sequences and goes on in its chunk or at a border. */
 void ca_node_try_merge(ca_tree *tree, ca_node *node);
 
-/* Keep node, which the call goes on with, out of merges; then let it merge both ways. */
+/* Keep node and its parent, which the call goes on with, out of merges; then make up for those. */
 void ca_node_pin(ca_tree *tree, ca_node *node);
 void ca_node_unpin(ca_tree *tree);
 
