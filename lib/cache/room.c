@@ -35,7 +35,8 @@ cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error 
         size_t excess = ca_chunk_pool_excess(pool); /* the call's own memory counts */
         if (excess > 0) {
             const size_t given = ca_chunk_pool_trim(pool, excess, (size_t)ca_max(promised + taken, 0));
-            if (given < excess && evictable <= 0)
+            const int64_t n_spare = (int64_t)ca_chunk_pool_n_committed_free(pool) + evictable - promised - taken;
+            if (given < excess && n_spare < (int64_t)ca_chunk_pool_slab_chunks(pool)) /* nor could eviction give a slab back */
                 return ca_fail(error, CATTN_ERR_BUDGET, -1,
                                "%s: metadata exceeds budget_bytes by %zu; raise it or let sequences leave", call,
                                excess - given);

@@ -9,6 +9,7 @@
 #include "tests/base/testing.h"
 
 #include "check_tree.h"
+#include "naive.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,6 +39,8 @@ typedef struct world {
     uint8_t *written; /* [chunk][slot] in the open step */
     uint64_t n_refused, n_faults;
     bool faulty;
+    void *workspace; /* other memory of the same budget */
+    size_t workspace_bytes;
     int fault_in, n_before_fault; /* allocations until one fails, -1: never; the same when the call began */
 } world;
 
@@ -154,18 +157,14 @@ static void check_world(world *w) {
     check_tree(w->tree, w->pool, &w->layout);
     if (!w->faulty) check_canonical(w->tree);
     for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
-}
-
-static int64_t even_common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b) {
-    int64_t n = 0;
-    while (n < n_a && n < n_b && a[n] == b[n]) n++;
-    return n & ~(int64_t)1;
+    /* Only what a promise covers may exceed the budget, by its metadata. */
+    assert_true(ca_chunk_pool_excess(w->pool) < 8192);
 }
 
 static int64_t longest_in(const ca_node *node, int32_t *path, const int32_t *tokens, int64_t limit, uint32_t domain) {
     int64_t best = 0;
     for (int64_t i = 0; i < node->n_tokens; i++) path[node->start + i] = node->tokens[i];
-    if (node->domain == domain) best = even_common(path, node->start + node->n_tokens, tokens, limit);
+    if (node->domain == domain) best = naive_common(path, node->start + node->n_tokens, tokens, limit);
     for (size_t i = 0; i < node->n_children; i++) {
         const int64_t n = longest_in(node->children[i], path, tokens, limit, domain);
         if (n > best) best = n;
@@ -182,7 +181,7 @@ static int64_t expected_match(world *w, const int32_t *tokens, int64_t n, uint32
     int64_t running = 0;
     for (int i = 0; i < w->n_seqs; i++) {
         const model_seq *s = &w->seqs[i];
-        const int64_t m = s->domain == domain ? even_common(s->tokens, s->n, tokens, limit) : 0;
+        const int64_t m = s->domain == domain ? naive_common(s->tokens, s->n, tokens, limit) : 0;
         if (m > running) running = m;
     }
     if (w->config.retention == CATTN_RETAIN_NONE)
@@ -340,6 +339,20 @@ static void do_step(world *w) {
     }
 }
 
+/* Other memory comes and goes; it may have what is neither live nor promised. */
+static void do_workspace(world *w, uint64_t budget) {
+    ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
+    w->workspace_bytes = (size_t)below(w, (int64_t)budget / 4);
+    w->workspace = ca_new(&w->alloc, w->workspace_bytes, 1);
+    const uint64_t reserved = ca_tree_get_counts(w->tree)->chunks_reserved;
+    size_t excess;
+    while ((excess = ca_chunk_pool_excess(w->pool)) > 0 && ca_tree_make_room(w->tree, excess)) continue;
+    assert_true(ca_tree_get_counts(w->tree)->chunks_reserved <= reserved); /* fewer where a tail is free again */
+    if (excess == 0) return;
+    ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
+    w->workspace = NULL;
+}
+
 /* ---- Runs ---- */
 
 static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
@@ -372,8 +385,10 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
             do_truncate(&w, &w.seqs[i]);
         else if (kind < 85)
             do_reserve(&w, &w.seqs[i]);
-        else
+        else if (kind < 98)
             do_leave(&w, i);
+        else
+            do_workspace(&w, budget);
         check_world(&w);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
@@ -384,6 +399,13 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         check_world(&w);
     }
     assert_int_equal(counts->chunks_live, 0);
+    ca_delete(&w.alloc, w.workspace, w.workspace_bytes, 1);
+    if (!faulty) { /* with nobody running a new one gets what it needs, whatever is retained */
+        set_tokens(w.seqs, 0, w.templates[0], 800);
+        assert_int_equal(ca_tree_join(w.tree, w.seqs->tokens, 800, 0, 0, &w.seqs->id, NULL, NULL), CATTN_OK);
+        ca_tree_leave(w.tree, find(&w, w.seqs));
+        check_world(&w);
+    }
     assert_int_equal(counts->chunks_reserved, 0);
     assert_int_equal(counts->chunks_unshared, 0);
     if (retention == CATTN_RETAIN_NONE || sharing == CATTN_PRIVATE) assert_int_equal(counts->n_nodes, 0);
@@ -427,7 +449,39 @@ static void every_allocation_fails(void **state) {
     }
 }
 
+/* Without eviction, what is left to compute is what the rule says of the list alone. */
+static void computed_tokens_follow_the_rule(void **state) {
+    (void)state;
+    enum { N = 200, LENGTH = 60 };
+    static int32_t tokens[N][LENGTH];
+    const int32_t *prompts[N];
+    int64_t lengths[N];
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world w = {.rng = seed, .alloc = ca_alloc_default()};
+        ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, 16);
+        assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.chunk_bytes, 4 << 20), CATTN_OK);
+        assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
+        int64_t n_computed = 0;
+        for (int i = 0; i < N; i++) {
+            prompts[i] = tokens[i];
+            lengths[i] = 1 + below(&w, LENGTH);
+            for (int j = 0; j < LENGTH; j++) tokens[i][j] = below(&w, 8) ? 0 : (int32_t)below(&w, 3);
+            cattn_seq id;
+            assert_int_equal(ca_tree_join(w.tree, tokens[i], lengths[i], 0, 0, &id, NULL, NULL), CATTN_OK);
+            n_computed += ca_seq_claim(ca_tree_find(w.tree, id), LENGTH);
+        }
+        assert_int_equal(n_computed, naive_computed(prompts, lengths, N));
+        const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
+        assert_int_equal(counts->tokens_joined - counts->tokens_matched, n_computed);
+        assert_int_equal(counts->tokens_stored, n_computed);
+        ca_tree_destroy(&w.tree);
+        ca_chunk_pool_destroy(&w.pool);
+        assert_int_equal(w.alloc.bytes, 0);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(every_allocation_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(every_allocation_fails),
+                                       cmocka_unit_test(computed_tokens_follow_the_rule)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

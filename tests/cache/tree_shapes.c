@@ -389,6 +389,62 @@ static void unready_tokens_are_taken_over(void **state) {
     teardown(&w);
 }
 
+static void the_readier_twin_is_matched(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
+    join(&w, "abcdefgh");
+    join(&w, "abcdefgh");
+    compute(&w, 2, 8); /* its own end, and what both share */
+    join(&w, "abcdefghi");
+    expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
+               "  6..7 gh | B2-3 | 1 =1\n"
+               "  6..7 gh | C2-3 | 2 3 =2\n"
+               "    8..8 i | D0-0 | 3 =3\n");
+    assert_int_equal(ca_seq_n_ready(at(&w, 3)), 8);
+    teardown(&w);
+}
+
+/* ---- Reservations ---- */
+
+/* What the budget has left is promised to 1: it can go up and down in it, and nobody else gets any. */
+static void a_promise_of_all_there_is(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 16);
+    join(&w, "abcd");
+    join(&w, "mnop");
+    compute(&w, 2, 4);
+    leave(&w, 2);
+    const int64_t n_chunks = (int64_t)ca_chunk_pool_n_free(w.pool) + 1; /* with the retained one */
+    assert_int_equal(ca_tree_reserve(w.tree, at(&w, 1), 4 * n_chunks, NULL), CATTN_OK);
+    assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, n_chunks);
+
+    cattn_error error = {0};
+    const uint64_t hash = hash_tree(w.tree, w.pool);
+    const int32_t other[2] = {20, 21};
+    cattn_seq id;
+    assert_int_equal(ca_tree_join(w.tree, other, 2, 0, 0, &id, NULL, &error), CATTN_ERR_BUDGET);
+    assert_int_equal(error.code, CATTN_ERR_BUDGET);
+    assert_non_null(strstr(error.message, "needs 1 chunks, but 0 are available"));
+    const int32_t again[5] = {12, 13, 14, 15, 16}; /* matches what is retained, and would take it from the promise */
+    assert_int_equal(ca_tree_join(w.tree, again, 5, 0, 0, &id, NULL, NULL), CATTN_ERR_BUDGET);
+    assert_int_equal(ca_tree_fork(w.tree, at(&w, 1), 1, &id, NULL), CATTN_ERR_BUDGET);
+    assert_false(ca_tree_make_room(w.tree, 0));
+    assert_true(hash_tree(w.tree, w.pool) == hash);
+
+    for (int round = 0; round < 3; round++) {
+        for (int64_t i = 0; i < n_chunks; i++) append(&w, 1, "efgh");
+        assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, 0);
+        assert_int_equal(ca_tree_append(w.tree, at(&w, 1), other, 1, NULL), CATTN_ERR_BUDGET);
+        cut_to(&w, 1, 3); /* the room is promised again */
+        append(&w, 1, "d");
+        assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, n_chunks);
+        check_tree(w.tree, w.pool, &w.layout);
+    }
+    teardown(&w);
+}
+
 /* ---- Eviction ---- */
 
 static void leaves_go_first_least_recently_used_first(void **state) {
@@ -529,6 +585,8 @@ int main(void) {
         cmocka_unit_test(leaving_from_the_ends),
         cmocka_unit_test(leaving_with_retention),
         cmocka_unit_test(unready_tokens_are_taken_over),
+        cmocka_unit_test(the_readier_twin_is_matched),
+        cmocka_unit_test(a_promise_of_all_there_is),
         cmocka_unit_test(leaves_go_first_least_recently_used_first),
         cmocka_unit_test(private_sequences_share_nothing),
         cmocka_unit_test(any_order_gives_the_same_tree),
