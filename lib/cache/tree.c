@@ -191,6 +191,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     ca_seq_link(tree, seq, branch.leaf);
     ca_promise_update(tree, branch.leaf);
     ca_promise_update(tree, old);
+    ca_node_changed(tree, old); /* may have another root than the new leaf */
     ca_node_unpin(tree);
     ca_room_close(tree);
     return CATTN_OK;

@@ -303,3 +303,29 @@ uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool) {
         }
     }
 }
+
+static void mix_for_plan(uint64_t *h, const ca_node *node) {
+    mix(h, node->id);
+    mix(h, (uint64_t)node->start);
+    mix(h, (uint64_t)node->n_seqs);
+    mix(h, node->n_children);
+    for (size_t i = 0; i < node->n_chunks; i++) mix(h, (uint64_t)node->chunks[i]);
+    for (const ca_seq *seq = node->ending; seq; seq = seq->next) mix(h, seq->id);
+}
+
+uint64_t hash_for_plan(const ca_node *root) {
+    uint64_t h = 1;
+    mix_for_plan(&h, root);
+    const ca_node *node = root;
+    for (size_t next = 0;;) {
+        if (next < node->n_children) {
+            node = node->children[next];
+            next = 0;
+            mix_for_plan(&h, node);
+        } else {
+            if (node == root) return h;
+            next = ca_node_index(node) + 1;
+            node = node->parent;
+        }
+    }
+}

@@ -25,4 +25,7 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
 /* 64-bit hash of everything that a failed call must leave as it was: nodes, sequences, chunks, counters. */
 uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool);
 
+/* 64-bit hash of what plans depend on below a child of the root: a change must show in its version. */
+uint64_t hash_for_plan(const ca_node *root);
+
 #endif

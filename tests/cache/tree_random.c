@@ -26,6 +26,12 @@ typedef struct model_seq {
     uint64_t path[MAX_TOKENS]; /* fingerprint of tokens[0..i] */
 } model_seq;
 
+enum { MAX_ROOTS = 1024 };
+
+typedef struct known_root {
+    uint64_t id, version, hash;
+} known_root;
+
 typedef struct world {
     uint64_t rng;
     ca_tree_config config;
@@ -36,7 +42,9 @@ typedef struct world {
     model_seq *seqs; /* [MAX_SEQS], the first n_seqs */
     int n_seqs;
     int32_t templates[N_TEMPLATES][MAX_TOKENS];
-    uint8_t *written; /* [chunk][slot] in the open step */
+    uint8_t *written;            /* [chunk][slot] in the open step */
+    known_root roots[MAX_ROOTS]; /* after the last call */
+    size_t n_roots;
     uint64_t n_refused, n_faults;
     bool faulty;
     void *workspace; /* other memory of the same budget */
@@ -153,7 +161,23 @@ static void check_seq(world *w, model_seq *s) {
             fail_msg("sequence %d: position %d of %d does not hold its token", (int)(s - w->seqs), (int)p, (int)s->n);
 }
 
+/* A root that kept its version kept all that plans depend on. */
+static void check_versions(world *w) {
+    static known_root now[MAX_ROOTS];
+    const ca_node *root = ca_tree_root(w->tree);
+    assert_true(root->n_children <= MAX_ROOTS);
+    for (size_t i = 0; i < root->n_children; i++) {
+        const ca_node *node = root->children[i];
+        now[i] = (known_root){node->id, node->version, hash_for_plan(node)};
+        for (size_t j = 0; j < w->n_roots; j++)
+            if (w->roots[j].version == node->version) assert_true(w->roots[j].hash == now[i].hash);
+    }
+    w->n_roots = root->n_children;
+    memcpy(w->roots, now, w->n_roots * sizeof *now);
+}
+
 static void check_world(world *w) {
+    check_versions(w);
     check_tree(w->tree, w->pool, &w->layout);
     if (!w->faulty) check_canonical(w->tree);
     for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
