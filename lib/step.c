@@ -64,7 +64,8 @@ static void place_rows(cattn_cache *c) {
 
 static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
     const size_t missing = ca_attn_missing(&c->attn, &c->plan);
-    if (missing > 0 && ca_cache_bytes(c) + missing > c->budget_bytes && !ca_tree_make_room(c->tree, missing))
+    const uint64_t after = ca_cache_bytes(c) + missing;
+    if (missing > 0 && after > c->budget_bytes && !ca_tree_make_room(c->tree, (size_t)(after - c->budget_bytes)))
         return ca_fail(
             error, CATTN_ERR_BUDGET, -1,
             "the step's workspace needs %zu bytes more, and the budget of %llu bytes has no room beside the chunks that are "
