@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fp.h"
 #include "linear_kernels.h"
@@ -31,11 +32,11 @@ struct forward {
     linear_input *in;
 
     /* The open step. */
-    const int32_t *tokens, *logit_rows;
+    const int32_t *tokens;
     const int64_t *positions;
 };
 
-/* Rows [first, first + n) of the step, or of the wanted logits, on their way through what a task does to a tile of them. */
+/* Rows [first, first + n) of the step, and what a task does to a tile of them. */
 typedef struct piece {
     forward *f;
     int32_t first, n;
@@ -194,17 +195,11 @@ static void swiglu_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* The final norm of wanted rows: tile rows are indices into logit_rows. */
 static void output_norm_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
     const piece *p = arg;
-    forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->rms_norm(row_of(f->x, f->logit_rows[p->first + i], n_embd), f->m->output_norm, n_embd,
-                               f->m->params.rms_eps, row_of(f->normed, i, n_embd));
-    linear_prepare_tile(f->in, tile);
+    norm_rows(p, tile, p->f->m->output_norm);
     ca_fp_leave(fp);
 }
 
@@ -261,6 +256,16 @@ static cl_status attend(forward *f, int32_t layer, cl_error *error) {
     return cl_fail(error, code, "attention of layer %d: %s", layer, e.message);
 }
 
+/* Move rows `kept`, ascending, to the front: nothing behind the last layer's attention needs the others. */
+static void keep_rows(forward *f, const int32_t *kept, int32_t n) {
+    const int32_t n_embd = f->m->params.n_embd;
+    for (int32_t i = 0; i < n; i++) {
+        if (kept[i] == i) continue;
+        memcpy(row_of(f->x, i, n_embd), row_of(f->x, kept[i], n_embd), sizeof(float) * (size_t)n_embd);
+        memcpy(row_of(f->attended, i, f->n_q), row_of(f->attended, kept[i], f->n_q), sizeof(float) * (size_t)f->n_q);
+    }
+}
+
 static piece piece_at(forward *f, int32_t first, int32_t n_rows) {
     return (piece){.f = f, .first = first, .n = n_rows - first < PIECE ? n_rows - first : PIECE};
 }
@@ -274,29 +279,33 @@ cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positio
         if (tokens[i] < 0 || tokens[i] >= m->params.n_vocab)
             return cl_fail(error, CL_ERR_ARG, "token %d of row %d; allowed: 0 to %d", tokens[i], i, m->params.n_vocab - 1);
     for (int32_t i = 0; i < n_logits; i++)
-        if (logit_rows[i] < 0 || logit_rows[i] >= n_rows)
-            return cl_fail(error, CL_ERR_ARG, "logits of row %d; allowed: 0 to %d", logit_rows[i], n_rows - 1);
+        if (logit_rows[i] < 0 || logit_rows[i] >= n_rows || (i > 0 && logit_rows[i] <= logit_rows[i - 1]))
+            return cl_fail(error, CL_ERR_ARG, "logits of row %d; allowed: 0 to %d, ascending", logit_rows[i], n_rows - 1);
     f->tokens = tokens;
     f->positions = positions;
-    f->logit_rows = logit_rows;
 
     for (int32_t first = 0; first < n_rows; first += PIECE) {
         piece p = piece_at(f, first, n_rows);
         run_tiles(&p, embed_tile);
         before_attention(&p, &m->layers[0]);
     }
-    for (int32_t layer = 0; layer < m->params.n_layers; layer++) {
+    const int32_t last = m->params.n_layers - 1;
+    for (int32_t layer = 0; layer < last; layer++) {
         const cl_status status = attend(f, layer, error);
         if (status != CL_OK) return status;
         for (int32_t first = 0; first < n_rows; first += PIECE) {
             piece p = piece_at(f, first, n_rows);
             after_attention(&p, &m->layers[layer]);
-            if (layer + 1 < m->params.n_layers) before_attention(&p, &m->layers[layer + 1]);
+            before_attention(&p, &m->layers[layer + 1]);
         }
     }
+    const cl_status status = attend(f, last, error);
+    if (status != CL_OK) return status;
+    keep_rows(f, logit_rows, n_logits);
     for (int32_t first = 0; first < n_logits; first += PIECE) {
         piece p = piece_at(f, first, n_logits);
         const size_t n_vocab = (size_t)m->params.n_vocab;
+        after_attention(&p, &m->layers[last]);
         linear_set(f->in, f->normed, (size_t)m->params.n_embd, p.n, m->params.n_embd);
         run_tiles(&p, output_norm_tile);
         linear_apply(f->in, &(linear_product){&m->output, logits + (size_t)first * n_vocab, n_vocab}, 1, f->pool);

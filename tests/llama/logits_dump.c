@@ -1,5 +1,6 @@
 /*
- * logits_dump MODEL.gguf TOKENS.json OUT.npy [kv=f32|f16|bf16] [threads=N] [piece=N] [greedy=N] [level=NAME]
+ * logits_dump MODEL.gguf TOKENS.json OUT.npy [kv=f32|f16|bf16] [threads=N] [piece=N] [greedy=N] [every=N]
+ *             [level=NAME]
  *
  * Runs a JSON array of token ids through the model, `piece` tokens a step (default: all at once), then `greedy` tokens more,
  * each the likeliest after what stands there. Writes the f32 logits of every position, [n_tokens + greedy][n_vocab].
@@ -14,7 +15,7 @@
 
 typedef struct options {
     cattn_type kv_type;
-    int32_t threads, piece, greedy;
+    int32_t threads, piece, greedy, every;
     const char *level;
 } options;
 
@@ -32,7 +33,7 @@ static void check_cache(cattn_status status, const cattn_error *error) {
 }
 
 static options parse(int argc, char **argv) {
-    options o = {.threads = 2, .piece = INT32_MAX};
+    options o = {.threads = 2, .piece = INT32_MAX, .every = 1};
     for (int i = 4; i < argc; i++) {
         const char *value = strchr(argv[i], '=');
         if (!value) give_up(argv[i], "not an option");
@@ -43,6 +44,8 @@ static options parse(int argc, char **argv) {
             o.piece = atoi(value);
         else if (!strncmp(argv[i], "greedy=", 7))
             o.greedy = atoi(value);
+        else if (!strncmp(argv[i], "every=", 6))
+            o.every = atoi(value);
         else if (!strncmp(argv[i], "level=", 6))
             o.level = value;
         else if (!strncmp(argv[i], "kv=", 3))
@@ -65,23 +68,31 @@ static int32_t *read_tokens(const char *path, int32_t more, int32_t *n) {
     return tokens;
 }
 
-/* Rows [first, first + n) of the sequence in one step, with all their logits. */
-static void step(forward *f, cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int32_t first, int32_t n,
-                 float *logits) {
+/* Rows [first, first + n) of the sequence in one step, with the logits of every `every`-th position. */
+static void step(forward *f, cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int32_t first, int32_t n, int32_t every,
+                 int32_t n_vocab, float *logits) {
     cattn_error cache_error;
     cl_error error;
-    int32_t *rows = malloc(sizeof *rows * (size_t)n);
+    int32_t *rows = malloc(sizeof *rows * (size_t)n), n_wanted = 0;
     int64_t *positions = malloc(sizeof *positions * (size_t)n);
     if (!rows || !positions) give_up("step", "no memory");
     for (int32_t i = 0; i < n; i++) {
-        rows[i] = i;
+        if ((first + i) % every == 0) rows[n_wanted++] = i;
         positions[i] = first + i;
     }
     cattn_entry entry = {.seq = seq, .max_rows = n};
     check_cache(cattn_step_begin(cache, &entry, 1, 0, &cache_error), &cache_error);
     if (entry.first_pos != first || entry.n_rows != n) give_up("cattn_step_begin", "other rows than asked for");
-    check(forward_step(f, tokens + first, positions, n, rows, n, logits, &error), &error);
+    check(forward_step(f, tokens + first, positions, n, rows, n_wanted, logits, &error), &error);
     check_cache(cattn_step_end(cache, &cache_error), &cache_error);
+    const size_t size = sizeof *logits * (size_t)n_vocab;
+    for (int32_t i = n - 1, from = n_wanted; i >= 0; i--) { /* to their places, from the end */
+        float *to = logits + (size_t)i * (size_t)n_vocab;
+        if (from > 0 && rows[from - 1] == i)
+            memmove(to, logits + (size_t)--from * (size_t)n_vocab, size);
+        else
+            memset(to, 0, size);
+    }
     free(rows);
     free(positions);
 }
@@ -143,11 +154,12 @@ int main(int argc, char **argv) {
     cattn_seq seq;
     check_cache(cattn_seq_join(cache, tokens, n, NULL, &seq, NULL, &cache_error), &cache_error);
     for (int32_t first = 0; first < n; first += piece)
-        step(f, cache, seq, tokens, first, n - first < piece ? n - first : piece, logits + (size_t)first * (size_t)n_vocab);
+        step(f, cache, seq, tokens, first, n - first < piece ? n - first : piece, o.every, n_vocab,
+             logits + (size_t)first * (size_t)n_vocab);
     for (int32_t i = n; i < n + o.greedy; i++) {
         tokens[i] = likeliest(logits + (size_t)(i - 1) * (size_t)n_vocab, n_vocab);
         check_cache(cattn_seq_append(cache, seq, tokens + i, 1, &cache_error), &cache_error);
-        step(f, cache, seq, tokens, i, 1, logits + (size_t)i * (size_t)n_vocab);
+        step(f, cache, seq, tokens, i, 1, 1, n_vocab, logits + (size_t)i * (size_t)n_vocab);
     }
     write_npy(argv[3], logits, n + o.greedy, n_vocab);
 

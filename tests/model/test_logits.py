@@ -111,11 +111,15 @@ def test_smollm2_f32_weights(bin_dir, model_path, tmp_path, smollm2):
 
 
 def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
-    """Cut, threads and decoding one by one change no bit."""
+    """Cut, threads, decoding one by one and which logits are wanted change no bit."""
     tokens, expected = smollm2[0][-1], smollm2[1][-1]
     for options in ({"piece": 7}, {"piece": 1, "threads": 1}, {"threads": 1}):
         _, got = dump(bin_dir, tmp_path, model_path, tokens, kv="f32", **options)
         assert got.tobytes() == expected.tobytes(), options
+    for options in ({"every": 3}, {"every": 5, "piece": 9}, {"every": 1000}):
+        _, got = dump(bin_dir, tmp_path, model_path, tokens, kv="f32", **options)
+        step = options["every"]
+        assert got[::step].tobytes() == expected[::step].tobytes(), options
 
 
 LLAMA3_FACTORS = np.concatenate([np.ones(12), np.linspace(1, 8, 10), np.full(10, 8.0)])
