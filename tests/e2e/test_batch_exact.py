@@ -1,0 +1,55 @@
+"""The offline job in other settings than its usual ones: the same answers byte for byte, and each prefix computed once."""
+import json
+
+import pytest
+from conftest import ROOT
+from test_batch import computed_by_a_trie
+
+N = 16
+SETTINGS = [("--prefill-piece", 7), ("--prefill-piece", 64, "--threads", 1), ("--max-step-rows", 40),
+            ("--sharing", "shared_storage", "--max-seqs", 5), ("--retention", "none", "--chunk-size", 16)]
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory):
+    """The first requests of the tool-planning workload, in a file."""
+    lines = (ROOT / "workloads/tool_planning.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:N]
+    path = tmp_path_factory.mktemp("job") / "in.jsonl"
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def job(chunkllama, requests):
+    """Runs it with some flags; answers without usage, and what was computed of the prompts."""
+    def run(*flags):
+        out, summary = requests.with_name("out.jsonl"), requests.with_name("summary.json")
+        chunkllama("batch", "-i", requests, "-o", out, "--summary", summary, "--max-tokens", 24, "--temperature", 0,
+                   "--ignore-eos", "--logprobs", 3, *flags)
+        answers = [json.loads(line) for line in out.open(encoding="utf-8")]
+        assert [len(a["token_ids"]) for a in answers] == [24] * N
+        return ([json.dumps({k: v for k, v in a.items() if k != "usage"}) for a in answers],
+                json.loads(summary.read_text())["prefill_tokens_computed"])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def usual(job):
+    return job()
+
+
+@pytest.fixture(scope="module")
+def predicted(chunkllama, requests):
+    conversations = [json.loads(line)["messages"] for line in requests.open(encoding="utf-8")]
+    texts = ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in c) + "<|im_start|>assistant\n"
+             for c in conversations]
+    tokens = chunkllama("tokenize", "--jsonl", "--special", stdin="".join(json.dumps(text) + "\n" for text in texts))
+    return computed_by_a_trie([json.loads(line) for line in tokens.stdout.splitlines()])
+
+
+@pytest.mark.parametrize("flags", SETTINGS, ids=lambda flags: " ".join(map(str, flags)))
+def test_setting_changes_nothing(job, usual, predicted, flags):
+    answers, computed = job(*flags)
+    assert answers == usual[0]
+    assert computed == usual[1] == predicted
