@@ -270,6 +270,17 @@ static void a_large_chunked_body_is_refused(void **state) {
     close(fd);
 }
 
+static void a_client_that_asks_first_is_told_at_once(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n";
+    assert_int_equal(write(fd, head, sizeof head - 1), sizeof head - 1);
+    char *text = client_read_until(fd, "request_too_large");
+    assert_memory_equal(text, "HTTP/1.1 413", 12);
+    free(text);
+    close(fd);
+}
+
 static void a_stream_that_fails_says_so(void **state) {
     const fixture *f = *state;
     char *text;
@@ -473,6 +484,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(streams_end_with_done, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_large_chunked_body_is_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_asks_first_is_told_at_once, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_key_is_wanted, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
