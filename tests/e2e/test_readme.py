@@ -1,0 +1,77 @@
+"""README.md is true: its commands run, and its program is docs/example.c, which ctest compiles and runs."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text()
+SH = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+
+
+def block(start):
+    """The one block of commands that starts so."""
+    found = [b for b in SH if b.startswith(start)]
+    assert len(found) == 1, (start, found)
+    return found[0]
+
+
+def run(commands):
+    done = subprocess.run(["bash", "-ec", commands], cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def server():
+    """What `./run.sh` starts, on the port that README names."""
+    process = subprocess.Popen(["bash", "-ec", "exec " + block("./run.sh\n")], cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+    for _ in range(1200):
+        assert process.poll() is None, process.stdout.read()
+        try:
+            urllib.request.urlopen("http://127.0.0.1:8080/health", timeout=5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    yield process
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 0, process.stdout.read()
+
+
+def test_every_block_of_commands_is_run_here():
+    assert [b.split("\n")[0] for b in SH] == ["./run.sh", SH[1].split("\n")[0], "./run.sh batch", "cmake --preset release"]
+    assert SH[1].startswith("curl ")
+
+
+def test_curl_line_is_answered(server):
+    answer = json.loads(run(block("curl ")).stdout)
+    assert answer["choices"][0]["message"]["content"].strip()
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+def test_batch_writes_an_answer_to_every_request():
+    run(block("./run.sh batch"))
+    lines = [json.loads(line) for line in (ROOT / "build/batch.jsonl").read_text().splitlines()]
+    asked = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == asked
+    assert all(line["text"] for line in lines)
+
+
+def test_library_installs():
+    run(block("cmake --preset release"))
+    assert (ROOT / "build/prefix/include/chunkattn.h").exists()
+
+
+def test_program_is_the_one_that_is_compiled():
+    assert re.search(r"```c\n(.*?)```", TEXT, re.S).group(1) == (ROOT / "docs/example.c").read_text()
+
+
+def test_files_that_are_named_exist():
+    for name in re.findall(r"`((?:docs|\./)[\w./-]*\.(?:md|sh))`|\]\(((?!http)[^)]+)\)", TEXT):
+        assert (ROOT / (name[0] or name[1])).exists(), name
