@@ -166,6 +166,34 @@ static void budget_admits_by_arrival(void **state) {
     }
 }
 
+/* Where the budget lacks room for the workspace of a large step, the prompt is computed in smaller ones: same bytes. */
+static void small_budget_makes_small_steps(void **state) {
+    (void)state;
+    enum { N_PROMPT = 1560 };
+    static int32_t tokens[N_PROMPT];
+    make_prompt(tokens, N_PROMPT, 0, 0, 3);
+    recording *r[2];
+    int64_t steps[2];
+    for (int small = 0; small < 2; small++) {
+        engine_config config = fixture_config();
+        config.max_step_rows = 512;
+        if (small) config.kv_budget_bytes = 1 << 20;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        r[small] = recording_create();
+        const engine_request request = make_request(tokens, N_PROMPT, 50, r[small]);
+        submit(&f, &request);
+        recording_wait(r[small]);
+        steps[small] = stats_of(&f).steps;
+        fixture_stop(&f);
+    }
+    assert_true(recording_equal(r[0], r[1]));
+    assert_int_equal(r[1]->choices[0].finish, ENGINE_LENGTH);
+    assert_true(steps[1] > steps[0]);
+    recording_free(r[0]);
+    recording_free(r[1]);
+}
+
 /* As many rows as allowed in a step, decoding first: a long prompt does not hold up who decodes. */
 static void decoding_goes_before_prefill(void **state) {
     (void)state;
@@ -217,9 +245,9 @@ static void failed_step_ends_the_youngest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefixes_are_computed_once),    cmocka_unit_test(waiting_request_takes_over),
-        cmocka_unit_test(budget_admits_by_arrival),      cmocka_unit_test(decoding_goes_before_prefill),
-        cmocka_unit_test(failed_step_ends_the_youngest),
+        cmocka_unit_test(prefixes_are_computed_once),   cmocka_unit_test(waiting_request_takes_over),
+        cmocka_unit_test(budget_admits_by_arrival),     cmocka_unit_test(small_budget_makes_small_steps),
+        cmocka_unit_test(decoding_goes_before_prefill), cmocka_unit_test(failed_step_ends_the_youngest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
