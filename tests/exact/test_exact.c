@@ -209,7 +209,7 @@ static void run_world(world *w, const variant *how, const char *level) {
     CHECK(status == CATTN_OK, "create: %s", error.message);
     if (status) exit(1);
     if (w->seed % 16 == 0) poison(t.cache);
-    int order[WORLD_MAX_SEQS];
+    int order[WORLD_MAX_SEQS] = {0};
     for (int i = 0; i < w->n_seqs; i++) order[i] = i;
     for (int i = w->n_seqs - 1; i > 0 && !how->one_by_one; i--) {
         const int j = (int)rng_range(&t.r, 0, i), swap = order[i];
@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
         else
             return 2;
     }
-    int n_levels = 0;
+    int n_levels = 1; /* the reference is always there */
     while (cattn_level_name(n_levels)) n_levels++;
     /* Most worlds run on the level that this CPU uses by itself; each lower one gets its share, the slow reference short
      * sequences. */

@@ -111,10 +111,11 @@ static void step(fixture *f) {
         f->entries[f->n_entries++] = (ca_plan_entry){seq, first, (int32_t)n, row};
         row += (int32_t)n;
     }
-    const ca_section *before = f->plan.sections.n > 0 ? f->plan.sections.at[0] : NULL;
-    const uint64_t version = before ? before->version : 0;
+    const bool had_one = f->plan.sections.n > 0;
+    const ca_section *before = had_one ? f->plan.sections.at[0] : NULL;
+    const uint64_t version = had_one ? before->version : 0;
     assert_int_equal(ca_plan_update(&f->plan, f->entries, f->n_entries), CATTN_OK);
-    if (before && f->plan.sections.n > 0) {
+    if (had_one && f->plan.sections.n > 0) {
         if (f->plan.sections.at[0] == before && before->version == version)
             f->n_kept++;
         else
