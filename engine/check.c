@@ -15,7 +15,7 @@ static cl_status check_fields(const engine_limits *limits, const engine_request 
         return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs a token at least");
     if (asked->n < 1) return cl_fail(error, CL_ERR_ARG, "n is %d; it must be at least 1", asked->n);
     if (asked->n > limits->max_seqs)
-        return cl_fail(error, CL_ERR_LIMIT, "n is %d; at most %d sequences run at once (max_seqs)", asked->n, limits->max_seqs);
+        return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", asked->n, limits->max_seqs);
     if (asked->n_top < 0 || asked->n_top > ENGINE_MAX_TOP)
         return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", asked->n_top, ENGINE_MAX_TOP);
     if (asked->domain > INT32_MAX)

@@ -48,7 +48,7 @@ static void what_can_never_run_is_refused(void **state) {
     expect_refusal(&f, &request, CL_ERR_LIMIT, "129 chunks", capacity);
     request = make_request(tokens, 10, 40, r);
     request.n = 17;
-    expect_refusal(&f, &request, CL_ERR_LIMIT, "17", "16");
+    expect_refusal(&f, &request, CL_ERR_ARG, "17", "16");
     request.n = 0;
     expect_refusal(&f, &request, CL_ERR_ARG, "n is 0", "1");
     request = make_request(tokens, 0, 1, r);
