@@ -71,7 +71,10 @@ static cl_status converse(const session *s, const options *opt, chat_format form
         if (terminal) printf("> ");
         fflush(stdout);
         ssize_t size = getline(&line, &capacity, stdin);
-        if (size < 0) break;
+        if (size < 0) {
+            if (terminal) printf("\n"); /* the shell's prompt begins a line */
+            break;
+        }
         while (size && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = 0;
         if (strcmp(line, "/quit") == 0) break;
         if (strcmp(line, "/clear") == 0) shorten(&c, n_head);
