@@ -45,8 +45,14 @@ static cl_status answer_turn(const session *s, const options *opt, chat_format f
     token_list tokens = {0};
     answer a = {0};
     cl_status status = chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
-    interrupted = 0;
-    if (status == CL_OK) status = stream_answer(s->engine, opt, &tokens, &interrupted, stdout, &a, error);
+    if (status == CL_OK) {
+        /* An interrupt ends the answer here and the program elsewhere. */
+        struct sigaction action = {.sa_handler = on_interrupt}, before;
+        interrupted = 0;
+        sigaction(SIGINT, &action, &before);
+        status = stream_answer(s->engine, opt, &tokens, &interrupted, stdout, &a, error);
+        sigaction(SIGINT, &before, NULL);
+    }
     printf("\n");
     if (status == CL_OK) status = add(c, "assistant", a.text.data, a.text.size, error);
     if (status == CL_OK && isatty(STDERR_FILENO))
@@ -100,11 +106,7 @@ int cmd_chat(const options *opt) {
     cl_status status = session_load(&s, opt, &error);
     if (status == CL_OK) status = session_chat_format(&s, opt, &format, &error);
     if (status == CL_OK) status = session_start(&s, opt, 1, &error);
-    if (status == CL_OK) {
-        struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: at the prompt it ends the program */
-        sigaction(SIGINT, &action, NULL);
-        status = converse(&s, opt, format, &error);
-    }
+    if (status == CL_OK) status = converse(&s, opt, format, &error);
     session_close(&s);
     return status == CL_OK ? 0 : session_fail(CMD_CHAT, &error);
 }

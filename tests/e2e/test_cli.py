@@ -4,6 +4,7 @@ import math
 import os
 import pty
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -268,5 +269,5 @@ def test_chat_on_a_terminal(chunkllama_bin, model_path):
     known = re.search(rb"\[(\d+) prompt tokens, (\d+) of them known", read_until(b"\n> "))
     assert int(known[2]) > 30  # the first turn is in the tree
     os.write(terminal, interrupt)  # ends the program
-    assert os.waitpid(process, 0)[1] == 0
+    assert os.waitpid(process, 0)[1] == signal.SIGINT
     os.close(terminal)
