@@ -17,5 +17,5 @@ export CHUNKLLAMA_MODEL=${CHUNKLLAMA_MODEL:-$MODEL}
 chunkllama=build/release/bin/chunkllama
 if [ $# = 0 ]; then exec $chunkllama serve --host 127.0.0.1 --port 8080; fi
 if [ "$*" != batch ]; then exec $chunkllama "$@"; fi
-$chunkllama batch -i workloads/tool_planning.jsonl -o build/batch.jsonl --max-tokens 16
+$chunkllama batch -i workloads/tool_planning.jsonl -o build/batch.jsonl --max-tokens 16 --temperature 0
 echo "Results: build/batch.jsonl"
