@@ -26,6 +26,16 @@ def model_path():
 
 
 @pytest.fixture(scope="session")
+def terminals():
+    """For tests on a pseudo-terminal; a bare chroot has none."""
+    try:
+        for fd in os.openpty():
+            os.close(fd)
+    except OSError:
+        pytest.skip("no pseudo-terminals here")
+
+
+@pytest.fixture(scope="session")
 def chunkllama(chunkllama_bin, model_path):
     """Runs a command with the model in the environment; env adds variables, None takes one away."""
     base = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}

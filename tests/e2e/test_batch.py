@@ -116,6 +116,7 @@ def test_standard_streams(chunkllama):
     assert "prompt tokens computed" in done.stderr and "\033" not in done.stderr  # no progress bar: no terminal
 
 
+@pytest.mark.usefixtures("terminals")
 def test_progress_bar(chunkllama_bin, model_path, tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {i}, "prompt": "{i} and"}}\n' for i in range(6)))
     ours, its = pty.openpty()

@@ -248,6 +248,7 @@ def test_chat(chunkllama):
     assert chunkllama("chat", *GREEDY, stdin="").stdout == ""
 
 
+@pytest.mark.usefixtures("terminals")
 def test_chat_on_a_terminal(chunkllama_bin, model_path):
     process, terminal = pty.fork()
     if process == 0:
