@@ -45,7 +45,8 @@ def server():
 
 
 def test_every_block_of_commands_is_run_here():
-    assert [b.split("\n")[0] for b in SH] == ["./run.sh", SH[1].split("\n")[0], "./run.sh batch", "cmake --preset release"]
+    assert [b.split("\n")[0] for b in SH] == ["./run.sh", SH[1].split("\n")[0], "./run.sh batch", SH[3].split("\n")[0],
+                                                "cmake --preset release"]
     assert SH[1].startswith("curl ")
 
 
@@ -61,6 +62,11 @@ def test_batch_writes_an_answer_to_every_request():
     asked = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == asked
     assert all(line["finish_reason"] == "length" and line["text"] or line["finish_reason"] == "stop" for line in lines)
+
+
+def test_table_of_methods_can_be_measured():
+    commands = block("build/release/bin/cattn-bench kernel").rstrip()
+    assert "chunk" in run(commands + " --steps 1 --cold-mib 1").stdout
 
 
 def test_library_installs():
