@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 . scripts/setup.sh
 (set -e; setup_packages test; setup_python test) || { echo "set-up failed"; exit 1; }
 MODEL=$(find_model)
-export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_BIN=$PWD/build/release/bin/chunkllama PYTHON=$PWD/.venv/bin/python
+export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_BIN_DIR=$PWD/build/release/bin PYTHON=$PWD/.venv/bin/python
 
 n_passed=0 n_failed=0 failed=()
 log=build/test.log

@@ -1,4 +1,4 @@
-"""Where the tests find the program and the model, and how they run commands."""
+"""Where the tests find the programs and the model, and how they run commands."""
 import importlib.util
 import os
 import pathlib
@@ -6,13 +6,18 @@ import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
-def chunkllama_bin():
-    """The program under test: CHUNKLLAMA_BIN, or the release build's."""
-    return os.environ.get("CHUNKLLAMA_BIN", str(ROOT / "build/release/bin/chunkllama"))
+def bin_dir():
+    """The programs under test: CHUNKLLAMA_BIN_DIR, or the release build's."""
+    return pathlib.Path(os.environ.get("CHUNKLLAMA_BIN_DIR", ROOT / "build/release/bin"))
+
+
+@pytest.fixture(scope="session")
+def chunkllama_bin(bin_dir):
+    return str(bin_dir / "chunkllama")
 
 
 @pytest.fixture(scope="session")
