@@ -91,11 +91,11 @@ static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries,
         }
         root->plan_section = (int32_t)i;
     }
-    const void *old = plan->sections.at;
+    ca_section **old = plan->sections.at;
     const size_t old_capacity = plan->sections.capacity;
     plan->sections.at = plan->next.at;
     plan->sections.capacity = plan->next.capacity;
-    plan->next.at = (void *)old;
+    plan->next.at = old;
     plan->next.capacity = old_capacity;
     for (size_t i = 0; i < plan->roots.n; i++)
         if (plan->sections.at[i]) plan->sections.at[plan->sections.n++] = plan->sections.at[i];
