@@ -280,7 +280,10 @@ typedef struct cattn_entry {
 CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                         cattn_error *error);
 
-/* A tensor [rows][heads][dim] of the caller's. Strides in elements; the last dimension is contiguous. */
+/*
+ * A tensor [rows][heads][dim] of the caller's. Strides in elements, each at least dim; the last dimension is contiguous.
+ * Rows or heads may be the outer dimension.
+ */
 typedef struct cattn_view {
     void *data; /* inputs are only read */
     cattn_type type;

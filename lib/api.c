@@ -356,12 +356,22 @@ static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-static cattn_status check_view(const char *name, const cattn_view *view, cattn_error *error) {
+/* A stride is not looked at where there is nothing to step to. */
+static cattn_status check_stride(const char *name, const char *field, int64_t stride, int64_t n, int32_t dim,
+                                 cattn_error *error) {
+    if (n <= 1 || stride >= dim) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s->%s is %lld; it must be at least the head size, %d", name, field,
+                   (long long)stride, dim);
+}
+
+static cattn_status check_view(const cattn_cache *c, const char *name, const cattn_view *view, int32_t n_heads, int32_t dim,
+                               cattn_error *error) {
     cattn_status s;
     if ((s = need(view, name, error)) || (s = need(view->data, name, error))) return s;
-    return view->type == CATTN_F32
-               ? CATTN_OK
-               : ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; only CATTN_F32 is offered", name, view->type);
+    if (view->type != CATTN_F32)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; only CATTN_F32 is offered", name, view->type);
+    if ((s = check_stride(name, "row_stride", view->row_stride, (int64_t)c->step.rows.n, dim, error))) return s;
+    return check_stride(name, "head_stride", view->head_stride, n_heads, dim, error);
 }
 
 cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
@@ -376,7 +386,9 @@ cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
 
 cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error) {
     cattn_status s;
-    if ((s = check_layer(c, layer, error)) || (s = check_view("k", k, error)) || (s = check_view("v", v, error))) return s;
+    if ((s = check_layer(c, layer, error)) || (s = check_view(c, "k", k, c->layout.n_kv_heads, c->layout.d_k, error)) ||
+        (s = check_view(c, "v", v, c->layout.n_kv_heads, c->layout.d_v, error)))
+        return s;
     ca_step_write(c, layer, k, v);
     return CATTN_OK;
 }
@@ -384,7 +396,11 @@ cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k
 cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
                                cattn_error *error) {
     cattn_status s;
-    if ((s = check_layer(c, layer, error)) || (s = check_view("q", q, error)) || (s = check_view("out", out, error))) return s;
+    if ((s = check_layer(c, layer, error))) return s;
+    const int32_t n_heads = c->layout.n_kv_heads * c->attn.group;
+    if ((s = check_view(c, "q", q, n_heads, c->layout.d_k, error)) ||
+        (s = check_view(c, "out", out, n_heads, c->layout.d_v, error)))
+        return s;
     ca_attn_run(&c->attn, &c->plan, layer, q, out, lse);
     return CATTN_OK;
 }

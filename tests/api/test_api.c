@@ -182,6 +182,9 @@ static void steps_are_checked(void **state) {
     expect(cattn_step_write(cache, 2, &kv, &kv, &error), CATTN_ERR_ARG, &error, "from 0 to 1");
     expect(cattn_step_write(cache, 0, &half, &kv, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
     expect(cattn_step_attend(cache, 0, &nothing, &q, NULL, &error), CATTN_ERR_ARG, &error, "q is NULL");
+    const cattn_view overlapping = {data, CATTN_F32, HEADS * DIM, DIM - 1}, flat = {data, CATTN_F32, 0, DIM};
+    expect(cattn_step_attend(cache, 0, &q, &overlapping, NULL, &error), CATTN_ERR_ARG, &error, "out->head_stride is 63");
+    expect(cattn_step_write(cache, 0, &kv, &flat, &error), CATTN_ERR_ARG, &error, "v->row_stride is 0");
     assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
 
     /* After an abort the other may claim it all. */
