@@ -140,7 +140,7 @@ CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cach
 /* Free everything and set *cache to NULL; its sequences end. NULL and pointers to NULL are ignored. */
 CATTN_API void cattn_cache_destroy(cattn_cache **cache);
 
-/* The kernel level in use; static storage. */
+/* The kernel level in use; static storage. NULL for NULL. */
 CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
 
 typedef struct cattn_stats {
@@ -186,7 +186,7 @@ typedef struct cattn_node_info {
 
 /*
  * Call fn for each node in depth-first order (parent before child) until it returns non-zero. fn must not call the cache.
- * Returns what the last fn returned, 0 for an empty tree.
+ * Returns what the last fn returned, 0 for an empty tree, CATTN_ERR_ARG where cache or fn is NULL.
  */
 CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx);
 

@@ -153,7 +153,7 @@ void cattn_cache_destroy(cattn_cache **cache) {
     *cache = NULL;
 }
 
-const char *cattn_cache_level(const cattn_cache *cache) { return cache->level; }
+const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->level : NULL; }
 
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     if (!c || !stats || stats->struct_size < sizeof(cattn_stats)) return CATTN_ERR_ARG;
@@ -185,6 +185,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
 }
 
 int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {
+    if (!c || !fn) return CATTN_ERR_ARG;
     const ca_node *root = ca_tree_root(c->tree), *n = root;
     uint64_t first_seq = 0;
     int32_t depth = -1;
