@@ -53,6 +53,7 @@ typedef struct work {
     const ca_tile *tile;
     float *scores, *kept;
     const char *ahead; /* what to prefetch next, NULL: nothing */
+    int32_t most_seen; /* slots that some row sees */
 } work;
 
 /* Part of a K or V tile that row tiles pass over. */
@@ -97,12 +98,16 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
     find_product(type, use, rows, x->vecs)(p);
 }
 
-/* Scores of all slots of a piece; its last group is computed whole, and of its first the slots of earlier pieces stay. */
+/*
+ * Scores of the slots of a piece that some row sees; the last group is computed whole, and of the first the slots of earlier
+ * pieces stay.
+ */
 static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     const ca_tile *t = w->tile;
-    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
+    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS), end = piece->end < w->most_seen ? piece->end : w->most_seen;
+    if (end <= piece->begin) return;
     int32_t slot = piece->begin / GROUP * GROUP;
-    int32_t vecs = n_parts(piece->end - slot, GROUP) * (GROUP / V_LANES);
+    int32_t vecs = n_parts(end - slot, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels)};
         x.lines = (const char *)piece->k + element_bytes(type, slot);
@@ -169,7 +174,9 @@ static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
 
 static inline void attend(const ca_tile *t, cattn_type type) {
     float *scores = t->scratch;
-    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k};
+    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, 0};
+    for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
+        w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
     for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)

@@ -77,6 +77,7 @@ static inline void softmax_row(float *scores, int n, float *o, int32_t d_v) {
     const vec at = v_set1(*m);
     vec sum[L_VECS];
     for (int i = 0; i < L_VECS; i++) sum[i] = v_load(l + i * V_LANES);
+#pragma GCC unroll 4
     for (int g = 0; g < whole; g++) {
         const vec p = weight(v_load(scores + g * V_LANES), at);
         sum[g % L_VECS] = v_add(sum[g % L_VECS], p);
