@@ -3,13 +3,16 @@
 #include "attn.h"
 
 #include "base/fp.h"
+#include "prefetch.h"
 
 struct ca_attn_worker {
+    void *states; /* of the section at hand, if all of it is this worker's task */
+    size_t states_size;
     void *queries; /* packed, of the block at hand */
     void *scratch; /* the kernel's */
     int32_t *n_seen;
-    const void **states; /* of the row that is merged, one a segment */
-    size_t n_states;     /* room in states */
+    const void **merging; /* states of the row that is merged, one a segment */
+    size_t n_merging;     /* room in it */
 };
 
 /* ---- Workspace ---- */
@@ -56,7 +59,8 @@ void ca_attn_free(ca_attn *a) {
         ca_delete(a->alloc, w->queries, block_heads(a), a->query_bytes);
         ca_delete(a->alloc, w->scratch, 1, kernel_scratch(a));
         ca_delete(a->alloc, w->n_seen, block_heads(a), sizeof *w->n_seen);
-        ca_delete(a->alloc, w->states, w->n_states, sizeof *w->states);
+        ca_delete(a->alloc, w->merging, w->n_merging, sizeof *w->merging);
+        ca_delete(a->alloc, w->states, 1, w->states_size);
     }
     ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
     ca_delete(a->alloc, a->states, 1, a->states_size);
@@ -64,28 +68,40 @@ void ca_attn_free(ca_attn *a) {
     a->states = NULL;
 }
 
-static size_t states_needed(const ca_attn *a, const ca_plan *plan) {
+/* Bytes of the states that tasks leave to each other, and of those that each worker keeps for itself. */
+static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
     return (size_t)plan->n_states * (size_t)(a->layout->n_kv_heads * a->group) * a->state_bytes;
 }
+static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
+    return (size_t)plan->n_task_states * (size_t)a->group * a->state_bytes;
+}
+
+static size_t lacking(size_t need, size_t have) { return need > have ? need - have : 0; }
 
 size_t ca_attn_missing(const ca_attn *a, const ca_plan *plan) {
-    const size_t need = states_needed(a, plan);
-    return need > a->states_size ? need - a->states_size : 0;
+    size_t missing = lacking(shared_bytes(a, plan), a->states_size);
+    for (int32_t i = 0; i < a->n_threads; i++) missing += lacking(own_bytes(a, plan), a->workers[i].states_size);
+    return missing;
+}
+
+/* Room for states, which need not be kept. */
+static cattn_status reserve_states(const ca_attn *a, void **states, size_t *size, size_t need) {
+    if (need <= *size) return CATTN_OK;
+    ca_delete(a->alloc, *states, 1, *size);
+    *states = ca_new(a->alloc, 1, need);
+    *size = *states ? need : 0;
+    return *states ? CATTN_OK : CATTN_ERR_NOMEM;
 }
 
 cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plan) {
-    const size_t need = states_needed(a, plan), n_states = (size_t)plan->max_segments;
-    if (need > a->states_size) {
-        ca_delete(a->alloc, a->states, 1, a->states_size);
-        a->states = ca_new(a->alloc, 1, need);
-        a->states_size = a->states ? need : 0;
-        if (!a->states) return CATTN_ERR_NOMEM;
-    }
-    for (int32_t i = 0; i < a->n_threads; i++) {
+    cattn_status status = reserve_states(a, &a->states, &a->states_size, shared_bytes(a, plan));
+    for (int32_t i = 0; i < a->n_threads && status == CATTN_OK; i++) {
         ca_attn_worker *w = &a->workers[i];
-        if (ca_grow(a->alloc, (void **)&w->states, &w->n_states, n_states, sizeof *w->states)) return CATTN_ERR_NOMEM;
+        status = reserve_states(a, &w->states, &w->states_size, own_bytes(a, plan));
+        if (ca_grow(a->alloc, (void **)&w->merging, &w->n_merging, (size_t)plan->max_segments, sizeof *w->merging))
+            status = CATTN_ERR_NOMEM;
     }
-    return CATTN_OK;
+    return status;
 }
 
 /* ---- A task: one K/V head over some blocks ---- */
@@ -108,10 +124,11 @@ typedef struct part {
     int32_t row_begin, row_end; /* of the section */
 } part;
 
-static char *state_at(const job *job, const ca_block *block, int32_t head, int32_t row) {
-    const ca_attn *a = job->attn;
-    const int64_t n_rows = block->row_end - block->row_begin;
-    const int64_t i = (block->state * a->layout->n_kv_heads + head * n_rows + (row - block->row_begin)) * a->group;
+static char *state_at(const part *p, const ca_block *block, int32_t row) {
+    const ca_attn *a = p->job->attn;
+    const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
+    if (p->section->in_one_task) return (char *)p->worker->states + (size_t)((block->state + at) * a->group) * a->state_bytes;
+    const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
     return (char *)a->states + (size_t)i * a->state_bytes;
 }
 
@@ -158,7 +175,7 @@ static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_
                           .c = l->c,
                           .n_rows = (row_end - row_begin) * a->group,
                           .q = (const char *)p->worker->queries + first * a->query_bytes,
-                          .state = state_at(p->job, p->block, p->head, row_begin),
+                          .state = state_at(p, p->block, row_begin),
                           .n_seen = n_seen,
                           .pieces = pieces,
                           .n_pieces = n_pieces,
@@ -168,86 +185,151 @@ static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_
     a->kernel->attend(&tile);
 }
 
-static void run_item(const part *p, const ca_item *item, const ca_item *after) {
-    const int32_t row_begin = item->row_begin > p->row_begin ? item->row_begin : p->row_begin;
-    const int32_t row_end = item->row_end < p->row_end ? item->row_end : p->row_end;
-    if (row_begin >= row_end) return;
-    const ca_plan_piece *from = p->section->pieces.at + item->piece;
-    if (item->n_pieces > item->n_chunks) {
-        ca_piece pieces[CA_MAX_PIECES];
-        for (int32_t i = 0; i < item->n_pieces; i++) pieces[i] = piece_at(p, &from[i]);
-        attend_chunk(p, item->first_chunk, row_begin, row_end, item->partial, pieces, item->n_pieces, NULL);
-        return;
+static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
+static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* The part's first item from the i-th on that has rows of the part; NULL: none. */
+static const ca_item *find_item(const part *p, int32_t i) {
+    const ca_item *items = p->section->items.at;
+    while (i < p->block->item_end && (items[i].row_begin >= p->row_end || items[i].row_end <= p->row_begin)) i++;
+    return i < p->block->item_end ? &items[i] : NULL;
+}
+
+/* Leading slots of an item's first chunk that some row of the part sees. */
+static int32_t most_seen(const part *p, const ca_item *item) {
+    const ca_layout *l = p->job->attn->layout;
+    if (!item->partial) return l->c;
+    int64_t last = 0;
+    for (int32_t r = max32(item->row_begin, p->row_begin); r < min32(item->row_end, p->row_end); r++)
+        if (p->section->position.at[r] > last) last = p->section->position.at[r];
+    const int64_t seen = last + 1 - ((int64_t)item->first_chunk << l->log2_c);
+    return (int32_t)(seen > l->c ? l->c : seen);
+}
+
+/*
+ * What comes after an item. A whole tile is left to the kernel, which asks for it little by little: true, and *tile is that
+ * tile. The few slots of a last chunk, or the pieces of a gathered one, are asked for here at once.
+ */
+static bool prepare_item(const part *p, const ca_item *item, ca_piece *tile) {
+    const ca_layout *l = p->job->attn->layout;
+    const int32_t seen = most_seen(p, item);
+    const ca_plan_piece *pieces = p->section->pieces.at + item->piece;
+    if (item->n_pieces <= item->n_chunks && 2 * seen > l->c) {
+        *tile = piece_at(p, pieces);
+        return true;
     }
-    ca_piece piece = piece_at(p, from);
+    const int32_t n = item->n_pieces > item->n_chunks ? item->n_pieces : 1;
+    for (int32_t i = 0; i < n && pieces[i].begin < seen; i++) {
+        const ca_piece piece = piece_at(p, &pieces[i]);
+        ca_prefetch_slots(l, piece.k, piece.v, piece.begin, min32(piece.end, seen));
+    }
+    return false;
+}
+
+/* One item; `after` is of the part `next`, NULL: nothing follows. */
+static void run_item(const part *p, const ca_item *item, const part *next, const ca_item *after) {
+    const int32_t row_begin = max32(item->row_begin, p->row_begin), row_end = min32(item->row_end, p->row_end);
+    const ca_plan_piece *from = p->section->pieces.at + item->piece;
+    ca_piece pieces[CA_MAX_PIECES];
+    const int32_t n_pieces = item->n_pieces > item->n_chunks ? item->n_pieces : 1;
+    for (int32_t i = 0; i < n_pieces; i++) pieces[i] = piece_at(p, &from[i]);
     for (int32_t i = 0; i < item->n_chunks; i++) {
-        const ca_plan_piece *next = i + 1 < item->n_chunks ? &from[i + 1] : after ? p->section->pieces.at + after->piece : NULL;
-        const ca_piece next_piece = next ? piece_at(p, next) : piece;
-        attend_chunk(p, item->first_chunk + i, row_begin, row_end, item->partial, &piece, 1, next ? &next_piece : NULL);
-        piece = next_piece;
+        ca_piece tile;
+        bool whole = false;
+        if (i + 1 < item->n_chunks) {
+            tile = piece_at(p, &from[i + 1]);
+            whole = true;
+        } else if (after) {
+            whole = prepare_item(next, after, &tile);
+        }
+        attend_chunk(p, item->first_chunk + i, row_begin, row_end, item->partial, pieces, n_pieces, whole ? &tile : NULL);
+        if (whole) pieces[0] = tile;
     }
 }
 
 /* Merge the states of one row's heads and write its result. */
-static void finish_row(const job *job, const ca_section *s, int32_t head, int32_t row, ca_attn_worker *w) {
+static void finish_row(const part *p, int32_t row) {
+    const job *job = p->job;
     const ca_attn *a = job->attn;
+    const ca_section *s = p->section;
     const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
     const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
     const int64_t source = s->source.at[row];
+    const void **states = p->worker->merging;
     for (int32_t g = 0; g < a->group; g++) {
-        const int64_t q_head = head * a->group + g;
-        for (int32_t i = 0; i < n; i++)
-            w->states[i] = state_at(job, &s->blocks.at[blocks[i]], head, row) + (size_t)g * a->state_bytes;
+        const int64_t q_head = p->head * a->group + g;
+        for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
         float *out = (float *)job->out->data + source * job->out->row_stride + q_head * job->out->head_stride;
         float *lse = job->lse ? job->lse + source * (a->layout->n_kv_heads * a->group) + q_head : NULL;
-        a->kernel->merge(w->states, n, a->layout->d_v, out, lse);
+        a->kernel->merge(states, n, a->layout->d_v, out, lse);
     }
 }
 
-static void run_block(const part *p) {
-    const ca_attn *a = p->job->attn;
-    pack_queries(p);
-    a->kernel->init(state_at(p->job, p->block, p->head, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
-    const ca_item *items = p->section->items.at;
-    for (int32_t i = p->block->item_begin; i < p->block->item_end; i++)
-        run_item(p, &items[i], i + 1 < p->block->item_end ? &items[i + 1] : NULL);
-    if (p->block->final)
-        for (int32_t r = p->row_begin; r < p->row_end; r++) finish_row(p->job, p->section, p->head, r, p->worker);
+/* Finish the rows of which the part's block is the last. */
+static void finish_rows(const part *p) {
+    const ca_section *s = p->section;
+    const int32_t block = (int32_t)(p->block - s->blocks.at);
+    for (int32_t r = p->row_begin; r < p->row_end; r++)
+        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) finish_row(p, r);
 }
 
-typedef void (*block_fn)(const part *p);
+/* Attend the rows of a part; `next` is what the task does after it, NULL: nothing. */
+static void run_part(const part *p, const part *next) {
+    const ca_attn *a = p->job->attn;
+    pack_queries(p);
+    a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
+    const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
+    while (item) {
+        const part *of = p;
+        const ca_item *after = find_item(p, (int32_t)(item - items) + 1), *following = after;
+        if (!after && next) {
+            of = next;
+            following = find_item(next, next->block->item_begin);
+        }
+        run_item(p, item, of, following);
+        item = after;
+    }
+    if (p->block->final || p->section->in_one_task) finish_rows(p);
+}
 
-/* Task `index` is one K/V head of one of the plan's tasks. */
-static void run_task(const job *job, int32_t index, int32_t worker, block_fn fn) {
-    const unsigned fp = ca_fp_enter();
+/* The i-th part of task `index`, which is one K/V head of one of the plan's tasks. */
+static part part_of(const job *job, int32_t index, int32_t worker, int32_t i) {
     const int32_t n_heads = job->attn->layout->n_kv_heads;
     const ca_plan_task *t = &job->plan->tasks.at[index / n_heads];
+    const ca_plan_block *b = &job->plan->order.at[i];
+    return (part){.job = job,
+                  .section = b->section,
+                  .block = b->block,
+                  .worker = &job->attn->workers[worker],
+                  .head = index % n_heads,
+                  .row_begin = max32(t->row_begin, b->block->row_begin),
+                  .row_end = min32(t->row_end, b->block->row_end)};
+}
+
+static void attend_task(void *arg, int32_t index, int32_t worker) {
+    const job *job = arg;
+    const unsigned fp = ca_fp_enter();
+    const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
+    part p = part_of(job, index, worker, t->begin);
     for (int32_t i = t->begin; i < t->end; i++) {
-        const ca_plan_block *b = &job->plan->order.at[i];
-        const part p = {.job = job,
-                        .section = b->section,
-                        .block = b->block,
-                        .worker = &job->attn->workers[worker],
-                        .head = index % n_heads,
-                        .row_begin = t->row_begin > b->block->row_begin ? t->row_begin : b->block->row_begin,
-                        .row_end = t->row_end < b->block->row_end ? t->row_end : b->block->row_end};
-        fn(&p);
+        const bool more = i + 1 < t->end;
+        const part next = more ? part_of(job, index, worker, i + 1) : p;
+        run_part(&p, more ? &next : NULL);
+        p = next;
     }
     ca_fp_leave(fp);
 }
 
-static void attend_task(void *arg, int32_t index, int32_t worker) { run_task(arg, index, worker, run_block); }
-
-/* Rows with several blocks are finished with their last. */
-static void merge_block(const part *p) {
-    if (p->block->final) return;
-    const ca_section *s = p->section;
-    const int32_t block = (int32_t)(p->block - s->blocks.at);
-    for (int32_t r = p->row_begin; r < p->row_end; r++)
-        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) finish_row(p->job, s, p->head, r, p->worker);
+static void merge_task(void *arg, int32_t index, int32_t worker) {
+    const job *job = arg;
+    const unsigned fp = ca_fp_enter();
+    const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
+    for (int32_t i = t->begin; i < t->end; i++) {
+        const part p = part_of(job, index, worker, i);
+        if (!p.block->final && !p.section->in_one_task) finish_rows(&p);
+    }
+    ca_fp_leave(fp);
 }
-
-static void merge_task(void *arg, int32_t index, int32_t worker) { run_task(arg, index, worker, merge_block); }
 
 void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
     job job = {a, plan, layer, q, out, lse};

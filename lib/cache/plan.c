@@ -112,20 +112,15 @@ static int by_cost(const void *a, const void *b) {
     return x->row_begin < y->row_begin ? -1 : 1;
 }
 
-/* One list of all blocks, with the place of their states. Returns the cost of all. */
+/* One list of all blocks. Returns the cost of all. */
 static double order_blocks(ca_plan *plan) {
     double total = 0;
     plan->order.n = 0;
-    plan->n_states = 0;
-    plan->needs_merge = false;
     plan->max_segments = 0;
     for (size_t i = 0; i < plan->sections.n; i++) {
         ca_section *s = plan->sections.at[i];
         for (size_t j = 0; j < s->blocks.n; j++) {
             ca_block *block = &s->blocks.at[j];
-            block->state = plan->n_states;
-            plan->n_states += block->row_end - block->row_begin;
-            plan->needs_merge |= !block->final;
             total += block->cost;
             plan->order.at[plan->order.n++] = (ca_plan_block){s, block};
         }
@@ -135,6 +130,40 @@ static double order_blocks(ca_plan *plan) {
         }
     }
     return total;
+}
+
+/* Which sections lie whole in one task. */
+static void mark_sections(ca_plan *plan) {
+    for (size_t i = 0; i < plan->sections.n; i++) plan->sections.at[i]->in_one_task = false;
+    for (size_t t = 0; t < plan->tasks.n; t++) {
+        const ca_plan_task *task = &plan->tasks.at[t];
+        for (int32_t i = task->begin; i < task->end && task->row_end == INT32_MAX;) {
+            ca_section *s = plan->order.at[i].section;
+            const bool whole = plan->order.at[i].block == s->blocks.at && task->end - i >= (int32_t)s->blocks.n;
+            s->in_one_task = whole;
+            i += whole ? (int32_t)s->blocks.n : 1;
+        }
+    }
+}
+
+/* Where the states of each block are, and whether rows are still to be merged when all tasks are done. */
+static void place_states(ca_plan *plan) {
+    plan->n_states = plan->n_task_states = 0;
+    plan->needs_merge = false;
+    for (size_t i = 0; i < plan->sections.n; i++) {
+        ca_section *s = plan->sections.at[i];
+        int64_t n = s->in_one_task ? 0 : plan->n_states;
+        for (size_t j = 0; j < s->blocks.n; j++) {
+            ca_block *block = &s->blocks.at[j];
+            block->state = n;
+            n += block->row_end - block->row_begin;
+            plan->needs_merge |= !s->in_one_task && !block->final;
+        }
+        if (!s->in_one_task)
+            plan->n_states = n;
+        else if (n > plan->n_task_states)
+            plan->n_task_states = n;
+    }
 }
 
 /*
@@ -171,6 +200,8 @@ static int deal(ca_plan *plan) {
         if (CA_ROOM(plan, &plan->tasks, 1)) return -1;
         plan->tasks.at[plan->tasks.n++] = task;
     }
+    mark_sections(plan);
+    place_states(plan);
     qsort(plan->tasks.at, plan->tasks.n, sizeof *plan->tasks.at, by_cost);
     return 0;
 }

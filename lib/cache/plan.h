@@ -44,8 +44,8 @@ typedef struct ca_item {
 typedef struct ca_block {
     int32_t row_begin, row_end; /* of the section */
     int32_t item_begin, item_end;
-    bool final;    /* its rows have no other block: they can be finished at once */
-    int64_t state; /* place of its first row among the states of the whole plan */
+    bool final;    /* its rows have no other block */
+    int64_t state; /* place of its first row among the states of its section, or of the plan (ca_section.in_one_task) */
     double cost;   /* what it costs a K/V head; the unit is one query head passing over one chunk */
 } ca_block;
 
@@ -64,6 +64,7 @@ typedef struct ca_section_seq {
 typedef struct ca_section {
     uint64_t root_id, version;
     int32_t n_rows;
+    bool in_one_task;              /* all its blocks are in one task, which finishes the rows: states are needed only there */
     CA_ARRAY(ca_section_seq) seqs; /* depth-first, as the rows */
     CA_ARRAY(int32_t) source;      /* [n_rows] the caller's index of a row */
     CA_ARRAY(int64_t) position;    /* [n_rows] */
@@ -105,9 +106,10 @@ typedef struct ca_plan {
     CA_ARRAY(ca_section *) sections;
     CA_ARRAY(ca_plan_block) order;
     CA_ARRAY(ca_plan_task) tasks; /* dearest first */
-    int64_t n_states;             /* rows over all blocks */
+    int64_t n_states;             /* rows over all blocks of sections that are spread over tasks */
+    int64_t n_task_states;        /* the most rows over all blocks of a section in one task */
     int32_t max_segments;         /* largest number of blocks a row has */
-    bool needs_merge;             /* some block is not final */
+    bool needs_merge;             /* some rows have blocks in several tasks */
     /* The planner's own. */
     ca_plan_config config;
     const ca_layout *layout;
