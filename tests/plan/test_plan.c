@@ -82,19 +82,36 @@ static void check_section(const fixture *f, const ca_section *s) {
     }
 }
 
+/* Each row of each block is in one task; states that are alive together do not meet; who is in one task is. */
 static void check_tasks(const ca_plan *plan) {
-    uint8_t *states = calloc((size_t)plan->n_states + 1, 1);
+    uint8_t *states = calloc((size_t)plan->n_states + 1, 1), *own = calloc((size_t)plan->n_task_states + 1, 1);
+    bool spread = false;
     for (size_t i = 0; i < plan->tasks.n; i++) {
         const ca_plan_task *t = &plan->tasks.at[i];
         assert_true(i == 0 || plan->tasks.at[i - 1].cost >= t->cost);
         for (int32_t k = t->begin; k < t->end; k++) {
+            const ca_section *s = plan->order.at[k].section;
             const ca_block *b = plan->order.at[k].block;
-            for (int32_t r = b->row_begin; r < b->row_end; r++)
-                if (r >= t->row_begin && r < t->row_end) states[b->state + r - b->row_begin]++;
+            if (b == s->blocks.at) memset(own, 0, (size_t)plan->n_task_states);
+            if (s->in_one_task) assert_true(k - (b - s->blocks.at) >= t->begin);
+            spread |= !s->in_one_task && !b->final;
+            for (int32_t r = b->row_begin; r < b->row_end; r++) {
+                const int64_t at = b->state + r - b->row_begin;
+                if (r < t->row_begin || r >= t->row_end) {
+                    assert_false(s->in_one_task);
+                } else if (s->in_one_task) {
+                    assert_true(at < plan->n_task_states);
+                    assert_int_equal(own[at]++, 0);
+                } else {
+                    states[at]++;
+                }
+            }
         }
     }
     for (int64_t i = 0; i < plan->n_states; i++) assert_int_equal(states[i], 1);
+    assert_int_equal(spread, plan->needs_merge);
     free(states);
+    free(own);
 }
 
 /* A batch of some sequences, some rows each; then check, and make them ready or not. */
