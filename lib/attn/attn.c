@@ -2,6 +2,8 @@
  */
 #include "attn.h"
 
+#include <math.h>
+
 #include "base/fp.h"
 #include "prefetch.h"
 
@@ -261,7 +263,7 @@ static void finish_row(const part *p, int32_t row) {
         for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
         float *out = (float *)job->out->data + source * job->out->row_stride + q_head * job->out->head_stride;
         float *lse = job->lse ? job->lse + source * (a->layout->n_kv_heads * a->group) + q_head : NULL;
-        a->kernel->merge(states, n, a->layout->d_v, out, lse);
+        a->kernel->merge(states, n, a->layout->d_v, -INFINITY, out, lse);
     }
 }
 

@@ -5,7 +5,8 @@
  * a segment (a fixed number of positions, layout.h) in ascending order and treats each with the same operations in the same
  * order, whatever tile it is in and however many pieces the chunk comes in:
  *
- * - s[slot] = q . k[slot] for the slots it sees, d ascending; base 2, since scale * log2(e) is folded into q.
+ * - s[slot] = q . k[slot] for the slots it sees, d ascending; base 2, since scale * log2(e) is folded into q. Then, where set,
+ *   s = softcap * tanh(s / softcap), and s += slope * (distance + slot).
  * - M = a whole number not below any floor(s) so far, raised at most once a chunk and in steps of 32; O and l go along by a
  *   power of 2.
  * - p[slot] = 2^(floor(s) - M) * poly(s - floor(s)), 0 for slots not seen.
@@ -15,8 +16,10 @@
  * start from zero at each segment and segments merge in ascending order. "ref" does the same in double, laid out like the
  * paper's partial_attn and attn_reduce: it is the specification that the others are tested against.
  *
- * Slots not seen may hold anything, also infinities and NaN: they must not reach O, l or M. Signed zeros may differ inside O
- * between tiles; merge adds +0 at the end, which makes them one.
+ * A row sees the first n_seen slots, but not those in [n_kept, n_hidden), which lie before its window. Slots from n_seen on may
+ * hold anything, also infinities and NaN: they must not reach O, l or M. Hidden ones do not count in M and l, but a level may
+ * multiply their V by a weight of zero, so what is not finite there may show: they belong to the row's own context. Signed
+ * zeros may differ inside O between tiles; merge adds +0 at the end, which makes them one.
  *
  * Kernels know neither tree, plan, threads nor allocation. The caller has set MXCSR (flush to zero, denormals are zero).
  */
@@ -50,6 +53,12 @@ typedef struct ca_tile {
     int32_t n_pieces;
     const void *next_k, *next_v; /* tiles that this thread reads next, to prefetch; NULL: none */
     void *scratch;               /* scratch_bytes, 64-byte aligned, contents lost */
+    /* Options; zeros: none. */
+    const int32_t *n_hidden; /* [n_rows] slots before a row's window, at most n_seen; unless that is 0 some slot is seen */
+    int32_t n_kept;          /* of those the first so many are seen all the same */
+    float softcap;           /* base 2 */
+    const float *slopes;     /* [n_rows] base 2 */
+    const float *distances;  /* [n_rows] with slopes: the position of slot 0, less the row's */
 } ca_tile;
 
 typedef struct ca_kernel {
@@ -73,9 +82,10 @@ typedef struct ca_kernel {
 
     /*
      * Merge n_states >= 1 states of one row in the order given, normalise, add +0: out [d_v], and *lse = log2(sum of 2^s)
-     * where lse is not NULL. A row that has seen nothing gives zeros and -infinity. The states are not changed.
+     * where lse is not NULL. 2^sink joins that sum, as if the row had seen one slot more with V = 0; -infinity: nothing joins.
+     * A row that has seen nothing gives zeros and, without a sink, -infinity. The states are not changed.
      */
-    void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse);
+    void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse);
 } ca_kernel;
 
 /* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */

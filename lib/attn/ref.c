@@ -7,6 +7,7 @@
 #include "lib/attn/kernels.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -52,15 +53,24 @@ static double element(const void *tile, cattn_type type, int32_t line, int32_t w
     return ca_f32_from_bf16(half[(line / 2 * width + at) * 2 + line % 2]);
 }
 
+/* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
+static bool sees(const ca_tile *t, int32_t row, int32_t slot) {
+    return !t->n_hidden || slot >= t->n_hidden[row] || slot < t->n_kept;
+}
+static double adjust(const ca_tile *t, int32_t row, int32_t slot, double s) {
+    if (t->softcap > 0) s = t->softcap * tanh(s / t->softcap);
+    return t->slopes ? s + t->slopes[row] * ((double)t->distances[row] + slot) : s;
+}
+
 /* Take one row over the first n > 0 slots of a chunk. */
-static void attend_row(const ca_tile *t, cattn_type type, const double *q, state *st, int32_t n) {
+static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32_t row, state *st, int32_t n) {
     double p[MAX_CHUNK], max = st->max;
     for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
         for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
             double s = 0;
             for (int32_t i = 0; i < t->d_k; i++) s += q[i] * element(piece->k, type, i, t->c, slot);
-            p[slot] = s;
-            if (s > max) max = s;
+            p[slot] = s = adjust(t, row, slot, s);
+            if (s > max && sees(t, row, slot)) max = s;
         }
     }
 
@@ -71,6 +81,7 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, state
 
     for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
         for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
+            if (!sees(t, row, slot)) continue;
             p[slot] = exp2(p[slot] - max);
             st->sum += p[slot];
             for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * element(piece->v, type, slot, t->d_v, i);
@@ -82,20 +93,21 @@ static void attend(const ca_tile *t, cattn_type type) {
     for (int32_t r = 0; r < t->n_rows; r++) {
         const double *q = (const double *)((const char *)t->q + (size_t)r * query_bytes(t->d_k));
         const int32_t n = t->n_seen ? t->n_seen[r] : t->pieces[t->n_pieces - 1].end;
-        if (n > 0) attend_row(t, type, q, state_at(t->state, r, t->d_v), n);
+        if (n > 0) attend_row(t, type, q, r, state_at(t->state, r, t->d_v), n);
     }
 }
 static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
 static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
 static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
 
-static void merge(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse) {
+static void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
     const state *const *st = (const state *const *)states;
-    double max = -INFINITY, sum = 0;
+    double max = sink, sum = 0;
     for (int32_t k = 0; k < n_states; k++)
         if (st[k]->max > max) max = st[k]->max;
     for (int32_t k = 0; k < n_states; k++)
         if (st[k]->sum != 0) sum += st[k]->sum * exp2(st[k]->max - max);
+    if (sink > -INFINITY) sum += exp2(sink - max);
     for (int32_t i = 0; i < d_v; i++) {
         double o = 0;
         for (int32_t k = 0; k < n_states; k++)

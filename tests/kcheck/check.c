@@ -38,6 +38,10 @@ typedef struct test_case {
     float *q;                             /* [n_rows][d_k] */
     float *k[MAX_CHUNKS], *v[MAX_CHUNKS]; /* [c][d_k], [c][d_v], rounded to the type */
     int32_t n_seen[MAX_CHUNKS][MAX_ROWS];
+    bool window, alibi, sink; /* options that are on */
+    float softcap;            /* 0: off */
+    int32_t n_hidden[MAX_CHUNKS][MAX_ROWS], n_kept[MAX_CHUNKS];
+    float slopes[MAX_ROWS], distances[MAX_CHUNKS][MAX_ROWS], sinks[MAX_ROWS];
     tiles packed[MAX_CHUNKS], poison; /* each chunk as stored; and one of NaN and infinities */
 } test_case;
 
@@ -80,6 +84,32 @@ static int32_t make_n_seen(int32_t c, int32_t chunk_kind, rng *r) {
     case 1: return rng_below(r, c + 1);
     case 2: return rng_below(r, 3); /* 0, 1 or 2 */
     default: return rng_one_in(r, 4) ? 0 : c - rng_below(r, 3);
+    }
+}
+
+/*
+ * Each option in a third of the cases. Windows begin at every offset; often all that is left is one slot, or the kept ones.
+ * Caps are far below and far above the scores; slopes are such that chunks far away underflow by far, or come to dominate.
+ */
+static void make_options(test_case *t, rng *r) {
+    const int32_t c = t->layout.c, end = t->n_chunks * c + rng_below(r, 1000);
+    t->window = rng_one_in(r, 3);
+    t->alibi = rng_one_in(r, 3);
+    t->sink = rng_one_in(r, 3);
+    t->softcap = rng_one_in(r, 3) ? ldexpf(1, rng_below(r, 24) - 8) * (2 + rng_float(r)) : 0;
+    const int32_t steep = rng_below(r, 4);
+    for (int32_t row = 0; row < t->n_rows; row++) {
+        t->slopes[row] = t->alibi ? rng_float(r) * (steep == 0 ? 1000 : 1) : 0;
+        t->sinks[row] = !t->sink || rng_one_in(r, 5) ? -INFINITY : rng_float(r) * (rng_one_in(r, 3) ? 3e4f : 8);
+    }
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
+        t->n_kept[chunk] = t->window && rng_one_in(r, 3) ? rng_below(r, c + 1) : 0;
+        const int32_t edge = rng_below(r, 4);
+        for (int32_t row = 0; row < t->n_rows; row++) {
+            const int32_t n_seen = t->n_seen[chunk][row], last = t->n_kept[chunk] > 0 ? n_seen : n_seen - 1;
+            t->n_hidden[chunk][row] = !t->window || n_seen == 0 ? 0 : edge == 0 ? last : rng_below(r, last + 1);
+            t->distances[chunk][row] = (float)(chunk * c - end - row);
+        }
     }
 }
 
@@ -155,6 +185,7 @@ static void make_case(test_case *t, rng *r) {
             t->n_seen[chunk][row] = kind == 4 ? causal : make_n_seen(c, kind, r);
         }
     }
+    make_options(t, r);
     make_tiles(t);
 }
 
@@ -182,8 +213,14 @@ typedef struct cut {
 static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how, int32_t chunk, const int32_t *order,
                      int32_t n, const void *q, void *states, void *scratch, rng *r) {
     const ca_layout *l = &t->layout;
-    int32_t n_seen[MAX_ROWS], most = 0, least = l->c;
+    int32_t n_seen[MAX_ROWS], n_hidden[MAX_ROWS], most = 0, least = l->c;
+    float slopes[MAX_ROWS], distances[MAX_ROWS];
+    bool hides = rng_one_in(r, 4); /* zeros are as good as NULL */
     for (int32_t i = 0; i < n; i++) {
+        n_hidden[i] = t->n_hidden[chunk][order[i]];
+        slopes[i] = t->slopes[order[i]];
+        distances[i] = t->distances[chunk][order[i]];
+        hides = hides || n_hidden[i] > 0;
         n_seen[i] = t->n_seen[chunk][order[i]];
         most = n_seen[i] > most ? n_seen[i] : most;
         least = n_seen[i] < least ? n_seen[i] : least;
@@ -214,7 +251,12 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                           .n_pieces = n_pieces,
                           .next_k = rng_one_in(r, 2) ? x[0].k : NULL,
                           .next_v = rng_one_in(r, 2) ? x[1].v : NULL,
-                          .scratch = scratch};
+                          .scratch = scratch,
+                          .n_hidden = hides ? n_hidden : NULL,
+                          .n_kept = t->n_kept[chunk],
+                          .softcap = t->softcap,
+                          .slopes = t->alibi ? slopes : NULL,
+                          .distances = t->alibi ? distances : NULL};
     kernel->attend(&tile);
     bool intact = true;
     for (int i = 0; i < 2; i++) {
@@ -249,7 +291,7 @@ static bool run_rows(const test_case *t, const ca_kernel *kernel, const cut *how
     for (int32_t i = 0; i < n; i++) {
         const void *of_row[MAX_CHUNKS];
         for (int32_t s = 0; s < n_segments; s++) of_row[s] = states + state * (size_t)(s * n + i);
-        kernel->merge(of_row, n_segments, d_v, out, lse);
+        kernel->merge(of_row, n_segments, d_v, t->sinks[order[i]], out, lse);
         memcpy(to->out + order[i] * d_v, out, (size_t)d_v * sizeof(float));
         to->lse[order[i]] = *lse;
     }
@@ -284,16 +326,22 @@ static bool run_case(const test_case *t, const ca_kernel *kernel, const cut *how
 static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
     const ca_layout *l = &t->layout;
     static double s[MAX_CHUNKS][MAX_C];
-    double max = -INFINITY, sum = 0, o[MAX_DIM] = {0};
+    double max = t->sinks[row], sum = 0, o[MAX_DIM] = {0};
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
             double dot = 0;
             for (int32_t i = 0; i < l->d_k; i++) dot += (double)t->q[row * l->d_k + i] * t->k[chunk][slot * l->d_k + i];
-            s[chunk][slot] = dot * t->scale;
+            dot *= t->scale;
+            if (t->softcap > 0) dot = t->softcap * tanh(dot / t->softcap);
+            if (t->alibi) dot += t->slopes[row] * ((double)t->distances[chunk][row] + slot);
+            s[chunk][slot] = dot;
+            if (slot < t->n_hidden[chunk][row] && slot >= t->n_kept[chunk]) s[chunk][slot] = -INFINITY;
             max = fmax(max, s[chunk][slot]);
         }
+    if (t->sinks[row] > -INFINITY) sum = exp2(t->sinks[row] - max);
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
+            if (s[chunk][slot] == -INFINITY) continue;
             const double p = exp2(s[chunk][slot] - max);
             sum += p;
             for (int32_t i = 0; i < l->d_v; i++) o[i] += p * t->v[chunk][slot * l->d_v + i];
@@ -313,7 +361,8 @@ typedef struct tolerance {
  * Scores. d partial sums of a random walk that ends at about |q||k|/sqrt(d), each rounded: the errors' deviation is about
  * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16, unless q is a bf16 number), each
  * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). So a weight is off by a factor within
- * 2^+-e, and out, a mean of v under such weights, by 2 (2^e - 1) max|v|.
+ * 2^+-e, and out, a mean of v under such weights, by 2 (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap
+ * for itself, 2 u for its argument and its product; ALiBi's sum is rounded once, its distance is exact.
  * Weights. 4 u from exp2's polynomial; rounded to bf16 for the second product, 2^-8.
  * Sums over n slots, and over the last few steps: 6 u sqrt(n).
  * Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the largest weight is
@@ -345,6 +394,8 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
     const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
     double e = 4 * u * qk + 0x1p-100;
     if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);
+    if (t->softcap > 0) e += 8 * u * t->softcap;
+    if (t->alibi) e += 2 * u * (fabsf(t->slopes[row] * t->distances[0][row]) + qk);
     const double weights = (bf16 ? 0x1p-8 : 0) + 4 * u;
     return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + (n + 1) * 0x1p-94,
                        e + 4 * u + 2 * sums + fabs((double)*lse) * 2 * u};
@@ -355,11 +406,14 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
 static bool fail(const test_case *t, const char *what, int32_t row) {
     static const char *const scores[] = {"small", "1e4", "2^300", "rising", "nonfinite"};
     static const char *const values[] = {"plain", "tiny", "sparse", "mixed"};
-    printf(
-        "FAILED %s %s: %s, row %d of %d; d_k %d d_v %d chunk %d n_chunks %d a segment %d scores %s values %s exact_q %d, sees",
-        t->kernel->level, type_names[t->layout.type], what, row, t->n_rows, t->layout.d_k, t->layout.d_v, t->layout.c,
-        t->n_chunks, t->chunks_per_segment, scores[t->scores], values[t->values], t->exact_q);
-    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) printf(" %d", t->n_seen[chunk][row]);
+    printf("FAILED %s %s: %s, row %d of %d; d_k %d d_v %d chunk %d n_chunks %d a segment %d scores %s values %s exact_q %d, "
+           "softcap "
+           "%g slope %g sink %g, sees",
+           t->kernel->level, type_names[t->layout.type], what, row, t->n_rows, t->layout.d_k, t->layout.d_v, t->layout.c,
+           t->n_chunks, t->chunks_per_segment, scores[t->scores], values[t->values], t->exact_q, t->softcap, t->slopes[row],
+           t->sinks[row]);
+    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
+        printf(" %d-%d+%d", t->n_hidden[chunk][row], t->n_seen[chunk][row], t->n_kept[chunk]);
     printf("\n");
     return false;
 }

@@ -22,6 +22,7 @@
 #define LIB_ATTN_X86_ATTEND_H
 
 #include "lib/attn/kernels.h"
+#include "lib/attn/x86/adjust.h"
 #include "lib/attn/x86/product.h"
 
 enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
@@ -43,9 +44,6 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
 static inline int32_t n_parts(int32_t n, int32_t most) { return (n + most - 1) / most; }
 static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
 
-static inline int32_t slots_seen(const ca_tile *t, int32_t row) {
-    return t->n_seen ? t->n_seen[row] : t->pieces[t->n_pieces - 1].end;
-}
 static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t->state + (size_t)row * state_floats(t->d_v); }
 
 /* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel. */
@@ -178,6 +176,7 @@ static inline void attend(const ca_tile *t, cattn_type type) {
     for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
         w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
     for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
+    if (has_options(t)) adjust_scores(t, scores, scores_stride(t->c));
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)
             softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);

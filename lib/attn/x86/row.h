@@ -91,9 +91,9 @@ static inline void softmax_row(float *scores, int n, float *o, int32_t d_v) {
     for (int i = 0; i < L_VECS; i++) v_store(l + i * V_LANES, sum[i]);
 }
 
-static void merge(const void *const *states, int32_t n_states, int32_t d_v, float *out, float *lse) {
+static void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
     const float *const *o = (const float *const *)states;
-    float m = -FLT_MAX, sum = 0;
+    float m = ceilf(fmaxf(sink, -FLT_MAX)), sum = 0;
     for (int32_t k = 0; k < n_states; k++) m = o[k][d_v + L_LANES] > m ? o[k][d_v + L_LANES] : m;
 
     vec l = v_set1(0);
@@ -106,6 +106,7 @@ static void merge(const void *const *states, int32_t n_states, int32_t d_v, floa
     float lanes[V_LANES];
     v_store(lanes, l);
     for (int i = 0; i < V_LANES; i++) sum += lanes[i];
+    if (sink > -INFINITY) sum += exp2f(sink - m);
 
     const vec divisor = v_set1(sum == 0 ? 1 : sum); /* a row that has seen nothing gives zeros */
     for (int32_t i = 0; i < d_v; i += V_LANES) {

@@ -18,6 +18,7 @@ static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec v_div(vec a, vec b) { return _mm256_div_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
 static inline vec v_floor(vec a) { return _mm256_floor_ps(a); }
 
 /* x 2^n, n whole; 0 below 2^-126. */
@@ -25,6 +26,9 @@ static inline vec v_scale2(vec x, vec n) {
     const __m256i e = _mm256_cvtps_epi32(_mm256_max_ps(n, v_set1(-127)));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23)));
 }
+
+/* 0, 1, 2, ... */
+static inline vec v_lanes(void) { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 
 /* Lanes below n; n may be negative or beyond the last. */
 static inline vmask v_below(int n) {

@@ -18,10 +18,14 @@ static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec v_div(vec a, vec b) { return _mm512_div_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
 static inline vec v_floor(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 
 /* x 2^n, n whole; 0 below 2^-126. */
 static inline vec v_scale2(vec x, vec n) { return _mm512_scalef_ps(x, n); }
+
+/* 0, 1, 2, ... */
+static inline vec v_lanes(void) { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
 
 /* Lanes below n; n may be negative or beyond the last. */
 static inline vmask v_below(int n) { return (vmask)(n >= V_LANES ? 0xffff : (1u << (n > 0 ? n : 0)) - 1); }
