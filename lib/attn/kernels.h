@@ -41,6 +41,15 @@ typedef struct ca_piece {
     int32_t begin, end; /* begin is even; pieces of a chunk are ascending, adjacent, and begin with slot 0 */
 } ca_piece;
 
+/* What a tile's rows do to their scores and which slots lie before their windows; zeros: nothing. */
+typedef struct ca_tile_options {
+    float softcap;           /* base 2 */
+    const float *slopes;     /* [n_rows] base 2 */
+    const float *distances;  /* [n_rows] with slopes: the position of slot 0, less the row's */
+    const int32_t *n_hidden; /* [n_rows] slots before a row's window, at most n_seen; unless that is 0 some slot is seen */
+    int32_t n_kept;          /* of those the first so many are seen all the same */
+} ca_tile_options;
+
 /* Rows that pass over one chunk of one K/V head together. */
 typedef struct ca_tile {
     int32_t d_k, d_v, c;
@@ -51,14 +60,9 @@ typedef struct ca_tile {
                               NULL: all rows see up to the last piece's end */
     const ca_piece *pieces;
     int32_t n_pieces;
-    const void *next_k, *next_v; /* tiles that this thread reads next, to prefetch; NULL: none */
-    void *scratch;               /* scratch_bytes, 64-byte aligned, contents lost */
-    /* Options; zeros: none. */
-    const int32_t *n_hidden; /* [n_rows] slots before a row's window, at most n_seen; unless that is 0 some slot is seen */
-    int32_t n_kept;          /* of those the first so many are seen all the same */
-    float softcap;           /* base 2 */
-    const float *slopes;     /* [n_rows] base 2 */
-    const float *distances;  /* [n_rows] with slopes: the position of slot 0, less the row's */
+    const void *next_k, *next_v;    /* tiles that this thread reads next, to prefetch; NULL: none */
+    void *scratch;                  /* scratch_bytes, 64-byte aligned, contents lost */
+    const ca_tile_options *options; /* NULL: none */
 } ca_tile;
 
 typedef struct ca_kernel {

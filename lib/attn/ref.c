@@ -54,12 +54,12 @@ static double element(const void *tile, cattn_type type, int32_t line, int32_t w
 }
 
 /* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
-static bool sees(const ca_tile *t, int32_t row, int32_t slot) {
-    return !t->n_hidden || slot >= t->n_hidden[row] || slot < t->n_kept;
+static bool sees(const ca_tile_options *o, int32_t row, int32_t slot) {
+    return !o || !o->n_hidden || slot >= o->n_hidden[row] || slot < o->n_kept;
 }
-static double adjust(const ca_tile *t, int32_t row, int32_t slot, double s) {
-    if (t->softcap > 0) s = t->softcap * tanh(s / t->softcap);
-    return t->slopes ? s + t->slopes[row] * ((double)t->distances[row] + slot) : s;
+static double adjust(const ca_tile_options *o, int32_t row, int32_t slot, double s) {
+    if (o && o->softcap > 0) s = o->softcap * tanh(s / o->softcap);
+    return o && o->slopes ? s + o->slopes[row] * ((double)o->distances[row] + slot) : s;
 }
 
 /* Take one row over the first n > 0 slots of a chunk. */
@@ -69,8 +69,8 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32
         for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
             double s = 0;
             for (int32_t i = 0; i < t->d_k; i++) s += q[i] * element(piece->k, type, i, t->c, slot);
-            p[slot] = s = adjust(t, row, slot, s);
-            if (s > max && sees(t, row, slot)) max = s;
+            p[slot] = s = adjust(t->options, row, slot, s);
+            if (s > max && sees(t->options, row, slot)) max = s;
         }
     }
 
@@ -81,7 +81,7 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32
 
     for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
         for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
-            if (!sees(t, row, slot)) continue;
+            if (!sees(t->options, row, slot)) continue;
             p[slot] = exp2(p[slot] - max);
             st->sum += p[slot];
             for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * element(piece->v, type, slot, t->d_v, i);

@@ -240,6 +240,12 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
         begin += size;
     }
     const bool all_same = least == most && most == end;
+    const ca_tile_options options = {.softcap = t->softcap,
+                                     .slopes = t->alibi ? slopes : NULL,
+                                     .distances = t->alibi ? distances : NULL,
+                                     .n_hidden = hides ? n_hidden : NULL,
+                                     .n_kept = t->n_kept[chunk]};
+    const bool none = !t->alibi && !t->window && t->softcap == 0;
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
@@ -252,11 +258,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                           .next_k = rng_one_in(r, 2) ? x[0].k : NULL,
                           .next_v = rng_one_in(r, 2) ? x[1].v : NULL,
                           .scratch = scratch,
-                          .n_hidden = hides ? n_hidden : NULL,
-                          .n_kept = t->n_kept[chunk],
-                          .softcap = t->softcap,
-                          .slopes = t->alibi ? slopes : NULL,
-                          .distances = t->alibi ? distances : NULL};
+                          .options = none && rng_one_in(r, 2) ? NULL : &options};
     kernel->attend(&tile);
     bool intact = true;
     for (int i = 0; i < 2; i++) {

@@ -8,15 +8,12 @@
 #define LIB_ATTN_X86_ADJUST_H
 
 #include <float.h>
-#include <stdbool.h>
 
 #include "lib/attn/kernels.h"
 
 static inline int32_t slots_seen(const ca_tile *t, int32_t row) {
     return t->n_seen ? t->n_seen[row] : t->pieces[t->n_pieces - 1].end;
 }
-
-static inline bool has_options(const ca_tile *t) { return t->softcap > 0 || t->slopes || t->n_hidden; }
 
 /*
  * tanh x as x P(x^2) / Q(x^2), minimax for the relative error on [0, 9.02], 2.2e-8; with its roundings 5 2^-24. Beyond that it
@@ -37,23 +34,23 @@ static inline vec tanh_vec(vec x) {
 }
 
 /* The scores of a row's first n slots. Hidden ones become so low that they neither raise M nor weigh. */
-static inline void adjust_row(const ca_tile *t, int32_t row, float *scores, int n) {
-    const float inverse = t->softcap > 0 ? 1 / t->softcap : 0;
+static inline void adjust_row(const ca_tile_options *o, int32_t row, float *scores, int n) {
+    const float inverse = o->softcap > 0 ? 1 / o->softcap : 0;
     for (int i = 0; i < n; i += V_LANES) {
         vec s = v_load(scores + i);
-        if (t->softcap > 0) s = v_mul(v_set1(t->softcap), tanh_vec(v_mul(s, v_set1(inverse))));
-        if (t->slopes) s = v_fma(v_set1(t->slopes[row]), v_add(v_set1(t->distances[row] + (float)i), v_lanes()), s);
-        if (t->n_hidden && i < t->n_hidden[row]) {
-            const vec hidden = v_select(v_below(t->n_kept - i), s, v_set1(-FLT_MAX));
-            s = v_select(v_below(t->n_hidden[row] - i), hidden, s);
+        if (o->softcap > 0) s = v_mul(v_set1(o->softcap), tanh_vec(v_mul(s, v_set1(inverse))));
+        if (o->slopes) s = v_fma(v_set1(o->slopes[row]), v_add(v_set1(o->distances[row] + (float)i), v_lanes()), s);
+        if (o->n_hidden && i < o->n_hidden[row]) {
+            const vec hidden = v_select(v_below(o->n_kept - i), s, v_set1(-FLT_MAX));
+            s = v_select(v_below(o->n_hidden[row] - i), hidden, s);
         }
         v_store(scores + i, s);
     }
 }
 
-/* All rows of a tile, stride floats apart. Not inlined: rare. */
+/* All rows of a tile with options, stride floats apart. Not inlined: rare. */
 static __attribute__((noinline)) void adjust_scores(const ca_tile *t, float *scores, ptrdiff_t stride) {
-    for (int32_t row = 0; row < t->n_rows; row++) adjust_row(t, row, scores + row * stride, slots_seen(t, row));
+    for (int32_t row = 0; row < t->n_rows; row++) adjust_row(t->options, row, scores + row * stride, slots_seen(t, row));
 }
 
 #endif

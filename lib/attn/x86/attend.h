@@ -176,7 +176,7 @@ static inline void attend(const ca_tile *t, cattn_type type) {
     for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
         w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
     for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
-    if (has_options(t)) adjust_scores(t, scores, scores_stride(t->c));
+    if (t->options) adjust_scores(t, scores, scores_stride(t->c));
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)
             softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);
