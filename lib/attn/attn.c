@@ -8,7 +8,7 @@
 #include "prefetch.h"
 
 struct ca_attn_worker {
-    void *states; /* of the section at hand, if all of it is this worker's task */
+    void *states; /* of the chain at hand, unless it is spread over tasks */
     size_t states_size;
     void *queries; /* packed, of the block at hand */
     void *scratch; /* the kernel's */
@@ -75,7 +75,7 @@ static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
     return (size_t)plan->n_states * (size_t)(a->layout->n_kv_heads * a->group) * a->state_bytes;
 }
 static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
-    return (size_t)plan->n_task_states * (size_t)a->group * a->state_bytes;
+    return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
 }
 
 static size_t lacking(size_t need, size_t have) { return need > have ? need - have : 0; }
@@ -129,7 +129,7 @@ typedef struct part {
 static char *state_at(const part *p, const ca_block *block, int32_t row) {
     const ca_attn *a = p->job->attn;
     const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
-    if (p->section->in_one_task) return (char *)p->worker->states + (size_t)((block->state + at) * a->group) * a->state_bytes;
+    if (!block->spread) return (char *)p->worker->states + (size_t)((block->state + at) * a->group) * a->state_bytes;
     const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
     return (char *)a->states + (size_t)i * a->state_bytes;
 }
@@ -278,6 +278,7 @@ static void finish_rows(const part *p) {
 /* Attend the rows of a part; `next` is what the task does after it, NULL: nothing. */
 static void run_part(const part *p, const part *next) {
     const ca_attn *a = p->job->attn;
+    if (p->row_begin >= p->row_end) return; /* the task's rows end before this segment */
     pack_queries(p);
     a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
     const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
@@ -291,7 +292,7 @@ static void run_part(const part *p, const part *next) {
         run_item(p, item, of, following);
         item = after;
     }
-    if (p->block->final || p->section->in_one_task) finish_rows(p);
+    if (!p->block->spread) finish_rows(p);
 }
 
 /* The i-th part of task `index`, which is one K/V head of one of the plan's tasks. */
@@ -328,7 +329,7 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
     const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
     for (int32_t i = t->begin; i < t->end; i++) {
         const part p = part_of(job, index, worker, i);
-        if (!p.block->final && !p.section->in_one_task) finish_rows(&p);
+        if (p.block->spread) finish_rows(&p);
     }
     ca_fp_leave(fp);
 }
@@ -337,5 +338,5 @@ void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cat
     job job = {a, plan, layer, q, out, lse};
     const int32_t n = (int32_t)plan->tasks.n * a->layout->n_kv_heads;
     a->parallel.run(a->parallel.ctx, n, attend_task, &job);
-    if (plan->needs_merge) a->parallel.run(a->parallel.ctx, n, merge_task, &job);
+    if (plan->n_states > 0) a->parallel.run(a->parallel.ctx, n, merge_task, &job);
 }

@@ -121,6 +121,7 @@ static double order_blocks(ca_plan *plan) {
         ca_section *s = plan->sections.at[i];
         for (size_t j = 0; j < s->blocks.n; j++) {
             ca_block *block = &s->blocks.at[j];
+            block->spread = false;
             total += block->cost;
             plan->order.at[plan->order.n++] = (ca_plan_block){s, block};
         }
@@ -132,75 +133,101 @@ static double order_blocks(ca_plan *plan) {
     return total;
 }
 
-/* Which sections lie whole in one task. */
-static void mark_sections(ca_plan *plan) {
-    for (size_t i = 0; i < plan->sections.n; i++) plan->sections.at[i]->in_one_task = false;
-    for (size_t t = 0; t < plan->tasks.n; t++) {
-        const ca_plan_task *task = &plan->tasks.at[t];
-        for (int32_t i = task->begin; i < task->end && task->row_end == INT32_MAX;) {
-            ca_section *s = plan->order.at[i].section;
-            const bool whole = plan->order.at[i].block == s->blocks.at && task->end - i >= (int32_t)s->blocks.n;
-            s->in_one_task = whole;
-            i += whole ? (int32_t)s->blocks.n : 1;
-        }
+static void add_task(ca_plan *plan, const ca_plan_task *task) { plan->tasks.at[plan->tasks.n++] = *task; }
+
+/* Runs of blocks of one chain, each of about 1/parts of the cost. */
+static void spread_chain(ca_plan *plan, const ca_plan_task *chain, int32_t parts) {
+    const double target = chain->cost / parts;
+    for (int32_t i = chain->begin; i < chain->end;) {
+        ca_plan_task task = {.begin = i, .row_end = INT32_MAX};
+        do {
+            plan->order.at[i].block->spread = true;
+            task.cost += plan->order.at[i++].block->cost;
+        } while (i < chain->end && task.cost + plan->order.at[i].block->cost / 2 <= target);
+        task.end = i;
+        add_task(plan, &task);
     }
 }
 
-/* Where the states of each block are, and whether rows are still to be merged when all tasks are done. */
+static void split_rows(ca_plan *plan, const ca_plan_task *chain, int32_t parts) {
+    const int64_t rows = chain->row_end - chain->row_begin;
+    for (int32_t p = 0; p < parts; p++) {
+        ca_plan_task task = *chain;
+        task.row_begin = chain->row_begin + (int32_t)(rows * p / parts);
+        task.row_end = chain->row_begin + (int32_t)(rows * (p + 1) / parts);
+        task.cost /= parts;
+        add_task(plan, &task);
+    }
+}
+
+/* The chain that begins at i in the order. */
+static ca_plan_task chain_at(const ca_plan *plan, int32_t i) {
+    const ca_plan_block *first = &plan->order.at[i];
+    const int32_t n = first->block->chain_end - (int32_t)(first->block - first->section->blocks.at);
+    ca_plan_task chain = {.begin = i, .end = i + n, .row_begin = first->block->row_begin};
+    for (int32_t k = i; k < i + n; k++) {
+        const ca_block *block = plan->order.at[k].block;
+        if (block->row_end > chain.row_end) chain.row_end = block->row_end;
+        if (block->row_begin < chain.row_begin) chain.row_begin = block->row_begin;
+        chain.cost += block->cost;
+    }
+    return chain;
+}
+
+/* Where the states of each block are. */
 static void place_states(ca_plan *plan) {
-    plan->n_states = plan->n_task_states = 0;
-    plan->needs_merge = false;
-    for (size_t i = 0; i < plan->sections.n; i++) {
-        ca_section *s = plan->sections.at[i];
-        int64_t n = s->in_one_task ? 0 : plan->n_states;
-        for (size_t j = 0; j < s->blocks.n; j++) {
-            ca_block *block = &s->blocks.at[j];
+    plan->n_states = plan->n_chain_states = 0;
+    for (size_t i = 0; i < plan->order.n;) {
+        const ca_plan_task chain = chain_at(plan, (int32_t)i);
+        const bool spread = plan->order.at[i].block->spread;
+        int64_t n = spread ? plan->n_states : 0;
+        for (; i < (size_t)chain.end; i++) {
+            ca_block *block = plan->order.at[i].block;
             block->state = n;
             n += block->row_end - block->row_begin;
-            plan->needs_merge |= !s->in_one_task && !block->final;
         }
-        if (!s->in_one_task)
+        if (spread)
             plan->n_states = n;
-        else if (n > plan->n_task_states)
-            plan->n_task_states = n;
+        else if (n > plan->n_chain_states)
+            plan->n_chain_states = n;
     }
 }
 
 /*
- * Tasks of about the same cost: small blocks together, the rows of a large one apart. Splitting rows reads the block's chunks
- * twice, so it goes no further than tiles that still fill a register tile.
+ * Tasks of about the same cost: small chains together, large ones apart. A chain's rows can be split, which reads its chunks
+ * twice, so no further than leaves each part a full register tile; where it has blocks enough they are spread instead, which
+ * reads nothing twice but takes a second run over the threads.
  */
 static int deal(ca_plan *plan) {
-    enum { MIN_SPLIT = 16 }; /* query heads in a part of a block */
+    enum { MIN_SPLIT = 16 }; /* query heads in a part of a chain */
     size_t n_blocks = 0;
     for (size_t i = 0; i < plan->sections.n; i++) n_blocks += plan->sections.at[i]->blocks.n;
     plan->order.n = plan->tasks.n = 0;
-    if (CA_ROOM(plan, &plan->order, n_blocks) || CA_ROOM(plan, &plan->tasks, n_blocks + 2 * (size_t)plan->config.min_tasks))
-        return -1;
+    if (CA_ROOM(plan, &plan->order, n_blocks)) return -1;
     const double target = order_blocks(plan) / plan->config.min_tasks;
-    for (size_t i = 0; i < n_blocks;) {
-        const ca_block *block = plan->order.at[i].block;
-        const int32_t rows = block->row_end - block->row_begin;
-        const int32_t most = rows * plan->config.group / MIN_SPLIT;
-        int32_t parts = (int32_t)(block->cost / target + 0.5);
-        if (parts > most) parts = most;
-        if (parts > 1) {
-            if (CA_ROOM(plan, &plan->tasks, (size_t)parts)) return -1;
-            for (int32_t p = 0; p < parts; p++)
-                plan->tasks.at[plan->tasks.n++] =
-                    (ca_plan_task){(int32_t)i, (int32_t)i + 1, block->row_begin + (int32_t)((int64_t)rows * p / parts),
-                                   block->row_begin + (int32_t)((int64_t)rows * (p + 1) / parts), block->cost / parts};
-            i++;
-            continue;
+    ca_plan_task task = {.row_end = INT32_MAX};
+    for (int32_t i = 0; i < (int32_t)n_blocks;) {
+        const ca_plan_task chain = chain_at(plan, i);
+        const int32_t blocks = chain.end - chain.begin;
+        const int32_t most = (chain.row_end - chain.row_begin) * plan->config.group / MIN_SPLIT;
+        const int32_t parts = (int32_t)(chain.cost / target + 0.5);
+        if (CA_ROOM(plan, &plan->tasks, (size_t)(blocks > most ? blocks : most) + 2)) return -1;
+        i = chain.end;
+        if (task.end > task.begin && (parts > 1 || task.cost + chain.cost > target)) {
+            add_task(plan, &task);
+            task.end = task.begin;
         }
-        ca_plan_task task = {.begin = (int32_t)i, .row_end = INT32_MAX};
-        do task.cost += plan->order.at[i++].block->cost;
-        while (i < n_blocks && task.cost + plan->order.at[i].block->cost <= target);
-        task.end = (int32_t)i;
-        if (CA_ROOM(plan, &plan->tasks, 1)) return -1;
-        plan->tasks.at[plan->tasks.n++] = task;
+        if (parts > 1 && blocks > 1 && (blocks >= parts || most <= 1)) {
+            spread_chain(plan, &chain, parts < blocks ? parts : blocks);
+        } else if (parts > 1 && most > 1) {
+            split_rows(plan, &chain, parts < most ? parts : most);
+        } else {
+            if (task.end == task.begin) task = (ca_plan_task){.begin = chain.begin, .row_end = INT32_MAX};
+            task.end = chain.end;
+            task.cost += chain.cost;
+        }
     }
-    mark_sections(plan);
+    if (task.end > task.begin) add_task(plan, &task);
     place_states(plan);
     qsort(plan->tasks.at, plan->tasks.n, sizeof *plan->tasks.at, by_cost);
     return 0;

@@ -13,7 +13,9 @@
  * In the modes that share no reading each sequence has items of its own instead.
  *
  * Items are grouped in blocks: up to max_rows rows of a section over one segment. For each K/V head a block is worked off in
- * item order by one thread, or by several that split its rows; a row has one state a block.
+ * item order; a row has one state a block. The blocks of the same rows, segments ascending, are a chain. Mostly a thread takes
+ * whole chains, or some of a chain's rows, and finishes those rows at once, so that their states never leave its cache; only
+ * where rows are too few for the threads are a chain's blocks dealt out, and the rows merged when all tasks are done.
  *
  * The plan is kept in sections, one for each child of the tree's root that has rows in the batch. A section is built anew when
  * its part of the tree, its rows or the chunks they end in changed; otherwise only its positions are refreshed.
@@ -44,9 +46,10 @@ typedef struct ca_item {
 typedef struct ca_block {
     int32_t row_begin, row_end; /* of the section */
     int32_t item_begin, item_end;
-    bool final;    /* its rows have no other block */
-    int64_t state; /* place of its first row among the states of its section, or of the plan (ca_section.in_one_task) */
-    double cost;   /* what it costs a K/V head; the unit is one query head passing over one chunk */
+    int32_t chain_end; /* index in the section of the block behind the last one of its chain */
+    bool spread;       /* the blocks of its chain are in several tasks */
+    int64_t state;     /* place of its first row among the states of its chain; where spread, of the plan */
+    double cost;       /* what it costs a K/V head; the unit is one query head passing over one chunk */
 } ca_block;
 
 typedef struct ca_section_seq {
@@ -64,7 +67,6 @@ typedef struct ca_section_seq {
 typedef struct ca_section {
     uint64_t root_id, version;
     int32_t n_rows;
-    bool in_one_task;              /* all its blocks are in one task, which finishes the rows: states are needed only there */
     CA_ARRAY(ca_section_seq) seqs; /* depth-first, as the rows */
     CA_ARRAY(int32_t) source;      /* [n_rows] the caller's index of a row */
     CA_ARRAY(int64_t) position;    /* [n_rows] */
@@ -72,13 +74,13 @@ typedef struct ca_section {
     CA_ARRAY(int32_t) row_blocks;  /* blocks by row, segments ascending */
     CA_ARRAY(ca_item) items;
     CA_ARRAY(ca_plan_piece) pieces;
-    CA_ARRAY(ca_block) blocks;
+    CA_ARRAY(ca_block) blocks; /* chain by chain */
 } ca_section;
 
-/* What one thread does at a time for one K/V head: a run of plan->order, or some rows of one block. */
+/* What one thread does at a time for one K/V head: a run of plan->order, or some rows of one chain. */
 typedef struct ca_plan_task {
     int32_t begin, end;         /* in plan->order */
-    int32_t row_begin, row_end; /* of the section; all of them unless there is only one block */
+    int32_t row_begin, row_end; /* of the section; all of them unless it is one chain */
     double cost;
 } ca_plan_task;
 
@@ -106,10 +108,9 @@ typedef struct ca_plan {
     CA_ARRAY(ca_section *) sections;
     CA_ARRAY(ca_plan_block) order;
     CA_ARRAY(ca_plan_task) tasks; /* dearest first */
-    int64_t n_states;             /* rows over all blocks of sections that are spread over tasks */
-    int64_t n_task_states;        /* the most rows over all blocks of a section in one task */
+    int64_t n_states;             /* rows over all blocks of spread chains */
+    int64_t n_chain_states;       /* the most rows over all blocks of another chain */
     int32_t max_segments;         /* largest number of blocks a row has */
-    bool needs_merge;             /* some rows have blocks in several tasks */
     /* The planner's own. */
     ca_plan_config config;
     const ca_layout *layout;

@@ -215,24 +215,29 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     return 0;
 }
 
-/* Segments ascending, so that a row's blocks come in the order in which they merge. */
+/* Chain by chain, and in a chain segments ascending: so a row's blocks come in the order in which they merge. */
 static int add_blocks(builder *b) {
-    const ca_section *s = b->section;
+    ca_section *s = b->section;
     const int64_t *pos = s->position.at;
-    int64_t last = 0;
-    for (int32_t r = 0; r < s->n_rows; r++) last = max64(last, pos[r] / CA_SEGMENT);
-    for (int64_t segment = 0; segment <= last; segment++)
-        for (int32_t r = 0, end; r < s->n_rows; r = end) {
-            for (end = r; end < s->n_rows && pos[end] / CA_SEGMENT >= segment && end - r < b->plan->config.max_rows;) end++;
-            if (end == r)
-                end++;
-            else if (add_block(b, r, end, segment))
-                return -1;
-        }
+    for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
+        const size_t chain = s->blocks.n;
+        int64_t last = 0;
+        for (end = begin; end < s->n_rows && end - begin < b->plan->config.max_rows; end++)
+            last = max64(last, pos[end] / CA_SEGMENT);
+        for (int64_t segment = 0; segment <= last; segment++)
+            for (int32_t r = begin, to; r < end; r = to) {
+                for (to = r; to < end && pos[to] / CA_SEGMENT >= segment;) to++;
+                if (to == r)
+                    to++;
+                else if (add_block(b, r, to, segment))
+                    return -1;
+            }
+        for (size_t i = chain; i < s->blocks.n; i++) s->blocks.at[i].chain_end = (int32_t)s->blocks.n;
+    }
     return 0;
 }
 
-/* Which blocks each row has, and which blocks are their rows' only one. */
+/* Which blocks each row has. */
 static int link_rows(builder *b) {
     ca_section *s = b->section;
     const size_t n_rows = (size_t)s->n_rows;
@@ -254,11 +259,6 @@ static int link_rows(builder *b) {
         for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++) s->row_blocks.at[first[r]++] = (int32_t)i;
     for (size_t r = n_rows; r > 0; r--) first[r] = first[r - 1];
     first[0] = 0;
-    for (size_t i = 0; i < s->blocks.n; i++) {
-        ca_block *block = &s->blocks.at[i];
-        block->final = true;
-        for (int32_t r = block->row_begin; r < block->row_end; r++) block->final &= first[r + 1] - first[r] == 1;
-    }
     return 0;
 }
 

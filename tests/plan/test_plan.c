@@ -67,7 +67,6 @@ static void check_section(const fixture *f, const ca_section *s) {
                 const ca_block *block = &s->blocks.at[s->row_blocks.at[b]];
                 assert_int_equal(at % CA_SEGMENT, 0); /* each block begins a segment */
                 assert_true(r >= block->row_begin && r < block->row_end);
-                if (s->first_block.at[r + 1] - s->first_block.at[r] > 1) assert_false(block->final);
                 for (int32_t k = block->item_begin; k < block->item_end; k++)
                     at = follow_item(f, s, &s->items.at[k], r, q->seq, at);
             }
@@ -82,35 +81,34 @@ static void check_section(const fixture *f, const ca_section *s) {
     }
 }
 
-/* Each row of each block is in one task; states that are alive together do not meet; who is in one task is. */
+/* Whether state `at` of n was free; takes it. */
+static bool take_state(uint8_t *states, int64_t n, int64_t at) { return at >= 0 && at < n && states[at]++ == 0; }
+
+/* Each row of each block is in one task, which has all of the row's blocks unless they are spread; no two states meet. */
 static void check_tasks(const ca_plan *plan) {
-    uint8_t *states = calloc((size_t)plan->n_states + 1, 1), *own = calloc((size_t)plan->n_task_states + 1, 1);
-    bool spread = false;
+    uint8_t *spread = calloc((size_t)plan->n_states + 1, 1), *own = calloc((size_t)plan->n_chain_states + 1, 1);
+    int64_t n_rows = 0;
+    for (size_t i = 0; i < plan->order.n; i++) n_rows += plan->order.at[i].block->row_end - plan->order.at[i].block->row_begin;
     for (size_t i = 0; i < plan->tasks.n; i++) {
         const ca_plan_task *t = &plan->tasks.at[i];
         assert_true(i == 0 || plan->tasks.at[i - 1].cost >= t->cost);
         for (int32_t k = t->begin; k < t->end; k++) {
             const ca_section *s = plan->order.at[k].section;
             const ca_block *b = plan->order.at[k].block;
-            if (b == s->blocks.at) memset(own, 0, (size_t)plan->n_task_states);
-            if (s->in_one_task) assert_true(k - (b - s->blocks.at) >= t->begin);
-            spread |= !s->in_one_task && !b->final;
+            const int32_t index = (int32_t)(b - s->blocks.at);
+            if (index == 0 || s->blocks.at[index - 1].chain_end == index) memset(own, 0, (size_t)plan->n_chain_states);
+            if (!b->spread) assert_true(k + b->chain_end - index <= t->end);
             for (int32_t r = b->row_begin; r < b->row_end; r++) {
+                if (r < t->row_begin || r >= t->row_end) continue;
                 const int64_t at = b->state + r - b->row_begin;
-                if (r < t->row_begin || r >= t->row_end) {
-                    assert_false(s->in_one_task);
-                } else if (s->in_one_task) {
-                    assert_true(at < plan->n_task_states);
-                    assert_int_equal(own[at]++, 0);
-                } else {
-                    states[at]++;
-                }
+                n_rows--;
+                assert_true(b->spread ? take_state(spread, plan->n_states, at) : take_state(own, plan->n_chain_states, at));
             }
         }
     }
-    for (int64_t i = 0; i < plan->n_states; i++) assert_int_equal(states[i], 1);
-    assert_int_equal(spread, plan->needs_merge);
-    free(states);
+    assert_int_equal(n_rows, 0);
+    for (int64_t i = 0; i < plan->n_states; i++) assert_int_equal(spread[i], 1);
+    free(spread);
     free(own);
 }
 
