@@ -25,7 +25,7 @@ static const struct {
 } kinds[MAX_METHODS] = {
     {"naive", 0}, {"paged", CATTN_PRIVATE}, {"paged_shared", CATTN_SHARED_STORAGE}, {"chunk", CATTN_SHARED}};
 
-static const char *const type_names[] = {[CATTN_F32] = "f32", [CATTN_F16] = "f16", [CATTN_BF16] = "bf16"};
+static const char *const type_names[] = {[CATTN_F32] = "f32", [CATTN_F16] = "f16", [CATTN_BF16] = "bf16", [CATTN_I8] = "int8"};
 enum { N_TYPES = sizeof type_names / sizeof *type_names };
 
 typedef struct bench {
@@ -235,7 +235,7 @@ int bench_kernel(int argc, char **argv) {
         {"batch", OPTION_INT, &batch, 1, 1024, "sequences"},
         {"prefix", OPTION_INT, &prefix, 1, 1000000, "tokens in the cache before the step's own"},
         {"shared", OPTION_INT, &shared, -1, 1000000, "of those, the first that all sequences have in common; -1: all"},
-        {"kv-type", OPTION_TEXT, &type, 0, 0, "f32, f16 or bf16; naive has f32"},
+        {"kv-type", OPTION_TEXT, &type, 0, 0, "f32, f16, bf16 or int8; naive has f32"},
         {"methods", OPTION_TEXT, &methods, 0, 0, "some of them"},
         {"threads", OPTION_INT, &threads, 1, 1024, "threads"},
         {"isa", OPTION_TEXT, &level, 0, 0, "highest kernel level; the CPU's best without"},
@@ -260,7 +260,7 @@ int bench_kernel(int argc, char **argv) {
     b.s.level = level;
     b.s.cold_bytes = cold_mib ? (size_t)cold_mib << 20 : 2 * ca_cpu_cache_bytes();
     b.n_steps = (int)steps;
-    if (!parse_type(type, &b.s.kv_type)) return fail("--kv-type must be f32, f16 or bf16");
+    if (!parse_type(type, &b.s.kv_type)) return fail("--kv-type must be f32, f16, bf16 or int8");
     if (!parse_methods(methods, &b)) return fail("--methods must list naive, paged, paged_shared, chunk, each at most once");
     if (!fits(&b)) return 1;
     b.pool = ca_pool_create((int)threads);

@@ -18,7 +18,10 @@ typedef struct cached_method {
 } cached_method;
 
 static size_t row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
-static size_t token_bytes(const shape *s) { return 2 * row_size(s) * (s->kv_type == CATTN_F32 ? 4 : 2); }
+static size_t token_bytes(const shape *s) {
+    if (s->kv_type == CATTN_I8) return 2 * (row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* with their scales */
+    return 2 * row_size(s) * (s->kv_type == CATTN_F32 ? 4 : 2);
+}
 
 /* Tokens stored, and so read at least once a step. */
 static double n_distinct(cattn_sharing sharing, const shape *s) {

@@ -6,7 +6,7 @@
 #include <math.h>
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
-static const char *const kv_type_names[] = {"f32", "f16", "bf16", NULL};
+static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const retention_names[] = {"lru", "none", NULL};
 
 #define IN(cmd) (1u << CMD_##cmd)

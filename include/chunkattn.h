@@ -67,6 +67,7 @@ typedef enum cattn_type {
     CATTN_F32 = 0,
     CATTN_F16 = 1,
     CATTN_BF16 = 2,
+    CATTN_I8 = 3, /* of kv_type only: 8-bit integers with a scale for each token and K/V head, its largest |x| / 127 */
 } cattn_type;
 
 typedef enum cattn_sharing {

@@ -65,7 +65,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     cattn_status s;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
-    if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_BF16, error))) return s;
+    if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_I8, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");

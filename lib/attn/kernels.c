@@ -5,13 +5,16 @@
 
 #include "base/cpu.h"
 
-#define CA_LEVEL(name, features, f32, f16, bf16) extern const ca_kernel ca_kernels_##name[3];
+#define CA_LEVEL(name, features, f32, f16, bf16, i8) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];
 #include "lib/attn/isa.def"
 #undef CA_LEVEL
 
 #define KERNEL(name, type, has) ((has) ? &ca_kernels_##name[type] : NULL)
-#define CA_LEVEL(name, features, f32, f16, bf16)                                                                               \
-    {#name, features, {KERNEL(name, CATTN_F32, f32), KERNEL(name, CATTN_F16, f16), KERNEL(name, CATTN_BF16, bf16)}},
+#define CA_LEVEL(name, features, f32, f16, bf16, i8)                                                                           \
+    {#name,                                                                                                                    \
+     features,                                                                                                                 \
+     {KERNEL(name, CATTN_F32, f32), KERNEL(name, CATTN_F16, f16), KERNEL(name, CATTN_BF16, bf16),                              \
+      KERNEL(name, CATTN_I8, i8)}},
 static const ca_level levels[] = {
 #include "lib/attn/isa.def"
 };

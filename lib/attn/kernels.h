@@ -32,7 +32,8 @@
 #include "chunkattn.h"
 
 enum {
-    CA_MAX_PIECES = 128 /* pieces of one chunk: at most one for each pair of slots */
+    CA_N_TYPES = CATTN_I8 + 1, /* K/V types, cattn_type */
+    CA_MAX_PIECES = 128        /* pieces of one chunk: at most one for each pair of slots */
 };
 
 /* Part of one chunk: K and V tile of a physical chunk (layout.h), of which slots [begin, end) belong to the row's context. */
@@ -96,7 +97,7 @@ typedef struct ca_kernel {
 typedef struct ca_level {
     const char *name;
     uint32_t features;
-    const ca_kernel *kernels[3]; /* by cattn_type */
+    const ca_kernel *kernels[CA_N_TYPES]; /* by cattn_type */
 } ca_level;
 
 /* Levels in the order of isa.def, lowest first; only those compiled in. */

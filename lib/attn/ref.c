@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "lib/cache/layout.h"
 
 enum { MAX_CHUNK = 256 };
 
@@ -45,12 +46,28 @@ static void init(void *states, int32_t n_rows, int32_t d_v) {
     for (int32_t r = 0; r < n_rows; r++) state_at(states, r, d_v)->max = -INFINITY;
 }
 
-/* Element of a tile of pairs (bf16) or singles: `line` of `width` elements, `at` in it; layout.h draws both. */
+/* Element of a tile of f32, f16 or bf16: `line` of `width` elements, `at` in it; layout.h draws them. */
 static double element(const void *tile, cattn_type type, int32_t line, int32_t width, int32_t at) {
     if (type == CATTN_F32) return ((const float *)tile)[line * width + at];
     const uint16_t *half = tile;
     if (type == CATTN_F16) return ca_f32_from_f16(half[line * width + at]);
     return ca_f32_from_bf16(half[(line / 2 * width + at) * 2 + line % 2]);
+}
+
+static double scale_of(const void *tile, int32_t d, int32_t c, int32_t slot) {
+    return ((const float *)((const char *)tile + ca_layout_scales(d, c)))[slot];
+}
+
+/* Dimension i of the token in a slot. */
+static double key(const ca_tile *t, cattn_type type, const void *k, int32_t slot, int32_t i) {
+    if (type != CATTN_I8) return element(k, type, i, t->c, slot);
+    const int n = ((const uint8_t *)k)[(i / 4 * t->c + slot) * 4 + i % 4] - 128;
+    return n * scale_of(k, t->d_k, t->c, slot);
+}
+static double value(const ca_tile *t, cattn_type type, const void *v, int32_t slot, int32_t i) {
+    if (type != CATTN_I8) return element(v, type, slot, t->d_v, i);
+    const int n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
+    return n * scale_of(v, t->d_v, t->c, slot);
 }
 
 /* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
@@ -68,7 +85,7 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32
     for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
         for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
             double s = 0;
-            for (int32_t i = 0; i < t->d_k; i++) s += q[i] * element(piece->k, type, i, t->c, slot);
+            for (int32_t i = 0; i < t->d_k; i++) s += q[i] * key(t, type, piece->k, slot, i);
             p[slot] = s = adjust(t->options, row, slot, s);
             if (s > max && sees(t->options, row, slot)) max = s;
         }
@@ -84,7 +101,7 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32
             if (!sees(t->options, row, slot)) continue;
             p[slot] = exp2(p[slot] - max);
             st->sum += p[slot];
-            for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * element(piece->v, type, slot, t->d_v, i);
+            for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * value(t, type, piece->v, slot, i);
         }
     }
 }
@@ -99,6 +116,7 @@ static void attend(const ca_tile *t, cattn_type type) {
 static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
 static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
 static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
 
 static void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
     const state *const *st = (const state *const *)states;
@@ -119,8 +137,9 @@ static void merge(const void *const *states, int32_t n_states, int32_t d_v, floa
 
 #define TABLE(type, attend_type)                                                                                               \
     { "ref", type, 96, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
-const ca_kernel ca_kernels_ref[3] = {
+const ca_kernel ca_kernels_ref[CA_N_TYPES] = {
     TABLE(CATTN_F32, attend_f32),
     TABLE(CATTN_F16, attend_f16),
     TABLE(CATTN_BF16, attend_bf16),
+    TABLE(CATTN_I8, attend_i8),
 };

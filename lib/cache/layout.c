@@ -2,6 +2,9 @@
 #include "layout.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -12,11 +15,12 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
     assert(n_layers > 0 && n_kv_heads > 0);
     assert(d_k > 0 && d_k % 2 == 0 && d_v > 0);
     assert(c >= 2 && (c & (c - 1)) == 0);
-    const size_t size = ca_type_size(type);
+    assert(type != CATTN_I8 || (d_k % 4 == 0 && c >= 4));
+    const size_t size = ca_type_size(type), scales = type == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
     *l = (ca_layout){.type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .d_k = d_k, .d_v = d_v, .c = c};
     l->log2_c = __builtin_ctz((unsigned)c);
-    l->k_bytes = round_up_64((size_t)d_k * (size_t)c * size);
-    l->v_bytes = round_up_64((size_t)d_v * (size_t)c * size);
+    l->k_bytes = round_up_64((size_t)d_k * (size_t)c * size + scales);
+    l->v_bytes = round_up_64((size_t)d_v * (size_t)c * size + scales);
     l->chunk_bytes = (size_t)n_layers * (size_t)n_kv_heads * (l->k_bytes + l->v_bytes);
 }
 
@@ -33,6 +37,12 @@ void ca_layout_copy_slot(const ca_layout *l, void *dst, const void *src, int slo
             const size_t at = l->k_bytes + ca_layout_v_index(l, slot, i) * size;
             memcpy(to + at, from + at, size);
         }
+        if (l->type != CATTN_I8) continue;
+        const size_t scales[] = {ca_layout_scales(l->d_k, l->c), l->k_bytes + ca_layout_scales(l->d_v, l->c)};
+        for (int i = 0; i < 2; i++) {
+            const size_t at = scales[i] + (size_t)slot * sizeof(float);
+            memcpy(to + at, from + at, sizeof(float));
+        }
     }
 }
 
@@ -41,10 +51,40 @@ static void store(cattn_type type, void *tile, size_t index, float x) {
     case CATTN_F32: ((float *)tile)[index] = x; break;
     case CATTN_F16: ((uint16_t *)tile)[index] = ca_f16_from_f32(x); break;
     case CATTN_BF16: ((uint16_t *)tile)[index] = ca_bf16_from_f32(x); break;
+    case CATTN_I8: break; /* not an element alone */
     }
 }
 
+/* The scale of one token's x [d]; *inverse: x times this, rounded, is what is stored. */
+static float int8_scale(const float *x, int d, float *inverse) {
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < d; i++) {
+        const float size = fabsf(x[i]);
+        finite &= size <= FLT_MAX;
+        most = size > most ? size : most;
+    }
+    const float scale = finite ? most / 127 : NAN;
+    *inverse = scale >= FLT_MIN ? 127 / most : 0;
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+static int int8_of(float x, float inverse) { return inverse != 0 ? (int)rintf(x * inverse) : 0; }
+
+static void write_int8(const ca_layout *l, void *k_tile, void *v_tile, int slot, const float *k, const float *v) {
+    float inverse;
+    ((float *)((char *)k_tile + ca_layout_scales(l->d_k, l->c)))[slot] = int8_scale(k, l->d_k, &inverse);
+    for (int i = 0; i < l->d_k; i++)
+        ((uint8_t *)k_tile)[ca_layout_k_index(l, slot, i)] = (uint8_t)(int8_of(k[i], inverse) + 128);
+    ((float *)((char *)v_tile + ca_layout_scales(l->d_v, l->c)))[slot] = int8_scale(v, l->d_v, &inverse);
+    for (int i = 0; i < l->d_v; i++) ((int8_t *)v_tile)[ca_layout_v_index(l, slot, i)] = (int8_t)int8_of(v[i], inverse);
+}
+
 void ca_layout_write(const ca_layout *l, void *k_tile, void *v_tile, int slot, const float *k, const float *v) {
+    if (l->type == CATTN_I8) {
+        write_int8(l, k_tile, v_tile, slot, k, v);
+        return;
+    }
     for (int i = 0; i < l->d_k; i++) store(l->type, k_tile, ca_layout_k_index(l, slot, i), k[i]);
     for (int i = 0; i < l->d_v; i++) store(l->type, v_tile, ca_layout_v_index(l, slot, i), v[i]);
 }

@@ -6,8 +6,21 @@
  *
  *   bf16      K [d_k/2][c][2]   V [c/2][d_v][2]   two neighbours in d (K) or in c (V) make a pair for bf16 dot products
  *   f16, f32  K [d_k][c]        V [c][d_v]
+ *   int8      K [d_k/4][c][4]   V [c/4][d_v][4]   four make a quad for int8 dot products; behind each tile [c] scales, f32
  *
  * In K tokens run across vector lanes, in V head dimensions do.
+ *
+ * int8: a token's k or v of one head is n[i] * scale with -127 <= n[i] <= 127 and scale = max |x| / 127: a scale a token and
+ * head, never a chunk, so that what is stored of a token does not depend on its neighbours. V holds n, a signed byte; K holds
+ * n + 128, unsigned, since int8 dot products multiply unsigned bytes with signed ones. Drawn for d_k = 8, c = 8, byte by byte
+ * (slot.dimension; 4-byte scales):
+ *
+ *   K    0: 0.0 0.1 0.2 0.3  1.0 1.1 1.2 1.3 ... 7.3      V    0: 0.0 1.0 2.0 3.0  0.1 1.1 2.1 3.1 ... 3.7
+ *       32: 0.4 0.5 0.6 0.7  1.4 1.5 1.6 1.7 ... 7.7          32: 4.0 5.0 6.0 7.0  4.1 5.1 6.1 7.1 ... 7.7
+ *       64: scale of slot 0, of slot 1, ...                   64: scale of slot 0, of slot 1, ...
+ *
+ * Where max |x| / 127 is below the smallest normal float, scale and n are 0. Where any x is NaN or infinite, scale is NaN and
+ * n is 0: every row that sees the token gets NaN.
  */
 #ifndef LIB_CACHE_LAYOUT_H
 #define LIB_CACHE_LAYOUT_H
@@ -34,7 +47,8 @@ typedef struct ca_layout {
 
 void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c);
 
-static inline size_t ca_type_size(cattn_type type) { return type == CATTN_F32 ? 4 : 2; }
+/* Bytes of an element, without its share of a scale. */
+static inline size_t ca_type_size(cattn_type type) { return type == CATTN_F32 ? 4 : type == CATTN_I8 ? 1 : 2; }
 
 /* Offset in a chunk of the K tile of (layer, head); the V tile is k_bytes behind it. */
 static inline size_t ca_layout_k(const ca_layout *l, int layer, int head) {
@@ -42,20 +56,30 @@ static inline size_t ca_layout_k(const ca_layout *l, int layer, int head) {
 }
 static inline size_t ca_layout_v(const ca_layout *l, int layer, int head) { return ca_layout_k(l, layer, head) + l->k_bytes; }
 
+/* Elements that stand together before the next lane's: neighbours in d (K) or in c (V). */
+static inline size_t ca_type_neighbours(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
+
 /* Index, in elements, of dimension i of the token in a slot, within its K or V tile. */
 static inline size_t ca_layout_k_index(const ca_layout *l, int slot, int i) {
-    if (l->type == CATTN_BF16) return ((size_t)(i / 2) * (size_t)l->c + (size_t)slot) * 2 + (size_t)(i % 2);
-    return (size_t)i * (size_t)l->c + (size_t)slot;
+    const size_t n = ca_type_neighbours(l->type), at = (size_t)i;
+    return (at / n * (size_t)l->c + (size_t)slot) * n + at % n;
 }
 static inline size_t ca_layout_v_index(const ca_layout *l, int slot, int i) {
-    if (l->type == CATTN_BF16) return ((size_t)(slot / 2) * (size_t)l->d_v + (size_t)i) * 2 + (size_t)(slot % 2);
-    return (size_t)slot * (size_t)l->d_v + (size_t)i;
+    const size_t n = ca_type_neighbours(l->type), at = (size_t)slot;
+    return (at / n * (size_t)l->d_v + (size_t)i) * n + at % n;
 }
+
+/* Offset in bytes of the scales [c] of an int8 tile of d dimensions, K or V. */
+static inline size_t ca_layout_scales(int d, int c) { return (size_t)d * (size_t)c; }
 
 /* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
 void ca_layout_copy_slot(const ca_layout *l, void *dst, const void *src, int slot);
 
-/* Write one token's k [d_k] and v [d_v], f32, into the tiles at k_tile and v_tile, rounded to the type to nearest even. */
+/*
+ * Write one token's k [d_k] and v [d_v], f32, into the tiles at k_tile and v_tile, rounded to the type to nearest even. For
+ * int8 n[i] is x[i] * (127 / max |x|), rounded. The result depends on nothing else, not on the floating-point mode either
+ * where no x is denormal.
+ */
 void ca_layout_write(const ca_layout *l, void *k_tile, void *v_tile, int slot, const float *k, const float *v);
 
 #endif

@@ -69,7 +69,7 @@ static void config_is_checked(void **state) {
     BAD(chunk_size, 8, "chunk_size is 8");
     BAD(chunk_size, 48, "16, 32, 64, 128 or 256");
     BAD(chunk_size, 512, "chunk_size");
-    BAD(kv_type, (cattn_type)3, "kv_type");
+    BAD(kv_type, (cattn_type)4, "kv_type");
     BAD(sharing, (cattn_sharing)-1, "sharing");
     BAD(retention, (cattn_retention)2, "retention");
     BAD(scale, (float)(1e300 * 1e300), "scale");

@@ -1,6 +1,8 @@
 /* The packed layout against a naive one: a table that gives every element of K and V a place of its own. */
 #include "tests/base/testing.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +11,8 @@
 #include "base/half.h"
 #include "lib/cache/layout.h"
 
-static const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16};
+static const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8};
+enum { N_TYPES = sizeof types / sizeof types[0] };
 
 static float load(cattn_type type, const void *tile, size_t index) {
     if (type == CATTN_F32) return ((const float *)tile)[index];
@@ -17,43 +20,54 @@ static float load(cattn_type type, const void *tile, size_t index) {
     return type == CATTN_F16 ? ca_f32_from_f16(bits) : ca_f32_from_bf16(bits);
 }
 
+static float scale_of(const void *tile, int d, int c, int slot) { return ((const float *)((const char *)tile + d * c))[slot]; }
+
+static float load_k(const ca_layout *l, const char *k, int slot, int i) {
+    const size_t at = ca_layout_k_index(l, slot, i);
+    if (l->type != CATTN_I8) return load(l->type, k, at);
+    return (float)(((const uint8_t *)k)[at] - 128) * scale_of(k, l->d_k, l->c, slot);
+}
+static float load_v(const ca_layout *l, const char *v, int slot, int i) {
+    const size_t at = ca_layout_v_index(l, slot, i);
+    if (l->type != CATTN_I8) return load(l->type, v, at);
+    return (float)((const int8_t *)v)[at] * scale_of(v, l->d_v, l->c, slot);
+}
+
 /* The drawing in layout.h, walked element by element in memory order. */
 static void indices_follow_the_drawing(void **state) {
     (void)state;
-    for (int t = 0; t < 3; t++) {
+    for (int t = 0; t < N_TYPES; t++) {
         ca_layout l;
         ca_layout_init(&l, types[t], 2, 3, 80, 64, 16);
         assert_int_equal(1 << l.log2_c, l.c);
         size_t at = 0;
-        if (types[t] == CATTN_BF16) {
-            for (int pair = 0; pair < 40; pair++)
-                for (int slot = 0; slot < 16; slot++)
-                    for (int i = 0; i < 2; i++) assert_int_equal(ca_layout_k_index(&l, slot, 2 * pair + i), at++);
-            at = 0;
-            for (int pair = 0; pair < 8; pair++)
-                for (int i = 0; i < 64; i++)
-                    for (int slot = 0; slot < 2; slot++) assert_int_equal(ca_layout_v_index(&l, 2 * pair + slot, i), at++);
-        } else {
-            for (int i = 0; i < 80; i++)
-                for (int slot = 0; slot < 16; slot++) assert_int_equal(ca_layout_k_index(&l, slot, i), at++);
-            at = 0;
+        const int n = types[t] == CATTN_I8 ? 4 : types[t] == CATTN_BF16 ? 2 : 1; /* quads, pairs, singles */
+        for (int line = 0; line < 80 / n; line++)
             for (int slot = 0; slot < 16; slot++)
-                for (int i = 0; i < 64; i++) assert_int_equal(ca_layout_v_index(&l, slot, i), at++);
-        }
+                for (int i = 0; i < n; i++) assert_int_equal(ca_layout_k_index(&l, slot, n * line + i), at++);
+        at = 0;
+        for (int line = 0; line < 16 / n; line++)
+            for (int i = 0; i < 64; i++)
+                for (int slot = 0; slot < n; slot++) assert_int_equal(ca_layout_v_index(&l, n * line + slot, i), at++);
+        const size_t scales = types[t] == CATTN_I8 ? 16 * sizeof(float) : 0;
+        assert_int_equal(l.k_bytes, (size_t)80 * 16 * ca_type_size(types[t]) + scales);
+        assert_int_equal(l.v_bytes, at * ca_type_size(types[t]) + scales);
+        if (scales) assert_int_equal(ca_layout_scales(64, 16), at);
     }
 }
 
 static void tiles_are_aligned_and_do_not_overlap(void **state) {
     (void)state;
-    static const int dims[] = {2, 64, 80, 96, 128, 256};
-    for (int t = 0; t < 3; t++)
+    static const int dims[] = {4, 64, 80, 96, 128, 256};
+    for (int t = 0; t < N_TYPES; t++)
         for (int k = 0; k < 6; k++)
             for (int c = 4; c <= 256; c *= 2) {
                 ca_layout l;
                 const int d_v = dims[5 - k];
                 ca_layout_init(&l, types[t], 3, 2, dims[k], d_v, c);
-                assert_true(l.k_bytes >= (size_t)dims[k] * (size_t)c * ca_type_size(types[t]));
-                assert_true(l.v_bytes >= (size_t)d_v * (size_t)c * ca_type_size(types[t]));
+                const size_t scales = types[t] == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
+                assert_true(l.k_bytes >= (size_t)dims[k] * (size_t)c * ca_type_size(types[t]) + scales);
+                assert_true(l.v_bytes >= (size_t)d_v * (size_t)c * ca_type_size(types[t]) + scales);
                 size_t at = 0;
                 for (int layer = 0; layer < 3; layer++)
                     for (int head = 0; head < 2; head++) {
@@ -66,11 +80,14 @@ static void tiles_are_aligned_and_do_not_overlap(void **state) {
             }
 }
 
+/* Same, but for the rounding of int8's scale, 127 n / 127. */
+static bool near(cattn_type type, float a, float b) { return type == CATTN_I8 ? fabsf(a - b) <= fabsf(b) * 0x1p-23f : a == b; }
+
 /* Every slot of every tile written, then one slot copied over another chunk: each element is where it belongs. */
 static void writing_and_copying(void **state) {
     (void)state;
-    enum { LAYERS = 2, HEADS = 2, D_K = 6, D_V = 10, SLOTS = 8 };
-    for (int t = 0; t < 3; t++) {
+    enum { LAYERS = 2, HEADS = 2, D_K = 8, D_V = 10, SLOTS = 8 };
+    for (int t = 0; t < N_TYPES; t++) {
         ca_layout l;
         ca_layout_init(&l, types[t], LAYERS, HEADS, D_K, D_V, SLOTS);
         char *chunks[2];
@@ -81,9 +98,10 @@ static void writing_and_copying(void **state) {
                 for (int head = 0; head < HEADS; head++)
                     for (int slot = 0; slot < SLOTS; slot++) {
                         float k[D_K], v[D_V];
-                        const float base = (float)(64 * n + 16 * layer + 8 * head + slot); /* exact in bf16 */
+                        const float base =
+                            (float)(64 * n + 16 * layer + 8 * head + slot); /* exact in bf16; and alone in int8 */
                         for (int i = 0; i < D_K; i++) k[i] = i % 2 ? base : -base;
-                        for (int i = 0; i < D_V; i++) v[i] = i == slot ? base : (float)i;
+                        for (int i = 0; i < D_V; i++) v[i] = i == slot ? 127 : base;
                         ca_layout_write(&l, chunks[n] + ca_layout_k(&l, layer, head), chunks[n] + ca_layout_v(&l, layer, head),
                                         slot, k, v);
                     }
@@ -95,18 +113,60 @@ static void writing_and_copying(void **state) {
                 for (int slot = 0; slot < SLOTS; slot++) {
                     const char *k = chunks[0] + ca_layout_k(&l, layer, head), *v = chunks[0] + ca_layout_v(&l, layer, head);
                     const float base = (float)(64 * (slot == COPIED) + 16 * layer + 8 * head + slot);
-                    for (int i = 0; i < D_K; i++)
-                        assert_true(load(l.type, k, ca_layout_k_index(&l, slot, i)) == (i % 2 ? base : -base));
-                    for (int i = 0; i < D_V; i++)
-                        assert_true(load(l.type, v, ca_layout_v_index(&l, slot, i)) == (i == slot ? base : (float)i));
+                    for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, k, slot, i), i % 2 ? base : -base));
+                    for (int i = 0; i < D_V; i++) assert_true(load_v(&l, v, slot, i) == (i == slot ? 127 : base));
                 }
         free(chunks[0]);
         free(chunks[1]);
     }
 }
 
+/* Tokens whose bytes and scale are known. */
+static void int8_of_known_tokens(void **state) {
+    (void)state;
+    enum { D = 4, SLOTS = 4 };
+    static const struct {
+        float x[D];
+        int n[D];
+        float scale;
+    } cases[] = {
+        {{0, -0.0f, 0, 0}, {0, 0, 0, 0}, 0},
+        {{127, -127, 1, -1}, {127, -127, 1, -1}, 1},
+        {{254, 1, -1, 3}, {127, 0, 0, 2}, 2}, /* halves go to the even one */
+        {{-0x1p-100f, 0, 0x1p-101f, 0}, {-127, 0, 64, 0}, 0x1p-100f / 127},
+        {{FLT_MAX, -FLT_MAX, 0, FLT_MAX / 2}, {127, -127, 0, 64}, FLT_MAX / 127},
+        {{0x1p-120f, 0, 0, 0}, {0, 0, 0, 0}, 0}, /* the scale would be denormal */
+        {{1, NAN, 2, 3}, {0, 0, 0, 0}, NAN},
+        {{1, 2, INFINITY, 3}, {0, 0, 0, 0}, NAN},
+        {{-INFINITY, 2, 1, 3}, {0, 0, 0, 0}, NAN},
+    };
+    ca_layout l;
+    ca_layout_init(&l, CATTN_I8, 1, 1, D, D, SLOTS);
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
+        for (int slot = 0; slot < SLOTS; slot++) {
+            uint8_t k[128], v[128], before[128];
+            memset(k, 0x5a, sizeof k);
+            memset(v, 0x5a, sizeof v);
+            memset(before, 0x5a, sizeof before);
+            ca_layout_write(&l, k, v, slot, cases[n].x, cases[n].x);
+            for (int i = 0; i < D; i++) {
+                assert_int_equal(k[4 * slot + i], cases[n].n[i] + 128);
+                assert_int_equal((int8_t)v[4 * i + slot], cases[n].n[i]);
+                k[4 * slot + i] = v[4 * i + slot] = 0x5a;
+            }
+            for (int tile = 0; tile < 2; tile++) {
+                uint8_t *bytes = tile ? v : k;
+                const float scale = scale_of(bytes, D, SLOTS, slot);
+                assert_true(scale == cases[n].scale || (isnan(scale) && isnan(cases[n].scale)));
+                memset(bytes + D * SLOTS + 4 * slot, 0x5a, 4);
+                assert_memory_equal(bytes, before, sizeof before); /* nothing else was touched */
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(int8_of_known_tokens),
         cmocka_unit_test(indices_follow_the_drawing),
         cmocka_unit_test(tiles_are_aligned_and_do_not_overlap),
         cmocka_unit_test(writing_and_copying),

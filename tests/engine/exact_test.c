@@ -116,15 +116,15 @@ static void same_bytes_in_every_setting(void **state) {
         {CATTN_PRIVATE, 32, 7, 64, 2, false, CATTN_RETAIN_LRU},
         {CATTN_PRIVATE, 32, 0, 32, 1, false, CATTN_RETAIN_NONE},
     };
-    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16};
-    for (int t = 0; t < 3; t++) {
+    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16, CATTN_I8};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         recording *expected[N_REQUESTS], *got[N_REQUESTS];
         run_all(&settings[0], types[t], expected);
         for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {
             run_all(&settings[s], types[t], got);
             for (int i = 0; i < N_REQUESTS; i++) {
                 if (got[i]->n_events > 0 && !recording_equal(expected[i], got[i]))
-                    fail_msg("K/V type %d, setting %zu, request %d: told something else", t, s, i);
+                    fail_msg("K/V type %zu, setting %zu, request %d: told something else", t, s, i);
                 recording_free(got[i]);
             }
         }

@@ -160,7 +160,7 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
 
 int main(void) {
     static const variant alone = {"alone", CATTN_PRIVATE, 1, WHOLE, true, false, false};
-    static const char *const types[] = {"f32", "f16", "bf16"};
+    static const char *const types[] = {"f32", "f16", "bf16", "int8"};
     const char *path = getenv("CHUNKLLAMA_MODEL");
     if (!path) {
         printf("skipped: no model; name a GGUF file in CHUNKLLAMA_MODEL\n");
@@ -176,7 +176,7 @@ int main(void) {
     const size_t size = (size_t)N_SEQS * (1 + DECODED) * (size_t)m->params.n_vocab * sizeof(float);
     float *expected = calloc(1, size), *got = malloc(size);
     int failures = 0, compared = 0;
-    for (int type = CATTN_F32; type <= CATTN_BF16; type++) {
+    for (int type = CATTN_F32; type <= CATTN_I8; type++) {
         run_variant(&alone, (cattn_type)type, expected);
         for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
             if (type != CATTN_BF16 && i % 4 != 0) continue; /* the default type in all variants, the others in some */

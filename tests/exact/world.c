@@ -78,7 +78,7 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     w->config.head_dim = dims[wide || rng_chance(&r, 2) ? 0 : rng_range(&r, 1, rng_chance(&r, 4) ? 4 : 3)];
     w->config.head_dim_v = rng_chance(&r, 4) ? dims[rng_range(&r, 0, 3)] : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
-    w->config.kv_type = (cattn_type)rng_range(&r, 0, 2);
+    w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
     w->score_scale = rng_chance(&r, 3) ? 60.0f : rng_chance(&r, 2) ? 8.0f : 1.0f;
     w->value_kind = (int)rng_range(&r, 0, 2);
     w->n_seqs = (int)rng_range(&r, 2, WORLD_MAX_SEQS);

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "base/fp.h"
-#include "base/half.h"
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
 
@@ -81,14 +80,17 @@ static char *k_tile(const bench *b, int32_t chunk, int32_t head) {
     return b->kv + ((size_t)chunk * (size_t)b->n_heads + (size_t)head) * 2 * b->tile_bytes;
 }
 
-static void fill(const bench *b, size_t bytes) {
+static void fill(const bench *b, const ca_layout *l) {
     rng r = {1};
-    const size_t size = ca_type_size(b->kernel->kv_type);
-    for (size_t i = 0; i < bytes / size; i++) {
-        const float x = rng_float(&r);
-        const uint16_t half = b->kernel->kv_type == CATTN_F16 ? ca_f16_from_f32(x) : ca_bf16_from_f32(x);
-        memcpy(b->kv + i * size, size == 4 ? (const void *)&x : (const void *)&half, size);
-    }
+    float row[256];
+    for (int32_t i = 0; i < b->d; i++) row[i] = rng_float(&r);
+    for (int32_t chunk = 0; chunk < CHUNKS; chunk++)
+        for (int32_t head = 0; head < HEADS; head++)
+            for (int32_t slot = 0; slot < C; slot++) {
+                char *k = b->kv + ((size_t)chunk * HEADS + (size_t)head) * 2 * b->tile_bytes;
+                row[rng_below(&r, b->d)] = rng_float(&r);
+                ca_layout_write(l, k, k + b->tile_bytes, slot, row, row);
+            }
 }
 
 static void pass(const bench *b) {
@@ -130,7 +132,8 @@ static double time_chunk(const bench *b, int32_t n_passes) {
 static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
     static const int32_t all_rows[] = {1, 8, 32, 96};
     const size_t align = (size_t)2 << 20;
-    bench b = {.kernel = kernel, .d = d, .tile_bytes = (size_t)d * C * ca_type_size(kernel->kv_type)};
+    const ca_layout l = layout_of(kernel->kv_type, d, d, C);
+    bench b = {.kernel = kernel, .d = d, .tile_bytes = l.k_bytes};
     const size_t kv_bytes = (2 * b.tile_bytes * HEADS * CHUNKS + align - 1) / align * align;
     const size_t n_rows = (size_t)HEADS * (size_t)kernel->max_rows;
     b.kv = aligned_alloc(align, kv_bytes);
@@ -140,7 +143,7 @@ static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
     float *q = guard_new(n_rows * (size_t)d * sizeof(float));
     if (!b.kv) exit(2);
     madvise(b.kv, kv_bytes, MADV_HUGEPAGE);
-    fill(&b, kv_bytes);
+    fill(&b, &l);
     rng r = {2};
     for (size_t i = 0; i < n_rows * (size_t)d; i++) q[i] = rng_float(&r);
     kernel->pack_query(q, d, (int32_t)n_rows, d, 0.3f, b.q);

@@ -33,10 +33,10 @@ typedef struct test_case {
     int32_t n_chunks, n_rows, chunks_per_segment;
     enum scores scores;
     enum values values;
-    bool exact_q; /* q times the scale is a bf16 number */
+    bool exact_q; /* q times the scale is what a level that rounds q makes of it */
     float scale;
-    float *q;                             /* [n_rows][d_k] */
-    float *k[MAX_CHUNKS], *v[MAX_CHUNKS]; /* [c][d_k], [c][d_v], rounded to the type */
+    float *q;                              /* [n_rows][d_k] */
+    double *k[MAX_CHUNKS], *v[MAX_CHUNKS]; /* [c][d_k], [c][d_v], as stored */
     int32_t n_seen[MAX_CHUNKS][MAX_ROWS];
     bool window, alibi, sink; /* options that are on */
     float softcap;            /* 0: off */
@@ -116,38 +116,64 @@ static void make_options(test_case *t, rng *r) {
 static tiles tiles_new(const ca_layout *l) { return (tiles){guard_new(l->k_bytes), guard_new(l->v_bytes)}; }
 static void tiles_free(tiles *x) { guard_free(x->k), guard_free(x->v); }
 
+/* One of the two scales of a slot of int8. */
+static float *k_scale(const ca_layout *l, const tiles *x, int32_t slot) {
+    return (float *)(x->k + ca_layout_scales(l->d_k, l->c)) + slot;
+}
+static float *v_scale(const ca_layout *l, const tiles *x, int32_t slot) {
+    return (float *)(x->v + ca_layout_scales(l->d_v, l->c)) + slot;
+}
+
 static void put(void *tile, cattn_type type, size_t index, float x) {
     if (type == CATTN_F32) ((float *)tile)[index] = x;
     if (type == CATTN_F16) ((uint16_t *)tile)[index] = ca_f16_from_f32(x);
     if (type == CATTN_BF16) ((uint16_t *)tile)[index] = ca_bf16_from_f32(x);
+    if (type == CATTN_I8) ((uint8_t *)tile)[index] = (uint8_t)(index % 251 ^ 128);
 }
 
-static void make_tiles(test_case *t) {
+/* NaN and infinities; of int8 the bytes are anything, and the scales are poison. */
+static void make_poison(test_case *t) {
     static const float poison[3] = {NAN, INFINITY, -INFINITY};
     const ca_layout *l = &t->layout;
     t->poison = tiles_new(l);
-    for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) t->packed[chunk] = tiles_new(l);
     for (int32_t slot = 0; slot < l->c; slot++) {
-        for (int32_t i = 0; i < l->d_k; i++) {
-            const size_t at = ca_layout_k_index(l, slot, i);
-            put(t->poison.k, l->type, at, poison[(slot + i) % 3]);
-            for (int32_t n = 0; n < t->n_chunks; n++) put(t->packed[n].k, l->type, at, t->k[n][slot * l->d_k + i]);
-        }
-        for (int32_t i = 0; i < l->d_v; i++) {
-            const size_t at = ca_layout_v_index(l, slot, i);
-            put(t->poison.v, l->type, at, poison[(slot + i) % 3]);
-            for (int32_t n = 0; n < t->n_chunks; n++) put(t->packed[n].v, l->type, at, t->v[n][slot * l->d_v + i]);
-        }
+        for (int32_t i = 0; i < l->d_k; i++) put(t->poison.k, l->type, ca_layout_k_index(l, slot, i), poison[(slot + i) % 3]);
+        for (int32_t i = 0; i < l->d_v; i++) put(t->poison.v, l->type, ca_layout_v_index(l, slot, i), poison[(slot + i) % 3]);
+        if (l->type != CATTN_I8) continue;
+        *k_scale(l, &t->poison, slot) = poison[slot % 3];
+        *v_scale(l, &t->poison, slot) = poison[(slot + 1) % 3];
+    }
+}
+
+/* Store one token in a chunk, and keep what it is as stored. */
+static void put_token(const test_case *t, int32_t chunk, int32_t slot, const float *k, const float *v) {
+    const ca_layout *l = &t->layout;
+    const tiles *x = &t->packed[chunk];
+    double *k_stored = t->k[chunk] + slot * l->d_k, *v_stored = t->v[chunk] + slot * l->d_v;
+    if (l->type == CATTN_I8) ca_layout_write(l, x->k, x->v, slot, k, v);
+    for (int32_t i = 0; i < l->d_k; i++) {
+        const size_t at = ca_layout_k_index(l, slot, i);
+        k_stored[i] = l->type == CATTN_I8 ? (((uint8_t *)x->k)[at] - 128) * (double)*k_scale(l, x, slot) : k[i];
+        if (l->type != CATTN_I8) put(x->k, l->type, at, k[i]);
+    }
+    for (int32_t i = 0; i < l->d_v; i++) {
+        const size_t at = ca_layout_v_index(l, slot, i);
+        v_stored[i] = l->type == CATTN_I8 ? ((int8_t *)x->v)[at] * (double)*v_scale(l, x, slot) : v[i];
+        if (l->type != CATTN_I8) put(x->v, l->type, at, v[i]);
     }
 }
 
 /* Copy slots [begin, end), begin even, from one physical chunk to another. */
 static void copy_slots(const ca_layout *l, const tiles *to, const tiles *from, int32_t begin, int32_t end) {
     const size_t size = ca_type_size(l->type);
-    const int32_t pair = l->type == CATTN_BF16 ? 2 : 1;
-    for (int32_t i = 0; i < l->d_k; i += pair) {
+    const int32_t neighbours = (int32_t)ca_type_neighbours(l->type);
+    for (int32_t i = 0; i < l->d_k; i += neighbours) {
         const size_t at = ca_layout_k_index(l, begin, i) * size;
-        memcpy(to->k + at, from->k + at, (size_t)(end - begin) * (size_t)pair * size);
+        memcpy(to->k + at, from->k + at, (size_t)(end - begin) * (size_t)neighbours * size);
+    }
+    for (int32_t slot = begin; slot < end && l->type == CATTN_I8; slot++) {
+        *k_scale(l, to, slot) = *k_scale(l, from, slot);
+        *v_scale(l, to, slot) = *v_scale(l, from, slot);
     }
     for (int32_t slot = begin; slot < end; slot++)
         for (int32_t i = 0; i < l->d_v; i++) {
@@ -156,28 +182,40 @@ static void copy_slots(const ca_layout *l, const tiles *to, const tiles *from, i
         }
 }
 
+/* A number in [-1, 1): any, or one that a level which rounds q to bf16, or to int8 within the row, keeps as it is. */
+static float make_q(const test_case *t, int32_t i, rng *r) {
+    const float x = rng_float(r);
+    if (!t->exact_q) return x;
+    if (t->layout.type != CATTN_I8) return round_to(CATTN_BF16, x);
+    return i == 0 ? 127.0f / 128 : (float)(int32_t)(x * 127) / 128;
+}
+
 static void make_case(test_case *t, rng *r) {
     const int32_t d_k = t->layout.d_k, d_v = t->layout.d_v, c = t->layout.c;
     const cattn_type type = t->layout.type;
     t->scale = t->exact_q ? 1 : 0.7f;
     t->q = guard_new((size_t)t->n_rows * (size_t)d_k * sizeof(float));
     for (int32_t i = 0; i < t->n_rows * d_k; i++) {
-        const float x = rng_float(r);
-        t->q[i] = t->exact_q ? round_to(CATTN_BF16, x) : x;
+        t->q[i] = make_q(t, i % d_k, r);
         if (t->scores == SCORES_NONFINITE && rng_one_in(r, 40 * d_k)) t->q[i] = rng_one_in(r, 2) ? NAN : INFINITY;
     }
+    make_poison(t);
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
-        t->k[chunk] = guard_new((size_t)c * (size_t)d_k * sizeof(float));
-        t->v[chunk] = guard_new((size_t)c * (size_t)d_v * sizeof(float));
+        t->packed[chunk] = tiles_new(&t->layout);
+        t->k[chunk] = guard_new((size_t)c * (size_t)d_k * sizeof(double));
+        t->v[chunk] = guard_new((size_t)c * (size_t)d_v * sizeof(double));
         for (int32_t slot = 0; slot < c; slot++) {
             /* the sum of d products of two numbers uniform in [-1, 1) has a deviation of sqrt(d) / 3 */
             const float size = make_score_size(t->scores, chunk, r) * 3 / sqrtf((float)d_k);
-            for (int32_t i = 0; i < d_k; i++) t->k[chunk][slot * d_k + i] = round_to(type, size * rng_float(r));
-            for (int32_t i = 0; i < d_v; i++) t->v[chunk][slot * d_v + i] = round_to(type, make_value(t->values, type, r));
+            float k[MAX_DIM], v[MAX_DIM];
+            for (int32_t i = 0; i < d_k; i++) k[i] = round_to(type, size * rng_float(r));
+            for (int32_t i = 0; i < d_v; i++) v[i] = round_to(type, make_value(t->values, type, r));
             if (t->scores == SCORES_NONFINITE && rng_one_in(r, 3 * c)) {
-                t->k[chunk][slot * d_k + rng_below(r, d_k)] = rng_one_in(r, 2) ? NAN : -INFINITY;
-                t->v[chunk][slot * d_v + rng_below(r, d_v)] = rng_one_in(r, 2) ? NAN : INFINITY;
+                const int32_t where = rng_below(r, 3); /* in K, in V, in both */
+                if (where != 1) k[rng_below(r, d_k)] = rng_one_in(r, 2) ? NAN : -INFINITY;
+                if (where != 0) v[rng_below(r, d_v)] = rng_one_in(r, 2) ? NAN : INFINITY;
             }
+            put_token(t, chunk, slot, k, v);
         }
         const int32_t kind = rng_below(r, 5), causal_from = rng_below(r, c);
         for (int32_t row = 0; row < t->n_rows; row++) {
@@ -186,7 +224,6 @@ static void make_case(test_case *t, rng *r) {
         }
     }
     make_options(t, r);
-    make_tiles(t);
 }
 
 static void free_case(test_case *t) {
@@ -332,7 +369,7 @@ static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
             double dot = 0;
-            for (int32_t i = 0; i < l->d_k; i++) dot += (double)t->q[row * l->d_k + i] * t->k[chunk][slot * l->d_k + i];
+            for (int32_t i = 0; i < l->d_k; i++) dot += t->q[row * l->d_k + i] * t->k[chunk][slot * l->d_k + i];
             dot *= t->scale;
             if (t->softcap > 0) dot = t->softcap * tanh(dot / t->softcap);
             if (t->alibi) dot += t->slopes[row] * ((double)t->distances[chunk][row] + slot);
@@ -382,7 +419,7 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
             k2_max = fmax(k2_max, k2);
             finite = finite && isfinite(k2);
             for (int32_t i = 0; i < l->d_v; i++) {
-                const double v = fabs((double)t->v[chunk][slot * l->d_v + i]);
+                const double v = fabs(t->v[chunk][slot * l->d_v + i]);
                 v_max = fmax(v_max, v);
                 finite = finite && isfinite(v);
             }
@@ -424,6 +461,17 @@ static bool near(float a, float b, double tolerance) {
     return a == b || (isnan(a) && isnan(b)) || fabs((double)a - b) <= tolerance;
 }
 
+/* Whether a row sees a token of int8 that was not finite, which must make all of its result NaN. */
+static bool sees_poisoned_token(const test_case *t, int32_t row) {
+    const ca_layout *l = &t->layout;
+    for (int32_t chunk = 0; chunk < t->n_chunks && l->type == CATTN_I8; chunk++)
+        for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
+            const bool hidden = slot < t->n_hidden[chunk][row] && slot >= t->n_kept[chunk];
+            if (!hidden && (isnan(t->k[chunk][slot * l->d_k]) || isnan(t->v[chunk][slot * l->d_v]))) return true;
+        }
+    return false;
+}
+
 static bool check_reference(const test_case *t, const result *got, result *want, rng *r) {
     static const cut whole = {.name = "whole"};
     const int32_t d_v = t->layout.d_v;
@@ -434,7 +482,11 @@ static bool check_reference(const test_case *t, const result *got, result *want,
 
     for (int32_t row = 0; row < t->n_rows; row++) {
         const tolerance may = tolerance_of(t, row, &want->lse[row]);
-        if (!isfinite(may.out)) continue; /* sees NaN or infinity: only has to be the same every time */
+        if (!isfinite(may.out)) { /* sees NaN or infinity: only has to be the same every time */
+            for (int32_t i = row * d_v; i < (row + 1) * d_v && sees_poisoned_token(t, row); i++)
+                if (!isnan(got->out[i])) return fail(t, "not NaN, though it sees a token that was not finite", row);
+            continue;
+        }
         if (!near(got->lse[row], want->lse[row], may.lse)) {
             printf("lse %.9g, reference %.9g, tolerance %.3g\n", got->lse[row], want->lse[row], may.lse);
             return fail(t, "lse", row);

@@ -8,7 +8,7 @@
 #include "base/cpu.h"
 
 const int32_t head_dims[5] = {64, 80, 96, 128, 256};
-const char *const type_names[3] = {"f32", "f16", "bf16"};
+const char *const type_names[CA_N_TYPES] = {"f32", "f16", "bf16", "int8"};
 
 uint32_t rng_next(rng *r) { /* splitmix64 */
     uint64_t z = r->state += 0x9e3779b97f4a7c15u;
@@ -58,7 +58,7 @@ static bool check_find(void) {
     int n;
     const ca_level *levels = ca_levels(&n);
     bool ok = !ca_kernel_find("no such level", ~0u, CATTN_F32);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < CA_N_TYPES; k++) {
         const ca_kernel *expected = NULL;
         for (int i = 0; i < n; i++) {
             if (levels[i].kernels[k]) expected = levels[i].kernels[k];
@@ -71,11 +71,12 @@ static bool check_find(void) {
     return ok;
 }
 
-static const char usage[] = "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16] [--seed N] [--every N] [--case N]\n"
-                            "  Checks every kernel level of this CPU, or times them with --bench.\n"
-                            "  --every N   only each N-th case, for slow builds\n"
-                            "  --case N    only this one\n"
-                            "  CATTN_LEVEL names the highest level to take.\n";
+static const char usage[] =
+    "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
+    "  Checks every kernel level of this CPU, or times them with --bench.\n"
+    "  --every N   only each N-th case, for slow builds\n"
+    "  --case N    only this one\n"
+    "  CATTN_LEVEL names the highest level to take.\n";
 
 int main(int argc, char **argv) {
     const char *isa = NULL, *type = NULL, *highest = getenv("CATTN_LEVEL");
@@ -114,7 +115,7 @@ int main(int argc, char **argv) {
             printf("%s: skipped, not on this CPU\n", levels[i].name);
             continue;
         }
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < CA_N_TYPES; k++) {
             const ca_kernel *kernel = levels[i].kernels[k];
             if (!kernel || (isa && strcmp(isa, levels[i].name) != 0) || (type && strcmp(type, type_names[k]) != 0)) continue;
             n_run++;

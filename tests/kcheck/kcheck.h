@@ -9,7 +9,7 @@
 #include "lib/cache/layout.h"
 
 extern const int32_t head_dims[5];
-extern const char *const type_names[3];
+extern const char *const type_names[CA_N_TYPES];
 
 /* A deterministic generator; same seed, same stream everywhere. */
 typedef struct rng {

@@ -1,5 +1,5 @@
 /*
- * logits_dump MODEL.gguf TOKENS.json OUT.npy [kv=f32|f16|bf16] [threads=N] [piece=N] [greedy=N] [every=N]
+ * logits_dump MODEL.gguf TOKENS.json OUT.npy [kv=f32|f16|bf16|int8] [threads=N] [piece=N] [greedy=N] [every=N]
  *             [level=NAME]
  *
  * Runs a JSON array of token ids through the model, `piece` tokens a step (default: all at once), then `greedy` tokens more,
@@ -19,7 +19,7 @@ typedef struct options {
     const char *level;
 } options;
 
-static void give_up(const char *what, const char *why) {
+static _Noreturn void give_up(const char *what, const char *why) {
     (void)fprintf(stderr, "%s: %s\n", what, why);
     exit(1);
 }
@@ -30,6 +30,13 @@ static void check(cl_status status, const cl_error *error) {
 
 static void check_cache(cattn_status status, const cattn_error *error) {
     if (status != CATTN_OK) give_up(cattn_status_name(status), error->message);
+}
+
+static cattn_type kv_type(const char *name) {
+    static const char *const names[] = {[CATTN_F32] = "f32", [CATTN_F16] = "f16", [CATTN_BF16] = "bf16", [CATTN_I8] = "int8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return (cattn_type)i;
+    give_up(name, "not a K/V type");
 }
 
 static options parse(int argc, char **argv) {
@@ -49,7 +56,7 @@ static options parse(int argc, char **argv) {
         else if (!strncmp(argv[i], "level=", 6))
             o.level = value;
         else if (!strncmp(argv[i], "kv=", 3))
-            o.kv_type = !strcmp(value, "f32") ? CATTN_F32 : !strcmp(value, "f16") ? CATTN_F16 : CATTN_BF16;
+            o.kv_type = kv_type(value);
         else
             give_up(argv[i], "not an option");
     }

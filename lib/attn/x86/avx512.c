@@ -25,7 +25,7 @@ static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
 
 #define TABLE(type, attend_type)                                                                                               \
     { "avx512", type, MAX_ROWS, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
-const ca_kernel ca_kernels_avx512[3] = {
+const ca_kernel ca_kernels_avx512[CA_N_TYPES] = {
     TABLE(CATTN_F32, attend_f32),
     TABLE(CATTN_F16, attend_f16),
     TABLE(CATTN_BF16, attend_bf16),
