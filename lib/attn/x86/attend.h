@@ -11,10 +11,14 @@
  * the product is one chain of operations, lines ascending, whatever is computed beside it.
  *
  * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything where a row does not see them:
- * a row tile runs over the leading slots that all its rows see, and each row finishes its own alone.
+ * a row tile runs over the leading slots that all its rows see, and each row finishes its own alone. Integers are nothing but
+ * numbers: there a row tile runs over all slots that one of its rows sees, and weights of 0 do the rest.
  *
- * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot) and
+ * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot), INTEGERS (whether it
+ * multiplies in integers) and
  *     size_t query_bytes(int32_t d_k)
+ *     void seal_weights(float *scores, int32_t n, int32_t end)   what is left to do to a row's weights of its first n slots,
+ *                                                                 when the product will run over the first `end`
  *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
  *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
@@ -23,13 +27,15 @@
 
 #include "lib/attn/kernels.h"
 #include "lib/attn/x86/adjust.h"
+#include "lib/attn/x86/gather.h"
 #include "lib/attn/x86/product.h"
 
 enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
 
-/* Bytes from a line's start to element n: pairs of bf16 share an element. And the line that slot or dimension n is in. */
+/* Bytes from a line's start to element n: pairs of bf16 share one, quads of int8. And the line that slot or dimension n is in.
+ */
 static inline ptrdiff_t element_bytes(cattn_type type, int32_t n) { return (ptrdiff_t)n * (type == CATTN_F16 ? 2 : 4); }
-static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return type == CATTN_BF16 ? n / 2 : n; }
+static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return n / (int32_t)ca_type_neighbours(type); }
 
 /* Floats from a row's scores to the next: a line more than needed, so that rows do not fall into the same cache sets. */
 static inline ptrdiff_t scores_stride(int32_t c) { return c + GROUP; }
@@ -38,6 +44,10 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_v;
     const int32_t lines = d_k > c ? d_k : c;
     return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES);
+}
+
+static inline size_t scratch_bytes_i8(int32_t d_k, int32_t d_v, int32_t c) {
+    return scratch_bytes(d_k, d_v, c) + int8_tile_bytes(d_k, c) + int8_tile_bytes(d_v, c); /* with room for a gathered chunk */
 }
 
 /* n things in as few parts as hold them, and how many of what is left the next part takes. */
@@ -115,6 +125,8 @@ static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
                          .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
+                         .flip = type == CATTN_I8 ? (int32_t)0x80808080 : 0,
+                         .lane_scales = type == CATTN_I8 ? int8_scales(piece->k, t->d_k, t->c) + slot : NULL,
                          .from = piece->begin - slot};
             run(w, &p, &x, type, rows, t->d_k, tile, tiles);
         }
@@ -123,15 +135,20 @@ static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     }
 }
 
-/* Slots of a piece that all of the rows see, such that no row goes on in the middle of a pair; < 0: a row sees none of it. */
-static inline int32_t slots_all_see(const ca_tile *t, const ca_piece *piece, int32_t row, int32_t rows) {
+/*
+ * Slots of a piece that all of the rows see, such that no row goes on in the middle of a pair or quad; < 0: a row sees none of
+ * it. In integers: whole groups that one of them sees.
+ */
+static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, const ca_piece *piece, int32_t row, int32_t rows) {
     int32_t least = slots_seen(t, row), most = least;
     for (int32_t r = row + 1; r < row + rows && t->n_seen; r++) {
         least = t->n_seen[r] < least ? t->n_seen[r] : least;
         most = t->n_seen[r] > most ? t->n_seen[r] : most;
     }
+    if (INTEGERS) return n_parts(most, GROUP) * GROUP;
     if (least >= piece->end) return piece->end - piece->begin;
-    return (least == most ? least : least / 2 * 2) - piece->begin;
+    const int32_t neighbours = (int32_t)ca_type_neighbours(type);
+    return (least == most ? least : least / neighbours * neighbours) - piece->begin;
 }
 
 /* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
@@ -156,7 +173,7 @@ static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
         x.lines = (const char *)piece->v + start;
         for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
             rows = deal(t->n_rows - row, tiles - tile);
-            int32_t all = slots_all_see(t, piece, row, rows);
+            int32_t all = slots_all_see(t, type, piece, row, rows);
             if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, tile, tiles);
             if (all < 0) all = 0;
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
@@ -170,18 +187,42 @@ static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     }
 }
 
+/* They are few, so they are asked for at once. */
+static inline void prefetch_scales(const void *tile, int32_t d, int32_t c) {
+    const float *scales = int8_scales(tile, d, c);
+    for (int32_t i = 0; tile && i < c; i += 16) _mm_prefetch((const char *)(scales + i), _MM_HINT_T0);
+}
+
 static inline void attend(const ca_tile *t, cattn_type type) {
     float *scores = t->scratch;
     work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, 0};
     for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
         w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
-    for (int32_t i = 0; i < t->n_pieces; i++) scores_of_piece(&w, type, &t->pieces[i]);
+    const ca_piece *pieces = t->pieces;
+    int32_t n_pieces = t->n_pieces;
+    const float *v_scales = NULL;
+    ca_piece gathered;
+    if (type == CATTN_I8) {
+        if (n_pieces > 1) {
+            gathered = gather_pieces(t, w.most_seen, (char *)t->scratch + scratch_bytes(t->d_k, t->d_v, t->c));
+            pieces = &gathered;
+            n_pieces = 1;
+        }
+        v_scales = int8_scales(pieces->v, t->d_v, t->c);
+        prefetch_scales(t->next_k, t->d_k, t->c);
+        prefetch_scales(t->next_v, t->d_v, t->c);
+    }
+
+    for (int32_t i = 0; i < n_pieces; i++) scores_of_piece(&w, type, &pieces[i]);
     if (t->options) adjust_scores(t, scores, scores_stride(t->c));
-    for (int32_t row = 0; row < t->n_rows; row++)
-        if (slots_seen(t, row) > 0)
-            softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), state_at(t, row), t->d_v);
+    for (int32_t row = 0; row < t->n_rows; row++) {
+        float *of_row = scores + row * scores_stride(t->c);
+        const int32_t n = slots_seen(t, row);
+        if (n > 0) softmax_row(of_row, n, v_scales, state_at(t, row), t->d_v);
+        seal_weights(of_row, n, w.most_seen);
+    }
     w.ahead = t->next_v;
-    for (int32_t i = 0; i < t->n_pieces; i++) values_of_piece(&w, type, &t->pieces[i]);
+    for (int32_t i = 0; i < n_pieces; i++) values_of_piece(&w, type, &pieces[i]);
 }
 
 #endif

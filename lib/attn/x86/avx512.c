@@ -22,11 +22,13 @@ enum { TILE_ROWS = 12, TILE_VECS = 2 };
 static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
 static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }
 static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
+static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
 
-#define TABLE(type, attend_type)                                                                                               \
-    { "avx512", type, MAX_ROWS, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
+#define TABLE(type, scratch, attend_type)                                                                                      \
+    { "avx512", type, MAX_ROWS, query_bytes, state_bytes, scratch, pack_query, init, attend_type, merge }
 const ca_kernel ca_kernels_avx512[CA_N_TYPES] = {
-    TABLE(CATTN_F32, attend_f32),
-    TABLE(CATTN_F16, attend_f16),
-    TABLE(CATTN_BF16, attend_bf16),
+    TABLE(CATTN_F32, scratch_bytes, attend_f32),
+    TABLE(CATTN_F16, scratch_bytes, attend_f16),
+    TABLE(CATTN_BF16, scratch_bytes, attend_bf16),
+    TABLE(CATTN_I8, scratch_bytes_i8, attend_i8),
 };

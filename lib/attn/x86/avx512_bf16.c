@@ -6,7 +6,7 @@
  */
 #include "lib/attn/x86/vec512.h"
 
-enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2 };
+enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 0 };
 
 #include "chunkattn.h"
 #include "lib/attn/x86/product.h"
@@ -14,6 +14,8 @@ enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2 };
 static inline void store_weights(float *scores, int group, vec p) {
     _mm256_storeu_si256((__m256i *)scores + group, (__m256i)_mm512_cvtneps_pbh(p));
 }
+
+static inline void seal_weights(float *scores, int32_t n, int32_t end) { (void)scores, (void)n, (void)end; }
 
 #include "lib/attn/x86/row.h"
 

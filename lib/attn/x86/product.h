@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * out[row][lane] += sum over lines, ascending, of factors[row][line] * panel[line][lane]. In bf16 a line holds two: `n` counts
- * single ones, and of an odd n's last pair only the first is read. Strides are in bytes, that of out in floats.
+ * out[row][lane] += sum over lines, ascending, of factors[row][line] * panel[line][lane]. In bf16 a line holds two, in int8
+ * four: `n` counts single ones, and of the last pair or quad only those that count are read. Strides are in bytes, that of out
+ * in floats.
  */
 typedef struct product {
     const void *factors;
@@ -18,8 +19,10 @@ typedef struct product {
     float *out;
     ptrdiff_t factor_stride, panel_stride, next_step, out_stride;
     int32_t n;
-    int32_t from;    /* lanes of out before this one stay as they are */
-    bool accumulate; /* false: out = sum */
+    int32_t from;             /* lanes of out before this one stay as they are */
+    int32_t flip;             /* int8: the bits in which a stored word differs from signed bytes */
+    const float *lane_scales; /* out is multiplied by these; NULL: by nothing. Not with accumulate */
+    bool accumulate;          /* false: out = sum */
 } product;
 
 typedef void (*product_fn)(const product *p);

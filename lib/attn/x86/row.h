@@ -57,8 +57,11 @@ static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, const float
     *m = raised;
 }
 
-/* Scores of a row's first n > 0 slots to weights; M and l of its state go along. Scores from n on may hold anything. */
-static inline void softmax_row(float *scores, int n, float *o, int32_t d_v) {
+/*
+ * Scores of a row's first n > 0 slots to weights; M and l of its state go along. Scores from n on may hold anything. v_scales:
+ * what each slot's V is to be multiplied by goes into its weight, but not into l; NULL: nothing.
+ */
+static inline void softmax_row(float *scores, int n, const float *v_scales, float *o, int32_t d_v) {
     const vec lowest = v_set1(-FLT_MAX);
     const int whole = n / V_LANES, rest = n % V_LANES;
     const vmask seen = v_below(rest);
@@ -81,12 +84,13 @@ static inline void softmax_row(float *scores, int n, float *o, int32_t d_v) {
     for (int g = 0; g < whole; g++) {
         const vec p = weight(v_load(scores + g * V_LANES), at);
         sum[g % L_VECS] = v_add(sum[g % L_VECS], p);
-        store_weights(scores, g, p);
+        store_weights(scores, g, v_scales ? v_mul(p, v_load(v_scales + g * V_LANES)) : p);
     }
     if (rest) {
         const vec p = v_select(seen, weight(v_load(scores + whole * V_LANES), at), v_set1(0));
         sum[whole % L_VECS] = v_add(sum[whole % L_VECS], p);
-        store_weights(scores, whole, p);
+        const vec scaled = v_scales ? v_select(seen, v_mul(p, v_load(v_scales + whole * V_LANES)), v_set1(0)) : p;
+        store_weights(scores, whole, scaled);
     }
     for (int i = 0; i < L_VECS; i++) v_store(l + i * V_LANES, sum[i]);
 }

@@ -43,6 +43,13 @@ static inline vec v_bf16_even(const void *p) { return _mm256_castsi256_ps(_mm256
 static inline vec v_bf16_odd(const void *p) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi32((int)0xffff0000)));
 }
+
+/* The n-th byte of each 32-bit lane, signed once the bits of flip are flipped. */
+static inline vec v_i8(const void *p, int n, int32_t flip) {
+    const __m256i x = _mm256_xor_si256(_mm256_loadu_si256(p), _mm256_set1_epi32(flip));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, 24 - 8 * n), 24));
+}
+
 static inline vec v_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 
 #endif

@@ -37,6 +37,13 @@ static inline vec v_bf16_even(const void *p) { return _mm512_castsi512_ps(_mm512
 static inline vec v_bf16_odd(const void *p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
 }
+
+/* The n-th byte of each 32-bit lane, signed once the bits of flip are flipped. */
+static inline vec v_i8(const void *p, int n, int32_t flip) {
+    const __m512i x = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(flip));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - 8 * n)), 24));
+}
+
 static inline vec v_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 
 #endif
