@@ -278,8 +278,6 @@ static void finish_rows(const part *p) {
 /* Attend the rows of a part; `next` is what the task does after it, NULL: nothing. */
 static void run_part(const part *p, const part *next) {
     const ca_attn *a = p->job->attn;
-    if (p->row_begin >= p->row_end) return; /* the task's rows end before this segment */
-    pack_queries(p);
     a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
     const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
     while (item) {
@@ -309,15 +307,24 @@ static part part_of(const job *job, int32_t index, int32_t worker, int32_t i) {
                   .row_end = min32(t->row_end, b->block->row_end)};
 }
 
+/* Whether two parts of a task have the same rows, as those of a chain mostly do. */
+static bool same_rows(const part *p, const part *q) {
+    return p->section == q->section && p->row_begin == q->row_begin && p->row_end == q->row_end;
+}
+
 static void attend_task(void *arg, int32_t index, int32_t worker) {
     const job *job = arg;
     const unsigned fp = ca_fp_enter();
     const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
-    part p = part_of(job, index, worker, t->begin);
+    part p = part_of(job, index, worker, t->begin), packed = {0};
     for (int32_t i = t->begin; i < t->end; i++) {
         const bool more = i + 1 < t->end;
         const part next = more ? part_of(job, index, worker, i + 1) : p;
-        run_part(&p, more ? &next : NULL);
+        if (p.row_begin < p.row_end) { /* else the task's rows end before this segment */
+            if (!same_rows(&p, &packed)) pack_queries(&p);
+            packed = p;
+            run_part(&p, more ? &next : NULL);
+        }
         p = next;
     }
     ca_fp_leave(fp);
