@@ -1,7 +1,7 @@
 /*
- * The ways of doing one decode step that `cattn-bench kernel` compares, behind one interface, and the K/V they share.
+ * The ways of doing one decode step that are compared, behind one interface, and the K/V they share.
  *
- * A step has one row a sequence: the token at position `prefix`, which sees itself and the prefix before it.
+ * A step has one row a sequence: the token behind its runs, which sees itself and all before it.
  */
 #ifndef BENCH_METHOD_H
 #define BENCH_METHOD_H
@@ -11,12 +11,15 @@
 
 #include "base/threads.h"
 #include "chunkattn.h"
+#include "token_tree.h"
 
 enum { METHOD_MAX_ROW = 32768 }; /* largest kv_heads * head_dim */
 
+typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_SHARED, METHOD_CHUNK, N_METHODS } method_id;
+
 typedef struct shape {
-    int32_t heads, kv_heads, head_dim, chunk, batch;
-    int64_t prefix, shared; /* tokens before the row's own; of those, the leading ones common to all */
+    int32_t heads, kv_heads, head_dim, chunk;
+    const token_tree *tree;
     cattn_type kv_type;
     const char *level; /* NULL: the CPU's best */
     size_t cold_bytes; /* a method has as many layers as reading them all takes at least this many bytes */
@@ -27,23 +30,37 @@ struct method {
     const char *name;
     const char *level; /* of the kernels */
     int32_t n_layers;
-    double kv_bytes; /* distinct K/V bytes of one layer that a step reads */
+    size_t token_bytes;                                                   /* K and V of a token in one layer */
     void (*attend)(method *m, int32_t layer, const float *q, float *out); /* q, out: [batch][heads][head_dim] */
+    /* Cut all sequences down to a common number of tokens before their own, not below where their last runs begin. */
+    bool (*shorten)(method *m, int64_t prefix);
     void (*destroy)(method *m);
 };
 
-/* Create and fill; NULL with a message on stderr. The pool is borrowed until destroy. */
-method *method_create_naive(const shape *s, ca_pool *pool);
-method *method_create_cached(const char *name, cattn_sharing sharing, const shape *s, ca_pool *pool);
+/* "naive", "flash", "paged", "paged_shared", "chunk". */
+const char *method_name(method_id id);
 
-/* Bytes it will take, to ask before. */
-double method_bytes_naive(const shape *s);
-double method_bytes_cached(cattn_sharing sharing, const shape *s);
+/* Create and fill; NULL with a message on stderr. shape and pool are borrowed until destroy. */
+method *method_create(method_id id, const shape *s, ca_pool *pool);
+
+/* K and V of a token in one layer; distinct K/V bytes of one layer, as the method stores them; the bytes that it will take, to
+ * ask before. */
+size_t method_token_bytes(method_id id, const shape *s);
+double method_layer_bytes(method_id id, const shape *s);
+double method_bytes(method_id id, const shape *s);
+int32_t method_n_layers(method_id id, const shape *s);
 
 /* Before all others. */
 void method_rows_init(void);
 
-/* K (v = 0) or V (v = 1) of a token: [kv_heads][head_dim], the same for all sequences within the shared prefix. */
-const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t pos, int v);
+/* K (v = 0) or V (v = 1) of a token: [kv_heads][head_dim], the same for all sequences that share the run. */
+const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v);
+
+static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
+
+/* Of one file each. */
+method *method_create_naive(const shape *s, ca_pool *pool);
+method *method_create_flash(const shape *s, ca_pool *pool);
+method *method_create_cached(method_id id, const shape *s, ca_pool *pool);
 
 #endif

@@ -17,29 +17,8 @@ typedef struct cached_method {
     cattn_error error;
 } cached_method;
 
-static size_t row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
-static size_t token_bytes(const shape *s) {
-    if (s->kv_type == CATTN_I8) return 2 * (row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* with their scales */
-    return 2 * row_size(s) * (s->kv_type == CATTN_F32 ? 4 : 2);
-}
-
-/* Tokens stored, and so read at least once a step. */
-static double n_distinct(cattn_sharing sharing, const shape *s) {
-    const double tokens = (double)(s->prefix + 1), common = sharing == CATTN_PRIVATE ? 0 : (double)s->shared;
-    return common + s->batch * (tokens - common);
-}
-
-static double layer_bytes(cattn_sharing sharing, const shape *s) { return n_distinct(sharing, s) * (double)token_bytes(s); }
-
-static int32_t n_layers(cattn_sharing sharing, const shape *s) {
-    return 1 + (int32_t)((double)s->cold_bytes / layer_bytes(sharing, s));
-}
-
-/* Beyond whole chunks a sequence may fill parts of two, at its branch and at its end. */
-double method_bytes_cached(cattn_sharing sharing, const shape *s) {
-    const double tokens = n_distinct(sharing, s) + 2.0 * s->batch * s->chunk;
-    return tokens * (double)token_bytes(s) * n_layers(sharing, s);
-}
+static const cattn_sharing sharing_of[N_METHODS] = {
+    [METHOD_PAGED] = CATTN_PRIVATE, [METHOD_PAGED_SHARED] = CATTN_SHARED_STORAGE, [METHOD_CHUNK] = CATTN_SHARED};
 
 static void destroy(method *base) {
     cached_method *m = (cached_method *)base;
@@ -64,7 +43,7 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
     }
 }
 
-static cattn_status create_cache(cached_method *m, cattn_sharing sharing, ca_pool *pool) {
+static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) {
     const shape *s = m->s;
     cattn_config c;
     cattn_config_init(&c);
@@ -74,21 +53,20 @@ static cattn_status create_cache(cached_method *m, cattn_sharing sharing, ca_poo
     c.head_dim = s->head_dim;
     c.chunk_size = s->chunk;
     c.kv_type = s->kv_type;
-    c.sharing = sharing;
+    c.sharing = sharing_of[id];
     c.level = s->level;
-    c.budget_bytes = (uint64_t)method_bytes_cached(sharing, s) + WORKSPACE_BYTES;
+    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
     c.n_threads = ca_pool_size(pool);
     c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     return cattn_cache_create(&c, &m->cache, &m->error);
 }
 
-/* Tokens within the shared prefix are the same for all; behind it no two sequences have one in common. */
 static cattn_status join_all(cached_method *m, int32_t *tokens) {
-    const shape *s = m->s;
-    for (int32_t seq = 0; seq < s->batch; seq++) {
-        for (int64_t pos = 0; pos <= s->prefix; pos++)
-            tokens[pos] = (int32_t)(pos < s->shared ? pos : (int64_t)(seq + 1) << 20 | pos);
-        const cattn_status status = cattn_seq_join(m->cache, tokens, s->prefix + 1, NULL, &m->seqs[seq], NULL, &m->error);
+    const token_tree *tree = m->s->tree;
+    for (int32_t seq = 0; seq < tree->n_seqs; seq++) {
+        token_tree_tokens(tree, seq, tokens);
+        const cattn_status status =
+            cattn_seq_join(m->cache, tokens, token_tree_prefix(tree, seq) + 1, NULL, &m->seqs[seq], NULL, &m->error);
         if (status != CATTN_OK) return status;
     }
     return CATTN_OK;
@@ -102,9 +80,12 @@ static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int
         size_t row = 0;
         for (int32_t e = 0; e < n; e++)
             for (int64_t i = 0; i < entries[e].n_rows; i++, row++)
-                for (int kind = 0; kind < 2; kind++)
-                    memcpy(m->rows[kind] + row * row_size(s),
-                           method_kv_row(s, layer, first + e, entries[e].first_pos + i, kind), row_size(s) * sizeof(float));
+                for (int kind = 0; kind < 2; kind++) {
+                    const int64_t pos = entries[e].first_pos + i;
+                    const int32_t run = token_tree_run_at(s->tree, first + e, pos);
+                    memcpy(m->rows[kind] + row * method_row_size(s), method_kv_row(layer, run, pos, kind),
+                           method_row_size(s) * sizeof(float));
+                }
         const cattn_status status = cattn_step_write(m->cache, layer, &k, &v, &m->error);
         if (status != CATTN_OK) return status;
     }
@@ -113,11 +94,11 @@ static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int
 
 /* K/V of everything but each sequence's last token, which is the step's. */
 static cattn_status fill(cached_method *m) {
-    for (int32_t seq = 0; seq < m->s->batch; seq++) {
+    for (int32_t seq = 0; seq < m->s->tree->n_seqs; seq++) {
         for (;;) {
             cattn_seq_info info = {.struct_size = sizeof info};
             cattn_status status = cattn_seq_get_info(m->cache, m->seqs[seq], &info, &m->error);
-            const int64_t n_left = m->s->prefix - info.n_ready;
+            const int64_t n_left = token_tree_prefix(m->s->tree, seq) - info.n_ready;
             if (status != CATTN_OK) return status;
             if (n_left <= 0) break;
             cattn_entry entry = {.seq = m->seqs[seq], .max_rows = n_left < FILL_ROWS ? n_left : FILL_ROWS};
@@ -132,30 +113,44 @@ static cattn_status fill(cached_method *m) {
 
 /* Open the step that is measured; it stays open, and attends as often as wanted. */
 static cattn_status open_step(cached_method *m) {
-    for (int32_t i = 0; i < m->s->batch; i++) m->entries[i] = (cattn_entry){.seq = m->seqs[i], .max_rows = 1};
-    const cattn_status status = cattn_step_begin(m->cache, m->entries, m->s->batch, 0, &m->error);
-    return status == CATTN_OK ? write_rows(m, m->entries, m->s->batch, 0) : status;
+    const int32_t n = m->s->tree->n_seqs;
+    for (int32_t i = 0; i < n; i++) m->entries[i] = (cattn_entry){.seq = m->seqs[i], .max_rows = 1};
+    const cattn_status status = cattn_step_begin(m->cache, m->entries, n, 0, &m->error);
+    return status == CATTN_OK ? write_rows(m, m->entries, n, 0) : status;
 }
 
-method *method_create_cached(const char *name, cattn_sharing sharing, const shape *s, ca_pool *pool) {
+static bool shorten(method *base, int64_t prefix) {
+    cached_method *m = (cached_method *)base;
+    cattn_status status = cattn_step_abort(m->cache, &m->error);
+    for (int32_t i = 0; i < m->s->tree->n_seqs && status == CATTN_OK; i++) {
+        const int32_t own = m->s->tree->n_runs + i;
+        status = cattn_seq_truncate(m->cache, m->seqs[i], prefix, &m->error);
+        if (status == CATTN_OK) status = cattn_seq_append(m->cache, m->seqs[i], &own, 1, &m->error);
+    }
+    if (status == CATTN_OK) status = open_step(m);
+    if (status != CATTN_OK) fprintf(stderr, "%s: %s\n", base->name, m->error.message);
+    return status == CATTN_OK;
+}
+
+method *method_create_cached(method_id id, const shape *s, ca_pool *pool) {
+    const size_t n_seqs = (size_t)s->tree->n_seqs, n_rows = n_seqs > FILL_ROWS ? n_seqs : FILL_ROWS;
     cached_method *m = calloc(1, sizeof *m);
-    int32_t *tokens = malloc(((size_t)s->prefix + 1) * sizeof *tokens);
+    int32_t *tokens = malloc(((size_t)token_tree_longest(s->tree) + 1) * sizeof *tokens);
     if (!m || !tokens) goto no_memory;
     m->s = s;
-    m->base = (method){.name = name, .n_layers = n_layers(sharing, s), .attend = attend, .destroy = destroy};
-    m->base.kv_bytes = layer_bytes(sharing, s);
-    const size_t n_rows = s->batch > FILL_ROWS ? (size_t)s->batch : FILL_ROWS;
-    m->seqs = calloc((size_t)s->batch, sizeof *m->seqs);
-    m->entries = calloc((size_t)s->batch, sizeof *m->entries);
-    for (int kind = 0; kind < 2; kind++) m->rows[kind] = malloc(n_rows * row_size(s) * sizeof(float));
+    m->base = (method){.name = method_name(id), .attend = attend, .shorten = shorten, .destroy = destroy};
+    m->base.n_layers = method_n_layers(id, s);
+    m->seqs = calloc(n_seqs, sizeof *m->seqs);
+    m->entries = calloc(n_seqs, sizeof *m->entries);
+    for (int kind = 0; kind < 2; kind++) m->rows[kind] = malloc(n_rows * method_row_size(s) * sizeof(float));
     if (!m->seqs || !m->entries || !m->rows[0] || !m->rows[1]) goto no_memory;
 
-    cattn_status status = create_cache(m, sharing, pool);
+    cattn_status status = create_cache(m, id, pool);
     if (status == CATTN_OK) status = join_all(m, tokens);
     if (status == CATTN_OK) status = fill(m);
     if (status == CATTN_OK) status = open_step(m);
     if (status != CATTN_OK) {
-        fprintf(stderr, "%s: %s\n", name, m->error.message);
+        fprintf(stderr, "%s: %s\n", m->base.name, m->error.message);
         goto failed;
     }
     m->base.level = cattn_cache_level(m->cache);
@@ -163,7 +158,7 @@ method *method_create_cached(const char *name, cattn_sharing sharing, const shap
     return &m->base;
 
 no_memory:
-    fprintf(stderr, "%s: no memory\n", name);
+    fprintf(stderr, "%s: no memory\n", method_name(id));
 failed:
     free(tokens);
     if (m) destroy(&m->base);

@@ -16,8 +16,7 @@ void method_rows_init(void) {
     for (int i = 0; i < (1 << TABLE_BITS) + METHOD_MAX_ROW; i++) table[i] = 0x1p-31f * (float)(int32_t)mix((uint64_t)i + 1);
 }
 
-const float *method_kv_row(const shape *s, int32_t layer, int32_t seq, int64_t pos, int v) {
-    const uint64_t owner = pos < s->shared ? 0 : (uint64_t)seq + 1;
-    const uint64_t row = mix(mix(mix(owner) + (uint64_t)pos) + (uint64_t)layer * 2 + (uint64_t)v);
+const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v) {
+    const uint64_t row = mix(mix(mix((uint64_t)run) + (uint64_t)position) + (uint64_t)layer * 2 + (uint64_t)v);
     return table + (row & ((1 << TABLE_BITS) - 1));
 }

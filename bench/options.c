@@ -6,14 +6,20 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MAX_ROWS = 32 };
+void options_add(option_list *list, const option_row *rows, int n) {
+    assert(list->n + n < OPTIONS_MAX);
+    memcpy(list->rows + list->n, rows, (size_t)n * sizeof *rows);
+    list->n += n;
+}
 
-static void print_help(const char *command, const option_row *rows, int n, const char *about) {
+static void print_help(const char *command, const option_list *list, const char *about) {
     printf("cattn-bench %s: %s\n\n", command, about);
-    for (int i = 0; i < n; i++) {
-        const option_row *r = &rows[i];
-        char argument[48] = "", standard[64] = "";
+    for (int i = 0; i < list->n; i++) {
+        const option_row *r = &list->rows[i];
+        char letter[8] = "    ", argument[48] = "", standard[64] = "";
+        if (r->letter) snprintf(letter, sizeof letter, "-%c, ", r->letter);
         if (r->kind == OPTION_INT) {
             snprintf(argument, sizeof argument, " N");
             snprintf(standard, sizeof standard, " (default %" PRId64 ")", *(const int64_t *)r->value);
@@ -22,7 +28,8 @@ static void print_help(const char *command, const option_row *rows, int n, const
             snprintf(argument, sizeof argument, " TEXT");
             if (text) snprintf(standard, sizeof standard, " (default %s)", text);
         }
-        printf("  --%s%-*s  %s%s\n", r->name, (int)(18 - snprintf(NULL, 0, "%s", r->name)), argument, r->help, standard);
+        printf("  %s--%s%-*s  %s%s\n", letter, r->name, (int)(18 - snprintf(NULL, 0, "%s", r->name)), argument, r->help,
+               standard);
     }
 }
 
@@ -39,26 +46,37 @@ static bool read_int(const char *command, const option_row *r, const char *text)
     return true;
 }
 
-options_result options_read(int argc, char **argv, const option_row *rows, int n, const char *about) {
-    assert(n < MAX_ROWS - 1);
-    struct option table[MAX_ROWS] = {0};
-    for (int i = 0; i < n; i++) {
-        table[i].name = rows[i].name;
-        table[i].has_arg = rows[i].kind == OPTION_FLAG ? no_argument : required_argument;
+/* What getopt_long wants, from the list: the last option is --help, the letters of `letters` stand for their rows. */
+static void make_tables(const option_list *list, struct option *table, char *letters) {
+    for (int i = 0; i < list->n; i++) {
+        const option_row *r = &list->rows[i];
+        table[i].name = r->name;
+        table[i].has_arg = r->kind == OPTION_FLAG ? no_argument : required_argument;
+        if (!r->letter) continue;
+        *letters++ = r->letter;
+        if (r->kind != OPTION_FLAG) *letters++ = ':';
     }
-    table[n].name = "help";
+    table[list->n].name = "help";
+}
+
+options_result options_read(int argc, char **argv, const option_list *list, const char *about) {
+    struct option table[OPTIONS_MAX + 1] = {0};
+    char letters[2 * OPTIONS_MAX + 1] = "";
+    make_tables(list, table, letters);
     int index;
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "", table, &index)) != -1;) {
+    optind = 0; /* begin anew: `paper` reads several lines of options in one process */
+    for (int c; (c = getopt_long(argc, argv, letters, table, &index)) != -1;) {
         if (c == '?') { /* getopt has said what is wrong */
             fprintf(stderr, "cattn-bench %s --help lists the options\n", argv[0]);
             return OPTIONS_WRONG;
         }
-        if (index == n) {
-            print_help(argv[0], rows, n, about);
+        if (c)
+            for (index = 0; list->rows[index].letter != c;) index++;
+        if (index == list->n) {
+            print_help(argv[0], list, about);
             return OPTIONS_HELP;
         }
-        const option_row *r = &rows[index];
+        const option_row *r = &list->rows[index];
         switch (r->kind) {
         case OPTION_FLAG: *(bool *)r->value = true; break;
         case OPTION_TEXT: *(const char **)r->value = optarg; break;

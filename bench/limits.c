@@ -1,0 +1,136 @@
+/* What the machine can do, measured: read bandwidth and arithmetic peaks, which every figure is held against. */
+#define _GNU_SOURCE
+#include "limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cpu.h"
+#include "base/threads.h"
+#include "bench.h"
+#include "peaks.h"
+
+enum { N_RUNS = 7, MAX_KEPT = 8 };
+
+static uint64_t read_portable(const void *data, size_t bytes) {
+    const uint64_t *p = data;
+    uint64_t sums[8] = {0};
+    for (size_t i = 0; i < bytes / sizeof *p; i += 8)
+        for (int k = 0; k < 8; k++) sums[k] ^= p[i + k];
+    for (int k = 1; k < 8; k++) sums[0] ^= sums[k];
+    return sums[0];
+}
+
+static const peak portable[1] = {{PEAK_READ, 0, 0, NULL, read_portable}};
+
+/* Lowest first; of each kind the last one that the features allow counts. */
+static const struct {
+    const peak *peaks;
+    int n;
+} sources[] = {
+    {portable, 1},
+#if defined(__x86_64__)
+    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1},
+#endif
+};
+
+static const peak *find(peak_kind kind, uint32_t features) {
+    const peak *best = NULL;
+    for (size_t s = 0; s < sizeof sources / sizeof *sources; s++)
+        for (int i = 0; i < sources[s].n; i++) {
+            const peak *p = &sources[s].peaks[i];
+            if (p->kind == kind && (p->features & features) == p->features) best = p;
+        }
+    return best;
+}
+
+typedef struct work {
+    const peak *peak;
+    int64_t rounds;
+    const unsigned char *data;
+    size_t bytes; /* a thread's share */
+    volatile uint64_t sink;
+} work;
+
+static void run_share(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    work *w = arg;
+    if (w->peak->read)
+        w->sink = w->peak->read(w->data + (size_t)task * w->bytes, w->bytes);
+    else
+        w->peak->compute(w->rounds);
+}
+
+static double time_run(ca_pool *pool, work *w) {
+    const double start = bench_seconds();
+    ca_pool_run(pool, ca_pool_size(pool), run_share, w);
+    return bench_seconds() - start;
+}
+
+/* Operations or bytes a second, in 1e9, of all threads of the pool; 0 where the features have no such instruction. */
+static double measure(ca_pool *pool, const peak *peak, const unsigned char *data, const limits_effort *effort) {
+    const size_t n_threads = (size_t)ca_pool_size(pool), line = 256;
+    work w = {.peak = peak, .rounds = 100000, .data = data, .bytes = effort->bytes / n_threads / line * line};
+    if (!peak) return 0;
+    if (peak->compute) w.rounds = (int64_t)(1e-3 * (double)effort->ms / time_run(pool, &w) * (double)w.rounds) + 1;
+    double best = time_run(pool, &w);
+    for (int i = 1; i < N_RUNS; i++) {
+        const double t = time_run(pool, &w);
+        if (t < best) best = t;
+    }
+    const double amount = peak->read ? (double)w.bytes : peak->ops * (double)w.rounds;
+    return (double)n_threads * amount / best * 1e-9;
+}
+
+static void *map(size_t bytes) {
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return NULL;
+    madvise(data, bytes, MADV_HUGEPAGE);
+    memset(data, 1, bytes); /* untouched pages would all be the same zero page */
+    return data;
+}
+
+limits_effort limits_default_effort(bool quick) {
+    if (quick) return (limits_effort){(size_t)1 << 20, 1};
+    /* Large enough that a cache holds only a small part of it. */
+    const size_t least = (size_t)512 << 20, cache = ca_cpu_cache_bytes();
+    return (limits_effort){cache * 8 > least ? cache * 8 : least, 50};
+}
+
+bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
+    const uint32_t features = ca_cpu_features();
+    unsigned char *data = map(effort->bytes);
+    ca_pool *pool = ca_pool_create(n_threads);
+    const bool ok = data && pool;
+    if (ok)
+        *l = (limits){.n_threads = n_threads,
+                      .read_gbs = measure(pool, find(PEAK_READ, features), data, effort),
+                      .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort),
+                      .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort),
+                      .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort),
+                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort)};
+    else
+        fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
+    ca_pool_destroy(&pool);
+    if (data) munmap(data, effort->bytes);
+    return ok;
+}
+
+const limits *limits_of(int n_threads, bool quick) {
+    static limits kept[MAX_KEPT];
+    static int n;
+    for (int i = 0; i < n; i++)
+        if (kept[i].n_threads == n_threads) return &kept[i];
+    const limits_effort effort = limits_default_effort(quick);
+    if (n == MAX_KEPT) n = 0;
+    return limits_measure(&kept[n], n_threads, &effort) ? &kept[n++] : NULL;
+}
+
+double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
+    if (strcmp(level, "ref") == 0) return 0;
+    if (strcmp(level, "avx2") == 0) return l->fma_avx2_gflops;
+    if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return l->bf16_gflops;
+    return l->fma_gflops;
+}

@@ -1,0 +1,35 @@
+/* What there is to know of a method before it exists: its name and how much memory it takes. */
+#include "method.h"
+
+static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
+
+const char *method_name(method_id id) { return names[id]; }
+
+method *method_create(method_id id, const shape *s, ca_pool *pool) {
+    switch (id) {
+    case METHOD_NAIVE: return method_create_naive(s, pool);
+    case METHOD_FLASH: return method_create_flash(s, pool);
+    default: return method_create_cached(id, s, pool);
+    }
+}
+
+size_t method_token_bytes(method_id id, const shape *s) {
+    const bool wide = id == METHOD_NAIVE || s->kv_type == CATTN_F32;
+    if (s->kv_type == CATTN_I8 && !wide) return 2 * (method_row_size(s) + (size_t)s->kv_heads * sizeof(float)); /* scales */
+    return 2 * method_row_size(s) * (wide ? 4 : 2);
+}
+
+double method_layer_bytes(method_id id, const shape *s) {
+    const bool shares = id == METHOD_PAGED_SHARED || id == METHOD_CHUNK;
+    return (double)(shares ? token_tree_distinct(s->tree) : token_tree_total(s->tree)) * (double)method_token_bytes(id, s);
+}
+
+int32_t method_n_layers(method_id id, const shape *s) {
+    return 1 + (int32_t)((double)s->cold_bytes / method_layer_bytes(id, s));
+}
+
+/* Beyond whole chunks each run may fill parts of two, where it begins and where it ends; so may each sequence's own token. */
+double method_bytes(method_id id, const shape *s) {
+    const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (s->tree->n_runs + s->tree->n_seqs) * s->chunk;
+    return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s);
+}

@@ -1,0 +1,211 @@
+/*
+ * Tiled and fused attention over each sequence's own contiguous K and V: what FlashAttention is, with the library's kernels.
+ *
+ * A sequence and K/V head has its chunks' tiles one behind the other, so a pass over them is one stream. Segments and merges
+ * are those of the library, so the results have the same bits.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/cpu.h"
+#include "base/fp.h"
+#include "lib/attn/kernels.h"
+#include "lib/cache/layout.h"
+#include "method.h"
+
+enum { MAX_SEGMENTS = 1024 };
+
+/* One thread's, each part 64-byte aligned. */
+typedef struct flash_scratch {
+    void *queries, *states, *kernel;
+} flash_scratch;
+
+typedef struct flash_method {
+    method base;
+    const shape *s;
+    ca_pool *pool;
+    const ca_kernel *kernel;
+    ca_layout layout; /* of one head */
+    char *kv;         /* [n_layers][layer_bytes] */
+    int64_t *begin;   /* [n_seqs + 1] chunks of the sequences before */
+    int64_t *length;  /* [n_seqs] */
+    size_t layer_bytes;
+    size_t scratch_bytes, states_bytes, query_bytes;
+    char *scratch; /* of each worker: queries, states, the kernel's */
+    int32_t layer; /* of the step that runs */
+    const float *q;
+    float *out;
+} flash_method;
+
+static char *head_at(const flash_method *m, int32_t layer, int32_t seq, int32_t head) {
+    const int64_t heads = m->s->kv_heads, n_chunks = m->begin[seq + 1] - m->begin[seq];
+    const int64_t chunk = m->begin[seq] * heads + head * n_chunks;
+    return m->kv + (size_t)layer * m->layer_bytes + (size_t)chunk * m->layout.chunk_bytes;
+}
+
+static flash_scratch scratch_of(const flash_method *m, int32_t worker) {
+    char *at = m->scratch + (size_t)worker * m->scratch_bytes;
+    return (flash_scratch){at, at + m->query_bytes, at + m->query_bytes + m->states_bytes};
+}
+
+/* The group's rows over chunks [from, to) of a head, into states that begin from nothing. */
+static void attend_segment(const flash_method *m, const char *tiles, int64_t from, int64_t to, int64_t length, void *state,
+                           const flash_scratch *scratch) {
+    const ca_layout *l = &m->layout;
+    ca_tile tile = {.d_k = l->d_k,
+                    .d_v = l->d_v,
+                    .c = l->c,
+                    .n_rows = m->s->heads / m->s->kv_heads,
+                    .q = scratch->queries,
+                    .state = state,
+                    .n_pieces = 1,
+                    .scratch = scratch->kernel};
+    m->kernel->init(state, tile.n_rows, l->d_v);
+    for (int64_t i = from; i < to; i++) {
+        const char *k = tiles + (size_t)i * l->chunk_bytes, *next = k + l->chunk_bytes;
+        const int64_t left = length - i * l->c;
+        const ca_piece piece = {k, k + l->k_bytes, 0, (int32_t)(left < l->c ? left : l->c)};
+        tile.pieces = &piece;
+        tile.next_k = left > l->c ? next : NULL;
+        tile.next_v = left > l->c ? next + l->k_bytes : NULL;
+        m->kernel->attend(&tile);
+    }
+}
+
+/* As the library computes it, or the bits would not be the same. */
+static float scale_log2(const shape *s) {
+    const double log2_e = 1.4426950408889634;
+    return (float)((double)(float)(1 / sqrt((double)s->head_dim)) * log2_e);
+}
+
+static void attend_head(void *arg, int32_t task, int32_t worker) {
+    const flash_method *m = arg;
+    const shape *s = m->s;
+    const ca_layout *l = &m->layout;
+    const int32_t seq = task / s->kv_heads, head = task % s->kv_heads, group = s->heads / s->kv_heads;
+    const flash_scratch scratch = scratch_of(m, worker);
+    const size_t row = (size_t)seq * (size_t)s->heads + (size_t)head * (size_t)group, dim = (size_t)s->head_dim;
+    const int64_t length = m->length[seq], n_chunks = (length + l->c - 1) / l->c, per_segment = CA_SEGMENT / l->c;
+    const char *tiles = head_at(m, m->layer, seq, head);
+    const size_t segment_bytes = (size_t)group * m->kernel->state_bytes(l->d_v);
+    const unsigned fp = ca_fp_enter();
+    m->kernel->pack_query(m->q + row * dim, s->head_dim, group, s->head_dim, scale_log2(s), scratch.queries);
+    int32_t n_segments = 0;
+    for (int64_t from = 0; from < n_chunks; from += per_segment, n_segments++) {
+        const int64_t to = from + per_segment < n_chunks ? from + per_segment : n_chunks;
+        attend_segment(m, tiles, from, to, length, (char *)scratch.states + (size_t)n_segments * segment_bytes, &scratch);
+    }
+    for (int32_t g = 0; g < group; g++) {
+        const void *states[MAX_SEGMENTS];
+        for (int32_t i = 0; i < n_segments; i++)
+            states[i] = (char *)scratch.states + (size_t)i * segment_bytes + (size_t)g * m->kernel->state_bytes(l->d_v);
+        m->kernel->merge(states, n_segments, l->d_v, -INFINITY, m->out + (row + (size_t)g) * dim, NULL);
+    }
+    ca_fp_leave(fp);
+}
+
+static void attend(method *base, int32_t layer, const float *q, float *out) {
+    flash_method *m = (flash_method *)base;
+    m->layer = layer;
+    m->q = q;
+    m->out = out;
+    ca_pool_run(m->pool, m->s->tree->n_seqs * m->s->kv_heads, attend_head, m);
+}
+
+static bool shorten(method *base, int64_t prefix) {
+    flash_method *m = (flash_method *)base;
+    for (int32_t i = 0; i < m->s->tree->n_seqs; i++) m->length[i] = prefix + 1;
+    return true;
+}
+
+static void destroy(method *base) {
+    flash_method *m = (flash_method *)base;
+    free(m->kv);
+    free(m->begin);
+    free(m->length);
+    free(m->scratch);
+    free(m);
+}
+
+static void fill_sequence(void *arg, int32_t seq, int32_t worker) {
+    (void)worker;
+    const flash_method *m = arg;
+    const ca_layout *l = &m->layout;
+    const size_t dim = (size_t)m->s->head_dim;
+    for (int32_t layer = 0; layer < m->base.n_layers; layer++)
+        for (int64_t pos = 0; pos < m->length[seq]; pos++) {
+            const int32_t run = token_tree_run_at(m->s->tree, seq, pos);
+            const float *k = method_kv_row(layer, run, pos, 0), *v = method_kv_row(layer, run, pos, 1);
+            for (int32_t h = 0; h < m->s->kv_heads; h++) {
+                char *tile = head_at(m, layer, seq, h) + (size_t)(pos / l->c) * l->chunk_bytes;
+                ca_layout_write(l, tile, tile + l->k_bytes, (int)(pos % l->c), k + (size_t)h * dim, v + (size_t)h * dim);
+            }
+        }
+}
+
+static void *aligned(size_t bytes) {
+    const size_t huge = (size_t)2 << 20;
+    void *data = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+    if (data) madvise(data, bytes, MADV_HUGEPAGE); /* as the library's chunks */
+    return data;
+}
+
+static bool allocate(flash_method *m) {
+    const shape *s = m->s;
+    const size_t n_seqs = (size_t)s->tree->n_seqs, group = (size_t)(s->heads / s->kv_heads);
+    const size_t n_segments = (size_t)(token_tree_longest(s->tree) / CA_SEGMENT) + 1;
+    if (n_segments > MAX_SEGMENTS) return false;
+    m->begin = calloc(n_seqs + 1, sizeof *m->begin);
+    m->length = calloc(n_seqs, sizeof *m->length);
+    if (!m->begin || !m->length) return false;
+    for (size_t i = 0; i < n_seqs; i++) {
+        m->length[i] = token_tree_prefix(s->tree, (int32_t)i) + 1;
+        m->begin[i + 1] = m->begin[i] + (m->length[i] + s->chunk - 1) / s->chunk;
+    }
+    m->layer_bytes = (size_t)m->begin[n_seqs] * (size_t)s->kv_heads * m->layout.chunk_bytes;
+    m->query_bytes = group * m->kernel->query_bytes(s->head_dim);
+    m->states_bytes = n_segments * group * m->kernel->state_bytes(s->head_dim);
+    m->scratch_bytes = m->query_bytes + m->states_bytes + m->kernel->scratch_bytes(s->head_dim, s->head_dim, s->chunk);
+    m->kv = aligned((size_t)m->base.n_layers * m->layer_bytes);
+    m->scratch = aligned((size_t)ca_pool_size(m->pool) * m->scratch_bytes);
+    return m->kv && m->scratch;
+}
+
+/* The kernel that the library chooses for the shape; only the library knows what the environment allows. */
+static const ca_kernel *find_kernel(const shape *s) {
+    cattn_config c;
+    cattn_cache *cache;
+    cattn_error error;
+    cattn_config_init(&c);
+    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
+    c.head_dim = s->head_dim;
+    c.kv_type = s->kv_type;
+    c.level = s->level;
+    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
+        fprintf(stderr, "flash: %s\n", error.message);
+        return NULL;
+    }
+    const ca_kernel *kernel = ca_kernel_find(cattn_cache_level(cache), ca_cpu_features(), s->kv_type);
+    cattn_cache_destroy(&cache);
+    return kernel;
+}
+
+method *method_create_flash(const shape *s, ca_pool *pool) {
+    const ca_kernel *kernel = find_kernel(s);
+    flash_method *m = kernel ? calloc(1, sizeof *m) : NULL;
+    if (!m) return NULL;
+    *m = (flash_method){.s = s, .pool = pool, .kernel = kernel};
+    m->base = (method){.name = "flash", .level = kernel->level, .attend = attend, .shorten = shorten, .destroy = destroy};
+    m->base.n_layers = method_n_layers(METHOD_FLASH, s);
+    ca_layout_init(&m->layout, s->kv_type, 1, 1, s->head_dim, s->head_dim, s->chunk);
+    if (!allocate(m)) {
+        fprintf(stderr, "flash: no memory for %.0f MiB\n", method_bytes(METHOD_FLASH, s) / 0x1p20);
+        destroy(&m->base);
+        return NULL;
+    }
+    ca_pool_run(pool, s->tree->n_seqs, fill_sequence, m);
+    return &m->base;
+}
