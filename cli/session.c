@@ -9,35 +9,20 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 
-static bool linear_has(const char *level) {
-    for (int i = 0; linear_level_name(i); i++)
-        if (strcmp(linear_level_name(i), level) == 0) return true;
-    return false;
-}
-
-/* "--isa is 'mmx'; this CPU has ref, avx2": the names of attention's levels, then those that only linear layers have. */
+/* "--isa is 'mmx'; this CPU has ref, avx2" */
 static cl_status level_unknown(const char *isa, cl_error *error) {
     char list[128] = "";
     size_t used = 0;
     for (int i = 0; cattn_level_name(i); i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cattn_level_name(i));
-    for (int i = 0; linear_level_name(i); i++) {
-        bool listed = false;
-        for (int k = 0; cattn_level_name(k); k++) listed |= strcmp(cattn_level_name(k), linear_level_name(i)) == 0;
-        if (!listed) used += (size_t)snprintf(list + used, sizeof list - used, ", %s", linear_level_name(i));
-    }
     return cl_fail(error, CL_ERR_ARG, "--isa is '%s'; this CPU has %s", isa, list);
 }
 
 cl_status session_attention_level(const options *opt, const char **level, cl_error *error) {
     *level = NULL;
     if (!opt->isa) return CL_OK;
-    /* A level that only linear layers have is named after the one it extends: avx512_vnni is avx512 to attention. */
-    const bool linear = linear_has(opt->isa);
-    for (int i = 0; cattn_level_name(i); i++) {
-        const char *name = cattn_level_name(i);
-        if (strcmp(name, opt->isa) == 0 || (linear && strncmp(name, opt->isa, strlen(name)) == 0)) *level = name;
-    }
+    for (int i = 0; cattn_level_name(i); i++)
+        if (strcmp(cattn_level_name(i), opt->isa) == 0) *level = cattn_level_name(i);
     return *level ? CL_OK : level_unknown(opt->isa, error);
 }
 

@@ -33,7 +33,7 @@ static const struct {
     {"avx2", CA_CPU_AVX2},
     {"avx512", CA_CPU_AVX512},
     {"avx512_vnni", CA_CPU_AVX512 | CA_CPU_AVX512_VNNI},
-    {"avx512_bf16", CA_CPU_AVX512 | CA_CPU_AVX512_BF16},
+    {"avx512_bf16", CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16},
 };
 enum { N_NAMES = sizeof names / sizeof *names };
 

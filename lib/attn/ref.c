@@ -66,7 +66,7 @@ static double key(const ca_tile *t, cattn_type type, const void *k, int32_t slot
 }
 static double value(const ca_tile *t, cattn_type type, const void *v, int32_t slot, int32_t i) {
     if (type != CATTN_I8) return element(v, type, slot, t->d_v, i);
-    const int n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
+    const double n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
     return n * scale_of(v, t->d_v, t->c, slot);
 }
 

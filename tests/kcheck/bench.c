@@ -48,6 +48,9 @@ double peak_gflops(const char *level) {
         } else if (strcmp(level, "avx512") == 0) {
             LOOP("vfmadd231ps", "zmm");
             flops *= 32;
+        } else if (strcmp(level, "avx512_vnni") == 0) {
+            LOOP("vpdpbusd", "zmm");
+            flops *= 128;
         } else if (strcmp(level, "avx512_bf16") == 0) {
             LOOP("vdpbf16ps", "zmm");
             flops *= 64;

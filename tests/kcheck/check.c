@@ -399,19 +399,26 @@ typedef struct tolerance {
  *
  * Scores. d partial sums of a random walk that ends at about |q||k|/sqrt(d), each rounded: the errors' deviation is about
  * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16, unless q is a bf16 number), each
- * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). So a weight is off by a factor within
- * 2^+-e, and out, a mean of v under such weights, by 2 (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap
- * for itself, 2 u for its argument and its product; ALiBi's sum is rounded once, its distance is exact.
- * Weights. 4 u from exp2's polynomial; rounded to bf16 for the second product, 2^-8.
- * Sums over n slots, and over the last few steps: 6 u sqrt(n).
- * Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the largest weight is
- * only 2^-32: n 2^-94. What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
+ * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). Where it is rounded to int8 (avx512_vnni),
+ * each q is off by up to half of max|q|/127: a deviation of max|q|/127/sqrt(12) |k|; such a product of integers is exact, and
+ * what multiplies it rounds twice. So a weight is off by a factor within 2^+-e, and out, a mean of v under such weights, by 2
+ * (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap for itself, 2 u for its argument and its product;
+ * ALiBi's sum is rounded once, its distance is exact. Weights. 4 u from exp2's polynomial; rounded to bf16 for the second
+ * product, 2^-8. Rounded to 16 bits (avx512_vnni): weight times V's scale is off by up to half of 2^-15 of the chunk's largest;
+ * that times at most 127, over n slots, deviates by 2^-15/sqrt(12) max|v| sqrt(n). Sums over n slots, and over the last few
+ * steps: 6 u sqrt(n). Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the
+ * largest weight is only 2^-32: n 2^-94; of int8, where it is weight times scale that may be flushed, 127 times that. What is
+ * 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
  */
 static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse) {
     const ca_layout *l = &t->layout;
-    double q2 = 0, k2_max = 0, v_max = 0, n = 0;
+    double q2 = 0, q_max = 0, k2_max = 0, v_max = 0, n = 0;
     bool finite = true;
-    for (int32_t i = 0; i < l->d_k; i++) q2 += pow((double)t->q[row * l->d_k + i] * t->scale, 2);
+    for (int32_t i = 0; i < l->d_k; i++) {
+        const double q = fabs((double)t->q[row * l->d_k + i] * t->scale);
+        q_max = fmax(q_max, q);
+        q2 += q * q;
+    }
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
             double k2 = 0;
@@ -429,14 +436,16 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
     if (strcmp(t->kernel->level, "ref") == 0)
         return (tolerance){v_max * 0x1p-22 + 0x1p-125, fabs((double)*lse) * 0x1p-23 + 0x1p-30};
 
-    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0;
+    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0, vnni = strcmp(t->kernel->level, "avx512_vnni") == 0;
     const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
     double e = 4 * u * qk + 0x1p-100;
     if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);
+    if (vnni && !t->exact_q) e += 3 * q_max / 127 * sqrt(k2_max);
     if (t->softcap > 0) e += 8 * u * t->softcap;
     if (t->alibi) e += 2 * u * (fabsf(t->slopes[row] * t->distances[0][row]) + qk);
-    const double weights = (bf16 ? 0x1p-8 : 0) + 4 * u;
-    return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + (n + 1) * 0x1p-94,
+    const double weights = (bf16 ? 0x1p-8 : vnni ? 3 * 0x1p-15 * sqrt(n) : 0) + 4 * u;
+    const double flushed = (n + 1) * 0x1p-94 * (l->type == CATTN_I8 ? 127 : 1);
+    return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + flushed,
                        e + 4 * u + 2 * sums + fabs((double)*lse) * 2 * u};
 }
 

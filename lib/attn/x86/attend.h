@@ -17,8 +17,8 @@
  * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot), INTEGERS (whether it
  * multiplies in integers) and
  *     size_t query_bytes(int32_t d_k)
- *     void seal_weights(float *scores, int32_t n, int32_t end)   what is left to do to a row's weights of its first n slots,
- *                                                                 when the product will run over the first `end`
+ *     void seal_weights(float *scores, int32_t c, int32_t n, int32_t end)   what is left to do to a row's weights of its first
+ *                                                                            n slots, when the product will run over `end`
  *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
  *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
@@ -215,12 +215,11 @@ static inline void attend(const ca_tile *t, cattn_type type) {
 
     for (int32_t i = 0; i < n_pieces; i++) scores_of_piece(&w, type, &pieces[i]);
     if (t->options) adjust_scores(t, scores, scores_stride(t->c));
-    for (int32_t row = 0; row < t->n_rows; row++) {
-        float *of_row = scores + row * scores_stride(t->c);
-        const int32_t n = slots_seen(t, row);
-        if (n > 0) softmax_row(of_row, n, v_scales, state_at(t, row), t->d_v);
-        seal_weights(of_row, n, w.most_seen);
-    }
+    for (int32_t row = 0; row < t->n_rows; row++)
+        if (slots_seen(t, row) > 0)
+            softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), v_scales, state_at(t, row), t->d_v);
+    for (int32_t row = 0; row < t->n_rows; row++) /* apart, since each is a long chain, and short ones overlap better */
+        seal_weights(scores + row * scores_stride(t->c), t->c, slots_seen(t, row), w.most_seen);
     w.ahead = t->next_v;
     for (int32_t i = 0; i < n_pieces; i++) values_of_piece(&w, type, &pieces[i]);
 }

@@ -15,7 +15,7 @@ static inline void store_weights(float *scores, int group, vec p) {
     _mm256_storeu_si256((__m256i *)scores + group, (__m256i)_mm512_cvtneps_pbh(p));
 }
 
-static inline void seal_weights(float *scores, int32_t n, int32_t end) { (void)scores, (void)n, (void)end; }
+static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) { (void)scores, (void)c, (void)n, (void)end; }
 
 #include "lib/attn/x86/row.h"
 

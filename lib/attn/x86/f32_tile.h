@@ -19,7 +19,7 @@ enum { WEIGHT_BYTES = sizeof(float), INTEGERS = 0 };
 
 static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }
 
-static inline void seal_weights(float *scores, int32_t n, int32_t end) { (void)scores, (void)n, (void)end; }
+static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) { (void)scores, (void)c, (void)n, (void)end; }
 
 static size_t query_bytes(int32_t d_k) { return (size_t)d_k * sizeof(float); }
 

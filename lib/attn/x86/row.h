@@ -53,8 +53,7 @@ static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, const float
     const float n = floorf(s), step = floorf((n + 16) / 32) * 32 + 16;
     const float raised = step > n ? step : n; /* beyond 2^24 steps of 32 are not floats any more */
     const vec down = v_set1(*m - raised);
-    const int32_t end = *m == -FLT_MAX ? 0 : d_v + L_LANES; /* a row that has seen nothing is all zeros */
-    for (int32_t i = 0; i < end; i += V_LANES) v_store(o + i, v_scale2(v_load(o + i), down));
+    for (int32_t i = 0; i < d_v + L_LANES; i += V_LANES) v_store(o + i, v_scale2(v_load(o + i), down));
     *m = raised;
 }
 

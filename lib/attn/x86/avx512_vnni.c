@@ -1,0 +1,208 @@
+/*
+ * Level avx512_vnni: int8 K and V through vpdpbusd; q is rounded to 8 bits within its row, weights to 16 within row and chunk.
+ *
+ * 6 rows x 4 vectors of 32-bit sums, as in avx512_bf16: a line of quads is an operand as it is stored. vpdpbusd multiplies
+ * unsigned bytes with signed ones. Scores: the panel is unsigned, n + 128, so a row's sum starts at -128 times the sum of its
+ * q. Values: the weights are unsigned, 16 bits in two bytes, since 8 would be coarser than bf16. The high bytes go over the
+ * panel first, then the sum is shifted left by 8 and the low bytes go over the panel, which is in L1 by then.
+ *
+ * Nothing overflows: |score| <= 255 * 128 * 256 and |O| <= 65535 * 127 * 256 < 2^31, for d_k and chunks of up to 256.
+ */
+#include "lib/attn/x86/vec512.h"
+
+enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
+
+#include "chunkattn.h"
+#include "lib/attn/x86/product.h"
+
+/*
+ * What stands in the last cache line of a row's factors. Before it, for q: a byte a dimension; for weights 16 bytes for each
+ * quad of slots, the first four their high bytes, then the low ones: just where the scores they come from were.
+ */
+typedef struct factors_end {
+    int32_t start; /* of the row's sums */
+    float scale;   /* what they are to be multiplied by */
+} factors_end;
+
+enum { END_BYTES = 64, Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16 };
+
+static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }
+
+#include "lib/attn/x86/row.h"
+
+/* The largest of 16 in all lanes. */
+static inline __m128i largest(__m512i x) {
+    const __m256i half = _mm256_max_epu32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
+    return _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
+}
+
+/*
+ * Weights of a row's first n slots to integers, 2^15 <= the largest < 2^16, and zeros up to `end`. Below 2^-126 is nothing, so
+ * that both the scale and its inverse are normal numbers. What rounds to 2^16 becomes 2^16 - 1.
+ */
+static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
+    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + V_LANES - 1) / V_LANES;
+    __m512i top = _mm512_setzero_si512(); /* as bits, in which order NaN is the largest */
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) top = _mm512_max_epu32(top, _mm512_loadu_si512(scores + g * V_LANES));
+
+    const __m128i most = largest(top), infinity = _mm_set1_epi32(0x7f800000), least = _mm_set1_epi32((127 + 15 - 126) << 23);
+    const __m128i exponent = _mm_max_epu32(_mm_and_si128(most, infinity), least);
+    const __m512i up = _mm512_broadcastd_epi32(_mm_sub_epi32(_mm_set1_epi32((127 + 15 + 127) << 23), exponent));
+    const __m512i quads = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) {
+        const __m512i w = _mm512_cvtps_epi32(v_mul(v_load(scores + g * V_LANES), _mm512_castsi512_ps(up)));
+        const __m512i words = _mm512_min_epu32(w, _mm512_set1_epi32(65535));
+        _mm512_storeu_si512(scores + g * V_LANES, _mm512_shuffle_epi8(words, quads));
+    }
+    for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
+
+    /* NaN goes on. Adding 0 * -0 changes nothing, not even a -0: so a row that sees nothing keeps its state. */
+    const __m128i down = _mm_sub_epi32(exponent, _mm_set1_epi32(15 << 23)), finite = _mm_cmplt_epi32(exponent, infinity);
+    const __m128i scale = n == 0 ? _mm_set1_epi32(INT32_MIN) : _mm_blendv_epi8(most, down, finite);
+    const __m128i to_store = _mm_unpacklo_epi32(_mm_setzero_si128(), scale);
+    _mm_storel_epi64((__m128i *)(scores + c), to_store);
+}
+
+static size_t query_bytes(int32_t d_k) { return ((size_t)d_k + 63) / 64 * 64 + END_BYTES; }
+
+/* As ca_layout_write does with K and V, layout.h. */
+static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
+    char *to = packed;
+    for (int32_t r = 0; r < n_rows; r++, q += row_stride, to += query_bytes(d_k)) {
+        vec top = v_set1(0);
+        bool finite = true;
+        for (int32_t i = 0; i < d_k; i += V_LANES) {
+            const vec size = _mm512_abs_ps(v_mul(v_load(q + i), v_set1(scale_log2)));
+            finite &= !_mm512_cmp_ps_mask(size, v_set1(FLT_MAX), _CMP_NLE_UQ);
+            top = v_max(top, size);
+        }
+        const float most = _mm512_reduce_max_ps(top), scale = finite ? most / 127 : NAN;
+        const float inverse = scale >= FLT_MIN ? 127 / most : 0;
+        __m512i sum = _mm512_setzero_si512();
+        for (int32_t i = 0; i < d_k; i += V_LANES) {
+            const vec x = v_mul(v_mul(v_load(q + i), v_set1(scale_log2)), v_set1(inverse));
+            const __m512i n = finite ? _mm512_cvtps_epi32(x) : _mm512_setzero_si512();
+            sum = _mm512_add_epi32(sum, n);
+            _mm_storeu_si128((__m128i *)(to + i), _mm512_cvtepi32_epi8(n));
+        }
+        factors_end *end = (factors_end *)(to + query_bytes(d_k) - END_BYTES);
+        end->start = -128 * _mm512_reduce_add_epi32(sum);
+        end->scale = scale < FLT_MIN ? 0 : scale;
+    }
+}
+
+/* acc + unsigned x times signed y. As assembly, since of the intrinsic gcc 12 makes a tile whose sums live on the stack. */
+TILE_INLINE __m512i dot(__m512i acc, __m512i x, __m512i y) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(y));
+    return acc;
+}
+
+/* A line of quads times a quad of each row; of K the panel is unsigned, of V the factors. */
+TILE_INLINE void multiply_line(__m512i acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool values,
+                               const char *factors, ptrdiff_t factor_stride) {
+    __m512i x[TILE_VECS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vecs; j++) x[j] = _mm512_loadu_si512(line + (size_t)j * sizeof(vec));
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i * factor_stride));
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) acc[i][j] = values ? dot(acc[i][j], w, x[j]) : dot(acc[i][j], x[j], w);
+    }
+}
+
+TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use, bool values) {
+    __m512i acc[TILE_ROWS][TILE_VECS];
+    const ptrdiff_t stride = p->factor_stride;
+    const char *factors = p->factors, *ends = factors + stride - END_BYTES;
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        const __m512i start =
+            values ? _mm512_setzero_si512() : _mm512_set1_epi32(((const factors_end *)(ends + i * stride))->start);
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) acc[i][j] = start;
+    }
+
+    const int ahead = use == USE_FIRST ? vecs : 1, quad_bytes = values ? WEIGHT_QUAD_BYTES : Q_QUAD_BYTES;
+    const char *line = p->panel, *next = p->next;
+    int32_t n = p->n / 4; /* at least one group: such loops leave the sums in their registers */
+    do {
+#pragma GCC unroll 4
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
+        multiply_line(acc, rows, vecs, line, values, factors, stride);
+        factors += quad_bytes;
+        line += p->panel_stride;
+        next += p->next_step;
+    } while (--n > 0);
+    if (values) {
+#pragma GCC unroll 6
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vecs; j++) acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+        line = p->panel;
+        factors = (const char *)p->factors + 4;
+        n = p->n / 4;
+        do {
+            multiply_line(acc, rows, vecs, line, values, factors, stride);
+            factors += quad_bytes;
+            line += p->panel_stride;
+        } while (--n > 0);
+    }
+
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        const vec scale = v_set1(((const factors_end *)(ends + i * stride))->scale);
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) {
+            float *out = p->out + i * p->out_stride + j * V_LANES;
+            const vec sum = _mm512_cvtepi32_ps(acc[i][j]);
+            v_store(out,
+                    values ? v_fma(sum, scale, v_load(out)) : v_mul(v_mul(sum, scale), v_load(p->lane_scales + j * V_LANES)));
+        }
+    }
+}
+
+TILE_INLINE void multiply_either(const product *p, int rows, int vecs, enum product_use use) {
+    if (p->accumulate)
+        multiply(p, rows, vecs, use, true);
+    else
+        multiply(p, rows, vecs, use, false);
+}
+
+#define PRODUCT(rows, vecs)                                                                                                    \
+    static void first_##rows##x##vecs(const product *p) { multiply_either(p, rows, vecs, USE_FIRST); }                         \
+    static void again_##rows##x##vecs(const product *p) { multiply_either(p, rows, vecs, USE_AGAIN); }
+#define PRODUCTS(vecs) PRODUCT(1, vecs) PRODUCT(2, vecs) PRODUCT(3, vecs) PRODUCT(4, vecs) PRODUCT(5, vecs) PRODUCT(6, vecs)
+PRODUCTS(1)
+PRODUCTS(2)
+PRODUCTS(3)
+PRODUCTS(4)
+
+#define ROW(use, vecs)                                                                                                         \
+    { NULL, use##_1x##vecs, use##_2x##vecs, use##_3x##vecs, use##_4x##vecs, use##_5x##vecs, use##_6x##vecs }
+static const product_fn first[TILE_VECS + 1][TILE_ROWS + 1] = {
+    {NULL}, ROW(first, 1), ROW(first, 2), ROW(first, 3), ROW(first, 4)};
+static const product_fn again[TILE_VECS + 1][TILE_ROWS + 1] = {
+    {NULL}, ROW(again, 1), ROW(again, 2), ROW(again, 3), ROW(again, 4)};
+
+static inline bool unpacks(cattn_type type) {
+    (void)type;
+    return false;
+}
+static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
+    (void)type;
+    return use == USE_FIRST ? first[vecs][rows] : again[vecs][rows];
+}
+
+#include "lib/attn/x86/attend.h"
+
+static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
+
+const ca_kernel ca_kernels_avx512_vnni[CA_N_TYPES] = {
+    [CATTN_I8] = {"avx512_vnni", CATTN_I8, MAX_ROWS, query_bytes, state_bytes, scratch_bytes_i8, pack_query, init, attend_i8,
+                  merge},
+};
