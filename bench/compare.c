@@ -91,6 +91,7 @@ typedef struct bench {
     const compare_options *options;
     shape shape;
     ca_pool *pool;
+    limits_probe *probe;
     size_t n_out;
     float *q, *out[N_METHODS];
 } bench;
@@ -133,13 +134,19 @@ static void destroy(group *g) {
 }
 
 static void time_rounds(const bench *b, const group *g, comparison *c) {
-    for (int step = -N_WARMUP; step < c->n_steps; step++)
+    for (int step = -N_WARMUP; step < c->n_steps; step++) {
+        limits now;
+        limits_probe_measure(b->probe, &now);
         for (int i = g->begin; i < g->end; i++) {
             method *m = g->methods[i];
             const double start = bench_seconds();
             m->attend(m, (step + N_WARMUP) % m->n_layers, b->q, b->out[i]);
-            if (step >= 0) c->us[i][step] = (bench_seconds() - start) * 1e6;
+            if (step < 0) continue;
+            c->us[i][step] = (bench_seconds() - start) * 1e6;
+            c->read_gbs[i][step] = now.read_gbs;
+            c->peak_gflops[i][step] = limits_peak(&now, m->level, b->shape.kv_type);
         }
+    }
     for (int i = g->begin; i < g->end; i++) g->methods[i]->attend(g->methods[i], 0, b->q, b->out[i]);
 }
 
@@ -203,7 +210,7 @@ static bool make_inputs(bench *b) {
     b->n_out = (size_t)b->shape.tree->n_seqs * (size_t)b->shape.heads * (size_t)b->shape.head_dim;
     const size_t row = method_row_size(&b->shape);
     b->q = malloc(b->n_out * sizeof(float));
-    bool ok = b->q;
+    bool ok = b->q && b->probe;
     for (int i = 0; i < b->options->n_methods; i++) {
         b->out[i] = malloc(b->n_out * sizeof(float));
         ok = ok && b->out[i];
@@ -217,6 +224,7 @@ static bool make_inputs(bench *b) {
 bool compare_run(const compare_options *options, const bench_common *common, const shape *shape, const int64_t *prefixes,
                  int n_results, comparison *results) {
     bench b = {.options = options, .shape = *shape, .pool = common->pool};
+    b.probe = limits_probe_create(common->pool, common->quick);
     b.shape.kv_type = options->kv_type;
     b.shape.level = options->level;
     b.shape.cold_bytes = options->cold_bytes;
@@ -233,6 +241,7 @@ bool compare_run(const compare_options *options, const bench_common *common, con
     }
     /* Of several groups the last result's outputs are left of all. */
     if (ok) ok = results_agree(&b, &results[n_results - 1]);
+    limits_probe_destroy(&b.probe);
     free(b.q);
     for (int i = 0; i < options->n_methods; i++) free(b.out[i]);
     return ok;
@@ -260,15 +269,23 @@ int compare_find(const comparison *c, method_id id) {
     return i;
 }
 
+/* Median over the rounds of what a step did in units of a limit: `amount` in 1e9 over the time, over limit [n_steps]. */
+static double fraction(const comparison *c, int i, double amount, const double *limit) {
+    double fractions[COMPARE_MAX_STEPS];
+    for (int k = 0; k < c->n_steps; k++) fractions[k] = limit[k] > 0 ? amount / (c->us[i][k] * 1e-6) / limit[k] : 0;
+    return results_median(fractions, c->n_steps);
+}
+
 json_t *compare_row(const comparison *c, int i, const compare_options *options, const bench_common *common) {
+    (void)options, (void)common;
     const double us = compare_us(c, i), gflops = c->flops / us * 1e-3, gbs = c->kv_bytes[i] / us * 1e-3;
-    const double peak = limits_peak(common->limits, c->levels[i], options->kv_type);
     json_t *ratios = json_object();
     for (int j = 0; j < c->n_methods; j++)
         if (j != i) json_object_set_new(ratios, method_name(c->methods[j]), json_real(compare_speedup(c, i, j)));
     return json_pack("{ss ss sf sf so sf so so}", "method", method_name(c->methods[i]), "level", c->levels[i], "step_us", us,
-                     "gflops", gflops, "peak_fraction", results_number(peak > 0 ? gflops / peak : 0), "kv_gbs", gbs,
-                     "read_fraction", results_number(gbs / common->limits->read_gbs), "times_faster_than", ratios);
+                     "gflops", gflops, "peak_fraction", results_number(fraction(c, i, c->flops * 1e-9, c->peak_gflops[i])),
+                     "kv_gbs", gbs, "read_fraction", results_number(fraction(c, i, c->kv_bytes[i] * 1e-9, c->read_gbs[i])),
+                     "times_faster_than", ratios);
 }
 
 void compare_add_parameters(json_t *row, const shape *s, const compare_options *options, const bench_common *common) {

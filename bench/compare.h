@@ -1,9 +1,10 @@
 /*
  * Methods side by side on the same work.
  *
- * A round times one step of each method, so that what happens on the machine happens to all; ratios are medians of the
- * rounds' ratios. Each method has several layers and goes from one to the next, so that what a step reads is not in a cache.
- * Methods that do not fit into memory together are timed in groups, one after the other; their ratios are those of medians.
+ * A round times one step of each method, and the machine's limits, so that what happens on the machine happens to all; ratios
+ * and fractions of a limit are medians of the rounds' ones. Each method has several layers and goes from one to the next, so
+ * that what a step reads is not in a cache. Methods that do not fit into memory together are timed in groups, one after the
+ * other; their ratios are those of medians.
  */
 #ifndef BENCH_COMPARE_H
 #define BENCH_COMPARE_H
@@ -43,6 +44,9 @@ typedef struct comparison {
     double flops;          /* of a step */
     double kv_bytes[N_METHODS];
     double us[N_METHODS][COMPARE_MAX_STEPS];
+    double read_gbs[N_METHODS][COMPARE_MAX_STEPS]; /* what the machine could read, */
+    double peak_gflops[N_METHODS]
+                      [COMPARE_MAX_STEPS]; /* and compute with the method's instruction, in that round; 0: not known */
 } comparison;
 
 /*

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -69,14 +70,17 @@ static double time_run(ca_pool *pool, work *w) {
     return bench_seconds() - start;
 }
 
-/* Operations or bytes a second, in 1e9, of all threads of the pool; 0 where the features have no such instruction. */
-static double measure(ca_pool *pool, const peak *peak, const unsigned char *data, const limits_effort *effort) {
+/*
+ * Operations or bytes a second, in 1e9, of all threads of the pool, in the best of n_runs; 0 where the features have no such
+ * instruction.
+ */
+static double measure(ca_pool *pool, const peak *peak, const unsigned char *data, const limits_effort *effort, int n_runs) {
     const size_t n_threads = (size_t)ca_pool_size(pool), line = 256;
     work w = {.peak = peak, .rounds = 100000, .data = data, .bytes = effort->bytes / n_threads / line * line};
     if (!peak) return 0;
     if (peak->compute) w.rounds = (int64_t)(1e-3 * (double)effort->ms / time_run(pool, &w) * (double)w.rounds) + 1;
     double best = time_run(pool, &w);
-    for (int i = 1; i < N_RUNS; i++) {
+    for (int i = 1; i < n_runs; i++) {
         const double t = time_run(pool, &w);
         if (t < best) best = t;
     }
@@ -99,18 +103,22 @@ limits_effort limits_default_effort(bool quick) {
     return (limits_effort){cache * 8 > least ? cache * 8 : least, 50};
 }
 
-bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
+static void measure_all(limits *l, ca_pool *pool, const unsigned char *data, const limits_effort *effort, int n_runs) {
     const uint32_t features = ca_cpu_features();
+    *l = (limits){.n_threads = ca_pool_size(pool),
+                  .read_gbs = measure(pool, find(PEAK_READ, features), data, effort, n_runs),
+                  .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort, n_runs),
+                  .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, n_runs),
+                  .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, n_runs),
+                  .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, n_runs)};
+}
+
+bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
     unsigned char *data = map(effort->bytes);
     ca_pool *pool = ca_pool_create(n_threads);
     const bool ok = data && pool;
     if (ok)
-        *l = (limits){.n_threads = n_threads,
-                      .read_gbs = measure(pool, find(PEAK_READ, features), data, effort),
-                      .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort),
-                      .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort),
-                      .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort),
-                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort)};
+        measure_all(l, pool, data, effort, N_RUNS);
     else
         fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
     ca_pool_destroy(&pool);
@@ -127,6 +135,31 @@ const limits *limits_of(int n_threads, bool quick) {
     if (n == MAX_KEPT) n = 0;
     return limits_measure(&kept[n], n_threads, &effort) ? &kept[n++] : NULL;
 }
+
+struct limits_probe {
+    ca_pool *pool;
+    limits_effort effort;
+    unsigned char *data;
+};
+
+limits_probe *limits_probe_create(ca_pool *pool, bool quick) {
+    const size_t cache = 4 * ca_cpu_cache_bytes(), least = (size_t)128 << 20;
+    limits_probe *p = malloc(sizeof *p);
+    if (!p) return NULL;
+    *p = (limits_probe){.pool = pool, .effort = {cache > least ? cache : least, 2}};
+    if (quick) p->effort = limits_default_effort(true);
+    p->data = map(p->effort.bytes);
+    if (!p->data) limits_probe_destroy(&p);
+    return p;
+}
+
+void limits_probe_destroy(limits_probe **probe) {
+    if (*probe && (*probe)->data) munmap((*probe)->data, (*probe)->effort.bytes);
+    free(*probe);
+    *probe = NULL;
+}
+
+void limits_probe_measure(limits_probe *p, limits *l) { measure_all(l, p->pool, p->data, &p->effort, 1); }
 
 double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
     if (strcmp(level, "ref") == 0) return 0;

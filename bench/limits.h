@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/threads.h"
 #include "chunkattn.h"
 
 /* Of n_threads together; 0 where the CPU has no such instruction. */
@@ -29,6 +30,15 @@ bool limits_measure(limits *limits, int n_threads, const limits_effort *effort);
 
 /* The same with the default effort, once a process for each number of threads. NULL as above. */
 const limits *limits_of(int n_threads, bool quick);
+
+/*
+ * The same limits in short, again and again: for the rounds of a comparison, since on a shared machine they change from one
+ * second to the next. The pool is borrowed until destroy. NULL without memory.
+ */
+typedef struct limits_probe limits_probe;
+limits_probe *limits_probe_create(ca_pool *pool, bool quick);
+void limits_probe_destroy(limits_probe **probe);
+void limits_probe_measure(limits_probe *probe, limits *limits);
 
 /* Peak of the instruction that a kernel level computes with, in 1e9 operations a second; 0: none to compare with. */
 double limits_peak(const limits *limits, const char *level, cattn_type kv_type);
