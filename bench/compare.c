@@ -135,16 +135,18 @@ static void destroy(group *g) {
 
 static void time_rounds(const bench *b, const group *g, comparison *c) {
     for (int step = -N_WARMUP; step < c->n_steps; step++) {
-        limits now;
-        limits_probe_measure(b->probe, &now);
+        const double read = limits_probe_read(b->probe);
+        double peak = 0;
         for (int i = g->begin; i < g->end; i++) {
             method *m = g->methods[i];
+            if (i == g->begin || strcmp(m->level, g->methods[i - 1]->level) != 0)
+                peak = limits_probe_peak(b->probe, m->level, b->shape.kv_type);
             const double start = bench_seconds();
             m->attend(m, (step + N_WARMUP) % m->n_layers, b->q, b->out[i]);
             if (step < 0) continue;
             c->us[i][step] = (bench_seconds() - start) * 1e6;
-            c->read_gbs[i][step] = now.read_gbs;
-            c->peak_gflops[i][step] = limits_peak(&now, m->level, b->shape.kv_type);
+            c->read_gbs[i][step] = read;
+            c->peak_gflops[i][step] = peak;
         }
     }
     for (int i = g->begin; i < g->end; i++) g->methods[i]->attend(g->methods[i], 0, b->q, b->out[i]);

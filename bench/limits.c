@@ -103,22 +103,18 @@ limits_effort limits_default_effort(bool quick) {
     return (limits_effort){cache * 8 > least ? cache * 8 : least, 50};
 }
 
-static void measure_all(limits *l, ca_pool *pool, const unsigned char *data, const limits_effort *effort, int n_runs) {
-    const uint32_t features = ca_cpu_features();
-    *l = (limits){.n_threads = ca_pool_size(pool),
-                  .read_gbs = measure(pool, find(PEAK_READ, features), data, effort, n_runs),
-                  .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort, n_runs),
-                  .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, n_runs),
-                  .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, n_runs),
-                  .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, n_runs)};
-}
-
 bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
+    const uint32_t features = ca_cpu_features();
     unsigned char *data = map(effort->bytes);
     ca_pool *pool = ca_pool_create(n_threads);
     const bool ok = data && pool;
     if (ok)
-        measure_all(l, pool, data, effort, N_RUNS);
+        *l = (limits){.n_threads = n_threads,
+                      .read_gbs = measure(pool, find(PEAK_READ, features), data, effort, N_RUNS),
+                      .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort, N_RUNS),
+                      .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, N_RUNS),
+                      .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, N_RUNS),
+                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, N_RUNS)};
     else
         fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
     ca_pool_destroy(&pool);
@@ -159,11 +155,26 @@ void limits_probe_destroy(limits_probe **probe) {
     *probe = NULL;
 }
 
-void limits_probe_measure(limits_probe *p, limits *l) { measure_all(l, p->pool, p->data, &p->effort, 1); }
+/* What a kernel level computes with. */
+static peak_kind instruction(const char *level, cattn_type kv_type) {
+    if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return PEAK_BF16;
+    if (strcmp(level, "avx512_vnni") == 0 && kv_type == CATTN_I8) return PEAK_INT8;
+    return PEAK_FMA;
+}
+
+double limits_probe_read(limits_probe *p) {
+    return measure(p->pool, find(PEAK_READ, ca_cpu_features()), p->data, &p->effort, 1);
+}
+
+double limits_probe_peak(limits_probe *p, const char *level, cattn_type kv_type) {
+    const uint32_t features = strcmp(level, "avx2") == 0 ? CA_CPU_AVX2 : ca_cpu_features();
+    if (strcmp(level, "ref") == 0) return 0;
+    return measure(p->pool, find(instruction(level, kv_type), features), p->data, &p->effort, 1);
+}
 
 double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
     if (strcmp(level, "ref") == 0) return 0;
     if (strcmp(level, "avx2") == 0) return l->fma_avx2_gflops;
-    if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return l->bf16_gflops;
-    return l->fma_gflops;
+    const peak_kind kind = instruction(level, kv_type);
+    return kind == PEAK_BF16 ? l->bf16_gflops : kind == PEAK_INT8 ? l->int8_gops : l->fma_gflops;
 }

@@ -32,13 +32,14 @@ bool limits_measure(limits *limits, int n_threads, const limits_effort *effort);
 const limits *limits_of(int n_threads, bool quick);
 
 /*
- * The same limits in short, again and again: for the rounds of a comparison, since on a shared machine they change from one
+ * Single ones in short, again and again: for the rounds of a comparison, since on a shared machine they change from one
  * second to the next. The pool is borrowed until destroy. NULL without memory.
  */
 typedef struct limits_probe limits_probe;
 limits_probe *limits_probe_create(ca_pool *pool, bool quick);
 void limits_probe_destroy(limits_probe **probe);
-void limits_probe_measure(limits_probe *probe, limits *limits);
+double limits_probe_read(limits_probe *probe);
+double limits_probe_peak(limits_probe *probe, const char *level, cattn_type kv_type);
 
 /* Peak of the instruction that a kernel level computes with, in 1e9 operations a second; 0: none to compare with. */
 double limits_peak(const limits *limits, const char *level, cattn_type kv_type);
