@@ -68,6 +68,10 @@ def rounded(x, kv):
     if kv == "bf16":
         bits = x.astype(np.float32).view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+    if kv == "int8":  # a scale for each vector, lib/cache/layout.h
+        x = x.astype(np.float32)
+        most = np.abs(x).max(-1, keepdims=True)
+        return np.rint(x * (np.float32(127) / most)).astype(np.float64) * (most / np.float32(127))
     return x
 
 
@@ -81,12 +85,19 @@ def rotate(x, cos, sin):
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
+def rotated(model, q, k):
+    angles = np.arange(len(q))[:, None, None] * model.frequencies
+    return rotate(q, np.cos(angles), np.sin(angles)), rotate(k, np.cos(angles), np.sin(angles))
+
+
 def attend(model, q, k, v, kv):
-    """One sequence: q [n][heads][d], k and v [n][kv_heads][d] to [n][heads * d]. bf16 also rounds q and the probabilities,
-    since bf16 dot products take both sides in bf16."""
+    """One sequence: q [n][heads][d], k and v [n][kv_heads][d] to [n][heads * d]."""
+    return attend_rotated(model, *rotated(model, q, k), v, kv)
+
+
+def attend_rotated(model, q, k, v, kv):
+    """bf16 also rounds q and the probabilities, since bf16 dot products take both sides in bf16."""
     n = len(q)
-    angles = np.arange(n)[:, None, None] * model.frequencies
-    q, k = rotate(q, np.cos(angles), np.sin(angles)), rotate(k, np.cos(angles), np.sin(angles))
     k, v = rounded(k, kv), rounded(v, kv)
     if kv == "bf16":
         q = rounded(q, kv)
