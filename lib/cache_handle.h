@@ -17,11 +17,20 @@ typedef struct ca_row {
     int32_t slot;
 } ca_row;
 
-/* The open step, if there is one. */
+/* What a step needs of an entry's sequence: found once for as long as the tree stays as it is. */
+typedef struct ca_step_seq {
+    cattn_seq id;
+    ca_node *leaf;
+} ca_step_seq;
+
+/* The open step, or what is left of the last one: the next is often like it but for the positions. */
 typedef struct ca_step {
     bool open;
-    CA_ARRAY(ca_plan_entry) entries;
-    CA_ARRAY(ca_row) rows; /* in the caller's order */
+    bool has_rows;         /* rows are those of the plan's last update */
+    uint64_t tree_version; /* as seqs were found */
+    CA_ARRAY(ca_step_seq) seqs;
+    CA_ARRAY(ca_plan_entry) entries; /* of the same sequences */
+    CA_ARRAY(ca_row) rows;           /* in the caller's order */
 } ca_step;
 
 struct cattn_cache {

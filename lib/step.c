@@ -11,29 +11,51 @@ uint64_t ca_cache_bytes(cattn_cache *c) {
     return bytes;
 }
 
-/* Room for n elements of an array that is filled from its start. */
-#define ROOM_FOR(c, array, count) ((array)->n = 0, CA_ROOM(&(c)->plan, (array), (count)))
-
 /* ---- Begin ---- */
+
+/* Whether the entries are those of the last step, and the tree is as it was. Their leaves are asked for meanwhile. */
+static bool same_entries(const cattn_cache *c, const cattn_entry *entries, int32_t n) {
+    const ca_step *step = &c->step;
+    if (step->tree_version != ca_tree_version(c->tree) || step->seqs.n != (size_t)n) return false;
+    for (int32_t i = 0; i < n; i++) {
+        const ca_step_seq *s = &step->seqs.at[i];
+        if (entries[i].seq != s->id || entries[i].max_rows < 1) return false;
+        __builtin_prefetch(s->leaf, 1);
+    }
+    return true;
+}
+
+static cattn_status find_entry(cattn_cache *c, const cattn_entry *entries, int32_t i, cattn_error *error) {
+    ca_step *step = &c->step;
+    ca_seq *seq = ca_tree_find(c->tree, entries[i].seq);
+    if (!seq)
+        return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is %llu, which is no running sequence of this cache", i,
+                       (unsigned long long)entries[i].seq);
+    if (seq->step_entry >= 0)
+        return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is the sequence of entry %d too; list it once", i,
+                       seq->step_entry);
+    if (entries[i].max_rows < 1)
+        return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].max_rows is %lld; it must be at least 1", i,
+                       (long long)entries[i].max_rows);
+    seq->step_entry = i;
+    __builtin_prefetch(seq->leaf, 1);
+    step->seqs.at[step->seqs.n++] = (ca_step_seq){seq->id, seq->leaf};
+    step->entries.at[step->entries.n++] = (ca_plan_entry){.seq = seq};
+    return CATTN_OK;
+}
 
 /* Resolve the entries' sequences; each may occur once. */
 static cattn_status find_entries(cattn_cache *c, const cattn_entry *entries, int32_t n, cattn_error *error) {
     ca_step *step = &c->step;
-    for (int32_t i = 0; i < n; i++) {
-        ca_seq *seq = ca_tree_find(c->tree, entries[i].seq);
-        if (!seq)
-            return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is %llu, which is no running sequence of this cache", i,
-                           (unsigned long long)entries[i].seq);
-        if (seq->step_entry >= 0)
-            return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].seq is the sequence of entry %d too; list it once", i,
-                           seq->step_entry);
-        if (entries[i].max_rows < 1)
-            return ca_fail(error, CATTN_ERR_ARG, i, "entries[%d].max_rows is %lld; it must be at least 1", i,
-                           (long long)entries[i].max_rows);
-        seq->step_entry = i;
-        step->entries.at[step->entries.n++] = (ca_plan_entry){.seq = seq};
-    }
-    return CATTN_OK;
+    step->seqs.n = step->entries.n = 0;
+    if (CA_ROOM(&c->plan, &step->seqs, (size_t)n) || CA_ROOM(&c->plan, &step->entries, (size_t)n))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d entries", n);
+    cattn_status status = CATTN_OK;
+    for (int32_t i = 0; i < n && status == CATTN_OK; i++) status = find_entry(c, entries, i, error);
+    for (size_t i = 0; i < step->entries.n; i++) step->entries.at[i].seq->step_entry = -1;
+    if (status) step->seqs.n = step->entries.n = 0;
+    step->tree_version = ca_tree_version(c->tree);
+    return status;
 }
 
 /* Claim rows in the entries' order. Returns how many. */
@@ -41,11 +63,12 @@ static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit)
     int64_t n_rows = 0;
     for (size_t i = 0; i < step->entries.n; i++) {
         ca_plan_entry *e = &step->entries.at[i];
+        ca_node *leaf = step->seqs.at[i].leaf;
         int64_t most = entries[i].max_rows;
         if (row_limit > 0 && most > row_limit - n_rows) most = row_limit - n_rows;
-        e->first_pos = ca_seq_n_claimed(e->seq);
+        e->first_pos = ca_path_n_claimed(leaf);
         e->row = (int32_t)n_rows;
-        e->n_rows = (int32_t)ca_seq_claim(e->seq, most);
+        e->n_rows = (int32_t)ca_path_claim(leaf, most);
         entries[i].first_pos = e->first_pos;
         entries[i].n_rows = e->n_rows;
         n_rows += e->n_rows;
@@ -53,12 +76,32 @@ static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit)
     return n_rows;
 }
 
-static void place_rows(cattn_cache *c) {
+/*
+ * Rows that were placed in the last step and have only moved within their absolute chunks: within a leaf that is one physical
+ * chunk, above it need not be.
+ */
+static void move_rows(cattn_cache *c) {
     ca_step *step = &c->step;
     for (size_t i = 0; i < step->entries.n; i++) {
         const ca_plan_entry *e = &step->entries.at[i];
+        if (e->n_rows != 1) continue;
+        ca_row *row = &step->rows.at[e->row];
+        const ca_node *leaf = step->seqs.at[i].leaf;
+        const int32_t slot = (int32_t)(e->first_pos & (c->layout.c - 1));
+        if (e->first_pos < leaf->start || e->first_pos - slot + row->slot < leaf->start)
+            row->chunk = ca_path_chunk(c->tree, leaf, e->first_pos);
+        row->slot = slot;
+    }
+}
+
+static void place_rows(cattn_cache *c) {
+    ca_step *step = &c->step;
+    step->rows.n = 0;
+    for (size_t i = 0; i < step->entries.n; i++) {
+        const ca_plan_entry *e = &step->entries.at[i];
         for (int64_t p = e->first_pos; p < e->first_pos + e->n_rows; p++)
-            step->rows.at[step->rows.n++] = (ca_row){ca_seq_chunk(c->tree, e->seq, p), (int32_t)(p & (c->layout.c - 1))};
+            step->rows.at[step->rows.n++] =
+                (ca_row){ca_path_chunk(c->tree, step->seqs.at[i].leaf, p), (int32_t)(p & (c->layout.c - 1))};
     }
 }
 
@@ -78,40 +121,40 @@ static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
 
 cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     ca_step *step = &c->step;
-    if (ROOM_FOR(c, &step->entries, (size_t)n_entries))
-        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d entries", n_entries);
-    cattn_status status = find_entries(c, entries, n_entries, error);
-    if (status == CATTN_OK) {
-        const int64_t n_rows = deal_rows(step, entries, row_limit);
-        if (ROOM_FOR(c, &step->rows, (size_t)n_rows) || ca_plan_update(&c->plan, step->entries.at, n_entries))
-            status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
-        else
-            status = reserve_workspace(c, error);
+    cattn_status status = CATTN_OK;
+    if (!same_entries(c, entries, n_entries)) {
+        status = find_entries(c, entries, n_entries, error);
+        if (status) return status;
     }
+    const int64_t n_rows = deal_rows(step, entries, row_limit);
+    const bool had_rows = step->has_rows;
+    step->has_rows = false;
+    if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, (size_t)n_rows, sizeof *step->rows.at) ||
+        ca_plan_update(&c->plan, step->entries.at, n_entries))
+        status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
+    else
+        status = reserve_workspace(c, error);
     if (status) {
         ca_step_close(c, false);
         return status;
     }
-    place_rows(c);
+    if (had_rows && c->plan.only_moved)
+        move_rows(c);
+    else
+        place_rows(c);
+    step->has_rows = true;
     step->open = true;
     return CATTN_OK;
 }
 
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
-    for (size_t i = 0; i < step->entries.n; i++) {
-        ca_seq *seq = step->entries.at[i].seq;
-        if (ready)
-            ca_seq_commit(seq);
-        else
-            ca_seq_unclaim(seq);
-        seq->step_entry = -1;
-    }
-    step->entries.n = step->rows.n = 0;
+    for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);
     step->open = false;
 }
 
 void ca_step_free(cattn_cache *c) {
+    CA_ARRAY_FREE(&c->alloc, &c->step.seqs);
     CA_ARRAY_FREE(&c->alloc, &c->step.entries);
     CA_ARRAY_FREE(&c->alloc, &c->step.rows);
 }

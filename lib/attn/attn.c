@@ -293,18 +293,19 @@ static void run_part(const part *p, const part *next) {
     if (!p->block->spread) finish_rows(p);
 }
 
-/* The i-th part of task `index`, which is one K/V head of one of the plan's tasks. */
-static part part_of(const job *job, int32_t index, int32_t worker, int32_t i) {
+/* The part at a block of task `index`, which is one K/V head of one of the plan's tasks. */
+static part part_of(const job *job, int32_t index, int32_t worker, ca_block_at at) {
     const int32_t n_heads = job->attn->layout->n_kv_heads;
     const ca_plan_task *t = &job->plan->tasks.at[index / n_heads];
-    const ca_plan_block *b = &job->plan->order.at[i];
+    const ca_section *s = job->plan->sections.at[at.section];
+    const ca_block *b = &s->blocks.at[at.block];
     return (part){.job = job,
-                  .section = b->section,
-                  .block = b->block,
+                  .section = s,
+                  .block = b,
                   .worker = &job->attn->workers[worker],
                   .head = index % n_heads,
-                  .row_begin = max32(t->row_begin, b->block->row_begin),
-                  .row_end = min32(t->row_end, b->block->row_end)};
+                  .row_begin = max32(t->row_begin, b->row_begin),
+                  .row_end = min32(t->row_end, b->row_end)};
 }
 
 /* Whether two parts of a task have the same rows, as those of a chain mostly do. */
@@ -317,9 +318,10 @@ static void attend_task(void *arg, int32_t index, int32_t worker) {
     const unsigned fp = ca_fp_enter();
     const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
     part p = part_of(job, index, worker, t->begin), packed = {0};
-    for (int32_t i = t->begin; i < t->end; i++) {
-        const bool more = i + 1 < t->end;
-        const part next = more ? part_of(job, index, worker, i + 1) : p;
+    for (ca_block_at at = t->begin; !ca_block_same(at, t->end);) {
+        at = ca_block_after(job->plan, at);
+        const bool more = !ca_block_same(at, t->end);
+        const part next = more ? part_of(job, index, worker, at) : p;
         if (p.row_begin < p.row_end) { /* else the task's rows end before this segment */
             if (!same_rows(&p, &packed)) pack_queries(&p);
             packed = p;
@@ -334,8 +336,8 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
     const job *job = arg;
     const unsigned fp = ca_fp_enter();
     const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
-    for (int32_t i = t->begin; i < t->end; i++) {
-        const part p = part_of(job, index, worker, i);
+    for (ca_block_at at = t->begin; !ca_block_same(at, t->end); at = ca_block_after(job->plan, at)) {
+        const part p = part_of(job, index, worker, at);
         if (p.block->spread) finish_rows(&p);
     }
     ca_fp_leave(fp);

@@ -92,10 +92,11 @@ static void unlink_child(ca_node *parent, size_t i) {
     memmove(parent->children + i, parent->children + i + 1, (parent->n_children - i) * sizeof *parent->children);
 }
 
-void ca_node_changed(ca_tree *tree, ca_node *node) {
-    if (!node->parent) return;
+ca_node *ca_node_changed(ca_tree *tree, ca_node *node) {
+    if (!node->parent) return NULL;
     while (node->parent->parent) node = node->parent;
     node->version = ++tree->n_versions;
+    return node;
 }
 
 /* ---- Chunks ---- */

@@ -1,9 +1,6 @@
 /* Keeping the plan: which sections still hold, and how their blocks are dealt to threads. */
 #include "plan.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "section.h"
 
 void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc) {
@@ -12,38 +9,83 @@ void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, co
 
 static void drop_sections(ca_plan *plan) {
     for (size_t i = 0; i < plan->sections.n; i++) ca_section_free(plan->sections.at[i], plan->alloc);
-    plan->sections.n = plan->order.n = plan->tasks.n = 0;
+    plan->sections.n = plan->tasks.n = plan->last.n = 0;
 }
 
 void ca_plan_free(ca_plan *plan) {
     drop_sections(plan);
     for (size_t i = 0; i < plan->spare.n; i++) ca_section_free(plan->spare.at[i], plan->alloc);
     CA_ARRAY_FREE(plan->alloc, &plan->sections);
-    CA_ARRAY_FREE(plan->alloc, &plan->order);
     CA_ARRAY_FREE(plan->alloc, &plan->tasks);
+    CA_ARRAY_FREE(plan->alloc, &plan->last);
     CA_ARRAY_FREE(plan->alloc, &plan->next);
     CA_ARRAY_FREE(plan->alloc, &plan->spare);
     CA_ARRAY_FREE(plan->alloc, &plan->roots);
     CA_ARRAY_FREE(plan->alloc, &plan->visits);
 }
 
-/* The children of the tree's root that have rows, in the order in which the batch meets them, and how many rows each has. */
-static int find_roots(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
-    plan->epoch++;
-    plan->roots.n = 0;
-    if (CA_ROOM(plan, &plan->roots, (size_t)n_entries)) return -1;
+/* ---- Entries ---- */
+
+/* Whether an entry that is as last time needs nothing but its position. */
+static bool moves_in_chunk(const ca_plan *plan, const ca_plan_last *l, const ca_plan_entry *e) {
+    if (l->n_rows != e->n_rows || l->row != e->row) return false;
+    if (e->n_rows == 0) return true;
+    return l->first_pos == e->first_pos || (e->n_rows == 1 && (l->first_pos ^ e->first_pos) >> plan->layout->log2_c == 0);
+}
+
+static void move(ca_plan_last *l, const ca_plan_entry *e) {
+    l->first_pos = e->first_pos;
+    if (e->n_rows == 1) *l->position = e->first_pos;
+}
+
+/* The whole update where neither the tree nor the entries changed; false where they did, and what was moved does not matter. */
+static bool move_all(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
+    enum { AHEAD = 16 };
+    if (plan->tree_version != ca_tree_version(plan->tree) || plan->last.n != (size_t)n_entries) return false;
     for (int32_t i = 0; i < n_entries; i++) {
-        if (entries[i].n_rows == 0) continue;
-        ca_node *root = entries[i].seq->leaf;
-        while (root->parent->parent) root = root->parent;
-        if (root->plan_mark != plan->epoch) {
-            root->plan_mark = plan->epoch;
+        ca_plan_last *l = &plan->last.at[i];
+        if (i + AHEAD < n_entries) __builtin_prefetch(l[AHEAD].position, 1);
+        if (l->seq != entries[i].seq || !moves_in_chunk(plan, l, &entries[i])) return false;
+        move(l, &entries[i]);
+    }
+    return true;
+}
+
+/*
+ * Collect the children of the tree's root that have rows, in the order in which the batch meets them, and how many rows each
+ * has. Entries that only moved are done with that; the section of any other must be refreshed.
+ */
+static cattn_status find_roots(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
+    const size_t n_last = plan->last.n;
+    plan->last.n = plan->roots.n = 0;
+    if (CA_ROOM(plan, &plan->roots, (size_t)n_entries) || CA_ROOM(plan, &plan->last, (size_t)n_entries)) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < n_entries; i++) {
+        const ca_plan_entry *e = &entries[i];
+        ca_plan_last *l = &plan->last.at[i];
+        const bool moves = (size_t)i < n_last && l->id == e->seq->id && moves_in_chunk(plan, l, e);
+        if (moves)
+            move(l, e);
+        else
+            *l = (ca_plan_last){e->seq->id, e->seq, e->first_pos, NULL, e->n_rows, e->row};
+        e->seq->step_entry = i;
+        if (e->n_rows == 0) continue;
+        ca_node *root = e->seq->root;
+        if (!root->plan_met) {
+            root->plan_met = true;
+            root->plan_moved = true;
             root->plan_rows = 0;
             plan->roots.at[plan->roots.n++] = root;
         }
-        root->plan_rows += entries[i].n_rows;
+        root->plan_moved &= moves;
+        root->plan_rows += e->n_rows;
     }
-    return 0;
+    return CATTN_OK;
+}
+
+/* After find_roots, also where the update failed. */
+static void forget_marks(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
+    for (int32_t i = 0; i < n_entries; i++) entries[i].seq->step_entry = -1;
+    for (size_t i = 0; i < plan->roots.n; i++) plan->roots.at[i]->plan_met = false;
 }
 
 /* The section that was built for root, if it still holds; its place in the old list is given up. */
@@ -52,7 +94,7 @@ static ca_section *take_section(ca_plan *plan, const ca_node *root, const ca_pla
     if (at >= plan->sections.n) return NULL;
     ca_section *s = plan->sections.at[at];
     if (!s || s->root_id != root->id || s->version != root->version || s->n_rows != root->plan_rows) return NULL;
-    if (!ca_section_refresh(plan, s, entries)) return NULL;
+    if (!root->plan_moved && !ca_section_refresh(plan, s, entries)) return NULL;
     plan->sections.at[at] = NULL;
     return s;
 }
@@ -105,68 +147,107 @@ static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries,
 
 /* ---- Dealing blocks to threads ---- */
 
-static int by_cost(const void *a, const void *b) {
-    const ca_plan_task *x = a, *y = b;
-    if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->row_begin < y->row_begin ? -1 : 1;
+static bool is_dearer(const ca_plan_task *a, const ca_plan_task *b) {
+    if (a->cost != b->cost) return a->cost > b->cost;
+    if (a->begin.section != b->begin.section) return a->begin.section < b->begin.section;
+    if (a->begin.block != b->begin.block) return a->begin.block < b->begin.block;
+    return a->row_begin < b->row_begin;
 }
 
-/* One list of all blocks. Returns the cost of all. */
-static double order_blocks(ca_plan *plan) {
-    double total = 0;
-    plan->order.n = 0;
-    plan->max_segments = 0;
-    for (size_t i = 0; i < plan->sections.n; i++) {
-        ca_section *s = plan->sections.at[i];
-        for (size_t j = 0; j < s->blocks.n; j++) {
-            ca_block *block = &s->blocks.at[j];
-            block->spread = false;
-            total += block->cost;
-            plan->order.at[plan->order.n++] = (ca_plan_block){s, block};
+/* Shell's sort: tasks are few, and the C library's qsort allocates. */
+static void sort_tasks(ca_plan_task *t, size_t n) {
+    size_t gap = 1;
+    while (gap < n / 3) gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (size_t i = gap; i < n; i++) {
+            const ca_plan_task task = t[i];
+            size_t at = i;
+            for (; at >= gap && is_dearer(&task, &t[at - gap]); at -= gap) t[at] = t[at - gap];
+            t[at] = task;
         }
-        for (int32_t r = 0; r < s->n_rows; r++) {
-            const int32_t n = s->first_block.at[r + 1] - s->first_block.at[r];
-            if (n > plan->max_segments) plan->max_segments = n;
-        }
+}
+
+/* What dealing goes along with. */
+typedef struct dealer {
+    ca_plan *plan;
+    double target;    /* cost of a task */
+    ca_plan_task run; /* of whole chains, still open */
+} dealer;
+
+static int push_task(dealer *d, const ca_plan_task *task) {
+    if (CA_ROOM(d->plan, &d->plan->tasks, 1)) return -1;
+    d->plan->tasks.at[d->plan->tasks.n++] = *task;
+    return 0;
+}
+
+/* Close the run before `at`, unless it is empty, and begin another one at `next`. */
+static int close_run(dealer *d, ca_block_at at, ca_block_at next) {
+    d->run.end = at;
+    if (!ca_block_same(d->run.begin, at) && push_task(d, &d->run)) return -1;
+    d->run = (ca_plan_task){.begin = next, .row_end = INT32_MAX};
+    return 0;
+}
+
+/* Number the states of a chain from `first` on. Returns the number behind the last. */
+static int64_t place_chain(ca_section *s, int32_t begin, int32_t end, int64_t first, bool spread) {
+    for (int32_t i = begin; i < end; i++) {
+        ca_block *block = &s->blocks.at[i];
+        block->spread = spread;
+        block->state = first;
+        first += block->row_end - block->row_begin;
     }
-    return total;
+    return first;
 }
 
-static void add_task(ca_plan *plan, const ca_plan_task *task) { plan->tasks.at[plan->tasks.n++] = *task; }
+/* Each chain's states are its own. */
+static void place_section(ca_section *s) {
+    s->n_chain_states = 0;
+    for (int32_t i = 0; i < (int32_t)s->blocks.n; i = s->blocks.at[i].chain_end) {
+        const int64_t n = place_chain(s, i, s->blocks.at[i].chain_end, 0, false);
+        if (n > s->n_chain_states) s->n_chain_states = n;
+    }
+    s->unplaced = false;
+}
 
 /* Runs of blocks of one chain, each of about 1/parts of the cost. */
-static void spread_chain(ca_plan *plan, const ca_plan_task *chain, int32_t parts) {
+static int spread_chain(dealer *d, const ca_plan_task *chain, int32_t parts) {
+    ca_section *s = d->plan->sections.at[chain->begin.section];
+    const int32_t end = s->blocks.at[chain->begin.block].chain_end;
     const double target = chain->cost / parts;
-    for (int32_t i = chain->begin; i < chain->end;) {
-        ca_plan_task task = {.begin = i, .row_end = INT32_MAX};
+    for (ca_block_at at = chain->begin; !ca_block_same(at, chain->end);) {
+        ca_plan_task task = {.begin = at, .row_end = INT32_MAX};
         do {
-            plan->order.at[i].block->spread = true;
-            task.cost += plan->order.at[i++].block->cost;
-        } while (i < chain->end && task.cost + plan->order.at[i].block->cost / 2 <= target);
-        task.end = i;
-        add_task(plan, &task);
+            task.cost += s->blocks.at[at.block].cost;
+            at = ca_block_after(d->plan, at);
+        } while (!ca_block_same(at, chain->end) && task.cost + s->blocks.at[at.block].cost / 2 <= target);
+        task.end = at;
+        if (push_task(d, &task)) return -1;
     }
+    d->plan->n_states = place_chain(s, chain->begin.block, end, d->plan->n_states, true);
+    s->unplaced = true;
+    return 0;
 }
 
-static void split_rows(ca_plan *plan, const ca_plan_task *chain, int32_t parts) {
+static int split_rows(dealer *d, const ca_plan_task *chain, int32_t parts) {
     const int64_t rows = chain->row_end - chain->row_begin;
     for (int32_t p = 0; p < parts; p++) {
         ca_plan_task task = *chain;
         task.row_begin = chain->row_begin + (int32_t)(rows * p / parts);
         task.row_end = chain->row_begin + (int32_t)(rows * (p + 1) / parts);
         task.cost /= parts;
-        add_task(plan, &task);
+        if (push_task(d, &task)) return -1;
     }
+    return 0;
 }
 
-/* The chain that begins at i in the order. */
-static ca_plan_task chain_at(const ca_plan *plan, int32_t i) {
-    const ca_plan_block *first = &plan->order.at[i];
-    const int32_t n = first->block->chain_end - (int32_t)(first->block - first->section->blocks.at);
-    ca_plan_task chain = {.begin = i, .end = i + n, .row_begin = first->block->row_begin};
-    for (int32_t k = i; k < i + n; k++) {
-        const ca_block *block = plan->order.at[k].block;
+/* The chain that begins at `at`. */
+static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at) {
+    const ca_section *s = plan->sections.at[at.section];
+    const int32_t end = s->blocks.at[at.block].chain_end;
+    ca_plan_task chain = {.begin = at, .row_begin = INT32_MAX};
+    chain.end = ca_block_after(plan, (ca_block_at){at.section, end - 1});
+    for (int32_t k = at.block; k < end; k++) {
+        const ca_block *block = &s->blocks.at[k];
         if (block->row_end > chain.row_end) chain.row_end = block->row_end;
         if (block->row_begin < chain.row_begin) chain.row_begin = block->row_begin;
         chain.cost += block->cost;
@@ -174,69 +255,81 @@ static ca_plan_task chain_at(const ca_plan *plan, int32_t i) {
     return chain;
 }
 
-/* Where the states of each block are. */
-static void place_states(ca_plan *plan) {
-    plan->n_states = plan->n_chain_states = 0;
-    for (size_t i = 0; i < plan->order.n;) {
-        const ca_plan_task chain = chain_at(plan, (int32_t)i);
-        const bool spread = plan->order.at[i].block->spread;
-        int64_t n = spread ? plan->n_states : 0;
-        for (; i < (size_t)chain.end; i++) {
-            ca_block *block = plan->order.at[i].block;
-            block->state = n;
-            n += block->row_end - block->row_begin;
+/* The chains of a section that does not fit into the run as a whole: small ones together, large ones apart. */
+static int deal_chains(dealer *d, int32_t section) {
+    enum { MIN_SPLIT = 16 }; /* query heads in a part of a chain */
+    const ca_section *s = d->plan->sections.at[section];
+    for (ca_block_at at = {section, 0}; at.section == section;) {
+        const ca_plan_task chain = chain_at(d->plan, at);
+        const int32_t blocks = s->blocks.at[at.block].chain_end - at.block;
+        const int32_t most = (chain.row_end - chain.row_begin) * d->plan->config.group / MIN_SPLIT;
+        const int32_t parts = (int32_t)(chain.cost / d->target + 0.5);
+        const bool spreads = parts > 1 && blocks > 1 && (blocks >= parts || most <= 1), splits = parts > 1 && most > 1;
+        at = chain.end;
+        if (spreads || splits) {
+            if (close_run(d, chain.begin, chain.end)) return -1;
+            if (spreads ? spread_chain(d, &chain, parts < blocks ? parts : blocks)
+                        : split_rows(d, &chain, parts < most ? parts : most))
+                return -1;
+            continue;
         }
-        if (spread)
-            plan->n_states = n;
-        else if (n > plan->n_chain_states)
-            plan->n_chain_states = n;
+        if (d->run.cost + chain.cost > d->target && close_run(d, chain.begin, chain.begin)) return -1;
+        d->run.cost += chain.cost;
     }
+    return 0;
 }
 
 /*
  * Tasks of about the same cost: small chains together, large ones apart. A chain's rows can be split, which reads its chunks
  * twice, so no further than leaves each part a full register tile; where it has blocks enough they are spread instead, which
  * reads nothing twice but takes a second run over the threads.
+ *
+ * Of sections that fit into a task as a whole no chain is looked at, and of others there are not more than tasks.
  */
 static int deal(ca_plan *plan) {
-    enum { MIN_SPLIT = 16 }; /* query heads in a part of a chain */
-    size_t n_blocks = 0;
-    for (size_t i = 0; i < plan->sections.n; i++) n_blocks += plan->sections.at[i]->blocks.n;
-    plan->order.n = plan->tasks.n = 0;
-    if (CA_ROOM(plan, &plan->order, n_blocks)) return -1;
-    const double target = order_blocks(plan) / plan->config.min_tasks;
-    ca_plan_task task = {.row_end = INT32_MAX};
-    for (int32_t i = 0; i < (int32_t)n_blocks;) {
-        const ca_plan_task chain = chain_at(plan, i);
-        const int32_t blocks = chain.end - chain.begin;
-        const int32_t most = (chain.row_end - chain.row_begin) * plan->config.group / MIN_SPLIT;
-        const int32_t parts = (int32_t)(chain.cost / target + 0.5);
-        if (CA_ROOM(plan, &plan->tasks, (size_t)(blocks > most ? blocks : most) + 2)) return -1;
-        i = chain.end;
-        if (task.end > task.begin && (parts > 1 || task.cost + chain.cost > target)) {
-            add_task(plan, &task);
-            task.end = task.begin;
-        }
-        if (parts > 1 && blocks > 1 && (blocks >= parts || most <= 1)) {
-            spread_chain(plan, &chain, parts < blocks ? parts : blocks);
-        } else if (parts > 1 && most > 1) {
-            split_rows(plan, &chain, parts < most ? parts : most);
-        } else {
-            if (task.end == task.begin) task = (ca_plan_task){.begin = chain.begin, .row_end = INT32_MAX};
-            task.end = chain.end;
-            task.cost += chain.cost;
-        }
+    double total = 0;
+    for (size_t i = 0; i < plan->sections.n; i++) total += plan->sections.at[i]->cost;
+    dealer d = {plan, total / plan->config.min_tasks, {.row_end = INT32_MAX}};
+    const int32_t n = (int32_t)plan->sections.n;
+    plan->tasks.n = 0;
+    plan->n_states = plan->n_chain_states = 0;
+    plan->max_segments = 0;
+    plan->n_dealt++;
+    for (int32_t i = 0; i < n; i++) {
+        ca_section *s = plan->sections.at[i];
+        const ca_block_at first = {i, 0};
+        if (s->unplaced) place_section(s);
+        if (s->n_chain_states > plan->n_chain_states) plan->n_chain_states = s->n_chain_states;
+        if (s->max_segments > plan->max_segments) plan->max_segments = s->max_segments;
+        const bool fits = d.run.cost + s->cost <= d.target, small = s->cost <= d.target / 4;
+        if (!fits && small && close_run(&d, first, first)) return -1;
+        if (fits || small)
+            d.run.cost += s->cost;
+        else if (deal_chains(&d, i))
+            return -1;
     }
-    if (task.end > task.begin) add_task(plan, &task);
-    place_states(plan);
-    qsort(plan->tasks.at, plan->tasks.n, sizeof *plan->tasks.at, by_cost);
+    if (close_run(&d, (ca_block_at){n, 0}, (ca_block_at){n, 0})) return -1;
+    sort_tasks(plan->tasks.at, plan->tasks.n);
     return 0;
 }
 
 cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
+    plan->only_moved = move_all(plan, entries, n_entries);
+    if (plan->only_moved) return CATTN_OK;
     bool changed = plan->tasks.n == 0;
-    cattn_status status = find_roots(plan, entries, n_entries) ? CATTN_ERR_NOMEM : update_sections(plan, entries, &changed);
+    cattn_status status = find_roots(plan, entries, n_entries);
+    if (status) {
+        drop_sections(plan);
+        return status;
+    }
+    status = update_sections(plan, entries, &changed);
+    forget_marks(plan, entries, n_entries);
     if (status == CATTN_OK && changed && deal(plan)) status = CATTN_ERR_NOMEM;
-    if (status) drop_sections(plan);
-    return status;
+    if (status) {
+        drop_sections(plan);
+        return status;
+    }
+    plan->last.n = (size_t)n_entries;
+    plan->tree_version = ca_tree_version(plan->tree);
+    return CATTN_OK;
 }

@@ -18,7 +18,8 @@
  * where rows are too few for the threads are a chain's blocks dealt out, and the rows merged when all tasks are done.
  *
  * The plan is kept in sections, one for each child of the tree's root that has rows in the batch. A section is built anew when
- * its part of the tree, its rows or the chunks they end in changed; otherwise only its positions are refreshed.
+ * its part of the tree, its rows or the chunks they end in changed; otherwise only its positions are refreshed. Where neither
+ * the tree nor the list of entries changed, positions are all that an update looks at.
  */
 #ifndef LIB_CACHE_PLAN_H
 #define LIB_CACHE_PLAN_H
@@ -55,6 +56,7 @@ typedef struct ca_block {
 typedef struct ca_section_seq {
     ca_seq *seq;
     int32_t row_begin, n_rows;
+    int32_t entry; /* index of the step's entry */
 } ca_section_seq;
 
 /* A growing array of the planner's. */
@@ -67,6 +69,10 @@ typedef struct ca_section_seq {
 typedef struct ca_section {
     uint64_t root_id, version;
     int32_t n_rows;
+    int32_t max_segments;          /* largest number of blocks a row has */
+    double cost;                   /* of all blocks */
+    bool unplaced;                 /* not all chains have their states to themselves (ca_block.state), nor is known: */
+    int64_t n_chain_states;        /* the most rows over all blocks of a chain */
     CA_ARRAY(ca_section_seq) seqs; /* depth-first, as the rows */
     CA_ARRAY(int32_t) source;      /* [n_rows] the caller's index of a row */
     CA_ARRAY(int64_t) position;    /* [n_rows] */
@@ -77,25 +83,34 @@ typedef struct ca_section {
     CA_ARRAY(ca_block) blocks; /* chain by chain */
 } ca_section;
 
-/* What one thread does at a time for one K/V head: a run of plan->order, or some rows of one chain. */
+/* A block by the index of its section and its own in there. */
+typedef struct ca_block_at {
+    int32_t section, block;
+} ca_block_at;
+
+/* What one thread does at a time for one K/V head: the blocks from begin to before end, or some rows of one chain. */
 typedef struct ca_plan_task {
-    int32_t begin, end;         /* in plan->order */
+    ca_block_at begin, end;
     int32_t row_begin, row_end; /* of the section; all of them unless it is one chain */
     double cost;
 } ca_plan_task;
 
-typedef struct ca_plan_block {
-    ca_section *section;
-    ca_block *block;
-} ca_plan_block;
-
-/* One sequence in the step; ca_seq.step_entry is its index. */
+/* One sequence in the step. */
 typedef struct ca_plan_entry {
     ca_seq *seq;
     int64_t first_pos;
     int32_t n_rows;
     int32_t row; /* the caller's index of its first row */
 } ca_plan_entry;
+
+/* An entry as it was when last planned. */
+typedef struct ca_plan_last {
+    cattn_seq id;
+    ca_seq *seq; /* running as long as the tree's version is the same */
+    int64_t first_pos;
+    int64_t *position; /* of its first row, in its section; NULL: it has none */
+    int32_t n_rows, row;
+} ca_plan_last;
 
 typedef struct ca_plan_config {
     bool together;     /* rows of different sequences share items: chunk-first */
@@ -106,28 +121,37 @@ typedef struct ca_plan_config {
 
 typedef struct ca_plan {
     CA_ARRAY(ca_section *) sections;
-    CA_ARRAY(ca_plan_block) order;
     CA_ARRAY(ca_plan_task) tasks; /* dearest first */
     int64_t n_states;             /* rows over all blocks of spread chains */
     int64_t n_chain_states;       /* the most rows over all blocks of another chain */
     int32_t max_segments;         /* largest number of blocks a row has */
+    bool only_moved;              /* the last update changed no more than positions within their chunks */
+    uint64_t n_built, n_dealt;    /* sections built, and times that tasks were dealt, so far */
     /* The planner's own. */
     ca_plan_config config;
     const ca_layout *layout;
     const ca_tree *tree;
     ca_alloc *alloc;
-    uint64_t epoch;
+    uint64_t tree_version; /* as of the last update */
+    CA_ARRAY(ca_plan_last) last;
     CA_ARRAY(ca_section *) next, spare;
     CA_ARRAY(ca_node *) roots;
     CA_ARRAY(struct ca_visit) visits;
 } ca_plan;
+
+/* The block that follows in a task. */
+static inline ca_block_at ca_block_after(const ca_plan *plan, ca_block_at at) {
+    const bool last = at.block + 1 == (int32_t)plan->sections.at[at.section]->blocks.n;
+    return last ? (ca_block_at){at.section + 1, 0} : (ca_block_at){at.section, at.block + 1};
+}
+static inline bool ca_block_same(ca_block_at a, ca_block_at b) { return a.section == b.section && a.block == b.block; }
 
 /* tree, layout and alloc are borrowed until ca_plan_free. */
 void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc);
 void ca_plan_free(ca_plan *plan);
 
 /*
- * Bring the plan up to date for these entries, whose sequences' step_entry is set; those without rows are passed over.
+ * Bring the plan up to date for these entries, in which no sequence occurs twice; those without rows are passed over.
  * CATTN_ERR_NOMEM leaves an empty plan, which the next call builds from nothing.
  */
 cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries);

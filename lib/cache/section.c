@@ -27,7 +27,7 @@ static int add_rows(builder *b, ca_seq *seq) {
     if (CA_ROOM(b->plan, &s->seqs, 1) || CA_ROOM(b->plan, &s->source, (size_t)e->n_rows) ||
         CA_ROOM(b->plan, &s->position, (size_t)e->n_rows))
         return -1;
-    s->seqs.at[s->seqs.n++] = (ca_section_seq){seq, s->n_rows, e->n_rows};
+    s->seqs.at[s->seqs.n++] = (ca_section_seq){seq, s->n_rows, e->n_rows, seq->step_entry};
     for (int32_t i = 0; i < e->n_rows; i++) {
         s->source.at[s->source.n++] = e->row + i;
         s->position.at[s->position.n++] = e->first_pos + i;
@@ -237,7 +237,7 @@ static int add_blocks(builder *b) {
     return 0;
 }
 
-/* Which blocks each row has. */
+/* Which blocks each row has, and sums over the blocks. */
 static int link_rows(builder *b) {
     ca_section *s = b->section;
     const size_t n_rows = (size_t)s->n_rows;
@@ -259,6 +259,11 @@ static int link_rows(builder *b) {
         for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++) s->row_blocks.at[first[r]++] = (int32_t)i;
     for (size_t r = n_rows; r > 0; r--) first[r] = first[r - 1];
     first[0] = 0;
+    s->max_segments = 0;
+    for (size_t r = 0; r < n_rows; r++) s->max_segments = (int32_t)max64(s->max_segments, first[r + 1] - first[r]);
+    s->cost = 0;
+    for (size_t i = 0; i < s->blocks.n; i++) s->cost += s->blocks.at[i].cost;
+    s->unplaced = true;
     return 0;
 }
 
@@ -269,18 +274,23 @@ cattn_status ca_section_build(ca_plan *plan, ca_section *s, ca_node *root, const
     if (walk(&b, root) || add_blocks(&b) || link_rows(&b)) return CATTN_ERR_NOMEM;
     s->root_id = root->id;
     s->version = root->version;
+    plan->n_built++;
+    for (size_t i = 0; i < s->seqs.n; i++)
+        plan->last.at[s->seqs.at[i].entry].position = s->position.at + s->seqs.at[i].row_begin;
     return CATTN_OK;
 }
 
-bool ca_section_refresh(const ca_plan *plan, ca_section *s, const ca_plan_entry *entries) {
+bool ca_section_refresh(ca_plan *plan, ca_section *s, const ca_plan_entry *entries) {
     const int shift = plan->layout->log2_c;
     for (size_t i = 0; i < s->seqs.n; i++) {
-        const ca_section_seq *q = &s->seqs.at[i];
-        if (q->seq->step_entry < 0) return false;
-        const ca_plan_entry *e = &entries[q->seq->step_entry];
+        ca_section_seq *q = &s->seqs.at[i];
+        q->entry = q->seq->step_entry;
+        if (q->entry < 0) return false;
+        const ca_plan_entry *e = &entries[q->entry];
         int64_t *pos = s->position.at + q->row_begin;
         if (e->n_rows != q->n_rows) return false;
         if (e->first_pos != pos[0] && (e->n_rows > 1 || e->first_pos >> shift != pos[0] >> shift)) return false;
+        plan->last.at[q->entry].position = pos;
         for (int32_t r = 0; r < e->n_rows; r++) {
             pos[r] = e->first_pos + r;
             s->source.at[q->row_begin + r] = e->row + r;

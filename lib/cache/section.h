@@ -20,7 +20,7 @@ cattn_status ca_section_build(ca_plan *plan, ca_section *section, ca_node *root,
  * Refresh rows and positions of a section built for the same part of the tree. False if its sequences, their rows or the chunks
  * they end in are not as they were: it must be built anew.
  */
-bool ca_section_refresh(const ca_plan *plan, ca_section *section, const ca_plan_entry *entries);
+bool ca_section_refresh(ca_plan *plan, ca_section *section, const ca_plan_entry *entries);
 
 void ca_section_free(ca_section *section, ca_alloc *alloc);
 

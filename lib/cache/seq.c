@@ -63,7 +63,7 @@ void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node) {
     *end = seq;
     seq->next = NULL;
     seq->leaf = node;
-    ca_node_changed(tree, node);
+    seq->root = ca_node_changed(tree, node);
 }
 
 void ca_seq_unlink(ca_tree *tree, ca_seq *seq) {
@@ -72,7 +72,7 @@ void ca_seq_unlink(ca_tree *tree, ca_seq *seq) {
     while (*link != seq) link = &(*link)->next;
     *link = seq->next;
     seq->next = NULL;
-    seq->leaf = NULL;
+    seq->leaf = seq->root = NULL;
 }
 
 /* ---- Paths. What is ready or claimed is a prefix of the path, so the lowest node that has any says how much. ---- */
@@ -83,32 +83,40 @@ int64_t ca_seq_n_ready(const ca_seq *seq) {
     return 0;
 }
 
-int64_t ca_seq_n_claimed(const ca_seq *seq) {
-    for (const ca_node *node = seq->leaf; node; node = node->parent)
+int64_t ca_path_n_claimed(const ca_node *leaf) {
+    for (const ca_node *node = leaf; node; node = node->parent)
         if (node->n_claimed > 0) return node->start + node->n_claimed;
     return 0;
 }
 
-int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows) {
-    const int64_t from = ca_seq_n_claimed(seq), to = ca_min(from + max_rows, seq->n_tokens);
-    for (ca_node *node = seq->leaf; node->parent && ca_node_end(node) > from; node = node->parent)
+int64_t ca_path_claim(ca_node *leaf, int64_t max_rows) {
+    const int64_t from = ca_path_n_claimed(leaf), to = ca_min(from + max_rows, ca_node_end(leaf));
+    for (ca_node *node = leaf; node->parent && ca_node_end(node) > from; node = node->parent)
         node->n_claimed = ca_max(node->n_claimed, ca_min(to - node->start, node->n_tokens));
     return to - from;
 }
 
-void ca_seq_commit(ca_seq *seq) {
-    for (ca_node *node = seq->leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
+void ca_path_commit(ca_node *leaf) {
+    for (ca_node *node = leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
         node->n_ready = node->n_claimed;
 }
 
-void ca_seq_unclaim(ca_seq *seq) {
-    for (ca_node *node = seq->leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
+void ca_path_unclaim(ca_node *leaf) {
+    for (ca_node *node = leaf; node->parent && node->n_ready < node->n_tokens; node = node->parent)
         node->n_claimed = node->n_ready;
 }
 
-ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position) {
-    assert(position >= 0 && position < seq->n_tokens);
-    const ca_node *node = seq->leaf;
+ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t position) {
+    assert(position >= 0 && position < ca_node_end(leaf));
+    const ca_node *node = leaf;
     while (node->start > position) node = node->parent;
     return node->chunks[ca_chunk_of(tree, position) - ca_chunk_of(tree, node->start)];
+}
+
+int64_t ca_seq_n_claimed(const ca_seq *seq) { return ca_path_n_claimed(seq->leaf); }
+int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows) { return ca_path_claim(seq->leaf, max_rows); }
+void ca_seq_commit(ca_seq *seq) { ca_path_commit(seq->leaf); }
+void ca_seq_unclaim(ca_seq *seq) { ca_path_unclaim(seq->leaf); }
+ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position) {
+    return ca_path_chunk(tree, seq->leaf, position);
 }

@@ -45,6 +45,8 @@ ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->counts; }
 
+uint64_t ca_tree_version(const ca_tree *tree) { return tree->n_versions; }
+
 /* A path with one sequence more. */
 static void cover_path(ca_tree *tree, ca_node *node) {
     ca_path_touch(tree, node);

@@ -38,38 +38,44 @@ typedef struct ca_seq ca_seq;
 typedef struct ca_tree ca_tree;
 
 struct ca_node {
-    uint64_t id;
-    ca_node *parent;    /* NULL for the tree's root */
-    ca_node **children; /* [n_children], sorted */
-    size_t n_children, children_capacity;
-    ca_seq *ending; /* sequences that end here, in order of arrival, linked by ca_seq.next */
-    uint32_t domain;
-    int64_t start; /* position of the first token, even */
+    /* One cache line with all that a step looks at for each sequence: between two steps it has left the caches. */
+    ca_node *parent; /* NULL for the tree's root */
+    int64_t start;   /* position of the first token, even */
     int64_t n_tokens;
     int64_t n_ready, n_claimed;
-    int32_t *tokens; /* [n_tokens] */
-    size_t tokens_capacity;
+    int32_t *tokens;     /* [n_tokens] */
     ca_chunk_id *chunks; /* [n_chunks]: chunks[i] holds positions of absolute chunk start / c + i */
-    size_t n_chunks, chunks_capacity;
-    int64_t n_seqs;    /* sequences covering it: ending here or below */
+    size_t n_chunks;
+    /* And one with the rest of what append and plan need. */
+    size_t tokens_capacity, chunks_capacity;
+    ca_node **children; /* [n_children], sorted */
+    size_t n_children;
+    ca_seq *ending;   /* sequences that end here, in order of arrival, linked by ca_seq.next */
+    int64_t n_seqs;   /* sequences covering it: ending here or below */
+    uint64_t version; /* on a child of the root: changes with everything in its subtree that a plan depends on */
+    uint64_t id;
+    size_t children_capacity;
     uint64_t last_use; /* tree clock when last covered by a new or leaving sequence */
-    uint64_t version;  /* on a child of the root: changes with everything in its subtree that a plan depends on */
     size_t heap_index; /* in the tree's heap of evictable leaves, SIZE_MAX when not in it */
-    /* The planner's, meaningful on children of the root; zero in a new node. */
-    uint64_t plan_mark;
-    int32_t plan_section, plan_rows;
+    uint32_t domain;
+    /* The planner's, on children of the root; zero in a new node. */
+    int32_t plan_section; /* where its section was in the last plan */
+    int32_t plan_rows;    /* during ca_plan_update: rows of the batch below it */
+    bool plan_met;        /* during ca_plan_update: has such rows */
+    bool plan_moved;      /* during ca_plan_update: their positions are all that changed */
 };
 
 struct ca_seq {
     cattn_seq id;
     ca_node *leaf; /* where it ends */
+    ca_node *root; /* of leaf's path, the child of the tree's root */
     ca_seq *next;  /* next one ending at leaf */
     int64_t n_tokens;
     int64_t reserve_to; /* room is promised up to this position; <= n_tokens: none */
     int64_t n_reserved; /* chunks that promise still needs */
     int64_t n_found;    /* leading tokens that others put in the tree: a truncation leaves those to retention */
     uint32_t domain;
-    int32_t step_entry; /* entry in the open step, -1: none (kept by the step, see step.c) */
+    int32_t step_entry; /* while a step's entries are looked up or planned: which is its; -1: none, and at all other times */
 };
 
 typedef struct ca_tree_config {
@@ -90,6 +96,9 @@ void ca_tree_destroy(ca_tree **tree);
 
 ca_node *ca_tree_root(ca_tree *tree);
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
+
+/* Changes whenever the version of some child of the root does, or one comes or goes. */
+uint64_t ca_tree_version(const ca_tree *tree);
 
 /* The running sequence of that id, NULL if there is none. */
 ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id);
@@ -125,5 +134,12 @@ void ca_seq_unclaim(ca_seq *seq);
 
 /* The chunk that holds seq's position. */
 ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position);
+
+/* The same for any sequence that ends at leaf: what a step calls, which keeps away from the sequences themselves. */
+int64_t ca_path_n_claimed(const ca_node *leaf);
+int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
+void ca_path_commit(ca_node *leaf);
+void ca_path_unclaim(ca_node *leaf);
+ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t position);
 
 #endif

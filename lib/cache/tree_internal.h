@@ -108,8 +108,8 @@ void ca_node_unpin(ca_tree *tree);
 void ca_node_cover(ca_tree *tree, ca_node *node);
 void ca_node_uncover(ca_tree *tree, ca_node *node);
 
-/* Something that plans depend on changed in the subtree of node's root. */
-void ca_node_changed(ca_tree *tree, ca_node *node);
+/* Something that plans depend on changed in the subtree of node's root, which is returned; the tree's own root: nothing. */
+ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
 
 /* ---- match.c ---- */
 

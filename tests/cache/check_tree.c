@@ -75,6 +75,9 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         CHECK(seq->leaf == node && seq->n_tokens == node->start + node->n_tokens && seq->domain == node->domain, node);
         CHECK(ca_tree_find(tree, seq->id) == seq, node);
+        const ca_node *root = node;
+        while (root->parent->parent) root = root->parent;
+        CHECK(seq->root == root && seq->step_entry == -1, node);
         sum->n_seqs++;
         sum->referenced += (uint64_t)seq->n_tokens;
         sum->unshared += (uint64_t)((seq->n_tokens + tree->layout->c - 1) / tree->layout->c);

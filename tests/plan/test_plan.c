@@ -56,7 +56,7 @@ static int64_t follow_item(const fixture *f, const ca_section *s, const ca_item 
 static void check_section(const fixture *f, const ca_section *s) {
     for (size_t i = 0; i < s->seqs.n; i++) {
         const ca_section_seq *q = &s->seqs.at[i];
-        const ca_plan_entry *e = &f->entries[q->seq->step_entry];
+        const ca_plan_entry *e = &f->entries[q->entry];
         assert_ptr_equal(e->seq, q->seq);
         assert_int_equal(e->n_rows, q->n_rows);
         for (int32_t r = q->row_begin; r < q->row_begin + q->n_rows; r++) {
@@ -88,16 +88,18 @@ static bool take_state(uint8_t *states, int64_t n, int64_t at) { return at >= 0 
 static void check_tasks(const ca_plan *plan) {
     uint8_t *spread = calloc((size_t)plan->n_states + 1, 1), *own = calloc((size_t)plan->n_chain_states + 1, 1);
     int64_t n_rows = 0;
-    for (size_t i = 0; i < plan->order.n; i++) n_rows += plan->order.at[i].block->row_end - plan->order.at[i].block->row_begin;
+    for (size_t i = 0; i < plan->sections.n; i++) {
+        const ca_section *s = plan->sections.at[i];
+        for (size_t k = 0; k < s->blocks.n; k++) n_rows += s->blocks.at[k].row_end - s->blocks.at[k].row_begin;
+    }
     for (size_t i = 0; i < plan->tasks.n; i++) {
         const ca_plan_task *t = &plan->tasks.at[i];
         assert_true(i == 0 || plan->tasks.at[i - 1].cost >= t->cost);
-        for (int32_t k = t->begin; k < t->end; k++) {
-            const ca_section *s = plan->order.at[k].section;
-            const ca_block *b = plan->order.at[k].block;
-            const int32_t index = (int32_t)(b - s->blocks.at);
-            if (index == 0 || s->blocks.at[index - 1].chain_end == index) memset(own, 0, (size_t)plan->n_chain_states);
-            if (!b->spread) assert_true(k + b->chain_end - index <= t->end);
+        for (ca_block_at k = t->begin; !ca_block_same(k, t->end); k = ca_block_after(plan, k)) {
+            const ca_section *s = plan->sections.at[k.section];
+            const ca_block *b = &s->blocks.at[k.block];
+            if (k.block == 0 || s->blocks.at[k.block - 1].chain_end == k.block) memset(own, 0, (size_t)plan->n_chain_states);
+            if (!b->spread) assert_true(t->end.section > k.section || b->chain_end <= t->end.block);
             for (int32_t r = b->row_begin; r < b->row_end; r++) {
                 if (r < t->row_begin || r >= t->row_end) continue;
                 const int64_t at = b->state + r - b->row_begin;
@@ -112,43 +114,50 @@ static void check_tasks(const ca_plan *plan) {
     free(own);
 }
 
+/* Plan the entries as they are, and check the plan. */
+static void plan_and_check(fixture *f) {
+    int64_t sum = 0, n_rows = 0;
+    assert_int_equal(ca_plan_update(&f->plan, f->entries, f->n_entries), CATTN_OK);
+    for (int i = 0; i < f->n_entries; i++) {
+        assert_int_equal(f->entries[i].seq->step_entry, -1);
+        n_rows += f->entries[i].n_rows;
+    }
+    for (size_t i = 0; i < f->plan.sections.n; i++) {
+        check_section(f, f->plan.sections.at[i]);
+        sum += f->plan.sections.at[i]->n_rows;
+    }
+    assert_int_equal(sum, n_rows);
+    check_tasks(&f->plan);
+}
+
 /* A batch of some sequences, some rows each; then check, and make them ready or not. */
 static void step(fixture *f) {
     int32_t row = 0;
-    int64_t sum = 0;
     f->n_entries = 0;
     const int most = rng_chance(&f->r, 3) ? 200 : 1;
     for (int i = 0; i < f->n_seqs; i++) {
         if (rng_chance(&f->r, 10)) continue;
         ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
         const int64_t first = ca_seq_n_claimed(seq), n = ca_seq_claim(seq, rng_range(&f->r, 1, most));
-        seq->step_entry = f->n_entries;
         f->entries[f->n_entries++] = (ca_plan_entry){seq, first, (int32_t)n, row};
         row += (int32_t)n;
     }
     const bool had_one = f->plan.sections.n > 0;
     const ca_section *before = had_one ? f->plan.sections.at[0] : NULL;
     const uint64_t version = had_one ? before->version : 0;
-    assert_int_equal(ca_plan_update(&f->plan, f->entries, f->n_entries), CATTN_OK);
+    plan_and_check(f);
     if (had_one && f->plan.sections.n > 0) {
         if (f->plan.sections.at[0] == before && before->version == version)
             f->n_kept++;
         else
             f->n_rebuilt++;
     }
-    for (size_t i = 0; i < f->plan.sections.n; i++) {
-        check_section(f, f->plan.sections.at[i]);
-        sum += f->plan.sections.at[i]->n_rows;
-    }
-    assert_int_equal(sum, row);
-    check_tasks(&f->plan);
     const bool commit = !rng_chance(&f->r, 8);
     for (int i = 0; i < f->n_entries; i++) {
         if (commit)
             ca_seq_commit(f->entries[i].seq);
         else
             ca_seq_unclaim(f->entries[i].seq);
-        f->entries[i].seq->step_entry = -1;
     }
 }
 
@@ -187,24 +196,35 @@ static void change(fixture *f) {
     }
 }
 
+static void open_fixture(fixture *f, int32_t c, cattn_retention retention, const ca_plan_config *config) {
+    f->alloc = ca_alloc_default();
+    ca_layout_init(&f->layout, CATTN_F32, 1, 1, 64, 64, c);
+    assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.chunk_bytes, (uint64_t)1 << 30), CATTN_OK);
+    const ca_tree_config tree = {CATTN_SHARED, retention};
+    assert_int_equal(ca_tree_create(&f->tree, &tree, &f->layout, f->pool, &f->alloc), CATTN_OK);
+    ca_plan_init(&f->plan, config, f->tree, &f->layout, &f->alloc);
+}
+
+static void close_fixture(fixture *f) {
+    ca_plan_free(&f->plan);
+    ca_tree_destroy(&f->tree);
+    ca_chunk_pool_destroy(&f->pool);
+    assert_int_equal(f->alloc.bytes, 0);
+}
+
 static void run(uint64_t seed, bool together) {
-    fixture f = {.alloc = ca_alloc_default(), .r = {seed}};
-    ca_layout_init(&f.layout, CATTN_F32, 1, 1, 64, 64, 16 << rng_range(&f.r, 0, 2));
-    assert_int_equal(ca_chunk_pool_create(&f.pool, &f.alloc, f.layout.chunk_bytes, (uint64_t)1 << 30), CATTN_OK);
-    const ca_tree_config tree = {CATTN_SHARED, rng_chance(&f.r, 2) ? CATTN_RETAIN_LRU : CATTN_RETAIN_NONE};
-    assert_int_equal(ca_tree_create(&f.tree, &tree, &f.layout, f.pool, &f.alloc), CATTN_OK);
+    fixture f = {.r = {seed}};
+    const int32_t c = 16 << rng_range(&f.r, 0, 2);
+    const cattn_retention retention = rng_chance(&f.r, 2) ? CATTN_RETAIN_LRU : CATTN_RETAIN_NONE;
     const ca_plan_config config = {together, GROUP, (int32_t)rng_range(&f.r, 4, 64), (int32_t)rng_range(&f.r, 1, 12)};
-    ca_plan_init(&f.plan, &config, f.tree, &f.layout, &f.alloc);
+    open_fixture(&f, c, retention, &config);
     for (int i = 0; i < 120; i++) {
         change(&f);
         if (f.n_seqs > 0) step(&f);
         if (f.n_seqs > 0 && rng_chance(&f.r, 2)) step(&f); /* often nothing changed in between */
     }
     assert_true(f.n_kept > 0 && f.n_rebuilt > 0);
-    ca_plan_free(&f.plan);
-    ca_tree_destroy(&f.tree);
-    ca_chunk_pool_destroy(&f.pool);
-    assert_int_equal(f.alloc.bytes, 0);
+    close_fixture(&f);
 }
 
 static void each_row_takes_each_position_once(void **state) {
@@ -217,10 +237,125 @@ static void nothing_is_read_together_when_told_so(void **state) {
     for (uint64_t seed = 1; seed <= 10; seed++) run(seed, false);
 }
 
+/* ---- What an update does not do ---- */
+
+enum { N_ROOTS = 3, A_ROOT = 3, C = 16, START = 2 * C + 3 };
+
+/* Sequence i, of root i % N_ROOTS: START tokens, all but the last of them ready. */
+static void join_decoding(fixture *f, int i) {
+    int32_t tokens[START];
+    for (int k = 0; k < START; k++) tokens[k] = k < C + 5 ? i % N_ROOTS : 100 + i;
+    assert_int_equal(ca_tree_join(f->tree, tokens, START, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
+    ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
+    ca_seq_claim(seq, START - 1 - ca_seq_n_claimed(seq));
+    ca_seq_commit(seq);
+}
+
+static void open_decoding(fixture *f) {
+    static const ca_plan_config config = {true, GROUP, 64, 1};
+    open_fixture(f, C, CATTN_RETAIN_LRU, &config);
+    for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i);
+    f->n_seqs = N_ROOTS * A_ROOT;
+}
+
+/* One row of each sequence, and then one token more for each; entry i is sequence (i + first) % n_seqs. */
+static void decode(fixture *f, int first) {
+    const int32_t token = 7;
+    f->n_entries = f->n_seqs;
+    for (int i = 0; i < f->n_seqs; i++) {
+        ca_seq *seq = ca_tree_find(f->tree, f->seqs[(i + first) % f->n_seqs]);
+        f->entries[i] = (ca_plan_entry){seq, ca_seq_n_claimed(seq), 1, i};
+        assert_int_equal(ca_seq_claim(seq, 1), 1);
+    }
+    plan_and_check(f);
+    for (int i = 0; i < f->n_seqs; i++) ca_seq_commit(f->entries[i].seq);
+    for (int i = 0; i < f->n_seqs; i++) assert_int_equal(ca_tree_append(f->tree, f->entries[i].seq, &token, 1, NULL), CATTN_OK);
+}
+
+static void expect(const fixture *f, uint64_t built, uint64_t dealt, bool only_moved) {
+    assert_int_equal(f->plan.n_built, built);
+    assert_int_equal(f->plan.n_dealt, dealt);
+    assert_int_equal(f->plan.only_moved, only_moved);
+}
+
+static void decoding_builds_nothing_until_a_chunk_is_full(void **state) {
+    (void)state;
+    fixture f = {0};
+    open_decoding(&f);
+    decode(&f, 0);
+    expect(&f, N_ROOTS, 1, false);
+    for (int i = START; i < 3 * C; i++) { /* rows of positions up to the chunk's last */
+        decode(&f, 0);
+        expect(&f, N_ROOTS, 1, true);
+    }
+    decode(&f, 0);
+    expect(&f, 2 * N_ROOTS, 2, false);
+    decode(&f, 0);
+    expect(&f, 2 * N_ROOTS, 2, true);
+    close_fixture(&f);
+}
+
+static void a_change_builds_only_its_root(void **state) {
+    (void)state;
+    fixture f = {0};
+    open_decoding(&f);
+    decode(&f, 0);
+    ca_tree_leave(f.tree, ca_tree_find(f.tree, f.seqs[1]));
+    join_decoding(&f, 1);
+    decode(&f, 0);
+    expect(&f, N_ROOTS + 1, 2, false);
+    decode(&f, 0);
+    expect(&f, N_ROOTS + 1, 2, true);
+    close_fixture(&f);
+}
+
+static void another_order_of_entries_builds_nothing(void **state) {
+    (void)state;
+    fixture f = {0};
+    open_decoding(&f);
+    decode(&f, 0);
+    decode(&f, N_ROOTS); /* the roots are met in the same order */
+    expect(&f, N_ROOTS, 1, false);
+    decode(&f, N_ROOTS);
+    expect(&f, N_ROOTS, 1, true);
+    decode(&f, 1);
+    expect(&f, N_ROOTS, 2, false); /* in another one: tasks name sections by their place */
+    close_fixture(&f);
+}
+
+static void *no_memory(void *ctx, size_t size, size_t align) {
+    (void)ctx, (void)size, (void)align;
+    return NULL;
+}
+
+static void an_update_without_memory_leaves_nothing_behind(void **state) {
+    (void)state;
+    fixture f = {0};
+    open_decoding(&f);
+    decode(&f, 0);
+    int32_t tokens[400];
+    for (int i = 0; i < 400; i++) tokens[i] = 50 + i;
+    assert_int_equal(ca_tree_join(f.tree, tokens, 400, 0, 0, &f.seqs[f.n_seqs], NULL, NULL), CATTN_OK);
+    ca_seq *seq = ca_tree_find(f.tree, f.seqs[f.n_seqs++]);
+    f.entries[f.n_entries++] = (ca_plan_entry){seq, 0, (int32_t)ca_seq_claim(seq, 400), f.n_entries};
+    const ca_alloc alloc = f.alloc;
+    f.alloc.alloc = no_memory;
+    assert_int_equal(ca_plan_update(&f.plan, f.entries, f.n_entries), CATTN_ERR_NOMEM);
+    assert_int_equal(f.plan.sections.n + f.plan.tasks.n, 0);
+    for (int i = 0; i < f.n_entries; i++) assert_int_equal(f.entries[i].seq->step_entry, -1);
+    f.alloc.alloc = alloc.alloc;
+    plan_and_check(&f);
+    close_fixture(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_takes_each_position_once),
         cmocka_unit_test(nothing_is_read_together_when_told_so),
+        cmocka_unit_test(decoding_builds_nothing_until_a_chunk_is_full),
+        cmocka_unit_test(a_change_builds_only_its_root),
+        cmocka_unit_test(another_order_of_entries_builds_nothing),
+        cmocka_unit_test(an_update_without_memory_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
