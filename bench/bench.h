@@ -8,6 +8,7 @@
 /* argv[0] is the subcommand's name; the result is the exit status. */
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
+int bench_plan(int argc, char **argv);
 
 static inline double bench_seconds(void) {
     struct timespec t;

@@ -11,6 +11,7 @@ static const struct {
 } commands[] = {
     {"kernel", bench_kernel, "latency of one decode step over one layer, method by method"},
     {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
+    {"plan", bench_plan, "join, leave and planning, without arithmetic"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

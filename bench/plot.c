@@ -9,7 +9,7 @@
 
 enum { MAX_VALUES = 64, MAX_TEXT = 96, MAX_PATH = 4096 };
 
-/* Distinct values of a key, in the order of the rows. */
+/* Distinct values of a key among the rows that are drawn, in their order. */
 typedef struct values {
     char text[MAX_VALUES][MAX_TEXT];
     int n;
@@ -25,13 +25,14 @@ static void text_of(const json_t *row, const char *key, char *text) {
         *text = 0;
 }
 
-static void collect(const json_t *rows, const char *key, values *v) {
+static void collect(const plot *p, const json_t *rows, const char *key, values *v) {
     size_t i;
     const json_t *row;
     v->n = 0;
     json_array_foreach(rows, i, row) {
         char text[MAX_TEXT];
         int k = 0;
+        if (!json_is_number(json_object_get(row, p->y))) continue;
         text_of(row, key, text);
         while (k < v->n && strcmp(v->text[k], text) != 0) k++;
         if (k == v->n && v->n < MAX_VALUES) memcpy(v->text[v->n++], text, sizeof text);
@@ -51,7 +52,7 @@ static void write_data(FILE *f, const plot *p, const json_t *rows, const values 
         text_of(row, p->series, in_series);
         text_of(row, p->x, x);
         if (strcmp(in_panel, panels->text[panel]) == 0 && strcmp(in_series, series->text[s]) == 0 && json_is_number(y))
-            fprintf(f, "\"%s\" %g\n", x, json_number_value(y));
+            fprintf(f, p->kind == PLOT_BARS ? "\"%s\" %g\n" : "%s %g\n", x, json_number_value(y));
     }
     fputs("EOD\n", f);
 }
@@ -67,8 +68,8 @@ static void write_panel(FILE *f, const plot *p, const values *panels, int panel,
 
 static void write_script(FILE *f, const plot *p, const json_t *rows, const char *name) {
     values panels, series;
-    collect(rows, p->panel, &panels);
-    collect(rows, p->series, &series);
+    collect(p, rows, p->panel, &panels);
+    collect(p, rows, p->series, &series);
     const int width = p->kind == PLOT_BARS ? 1200 : 640;
     fprintf(f, "# gnuplot %s.gp makes %s.svg\n", name, name);
     for (int i = 0; i < panels.n; i++)
