@@ -187,7 +187,7 @@ static void plan_step(bench *b, samples *s) {
     }
     drive_out(b);
     const double start = bench_seconds();
-    const cattn_status status = ca_plan_update(&w->cache->plan, w->plan_entries, w->n_seqs);
+    const cattn_status status = ca_plan_update(w->cache->plans.at, w->cache->plans.n, w->plan_entries, w->n_seqs);
     if (s) add(s, start);
     check(status, &(cattn_error){.message = "no memory for the plan"});
     for (int32_t i = 0; i < w->n_seqs; i++) ca_seq_commit(w->plan_entries[i].seq);

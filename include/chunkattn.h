@@ -118,6 +118,16 @@ typedef struct cattn_config {
                                   The environment variable CATTN_LEVEL lowers it further. */
     cattn_allocator allocator; /* default: aligned_alloc and free */
     cattn_parallel parallel;   /* default: threads of the library's own; with a hook n_threads must be given */
+    /*
+     * Options of the model's attention; zero or NULL: off. A score is first capped, then biased, then masked. Arrays are
+     * copied.
+     */
+    const int32_t *windows;    /* [n_layers] a row sees so many positions, its own the last; 0: all */
+    int32_t n_sink_tokens;     /* first tokens that stay visible under any window */
+    float softcap;             /* s becomes softcap * tanh(s / softcap), s = scale * q.k; 0.001 to 1e6 */
+    const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
+                                  its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
+    const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6 */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -301,11 +311,12 @@ CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const
                                         cattn_error *error);
 
 /*
- * Attend each row of the step over all tokens of its sequence up to and including its own. Call after cattn_step_write for
- * the layer; may be called again with other queries.
+ * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that the layer's
+ * window and n_sink_tokens let it see. Call after cattn_step_write for the layer; may be called again with other queries.
  *
  * q: [rows][n_heads][head_dim] f32; out: [rows][n_heads][head_dim_v] f32, must not overlap q.
- * lse: [rows][n_heads] f32 contiguous, log-sum-exp of the scaled scores in base 2; NULL if not wanted.
+ * lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and options, with the sink logit if
+ *      there is one; NULL if not wanted.
  * Query head i uses K/V head i / (n_heads / n_kv_heads).
  *
  * Borrows its arguments for the call only; allocates nothing and takes no lock. Errors as cattn_step_write.

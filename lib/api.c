@@ -82,6 +82,28 @@ static cattn_status choose_level(const char *asked, const char **level, cattn_er
 
 /* ---- Cache ---- */
 
+/* A plan for each different window among the layers. */
+static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
+    const int32_t tasks_wanted = config->n_threads > 1 ? 4 * config->n_threads : 1;
+    ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
+                           .group = c->attn.group,
+                           .max_rows = c->attn.max_rows,
+                           .min_tasks = (tasks_wanted + config->n_kv_heads - 1) / config->n_kv_heads,
+                           .n_kept = config->n_sink_tokens};
+    c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
+    if (!c->layer_plan) return CATTN_ERR_NOMEM;
+    for (int32_t layer = 0; layer < config->n_layers; layer++) {
+        size_t i = 0;
+        plan.window = config->windows ? config->windows[layer] : 0;
+        while (i < c->plans.n && c->plans.at[i].config.window != plan.window) i++;
+        c->layer_plan[layer] = (int32_t)i;
+        if (i < c->plans.n) continue;
+        if (ca_grow(&c->alloc, (void **)&c->plans.at, &c->plans.capacity, i + 1, sizeof *c->plans.at)) return CATTN_ERR_NOMEM;
+        ca_plan_init(&c->plans.at[c->plans.n++], &plan, c->tree, &c->layout, &c->alloc);
+    }
+    return CATTN_OK;
+}
+
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     const char *level;
     cattn_status s = choose_level(config->level, &level, error);
@@ -99,7 +121,9 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
     const int32_t group = config->n_heads / config->n_kv_heads;
-    if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale))
+    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
+    if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
+                     &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
     if ((s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.chunk_bytes, config->budget_bytes)))
         return ca_fail(error, s, -1, "budget_bytes is %llu, which does not hold one chunk of %zu bytes and the metadata",
@@ -108,12 +132,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     const ca_tree_config tree = {config->sharing, config->retention};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
-    const int32_t tasks_wanted = config->n_threads > 1 ? 4 * config->n_threads : 1;
-    const ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
-                                 .group = group,
-                                 .max_rows = c->attn.max_rows,
-                                 .min_tasks = (tasks_wanted + config->n_kv_heads - 1) / config->n_kv_heads};
-    ca_plan_init(&c->plan, &plan, c->tree, &c->layout, &c->alloc);
+    if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
     ca_cache_bytes(c);
     return CATTN_OK;
 }
@@ -143,7 +162,9 @@ void cattn_cache_destroy(cattn_cache **cache) {
     if (!cache || !*cache) return;
     cattn_cache *c = *cache;
     ca_step_free(c);
-    if (c->tree) ca_plan_free(&c->plan);
+    for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
+    ca_delete(&c->alloc, c->plans.at, c->plans.capacity, sizeof *c->plans.at);
+    ca_delete(&c->alloc, c->layer_plan, (size_t)c->layout.n_layers, sizeof *c->layer_plan);
     ca_tree_destroy(&c->tree);
     ca_chunk_pool_destroy(&c->pool);
     if (c->attn.workers) ca_attn_free(&c->attn);
@@ -402,7 +423,7 @@ cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *
     if ((s = check_view(c, "q", q, n_heads, c->layout.d_k, error)) ||
         (s = check_view(c, "out", out, n_heads, c->layout.d_v, error)))
         return s;
-    ca_attn_run(&c->attn, &c->plan, layer, q, out, lse);
+    ca_attn_run(&c->attn, &c->plans.at[c->layer_plan[layer]], layer, q, out, lse);
     return CATTN_OK;
 }
 

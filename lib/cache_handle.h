@@ -43,7 +43,8 @@ struct cattn_cache {
     ca_layout layout;
     ca_chunk_pool *pool;
     ca_tree *tree;
-    ca_plan plan;
+    CA_ARRAY(ca_plan) plans; /* one for each window that a layer has */
+    int32_t *layer_plan;     /* [n_layers] index in plans */
     ca_attn attn;
     ca_step step;
 };

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -55,6 +56,40 @@ static cattn_status check_hooks(const cattn_config *c, cattn_error *error) {
     return check_range("n_threads", c->n_threads, 0, MAX_THREADS, error);
 }
 
+/* NaN is in no range. */
+static cattn_status check_number(const char *field, float value, float low, float high, cattn_error *error) {
+    if (value >= low && value <= high) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %g; it must be from %g to %g", field, (double)value, (double)low,
+                   (double)high);
+}
+
+static cattn_status check_windows(const cattn_config *c, cattn_error *error) {
+    for (int32_t i = 0; c->windows && i < c->n_layers; i++)
+        if (c->windows[i] < 0)
+            return ca_fail(error, CATTN_ERR_ARG, i, "windows[%d] is %d; it must be the positions that a row sees, or 0 for all",
+                           i, c->windows[i]);
+    return check_range("n_sink_tokens", c->n_sink_tokens, 0, INT32_MAX, error);
+}
+
+/* Limits far beyond any model's, within which nothing overflows. */
+static cattn_status check_scores(const cattn_config *c, cattn_error *error) {
+    const float limit = 1e6f;
+    char field[80];
+    cattn_status s = CATTN_OK;
+    if (c->softcap != 0 && (s = check_number("softcap, where it is not 0 for none,", c->softcap, 1e-3f, limit, error)))
+        return s;
+    for (int32_t i = 0; c->alibi_slopes && i < c->n_heads && s == CATTN_OK; i++) {
+        snprintf(field, sizeof field, "alibi_slopes[%d]", i);
+        s = check_number(field, c->alibi_slopes[i], -limit, limit, error);
+    }
+    for (int32_t i = 0; c->sink_logits && i < c->n_layers * c->n_heads && s == CATTN_OK; i++) {
+        snprintf(field, sizeof field, "sink_logits[%d][%d], where it is not -INFINITY for none,", i / c->n_heads,
+                 i % c->n_heads);
+        if (c->sink_logits[i] != -INFINITY) s = check_number(field, c->sink_logits[i], -limit, limit, error);
+    }
+    return s;
+}
+
 cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
     if (config->struct_size < CONFIG_SIZE_V0)
         return ca_fail(error, CATTN_ERR_ARG, -1, "struct_size is %zu, less than %zu; call cattn_config_init first",
@@ -65,6 +100,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     cattn_status s;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
+    if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
     if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_I8, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;

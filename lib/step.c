@@ -48,7 +48,7 @@ static cattn_status find_entry(cattn_cache *c, const cattn_entry *entries, int32
 static cattn_status find_entries(cattn_cache *c, const cattn_entry *entries, int32_t n, cattn_error *error) {
     ca_step *step = &c->step;
     step->seqs.n = step->entries.n = 0;
-    if (CA_ROOM(&c->plan, &step->seqs, (size_t)n) || CA_ROOM(&c->plan, &step->entries, (size_t)n))
+    if (CA_ROOM(c->plans.at, &step->seqs, (size_t)n) || CA_ROOM(c->plans.at, &step->entries, (size_t)n))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d entries", n);
     cattn_status status = CATTN_OK;
     for (int32_t i = 0; i < n && status == CATTN_OK; i++) status = find_entry(c, entries, i, error);
@@ -106,7 +106,7 @@ static void place_rows(cattn_cache *c) {
 }
 
 static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
-    const size_t missing = ca_attn_missing(&c->attn, &c->plan);
+    const size_t missing = ca_attn_missing(&c->attn, c->plans.at, c->plans.n);
     const uint64_t after = ca_cache_bytes(c) + missing;
     if (missing > 0 && after > c->budget_bytes && !ca_tree_make_room(c->tree, (size_t)(after - c->budget_bytes)))
         return ca_fail(
@@ -114,7 +114,8 @@ static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
             "the step's workspace needs %zu bytes more, and the budget of %llu bytes has no room beside the chunks that are "
             "used and promised; raise budget_bytes or lower row_limit",
             missing, (unsigned long long)c->budget_bytes);
-    if (ca_attn_reserve(&c->attn, &c->plan)) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's workspace");
+    if (ca_attn_reserve(&c->attn, c->plans.at, c->plans.n))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's workspace");
     ca_cache_bytes(c);
     return CATTN_OK;
 }
@@ -130,7 +131,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     const bool had_rows = step->has_rows;
     step->has_rows = false;
     if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, (size_t)n_rows, sizeof *step->rows.at) ||
-        ca_plan_update(&c->plan, step->entries.at, n_entries))
+        ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
         status = reserve_workspace(c, error);
@@ -138,7 +139,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
         ca_step_close(c, false);
         return status;
     }
-    if (had_rows && c->plan.only_moved)
+    if (had_rows && c->plans.at[0].only_moved)
         move_rows(c);
     else
         place_rows(c);

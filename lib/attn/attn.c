@@ -10,9 +10,11 @@
 struct ca_attn_worker {
     void *states; /* of the chain at hand, unless it is spread over tasks */
     size_t states_size;
-    void *queries; /* packed, of the block at hand */
-    void *scratch; /* the kernel's */
-    int32_t *n_seen;
+    void *queries;              /* packed, of the block at hand */
+    void *scratch;              /* the kernel's */
+    int32_t *n_seen, *n_hidden; /* [block_heads], as the next two: of the rows of a tile */
+    float *slopes;              /* of the block at hand */
+    float *distances;
     const void **merging; /* states of the row that is merged, one a segment */
     size_t n_merging;     /* room in it */
 };
@@ -26,9 +28,25 @@ static size_t kernel_scratch(const ca_attn *a) {
 /* Query heads in a block. */
 static size_t block_heads(const ca_attn *a) { return (size_t)a->max_rows * (size_t)a->group; }
 
-cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
-                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale) {
+static size_t n_query_heads(const ca_attn *a) { return (size_t)a->layout->n_kv_heads * (size_t)a->group; }
+static size_t n_sinks(const ca_attn *a) { return (size_t)a->layout->n_layers * n_query_heads(a); }
+
+static float to_base_2(float x) {
     const double log2_e = 1.4426950408889634;
+    return (float)((double)x * log2_e);
+}
+
+/* A copy of x [n] in *to; NULL for NULL. */
+static cattn_status copy_to_base_2(ca_alloc *alloc, const float *x, size_t n, float **to) {
+    if (!x) return CATTN_OK;
+    *to = ca_new(alloc, n, sizeof **to);
+    for (size_t i = 0; *to && i < n; i++) (*to)[i] = to_base_2(x[i]);
+    return *to ? CATTN_OK : CATTN_ERR_NOMEM;
+}
+
+cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
+                          ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale,
+                          const ca_attn_options *options) {
     *a = (ca_attn){.kernel = kernel,
                    .layout = layout,
                    .pool = pool,
@@ -37,17 +55,26 @@ cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *
                    .n_threads = n_threads,
                    .group = group,
                    .max_rows = kernel->max_rows / group,
-                   .scale_log2 = (float)((double)scale * log2_e),
+                   .scale_log2 = to_base_2(scale),
+                   .softcap = to_base_2(options->softcap),
                    .state_bytes = kernel->state_bytes(layout->d_v),
                    .query_bytes = kernel->query_bytes(layout->d_k)};
     a->workers = ca_new_zero(alloc, (size_t)n_threads, sizeof *a->workers);
     if (!a->workers) return CATTN_ERR_NOMEM;
+    if (copy_to_base_2(alloc, options->alibi_slopes, n_query_heads(a), &a->slopes) ||
+        copy_to_base_2(alloc, options->sink_logits, n_sinks(a), &a->sinks)) {
+        ca_attn_free(a);
+        return CATTN_ERR_NOMEM;
+    }
     for (int32_t i = 0; i < n_threads; i++) {
         ca_attn_worker *w = &a->workers[i];
         w->queries = ca_new(alloc, block_heads(a), a->query_bytes);
         w->scratch = ca_new(alloc, 1, kernel_scratch(a));
         w->n_seen = ca_new(alloc, block_heads(a), sizeof *w->n_seen);
-        if (!w->queries || !w->scratch || !w->n_seen) {
+        w->n_hidden = ca_new(alloc, block_heads(a), sizeof *w->n_hidden);
+        w->slopes = ca_new(alloc, block_heads(a), sizeof *w->slopes);
+        w->distances = ca_new(alloc, block_heads(a), sizeof *w->distances);
+        if (!w->queries || !w->scratch || !w->n_seen || !w->n_hidden || !w->slopes || !w->distances) {
             ca_attn_free(a);
             return CATTN_ERR_NOMEM;
         }
@@ -61,18 +88,24 @@ void ca_attn_free(ca_attn *a) {
         ca_delete(a->alloc, w->queries, block_heads(a), a->query_bytes);
         ca_delete(a->alloc, w->scratch, 1, kernel_scratch(a));
         ca_delete(a->alloc, w->n_seen, block_heads(a), sizeof *w->n_seen);
+        ca_delete(a->alloc, w->n_hidden, block_heads(a), sizeof *w->n_hidden);
+        ca_delete(a->alloc, w->slopes, block_heads(a), sizeof *w->slopes);
+        ca_delete(a->alloc, w->distances, block_heads(a), sizeof *w->distances);
         ca_delete(a->alloc, w->merging, w->n_merging, sizeof *w->merging);
         ca_delete(a->alloc, w->states, 1, w->states_size);
     }
     ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
     ca_delete(a->alloc, a->states, 1, a->states_size);
+    ca_delete(a->alloc, a->slopes, n_query_heads(a), sizeof *a->slopes);
+    ca_delete(a->alloc, a->sinks, n_sinks(a), sizeof *a->sinks);
     a->workers = NULL;
     a->states = NULL;
+    a->slopes = a->sinks = NULL;
 }
 
 /* Bytes of the states that tasks leave to each other, and of those that each worker keeps for itself. */
 static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
-    return (size_t)plan->n_states * (size_t)(a->layout->n_kv_heads * a->group) * a->state_bytes;
+    return (size_t)plan->n_states * n_query_heads(a) * a->state_bytes;
 }
 static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
     return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
@@ -80,9 +113,27 @@ static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
 
 static size_t lacking(size_t need, size_t have) { return need > have ? need - have : 0; }
 
-size_t ca_attn_missing(const ca_attn *a, const ca_plan *plan) {
-    size_t missing = lacking(shared_bytes(a, plan), a->states_size);
-    for (int32_t i = 0; i < a->n_threads; i++) missing += lacking(own_bytes(a, plan), a->workers[i].states_size);
+/* The most that some plan needs. */
+typedef struct need {
+    size_t shared, own, segments;
+} need;
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static need need_of(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    need n = {0};
+    for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
+        n.shared = max_size(n.shared, shared_bytes(a, plan));
+        n.own = max_size(n.own, own_bytes(a, plan));
+        n.segments = max_size(n.segments, (size_t)plan->max_segments);
+    }
+    return n;
+}
+
+size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    const need need = need_of(a, plans, n_plans);
+    size_t missing = lacking(need.shared, a->states_size);
+    for (int32_t i = 0; i < a->n_threads; i++) missing += lacking(need.own, a->workers[i].states_size);
     return missing;
 }
 
@@ -95,13 +146,13 @@ static cattn_status reserve_states(const ca_attn *a, void **states, size_t *size
     return *states ? CATTN_OK : CATTN_ERR_NOMEM;
 }
 
-cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plan) {
-    cattn_status status = reserve_states(a, &a->states, &a->states_size, shared_bytes(a, plan));
+cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    const need need = need_of(a, plans, n_plans);
+    cattn_status status = reserve_states(a, &a->states, &a->states_size, need.shared);
     for (int32_t i = 0; i < a->n_threads && status == CATTN_OK; i++) {
         ca_attn_worker *w = &a->workers[i];
-        status = reserve_states(a, &w->states, &w->states_size, own_bytes(a, plan));
-        if (ca_grow(a->alloc, (void **)&w->merging, &w->n_merging, (size_t)plan->max_segments, sizeof *w->merging))
-            status = CATTN_ERR_NOMEM;
+        status = reserve_states(a, &w->states, &w->states_size, need.own);
+        if (ca_grow(a->alloc, (void **)&w->merging, &w->n_merging, need.segments, sizeof *w->merging)) status = CATTN_ERR_NOMEM;
     }
     return status;
 }
@@ -143,6 +194,8 @@ static void pack_queries(const part *p) {
         char *to = (char *)p->worker->queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes;
         a->kernel->pack_query(from, q->head_stride, a->group, a->layout->d_k, a->scale_log2, to);
     }
+    const int32_t n = (p->row_end - p->row_begin) * a->group;
+    for (int32_t i = 0; a->slopes && i < n; i++) p->worker->slopes[i] = a->slopes[p->head * a->group + i % a->group];
 }
 
 static ca_piece piece_at(const part *p, const ca_plan_piece *piece) {
@@ -152,39 +205,90 @@ static ca_piece piece_at(const part *p, const ca_plan_piece *piece) {
     return (ca_piece){k, k + l->k_bytes, piece->begin, piece->end};
 }
 
-/* Rows [row_begin, row_end) of the part over one absolute chunk; where partial, each as far as its position. */
-static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_t row_end, bool partial, const ca_piece *pieces,
-                         int32_t n_pieces, const ca_piece *next) {
+/* What a row sees of a chunk, as in ca_tile. */
+typedef struct sight {
+    int32_t n_seen, n_hidden;
+} sight;
+
+/* Slots of the chunk from `start` on that lie before a position. */
+static int32_t slots_before(const part *p, int64_t start, int64_t position) {
+    const int64_t n = position - start, c = p->job->attn->layout->c;
+    return (int32_t)(n < 0 ? 0 : n > c ? c : n);
+}
+
+static int32_t n_kept_slots(const part *p, int64_t start) { return slots_before(p, start, p->job->plan->config.n_kept); }
+
+static sight sight_of(const part *p, int32_t row, int64_t start) {
+    const int64_t end = p->section->position.at[row] + 1;
+    const int32_t window = p->job->plan->config.window;
+    sight s = {slots_before(p, start, end), window > 0 ? slots_before(p, start, end - window) : 0};
+    if (s.n_hidden == 0) return s;
+    const int32_t kept = n_kept_slots(p, start);
+    if (s.n_hidden == s.n_seen) return (sight){kept, 0}; /* the window has left the chunk */
+    if (s.n_hidden <= kept) s.n_hidden = 0;
+    return s;
+}
+
+/* Rows [row_begin, row_end) of the part over the chunk from `start` on; what each sees is in the worker's arrays, if told so.
+ */
+static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t row_end, bool told, bool hides,
+                        const ca_piece *pieces, int32_t n_pieces, const ca_piece *next) {
     const ca_attn *a = p->job->attn;
     const ca_layout *l = a->layout;
-    const int64_t *pos = p->section->position.at;
-    const int64_t start = (int64_t)chunk << l->log2_c;
-    const int32_t *n_seen = NULL;
-    if (partial) {
-        while (row_begin < row_end && pos[row_begin] < start) row_begin++;
-        while (row_begin < row_end && pos[row_end - 1] < start) row_end--;
-        if (row_begin == row_end) return;
-        int32_t n = 0;
-        for (int32_t r = row_begin; r < row_end; r++) {
-            const int64_t seen = pos[r] + 1 - start;
-            for (int32_t g = 0; g < a->group; g++) p->worker->n_seen[n++] = (int32_t)(seen < 0 ? 0 : seen > l->c ? l->c : seen);
-        }
-        n_seen = p->worker->n_seen;
-    }
+    const ca_attn_worker *w = p->worker;
+    for (int32_t r = row_begin, n = 0; a->slopes && r < row_end; r++)
+        for (int32_t g = 0; g < a->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
+    const ca_tile_options options = {.softcap = a->softcap,
+                                     .slopes = a->slopes ? w->slopes : NULL,
+                                     .distances = w->distances,
+                                     .n_hidden = hides ? w->n_hidden : NULL,
+                                     .n_kept = hides ? n_kept_slots(p, start) : 0};
     const size_t first = (size_t)(row_begin - p->row_begin) * (size_t)a->group;
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
                           .n_rows = (row_end - row_begin) * a->group,
-                          .q = (const char *)p->worker->queries + first * a->query_bytes,
+                          .q = (const char *)w->queries + first * a->query_bytes,
                           .state = state_at(p, p->block, row_begin),
-                          .n_seen = n_seen,
+                          .n_seen = told ? w->n_seen : NULL,
                           .pieces = pieces,
                           .n_pieces = n_pieces,
                           .next_k = next ? next->k : NULL,
                           .next_v = next ? next->v : NULL,
-                          .scratch = p->worker->scratch};
+                          .scratch = w->scratch,
+                          .options = hides || a->slopes || a->softcap > 0 ? &options : NULL};
     a->kernel->attend(&tile);
+}
+
+/*
+ * Rows [row_begin, row_end) of the part over one absolute chunk. Where partial, their positions say what they see of it, and
+ * rows that see nothing divide the others into tiles: a row tile with such a row would take its rows over V one by one.
+ */
+static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_t row_end, bool partial, const ca_piece *pieces,
+                         int32_t n_pieces, const ca_piece *next) {
+    const int32_t group = p->job->attn->group;
+    const int64_t start = (int64_t)chunk << p->job->attn->layout->log2_c;
+    if (!partial) {
+        attend_rows(p, start, row_begin, row_end, false, false, pieces, n_pieces, next);
+        return;
+    }
+    for (int32_t r = row_begin; r < row_end; r++) {
+        const int32_t first = r;
+        int32_t n = 0;
+        bool hides = false;
+        for (; r < row_end; r++) {
+            const sight sees = sight_of(p, r, start);
+            if (sees.n_seen == 0) break;
+            hides = hides || sees.n_hidden > 0;
+            for (int32_t g = 0; g < group; g++, n++) {
+                p->worker->n_seen[n] = sees.n_seen;
+                p->worker->n_hidden[n] = sees.n_hidden;
+            }
+        }
+        if (r == first) continue;
+        attend_rows(p, start, first, r, true, hides, pieces, n_pieces, next);
+        next = NULL; /* one has asked for it */
+    }
 }
 
 static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
@@ -262,8 +366,9 @@ static void finish_row(const part *p, int32_t row) {
         const int64_t q_head = p->head * a->group + g;
         for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
         float *out = (float *)job->out->data + source * job->out->row_stride + q_head * job->out->head_stride;
-        float *lse = job->lse ? job->lse + source * (a->layout->n_kv_heads * a->group) + q_head : NULL;
-        a->kernel->merge(states, n, a->layout->d_v, -INFINITY, out, lse);
+        float *lse = job->lse ? job->lse + source * (int64_t)n_query_heads(a) + q_head : NULL;
+        const float sink = a->sinks ? a->sinks[(size_t)job->layer * n_query_heads(a) + (size_t)q_head] : -INFINITY;
+        a->kernel->merge(states, n, a->layout->d_v, sink, out, lse);
     }
 }
 

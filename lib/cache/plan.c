@@ -30,7 +30,7 @@ void ca_plan_free(ca_plan *plan) {
 static bool moves_in_chunk(const ca_plan *plan, const ca_plan_last *l, const ca_plan_entry *e) {
     if (l->n_rows != e->n_rows || l->row != e->row) return false;
     if (e->n_rows == 0) return true;
-    return l->first_pos == e->first_pos || (e->n_rows == 1 && (l->first_pos ^ e->first_pos) >> plan->layout->log2_c == 0);
+    return l->first_pos == e->first_pos || (e->n_rows == 1 && ca_plan_same_chunks(plan, l->first_pos, e->first_pos));
 }
 
 static void move(ca_plan_last *l, const ca_plan_entry *e) {
@@ -126,12 +126,9 @@ static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries,
     plan->sections.n = 0;
     cattn_status status = CATTN_OK;
     for (size_t i = 0; i < plan->roots.n; i++) {
-        ca_node *root = plan->roots.at[i];
-        if (!plan->next.at[i] && status == CATTN_OK) {
-            plan->next.at[i] = new_section(plan);
-            status = plan->next.at[i] ? ca_section_build(plan, plan->next.at[i], root, entries) : CATTN_ERR_NOMEM;
-        }
-        root->plan_section = (int32_t)i;
+        if (plan->next.at[i] || status != CATTN_OK) continue;
+        plan->next.at[i] = new_section(plan);
+        status = plan->next.at[i] ? ca_section_build(plan, plan->next.at[i], plan->roots.at[i], entries) : CATTN_ERR_NOMEM;
     }
     ca_section **old = plan->sections.at;
     const size_t old_capacity = plan->sections.capacity;
@@ -313,7 +310,7 @@ static int deal(ca_plan *plan) {
     return 0;
 }
 
-cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
+static cattn_status update_plan(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
     plan->only_moved = move_all(plan, entries, n_entries);
     if (plan->only_moved) return CATTN_OK;
     bool changed = plan->tasks.n == 0;
@@ -332,4 +329,14 @@ cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t
     plan->last.n = (size_t)n_entries;
     plan->tree_version = ca_tree_version(plan->tree);
     return CATTN_OK;
+}
+
+cattn_status ca_plan_update(ca_plan *plans, size_t n_plans, const ca_plan_entry *entries, int32_t n_entries) {
+    cattn_status status = CATTN_OK;
+    for (size_t i = 0; i < n_plans && status == CATTN_OK; i++) status = update_plan(&plans[i], entries, n_entries);
+    for (size_t i = 0; i < n_plans && status != CATTN_OK; i++) drop_sections(&plans[i]);
+    /* Sections are in the same order in all plans: that order changes when the last plan has found its old ones by it. */
+    for (ca_plan *plan = plans; plan < plans + n_plans; plan++)
+        for (size_t i = 0; !plan->only_moved && i < plan->sections.n; i++) plan->roots.at[i]->plan_section = (int32_t)i;
+    return status;
 }

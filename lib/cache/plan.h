@@ -12,6 +12,10 @@
  *
  * In the modes that share no reading each sequence has items of its own instead.
  *
+ * Under a sliding window a row passes over the chunks that its window touches, and over those of the kept first tokens; nobody
+ * reads the others. Layers with the same window share a plan. The chunk in which a window begins is always told as partial, so
+ * that a section holds until that chunk is another one.
+ *
  * Items are grouped in blocks: up to max_rows rows of a section over one segment. For each K/V head a block is worked off in
  * item order; a row has one state a block. The blocks of the same rows, segments ascending, are a chain. Mostly a thread takes
  * whole chains, or some of a chain's rows, and finishes those rows at once, so that their states never leave its cache; only
@@ -40,12 +44,13 @@ typedef struct ca_item {
     int32_t n_chunks;
     int32_t piece;    /* index of the first piece in the section */
     int32_t n_pieces; /* n_chunks, or several where n_chunks is 1 */
-    bool partial;     /* some rows may not see all slots: their positions tell */
+    bool partial;     /* some rows may not see all slots, or none: their positions tell */
 } ca_item;
 
-/* Rows of a section over one segment. */
+/* Rows of a section over one segment. Between the first and the last there may be some that see nothing of it. */
 typedef struct ca_block {
     int32_t row_begin, row_end; /* of the section */
+    int32_t segment;
     int32_t item_begin, item_end;
     int32_t chain_end; /* index in the section of the block behind the last one of its chain */
     bool spread;       /* the blocks of its chain are in several tasks */
@@ -117,6 +122,8 @@ typedef struct ca_plan_config {
     int32_t group;     /* query heads a K/V head */
     int32_t max_rows;  /* rows a block */
     int32_t min_tasks; /* tasks wanted for each K/V head so that the threads finish together */
+    int32_t window;    /* a row sees its own position and so many less one before; 0: all */
+    int32_t n_kept;    /* first positions that every row sees all the same */
 } ca_plan_config;
 
 typedef struct ca_plan {
@@ -146,14 +153,25 @@ static inline ca_block_at ca_block_after(const ca_plan *plan, ca_block_at at) {
 }
 static inline bool ca_block_same(ca_block_at a, ca_block_at b) { return a.section == b.section && a.block == b.block; }
 
+/* The chunk in which the window of a row at this position begins; -1: it sees all before it. */
+static inline int64_t ca_plan_window_chunk(const ca_plan *plan, int64_t position) {
+    const int64_t begin = position + 1 - plan->config.window;
+    return plan->config.window == 0 || begin < 0 ? -1 : begin >> plan->layout->log2_c;
+}
+
+/* Whether a row that moves from one position to the other ends, and its window begins, in the same absolute chunks. */
+static inline bool ca_plan_same_chunks(const ca_plan *plan, int64_t from, int64_t to) {
+    return (from ^ to) >> plan->layout->log2_c == 0 && ca_plan_window_chunk(plan, from) == ca_plan_window_chunk(plan, to);
+}
+
 /* tree, layout and alloc are borrowed until ca_plan_free. */
 void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc);
 void ca_plan_free(ca_plan *plan);
 
 /*
- * Bring the plan up to date for these entries, in which no sequence occurs twice; those without rows are passed over.
- * CATTN_ERR_NOMEM leaves an empty plan, which the next call builds from nothing.
+ * Bring all plans over one tree, n_plans >= 1, up to date for these entries, in which no sequence occurs twice; those without
+ * rows are passed over. CATTN_ERR_NOMEM leaves empty plans, which the next call builds from nothing.
  */
-cattn_status ca_plan_update(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries);
+cattn_status ca_plan_update(ca_plan *plans, size_t n_plans, const ca_plan_entry *entries, int32_t n_entries);
 
 #endif

@@ -74,23 +74,49 @@ static int walk(builder *b, ca_node *root) {
 
 /* ---- Items ---- */
 
-/* Rows [row_begin, row_end) pass over n_chunks from first_chunk on; split where rows begin not to see everything. */
+/* Chunks that hold kept positions, and those of them that hold no others. */
+static int64_t kept_chunks(const ca_plan *plan) {
+    return plan->config.window == 0 ? 0 : (plan->config.n_kept + plan->layout->c - 1) >> plan->layout->log2_c;
+}
+static int64_t whole_kept_chunks(const ca_plan *plan) { return plan->config.n_kept >> plan->layout->log2_c; }
+
+static int64_t clamp64(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+/*
+ * Rows [row_begin, row_end) pass over n_chunks from first_chunk on, or over what they see of these; split where rows begin, or
+ * cease, not to see everything.
+ */
 static int push_item(builder *b, ca_item item) {
+    enum { N_PARTS = 5 };
     ca_section *s = b->section;
     const int c_shift = b->plan->layout->log2_c;
     const int64_t *pos = s->position.at;
     int64_t first = item.first_chunk, last = first - 1, seen_by_all = first + item.n_chunks;
+    int64_t window_first = INT64_MAX, window_last = -1; /* of the chunks in which windows begin */
     while (item.row_begin < item.row_end && pos[item.row_begin] >> c_shift < first) item.row_begin++;
     while (item.row_begin < item.row_end && pos[item.row_end - 1] >> c_shift < first) item.row_end--;
     for (int32_t r = item.row_begin; r < item.row_end; r++) {
         last = max64(last, pos[r] >> c_shift);
         seen_by_all = min64(seen_by_all, (pos[r] + 1) >> c_shift);
+        if (pos[r] >> c_shift < first) continue;
+        window_first = min64(window_first, ca_plan_window_chunk(b->plan, pos[r]));
+        window_last = max64(window_last, ca_plan_window_chunk(b->plan, pos[r]));
     }
-    const int64_t end = min64(first + item.n_chunks, last + 1);
-    const int64_t middle = min64(max64(seen_by_all, first), end);
-    if (CA_ROOM(b->plan, &s->items, 2)) return -1;
-    for (int part = 0; part < 2; part++) {
-        const int64_t from = part ? middle : first, to = part ? end : middle;
+    const int64_t end = min64(first + item.n_chunks, last + 1), window = clamp64(window_first, first, max64(first, end));
+    const int64_t full = clamp64(window_last + 1, window, max64(window, end));
+    const struct {
+        int64_t from, to;
+        bool partial;
+    } parts[N_PARTS] = {
+        {first, min64(min64(whole_kept_chunks(b->plan), seen_by_all), window), false},
+        {max64(first, min64(whole_kept_chunks(b->plan), seen_by_all)), min64(kept_chunks(b->plan), window), true},
+        {window, full, true},
+        {full, min64(seen_by_all, end), false},
+        {max64(seen_by_all, full), end, true},
+    };
+    if (CA_ROOM(b->plan, &s->items, N_PARTS)) return -1;
+    for (int part = 0; part < N_PARTS; part++) {
+        const int64_t from = parts[part].from, to = parts[part].to;
         if (from >= to) continue;
         ca_item part_item = item;
         part_item.first_chunk = (int32_t)from;
@@ -99,7 +125,7 @@ static int push_item(builder *b, ca_item item) {
             part_item.piece += (int32_t)(from - first);
             part_item.n_pieces = part_item.n_chunks;
         }
-        part_item.partial = part != 0;
+        part_item.partial = parts[part].partial;
         s->items.at[s->items.n++] = part_item;
         ca_block *block = &s->blocks.at[s->blocks.n - 1];
         block->cost +=
@@ -184,6 +210,18 @@ static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to,
     return add_item(b, &item);
 }
 
+/* Of chunks [from, to) of a node those that some row sees: its kept ones, and from the first window on. */
+static int add_seen_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
+    const int64_t *pos = b->section->position.at;
+    const int64_t kept = min64(kept_chunks(b->plan), to);
+    int64_t window = to;
+    for (int32_t r = row_begin; r < row_end && window > max64(from, kept); r++)
+        if (pos[r] >> b->plan->layout->log2_c >= from) window = min64(window, ca_plan_window_chunk(b->plan, pos[r]));
+    if (window <= max64(from, kept)) return add_chunks(b, node, from, to, row_begin, row_end);
+    if (add_chunks(b, node, from, kept, row_begin, row_end)) return -1;
+    return add_chunks(b, node, window, to, row_begin, row_end);
+}
+
 /* What a visited node adds to the block being built, which lies in one segment. */
 static int add_node(builder *b, const ca_visit *v, int64_t segment) {
     const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
@@ -193,9 +231,9 @@ static int add_node(builder *b, const ca_visit *v, int64_t segment) {
     const int64_t complete = min64(node_end(v->node) >> shift, (segment + 1) * per_segment);
     const int64_t end = min64((node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
     const int32_t row_begin = (int32_t)max64(v->row_begin, block->row_begin);
-    if (add_chunks(b, v->node, begin, complete, row_begin, (int32_t)min64(v->row_end, block->row_end))) return -1;
+    if (add_seen_chunks(b, v->node, begin, complete, row_begin, (int32_t)min64(v->row_end, block->row_end))) return -1;
     /* The last chunk goes on in the children, except for those who end here. */
-    return add_chunks(b, v->node, max64(begin, complete), end, row_begin, (int32_t)min64(v->row_own_end, block->row_end));
+    return add_seen_chunks(b, v->node, max64(begin, complete), end, row_begin, (int32_t)min64(v->row_own_end, block->row_end));
 }
 
 /* ---- Blocks ---- */
@@ -203,7 +241,8 @@ static int add_node(builder *b, const ca_visit *v, int64_t segment) {
 static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t segment) {
     ca_section *s = b->section;
     if (CA_ROOM(b->plan, &s->blocks, 1)) return -1;
-    s->blocks.at[s->blocks.n++] = (ca_block){.row_begin = row_begin, .row_end = row_end, .item_begin = (int32_t)s->items.n};
+    s->blocks.at[s->blocks.n++] =
+        (ca_block){.row_begin = row_begin, .row_end = row_end, .segment = (int32_t)segment, .item_begin = (int32_t)s->items.n};
     for (size_t i = 0; i < b->plan->visits.n; i++) {
         const ca_visit *v = &b->plan->visits.at[i];
         if (v->row_begin >= row_end) break;
@@ -215,23 +254,46 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     return 0;
 }
 
+/* Whether a row sees something of a segment. */
+static bool sees_segment(const builder *b, int32_t row, int64_t segment) {
+    const ca_plan_config *c = &b->plan->config;
+    const int64_t pos = b->section->position.at[row];
+    return pos >= segment * CA_SEGMENT &&
+           (c->window == 0 || pos + 1 - c->window < (segment + 1) * CA_SEGMENT || segment * CA_SEGMENT < c->n_kept);
+}
+
+/*
+ * The blocks of a chain's rows over one segment. A row whose window has left the segment does not end a block, since those on
+ * both sides of it may have chunks in common.
+ */
+static int add_segment(builder *b, int32_t begin, int32_t end, int64_t segment) {
+    const int64_t *pos = b->section->position.at;
+    for (int32_t r = begin, to; r < end; r = to) {
+        to = r + 1;
+        if (!sees_segment(b, r, segment)) continue;
+        while (to < end && pos[to] / CA_SEGMENT >= segment) to++;
+        while (!sees_segment(b, to - 1, segment)) to--;
+        if (add_block(b, r, to, segment)) return -1;
+    }
+    return 0;
+}
+
 /* Chain by chain, and in a chain segments ascending: so a row's blocks come in the order in which they merge. */
 static int add_blocks(builder *b) {
+    const ca_plan_config *c = &b->plan->config;
     ca_section *s = b->section;
-    const int64_t *pos = s->position.at;
+    const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : (c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
-        int64_t last = 0;
-        for (end = begin; end < s->n_rows && end - begin < b->plan->config.max_rows; end++)
+        int64_t last = 0, window = INT64_MAX; /* segments: the last one, and the first that a window touches */
+        for (end = begin; end < s->n_rows && end - begin < c->max_rows; end++) {
             last = max64(last, pos[end] / CA_SEGMENT);
-        for (int64_t segment = 0; segment <= last; segment++)
-            for (int32_t r = begin, to; r < end; r = to) {
-                for (to = r; to < end && pos[to] / CA_SEGMENT >= segment;) to++;
-                if (to == r)
-                    to++;
-                else if (add_block(b, r, to, segment))
-                    return -1;
-            }
+            window = c->window == 0 ? 0 : min64(window, max64(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
+        }
+        for (int64_t segment = 0; segment <= last; segment++) {
+            if (segment >= kept && segment < window) segment = window;
+            if (add_segment(b, begin, end, segment)) return -1;
+        }
         for (size_t i = chain; i < s->blocks.n; i++) s->blocks.at[i].chain_end = (int32_t)s->blocks.n;
     }
     return 0;
@@ -246,7 +308,8 @@ static int link_rows(builder *b) {
     for (size_t r = 0; r <= n_rows; r++) first[r] = 0;
     size_t total = 0;
     for (size_t i = 0; i < s->blocks.n; i++)
-        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++, total++) first[r]++;
+        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++)
+            if (sees_segment(b, r, s->blocks.at[i].segment)) first[r]++, total++;
     if (CA_ROOM(b->plan, &s->row_blocks, total)) return -1;
     int32_t sum = 0;
     for (size_t r = 0; r <= n_rows; r++) {
@@ -256,7 +319,8 @@ static int link_rows(builder *b) {
     }
     /* first[r] runs ahead while filling and is set back by the shift at the end. */
     for (size_t i = 0; i < s->blocks.n; i++)
-        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++) s->row_blocks.at[first[r]++] = (int32_t)i;
+        for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++)
+            if (sees_segment(b, r, s->blocks.at[i].segment)) s->row_blocks.at[first[r]++] = (int32_t)i;
     for (size_t r = n_rows; r > 0; r--) first[r] = first[r - 1];
     first[0] = 0;
     s->max_segments = 0;
@@ -281,7 +345,6 @@ cattn_status ca_section_build(ca_plan *plan, ca_section *s, ca_node *root, const
 }
 
 bool ca_section_refresh(ca_plan *plan, ca_section *s, const ca_plan_entry *entries) {
-    const int shift = plan->layout->log2_c;
     for (size_t i = 0; i < s->seqs.n; i++) {
         ca_section_seq *q = &s->seqs.at[i];
         q->entry = q->seq->step_entry;
@@ -289,7 +352,7 @@ bool ca_section_refresh(ca_plan *plan, ca_section *s, const ca_plan_entry *entri
         const ca_plan_entry *e = &entries[q->entry];
         int64_t *pos = s->position.at + q->row_begin;
         if (e->n_rows != q->n_rows) return false;
-        if (e->first_pos != pos[0] && (e->n_rows > 1 || e->first_pos >> shift != pos[0] >> shift)) return false;
+        if (e->first_pos != pos[0] && (e->n_rows > 1 || !ca_plan_same_chunks(plan, e->first_pos, pos[0]))) return false;
         plan->last.at[q->entry].position = pos;
         for (int32_t r = 0; r < e->n_rows; r++) {
             pos[r] = e->first_pos + r;

@@ -1,4 +1,5 @@
 /* The public surface: what a caller can get wrong gives a status and a message, and changes nothing. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -74,6 +75,16 @@ static void config_is_checked(void **state) {
     BAD(retention, (cattn_retention)2, "retention");
     BAD(scale, (float)(1e300 * 1e300), "scale");
     BAD(n_threads, -1, "n_threads");
+    static const int32_t windows[] = {4, -1};
+    static const float slopes[HEADS] = {0, 0, 0, INFINITY}, sinks[2 * HEADS] = {-INFINITY, 0, 0, 0, 0, 1e7f}, none[] = {NAN};
+    BAD(windows, windows, "windows[1] is -1");
+    BAD(n_sink_tokens, -1, "n_sink_tokens is -1");
+    BAD(softcap, -1, "softcap, where it is not 0 for none, is -1; it must be from 0.001 to 1e+06");
+    BAD(softcap, none[0], "softcap");
+    BAD(alibi_slopes, slopes, "alibi_slopes[3] is inf; it must be from -1e+06 to 1e+06");
+    BAD(alibi_slopes, none, "alibi_slopes[0] is nan");
+    BAD(sink_logits, sinks, "sink_logits[1][1], where it is not -INFINITY for none, is 1e+07");
+    BAD(sink_logits, none, "sink_logits[0][0]");
     BAD(level, "sse9", "sse9");
     BAD(allocator.alloc, (void *(*)(void *, size_t, size_t))(void *)malloc, "allocator");
 #undef BAD
@@ -239,8 +250,13 @@ static int count_nodes(void *ctx, const cattn_node_info *node) {
 static void any_allocation_may_fail(void **state) {
     (void)state;
     counter memory = {0};
+    static const int32_t windows[] = {0, 40};
+    static const float slopes[HEADS], sinks[2 * HEADS];
     cattn_config c = small();
     c.allocator = (cattn_allocator){count_alloc, count_free, &memory};
+    c.windows = windows;
+    c.alibi_slopes = slopes;
+    c.sink_logits = sinks;
     static int32_t tokens[300];
     for (int i = 0; i < 300; i++) tokens[i] = i;
     static float data[600 * HEADS * DIM];

@@ -65,12 +65,38 @@ static void make_rows(const world *w, world_seq *s) {
             fill_row(w, s, p, layer, s->rows + (size_t)(p * w->config.n_layers + layer) * row_size(w));
 }
 
+/*
+ * Each option in a third of the worlds: windows shorter and longer than a chunk, in some layers only, with and without kept
+ * tokens; caps below and above the scores; slopes gentle, and so steep that weights vanish within a chunk; sinks of all sizes.
+ */
+static void make_options(world *w, rng *r, int64_t longest) {
+    cattn_config *c = &w->config;
+    if (rng_chance(r, 3)) {
+        for (int i = 0; i < c->n_layers; i++)
+            w->windows[i] = rng_chance(r, 3) ? 0 : (int32_t)rng_range(r, 1, rng_chance(r, 2) ? 20 : longest);
+        c->windows = w->windows;
+        c->n_sink_tokens = rng_chance(r, 2) ? 0 : (int32_t)rng_range(r, 1, rng_chance(r, 2) ? 4 : longest / 2);
+    }
+    if (rng_chance(r, 3)) c->softcap = ldexpf(1 + rng_float(r) / 2, (int)rng_range(r, -4, 12));
+    const int size = (int)rng_range(r, -6, 14);
+    if (rng_chance(r, 3)) {
+        for (int i = 0; i < c->n_layers * c->n_heads; i++)
+            w->sink_logits[i] = rng_chance(r, 6) ? -INFINITY : ldexpf(rng_float(r), size);
+        c->sink_logits = w->sink_logits;
+    }
+    const bool steep = rng_chance(r, 3);
+    if (rng_chance(r, 3)) {
+        for (int i = 0; i < c->n_heads; i++) w->alibi_slopes[i] = ldexpf(rng_float(r), (int)rng_range(r, -8, steep ? 10 : 0));
+        c->alibi_slopes = w->alibi_slopes;
+    }
+}
+
 void world_make(world *w, uint64_t seed, int64_t longest) {
     static const int32_t dims[] = {64, 80, 96, 128, 256};
     rng r = {seed};
     *w = (world){.seed = seed};
     cattn_config_init(&w->config);
-    w->config.n_layers = rng_chance(&r, 4) ? 2 : 1;
+    w->config.n_layers = rng_chance(&r, 4) ? (int32_t)rng_range(&r, 2, WORLD_MAX_LAYERS) : 1;
     /* Small shapes, so that there can be many worlds; now and then a large one of each kind. */
     const bool wide = rng_chance(&r, 12);
     w->config.n_kv_heads = wide ? 1 : (int32_t)rng_range(&r, 1, 2);
@@ -79,7 +105,8 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     w->config.head_dim_v = rng_chance(&r, 4) ? dims[rng_range(&r, 0, 3)] : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
     w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
-    w->score_scale = rng_chance(&r, 3) ? 60.0f : rng_chance(&r, 2) ? 8.0f : 1.0f;
+    w->score_scale = rng_chance(&r, 3) ? (rng_chance(&r, 2) ? 60.0f : 2000.0f) : rng_chance(&r, 2) ? 8.0f : 1.0f;
+    make_options(w, &r, longest);
     w->value_kind = (int)rng_range(&r, 0, 2);
     w->n_seqs = (int)rng_range(&r, 2, WORLD_MAX_SEQS);
     for (int i = 0; i < w->n_seqs; i++) {

@@ -10,7 +10,7 @@
 #include "chunkattn.h"
 #include "rng.h"
 
-enum { WORLD_MAX_SEQS = 8 };
+enum { WORLD_MAX_SEQS = 8, WORLD_MAX_LAYERS = 3, WORLD_MAX_HEADS = 32 };
 
 typedef struct world_seq {
     int64_t n_tokens;
@@ -23,9 +23,11 @@ typedef struct world_seq {
 
 typedef struct world {
     uint64_t seed;
-    cattn_config config; /* shape, type and level */
-    float score_scale;   /* 1; more gives scores that span hundreds of powers of two */
-    int value_kind;      /* 0 ordinary, 1 tiny and zero, 2 with infinities at some tokens */
+    cattn_config config; /* shape, type and options, whose arrays are the next ones */
+    int32_t windows[WORLD_MAX_LAYERS];
+    float sink_logits[WORLD_MAX_LAYERS * WORLD_MAX_HEADS], alibi_slopes[WORLD_MAX_HEADS];
+    float score_scale; /* 1; more gives scores that span hundreds and thousands of powers of two */
+    int value_kind;    /* 0 ordinary, 1 tiny and zero, 2 with infinities at some tokens */
     int n_seqs;
     world_seq seqs[WORLD_MAX_SEQS];
 } world;

@@ -1,6 +1,7 @@
 /*
- * The plan against its promise: over random trees and batches, each row passes over each position of its context exactly once,
- * chunk by chunk, in the chunk that holds it, and tasks cover every row of every block once.
+ * The plan against its promise: over random trees and batches, each row passes over each position that it sees exactly once,
+ * chunk by chunk, in the chunk that holds it, chunks that nobody sees are left out, and tasks cover every row of every block
+ * once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,14 +17,15 @@
 #include "lib/cache/section.h"
 #include "tests/exact/rng.h"
 
-enum { MOST_SEQS = 24, LONGEST = 2500, GROUP = 2 };
+enum { MOST_SEQS = 24, LONGEST = 2500, GROUP = 2, MAX_PLANS = 4 };
 
 typedef struct fixture {
     ca_alloc alloc;
     ca_layout layout;
     ca_chunk_pool *pool;
     ca_tree *tree;
-    ca_plan plan;
+    ca_plan plans[MAX_PLANS];
+    int n_plans;
     rng r;
     cattn_seq seqs[MOST_SEQS];
     int n_seqs;
@@ -32,9 +34,25 @@ typedef struct fixture {
     int n_rebuilt, n_kept;
 } fixture;
 
+static bool sees(const ca_plan *plan, int64_t row_position, int64_t p) {
+    const ca_plan_config *c = &plan->config;
+    return p <= row_position && (c->window == 0 || p > row_position - c->window || p < c->n_kept);
+}
+
+static bool sees_some(const ca_plan *plan, int64_t row_position, int64_t begin, int64_t end) {
+    while (begin < end && !sees(plan, row_position, begin)) begin++;
+    return begin < end;
+}
+
+/* The first position from p on that a row sees; that behind its own if there is none. */
+static int64_t next_seen(const ca_plan *plan, int64_t row_position, int64_t p) {
+    while (p <= row_position && !sees(plan, row_position, p)) p++;
+    return p;
+}
+
 /* What the rows [item.row_begin, item.row_end) of one item add to this row's walk over its context. */
-static int64_t follow_item(const fixture *f, const ca_section *s, const ca_item *item, int32_t row, const ca_seq *seq,
-                           int64_t at) {
+static int64_t follow_item(const fixture *f, const ca_plan *plan, const ca_section *s, const ca_item *item, int32_t row,
+                           const ca_seq *seq, int64_t at) {
     const int c = f->layout.c;
     const int64_t pos = s->position.at[row];
     if (row < item->row_begin || row >= item->row_end) return at;
@@ -43,37 +61,58 @@ static int64_t follow_item(const fixture *f, const ca_section *s, const ca_item 
         const ca_plan_piece *piece = &s->pieces.at[item->piece + i];
         const int64_t start = (int64_t)(item->first_chunk + (item->n_pieces == item->n_chunks ? i : 0)) * c;
         assert_int_equal(piece->begin % 2, 0);
-        for (int64_t p = start + piece->begin; p < start + piece->end && p <= pos; p++) {
+        for (int64_t p = start + piece->begin; p < start + piece->end; p++) {
+            if (!item->partial) assert_true(sees(plan, pos, p));
+            if (!sees(plan, pos, p)) continue;
             assert_int_equal(p, at);
             assert_int_equal(piece->chunk, ca_seq_chunk(f->tree, seq, p));
-            at++;
+            at = next_seen(plan, pos, at + 1);
         }
-        if (!item->partial) assert_true(start + piece->end <= pos + 1);
     }
     return at;
 }
 
-static void check_section(const fixture *f, const ca_section *s) {
+/* Each chunk of each item is seen by some row, or lies between what two of its rows see. */
+static void check_items(const fixture *f, const ca_plan *plan, const ca_section *s) {
+    for (size_t i = 0; i < s->items.n; i++) {
+        const ca_item *item = &s->items.at[i];
+        for (int64_t j = item->first_chunk; j < item->first_chunk + item->n_chunks; j++) {
+            const int64_t begin = j * f->layout.c, end = begin + f->layout.c;
+            bool seen = false, before = false, behind = false;
+            for (int32_t r = item->row_begin; r < item->row_end && !seen; r++) {
+                const int64_t pos = s->position.at[r];
+                seen = sees_some(plan, pos, begin, end);
+                before = before || pos < begin;
+                behind = behind || pos - plan->config.window >= end - 1;
+            }
+            assert_true(seen || (before && behind));
+        }
+    }
+}
+
+static void check_section(const fixture *f, const ca_plan *plan, const ca_section *s) {
+    check_items(f, plan, s);
     for (size_t i = 0; i < s->seqs.n; i++) {
         const ca_section_seq *q = &s->seqs.at[i];
         const ca_plan_entry *e = &f->entries[q->entry];
         assert_ptr_equal(e->seq, q->seq);
         assert_int_equal(e->n_rows, q->n_rows);
         for (int32_t r = q->row_begin; r < q->row_begin + q->n_rows; r++) {
-            assert_int_equal(s->position.at[r], e->first_pos + r - q->row_begin);
+            const int64_t pos = s->position.at[r];
+            assert_int_equal(pos, e->first_pos + r - q->row_begin);
             assert_int_equal(s->source.at[r], e->row + r - q->row_begin);
-            int64_t at = 0;
+            int64_t at = next_seen(plan, pos, 0);
             for (int32_t b = s->first_block.at[r]; b < s->first_block.at[r + 1]; b++) {
                 const ca_block *block = &s->blocks.at[s->row_blocks.at[b]];
-                assert_int_equal(at % CA_SEGMENT, 0); /* each block begins a segment */
+                assert_int_equal(at / CA_SEGMENT, block->segment); /* which the row sees something of */
                 assert_true(r >= block->row_begin && r < block->row_end);
                 for (int32_t k = block->item_begin; k < block->item_end; k++)
-                    at = follow_item(f, s, &s->items.at[k], r, q->seq, at);
+                    at = follow_item(f, plan, s, &s->items.at[k], r, q->seq, at);
             }
-            assert_int_equal(at, s->position.at[r] + 1);
+            assert_int_equal(at, pos + 1);
         }
     }
-    if (f->plan.config.together) return;
+    if (plan->config.together) return;
     for (size_t i = 0; i < s->items.n; i++) {
         size_t owner = 0;
         while (s->items.at[i].row_begin >= s->seqs.at[owner].row_begin + s->seqs.at[owner].n_rows) owner++;
@@ -114,20 +153,23 @@ static void check_tasks(const ca_plan *plan) {
     free(own);
 }
 
-/* Plan the entries as they are, and check the plan. */
+/* Plan the entries as they are, and check the plans. */
 static void plan_and_check(fixture *f) {
-    int64_t sum = 0, n_rows = 0;
-    assert_int_equal(ca_plan_update(&f->plan, f->entries, f->n_entries), CATTN_OK);
+    int64_t n_rows = 0;
+    assert_int_equal(ca_plan_update(f->plans, (size_t)f->n_plans, f->entries, f->n_entries), CATTN_OK);
     for (int i = 0; i < f->n_entries; i++) {
         assert_int_equal(f->entries[i].seq->step_entry, -1);
         n_rows += f->entries[i].n_rows;
     }
-    for (size_t i = 0; i < f->plan.sections.n; i++) {
-        check_section(f, f->plan.sections.at[i]);
-        sum += f->plan.sections.at[i]->n_rows;
+    for (const ca_plan *plan = f->plans; plan < f->plans + f->n_plans; plan++) {
+        int64_t sum = 0;
+        for (size_t i = 0; i < plan->sections.n; i++) {
+            check_section(f, plan, plan->sections.at[i]);
+            sum += plan->sections.at[i]->n_rows;
+        }
+        assert_int_equal(sum, n_rows);
+        check_tasks(plan);
     }
-    assert_int_equal(sum, n_rows);
-    check_tasks(&f->plan);
 }
 
 /* A batch of some sequences, some rows each; then check, and make them ready or not. */
@@ -142,12 +184,12 @@ static void step(fixture *f) {
         f->entries[f->n_entries++] = (ca_plan_entry){seq, first, (int32_t)n, row};
         row += (int32_t)n;
     }
-    const bool had_one = f->plan.sections.n > 0;
-    const ca_section *before = had_one ? f->plan.sections.at[0] : NULL;
+    const bool had_one = f->plans[0].sections.n > 0;
+    const ca_section *before = had_one ? f->plans[0].sections.at[0] : NULL;
     const uint64_t version = had_one ? before->version : 0;
     plan_and_check(f);
-    if (had_one && f->plan.sections.n > 0) {
-        if (f->plan.sections.at[0] == before && before->version == version)
+    if (had_one && f->plans[0].sections.n > 0) {
+        if (f->plans[0].sections.at[0] == before && before->version == version)
             f->n_kept++;
         else
             f->n_rebuilt++;
@@ -197,16 +239,17 @@ static void change(fixture *f) {
 }
 
 static void open_fixture(fixture *f, int32_t c, cattn_retention retention, const ca_plan_config *config) {
+    f->n_plans = 1;
     f->alloc = ca_alloc_default();
     ca_layout_init(&f->layout, CATTN_F32, 1, 1, 64, 64, c);
     assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.chunk_bytes, (uint64_t)1 << 30), CATTN_OK);
     const ca_tree_config tree = {CATTN_SHARED, retention};
     assert_int_equal(ca_tree_create(&f->tree, &tree, &f->layout, f->pool, &f->alloc), CATTN_OK);
-    ca_plan_init(&f->plan, config, f->tree, &f->layout, &f->alloc);
+    ca_plan_init(&f->plans[0], config, f->tree, &f->layout, &f->alloc);
 }
 
 static void close_fixture(fixture *f) {
-    ca_plan_free(&f->plan);
+    for (int i = 0; i < f->n_plans; i++) ca_plan_free(&f->plans[i]);
     ca_tree_destroy(&f->tree);
     ca_chunk_pool_destroy(&f->pool);
     assert_int_equal(f->alloc.bytes, 0);
@@ -216,8 +259,16 @@ static void run(uint64_t seed, bool together) {
     fixture f = {.r = {seed}};
     const int32_t c = 16 << rng_range(&f.r, 0, 2);
     const cattn_retention retention = rng_chance(&f.r, 2) ? CATTN_RETAIN_LRU : CATTN_RETAIN_NONE;
-    const ca_plan_config config = {together, GROUP, (int32_t)rng_range(&f.r, 4, 64), (int32_t)rng_range(&f.r, 1, 12)};
+    ca_plan_config config = {together, GROUP, (int32_t)rng_range(&f.r, 4, 64), (int32_t)rng_range(&f.r, 1, 12), 0, 0};
     open_fixture(&f, c, retention, &config);
+    /* Beside the plan without a window one with a small window, and two with larger ones, of which one keeps first positions.
+     */
+    for (; f.n_plans < MAX_PLANS; f.n_plans++) {
+        config.window =
+            f.n_plans == 1 ? (int32_t)rng_range(&f.r, 1, 40) : c * (int32_t)rng_range(&f.r, 1, 30) + rng_chance(&f.r, 2);
+        if (f.n_plans == 3) config.n_kept = (int32_t)rng_range(&f.r, 1, rng_chance(&f.r, 3) ? 1500 : 70);
+        ca_plan_init(&f.plans[f.n_plans], &config, f.tree, &f.layout, &f.alloc);
+    }
     for (int i = 0; i < 120; i++) {
         change(&f);
         if (f.n_seqs > 0) step(&f);
@@ -252,7 +303,7 @@ static void join_decoding(fixture *f, int i) {
 }
 
 static void open_decoding(fixture *f) {
-    static const ca_plan_config config = {true, GROUP, 64, 1};
+    static const ca_plan_config config = {true, GROUP, 64, 1, 0, 0};
     open_fixture(f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i);
     f->n_seqs = N_ROOTS * A_ROOT;
@@ -273,9 +324,9 @@ static void decode(fixture *f, int first) {
 }
 
 static void expect(const fixture *f, uint64_t built, uint64_t dealt, bool only_moved) {
-    assert_int_equal(f->plan.n_built, built);
-    assert_int_equal(f->plan.n_dealt, dealt);
-    assert_int_equal(f->plan.only_moved, only_moved);
+    assert_int_equal(f->plans[0].n_built, built);
+    assert_int_equal(f->plans[0].n_dealt, dealt);
+    assert_int_equal(f->plans[0].only_moved, only_moved);
 }
 
 static void decoding_builds_nothing_until_a_chunk_is_full(void **state) {
@@ -340,8 +391,8 @@ static void an_update_without_memory_leaves_nothing_behind(void **state) {
     f.entries[f.n_entries++] = (ca_plan_entry){seq, 0, (int32_t)ca_seq_claim(seq, 400), f.n_entries};
     const ca_alloc alloc = f.alloc;
     f.alloc.alloc = no_memory;
-    assert_int_equal(ca_plan_update(&f.plan, f.entries, f.n_entries), CATTN_ERR_NOMEM);
-    assert_int_equal(f.plan.sections.n + f.plan.tasks.n, 0);
+    assert_int_equal(ca_plan_update(f.plans, 1, f.entries, f.n_entries), CATTN_ERR_NOMEM);
+    assert_int_equal(f.plans[0].sections.n + f.plans[0].tasks.n, 0);
     for (int i = 0; i < f.n_entries; i++) assert_int_equal(f.entries[i].seq->step_entry, -1);
     f.alloc.alloc = alloc.alloc;
     plan_and_check(&f);
