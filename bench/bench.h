@@ -9,6 +9,8 @@
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
 int bench_plan(int argc, char **argv);
+int bench_table1(int argc, char **argv);
+int bench_table2(int argc, char **argv);
 
 static inline double bench_seconds(void) {
     struct timespec t;

@@ -12,6 +12,8 @@ static const struct {
     {"kernel", bench_kernel, "latency of one decode step over one layer, method by method"},
     {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
     {"plan", bench_plan, "join, leave and planning, without arithmetic"},
+    {"table1", bench_table1, "what one layer computes and moves, by formula and measured"},
+    {"table2", bench_table2, "tokens that the requests of a workload share"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
