@@ -50,7 +50,7 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
 
     const __m128i most = largest(top), infinity = _mm_set1_epi32(0x7f800000), least = _mm_set1_epi32((127 + 15 - 126) << 23);
     const __m128i exponent = _mm_max_epu32(_mm_and_si128(most, infinity), least);
-    const __m512i up = _mm512_broadcastd_epi32(_mm_sub_epi32(_mm_set1_epi32((127 + 15 + 127) << 23), exponent));
+    const __m512i up = _mm512_broadcastd_epi32(_mm_sub_epi32(_mm_set1_epi32((int)((127u + 15 + 127) << 23)), exponent));
     const __m512i quads = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) {
