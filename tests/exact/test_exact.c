@@ -203,7 +203,7 @@ static void run_world(world *w, const variant *how, const char *level) {
     config.retention = how->retention;
     config.n_threads = how->threads;
     config.level = level;
-    config.budget_bytes = (uint64_t)64 << 20;
+    config.budget_bytes = (uint64_t)256 << 20;
     cattn_error error = {0};
     const cattn_status status = cattn_cache_create(&config, &t.cache, &error);
     CHECK(status == CATTN_OK, "create: %s", error.message);
