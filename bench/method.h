@@ -21,8 +21,9 @@ typedef struct shape {
     int32_t heads, kv_heads, head_dim, chunk;
     const token_tree *tree;
     cattn_type kv_type;
-    const char *level; /* NULL: the CPU's best */
-    size_t cold_bytes; /* a method has as many layers as reading them all takes at least this many bytes */
+    const char *level;                    /* NULL: the CPU's best */
+    int32_t window, sink_tokens, softcap; /* as in cattn_config; 0: off. Not for naive and flash */
+    size_t cold_bytes;                    /* a method has as many layers as reading them all takes at least this many bytes */
 } shape;
 
 typedef struct method method;

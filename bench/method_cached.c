@@ -58,7 +58,15 @@ static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) 
     c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
     c.n_threads = ca_pool_size(pool);
     c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
-    return cattn_cache_create(&c, &m->cache, &m->error);
+    c.n_sink_tokens = s->sink_tokens;
+    c.softcap = (float)s->softcap;
+    int32_t *windows = malloc((size_t)c.n_layers * sizeof *windows);
+    if (!windows) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < c.n_layers; i++) windows[i] = s->window;
+    c.windows = windows;
+    const cattn_status status = cattn_cache_create(&c, &m->cache, &m->error);
+    free(windows);
+    return status;
 }
 
 static cattn_status join_all(cached_method *m, int32_t *tokens) {
