@@ -167,7 +167,8 @@ static void sort_tasks(ca_plan_task *t, size_t n) {
 /* What dealing goes along with. */
 typedef struct dealer {
     ca_plan *plan;
-    double target;    /* cost of a task */
+    double target;    /* cost from which on a chain is taken apart, which has its price */
+    double grain;     /* cost of a run of chains: small, for the threads to finish together, which is free */
     ca_plan_task run; /* of whole chains, still open */
 } dealer;
 
@@ -270,7 +271,7 @@ static int deal_chains(dealer *d, int32_t section) {
                 return -1;
             continue;
         }
-        if (d->run.cost + chain.cost > d->target && close_run(d, chain.begin, chain.begin)) return -1;
+        if (d->run.cost + chain.cost > d->grain && close_run(d, chain.begin, chain.begin)) return -1;
         d->run.cost += chain.cost;
     }
     return 0;
@@ -284,9 +285,11 @@ static int deal_chains(dealer *d, int32_t section) {
  * Of sections that fit into a task as a whole no chain is looked at, and of others there are not more than tasks.
  */
 static int deal(ca_plan *plan) {
+    enum { RUNS = 4 }; /* for each of the tasks wanted */
     double total = 0;
     for (size_t i = 0; i < plan->sections.n; i++) total += plan->sections.at[i]->cost;
-    dealer d = {plan, total / plan->config.min_tasks, {.row_end = INT32_MAX}};
+    const double target = total / plan->config.min_tasks;
+    dealer d = {plan, target, target / RUNS, {.row_end = INT32_MAX}};
     const int32_t n = (int32_t)plan->sections.n;
     plan->tasks.n = 0;
     plan->n_states = plan->n_chain_states = 0;
@@ -298,7 +301,7 @@ static int deal(ca_plan *plan) {
         if (s->unplaced) place_section(s);
         if (s->n_chain_states > plan->n_chain_states) plan->n_chain_states = s->n_chain_states;
         if (s->max_segments > plan->max_segments) plan->max_segments = s->max_segments;
-        const bool fits = d.run.cost + s->cost <= d.target, small = s->cost <= d.target / 4;
+        const bool fits = d.run.cost + s->cost <= d.grain, small = s->cost <= d.grain / 4;
         if (!fits && small && close_run(&d, first, first)) return -1;
         if (fits || small)
             d.run.cost += s->cost;
