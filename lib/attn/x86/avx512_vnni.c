@@ -39,30 +39,39 @@ static inline __m128i largest(__m512i x) {
 }
 
 /*
- * Weights of a row's first n slots to integers, 2^15 <= the largest < 2^16, and zeros up to `end`. Below 2^-126 is nothing, so
- * that both the scale and its inverse are normal numbers. What rounds to 2^16 becomes 2^16 - 1.
+ * Weights of so many groups of slots to integers of 16 bits; gives what a sum of them is to be multiplied by. The largest comes
+ * to between 2^15 and 2^16 before it is made smaller by 2^-16 of itself, so that it cannot round to 2^16. Below 2^-126 is
+ * nothing, so that factor and inverse are normal numbers. Adding 2^23 rounds to an integer and leaves it in the low bytes.
  */
-static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
-    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + V_LANES - 1) / V_LANES;
+TILE_INLINE __m128i weights_to_integers(float *scores, int groups) {
     __m512i top = _mm512_setzero_si512(); /* as bits, in which order NaN is the largest */
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) top = _mm512_max_epu32(top, _mm512_loadu_si512(scores + g * V_LANES));
 
     const __m128i most = largest(top), infinity = _mm_set1_epi32(0x7f800000), least = _mm_set1_epi32((127 + 15 - 126) << 23);
     const __m128i exponent = _mm_max_epu32(_mm_and_si128(most, infinity), least);
-    const __m512i up = _mm512_broadcastd_epi32(_mm_sub_epi32(_mm_set1_epi32((int)((127u + 15 + 127) << 23)), exponent));
+    const __m128 inverse = _mm_castsi128_ps(_mm_sub_epi32(_mm_set1_epi32((int)((127u + 15 + 127) << 23)), exponent));
+    const vec up = _mm512_broadcastss_ps(_mm_mul_ps(inverse, _mm_set1_ps(65535.0f / 65536))), to_low_bytes = v_set1(0x1p23f);
     const __m512i quads = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) {
-        const __m512i w = _mm512_cvtps_epi32(v_mul(v_load(scores + g * V_LANES), _mm512_castsi512_ps(up)));
-        const __m512i words = _mm512_min_epu32(w, _mm512_set1_epi32(65535));
-        _mm512_storeu_si512(scores + g * V_LANES, _mm512_shuffle_epi8(words, quads));
+        const vec w = v_fma(v_load(scores + g * V_LANES), up, to_low_bytes);
+        _mm512_storeu_si512(scores + g * V_LANES, _mm512_shuffle_epi8(_mm512_castps_si512(w), quads));
     }
-    for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
+    const __m128 factor = _mm_castsi128_ps(_mm_sub_epi32(exponent, _mm_set1_epi32(15 << 23)));
+    const __m128i down = _mm_castps_si128(_mm_mul_ps(factor, _mm_set1_ps(65536.0f / 65535)));
+    return _mm_blendv_epi8(most, down, _mm_cmplt_epi32(exponent, infinity)); /* NaN goes on */
+}
 
-    /* NaN goes on. Adding 0 * -0 changes nothing, not even a -0: so a row that sees nothing keeps its state. */
-    const __m128i down = _mm_sub_epi32(exponent, _mm_set1_epi32(15 << 23)), finite = _mm_cmplt_epi32(exponent, infinity);
-    const __m128i scale = n == 0 ? _mm_set1_epi32(INT32_MIN) : _mm_blendv_epi8(most, down, finite);
+/* A row's first n slots, and zeros up to `end`. */
+static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
+    const int groups = (n + V_LANES - 1) / V_LANES, all = (end + V_LANES - 1) / V_LANES;
+    __m128i scale = _mm_set1_epi32(INT32_MIN); /* 0 * -0 changes no sum, not even one of -0: who sees nothing keeps his state */
+    if (groups == 4)                           /* whole chunks of the usual size, straight on */
+        scale = weights_to_integers(scores, 4);
+    else if (groups > 0)
+        scale = weights_to_integers(scores, groups);
+    for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
     const __m128i to_store = _mm_unpacklo_epi32(_mm_setzero_si128(), scale);
     _mm_storel_epi64((__m128i *)(scores + c), to_store);
 }
