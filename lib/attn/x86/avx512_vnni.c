@@ -4,7 +4,8 @@
  * 6 rows x 4 vectors of 32-bit sums, as in avx512_bf16: a line of quads is an operand as it is stored. vpdpbusd multiplies
  * unsigned bytes with signed ones. Scores: the panel is unsigned, n + 128, so a row's sum starts at -128 times the sum of its
  * q. Values: the weights are unsigned, 16 bits in two bytes, since 8 would be coarser than bf16. The high bytes go over the
- * panel first, then the sum is shifted left by 8 and the low bytes go over the panel, which is in L1 by then.
+ * panel first, then the sum is shifted left by 8 and the low bytes go over the panel, which is in L1 by then. Of up to 3 rows
+ * both have sums in registers and go over it together.
  *
  * Nothing overflows: |score| <= 255 * 128 * 256 and |O| <= 65535 * 127 * 256 < 2^31, for d_k and chunks of up to 256.
  */
@@ -24,7 +25,7 @@ typedef struct factors_end {
     float scale;   /* what they are to be multiplied by */
 } factors_end;
 
-enum { END_BYTES = 64, Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16 };
+enum { END_BYTES = 64, Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
 
 static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }
 
@@ -110,15 +111,18 @@ TILE_INLINE __m512i dot(__m512i acc, __m512i x, __m512i y) {
     return acc;
 }
 
-/* A line of quads times a quad of each row; of K the panel is unsigned, of V the factors. */
-TILE_INLINE void multiply_line(__m512i acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool values,
+/*
+ * A line of quads times a quad of each row; of K the panel is unsigned, of V the factors. parts: 2 if low bytes have sums of
+ * their own, behind those of the high ones.
+ */
+TILE_INLINE void multiply_line(__m512i acc[TILE_ROWS][TILE_VECS], int rows, int parts, int vecs, const char *line, bool values,
                                const char *factors, ptrdiff_t factor_stride) {
     __m512i x[TILE_VECS];
 #pragma GCC unroll 4
     for (int j = 0; j < vecs; j++) x[j] = _mm512_loadu_si512(line + (size_t)j * sizeof(vec));
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i * factor_stride));
+    for (int i = 0; i < rows * parts; i++) {
+        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i % rows * factor_stride + i / rows * LOW));
 #pragma GCC unroll 4
         for (int j = 0; j < vecs; j++) acc[i][j] = values ? dot(acc[i][j], w, x[j]) : dot(acc[i][j], x[j], w);
     }
@@ -126,10 +130,11 @@ TILE_INLINE void multiply_line(__m512i acc[TILE_ROWS][TILE_VECS], int rows, int 
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use, bool values) {
     __m512i acc[TILE_ROWS][TILE_VECS];
+    const int parts = values && 2 * rows <= TILE_ROWS ? 2 : 1;
     const ptrdiff_t stride = p->factor_stride;
     const char *factors = p->factors, *ends = factors + stride - END_BYTES;
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
+    for (int i = 0; i < rows * parts; i++) {
         const __m512i start =
             values ? _mm512_setzero_si512() : _mm512_set1_epi32(((const factors_end *)(ends + i * stride))->start);
 #pragma GCC unroll 4
@@ -142,7 +147,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     do {
 #pragma GCC unroll 4
         for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
-        multiply_line(acc, rows, vecs, line, values, factors, stride);
+        multiply_line(acc, rows, parts, vecs, line, values, factors, stride);
         factors += quad_bytes;
         line += p->panel_stride;
         next += p->next_step;
@@ -151,12 +156,17 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-            for (int j = 0; j < vecs; j++) acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+            for (int j = 0; j < vecs; j++) {
+                acc[i][j] = _mm512_slli_epi32(acc[i][j], 8);
+                if (parts == 2) acc[i][j] = _mm512_add_epi32(acc[i][j], acc[rows + i][j]);
+            }
+    }
+    if (values && parts == 1) {
         line = p->panel;
-        factors = (const char *)p->factors + 4;
+        factors = (const char *)p->factors + LOW;
         n = p->n / 4;
         do {
-            multiply_line(acc, rows, vecs, line, values, factors, stride);
+            multiply_line(acc, rows, parts, vecs, line, values, factors, stride);
             factors += quad_bytes;
             line += p->panel_stride;
         } while (--n > 0);
