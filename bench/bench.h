@@ -6,11 +6,17 @@
 #include <time.h>
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
+int bench_fig3(int argc, char **argv);
+int bench_fig4(int argc, char **argv);
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
+int bench_moved(int argc, char **argv);
 int bench_plan(int argc, char **argv);
+int bench_prefill(int argc, char **argv);
 int bench_table1(int argc, char **argv);
 int bench_table2(int argc, char **argv);
+int bench_table3(int argc, char **argv);
+int bench_trees(int argc, char **argv);
 
 static inline double bench_seconds(void) {
     struct timespec t;

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "bench.h"
+#include "formulas.h"
 #include "results.h"
 
 enum { N_WARMUP = 2, MIN_STEPS = 5 };
@@ -33,7 +34,8 @@ void compare_options_add(compare_options *o, const char *methods, option_list *l
         {"steps", OPTION_INT, &o->steps, 1, COMPARE_MAX_STEPS, "steps of each method; medians are reported", 0},
         {"kv-type", OPTION_TEXT, &o->kv_type_text, 0, 0, "f32, f16, bf16 or int8; naive has f32", 0},
         {"isa", OPTION_TEXT, &o->level, 0, 0, "highest kernel level; the CPU's best without", 0},
-        {"methods", OPTION_TEXT, &o->methods_text, 0, 0, "some of naive, flash, paged, paged_shared, chunk", 0},
+        {"methods", OPTION_TEXT, &o->methods_text, 0, 0,
+         "some of naive, flash, paged, paged_shared, chunk, chunk_only, chunk_only_locked", 0},
         {"cold-mib", OPTION_INT, &o->cold_mib, 0, 1 << 20, "MiB read before a layer comes again; 0: twice the last cache", 0},
     };
     options_add(list, rows, sizeof rows / sizeof *rows);
@@ -64,10 +66,10 @@ bool compare_check(compare_options *o, const char *command, bool quick) {
         return false;
     }
     if (!parse_methods(o)) {
-        fprintf(
-            stderr,
-            "cattn-bench %s: --methods is \"%s\"; it must list naive, flash, paged, paged_shared, chunk, each at most once\n",
-            command, o->methods_text);
+        fprintf(stderr,
+                "cattn-bench %s: --methods is \"%s\"; it must list naive, flash, paged, paged_shared, chunk, chunk_only, "
+                "chunk_only_locked, each at most once\n",
+                command, o->methods_text);
         return false;
     }
     o->kv_type = (cattn_type)type;
@@ -79,21 +81,39 @@ bool compare_check(compare_options *o, const char *command, bool quick) {
     return true;
 }
 
+int compare_begin(int argc, char **argv, const char *methods, const char *about, bench_common *common,
+                  compare_options *options) {
+    option_list list = {0};
+    compare_options_add(options, methods, &list);
+    bench_common_options(common, &list);
+    const options_result read = options_read(argc, argv, &list, about);
+    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
+    if (!compare_check(options, argv[0], common->quick)) return 2;
+    return bench_common_start(common, argv[0]) ? -1 : 1;
+}
+
+shape compare_paper_shape(const bench_common *common, int32_t heads, int32_t kv_heads, const token_tree *tree) {
+    if (common->quick) return (shape){.heads = heads / kv_heads, .kv_heads = 1, .head_dim = 64, .chunk = 16, .tree = tree};
+    return (shape){.heads = heads, .kv_heads = kv_heads, .head_dim = 128, .chunk = 64, .tree = tree};
+}
+
+int64_t compare_length(const bench_common *common, int64_t n) { return common->quick ? n / 32 : n; }
+
 /* ---- Rounds ---- */
 
-/* Methods that are in memory together. */
+/* Contestants that are in memory together. */
 typedef struct group {
-    int begin, end; /* of the options' methods */
-    method *methods[N_METHODS];
+    int begin, end;
+    method *methods[COMPARE_MAX];
 } group;
 
 typedef struct bench {
-    const compare_options *options;
-    shape shape;
-    ca_pool *pool;
-    limits_probe *probe;
+    const contestant *of;
+    int n, n_steps;
+    bool quick;
+    limits_probe *probes[COMPARE_MAX]; /* one for each pool */
     size_t n_out;
-    float *q, *out[N_METHODS];
+    float *q, *out[COMPARE_MAX];
 } bench;
 
 static double available_bytes(void) {
@@ -106,23 +126,23 @@ static double available_bytes(void) {
     return bytes;
 }
 
-/* As many of the methods from g->begin on as fit into memory; false if the first does not. */
+/* As many of the contestants from g->begin on as fit into memory; false if the first does not. */
 static bool choose_group(const bench *b, group *g) {
     const double available = 0.9 * available_bytes();
     double needed = 0;
-    for (g->end = g->begin; g->end < b->options->n_methods; g->end++) {
-        needed += method_bytes(b->options->methods[g->end], &b->shape);
+    for (g->end = g->begin; g->end < b->n; g->end++) {
+        needed += method_bytes(b->of[g->end].id, &b->of[g->end].shape);
         if (needed > available) break;
     }
     if (g->end > g->begin) return true;
     fprintf(stderr, "cattn-bench: %s needs %.1f GiB and %.1f are available; choose other --methods or a smaller shape\n",
-            method_name(b->options->methods[g->begin]), needed / 0x1p30, available / 0x1p30);
+            b->of[g->begin].name, needed / 0x1p30, available / 0x1p30);
     return false;
 }
 
 static bool create(const bench *b, group *g) {
     for (int i = g->begin; i < g->end; i++) {
-        g->methods[i] = method_create(b->options->methods[i], &b->shape, b->pool);
+        g->methods[i] = method_create(b->of[i].id, &b->of[i].shape, b->of[i].pool);
         if (!g->methods[i]) return false;
     }
     return true;
@@ -133,47 +153,81 @@ static void destroy(group *g) {
         if (g->methods[i]) g->methods[i]->destroy(g->methods[i]);
 }
 
+/* The contestant before i in the group that has the same pool, -1: none; with the same instruction if that is asked for. */
+static int find_alike(const bench *b, const group *g, int i, bool instruction) {
+    const contestant *c = &b->of[i];
+    int k = i;
+    while (--k >= g->begin) {
+        const contestant *other = &b->of[k];
+        if (other->pool != c->pool) continue;
+        if (!instruction ||
+            (other->shape.kv_type == c->shape.kv_type && strcmp(g->methods[k]->level, g->methods[i]->level) == 0))
+            break;
+    }
+    return k < g->begin ? -1 : k;
+}
+
+/* The limits of each contestant now; what several have in common is measured once, and in a quick run once for all. */
+static void probe_limits(const bench *b, const group *g, double *read, double *peak) {
+    for (int i = g->begin; i < g->end; i++) {
+        if (b->quick) {
+            const limits *all = limits_of(ca_pool_size(b->of[i].pool), true);
+            read[i] = all ? all->read_gbs : 0;
+            peak[i] = all ? limits_peak(all, g->methods[i]->level, b->of[i].shape.kv_type) : 0;
+            continue;
+        }
+        const int reads_alike = find_alike(b, g, i, false), computes_alike = find_alike(b, g, i, true);
+        read[i] = reads_alike >= 0 ? read[reads_alike] : limits_probe_read(b->probes[i]);
+        peak[i] = computes_alike >= 0 ? peak[computes_alike]
+                                      : limits_probe_peak(b->probes[i], g->methods[i]->level, b->of[i].shape.kv_type);
+    }
+}
+
 static void time_rounds(const bench *b, const group *g, comparison *c) {
     for (int step = -N_WARMUP; step < c->n_steps; step++) {
-        const double read = limits_probe_read(b->probe);
-        double peak = 0;
+        double read[COMPARE_MAX], peak[COMPARE_MAX];
+        probe_limits(b, g, read, peak);
         for (int i = g->begin; i < g->end; i++) {
             method *m = g->methods[i];
-            if (i == g->begin || strcmp(m->level, g->methods[i - 1]->level) != 0)
-                peak = limits_probe_peak(b->probe, m->level, b->shape.kv_type);
             const double start = bench_seconds();
             m->attend(m, (step + N_WARMUP) % m->n_layers, b->q, b->out[i]);
             if (step < 0) continue;
             c->us[i][step] = (bench_seconds() - start) * 1e6;
-            c->read_gbs[i][step] = read;
-            c->peak_gflops[i][step] = peak;
+            c->read_gbs[i][step] = read[i];
+            c->peak_gflops[i][step] = peak[i];
         }
     }
     for (int i = g->begin; i < g->end; i++) g->methods[i]->attend(g->methods[i], 0, b->q, b->out[i]);
 }
 
-/* A benchmark of wrong results measures nothing. All but naive give the same bits. */
+/* What two contestants' results may differ by: 0: nothing; < 0: they do not compute the same. */
+static double tolerance(const contestant *a, const contestant *b, const char *level_a, const char *level_b) {
+    const shape *s = &a->shape, *t = &b->shape;
+    if (s->kv_heads != t->kv_heads) return -1;
+    if (method_is_exact(a->id) && method_is_exact(b->id) && s->chunk == t->chunk && s->kv_type == t->kv_type &&
+        strcmp(level_a, level_b) == 0)
+        return 0;
+    return fmax(types[s->kv_type].tolerance, types[t->kv_type].tolerance);
+}
+
+/* A benchmark of wrong results measures nothing. */
 static bool results_agree(const bench *b, const comparison *c) {
-    for (int i = 1; i < c->n_methods; i++) {
-        const bool exact = c->methods[i] != METHOD_NAIVE && c->methods[i - 1] != METHOD_NAIVE;
+    for (int i = 1; i < c->n; i++) {
+        const double most = tolerance(&c->of[i], &c->of[i - 1], c->levels[i], c->levels[i - 1]);
         double worst = 0;
         for (size_t k = 0; k < b->n_out; k++) {
             const double error = fabs((double)b->out[i][k] - (double)b->out[i - 1][k]);
             if (!(error <= worst)) worst = error;
         }
-        if (exact ? memcmp(b->out[i], b->out[i - 1], b->n_out * sizeof(float)) == 0
-                  : worst < types[b->options->kv_type].tolerance)
-            continue;
-        fprintf(stderr, "cattn-bench: %s and %s disagree by %g\n", method_name(c->methods[i]), method_name(c->methods[i - 1]),
-                worst);
+        if (most < 0 || (most == 0 ? memcmp(b->out[i], b->out[i - 1], b->n_out * sizeof(float)) == 0 : worst < most)) continue;
+        fprintf(stderr, "cattn-bench: %s and %s disagree by %g\n", c->of[i].name, c->of[i - 1].name, worst);
         return false;
     }
     return true;
 }
 
 /* Tokens that a step's rows see: all, or those of sequences cut to a prefix; each run once, or once a sequence. */
-static double tokens_seen(const bench *b, const int64_t *prefix, bool shared) {
-    const token_tree *t = b->shape.tree;
+static double tokens_seen(const token_tree *t, const int64_t *prefix, bool shared) {
     if (!prefix) return (double)(shared ? token_tree_distinct(t) : token_tree_total(t));
     double n = t->n_seqs;
     for (int32_t i = 0; i < (shared ? t->n_runs : t->n_seqs); i++) {
@@ -184,12 +238,12 @@ static double tokens_seen(const bench *b, const int64_t *prefix, bool shared) {
     return n;
 }
 
-static void describe(const bench *b, const group *g, int number, const int64_t *prefix, comparison *c) {
-    c->flops = 4.0 * b->shape.heads * b->shape.head_dim * tokens_seen(b, prefix, false); /* q.k and p v, both 2 d */
+static void describe(const group *g, int number, const int64_t *prefix, comparison *c) {
     for (int i = g->begin; i < g->end; i++) {
-        const method_id id = c->methods[i] = b->options->methods[i];
-        const bool shared = id == METHOD_PAGED_SHARED || id == METHOD_CHUNK;
-        c->kv_bytes[i] = tokens_seen(b, prefix, shared) * (double)method_token_bytes(id, &b->shape);
+        const method_id id = c->of[i].id;
+        const shape *s = &c->of[i].shape;
+        c->flops[i] = formula_flops(s->heads, s->head_dim, tokens_seen(s->tree, prefix, false));
+        c->kv_bytes[i] = tokens_seen(s->tree, prefix, method_shares(id)) * (double)method_token_bytes(id, s);
         c->levels[i] = g->methods[i]->level;
         c->groups[i] = number;
     }
@@ -200,53 +254,78 @@ static bool run_group(bench *b, group *g, int number, const int64_t *prefixes, i
     for (int k = 0; ok && k < n_results; k++) {
         for (int i = g->begin; prefixes && ok && i < g->end; i++) ok = g->methods[i]->shorten(g->methods[i], prefixes[k]);
         if (!ok) break;
-        describe(b, g, number, prefixes ? &prefixes[k] : NULL, &results[k]);
+        describe(g, number, prefixes ? &prefixes[k] : NULL, &results[k]);
         time_rounds(b, g, &results[k]);
-        if (g->begin == 0 && g->end == b->options->n_methods) ok = results_agree(b, &results[k]);
+        if (g->begin == 0 && g->end == b->n) ok = results_agree(b, &results[k]);
     }
     destroy(g);
     return ok;
 }
 
 static bool make_inputs(bench *b) {
-    b->n_out = (size_t)b->shape.tree->n_seqs * (size_t)b->shape.heads * (size_t)b->shape.head_dim;
-    const size_t row = method_row_size(&b->shape);
+    const shape *s = &b->of[0].shape;
+    const size_t row = (size_t)s->heads * (size_t)s->head_dim;
+    b->n_out = (size_t)s->tree->n_seqs * row;
     b->q = malloc(b->n_out * sizeof(float));
-    bool ok = b->q && b->probe;
-    for (int i = 0; i < b->options->n_methods; i++) {
+    bool ok = b->q;
+    for (int i = 0; i < b->n; i++) {
+        for (int k = 0; k < i && !b->probes[i]; k++)
+            if (b->of[k].pool == b->of[i].pool) b->probes[i] = b->probes[k];
+        if (!b->probes[i] && !b->quick) b->probes[i] = limits_probe_create(b->of[i].pool);
+        ok = ok && (b->quick || b->probes[i]);
         b->out[i] = malloc(b->n_out * sizeof(float));
         ok = ok && b->out[i];
     }
     if (!ok) return false;
     method_rows_init();
-    for (size_t i = 0; i < b->n_out; i++) b->q[i] = method_kv_row(-1, (int32_t)(i / row), 0, 0)[i % row];
+    for (int32_t i = 0; i < s->tree->n_seqs; i++)
+        memcpy(b->q + (size_t)i * row, method_kv_row(-1, i, 0, 0), row * sizeof(float));
     return true;
 }
 
-bool compare_run(const compare_options *options, const bench_common *common, const shape *shape, const int64_t *prefixes,
-                 int n_results, comparison *results) {
-    bench b = {.options = options, .shape = *shape, .pool = common->pool};
-    b.probe = limits_probe_create(common->pool, common->quick);
-    b.shape.kv_type = options->kv_type;
-    b.shape.level = options->level;
-    b.shape.cold_bytes = options->cold_bytes;
+static void free_inputs(bench *b) {
+    free(b->q);
+    for (int i = 0; i < b->n; i++) {
+        limits_probe *probe = b->probes[i];
+        for (int k = i; k < b->n; k++)
+            if (b->probes[k] == probe) b->probes[k] = NULL;
+        limits_probe_destroy(&probe);
+        free(b->out[i]);
+    }
+}
+
+bool compare_contest(const contestant *contestants, int n, int n_steps, bool quick, const int64_t *prefixes, int n_results,
+                     comparison *results) {
+    bench b = {.of = contestants, .n = n, .n_steps = n_steps, .quick = quick};
     for (int k = 0; k < n_results; k++) {
-        results[k].n_methods = options->n_methods;
-        results[k].n_steps = (int)options->steps;
+        results[k].n = n;
+        results[k].n_steps = n_steps;
+        memcpy(results[k].of, contestants, (size_t)n * sizeof *contestants);
     }
     bool ok = make_inputs(&b);
     if (!ok) fputs("cattn-bench: no memory\n", stderr);
-    for (int begin = 0, number = 0; ok && begin < options->n_methods; number++) {
+    for (int begin = 0, number = 0; ok && begin < n; number++) {
         group g = {.begin = begin};
         ok = choose_group(&b, &g) && run_group(&b, &g, number, prefixes, n_results, results);
         begin = g.end;
     }
     /* Of several groups the last result's outputs are left of all. */
     if (ok) ok = results_agree(&b, &results[n_results - 1]);
-    limits_probe_destroy(&b.probe);
-    free(b.q);
-    for (int i = 0; i < options->n_methods; i++) free(b.out[i]);
+    free_inputs(&b);
     return ok;
+}
+
+bool compare_run(const compare_options *options, const bench_common *common, const shape *shape, const int64_t *prefixes,
+                 int n_results, comparison *results) {
+    contestant all[N_METHODS];
+    for (int i = 0; i < options->n_methods; i++) {
+        const method_id id = options->methods[i];
+        all[i] = (contestant){method_name(id), id, *shape, common->pool};
+        all[i].shape.kv_type = options->kv_type;
+        all[i].shape.level = options->level;
+        all[i].shape.cold_bytes = options->cold_bytes;
+    }
+    return compare_contest(all, options->n_methods, (int)options->steps, common->quick, prefixes, n_results, results);
 }
 
 /* ---- Results ---- */
@@ -265,8 +344,8 @@ double compare_speedup(const comparison *c, int i, int j) {
 }
 
 int compare_find(const comparison *c, method_id id) {
-    int i = c->n_methods;
-    while (--i >= 0 && c->methods[i] != id) {
+    int i = c->n;
+    while (--i >= 0 && c->of[i].id != id) {
     }
     return i;
 }
@@ -278,22 +357,16 @@ static double fraction(const comparison *c, int i, double amount, const double *
     return results_median(fractions, c->n_steps);
 }
 
-json_t *compare_row(const comparison *c, int i, const compare_options *options, const bench_common *common) {
-    (void)options, (void)common;
-    const double us = compare_us(c, i), gflops = c->flops / us * 1e-3, gbs = c->kv_bytes[i] / us * 1e-3;
+json_t *compare_row(const comparison *c, int i) {
+    const shape *s = &c->of[i].shape;
+    const double us = compare_us(c, i), gflops = c->flops[i] / us * 1e-3, gbs = c->kv_bytes[i] / us * 1e-3;
     json_t *ratios = json_object();
-    for (int j = 0; j < c->n_methods; j++)
-        if (j != i) json_object_set_new(ratios, method_name(c->methods[j]), json_real(compare_speedup(c, i, j)));
-    return json_pack("{ss ss sf sf so sf so so}", "method", method_name(c->methods[i]), "level", c->levels[i], "step_us", us,
-                     "gflops", gflops, "peak_fraction", results_number(fraction(c, i, c->flops * 1e-9, c->peak_gflops[i])),
-                     "kv_gbs", gbs, "read_fraction", results_number(fraction(c, i, c->kv_bytes[i] * 1e-9, c->read_gbs[i])),
-                     "times_faster_than", ratios);
-}
-
-void compare_add_parameters(json_t *row, const shape *s, const compare_options *options, const bench_common *common) {
-    json_t *parameters = json_pack("{si si si si si ss si si}", "heads", s->heads, "kv_heads", s->kv_heads, "head_dim",
-                                   s->head_dim, "chunk", s->chunk, "batch", s->tree->n_seqs, "kv_type",
-                                   types[options->kv_type].name, "threads", (int)common->threads, "steps", (int)options->steps);
-    json_object_update(row, parameters);
-    json_decref(parameters);
+    for (int j = 0; j < c->n; j++)
+        if (j != i) json_object_set_new(ratios, c->of[j].name, json_real(compare_speedup(c, i, j)));
+    return json_pack(
+        "{ss ss sf sf so sf so so si si si si si ss si si}", "method", c->of[i].name, "level", c->levels[i], "step_us", us,
+        "gflops", gflops, "peak_fraction", results_number(fraction(c, i, c->flops[i] * 1e-9, c->peak_gflops[i])), "kv_gbs", gbs,
+        "read_fraction", results_number(fraction(c, i, c->kv_bytes[i] * 1e-9, c->read_gbs[i])), "times_faster_than", ratios,
+        "heads", s->heads, "kv_heads", s->kv_heads, "head_dim", s->head_dim, "chunk", s->chunk, "batch", s->tree->n_seqs,
+        "kv_type", types[s->kv_type].name, "threads", ca_pool_size(c->of[i].pool), "steps", c->n_steps);
 }

@@ -36,38 +36,62 @@ bool compare_check(compare_options *options, const char *command, bool quick);
 /* The name of a K/V type, NULL past the last. */
 const char *compare_type_name(int type);
 
+/*
+ * All of that for a subcommand that has no options of its own: read the options and start. -1: go on, and call
+ * bench_common_stop at the end; otherwise the exit status.
+ */
+int compare_begin(int argc, char **argv, const char *methods, const char *about, bench_common *common,
+                  compare_options *options);
+
+/* The paper's shape, Llama-2-7B's (heads of 128, chunks of 64) or a tiny one, and a length as long or as tiny. */
+shape compare_paper_shape(const bench_common *common, int32_t heads, int32_t kv_heads, const token_tree *tree);
+int64_t compare_length(const bench_common *common, int64_t n);
+
+/* One of those that are compared: a method on a shape, with the threads of a pool. */
+typedef struct contestant {
+    const char *name;
+    method_id id;
+    shape shape;
+    ca_pool *pool;
+} contestant;
+
+enum { COMPARE_MAX = 8 };
+
 typedef struct comparison {
-    int n_methods, n_steps;
-    method_id methods[N_METHODS];
-    const char *levels[N_METHODS];
-    int groups[N_METHODS]; /* timed together: equal numbers */
-    double flops;          /* of a step */
-    double kv_bytes[N_METHODS];
-    double us[N_METHODS][COMPARE_MAX_STEPS];
-    double read_gbs[N_METHODS][COMPARE_MAX_STEPS]; /* what the machine could read, */
-    double peak_gflops[N_METHODS]
-                      [COMPARE_MAX_STEPS]; /* and compute with the method's instruction, in that round; 0: not known */
+    int n, n_steps;
+    contestant of[COMPARE_MAX];
+    const char *levels[COMPARE_MAX];
+    int groups[COMPARE_MAX];   /* timed together: equal numbers */
+    double flops[COMPARE_MAX]; /* of a step */
+    double kv_bytes[COMPARE_MAX];
+    double us[COMPARE_MAX][COMPARE_MAX_STEPS];
+    /* What the machine could do in that round: read, and compute with the level's instruction; 0: not known. */
+    double read_gbs[COMPARE_MAX][COMPARE_MAX_STEPS], peak_gflops[COMPARE_MAX][COMPARE_MAX_STEPS];
 } comparison;
 
 /*
- * Time the methods on a shape, whose kv_type, level and cold_bytes are set here. Where prefixes is not NULL, all sequences are
- * cut to prefixes[i] tokens for results[i], descending; otherwise there is one result. Checks that the methods agree.
- * False with a message on stderr.
+ * Time n contestants with queries of the same size. Where prefixes is not NULL, all sequences are cut to prefixes[i] tokens for
+ * results[i], descending; otherwise there is one result. Checks that those agree that compute the same: bit for bit, or within
+ * the rounding of their K/V types. False with a message on stderr.
  */
+bool compare_contest(const contestant *contestants, int n, int n_steps, bool quick, const int64_t *prefixes, int n_results,
+                     comparison *results);
+
+/* The options' methods on one shape, whose kv_type, level and cold_bytes are set here. */
 bool compare_run(const compare_options *options, const bench_common *common, const shape *shape, const int64_t *prefixes,
                  int n_results, comparison *results);
 
 double compare_us(const comparison *c, int i);
 
-/* How many times faster method i is than method j; method_find gives a method's index, -1 if it was not compared. */
+/* How many times faster contestant i is than j; compare_find gives a method's index, -1 if it was not compared. */
 double compare_speedup(const comparison *c, int i, int j);
 int compare_find(const comparison *c, method_id id);
 
 /*
- * A row of results for method i: method, level, step_us, gflops, peak_fraction, kv_gbs, read_fraction, and times_faster_than,
- * an object by method.
+ * A row of results for contestant i: its name as method, level, step_us, gflops, peak_fraction, kv_gbs, read_fraction;
+ * times_faster_than, an object by name; and its shape: heads, kv_heads, head_dim, chunk, batch, kv_type, threads, steps.
  */
-json_t *compare_row(const comparison *c, int i, const compare_options *options, const bench_common *common);
+json_t *compare_row(const comparison *c, int i);
 
 /* Columns of such a row, to begin or end a table with. */
 #define COMPARE_COLUMNS                                                                                                        \
@@ -75,8 +99,5 @@ json_t *compare_row(const comparison *c, int i, const compare_options *options, 
         {"peak_fraction", "of peak", 2}, {"kv_gbs", "K/V GB/s", 1}, {                                                          \
         "read_fraction", "of read", 2                                                                                          \
     }
-
-/* The shape's numbers, for rows and titles: heads, kv_heads, head_dim, chunk, batch, kv_type, threads, steps. */
-void compare_add_parameters(json_t *row, const shape *shape, const compare_options *options, const bench_common *common);
 
 #endif

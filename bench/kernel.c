@@ -4,6 +4,7 @@
 
 #include "bench.h"
 #include "compare.h"
+#include "formulas.h"
 #include "results.h"
 
 static const results_column columns[] = {
@@ -30,11 +31,10 @@ static int64_t n_seen(const shape *s, int64_t prefix, int64_t end) {
 /* Under a window steps compute and read less than what is in the cache. */
 static void count_seen(comparison *c, const shape *s, int64_t prefix, int64_t shared) {
     const int64_t all = n_seen(s, prefix, prefix + 1), common = n_seen(s, prefix, shared), batch = s->tree->n_seqs;
-    c->flops = 4.0 * s->heads * s->head_dim * (double)(batch * all);
-    for (int i = 0; i < c->n_methods; i++) {
-        const bool shares = c->methods[i] == METHOD_PAGED_SHARED || c->methods[i] == METHOD_CHUNK;
-        const int64_t tokens = shares ? common + batch * (all - common) : batch * all;
-        c->kv_bytes[i] = (double)tokens * (double)method_token_bytes(c->methods[i], s);
+    for (int i = 0; i < c->n; i++) {
+        const int64_t tokens = method_shares(c->of[i].id) ? common + batch * (all - common) : batch * all;
+        c->flops[i] = formula_flops(s->heads, s->head_dim, (double)(batch * all));
+        c->kv_bytes[i] = (double)tokens * (double)method_token_bytes(c->of[i].id, s);
     }
 }
 
@@ -64,9 +64,8 @@ static bool run(const bench_common *common, const compare_options *options, cons
     results *r = compare_run(options, common, s, NULL, 1, &c) ? results_open(&spec, common) : NULL;
     if (!r) return false;
     if (s->window > 0) count_seen(&c, s, prefix, shared);
-    for (int i = 0; i < c.n_methods; i++) {
-        json_t *row = compare_row(&c, i, options, common);
-        compare_add_parameters(row, s, options, common);
+    for (int i = 0; i < c.n; i++) {
+        json_t *row = compare_row(&c, i);
         json_object_set_new(row, "prefix", json_integer(prefix));
         json_object_set_new(row, "shared", json_integer(shared));
         json_object_set_new(row, "window", json_integer(s->window));

@@ -138,12 +138,11 @@ struct limits_probe {
     unsigned char *data;
 };
 
-limits_probe *limits_probe_create(ca_pool *pool, bool quick) {
+limits_probe *limits_probe_create(ca_pool *pool) {
     const size_t cache = 4 * ca_cpu_cache_bytes(), least = (size_t)128 << 20;
     limits_probe *p = malloc(sizeof *p);
     if (!p) return NULL;
     *p = (limits_probe){.pool = pool, .effort = {cache > least ? cache : least, 2}};
-    if (quick) p->effort = limits_default_effort(true);
     p->data = map(p->effort.bytes);
     if (!p->data) limits_probe_destroy(&p);
     return p;

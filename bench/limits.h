@@ -36,7 +36,7 @@ const limits *limits_of(int n_threads, bool quick);
  * second to the next. The pool is borrowed until destroy. NULL without memory.
  */
 typedef struct limits_probe limits_probe;
-limits_probe *limits_probe_create(ca_pool *pool, bool quick);
+limits_probe *limits_probe_create(ca_pool *pool);
 void limits_probe_destroy(limits_probe **probe);
 double limits_probe_read(limits_probe *probe);
 double limits_probe_peak(limits_probe *probe, const char *level, cattn_type kv_type);

@@ -14,6 +14,12 @@ static const struct {
     {"plan", bench_plan, "join, leave and planning, without arithmetic"},
     {"table1", bench_table1, "what one layer computes and moves, by formula and measured"},
     {"table2", bench_table2, "tokens that the requests of a workload share"},
+    {"table3", bench_table3, "the paper's Table 3: a decode step by prompt length and shared part"},
+    {"fig3", bench_fig3, "the paper's Figure 3: decode throughput while completions diverge"},
+    {"fig4", bench_fig4, "the paper's Figure 4: decode throughput by batch and by shared length"},
+    {"trees", bench_trees, "ChunkAttention against the better paged method on trees of many forms"},
+    {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
+    {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

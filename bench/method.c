@@ -1,14 +1,24 @@
 /* What there is to know of a method before it exists: its name and how much memory it takes. */
 #include "method.h"
 
-static const char *const names[N_METHODS] = {"naive", "flash", "paged", "paged_shared", "chunk"};
+static const char *const names[N_METHODS] = {
+    "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked"};
 
 const char *method_name(method_id id) { return names[id]; }
+
+bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
+cattn_sharing method_sharing(method_id id) {
+    if (id == METHOD_PAGED) return CATTN_PRIVATE;
+    return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
+}
+bool method_is_exact(method_id id) { return id >= METHOD_FLASH && id <= METHOD_CHUNK; }
 
 method *method_create(method_id id, const shape *s, ca_pool *pool) {
     switch (id) {
     case METHOD_NAIVE: return method_create_naive(s, pool);
     case METHOD_FLASH: return method_create_flash(s, pool);
+    case METHOD_CHUNK_ONLY:
+    case METHOD_CHUNK_ONLY_LOCKED: return method_create_chunk_only(id, s, pool);
     default: return method_create_cached(id, s, pool);
     }
 }
@@ -20,8 +30,8 @@ size_t method_token_bytes(method_id id, const shape *s) {
 }
 
 double method_layer_bytes(method_id id, const shape *s) {
-    const bool shares = id == METHOD_PAGED_SHARED || id == METHOD_CHUNK;
-    return (double)(shares ? token_tree_distinct(s->tree) : token_tree_total(s->tree)) * (double)method_token_bytes(id, s);
+    return (double)(method_shares(id) ? token_tree_distinct(s->tree) : token_tree_total(s->tree)) *
+           (double)method_token_bytes(id, s);
 }
 
 int32_t method_n_layers(method_id id, const shape *s) {

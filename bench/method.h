@@ -15,7 +15,16 @@
 
 enum { METHOD_MAX_ROW = 32768 }; /* largest kv_heads * head_dim */
 
-typedef enum method_id { METHOD_NAIVE, METHOD_FLASH, METHOD_PAGED, METHOD_PAGED_SHARED, METHOD_CHUNK, N_METHODS } method_id;
+typedef enum method_id {
+    METHOD_NAIVE,
+    METHOD_FLASH,
+    METHOD_PAGED,
+    METHOD_PAGED_SHARED,
+    METHOD_CHUNK,
+    METHOD_CHUNK_ONLY,
+    METHOD_CHUNK_ONLY_LOCKED,
+    N_METHODS
+} method_id;
 
 typedef struct shape {
     int32_t heads, kv_heads, head_dim, chunk;
@@ -38,8 +47,13 @@ struct method {
     void (*destroy)(method *m);
 };
 
-/* "naive", "flash", "paged", "paged_shared", "chunk". */
+/* "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked". */
 const char *method_name(method_id id);
+
+/* Whether sequences have the storage in common of what they share; whether the bits are those that the library promises. */
+bool method_shares(method_id id);
+cattn_sharing method_sharing(method_id id); /* of the cached ones */
+bool method_is_exact(method_id id);
 
 /* Create and fill; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
@@ -63,5 +77,9 @@ static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_head
 method *method_create_naive(const shape *s, ca_pool *pool);
 method *method_create_flash(const shape *s, ca_pool *pool);
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool);
+method *method_create_chunk_only(method_id id, const shape *s, ca_pool *pool);
+
+/* The cache of one of the cached methods, with the step open. */
+cattn_cache *method_cache(const method *m);
 
 #endif

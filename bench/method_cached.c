@@ -17,8 +17,7 @@ typedef struct cached_method {
     cattn_error error;
 } cached_method;
 
-static const cattn_sharing sharing_of[N_METHODS] = {
-    [METHOD_PAGED] = CATTN_PRIVATE, [METHOD_PAGED_SHARED] = CATTN_SHARED_STORAGE, [METHOD_CHUNK] = CATTN_SHARED};
+cattn_cache *method_cache(const method *m) { return ((const cached_method *)m)->cache; }
 
 static void destroy(method *base) {
     cached_method *m = (cached_method *)base;
@@ -53,7 +52,7 @@ static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) 
     c.head_dim = s->head_dim;
     c.chunk_size = s->chunk;
     c.kv_type = s->kv_type;
-    c.sharing = sharing_of[id];
+    c.sharing = method_sharing(id);
     c.level = s->level;
     c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
     c.n_threads = ca_pool_size(pool);
