@@ -17,6 +17,7 @@ int bench_table1(int argc, char **argv);
 int bench_table2(int argc, char **argv);
 int bench_table3(int argc, char **argv);
 int bench_trees(int argc, char **argv);
+int bench_write(int argc, char **argv);
 
 static inline double bench_seconds(void) {
     struct timespec t;

@@ -20,6 +20,7 @@ static const struct {
     {"trees", bench_trees, "ChunkAttention against the better paged method on trees of many forms"},
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
+    {"write", bench_write, "what writing K and V takes of a step"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

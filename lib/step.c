@@ -164,36 +164,72 @@ void ca_step_free(cattn_cache *c) {
 
 typedef struct write_job {
     const cattn_cache *cache;
-    int32_t layer, rows_a_task;
+    int32_t layer, heads_a_task;
     const cattn_view *k, *v;
 } write_job;
 
-static void write_rows(void *arg, int32_t task, int32_t worker) {
+/* Rows from the first on that go to consecutive slots of one chunk. */
+static int32_t run_length(const ca_step *step, int32_t first) {
+    const ca_row *rows = step->rows.at + first;
+    int32_t n = 1;
+    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
+    return n;
+}
+
+/* Where the first of a run of rows goes, as what is written next. */
+static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t head) {
+    const ca_row *to = &job->cache->step.rows.at[row];
+    const char *chunk = ca_chunk_data(job->cache->pool, to->chunk);
+    w->next_k = chunk + ca_layout_k(&job->cache->layout, job->layer, head);
+    w->next_v = chunk + ca_layout_v(&job->cache->layout, job->layer, head);
+    w->next_slot = to->slot;
+}
+
+/* Some K/V heads of all rows: so no tile is written by two threads. Run by run, in which the heads' tiles are neighbours. */
+static void write_heads(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const write_job *job = arg;
     const cattn_cache *c = job->cache;
     const ca_layout *l = &c->layout;
     const unsigned fp = ca_fp_enter();
-    const int32_t n = (int32_t)c->step.rows.n, end = (task + 1) * job->rows_a_task;
-    for (int32_t i = task * job->rows_a_task; i < n && i < end; i++) {
-        const ca_row *row = &c->step.rows.at[i];
-        char *chunk = ca_chunk_data(c->pool, row->chunk);
-        const float *k = (const float *)job->k->data + i * job->k->row_stride;
-        const float *v = (const float *)job->v->data + i * job->v->row_stride;
-        for (int32_t h = 0; h < l->n_kv_heads; h++)
-            ca_layout_write(l, chunk + ca_layout_k(l, job->layer, h), chunk + ca_layout_v(l, job->layer, h), row->slot,
-                            k + h * job->k->head_stride, v + h * job->v->head_stride);
+    const int32_t first = task * job->heads_a_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
+    const int32_t end = first + (left < job->heads_a_task ? left : job->heads_a_task);
+    for (int32_t row = 0, n; row < n_rows; row += n) {
+        const ca_row *to = &c->step.rows.at[row];
+        char *chunk = ca_chunk_data(c->pool, to->chunk);
+        n = run_length(&c->step, row);
+        for (int32_t h = first; h < end; h++) {
+            ca_write w = {.d_k = l->d_k,
+                          .d_v = l->d_v,
+                          .c = l->c,
+                          .slot = to->slot,
+                          .n = n,
+                          .k = (const float *)job->k->data + row * job->k->row_stride + h * job->k->head_stride,
+                          .v = (const float *)job->v->data + row * job->v->row_stride + h * job->v->head_stride,
+                          .k_stride = job->k->row_stride,
+                          .v_stride = job->v->row_stride,
+                          .k_tile = chunk + ca_layout_k(l, job->layer, h),
+                          .v_tile = chunk + ca_layout_v(l, job->layer, h)};
+            if (h + 1 < end)
+                set_next(job, &w, row, h + 1);
+            else if (row + n < n_rows)
+                set_next(job, &w, row + n, first);
+            c->attn.kernel->write(&w);
+        }
     }
     ca_fp_leave(fp);
 }
 
 void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v) {
     enum { NUMBERS_A_TASK = 16384 }; /* some ten microseconds: below that waking another thread costs more than it saves */
-    const int32_t n = (int32_t)c->step.rows.n, numbers = c->layout.n_kv_heads * (c->layout.d_k + c->layout.d_v);
-    write_job job = {c, layer, NUMBERS_A_TASK / numbers + 1, k, v};
-    const int32_t tasks = (n + job.rows_a_task - 1) / job.rows_a_task;
+    const ca_layout *l = &c->layout;
+    const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
+    if (n_rows == 0) return;
+    const int64_t heads = NUMBERS_A_TASK / numbers + 1;
+    write_job job = {c, layer, heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads, k, v};
+    const int32_t tasks = (l->n_kv_heads + job.heads_a_task - 1) / job.heads_a_task;
     if (tasks > 1)
-        c->parallel.run(c->parallel.ctx, tasks, write_rows, &job);
-    else if (tasks == 1)
-        write_rows(&job, 0, 0);
+        c->parallel.run(c->parallel.ctx, tasks, write_heads, &job);
+    else
+        write_heads(&job, 0, 0);
 }

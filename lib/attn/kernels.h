@@ -66,6 +66,17 @@ typedef struct ca_tile {
     const ca_tile_options *options; /* NULL: none */
 } ca_tile;
 
+/* Tokens of one K/V head on their way into a tile. */
+typedef struct ca_write {
+    int32_t d_k, d_v, c;
+    int32_t slot, n;              /* to slots [slot, slot + n), n >= 1 */
+    const float *k, *v;           /* of the first token: [d_k], [d_v] */
+    ptrdiff_t k_stride, v_stride; /* floats to the next token's */
+    void *k_tile, *v_tile;
+    const void *next_k, *next_v; /* tiles that this thread writes next, to ask for the lines of next_slot; NULL: none */
+    int32_t next_slot;
+} ca_write;
+
 typedef struct ca_kernel {
     const char *level;
     cattn_type kv_type;
@@ -91,6 +102,12 @@ typedef struct ca_kernel {
      * A row that has seen nothing gives zeros and, without a sink, -infinity. The states are not changed.
      */
     void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse);
+
+    /*
+     * Put tokens into their slots, rounded to the type: the bits of ca_layout_write on every level. Nobody else may write to
+     * the tiles meanwhile, since slots share words.
+     */
+    void (*write)(const ca_write *w);
 } ca_kernel;
 
 /* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */

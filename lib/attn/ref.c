@@ -135,11 +135,22 @@ static void merge(const void *const *states, int32_t n_states, int32_t d_v, floa
     if (lse) *lse = (float)(max + log2(sum));
 }
 
-#define TABLE(type, attend_type)                                                                                               \
-    { "ref", type, 96, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge }
+static void write_tokens(const ca_write *w, cattn_type type) {
+    ca_layout l;
+    ca_layout_init(&l, type, 1, 1, w->d_k, w->d_v, w->c);
+    for (int32_t i = 0; i < w->n; i++)
+        ca_layout_write(&l, w->k_tile, w->v_tile, w->slot + i, w->k + i * w->k_stride, w->v + i * w->v_stride);
+}
+static void write_f32(const ca_write *w) { write_tokens(w, CATTN_F32); }
+static void write_f16(const ca_write *w) { write_tokens(w, CATTN_F16); }
+static void write_bf16(const ca_write *w) { write_tokens(w, CATTN_BF16); }
+static void write_i8(const ca_write *w) { write_tokens(w, CATTN_I8); }
+
+#define TABLE(type, attend_type, write_type)                                                                                   \
+    { "ref", type, 96, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, write_type }
 const ca_kernel ca_kernels_ref[CA_N_TYPES] = {
-    TABLE(CATTN_F32, attend_f32),
-    TABLE(CATTN_F16, attend_f16),
-    TABLE(CATTN_BF16, attend_bf16),
-    TABLE(CATTN_I8, attend_i8),
+    TABLE(CATTN_F32, attend_f32, write_f32),
+    TABLE(CATTN_F16, attend_f16, write_f16),
+    TABLE(CATTN_BF16, attend_bf16, write_bf16),
+    TABLE(CATTN_I8, attend_i8, write_i8),
 };

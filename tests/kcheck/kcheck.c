@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
                 bench_kernel(kernel);
                 continue;
             }
-            const bool passed = check_kernel(kernel, seed, every, only);
+            const bool passed = check_write(kernel, seed) && check_kernel(kernel, seed, every, only);
             printf("%s %s: %s\n", kernel->level, type_names[k], passed ? "ok" : "FAILED");
             ok &= passed;
         }

@@ -31,6 +31,9 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c);
  * the one `only` if that is not negative. */
 bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only);
 
+/* Check how it writes K and V. */
+bool check_write(const ca_kernel *kernel, uint64_t seed);
+
 /* Time a level's kernel. */
 void bench_kernel(const ca_kernel *kernel);
 
