@@ -6,11 +6,13 @@
 #include <time.h>
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
+int bench_ablation(int argc, char **argv);
 int bench_fig3(int argc, char **argv);
 int bench_fig4(int argc, char **argv);
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
 int bench_moved(int argc, char **argv);
+int bench_paper(int argc, char **argv);
 int bench_plan(int argc, char **argv);
 int bench_prefill(int argc, char **argv);
 int bench_table1(int argc, char **argv);

@@ -3,16 +3,13 @@
  *
  * Nothing is computed, so K and V need not be filled in.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "bench.h"
 #include "compare.h"
 #include "formulas.h"
-#include "moved_count.h"
+#include "planned.h"
 #include "results.h"
 
-enum { HEADS = 32, WORKSPACE_BYTES = 1 << 28 };
+enum { HEADS = 32 };
 
 static const int32_t batches[] = {1, 2, 8, 32, 64};
 static const int64_t contexts[] = {1024, 4096};
@@ -56,62 +53,16 @@ static const results_spec spec = {
     .plot = &lines,
 };
 
-static cattn_status create_cache(method_id id, const shape *s, const bench_common *common, cattn_cache **cache,
-                                 cattn_error *error) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = 1;
-    c.n_heads = s->heads;
-    c.n_kv_heads = s->kv_heads;
-    c.head_dim = s->head_dim;
-    c.chunk_size = s->chunk;
-    c.kv_type = s->kv_type;
-    c.sharing = method_sharing(id);
-    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES; /* address space: nothing is written to it */
-    c.n_threads = ca_pool_size(common->pool);
-    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = common->pool};
-    return cattn_cache_create(&c, cache, error);
-}
-
-/* Join a sequence and pass all of its tokens but the last off as computed. */
-static cattn_status add_sequence(cattn_cache *cache, const token_tree *tree, int32_t i, int32_t *tokens, cattn_entry *entry,
-                                 cattn_error *error) {
-    const int64_t prefix = token_tree_prefix(tree, i);
-    token_tree_tokens(tree, i, tokens);
-    cattn_status status = cattn_seq_join(cache, tokens, prefix + 1, NULL, &entry->seq, NULL, error);
-    cattn_seq_info info = {.struct_size = sizeof info};
-    if (status == CATTN_OK) status = cattn_seq_get_info(cache, entry->seq, &info, error);
-    entry->max_rows = prefix - info.n_ready;
-    if (status == CATTN_OK && entry->max_rows > 0) {
-        status = cattn_step_begin(cache, entry, 1, 0, error);
-        if (status == CATTN_OK) status = cattn_step_end(cache, error);
-    }
-    entry->max_rows = 1;
-    return status;
-}
-
 /* Elements by the plan of one step of all sequences. False with a message on stderr. */
-static bool count(method_id id, const shape *s, const bench_common *common, moved_count *n) {
-    const int32_t n_seqs = s->tree->n_seqs;
-    cattn_cache *cache = NULL;
-    cattn_error error = {.message = "no memory"};
-    cattn_entry *entries = calloc((size_t)n_seqs, sizeof *entries);
-    int32_t *tokens = malloc(((size_t)token_tree_longest(s->tree) + 1) * sizeof *tokens);
-    cattn_status status = entries && tokens ? create_cache(id, s, common, &cache, &error) : CATTN_ERR_NOMEM;
-    for (int32_t i = 0; i < n_seqs && status == CATTN_OK; i++)
-        status = add_sequence(cache, s->tree, i, tokens, &entries[i], &error);
-    if (status == CATTN_OK) status = cattn_step_begin(cache, entries, n_seqs, 0, &error);
-    if (status == CATTN_OK)
-        *n = moved_count_plan(cache);
-    else
-        fprintf(stderr, "cattn-bench moved: %s\n", error.message);
-    cattn_cache_destroy(&cache);
-    free(entries);
-    free(tokens);
-    return status == CATTN_OK;
+static bool count(method_id id, const shape *s, const bench_common *common, planned_moved *n) {
+    planned p;
+    const bool ok = planned_create(&p, id, s, common->pool) && planned_begin(&p);
+    if (ok) *n = planned_count(&p);
+    planned_free(&p);
+    return ok;
 }
 
-static double millions(const moved_count *n) { return 1e-6 * (double)(n->kv + n->rows + n->states); }
+static double millions(const planned_moved *n) { return 1e-6 * (double)(n->kv + n->rows + n->states); }
 
 /* n of the formula counts the row's own token, which nobody shares. */
 static bool run_point(results *r, const bench_common *common, int32_t batch, int64_t context, int percent) {
@@ -119,7 +70,7 @@ static bool run_point(results *r, const bench_common *common, int32_t batch, int
     token_tree tree = token_tree_of_prefix(batch, n - 1, shared);
     shape s = compare_paper_shape(common, HEADS, HEADS, &tree);
     s.kv_type = CATTN_BF16;
-    moved_count chunk, paged, paged_shared;
+    planned_moved chunk, paged, paged_shared;
     const bool ok = count(METHOD_CHUNK, &s, common, &chunk) && count(METHOD_PAGED, &s, common, &paged) &&
                     count(METHOD_PAGED_SHARED, &s, common, &paged_shared);
     if (ok) {

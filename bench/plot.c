@@ -39,6 +39,21 @@ static void collect(const plot *p, const json_t *rows, const char *key, values *
     }
 }
 
+/* Whether a row is a point of a series in a panel. */
+static bool is_point(const plot *p, const json_t *row, const char *panel, const char *series) {
+    char in_panel[MAX_TEXT], in_series[MAX_TEXT];
+    text_of(row, p->panel, in_panel);
+    text_of(row, p->series, in_series);
+    return strcmp(in_panel, panel) == 0 && strcmp(in_series, series) == 0 && json_is_number(json_object_get(row, p->y));
+}
+
+static bool has_points(const plot *p, const json_t *rows, const char *panel, const char *series) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) if (is_point(p, row, panel, series)) return true;
+    return false;
+}
+
 /* The points of one series in one panel, as the data block $d<panel>_<series>. */
 static void write_data(FILE *f, const plot *p, const json_t *rows, const values *panels, int panel, const values *series,
                        int s) {
@@ -46,23 +61,23 @@ static void write_data(FILE *f, const plot *p, const json_t *rows, const values 
     const json_t *row;
     fprintf(f, "$d%d_%d << EOD\n", panel, s);
     json_array_foreach(rows, i, row) {
-        char in_panel[MAX_TEXT], in_series[MAX_TEXT], x[MAX_TEXT];
-        const json_t *y = json_object_get(row, p->y);
-        text_of(row, p->panel, in_panel);
-        text_of(row, p->series, in_series);
+        char x[MAX_TEXT];
+        if (!is_point(p, row, panels->text[panel], series->text[s])) continue;
         text_of(row, p->x, x);
-        if (strcmp(in_panel, panels->text[panel]) == 0 && strcmp(in_series, series->text[s]) == 0 && json_is_number(y))
-            fprintf(f, p->kind == PLOT_BARS ? "\"%s\" %g\n" : "%s %g\n", x, json_number_value(y));
+        fprintf(f, p->kind == PLOT_BARS ? "\"%s\" %g\n" : "%s %g\n", x, json_number_value(json_object_get(row, p->y)));
     }
     fputs("EOD\n", f);
 }
 
-static void write_panel(FILE *f, const plot *p, const values *panels, int panel, const values *series) {
+static void write_panel(FILE *f, const plot *p, const json_t *rows, const values *panels, int panel, const values *series) {
     if (p->panel) fprintf(f, "set title \"%s %s\"\n", p->panel, panels->text[panel]);
-    fputs("plot ", f);
-    for (int s = 0; s < series->n; s++)
-        fprintf(f, "%s$d%d_%d using %s title \"%s\" noenhanced", s ? ", " : "", panel, s,
+    const char *separator = "plot ";
+    for (int s = 0; s < series->n; s++) {
+        if (!has_points(p, rows, panels->text[panel], series->text[s])) continue;
+        fprintf(f, "%s$d%d_%d using %s title \"%s\" noenhanced", separator, panel, s,
                 p->kind == PLOT_BARS ? "2:xtic(1)" : "1:2", series->text[s]);
+        separator = ", ";
+    }
     fputc('\n', f);
 }
 
@@ -85,7 +100,7 @@ static void write_script(FILE *f, const plot *p, const json_t *rows, const char 
     else
         fputs("set style data linespoints\n", f);
     fprintf(f, "set multiplot layout %d,%d\n", p->kind == PLOT_BARS ? panels.n : 1, p->kind == PLOT_BARS ? 1 : panels.n);
-    for (int i = 0; i < panels.n; i++) write_panel(f, p, &panels, i, &series);
+    for (int i = 0; i < panels.n; i++) write_panel(f, p, rows, &panels, i, &series);
     fputs("unset multiplot\n", f);
 }
 

@@ -9,7 +9,7 @@
 
 #include "../base/testing.h"
 
-enum { MAX_TEXT = 1 << 16, MAX_ROWS = 1024, MAX_KEYS = 8 };
+enum { MAX_TEXT = 1 << 18, MAX_ROWS = 1024, MAX_KEYS = 8 };
 
 typedef struct command {
     const char *name, *options;
@@ -29,6 +29,7 @@ static const command commands[] = {
      74,
      {"tree", "head_counts", "chunk_us", "paged_us", "paged_shared_us", "times_faster", "flag"},
      true},
+    {"ablation", "--steps 2", 28, {"study", "tree", "method", "step_us", "over_first"}, true},
     {"moved", "", 50, {"batch", "context", "shared_fraction", "formula_chunk", "chunk", "paged", "formula_naive"}, true},
     {"prefill", "--steps 2", 8, {"head_counts", "tokens", "attend_ms", "gflops", "level"}, true},
 };
@@ -149,6 +150,32 @@ static void throughput_is_cumulative(void **state) {
     for (int i = 0; i < n; i++) json_decref(lines[i]);
 }
 
+/* All parts but the one that needs a model, in one folder of their own, and an index that has their tables. */
+static void paper_runs_all(void **state) {
+    (void)state;
+    static char text[MAX_TEXT];
+    static const char *const parts[] = {"machine", "table1",   "table3", "fig3",    "fig4",
+                                        "trees",   "ablation", "moved",  "prefill", "plan"};
+    char arguments[256], path[256];
+    snprintf(arguments, sizeof arguments, "paper --quick --threads 2 -o %s --json 2>&1 >/dev/null", folder);
+    unsetenv("CHUNKLLAMA_MODEL");
+    assert_int_equal(run(arguments, text), 0);
+    assert_non_null(strstr(text, "[1/11] machine: 0 s elapsed, about"));
+    assert_non_null(strstr(text, "table2: skipped, it needs --model"));
+    assert_non_null(strstr(text, "[11/11] done: "));
+    snprintf(path, sizeof path, "%s/README.md", folder);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    text[fread(text, 1, MAX_TEXT - 1, f)] = 0;
+    fclose(f);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char heading[64], link[64];
+        snprintf(heading, sizeof heading, "\n## %s\n", parts[i]);
+        snprintf(link, sizeof link, "[jsonl](%s.jsonl)", parts[i]);
+        if (!strstr(text, heading) || !strstr(text, link)) fail_msg("the index lacks %s", parts[i]);
+    }
+}
+
 static void json_is_what_the_file_has(void **state) {
     (void)state;
     static char text[MAX_TEXT];
@@ -177,13 +204,15 @@ static void wrong_options_name_the_field(void **state) {
         {"kernel --prefix 5 --shared 6", "--shared must be at most --prefix"},
         {"table3 --steps 0", "--steps is \"0\""},
         {"trees --methods chunk", "--methods must have paged, paged_shared and chunk"},
+        {"paper --quick", "--out must name a folder"},
         {"fig3 4096", "\"4096\" is not an option"},
         {"nothing", "there is no command \"nothing\""},
     };
     static char text[MAX_TEXT];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char arguments[256];
-        snprintf(arguments, sizeof arguments, "%s %s2>&1", wrong[i].arguments, i == 8 ? "--quick --threads 2 " : "");
+        snprintf(arguments, sizeof arguments, "%s %s2>&1", wrong[i].arguments,
+                 strncmp(wrong[i].arguments, "trees", 5) == 0 ? "--quick --threads 2 " : "");
         const int status = run(arguments, text);
         if (!strstr(text, wrong[i].says)) fail_msg("%s says: %s", wrong[i].arguments, text);
         assert_in_range(status, 1, 2);
@@ -204,11 +233,9 @@ static int remove_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_and_files),
-        cmocka_unit_test(counted_as_the_formula_says),
-        cmocka_unit_test(throughput_is_cumulative),
-        cmocka_unit_test(json_is_what_the_file_has),
-        cmocka_unit_test(wrong_options_name_the_field),
+        cmocka_unit_test(rows_and_files),           cmocka_unit_test(counted_as_the_formula_says),
+        cmocka_unit_test(throughput_is_cumulative), cmocka_unit_test(json_is_what_the_file_has),
+        cmocka_unit_test(paper_runs_all),           cmocka_unit_test(wrong_options_name_the_field),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
