@@ -66,8 +66,8 @@ static double key(const ca_tile *t, cattn_type type, const void *k, int32_t slot
 }
 static double value(const ca_tile *t, cattn_type type, const void *v, int32_t slot, int32_t i) {
     if (type != CATTN_I8) return element(v, type, slot, t->d_v, i);
-    const double n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
-    return n * scale_of(v, t->d_v, t->c, slot);
+    const int8_t n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
+    return (double)n * scale_of(v, t->d_v, t->c, slot);
 }
 
 /* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */

@@ -166,20 +166,23 @@ static void budget_admits_by_arrival(void **state) {
     }
 }
 
-/* Where the budget lacks room for the workspace of a large step, the prompt is computed in smaller ones: same bytes. */
+/*
+ * Where the budget lacks room for the workspace of a large step, the prompt is computed in smaller ones: same bytes. Rows need
+ * room where their segments are spread over the threads: a few hundred behind some thousand tokens, with one K/V head.
+ */
 static void small_budget_makes_small_steps(void **state) {
     (void)state;
-    enum { N_PROMPT = 1560 };
+    enum { N_PROMPT = 4000 };
     static int32_t tokens[N_PROMPT];
     make_prompt(tokens, N_PROMPT, 0, 0, 3);
     recording *r[2];
     int64_t steps[2];
     for (int small = 0; small < 2; small++) {
         engine_config config = fixture_config();
-        config.max_step_rows = 512;
-        if (small) config.kv_budget_bytes = 1 << 20;
+        config.max_step_rows = 240;
+        if (small) config.kv_budget_bytes = 5 << 19;
         fixture f;
-        fixture_start(&f, &config, 1);
+        fixture_start(&f, &config, 2);
         r[small] = recording_create();
         const engine_request request = make_request(tokens, N_PROMPT, 50, r[small]);
         submit(&f, &request);
