@@ -88,6 +88,8 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
     ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
                            .group = c->attn.group,
                            .max_rows = c->attn.max_rows,
+                           .min_part = 2 * c->attn.kernel->tile_rows,
+                           .chunk_cost = c->attn.kernel->chunk_cost,
                            .min_tasks = (tasks_wanted + config->n_kv_heads - 1) / config->n_kv_heads,
                            .n_kept = config->n_sink_tokens};
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);

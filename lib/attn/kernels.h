@@ -80,7 +80,11 @@ typedef struct ca_write {
 typedef struct ca_kernel {
     const char *level;
     cattn_type kv_type;
-    int32_t max_rows; /* largest tile it takes; the tile it is tuned for is its own business */
+    int32_t max_rows; /* largest tile it takes */
+
+    /* For dealing work to threads; `kcheck --costs` measures the second. */
+    int32_t tile_rows; /* of a full register tile: with fewer rows part of the arithmetic is wasted */
+    float chunk_cost;  /* what a chunk costs besides its rows' arithmetic, in units of that of one row */
 
     /* Sizes in bytes, multiples of 64. */
     size_t (*query_bytes)(int32_t d_k);

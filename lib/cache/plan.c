@@ -255,12 +255,11 @@ static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at) {
 
 /* The chains of a section that does not fit into the run as a whole: small ones together, large ones apart. */
 static int deal_chains(dealer *d, int32_t section) {
-    enum { MIN_SPLIT = 16 }; /* query heads in a part of a chain */
     const ca_section *s = d->plan->sections.at[section];
     for (ca_block_at at = {section, 0}; at.section == section;) {
         const ca_plan_task chain = chain_at(d->plan, at);
         const int32_t blocks = s->blocks.at[at.block].chain_end - at.block;
-        const int32_t most = (chain.row_end - chain.row_begin) * d->plan->config.group / MIN_SPLIT;
+        const int32_t most = (chain.row_end - chain.row_begin) * d->plan->config.group / d->plan->config.min_part;
         const int32_t parts = (int32_t)(chain.cost / d->target + 0.5);
         const bool spreads = parts > 1 && blocks > 1 && (blocks >= parts || most <= 1), splits = parts > 1 && most > 1;
         at = chain.end;

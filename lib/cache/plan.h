@@ -121,6 +121,8 @@ typedef struct ca_plan_config {
     bool together;     /* rows of different sequences share items: chunk-first */
     int32_t group;     /* query heads a K/V head */
     int32_t max_rows;  /* rows a block */
+    int32_t min_part;  /* query heads that the rows of a chain are split down to */
+    double chunk_cost; /* what a chunk costs a K/V head besides arithmetic, in units of a query head's arithmetic on it */
     int32_t min_tasks; /* tasks wanted for each K/V head so that the threads finish together */
     int32_t window;    /* a row sees its own position and so many less one before; 0: all */
     int32_t n_kept;    /* first positions that every row sees all the same */

@@ -1,13 +1,6 @@
 /* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
 #include "section.h"
 
-/*
- * Reading a chunk's tile from memory takes about as long as this many query heads' arithmetic on it. Only the dealing of tasks
- * to threads rests on it: passing over a chunk together is never dearer than one by one, since the work of a row is the same
- * and the tile is read once.
- */
-enum { CHUNK_READ_COST = 8 };
-
 typedef struct builder {
     ca_plan *plan;
     ca_section *section;
@@ -128,8 +121,8 @@ static int push_item(builder *b, ca_item item) {
         part_item.partial = parts[part].partial;
         s->items.at[s->items.n++] = part_item;
         ca_block *block = &s->blocks.at[s->blocks.n - 1];
-        block->cost +=
-            (double)part_item.n_chunks * (CHUNK_READ_COST + (double)(item.row_end - item.row_begin) * b->plan->config.group);
+        block->cost += (double)part_item.n_chunks *
+                       (b->plan->config.chunk_cost + (double)(item.row_end - item.row_begin) * b->plan->config.group);
     }
     return 0;
 }

@@ -132,8 +132,7 @@ static double time_chunk(const bench *b, int32_t n_passes) {
     return best / ((double)b->n_heads * b->n_chunks * n_passes);
 }
 
-static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
-    static const int32_t all_rows[] = {1, 8, 32, 96};
+static bench open_bench(const ca_kernel *kernel, int32_t d) {
     const size_t align = (size_t)2 << 20;
     const ca_layout l = layout_of(kernel->kv_type, d, d, C);
     bench b = {.kernel = kernel, .d = d, .tile_bytes = l.k_bytes};
@@ -150,23 +149,38 @@ static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
     rng r = {2};
     for (size_t i = 0; i < n_rows * (size_t)d; i++) q[i] = rng_float(&r);
     kernel->pack_query(q, d, (int32_t)n_rows, d, 0.3f, b.q);
+    guard_free(q);
+    return b;
+}
 
+static void close_bench(bench *b) {
+    free(b->kv);
+    guard_free(b->q), guard_free(b->states), guard_free(b->scratch);
+}
+
+static double time_cold(bench *b, int32_t n_rows) {
+    b->n_rows = n_rows;
+    b->n_heads = HEADS;
+    b->n_chunks = CHUNKS;
+    return time_chunk(b, 1);
+}
+
+static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
+    static const int32_t all_rows[] = {1, 8, 32, 96};
+    bench b = open_bench(kernel, d);
     const unsigned mode = ca_fp_enter();
     for (size_t i = 0; i < sizeof all_rows / sizeof all_rows[0]; i++) {
         b.n_rows = all_rows[i];
         b.n_heads = b.n_chunks = 1;
         const double hot = time_chunk(&b, 4000 / (b.n_rows + 4) + 1);
-        b.n_heads = HEADS;
-        b.n_chunks = CHUNKS;
-        const double cold = time_chunk(&b, 1);
+        const double cold = time_cold(&b, all_rows[i]);
         const double flops = 4.0 * b.n_rows * C * d / 1e9, bytes = 2 * (double)b.tile_bytes / 1e9;
         printf("%-12s %-5s %4d %5d %9.1f %7.1f %9.1f %7.1f %9.1f\n", kernel->level, type_names[kernel->kv_type], d, b.n_rows,
                flops / hot, peak > 0 ? 100 * flops / hot / peak : 0, flops / cold, peak > 0 ? 100 * flops / cold / peak : 0,
                bytes / cold);
     }
     ca_fp_leave(mode);
-    free(b.kv);
-    guard_free(b.q), guard_free(b.states), guard_free(b.scratch), guard_free(q);
+    close_bench(&b);
 }
 
 void bench_kernel(const ca_kernel *kernel) {
@@ -176,4 +190,28 @@ void bench_kernel(const ca_kernel *kernel) {
            "% peak", "GB/s");
     bench_shape(kernel, 64, peak);
     bench_shape(kernel, 128, peak);
+}
+
+/* ---- The cost model ---- */
+
+/* Least squares of the relative error of a + b * rows. Returns a / b: what a chunk costs, in rows. */
+static double chunk_cost(const ca_kernel *kernel, int32_t d) {
+    static const int32_t all_rows[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96};
+    double s0 = 0, s1 = 0, s2 = 0, t0 = 0, t1 = 0; /* sums of 1, r, r^2 over t^2, and of 1, r over t */
+    bench b = open_bench(kernel, d);
+    const unsigned mode = ca_fp_enter();
+    for (size_t i = 0; i < sizeof all_rows / sizeof all_rows[0] && all_rows[i] <= kernel->max_rows; i++) {
+        const double r = all_rows[i], t = time_cold(&b, all_rows[i]) * 1e9;
+        s0 += 1 / (t * t), s1 += r / (t * t), s2 += r * r / (t * t);
+        t0 += 1 / t, t1 += r / t;
+    }
+    ca_fp_leave(mode);
+    close_bench(&b);
+    return (t0 * s2 - t1 * s1) / (t1 * s0 - t0 * s1);
+}
+
+void measure_costs(const ca_kernel *kernel) {
+    const double small = chunk_cost(kernel, 64), large = chunk_cost(kernel, 128);
+    printf("%-12s %-5s tile_rows %2d  chunk_cost %4.1f (d = 64), %4.1f (d = 128); the table has %.1f\n", kernel->level,
+           type_names[kernel->kv_type], kernel->tile_rows, small, large, (double)kernel->chunk_cost);
 }

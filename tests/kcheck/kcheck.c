@@ -72,8 +72,9 @@ static bool check_find(void) {
 }
 
 static const char usage[] =
-    "usage: kcheck [--bench] [--isa LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
+    "usage: kcheck [--bench | --costs] [--isa LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
     "  Checks every kernel level of this CPU, or times them with --bench.\n"
+    "  --costs     measure the constants of the cost model instead\n"
     "  --every N   only each N-th case, for slow builds\n"
     "  --case N    only this one\n"
     "  CATTN_LEVEL names the highest level to take.\n";
@@ -82,11 +83,11 @@ int main(int argc, char **argv) {
     const char *isa = NULL, *type = NULL, *highest = getenv("CATTN_LEVEL");
     uint64_t seed = 1;
     int32_t every = 1, only = -1;
-    bool bench = false;
+    bool bench = false, costs = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--bench") == 0) {
-            bench = true;
+        if (strcmp(argv[i], "--bench") == 0 || strcmp(argv[i], "--costs") == 0) {
+            *(argv[i][2] == 'b' ? &bench : &costs) = true;
             continue;
         }
         if (value && strcmp(argv[i], "--isa") == 0)
@@ -119,8 +120,9 @@ int main(int argc, char **argv) {
             const ca_kernel *kernel = levels[i].kernels[k];
             if (!kernel || (isa && strcmp(isa, levels[i].name) != 0) || (type && strcmp(type, type_names[k]) != 0)) continue;
             n_run++;
-            if (bench) {
-                bench_kernel(kernel);
+            if (costs && strcmp(kernel->level, "ref") == 0) continue; /* takes minutes, and nobody waits for it */
+            if (bench || costs) {
+                (bench ? bench_kernel : measure_costs)(kernel);
                 continue;
             }
             const bool passed = check_write(kernel, seed) && check_kernel(kernel, seed, every, only);

@@ -37,6 +37,9 @@ bool check_write(const ca_kernel *kernel, uint64_t seed);
 /* Time a level's kernel. */
 void bench_kernel(const ca_kernel *kernel);
 
+/* Measure the constants of the cost model (ca_kernel.chunk_cost) and print them beside the table's. */
+void measure_costs(const ca_kernel *kernel);
+
 /* Measured peak of the instruction that a level multiplies with, one core; 0 if not known. */
 double peak_gflops(const char *level);
 

@@ -259,7 +259,12 @@ static void run(uint64_t seed, bool together) {
     fixture f = {.r = {seed}};
     const int32_t c = 16 << rng_range(&f.r, 0, 2);
     const cattn_retention retention = rng_chance(&f.r, 2) ? CATTN_RETAIN_LRU : CATTN_RETAIN_NONE;
-    ca_plan_config config = {together, GROUP, (int32_t)rng_range(&f.r, 4, 64), (int32_t)rng_range(&f.r, 1, 12), 0, 0};
+    ca_plan_config config = {.together = together,
+                             .group = GROUP,
+                             .max_rows = (int32_t)rng_range(&f.r, 4, 64),
+                             .min_part = 16,
+                             .chunk_cost = 8,
+                             .min_tasks = (int32_t)rng_range(&f.r, 1, 12)};
     open_fixture(&f, c, retention, &config);
     /* Beside the plan without a window one with a small window, and two with larger ones, of which one keeps first positions.
      */
@@ -303,7 +308,8 @@ static void join_decoding(fixture *f, int i) {
 }
 
 static void open_decoding(fixture *f) {
-    static const ca_plan_config config = {true, GROUP, 64, 1, 0, 0};
+    static const ca_plan_config config = {
+        .together = true, .group = GROUP, .max_rows = 64, .min_part = 16, .chunk_cost = 8, .min_tasks = 1};
     open_fixture(f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i);
     f->n_seqs = N_ROOTS * A_ROOT;
