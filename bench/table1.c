@@ -66,15 +66,12 @@ static void make_cases(table *t) {
     for (int64_t batch = 2; batch <= t->max_batch; batch *= 2) add_case(t, true, batch, lengths[0]);
 }
 
-/* Linear parts see no context, and the output layer only last rows: for them, cases that differ in nothing else are one. */
-static bool depends_on_tokens(layer_part part, bool prefill) {
-    return part == LAYER_ATTENTION || (prefill && part != LAYER_OUTPUT);
-}
-
+/* Linear parts see no context: cases that differ in nothing else are one. The output layer costs in prefill what it does in
+ * decode. */
 static bool is_repeated(const table *t, layer_part part, int i) {
     const step_case *c = &t->cases[i];
-    return !depends_on_tokens(part, c->prefill) && i > 0 && t->cases[i - 1].batch == c->batch &&
-           t->cases[i - 1].prefill == c->prefill;
+    if (c->prefill) return part == LAYER_OUTPUT;
+    return part != LAYER_ATTENTION && i > 0 && t->cases[i - 1].batch == c->batch;
 }
 
 static layer_cost cost_of(const table *t, layer_part part, const step_case *c) {
@@ -88,7 +85,7 @@ static bool is_affordable(const table *t, layer_part part, const step_case *c) {
 /* us: negative where it was not measured. */
 static void add_row(table *t, layer_part part, const step_case *c, double us) {
     const layer_cost cost = cost_of(t, part, c);
-    const bool tokens = depends_on_tokens(part, c->prefill);
+    const bool tokens = part == LAYER_ATTENTION || c->prefill;
     results_add(t->results, json_pack("{ss ss sI so sf sf sf so so so}", "part", layer_part_name(part), "phase",
                                       c->prefill ? "prefill" : "decode", "batch", (json_int_t)c->batch, "tokens",
                                       tokens ? json_integer(c->prefill ? c->n_rows : c->n_context) : json_null(), "gflop",
@@ -99,15 +96,13 @@ static void add_row(table *t, layer_part part, const step_case *c, double us) {
 
 /* ---- Linear parts ---- */
 
-static int32_t linear_rows(layer_part part, const step_case *c) {
-    return (int32_t)(part == LAYER_OUTPUT ? c->batch : c->batch * c->n_rows);
-}
+static int32_t linear_rows(const step_case *c) { return (int32_t)(c->batch * c->n_rows); }
 
 static bool add_linear(table *t, layer_part part) {
     int32_t max_rows = 0;
     for (int i = 0; i < t->n_cases; i++) {
-        const int32_t rows = linear_rows(part, &t->cases[i]);
-        if (is_affordable(t, part, &t->cases[i]) && rows > max_rows) max_rows = rows;
+        const int32_t rows = linear_rows(&t->cases[i]);
+        if (!is_repeated(t, part, i) && is_affordable(t, part, &t->cases[i]) && rows > max_rows) max_rows = rows;
     }
     linear_timer *timer = NULL;
     if (max_rows) {
@@ -119,7 +114,7 @@ static bool add_linear(table *t, layer_part part) {
         const step_case *c = &t->cases[i];
         if (is_repeated(t, part, i)) continue;
         const bool measured = timer && is_affordable(t, part, c);
-        add_row(t, part, c, measured ? linear_timer_us(timer, linear_rows(part, c), (int)t->attention.steps) : -1);
+        add_row(t, part, c, measured ? linear_timer_us(timer, linear_rows(c), (int)t->attention.steps) : -1);
     }
     linear_timer_destroy(&timer);
     return true;
@@ -187,6 +182,7 @@ static bool run(table *t, const char *weights, const char *model) {
         .n_columns = sizeof columns / sizeof *columns,
         .note =
             "GFLOP, MB and FLOP/byte by formula, with elements of 16 bits; GB/s: the formula's bytes in the time measured.\n"
+            "The output layer takes one row a sequence, in prefill as in decode.\n"
             "tokens: context in decode, length in prefill. A time that is not there was not measured, see --max-gflop and "
             "--max-mib.\n",
         .plot = t->measure ? &intensity_plot : NULL,

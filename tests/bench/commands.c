@@ -21,7 +21,7 @@ typedef struct command {
 static const command commands[] = {
     {"machine", "", 5, {"figure", "one_thread", "all_threads", "unit"}, false},
     {"kernel", "--steps 2", 5, {"method", "level", "step_us", "gflops", "kv_gbs", "prefix", "shared", "kv_type"}, false},
-    {"table1", "--steps 2", 39, {"part", "phase", "batch", "gflop", "mbytes", "intensity", "step_us"}, true},
+    {"table1", "--steps 2", 36, {"part", "phase", "batch", "gflop", "mbytes", "intensity", "step_us"}, true},
     {"table3", "--steps 2", 60, {"prompt", "shared", "method", "step_us", "read_fraction", "times_faster_than"}, true},
     {"fig3", "--steps 2", 90, {"prompt", "completion", "tokens_per_s", "method", "step_us"}, true},
     {"fig4", "--steps 2", 75, {"varied", "batch", "shared", "tokens_per_s", "method", "step_us"}, true},
