@@ -21,20 +21,17 @@ static inline const float *int8_scales(const void *tile, int32_t d, int32_t c) {
     return (const float *)((const char *)tile + ca_layout_scales(d, c));
 }
 
-/* Slots [begin, end) of V, begin even. Of an odd end's pair the other slot comes along. */
+/* Slots [begin, end) of V, begin even. The rest of the last quad comes along: later pieces write over it, or no row sees it. */
 static inline void gather_values(char *to, const char *from, int32_t d_v, int32_t begin, int32_t end) {
-    for (int32_t slot = begin; slot < end;) {
-        const ptrdiff_t quad = (ptrdiff_t)(slot / 4) * d_v * 4;
-        if (slot % 4 == 0 && slot + 4 <= end) {
-            memcpy(to + quad, from + quad, (size_t)d_v * 4);
-            slot += 4;
-            continue;
-        }
-        uint16_t *pairs = (uint16_t *)(to + quad) + slot % 4 / 2;
-        const uint16_t *pairs_from = (const uint16_t *)(from + quad) + slot % 4 / 2;
-        for (int32_t i = 0; i < d_v; i++) pairs[(ptrdiff_t)2 * i] = pairs_from[(ptrdiff_t)2 * i];
-        slot += 2;
+    const ptrdiff_t quad_bytes = (ptrdiff_t)d_v * 4;
+    ptrdiff_t quad = begin / 4;
+    if (begin % 4 != 0) {
+        uint16_t *pairs = (uint16_t *)(to + quad * quad_bytes);
+        const uint16_t *pairs_from = (const uint16_t *)(from + quad * quad_bytes);
+        for (int32_t i = 1; i < 2 * d_v; i += 2) pairs[i] = pairs_from[i];
+        quad++;
     }
+    for (; quad * 4 < end; quad++) memcpy(to + quad * quad_bytes, from + quad * quad_bytes, (size_t)quad_bytes);
 }
 
 /* One piece of all, up to slot `end`, in room for a K and a V tile. */
