@@ -7,6 +7,7 @@
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
 int bench_ablation(int argc, char **argv);
+int bench_balance(int argc, char **argv);
 int bench_fig3(int argc, char **argv);
 int bench_fig4(int argc, char **argv);
 int bench_kernel(int argc, char **argv);

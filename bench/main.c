@@ -9,6 +9,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    {"balance", bench_balance, "how evenly a step is dealt to threads"},
     {"kernel", bench_kernel, "latency of one decode step over one layer, method by method"},
     {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
     {"plan", bench_plan, "join, leave and planning, without arithmetic"},

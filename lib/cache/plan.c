@@ -207,11 +207,11 @@ static void place_section(ca_section *s) {
     s->unplaced = false;
 }
 
-/* Runs of blocks of one chain, each of about 1/parts of the cost. */
+/* Runs of blocks of one chain, each of at most about 1/parts of the cost; small ones, since merging is paid for anyway. */
 static int spread_chain(dealer *d, const ca_plan_task *chain, int32_t parts) {
     ca_section *s = d->plan->sections.at[chain->begin.section];
     const int32_t end = s->blocks.at[chain->begin.block].chain_end;
-    const double target = chain->cost / parts;
+    const double share = chain->cost / parts, target = share < d->grain ? share : d->grain;
     for (ca_block_at at = chain->begin; !ca_block_same(at, chain->end);) {
         ca_plan_task task = {.begin = at, .row_end = INT32_MAX};
         do {
