@@ -212,7 +212,7 @@ static double tolerance(const contestant *a, const contestant *b, const char *le
 
 /* A benchmark of wrong results measures nothing. */
 static bool results_agree(const bench *b, const comparison *c) {
-    for (int i = 1; i < c->n; i++) {
+    for (int i = 1; i < b->n; i++) {
         const double most = tolerance(&c->of[i], &c->of[i - 1], c->levels[i], c->levels[i - 1]);
         double worst = 0;
         for (size_t k = 0; k < b->n_out; k++) {
@@ -249,11 +249,26 @@ static void describe(const group *g, int number, const int64_t *prefix, comparis
     }
 }
 
+/* Cut the sequences of all methods in the group. */
+static bool shorten(const bench *b, const group *g, int64_t prefix) {
+    for (int i = g->begin; i < g->end; i++) {
+        method *m = g->methods[i];
+        if (!m->shorten) {
+            fprintf(stderr, "cattn-bench: %s cannot cut its sequences; choose other --methods\n", b->of[i].name);
+            return false;
+        }
+        if (!m->shorten(m, prefix)) return false;
+    }
+    return true;
+}
+
 static bool run_group(bench *b, group *g, int number, const int64_t *prefixes, int n_results, comparison *results) {
     bool ok = create(b, g);
     for (int k = 0; ok && k < n_results; k++) {
-        for (int i = g->begin; prefixes && ok && i < g->end; i++) ok = g->methods[i]->shorten(g->methods[i], prefixes[k]);
-        if (!ok) break;
+        if (prefixes && !shorten(b, g, prefixes[k])) {
+            ok = false;
+            break;
+        }
         describe(g, number, prefixes ? &prefixes[k] : NULL, &results[k]);
         time_rounds(b, g, &results[k]);
         if (g->begin == 0 && g->end == b->n) ok = results_agree(b, &results[k]);
@@ -317,6 +332,7 @@ bool compare_contest(const contestant *contestants, int n, int n_steps, bool qui
 
 bool compare_run(const compare_options *options, const bench_common *common, const shape *shape, const int64_t *prefixes,
                  int n_results, comparison *results) {
+    if (options->n_methods < 1) return false; /* compare_check has refused that */
     contestant all[N_METHODS];
     for (int i = 0; i < options->n_methods; i++) {
         const method_id id = options->methods[i];

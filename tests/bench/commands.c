@@ -206,6 +206,7 @@ static void wrong_options_name_the_field(void **state) {
         {"table3 --steps 0", "--steps is \"0\""},
         {"trees --methods chunk", "--methods must have paged, paged_shared and chunk"},
         {"paper --quick", "--out must name a folder"},
+        {"fig3 --quick --threads 2 --methods chunk_only", "chunk_only cannot cut its sequences"},
         {"fig3 4096", "\"4096\" is not an option"},
         {"nothing", "there is no command \"nothing\""},
     };
