@@ -139,13 +139,25 @@ static int add_item(builder *b, const ca_item *item) {
         else
             hi = mid;
     }
-    for (; lo < s->seqs.n && s->seqs.at[lo].row_begin < item->row_end; lo++) {
-        const ca_section_seq *q = &s->seqs.at[lo];
-        ca_item own = *item;
-        own.row_begin = (int32_t)max64(own.row_begin, q->row_begin);
-        own.row_end = (int32_t)min64(own.row_end, q->row_begin + q->n_rows);
-        if (push_item(b, own)) return -1;
-    }
+    /*
+     * Where several sequences pass over the same chunks they take them in turn, chunk by chunk, so that all but the first find
+     * a chunk in the nearest cache.
+     */
+    const bool alone = lo + 1 == s->seqs.n || s->seqs.at[lo + 1].row_begin >= item->row_end;
+    const int32_t step = alone || item->n_pieces > item->n_chunks ? item->n_chunks : 1;
+    for (int32_t i = 0; i < item->n_chunks; i += step)
+        for (size_t k = lo; k < s->seqs.n && s->seqs.at[k].row_begin < item->row_end; k++) {
+            const ca_section_seq *q = &s->seqs.at[k];
+            ca_item own = *item;
+            own.row_begin = (int32_t)max64(own.row_begin, q->row_begin);
+            own.row_end = (int32_t)min64(own.row_end, q->row_begin + q->n_rows);
+            if (step < item->n_chunks) {
+                own.first_chunk += i;
+                own.piece += i;
+                own.n_chunks = own.n_pieces = 1;
+            }
+            if (push_item(b, own)) return -1;
+        }
     return 0;
 }
 
