@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/fp.h"
+#include "bench/peaks.h"
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
 
@@ -23,51 +24,30 @@ static double now(void) {
 
 /* ---- The peak of the instruction that a level multiplies with ----------------------------------------------------- */
 
+double peak_gflops(const char *level) {
 #if defined(__x86_64__)
-/* Twelve independent sums, as many as hide the latency of two units. */
-#define TWELVE(OP, V)                                                                                                          \
-    OP " %%" V "13, %%" V "12, %%" V "0\n" OP " %%" V "13, %%" V "12, %%" V "1\n" OP " %%" V "13, %%" V "12, %%" V "2\n" OP    \
-       " %%" V "13, %%" V "12, %%" V "3\n" OP " %%" V "13, %%" V "12, %%" V "4\n" OP " %%" V "13, %%" V "12, %%" V "5\n" OP    \
-       " %%" V "13, %%" V "12, %%" V "6\n" OP " %%" V "13, %%" V "12, %%" V "7\n" OP " %%" V "13, %%" V "12, %%" V "8\n" OP    \
-       " %%" V "13, %%" V "12, %%" V "9\n" OP " %%" V "13, %%" V "12, %%" V "10\n" OP " %%" V "13, %%" V "12, %%" V "11\n"
-#define CLOBBERS                                                                                                               \
-    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
-#define LOOP(OP, V)                                                                                                            \
-    __asm__ volatile("vzeroall" ::: CLOBBERS);                                                                                 \
-    for (long i = 0; i < n; i++) __asm__ volatile(TWELVE(OP, V)::: CLOBBERS)
-
-double peak_gflops(const char *level) {
-    const long n = 2000000;
+    enum { ROUNDS = 2000000 };
+    static const struct {
+        const char *level;
+        const peak *peak;
+    } peaks[] = {{"avx2", &peaks_avx2[0]},
+                 {"avx512", &peaks_avx512[0]},
+                 {"avx512_vnni", &peaks_avx512_vnni[0]},
+                 {"avx512_bf16", &peaks_avx512_bf16[0]}};
     double best = 0;
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        int flops = 12;
-        const double start = now();
-        if (strcmp(level, "avx2") == 0) {
-            LOOP("vfmadd231ps", "ymm");
-            flops *= 16;
-        } else if (strcmp(level, "avx512") == 0) {
-            LOOP("vfmadd231ps", "zmm");
-            flops *= 32;
-        } else if (strcmp(level, "avx512_vnni") == 0) {
-            LOOP("vpdpbusd", "zmm");
-            flops *= 128;
-        } else if (strcmp(level, "avx512_bf16") == 0) {
-            LOOP("vdpbf16ps", "zmm");
-            flops *= 64;
-        } else {
-            return 0;
+    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+        for (int repeat = 0; repeat < REPEATS && strcmp(level, peaks[i].level) == 0; repeat++) {
+            const double start = now();
+            peaks[i].peak->compute(ROUNDS);
+            const double rate = ROUNDS * peaks[i].peak->ops / (now() - start) / 1e9;
+            best = rate > best ? rate : best;
         }
-        const double rate = (double)n * flops / (now() - start) / 1e9;
-        best = rate > best ? rate : best;
-    }
     return best;
-}
 #else
-double peak_gflops(const char *level) {
     (void)level;
     return 0;
-}
 #endif
+}
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------------ */
 
