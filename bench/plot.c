@@ -81,6 +81,9 @@ static void write_panel(FILE *f, const plot *p, const json_t *rows, const values
     fputc('\n', f);
 }
 
+/* Of series in their order: of methods the last, chunk, is to stand out. */
+static const char *const colours[] = {"#8c8c8c", "#4c9f70", "#3b7dd8", "#e08214", "#b2182b"};
+
 static void write_script(FILE *f, const plot *p, const json_t *rows, const char *name) {
     values panels, series;
     collect(p, rows, p->panel, &panels);
@@ -91,8 +94,10 @@ static void write_script(FILE *f, const plot *p, const json_t *rows, const char 
         for (int s = 0; s < series.n; s++) write_data(f, p, rows, &panels, i, &series, s);
     fprintf(f, "set terminal svg size %d,%d background \"white\" font \"sans,12\"\nset output \"%s.svg\"\n",
             p->kind == PLOT_BARS ? width : width * panels.n, p->kind == PLOT_BARS ? 420 * panels.n : 420, name);
-    fprintf(f, "set xlabel \"%s\"\nset ylabel \"%s\"\nset grid\nset key top left\nset yrange [%s:]\n", p->x_label, p->y_label,
-            p->log_y ? "*" : "0");
+    for (size_t i = 0; i < sizeof colours / sizeof *colours; i++)
+        fprintf(f, "set linetype %zu lc rgb \"%s\" lw 2\n", i + 1, colours[i]);
+    fprintf(f, "set xlabel \"%s\"\nset ylabel \"%s\"\nset grid\nset key above horizontal\nset yrange [%s:]\n", p->x_label,
+            p->y_label, p->log_y ? "*" : "0");
     if (p->log_x) fputs("set logscale x 2\n", f);
     if (p->log_y) fputs("set logscale y 10\n", f);
     if (p->kind == PLOT_BARS)

@@ -66,8 +66,7 @@ static const plot bars = {.kind = PLOT_BARS,
                           .y = "times_faster",
                           .series = "head_counts",
                           .x_label = "tree",
-                          .y_label = "chunk, times faster than the better paged method",
-                          .log_y = true};
+                          .y_label = "chunk, times faster than the better paged method"};
 
 static const results_spec spec = {
     .name = "trees",
