@@ -46,17 +46,24 @@ static int n_cpus = 1;
 static size_t cache_bytes = (size_t)32 << 20;
 static char name[128] = "unknown";
 
-/* "model name : AMD EPYC" in /proc/cpuinfo; some architectures have no such line. */
+/*
+ * "cpu family : 26", "model : 2", "model name : AMD EPYC" in /proc/cpuinfo, in this order; some architectures have no such
+ * lines. A virtual machine's name is often no more than its maker's, so the numbers come along.
+ */
 static void read_name(void) {
     FILE *f = fopen("/proc/cpuinfo", "re");
     if (!f) return;
     char line[256];
+    long family = 0, model = 0;
     while (fgets(line, sizeof line, f)) {
-        const char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (!value) continue;
+        const char *value = strchr(line, ':');
+        if (!value) break; /* an empty line: the next CPU */
         value += 1 + strspn(value + 1, " \t");
+        if (strncmp(line, "cpu family\t", 11) == 0) family = strtol(value, NULL, 10);
+        if (strncmp(line, "model\t", 6) == 0) model = strtol(value, NULL, 10);
         const int length = (int)strcspn(value, "\n");
-        if (length > 0) snprintf(name, sizeof name, "%.*s", length, value);
+        if (strncmp(line, "model name", 10) != 0 || length == 0) continue;
+        snprintf(name, sizeof name, "%.*s (family %ld, model %ld)", length, value, family, model);
         break;
     }
     fclose(f);

@@ -22,7 +22,8 @@ int ca_cpu_count(void);
 /* Size of the last-level cache as the operating system tells it; 32 MiB where it does not. */
 size_t ca_cpu_cache_bytes(void);
 
-/* Model name as the operating system tells it, for benchmark headers; "unknown" where it does not. Static storage. */
+/* Name, family and model as the operating system tells them, for benchmark headers; "unknown" where it does not. Static
+ * storage. */
 const char *ca_cpu_name(void);
 
 #endif
