@@ -99,9 +99,10 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     w->config.n_layers = rng_chance(&r, 4) ? (int32_t)rng_range(&r, 2, WORLD_MAX_LAYERS) : 1;
     /* Small shapes, so that there can be many worlds; now and then a large one of each kind. */
     const bool wide = rng_chance(&r, 12);
-    w->config.n_kv_heads = wide ? 1 : (int32_t)rng_range(&r, 1, 2);
-    w->config.n_heads = w->config.n_kv_heads * (wide ? 16 : (int32_t)rng_range(&r, 1, 3));
-    w->config.head_dim = dims[wide || rng_chance(&r, 2) ? 0 : rng_range(&r, 1, rng_chance(&r, 4) ? 4 : 3)];
+    const bool many = !wide && rng_chance(&r, 8); /* K/V heads: tasks take some in turn */
+    w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);
+    w->config.n_heads = w->config.n_kv_heads * (wide ? 16 : many ? 1 : (int32_t)rng_range(&r, 1, 3));
+    w->config.head_dim = dims[wide || many || rng_chance(&r, 2) ? 0 : rng_range(&r, 1, rng_chance(&r, 4) ? 4 : 3)];
     w->config.head_dim_v = rng_chance(&r, 4) ? dims[rng_range(&r, 0, 3)] : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
     w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
