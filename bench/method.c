@@ -1,6 +1,8 @@
 /* What there is to know of a method before it exists: its name and how much memory it takes. */
 #include "method.h"
 
+#include <stdio.h>
+
 static const char *const names[N_METHODS] = {
     "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked"};
 
@@ -12,6 +14,24 @@ cattn_sharing method_sharing(method_id id) {
     return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
 }
 bool method_is_exact(method_id id) { return id >= METHOD_FLASH && id <= METHOD_CHUNK; }
+
+const char *method_level(const shape *s) {
+    cattn_config c;
+    cattn_cache *cache;
+    cattn_error error;
+    cattn_config_init(&c);
+    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
+    c.head_dim = s->head_dim;
+    c.kv_type = s->kv_type;
+    c.level = s->level;
+    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
+        fprintf(stderr, "cattn-bench: %s\n", error.message);
+        return NULL;
+    }
+    const char *level = cattn_cache_level(cache); /* outlives the cache */
+    cattn_cache_destroy(&cache);
+    return level;
+}
 
 method *method_create(method_id id, const shape *s, ca_pool *pool) {
     switch (id) {

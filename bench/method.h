@@ -56,6 +56,10 @@ bool method_shares(method_id id);
 cattn_sharing method_sharing(method_id id); /* of the cached ones */
 bool method_is_exact(method_id id);
 
+/* The level whose kernels the library takes for the shape; only the library knows what the environment allows. NULL with a
+ * message on stderr. */
+const char *method_level(const shape *s);
+
 /* Create and fill; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
 

@@ -174,27 +174,9 @@ static bool allocate(flash_method *m) {
     return m->kv && m->scratch;
 }
 
-/* The kernel that the library chooses for the shape; only the library knows what the environment allows. */
-static const ca_kernel *find_kernel(const shape *s) {
-    cattn_config c;
-    cattn_cache *cache;
-    cattn_error error;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
-    c.head_dim = s->head_dim;
-    c.kv_type = s->kv_type;
-    c.level = s->level;
-    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
-        fprintf(stderr, "flash: %s\n", error.message);
-        return NULL;
-    }
-    const ca_kernel *kernel = ca_kernel_find(cattn_cache_level(cache), ca_cpu_features(), s->kv_type);
-    cattn_cache_destroy(&cache);
-    return kernel;
-}
-
 method *method_create_flash(const shape *s, ca_pool *pool) {
-    const ca_kernel *kernel = find_kernel(s);
+    const char *level = method_level(s);
+    const ca_kernel *kernel = level ? ca_kernel_find(level, ca_cpu_features(), s->kv_type) : NULL;
     flash_method *m = kernel ? calloc(1, sizeof *m) : NULL;
     if (!m) return NULL;
     *m = (flash_method){.s = s, .pool = pool, .kernel = kernel};

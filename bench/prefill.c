@@ -35,32 +35,15 @@ static const results_spec spec = {
 /* Pairs of a row and a token that it sees: the i-th of n rows sees i. */
 static double causal_pairs(double n) { return n * (n + 1) / 2; }
 
-/* The level that the library uses; NULL with a message on stderr. */
-static const char *find_level(const compare_options *options, const shape *s) {
-    cattn_config c;
-    cattn_cache *cache;
-    cattn_error error;
-    cattn_config_init(&c);
-    c.n_layers = c.n_heads = c.n_kv_heads = c.n_threads = 1;
-    c.head_dim = s->head_dim;
-    c.kv_type = options->kv_type;
-    c.level = options->level;
-    if (cattn_cache_create(&c, &cache, &error) != CATTN_OK) {
-        fprintf(stderr, "cattn-bench prefill: %s\n", error.message);
-        return NULL;
-    }
-    const char *level = cattn_cache_level(cache);
-    cattn_cache_destroy(&cache);
-    return level;
-}
-
 static bool run_length(results *r, const compare_options *options, const bench_common *common, limits_probe *probe,
                        int32_t heads, int32_t kv_heads, int64_t tokens) {
-    const shape s = compare_paper_shape(common, heads, kv_heads, NULL);
+    shape s = compare_paper_shape(common, heads, kv_heads, NULL);
+    s.kv_type = options->kv_type;
+    s.level = options->level;
     const int64_t n = compare_length(common, tokens);
     const layer_shape layer = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
     const prefill_options how = {options->kv_type, options->level, s.chunk, (int)options->steps, common->pool};
-    const char *level = find_level(options, &s);
+    const char *level = method_level(&s);
     if (!level) return false;
     /* On a shared machine the peak is that of the moment. */
     const double peak =
