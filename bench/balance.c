@@ -160,12 +160,21 @@ static const results_column columns[] = {{"tree", "tree", -24},   {"heads", "hea
                                          {"head_dim", "size", 0}, {"threads", "threads", 0}, {"tasks", "tasks", 0},
                                          {"busy", "busy", 3}};
 
+static const plot lines = {.kind = PLOT_LINES,
+                           .x = "threads",
+                           .y = "busy",
+                           .series = "tree",
+                           .x_label = "threads",
+                           .y_label = "part of the threads' time in tasks",
+                           .log_x = true};
+
 static const results_spec spec = {
     .name = "balance",
     .title = "Part of the threads' time that is spent in tasks, of a decode step",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
     .note = "Tasks are timed one by one; the threads are imagined, each taking the next task when it is free.",
+    .plot = &lines,
 };
 
 int bench_balance(int argc, char **argv) {

@@ -16,6 +16,9 @@ static const results_column columns[] = {
     {"times_faster_than.chunk", "/ chunk", 2},
 };
 
+static const plot bars = {
+    .kind = PLOT_BARS, .x = "method", .y = "step_us", .x_label = "", .y_label = "a step, us", .log_y = true};
+
 static int fail(const char *text) {
     fprintf(stderr, "cattn-bench kernel: %s\n", text);
     return 2;
@@ -59,6 +62,7 @@ static bool run(const bench_common *common, const compare_options *options, cons
         .columns = columns,
         .n_columns = sizeof columns / sizeof *columns,
         .note = "/ method: how many times faster than it. K/V GB/s: distinct K/V bytes that a step reads, each counted once.\n",
+        .plot = &bars,
     };
     static comparison c;
     results *r = compare_run(options, common, s, NULL, 1, &c) ? results_open(&spec, common) : NULL;

@@ -11,11 +11,15 @@
 static const results_column columns[] = {
     {"figure", "", -16}, {"one_thread", "1 thread", 1}, {"all_threads", "all", 1}, {"unit", "unit", -8}};
 
+static const plot bars = {
+    .kind = PLOT_BARS, .x = "figure", .y = "all_threads", .panel = "unit", .x_label = "", .y_label = "all threads"};
+
 static const results_spec spec = {
     .name = "machine",
     .title = "Read bandwidth and arithmetic peaks, of one thread and of all",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
+    .plot = &bars,
 };
 
 static void add(results *r, const char *figure, double one, double all, const char *unit) {

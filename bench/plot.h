@@ -11,7 +11,7 @@ typedef enum plot_kind { PLOT_LINES, PLOT_BARS } plot_kind;
 typedef struct plot {
     plot_kind kind;
     const char *x, *y;  /* with PLOT_BARS x is a label, and all series have the same ones */
-    const char *series; /* a line or a colour for each value */
+    const char *series; /* a line or a colour for each value; NULL: one */
     const char *panel;  /* a plot beside the others for each value; NULL: one plot */
     const char *x_label, *y_label;
     bool log_x, log_y;

@@ -25,6 +25,9 @@ static const results_column columns[] = {
     {"tokens_average", "tokens, average", 0},
 };
 
+static const plot bars = {
+    .kind = PLOT_BARS, .x = "workload", .y = "shared_average", .x_label = "", .y_label = "shared tokens of a request, average"};
+
 static int fail(const cl_error *error) {
     fprintf(stderr, "cattn-bench table2: %s\n", error->message);
     return 1;
@@ -86,6 +89,7 @@ static int run(const bench_common *common, const char *model_path, const char *p
         .n_columns = sizeof columns / sizeof *columns,
         .note =
             "distinct: requests that differ; prompts: beginnings that two or more of them share; tokens: of a whole request.\n",
+        .plot = &bars,
     };
     results *r = results_open(&spec, common);
     cl_status status = r ? add_files(paths, &model, r, &error) : CL_ERR_FILE;

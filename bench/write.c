@@ -181,12 +181,16 @@ static const results_column columns[] = {{"rows", "rows", -32},       {"n_rows",
                                          {"write_us", "write us", 1}, {"attend_us", "attend us", 1},
                                          {"percent", "write %", 2},   {"input_gbs", "input GB/s", 2}};
 
+static const plot bars = {
+    .kind = PLOT_BARS, .x = "rows", .y = "percent", .series = "kv_type", .x_label = "", .y_label = "writing, % of a step"};
+
 static const results_spec spec = {
     .name = "write",
     .title = "Writing K and V of one layer of a step, beside its attention; medians",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
     .note = "write %: of both together. input GB/s: f32 K and V of the rows.",
+    .plot = &bars,
 };
 
 int bench_write(int argc, char **argv) {
