@@ -9,7 +9,6 @@
 #include "bench.h"
 #include "compare.h"
 #include "planned.h"
-#include "results.h"
 
 enum { BATCH = 32, HEADS = 32, PROMPT = 2048, SHARED = 1536 };
 
@@ -43,8 +42,8 @@ static const results_spec spec = {
 };
 
 typedef struct bench {
-    bench_common common;
-    compare_options options;
+    const bench_common *common;
+    const compare_options *options;
     results *results;
 } bench;
 
@@ -56,22 +55,22 @@ static const struct {
 enum { N_TREES = sizeof trees / sizeof *trees };
 
 static token_tree tree_of(const bench *b, int64_t prompt, int64_t shared) {
-    return token_tree_of_prefix(BATCH, compare_length(&b->common, prompt), compare_length(&b->common, shared));
+    return token_tree_of_prefix(BATCH, compare_length(b->common, prompt), compare_length(b->common, shared));
 }
 
 static contestant chunk_on(const bench *b, const char *name, const token_tree *tree, int32_t kv_heads) {
-    contestant c = {name, METHOD_CHUNK, compare_paper_shape(&b->common, HEADS, HEADS, tree), b->common.pool};
-    if (b->common.quick) c.shape.heads = HEADS; /* room for groups */
+    contestant c = {name, METHOD_CHUNK, compare_paper_shape(b->common, HEADS, HEADS, tree), b->common->pool};
+    if (b->common->quick) c.shape.heads = HEADS; /* room for groups */
     c.shape.kv_heads = kv_heads;
-    c.shape.kv_type = b->options.kv_type;
-    c.shape.level = b->options.level;
-    c.shape.cold_bytes = b->options.cold_bytes;
+    c.shape.kv_type = b->options->kv_type;
+    c.shape.level = b->options->level;
+    c.shape.cold_bytes = b->options->cold_bytes;
     return c;
 }
 
-static bool run_study(bench *b, const char *study, const char *tree, const contestant *contestants, int n) {
+static bool run_study(const bench *b, const char *study, const char *tree, const contestant *contestants, int n) {
     static comparison c;
-    if (!compare_contest(contestants, n, (int)b->options.steps, b->common.quick, NULL, 1, &c)) return false;
+    if (!compare_contest(contestants, n, (int)b->options->steps, b->common->quick, NULL, 1, &c)) return false;
     for (int i = 0; i < n; i++) {
         char label[96];
         snprintf(label, sizeof label, "%s%s%s", c.of[i].name, strcmp(study, "phases") == 0 ? ", " : "",
@@ -86,7 +85,7 @@ static bool run_study(bench *b, const char *study, const char *tree, const conte
     return true;
 }
 
-static bool run_phases(bench *b) {
+static bool run_phases(const bench *b) {
     static const method_id ids[] = {METHOD_CHUNK, METHOD_PAGED_SHARED, METHOD_CHUNK_ONLY, METHOD_CHUNK_ONLY_LOCKED};
     enum { N = sizeof ids / sizeof *ids };
     bool ok = true;
@@ -105,7 +104,7 @@ static bool run_phases(bench *b) {
 
 static const char base_tree[] = "1536 of 2048 shared";
 
-static bool run_chunk_sizes(bench *b, const token_tree *tree) {
+static bool run_chunk_sizes(const bench *b, const token_tree *tree) {
     static const char *const names[] = {"64 tokens", "16 tokens", "32 tokens", "128 tokens", "256 tokens"};
     static const int32_t sizes[] = {64, 16, 32, 128, 256};
     enum { N = sizeof sizes / sizeof *sizes };
@@ -117,13 +116,13 @@ static bool run_chunk_sizes(bench *b, const token_tree *tree) {
     return run_study(b, "chunk size", base_tree, all, N);
 }
 
-static bool run_groups(bench *b, const token_tree *tree) {
+static bool run_groups(const bench *b, const token_tree *tree) {
     contestant all[] = {chunk_on(b, "group of 1", tree, HEADS), chunk_on(b, "group of 4", tree, HEADS / 4),
                         chunk_on(b, "group of 8", tree, HEADS / 8)};
     return run_study(b, "groups", base_tree, all, sizeof all / sizeof *all);
 }
 
-static bool run_types(bench *b, const token_tree *tree) {
+static bool run_types(const bench *b, const token_tree *tree) {
     static const cattn_type types[] = {CATTN_BF16, CATTN_F32, CATTN_F16, CATTN_I8};
     enum { N = sizeof types / sizeof *types };
     contestant all[N];
@@ -134,7 +133,7 @@ static bool run_types(bench *b, const token_tree *tree) {
     return run_study(b, "K/V type", base_tree, all, N);
 }
 
-static bool run_threads(bench *b, const token_tree *tree) {
+static bool run_threads(const bench *b, const token_tree *tree) {
     ca_pool *one = ca_pool_create(1);
     if (!one) return false;
     contestant all[] = {chunk_on(b, "all threads", tree, HEADS), chunk_on(b, "1 thread", tree, HEADS)};
@@ -153,16 +152,16 @@ static bool time_plan(planned *p, bool anew, double *us) {
     return ok && cattn_step_abort(p->cache, NULL) == CATTN_OK;
 }
 
-static bool run_plan(bench *b) {
+static bool run_plan(const bench *b) {
     static double us[2][COMPARE_MAX_STEPS], ratios[COMPARE_MAX_STEPS];
     static const char *const variants[] = {"lazy update", "built each step"};
     token_tree tree =
-        token_tree_of_prefix(b->common.quick ? 8 : 256, compare_length(&b->common, PROMPT), compare_length(&b->common, SHARED));
+        token_tree_of_prefix(b->common->quick ? 8 : 256, compare_length(b->common, PROMPT), compare_length(b->common, SHARED));
     const shape s = {.heads = 1, .kv_heads = 1, .head_dim = 64, .chunk = 64, .tree = &tree, .kv_type = CATTN_BF16};
     planned p;
-    const int n = (int)b->options.steps;
+    const int n = (int)b->options->steps;
     double first;
-    bool ok = planned_create(&p, METHOD_CHUNK, &s, b->common.pool) && time_plan(&p, false, &first);
+    bool ok = planned_create(&p, METHOD_CHUNK, &s, b->common->pool) && time_plan(&p, false, &first);
     for (int i = 0; ok && i < n; i++) {
         for (int k = 0; ok && k < 2; k++) ok = time_plan(&p, k == 1, &us[k][i]);
         ratios[i] = us[0][i] / us[1][i];
@@ -176,16 +175,15 @@ static bool run_plan(bench *b) {
     return ok;
 }
 
-int bench_ablation(int argc, char **argv) {
-    bench b = {0};
-    const int status = compare_begin(argc, argv, "chunk", "one choice of the design varied at a time", &b.common, &b.options);
-    if (status >= 0) return status;
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    bench b = {common, options, r};
     token_tree tree = tree_of(&b, PROMPT, SHARED);
-    b.results = results_open(&spec, &b.common);
-    bool ok = b.results && run_phases(&b) && run_plan(&b) && run_chunk_sizes(&b, &tree) && run_threads(&b, &tree) &&
-              run_groups(&b, &tree) && run_types(&b, &tree);
-    if (b.results) ok = results_close(b.results) && ok;
+    const bool ok = run_phases(&b) && run_plan(&b) && run_chunk_sizes(&b, &tree) && run_threads(&b, &tree) &&
+                    run_groups(&b, &tree) && run_types(&b, &tree);
     token_tree_free(&tree);
-    bench_common_stop(&b.common);
-    return ok ? 0 : 1;
+    return ok;
+}
+
+int bench_ablation(int argc, char **argv) {
+    return compare_command(argc, argv, "chunk", "one choice of the design varied at a time", &spec, measure);
 }

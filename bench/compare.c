@@ -9,7 +9,6 @@
 #include "base/cpu.h"
 #include "bench.h"
 #include "formulas.h"
-#include "results.h"
 
 enum { N_WARMUP = 2, MIN_STEPS = 5 };
 
@@ -81,15 +80,21 @@ bool compare_check(compare_options *o, const char *command, bool quick) {
     return true;
 }
 
-int compare_begin(int argc, char **argv, const char *methods, const char *about, bench_common *common,
-                  compare_options *options) {
+int compare_command(int argc, char **argv, const char *methods, const char *about, const results_spec *spec,
+                    compare_measure *measure) {
+    bench_common common;
+    compare_options options;
     option_list list = {0};
-    compare_options_add(options, methods, &list);
-    bench_common_options(common, &list);
+    compare_options_add(&options, methods, &list);
+    bench_common_options(&common, &list);
     const options_result read = options_read(argc, argv, &list, about);
     if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
-    if (!compare_check(options, argv[0], common->quick)) return 2;
-    return bench_common_start(common, argv[0]) ? -1 : 1;
+    if (!compare_check(&options, argv[0], common.quick)) return 2;
+    results *r = bench_common_start(&common, argv[0]) ? results_open(spec, &common) : NULL;
+    bool ok = r && measure(r, &options, &common);
+    if (r) ok = results_close(r) && ok;
+    bench_common_stop(&common);
+    return ok ? 0 : 1;
 }
 
 shape compare_paper_shape(const bench_common *common, int32_t heads, int32_t kv_heads, const token_tree *tree) {

@@ -13,6 +13,7 @@
 
 #include "common.h"
 #include "method.h"
+#include "results.h"
 
 enum { COMPARE_MAX_STEPS = 1000 };
 
@@ -37,11 +38,12 @@ bool compare_check(compare_options *options, const char *command, bool quick);
 const char *compare_type_name(int type);
 
 /*
- * All of that for a subcommand that has no options of its own: read the options and start. -1: go on, and call
- * bench_common_stop at the end; otherwise the exit status.
+ * All of a subcommand that has no options of its own: read them, start, have `measure` add the rows, close the results. Returns
+ * the exit status; measure says on stderr why it returns false.
  */
-int compare_begin(int argc, char **argv, const char *methods, const char *about, bench_common *common,
-                  compare_options *options);
+typedef bool compare_measure(results *r, const compare_options *options, const bench_common *common);
+int compare_command(int argc, char **argv, const char *methods, const char *about, const results_spec *spec,
+                    compare_measure *measure);
 
 /* The paper's shape, Llama-2-7B's (heads of 128, chunks of 64) or a tiny one, and a length as long or as tiny. */
 shape compare_paper_shape(const bench_common *common, int32_t heads, int32_t kv_heads, const token_tree *tree);

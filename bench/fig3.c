@@ -4,11 +4,9 @@
  * Throughput is n_c * batch / t, cumulative from the start of decoding, of kernel time. Step latency is measured at a ladder of
  * n_c and taken as linear in between, which it is: a token more is a token more to read.
  */
-#include <stdio.h>
 
 #include "bench.h"
 #include "compare.h"
-#include "results.h"
 
 enum { BATCH = 32, HEADS = 32 };
 
@@ -69,16 +67,13 @@ static bool run_prompt(results *r, const compare_options *options, const bench_c
     return ok;
 }
 
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    for (int i = 0; i < N_PROMPTS; i++)
+        if (!run_prompt(r, options, common, prompts[i])) return false;
+    return true;
+}
+
 int bench_fig3(int argc, char **argv) {
-    bench_common common;
-    compare_options options;
-    const int status = compare_begin(argc, argv, "naive,flash,paged,paged_shared,chunk",
-                                     "the paper's Figure 3: decode throughput while completions diverge", &common, &options);
-    if (status >= 0) return status;
-    results *r = results_open(&spec, &common);
-    bool ok = r;
-    for (int i = 0; ok && i < N_PROMPTS; i++) ok = run_prompt(r, &options, &common, prompts[i]);
-    if (r) ok = results_close(r) && ok;
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
+    return compare_command(argc, argv, "naive,flash,paged,paged_shared,chunk",
+                           "the paper's Figure 3: decode throughput while completions diverge", &spec, measure);
 }

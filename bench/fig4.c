@@ -4,11 +4,9 @@
  * Throughput is that of the first 64 completion tokens. Latency grows linearly over them, so the step in their middle stands
  * for all.
  */
-#include <stdio.h>
 
 #include "bench.h"
 #include "compare.h"
-#include "results.h"
 
 enum { HEADS = 32, COMPLETION = 64 };
 
@@ -75,17 +73,13 @@ static bool run_point(results *r, const compare_options *options, const bench_co
     return ok;
 }
 
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    for (int i = 0; i < N_POINTS; i++)
+        if (!run_point(r, options, common, &points[i])) return false;
+    return true;
+}
+
 int bench_fig4(int argc, char **argv) {
-    bench_common common;
-    compare_options options;
-    const int status =
-        compare_begin(argc, argv, "naive,flash,paged,paged_shared,chunk",
-                      "the paper's Figure 4: decode throughput by batch and by shared length", &common, &options);
-    if (status >= 0) return status;
-    results *r = results_open(&spec, &common);
-    bool ok = r;
-    for (int i = 0; ok && i < N_POINTS; i++) ok = run_point(r, &options, &common, &points[i]);
-    if (r) ok = results_close(r) && ok;
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
+    return compare_command(argc, argv, "naive,flash,paged,paged_shared,chunk",
+                           "the paper's Figure 4: decode throughput by batch and by shared length", &spec, measure);
 }

@@ -5,7 +5,6 @@
 #include "compare.h"
 #include "formulas.h"
 #include "prefill_time.h"
-#include "results.h"
 
 static const int64_t lengths[] = {1024, 2048, 4096, 8192};
 static const struct { int32_t heads, kv_heads; } head_counts[] = {{32, 32}, {32, 8}};
@@ -60,20 +59,17 @@ static bool run_length(results *r, const compare_options *options, const bench_c
     return true;
 }
 
-int bench_prefill(int argc, char **argv) {
-    bench_common common;
-    compare_options options;
-    const int status =
-        compare_begin(argc, argv, "chunk", "a causal prefill of one sequence, against the arithmetic peak", &common, &options);
-    if (status >= 0) return status;
-    limits_probe *probe = common.quick ? NULL : limits_probe_create(common.pool);
-    results *r = results_open(&spec, &common);
-    bool ok = r;
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    limits_probe *probe = common->quick ? NULL : limits_probe_create(common->pool);
+    bool ok = true;
     for (int h = 0; h < N_HEAD_COUNTS; h++)
         for (int i = 0; ok && i < N_LENGTHS; i++)
-            ok = run_length(r, &options, &common, probe, head_counts[h].heads, head_counts[h].kv_heads, lengths[i]);
-    if (r) ok = results_close(r) && ok;
+            ok = run_length(r, options, common, probe, head_counts[h].heads, head_counts[h].kv_heads, lengths[i]);
     limits_probe_destroy(&probe);
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
+    return ok;
+}
+
+int bench_prefill(int argc, char **argv) {
+    return compare_command(argc, argv, "chunk", "a causal prefill of one sequence, against the arithmetic peak", &spec,
+                           measure);
 }

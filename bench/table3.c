@@ -3,7 +3,6 @@
 
 #include "bench.h"
 #include "compare.h"
-#include "results.h"
 
 enum { BATCH = 32, HEADS = 32 };
 
@@ -59,16 +58,13 @@ static bool run_pair(results *r, const compare_options *options, const bench_com
     return ok;
 }
 
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    for (int i = 0; i < N_PAIRS; i++)
+        if (!run_pair(r, options, common, pairs[i].prompt, pairs[i].shared)) return false;
+    return true;
+}
+
 int bench_table3(int argc, char **argv) {
-    bench_common common;
-    compare_options options;
-    const int status = compare_begin(argc, argv, "naive,flash,paged,paged_shared,chunk",
-                                     "the paper's Table 3: a decode step by prompt length and shared part", &common, &options);
-    if (status >= 0) return status;
-    results *r = results_open(&spec, &common);
-    bool ok = r;
-    for (int i = 0; ok && i < N_PAIRS; i++) ok = run_pair(r, &options, &common, pairs[i].prompt, pairs[i].shared);
-    if (r) ok = results_close(r) && ok;
-    bench_common_stop(&common);
-    return ok ? 0 : 1;
+    return compare_command(argc, argv, "naive,flash,paged,paged_shared,chunk",
+                           "the paper's Table 3: a decode step by prompt length and shared part", &spec, measure);
 }

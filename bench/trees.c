@@ -7,7 +7,6 @@
 
 #include "bench.h"
 #include "compare.h"
-#include "results.h"
 
 enum { MAX_LEVELS = 4, MAX_GROUPS = 2, SHORT_FACTOR = 7 };
 static const double least_ratio = 0.97;
@@ -152,26 +151,21 @@ static bool run_short(results *r, const compare_options *options, const bench_co
     return ok;
 }
 
-int bench_trees(int argc, char **argv) {
-    bench_common common;
-    compare_options options;
-    const int status =
-        compare_begin(argc, argv, "paged,paged_shared,chunk",
-                      "ChunkAttention against the better paged method on trees of many forms", &common, &options);
-    if (status >= 0) return status;
-    bool needed = true;
-    for (int id = METHOD_PAGED; id <= METHOD_CHUNK; id++) {
-        bool found = false;
-        for (int i = 0; i < options.n_methods; i++) found |= options.methods[i] == (method_id)id;
-        needed &= found;
-    }
-    results *r = NULL;
-    if (!needed)
+static bool compares(const compare_options *options, method_id id) {
+    for (int i = 0; i < options->n_methods; i++)
+        if (options->methods[i] == id) return true;
+    return false;
+}
+
+static bool measure(results *r, const compare_options *options, const bench_common *common) {
+    if (!compares(options, METHOD_PAGED) || !compares(options, METHOD_PAGED_SHARED) || !compares(options, METHOD_CHUNK)) {
         fputs("cattn-bench trees: --methods must have paged, paged_shared and chunk\n", stderr);
-    else
-        r = results_open(&spec, &common);
-    bool ok = r && run_forms(r, &options, &common) && run_short(r, &options, &common);
-    if (r) ok = results_close(r) && ok;
-    bench_common_stop(&common);
-    return ok ? 0 : needed ? 1 : 2;
+        return false;
+    }
+    return run_forms(r, options, common) && run_short(r, options, common);
+}
+
+int bench_trees(int argc, char **argv) {
+    return compare_command(argc, argv, "paged,paged_shared,chunk",
+                           "ChunkAttention against the better paged method on trees of many forms", &spec, measure);
 }
