@@ -4,7 +4,6 @@
  * Throughput is n_c * batch / t, cumulative from the start of decoding, of kernel time. Step latency is measured at a ladder of
  * n_c and taken as linear in between, which it is: a token more is a token more to read.
  */
-
 #include "bench.h"
 #include "compare.h"
 

@@ -4,7 +4,6 @@
  * Throughput is that of the first 64 completion tokens. Latency grows linearly over them, so the step in their middle stands
  * for all.
  */
-
 #include "bench.h"
 #include "compare.h"
 
