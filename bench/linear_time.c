@@ -17,8 +17,8 @@ static const struct {
     uint32_t type;
     int32_t block, block_bytes, n_scales;
 } types[] = {
-    {"f32", GGUF_F32, 1, 4, 0},     {"f16", GGUF_F16, 1, 2, 0},     {"bf16", GGUF_BF16, 1, 2, 0},
-    {"q8_0", GGUF_Q8_0, 32, 34, 1}, {"q4_0", GGUF_Q4_0, 32, 18, 1}, {"q4_1", GGUF_Q4_1, 32, 20, 2},
+    {"f32", TENSOR_F32, 1, 4, 0},     {"f16", TENSOR_F16, 1, 2, 0},     {"bf16", TENSOR_BF16, 1, 2, 0},
+    {"q8_0", TENSOR_Q8_0, 32, 34, 1}, {"q4_0", TENSOR_Q4_0, 32, 18, 1}, {"q4_1", TENSOR_Q4_1, 32, 20, 2},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -72,9 +72,9 @@ static void fill(uint8_t *data, size_t n, uint32_t type) {
         uint8_t *p = data + i * (size_t)types[t].block_bytes;
         const float x = (float)(int32_t)(next_random(&state) >> 32) * 0x1p-31f;
         const uint16_t f16 = ca_f16_from_f32(x), bf16 = ca_bf16_from_f32(x);
-        if (type == GGUF_F32) memcpy(p, &x, sizeof x);
-        if (type == GGUF_BF16) memcpy(p, &bf16, sizeof bf16);
-        if (type == GGUF_F16) memcpy(p, &f16, sizeof f16);
+        if (type == TENSOR_F32) memcpy(p, &x, sizeof x);
+        if (type == TENSOR_BF16) memcpy(p, &bf16, sizeof bf16);
+        if (type == TENSOR_F16) memcpy(p, &f16, sizeof f16);
         for (int k = 0; k < types[t].n_scales; k++) memcpy(p + 2 * k, &f16, sizeof f16);
         for (int k = 2 * types[t].n_scales; types[t].n_scales && k < types[t].block_bytes; k++)
             p[k] = (uint8_t)(next_random(&state) >> 56);
@@ -86,14 +86,14 @@ static bool pack(uint8_t *file, int32_t n_in, int32_t n_out, uint32_t type, ca_p
     const int t = row_of(type);
     const size_t n = (size_t)n_in * (size_t)n_out;
     fill(file, n, type);
-    const gguf_tensor tensor = {.name = {"random", strlen("random")},
-                                .type = type,
-                                .n_dims = 2,
-                                .ne = {n_in, n_out, 1, 1},
-                                .data = file,
-                                .bytes = n / (size_t)types[t].block * (size_t)types[t].block_bytes};
+    const tensor random = {.name = {"random", strlen("random")},
+                           .type = type,
+                           .n_dims = 2,
+                           .ne = {n_in, n_out, 1, 1},
+                           .data = file,
+                           .bytes = n / (size_t)types[t].block * (size_t)types[t].block_bytes};
     cl_error error;
-    if (linear_pack(&tensor, pool, w, &error) == CL_OK) return true;
+    if (linear_pack(&random, pool, w, &error) == CL_OK) return true;
     fprintf(stderr, "cattn-bench: %s\n", error.message);
     return false;
 }

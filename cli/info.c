@@ -20,13 +20,13 @@ static void print_metadata(const gguf *file) {
     for (size_t i = 0; i < gguf_n_keys(file); i++) {
         gguf_value_type type;
         char value[256];
-        const gguf_string key = gguf_key_at(file, i, &type);
+        const str key = gguf_key_at(file, i, &type);
         gguf_print_value(file, i, value, sizeof value);
         printf("  %-44.*s %-7s %s\n", (int)key.size, key.data, value_type_name(type), value);
     }
 }
 
-static int64_t n_elements(const gguf_tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
+static int64_t n_elements(const tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 
 /* One line for each tensor type: how many tensors, elements and bytes. */
 static void print_types(const gguf *file) {
@@ -38,13 +38,13 @@ static void print_types(const gguf *file) {
         if (seen) continue;
         int64_t count = 0, elements = 0, bytes = 0;
         for (size_t j = i; j < gguf_n_tensors(file); j++) {
-            const gguf_tensor *t = gguf_tensor_at(file, j);
+            const tensor *t = gguf_tensor_at(file, j);
             if (t->type != type) continue;
             count++;
             elements += n_elements(t);
             bytes += (int64_t)t->bytes;
         }
-        printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", gguf_type_name(type), count, elements, bytes,
+        printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", tensor_type_name(type), count, elements, bytes,
                gguf_tensor_at(file, i)->data ? "" : "  (cannot be read)");
     }
 }
@@ -52,17 +52,17 @@ static void print_types(const gguf *file) {
 static void print_tensors(const gguf *file) {
     printf("\n  %-32s %-8s %-24s %12s\n", "tensor", "type", "shape, fastest first", "bytes");
     for (size_t i = 0; i < gguf_n_tensors(file); i++) {
-        const gguf_tensor *t = gguf_tensor_at(file, i);
+        const tensor *t = gguf_tensor_at(file, i);
         char shape[96];
         size_t used = 0;
         for (int32_t k = 0; k < t->n_dims; k++)
             used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%" PRId64, k ? " x " : "", t->ne[k]);
-        printf("  %-32.*s %-8s %-24s %12zu\n", (int)t->name.size, t->name.data, gguf_type_name(t->type), shape, t->bytes);
+        printf("  %-32.*s %-8s %-24s %12zu\n", (int)t->name.size, t->name.data, tensor_type_name(t->type), shape, t->bytes);
     }
 }
 
 static void print_head(const gguf *file, const char *path) {
-    gguf_string name, arch;
+    str name, arch;
     printf("file            %s (GGUF version %" PRIu32 ")\n", path, gguf_version(file));
     if (gguf_get_string(file, "general.name", &name)) printf("name            %.*s\n", (int)name.size, name.data);
     if (gguf_get_string(file, "general.architecture", &arch)) printf("architecture    %.*s\n", (int)arch.size, arch.data);

@@ -39,12 +39,12 @@ static bool lookup(const void *ctx, const merge_symbol *left, const merge_symbol
 }
 
 /* "left right" as in the file; buf has room for both sides' bytes. */
-static cl_status add_rule(bpe *b, gguf_string text, size_t rank, char *buf, cl_error *error) {
+static cl_status add_rule(bpe *b, str text, size_t rank, char *buf, cl_error *error) {
     const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
     if (!space)
         return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: '%.*s' is not two tokens with a space between", MERGES, rank,
                        (int)(text.size < 60 ? text.size : 60), text.data);
-    const gguf_string l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
+    const str l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
     const size_t left_size = vocab_from_byte_level(l, buf), right_size = vocab_from_byte_level(r, buf + left_size);
     const int32_t left = vocab_find(b->vocab, buf, left_size), right = vocab_find(b->vocab, buf + left_size, right_size),
                   id = vocab_find(b->vocab, buf, left_size + right_size);
@@ -85,7 +85,7 @@ cl_status bpe_create(const gguf *file, const vocab *v, bpe **out, cl_error *erro
     if (!b) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     b->vocab = v;
     for (int i = 0; i < 256; i++) b->byte_ids[i] = vocab_find(v, (const char[]){(char)i}, 1);
-    gguf_string pre = {"default", 7};
+    str pre = {"default", 7};
     gguf_get_string(file, "tokenizer.ggml.pre", &pre);
     cl_status status = pretokenizer_create(pre, &b->pre, error);
     if (status == CL_OK) status = load_rules(b, file, error);

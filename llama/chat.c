@@ -26,16 +26,16 @@ cl_status chat_by_name(const char *name, chat_format *format, cl_error *error) {
 }
 
 /* The file's template; empty where it has none. */
-static gguf_string template_of(const gguf *file) {
-    gguf_string text = {"", 0};
+static str template_of(const gguf *file) {
+    str text = {"", 0};
     gguf_get_string(file, TEMPLATE, &text);
     return text;
 }
 
-static bool contains(gguf_string text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
+static bool contains(str text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
 
 cl_status chat_detect(const gguf *file, chat_format *format, cl_error *error) {
-    const gguf_string text = template_of(file);
+    const str text = template_of(file);
     *format = CHAT_NONE;
     if (text.size == 0) return CL_OK;
     if (contains(text, "<|im_start|>") && contains(text, "<|im_end|>"))
@@ -105,16 +105,16 @@ static void add_token(prompt *p, const tokenizer *tok, int32_t id) {
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static gguf_string trimmed(const char *text, size_t size) {
+static str trimmed(const char *text, size_t size) {
     while (size > 0 && is_space(text[size - 1])) size--;
     while (size > 0 && is_space(*text)) text++, size--;
-    return (gguf_string){text, size};
+    return (str){text, size};
 }
 
 static bool is_role(const chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
 /* Whether a literal of the template goes on up to its end mark, and how long it is: not where it is cut by an expression. */
-static bool literal_size(gguf_string rest, const char *end, size_t *size) {
+static bool literal_size(str rest, const char *end, size_t *size) {
     const char *found = memmem(rest.data, rest.size, end, strlen(end));
     if (!found) return false;
     *size = (size_t)(found - rest.data);
@@ -129,7 +129,7 @@ static bool literal_size(gguf_string rest, const char *end, size_t *size) {
 }
 
 /* Add a literal of the template, with its escapes resolved. */
-static void add_literal(prompt *p, gguf_string literal) {
+static void add_literal(prompt *p, str literal) {
     for (size_t i = 0; i < literal.size; i++) {
         char c = literal.data[i];
         if (c == '\\' && i + 1 < literal.size) {
@@ -142,7 +142,7 @@ static void add_literal(prompt *p, gguf_string literal) {
 }
 
 /* The system message that the file's template inserts before others: '<|im_start|>system\nTEXT<|im_end|>\n'. */
-static void add_default_system(prompt *p, gguf_string text) {
+static void add_default_system(prompt *p, str text) {
     static const char begin[] = "<|im_start|>system";
     const char *at;
     while ((at = memmem(text.data, text.size, begin, sizeof begin - 1)) != NULL) {
@@ -151,13 +151,13 @@ static void add_default_system(prompt *p, gguf_string text) {
         size_t size;
         if (!literal_size(text, "<|im_end|>", &size)) continue;
         add_format(p, begin);
-        add_literal(p, (gguf_string){text.data, size});
+        add_literal(p, (str){text.data, size});
         add_format(p, "<|im_end|>\n");
         return;
     }
 }
 
-static void render_chatml(prompt *p, gguf_string template, const chat_message *messages, size_t n) {
+static void render_chatml(prompt *p, str template, const chat_message *messages, size_t n) {
     if (!is_role(&messages[0], "system")) add_default_system(p, template);
     for (size_t i = 0; i < n; i++) {
         add_format(p, "<|im_start|>");
@@ -174,7 +174,7 @@ static void render_llama3(prompt *p, const chat_message *messages, size_t n) {
         add_format(p, "<|start_header_id|>");
         add_format(p, messages[i].role);
         add_format(p, "<|end_header_id|>\n\n");
-        const gguf_string content = trimmed(messages[i].content, messages[i].content_size);
+        const str content = trimmed(messages[i].content, messages[i].content_size);
         add(p, content.data, content.size);
         add_format(p, "<|eot_id|>");
     }
@@ -196,7 +196,7 @@ static void render_zephyr(prompt *p, const tokenizer *tok, const chat_message *m
 /* messages begin with the user's; system: NULL if there is none. */
 static void render_llama2(prompt *p, const tokenizer *tok, const chat_message *system, const chat_message *messages, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        gguf_string content = trimmed(messages[i].content, messages[i].content_size);
+        str content = trimmed(messages[i].content, messages[i].content_size);
         if (i % 2 == 1) {
             add_format(p, " ");
             add(p, content.data, content.size);
@@ -220,7 +220,7 @@ static void render_llama2(prompt *p, const tokenizer *tok, const chat_message *s
 }
 
 /* Its versions differ in spaces and in where the system message goes; without a template it is version 0.2. */
-static void render_mistral(prompt *p, const tokenizer *tok, gguf_string template, const chat_message *system,
+static void render_mistral(prompt *p, const tokenizer *tok, str template, const chat_message *system,
                            const chat_message *messages, size_t n) {
     const bool any = template.size > 0;
     const char *open = !any || contains(template, "[INST] ") ? "[INST] " : "[INST]";
@@ -276,7 +276,7 @@ cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file
 
     const chat_message *system = in_turn && is_role(&messages[0], "system") ? &messages[0] : NULL;
     if (system) messages++, n--;
-    const gguf_string template = template_of(file);
+    const str template = template_of(file);
     prompt p = {0};
     if (in_turn || format == CHAT_LLAMA3 || tokenizer_adds_bos(tok)) add_token(&p, tok, tokenizer_bos(tok));
     switch (format) {

@@ -78,9 +78,9 @@ void gguf_close(gguf **file) {
 
 uint32_t gguf_version(const gguf *file) { return file->version; }
 size_t gguf_n_tensors(const gguf *file) { return file->n_tensors; }
-const gguf_tensor *gguf_tensor_at(const gguf *file, size_t i) { return &file->tensors[i]; }
+const tensor *gguf_tensor_at(const gguf *file, size_t i) { return &file->tensors[i]; }
 
-const gguf_tensor *gguf_find_tensor(const gguf *file, const char *name) {
+const tensor *gguf_find_tensor(const gguf *file, const char *name) {
     const int32_t i = str_map_get(&file->tensor_map, name, strlen(name));
     return i < 0 ? NULL : &file->tensors[i];
 }
@@ -88,6 +88,23 @@ const gguf_tensor *gguf_find_tensor(const gguf *file, const char *name) {
 static const gguf_key *find_key(const gguf *file, const char *name) {
     const int32_t i = str_map_get(&file->key_map, name, strlen(name));
     return i < 0 ? NULL : &file->keys[i];
+}
+
+size_t gguf_value_size(uint32_t type) {
+    switch (type) {
+    case GGUF_U8:
+    case GGUF_I8:
+    case GGUF_BOOL: return 1;
+    case GGUF_U16:
+    case GGUF_I16: return 2;
+    case GGUF_U32:
+    case GGUF_I32:
+    case GGUF_FLOAT32: return 4;
+    case GGUF_U64:
+    case GGUF_I64:
+    case GGUF_FLOAT64: return 8;
+    default: return 0;
+    }
 }
 
 /* An unaligned value as an int64, or as the uint64 that does not fit one; false if the type is no integer. */
@@ -145,7 +162,7 @@ bool gguf_get_bool(const gguf *file, const char *key, bool *value) {
     return true;
 }
 
-bool gguf_get_string(const gguf *file, const char *key, gguf_string *value) {
+bool gguf_get_string(const gguf *file, const char *key, str *value) {
     const gguf_key *k = find_key(file, key);
     if (!k || k->type != GGUF_STRING) return false;
     *value = k->strings[0];
@@ -161,29 +178,17 @@ bool gguf_get_array(const gguf *file, const char *key, gguf_value_type *type, si
     return true;
 }
 
-gguf_string gguf_array_string(const gguf *file, const char *key, size_t i) {
+str gguf_array_string(const gguf *file, const char *key, size_t i) {
     const gguf_key *k = find_key(file, key);
-    if (!k || k->type != GGUF_ARRAY || k->elem != GGUF_STRING || i >= k->n) return (gguf_string){"", 0};
+    if (!k || k->type != GGUF_ARRAY || k->elem != GGUF_STRING || i >= k->n) return (str){"", 0};
     return k->strings[i];
 }
 
 size_t gguf_n_keys(const gguf *file) { return file->n_keys; }
 
-gguf_string gguf_key_at(const gguf *file, size_t i, gguf_value_type *type) {
+str gguf_key_at(const gguf *file, size_t i, gguf_value_type *type) {
     *type = file->keys[i].type;
     return file->keys[i].name;
-}
-
-const char *gguf_show(gguf_string s, char *buf, size_t size) {
-    const bool cut = s.size >= size;
-    size_t n = cut ? size - 4 : s.size;                                    /* "..." and the end */
-    while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* not inside a UTF-8 character */
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)s.data[i];
-        buf[i] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-    }
-    memcpy(buf + n, cut ? "..." : "", cut ? 4 : 1);
-    return buf;
 }
 
 static void print_one(const gguf_key *key, gguf_value_type type, size_t i, char *buf, size_t size) {
@@ -192,7 +197,7 @@ static void print_one(const gguf_key *key, gguf_value_type type, size_t i, char 
     uint64_t u;
     double f;
     if (type == GGUF_STRING) {
-        gguf_show(key->strings[i], buf, size);
+        str_show(key->strings[i], buf, size);
     } else if (type == GGUF_BOOL) {
         snprintf(buf, size, "%s", *raw ? "true" : "false");
     } else if (load_float(type, raw, &f)) {

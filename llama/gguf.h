@@ -11,16 +11,7 @@
 #include <stdint.h>
 
 #include "error.h"
-
-/* Tensor types by their number in the file; only those that can be read. */
-typedef enum gguf_tensor_type {
-    GGUF_F32 = 0,
-    GGUF_F16 = 1,
-    GGUF_Q4_0 = 2,
-    GGUF_Q4_1 = 3,
-    GGUF_Q8_0 = 8,
-    GGUF_BF16 = 30,
-} gguf_tensor_type;
+#include "tensor.h"
 
 typedef enum gguf_value_type {
     GGUF_U8,
@@ -38,21 +29,6 @@ typedef enum gguf_value_type {
     GGUF_FLOAT64,
 } gguf_value_type;
 
-/* Bytes in the mapping; not terminated. */
-typedef struct gguf_string {
-    const char *data;
-    size_t size;
-} gguf_string;
-
-typedef struct gguf_tensor {
-    gguf_string name;
-    uint32_t type;    /* as in the file; may be one that is not in gguf_tensor_type */
-    int32_t n_dims;   /* 1..4 */
-    int64_t ne[4];    /* elements, fastest dimension first; 1 where unused */
-    const void *data; /* NULL when the type is not in gguf_tensor_type */
-    size_t bytes;
-} gguf_tensor;
-
 typedef struct gguf gguf;
 
 cl_status gguf_open(const char *path, gguf **file, cl_error *error);
@@ -62,25 +38,24 @@ void gguf_close(gguf **file);
 
 uint32_t gguf_version(const gguf *file);
 size_t gguf_n_tensors(const gguf *file);
-const gguf_tensor *gguf_tensor_at(const gguf *file, size_t i);
-const gguf_tensor *gguf_find_tensor(const gguf *file, const char *name); /* NULL if absent */
-const char *gguf_type_name(uint32_t type);                               /* "Q4_1"; "type 99" style for unknown ones */
+const tensor *gguf_tensor_at(const gguf *file, size_t i);
+const tensor *gguf_find_tensor(const gguf *file, const char *name); /* NULL if absent */
 
 /* Metadata. False: the key is absent or of another type; integers of all widths convert when the value fits. */
 bool gguf_get_u64(const gguf *file, const char *key, uint64_t *value);
 bool gguf_get_f64(const gguf *file, const char *key, double *value);
 bool gguf_get_bool(const gguf *file, const char *key, bool *value);
-bool gguf_get_string(const gguf *file, const char *key, gguf_string *value);
+bool gguf_get_string(const gguf *file, const char *key, str *value);
 
 /* An array's element type and length; false if the key is absent or not an array. Elements of fixed size lie at *data
  * unaligned. */
 bool gguf_get_array(const gguf *file, const char *key, gguf_value_type *type, size_t *n, const void **data);
 /* The i-th string of an array of strings. */
-gguf_string gguf_array_string(const gguf *file, const char *key, size_t i);
+str gguf_array_string(const gguf *file, const char *key, size_t i);
 
 /* For `info`: the i-th key in file order, its type, and its value printed as text (arrays shortened). */
 size_t gguf_n_keys(const gguf *file);
-gguf_string gguf_key_at(const gguf *file, size_t i, gguf_value_type *type);
+str gguf_key_at(const gguf *file, size_t i, gguf_value_type *type);
 void gguf_print_value(const gguf *file, size_t i, char *buf, size_t size);
 
 #endif

@@ -6,12 +6,12 @@
 #include "str_map.h"
 
 typedef struct gguf_key {
-    gguf_string name;
+    str name;
     gguf_value_type type;
     gguf_value_type elem;     /* of an array */
     size_t n;                 /* elements of an array */
     const unsigned char *raw; /* the value, unaligned; a string's or an array's first byte behind its length */
-    gguf_string *strings;     /* a string, or an array of them */
+    str *strings;             /* a string, or an array of them */
 } gguf_key;
 
 struct gguf {
@@ -21,7 +21,7 @@ struct gguf {
     uint32_t version;
     gguf_key *keys;
     size_t n_keys;
-    gguf_tensor *tensors;
+    tensor *tensors;
     size_t n_tensors;
     str_map key_map, tensor_map;
 };
@@ -31,11 +31,5 @@ cl_status gguf_parse(gguf *file, cl_error *error);
 
 /* Bytes of a value of fixed size; 0 for strings, arrays and numbers that are no type. */
 size_t gguf_value_size(uint32_t type);
-
-/* Elements and bytes of a block; false where the type's data cannot be read. */
-bool gguf_block(uint32_t type, uint32_t *elements, uint32_t *bytes);
-
-/* A name from a file, fit to be shown: control characters replaced, cut to the buffer. Returns buf. */
-const char *gguf_show(gguf_string s, char *buf, size_t size);
 
 #endif

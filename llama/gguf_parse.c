@@ -21,14 +21,14 @@ enum {
 typedef struct reader {
     const unsigned char *data;
     size_t size, pos;
-    gguf_string name; /* the key or tensor being read, for messages */
+    str name;         /* the key or tensor being read, for messages */
     const char *kind; /* "key", "tensor" */
     cl_error *error;
 } reader;
 
 #define FAIL(r, code, at, fmt, ...)                                                                                            \
     cl_fail((r)->error, code, "byte %zu: %s%s%s" fmt, at, (r)->kind, (r)->name.size ? " " : "",                                \
-            gguf_show((r)->name, (char[SHOWN]){0}, SHOWN), __VA_ARGS__)
+            str_show((r)->name, (char[SHOWN]){0}, SHOWN), __VA_ARGS__)
 
 static cl_status take(reader *r, size_t n, const char *what, const unsigned char **p) {
     if (n > r->size - r->pos)
@@ -53,19 +53,19 @@ static cl_status read_u64(reader *r, const char *what, uint64_t *value) {
     return status;
 }
 
-static cl_status read_string(reader *r, const char *what, gguf_string *s) {
+static cl_status read_string(reader *r, const char *what, str *s) {
     uint64_t size = 0;
     const unsigned char *p = NULL;
     cl_status status = read_u64(r, what, &size);
     if (status != CL_OK) return status;
     status = take(r, (size_t)size, what, &p);
-    *s = (gguf_string){(const char *)p, (size_t)size};
+    *s = (str){(const char *)p, (size_t)size};
     return status;
 }
 
 static cl_status read_name(reader *r, size_t limit) {
     const size_t at = r->pos;
-    gguf_string name = {0};
+    str name = {0};
     r->name = name;
     const cl_status status = read_string(r, "name", &name);
     if (status != CL_OK) return status;
@@ -153,9 +153,9 @@ static cl_status read_keys(reader *r, gguf *file) {
 }
 
 /* Sizes and bytes of a tensor whose dimensions are read. */
-static cl_status check_shape(reader *r, gguf_tensor *t, size_t at) {
+static cl_status check_shape(reader *r, tensor *t, size_t at) {
     uint32_t block, bytes;
-    const bool known = gguf_block(t->type, &block, &bytes);
+    const bool known = tensor_block(t->type, &block, &bytes);
     uint64_t n = 1;
     for (int d = 0; d < t->n_dims; d++) {
         if (t->ne[d] < 1)
@@ -166,17 +166,17 @@ static cl_status check_shape(reader *r, gguf_tensor *t, size_t at) {
     if (!known) return CL_OK;
     if (t->ne[0] % block != 0)
         return FAIL(r, CL_ERR_FORMAT, at, ": rows of %lld elements do not divide into %s blocks of %u", (long long)t->ne[0],
-                    gguf_type_name(t->type), block);
+                    tensor_type_name(t->type), block);
     uint64_t total;
     if (__builtin_mul_overflow(n / block, (uint64_t)bytes, &total) || total > r->size)
         return FAIL(r, CL_ERR_FORMAT, at, ": its %llu elements of %s are more than the whole file of %zu bytes",
-                    (unsigned long long)n, gguf_type_name(t->type), r->size);
+                    (unsigned long long)n, tensor_type_name(t->type), r->size);
     t->bytes = (size_t)total;
     return CL_OK;
 }
 
 /* offset: from the start of the data section, which is known only after the last tensor. */
-static cl_status read_tensor(reader *r, gguf_tensor *t, uint64_t *offset) {
+static cl_status read_tensor(reader *r, tensor *t, uint64_t *offset) {
     cl_status status = read_name(r, MAX_TENSOR_NAME);
     if (status != CL_OK) return status;
     t->name = r->name;
@@ -213,7 +213,7 @@ static cl_status read_alignment(reader *r, const gguf *file, size_t *alignment) 
     return CL_OK;
 }
 
-static cl_status place_tensor(reader *r, gguf_tensor *t, uint64_t offset, size_t start, size_t alignment) {
+static cl_status place_tensor(reader *r, tensor *t, uint64_t offset, size_t start, size_t alignment) {
     r->kind = "tensor", r->name = t->name;
     if (offset % alignment != 0)
         return FAIL(r, CL_ERR_FORMAT, r->pos, ": its offset %llu is no multiple of the alignment %zu",
@@ -223,7 +223,7 @@ static cl_status place_tensor(reader *r, gguf_tensor *t, uint64_t offset, size_t
                     ": its %zu bytes at offset %llu of the data, which begin at byte %zu, end past the file's %zu bytes",
                     t->bytes, (unsigned long long)offset, start, r->size);
     uint32_t block, bytes;
-    if (gguf_block(t->type, &block, &bytes)) t->data = r->data + start + offset;
+    if (tensor_block(t->type, &block, &bytes)) t->data = r->data + start + offset;
     return CL_OK;
 }
 
@@ -233,7 +233,7 @@ static cl_status read_tensors(reader *r, gguf *file, uint64_t *offsets) {
     r->kind = "tensor";
     for (size_t i = 0; status == CL_OK && i < file->n_tensors; i++) {
         const size_t at = r->pos;
-        gguf_tensor *t = &file->tensors[i];
+        tensor *t = &file->tensors[i];
         status = read_tensor(r, t, &offsets[i]);
         if (status != CL_OK) return status;
         const int32_t first = str_map_add(&file->tensor_map, t->name.data, t->name.size, (int32_t)i);

@@ -16,14 +16,14 @@
 
 #include "base/threads.h"
 #include "error.h"
-#include "gguf.h"
+#include "tensor.h"
 
 typedef struct linear_kernel linear_kernel; /* one level; linear_kernels.h */
 
 /* One weight matrix [n_out][n_in] in a kernel layout, the same for all levels. */
 typedef struct linear {
     int32_t n_out, n_in;
-    uint32_t type; /* gguf_tensor_type it came from */
+    uint32_t type; /* tensor_type it came from */
     void *data;    /* packed; owned */
     size_t bytes;
 } linear;
@@ -42,7 +42,7 @@ const char *linear_level_name(int i);
  * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block,
  * or a Q4_0 scale is too large for the packed minimum.
  */
-cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
+cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
 void linear_free(linear *w);
 
 /*

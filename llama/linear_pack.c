@@ -15,7 +15,7 @@
 enum { HUGE_PAGE = 2 << 20 };
 
 typedef struct packing {
-    const gguf_tensor *tensor;
+    const tensor *tensor;
     linear *w;
     linear_layout layout;
     size_t panel_bytes, row_bytes; /* row of the file */
@@ -70,7 +70,7 @@ static void pack_panel(void *arg, int32_t task, int32_t worker) {
                 row += TENSOR_Q8_0_BYTES;
                 record += LINEAR_Q8_BYTES;
             } else {
-                const bool has_min = p->w->type == GGUF_Q4_1;
+                const bool has_min = p->w->type == TENSOR_Q4_1;
                 if (!pack_q4(record, lane, row, has_min)) atomic_store(&p->bad_scale, 1);
                 row += has_min ? TENSOR_Q4_1_BYTES : TENSOR_Q4_0_BYTES;
                 record += LINEAR_Q4_BYTES;
@@ -80,7 +80,7 @@ static void pack_panel(void *arg, int32_t task, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
+cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
     const int name_size = (int)tensor->name.size;
     const char *name = tensor->name.data;
     memset(out, 0, sizeof *out);
@@ -88,13 +88,13 @@ cl_status linear_pack(const gguf_tensor *tensor, ca_pool *pool, linear *out, cl_
     if (p.layout == LINEAR_N_LAYOUTS)
         return cl_fail(error, CL_ERR_UNSUPPORTED,
                        "tensor %.*s has type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1 (requantise the model)", name_size,
-                       name, gguf_type_name(tensor->type));
+                       name, tensor_type_name(tensor->type));
     if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - LINEAR_BLOCK ||
         tensor->ne[1] > INT32_MAX - LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s is not a matrix", name_size, name);
     if (p.layout >= LINEAR_Q4 && tensor->ne[0] % LINEAR_BLOCK)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %d", name_size, name,
-                       (long long)tensor->ne[0], gguf_type_name(tensor->type), LINEAR_BLOCK);
+                       (long long)tensor->ne[0], tensor_type_name(tensor->type), LINEAR_BLOCK);
 
     out->n_in = (int32_t)tensor->ne[0];
     out->n_out = (int32_t)tensor->ne[1];

@@ -2,18 +2,18 @@
 #ifndef LLAMA_LINEAR_PACK_H
 #define LLAMA_LINEAR_PACK_H
 
-#include "gguf.h"
 #include "linear_kernels.h"
+#include "tensor.h"
 
 /* LINEAR_N_LAYOUTS: none. */
 static inline linear_layout linear_layout_of(uint32_t type) {
     switch (type) {
-    case GGUF_F32: return LINEAR_F32;
-    case GGUF_F16: return LINEAR_F16;
-    case GGUF_BF16: return LINEAR_BF16;
-    case GGUF_Q4_0:
-    case GGUF_Q4_1: return LINEAR_Q4;
-    case GGUF_Q8_0: return LINEAR_Q8;
+    case TENSOR_F32: return LINEAR_F32;
+    case TENSOR_F16: return LINEAR_F16;
+    case TENSOR_BF16: return LINEAR_BF16;
+    case TENSOR_Q4_0:
+    case TENSOR_Q4_1: return LINEAR_Q4;
+    case TENSOR_Q8_0: return LINEAR_Q8;
     default: return LINEAR_N_LAYOUTS;
     }
 }

@@ -41,8 +41,6 @@ static cl_status get_double(const gguf *file, const char *key, double min, doubl
     return CL_OK;
 }
 
-static bool string_is(gguf_string s, const char *text) { return s.size == strlen(text) && !memcmp(s.data, text, s.size); }
-
 static cl_status read_rope(const gguf *file, model_params *p, cl_error *error) {
     p->n_rot = p->head_dim;
     cl_status status = get_int(file, "llama.rope.dimension_count", 2, p->head_dim, &p->n_rot, error);
@@ -51,10 +49,10 @@ static cl_status read_rope(const gguf *file, model_params *p, cl_error *error) {
     p->rope_base = 10000;
     if ((status = get_double(file, "llama.rope.freq_base", 1, 1e12, &p->rope_base, error)) != CL_OK) return status;
     p->rope_scale = 1;
-    gguf_string scaling;
+    str scaling;
     const bool named = gguf_get_string(file, "llama.rope.scaling.type", &scaling);
-    if (named && string_is(scaling, "none")) return CL_OK;
-    if (named && !string_is(scaling, "linear"))
+    if (named && str_is(scaling, "none")) return CL_OK;
+    if (named && !str_is(scaling, "linear"))
         return cl_fail(error, CL_ERR_UNSUPPORTED,
                        "llama.rope.scaling.type is \"%.*s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
                        (int)(scaling.size < 40 ? scaling.size : 40), scaling.data);
@@ -91,10 +89,10 @@ static cl_status read_heads(const gguf *file, model_params *p, cl_error *error) 
 }
 
 static cl_status read_params(const gguf *file, model_params *p, cl_error *error) {
-    gguf_string architecture;
+    str architecture;
     if (!gguf_get_string(file, "general.architecture", &architecture))
         return cl_fail(error, CL_ERR_FORMAT, "the file has no general.architecture; it is not a model");
-    if (!string_is(architecture, "llama"))
+    if (!str_is(architecture, "llama"))
         return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%.*s\"; supported: llama",
                        (int)(architecture.size < 40 ? architecture.size : 40), architecture.data);
     cl_status status;
@@ -129,10 +127,10 @@ static void tensor_name(char name[NAME_SIZE], int32_t layer, const char *part) {
 }
 
 static cl_status find_tensor(const gguf *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
-                             const gguf_tensor **tensor, cl_error *error) {
+                             const tensor **found, cl_error *error) {
     char name[NAME_SIZE];
     tensor_name(name, layer, part);
-    const gguf_tensor *t = gguf_find_tensor(file, name);
+    const tensor *t = gguf_find_tensor(file, name);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
     if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
@@ -141,26 +139,26 @@ static cl_status find_tensor(const gguf *file, int32_t layer, const char *part, 
     if (!t->data)
         return cl_fail(error, CL_ERR_UNSUPPORTED,
                        "tensor %s has type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1 (requantise the model)", name,
-                       gguf_type_name(t->type));
-    *tensor = t;
+                       tensor_type_name(t->type));
+    *found = t;
     return CL_OK;
 }
 
 /* A vector that is used where it lies in the file. */
 static cl_status find_vector(const gguf *file, int32_t layer, const char *part, int64_t n, const float **out, cl_error *error) {
-    const gguf_tensor *t;
+    const tensor *t;
     const cl_status status = find_tensor(file, layer, part, n, 1, &t, error);
     if (status != CL_OK) return status;
-    if (t->type != GGUF_F32 || (uintptr_t)t->data % sizeof(float))
+    if (t->type != TENSOR_F32 || (uintptr_t)t->data % sizeof(float))
         return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; it must be aligned F32", (int)t->name.size,
-                       t->name.data, gguf_type_name(t->type));
+                       t->name.data, tensor_type_name(t->type));
     *out = t->data;
     return CL_OK;
 }
 
 static cl_status load_matrix(model *m, ca_pool *pool, int32_t layer, const char *part, int64_t n_in, int64_t n_out, linear *out,
                              cl_error *error) {
-    const gguf_tensor *t;
+    const tensor *t;
     cl_status status = find_tensor(m->file, layer, part, n_in, n_out, &t, error);
     if (status == CL_OK) status = linear_pack(t, pool, out, error);
     if (status == CL_OK) m->weight_bytes += out->bytes;
@@ -187,7 +185,7 @@ static cl_status load_layer(model *m, ca_pool *pool, int32_t i, cl_error *error)
 static cl_status load_tensors(model *m, ca_pool *pool, cl_error *error) {
     model_params *p = &m->params;
     for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        const gguf_string name = gguf_tensor_at(m->file, i)->name;
+        const str name = gguf_tensor_at(m->file, i)->name;
         if (name.size > 5 && !memcmp(name.data + name.size - 5, ".bias", 5))
             return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s: layers with a bias are not supported",
                            (int)(name.size < 60 ? name.size : 60), name.data);

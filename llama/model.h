@@ -38,7 +38,7 @@ typedef struct model {
     tokenizer *tok;
     chat_format chat; /* CHAT_NONE: no template; chat_error says why where it is unknown */
     cl_error chat_error;
-    const gguf_tensor *embedding; /* rows are dequantised when looked up */
+    const tensor *embedding; /* rows are dequantised when looked up */
     const float *output_norm;
     linear output;
     model_layer *layers;

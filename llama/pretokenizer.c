@@ -51,7 +51,7 @@ struct pretokenizer {
     int n_patterns;
 };
 
-static bool has_name(const char *names, gguf_string name) {
+static bool has_name(const char *names, str name) {
     while (*names) {
         const size_t n = strcspn(names, " ");
         if (n == name.size && memcmp(names, name.data, n) == 0) return true;
@@ -60,7 +60,7 @@ static bool has_name(const char *names, gguf_string name) {
     return false;
 }
 
-static cl_status unknown_name(gguf_string name, cl_error *error) {
+static cl_status unknown_name(str name, cl_error *error) {
     char names[400];
     size_t used = 0;
     for (int i = 0; i < N_DEFINITIONS && used < sizeof names; i++)
@@ -83,7 +83,7 @@ static cl_status compile(const char *pattern, pcre2_code **code, cl_error *error
     return CL_OK;
 }
 
-cl_status pretokenizer_create(gguf_string name, pretokenizer **out, cl_error *error) {
+cl_status pretokenizer_create(str name, pretokenizer **out, cl_error *error) {
     *out = NULL;
     const definition *def = definitions;
     while (def < definitions + N_DEFINITIONS && !has_name(def->names, name)) def++;

@@ -6,12 +6,12 @@
 #include <stddef.h>
 
 #include "error.h"
-#include "gguf.h"
+#include "str.h"
 
 typedef struct pretokenizer pretokenizer;
 
 /* By the name in tokenizer.ggml.pre. CL_ERR_UNSUPPORTED lists the names there are. */
-cl_status pretokenizer_create(gguf_string name, pretokenizer **p, cl_error *error);
+cl_status pretokenizer_create(str name, pretokenizer **p, cl_error *error);
 void pretokenizer_free(pretokenizer **p);
 
 /* A piece that is in the vocabulary as it stands is that token, whatever the merges say. */

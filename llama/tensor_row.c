@@ -9,10 +9,10 @@
 size_t tensor_row_bytes(uint32_t type, int64_t n) {
     const size_t count = (size_t)n;
     switch (type) {
-    case GGUF_F32: return count * 4;
-    case GGUF_Q4_0: return count / TENSOR_BLOCK * TENSOR_Q4_0_BYTES;
-    case GGUF_Q4_1: return count / TENSOR_BLOCK * TENSOR_Q4_1_BYTES;
-    case GGUF_Q8_0: return count / TENSOR_BLOCK * TENSOR_Q8_0_BYTES;
+    case TENSOR_F32: return count * 4;
+    case TENSOR_Q4_0: return count / TENSOR_BLOCK * TENSOR_Q4_0_BYTES;
+    case TENSOR_Q4_1: return count / TENSOR_BLOCK * TENSOR_Q4_1_BYTES;
+    case TENSOR_Q8_0: return count / TENSOR_BLOCK * TENSOR_Q8_0_BYTES;
     default: return count * 2;
     }
 }
@@ -38,28 +38,28 @@ static void block_q8(const uint8_t *block, float *out) {
     for (int k = 0; k < TENSOR_BLOCK; k++) out[k] = d * (float)(int8_t)block[2 + k];
 }
 
-void tensor_row_f32(const gguf_tensor *tensor, int64_t row, float *out) {
+void tensor_row_f32(const tensor *tensor, int64_t row, float *out) {
     const int64_t n = tensor->ne[0];
     const uint8_t *p = (const uint8_t *)tensor->data + (size_t)row * tensor_row_bytes(tensor->type, n);
     switch (tensor->type) {
-    case GGUF_F32: memcpy(out, p, (size_t)n * 4); return;
-    case GGUF_F16:
+    case TENSOR_F32: memcpy(out, p, (size_t)n * 4); return;
+    case TENSOR_F16:
         for (int64_t k = 0; k < n; k++) out[k] = load_f16(p + 2 * k);
         return;
-    case GGUF_BF16:
+    case TENSOR_BF16:
         for (int64_t k = 0; k < n; k++) {
             uint16_t h;
             memcpy(&h, p + 2 * k, sizeof h);
             out[k] = ca_f32_from_bf16(h);
         }
         return;
-    case GGUF_Q4_0:
+    case TENSOR_Q4_0:
         for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q4_0_BYTES) block_q4(p, 0, out + k);
         return;
-    case GGUF_Q4_1:
+    case TENSOR_Q4_1:
         for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q4_1_BYTES) block_q4(p, 1, out + k);
         return;
-    case GGUF_Q8_0:
+    case TENSOR_Q8_0:
         for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q8_0_BYTES) block_q8(p, out + k);
         return;
     default: assert(!"a type that model_load lets pass");

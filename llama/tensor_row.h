@@ -2,14 +2,14 @@
 #ifndef LLAMA_TENSOR_ROW_H
 #define LLAMA_TENSOR_ROW_H
 
-#include "gguf.h"
+#include "tensor.h"
 
 enum { TENSOR_BLOCK = 32, TENSOR_Q4_0_BYTES = 18, TENSOR_Q4_1_BYTES = 20, TENSOR_Q8_0_BYTES = 34 }; /* of a block of 32 */
 
-/* Bytes of a row of n values of a gguf_tensor_type; n is a multiple of the type's block. */
+/* Bytes of a row of n values of a tensor_type; n is a multiple of the type's block. */
 size_t tensor_row_bytes(uint32_t type, int64_t n);
 
 /* Row `row` (of ne[0] values) in f32, as the format defines it. */
-void tensor_row_f32(const gguf_tensor *tensor, int64_t row, float *out);
+void tensor_row_f32(const tensor *tensor, int64_t row, float *out);
 
 #endif

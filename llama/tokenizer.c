@@ -72,15 +72,13 @@ static cl_status load_special(tokenizer *t, const gguf *file, cl_error *error) {
     return status;
 }
 
-static bool equals(gguf_string s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
-
 cl_status tokenizer_create(const gguf *file, tokenizer **tok, cl_error *error) {
     *tok = NULL;
-    gguf_string kind;
+    str kind;
     if (!gguf_get_string(file, "tokenizer.ggml.model", &kind))
         return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
-    const bool byte_level = equals(kind, "gpt2");
-    if (!byte_level && !equals(kind, "llama"))
+    const bool byte_level = str_is(kind, "gpt2");
+    if (!byte_level && !str_is(kind, "llama"))
         return cl_fail(error, CL_ERR_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; known are gpt2 and llama",
                        (int)(kind.size < 40 ? kind.size : 40), kind.data);
     tokenizer *t = calloc(1, sizeof *t);
@@ -167,7 +165,7 @@ cl_status tokenizer_encode_template(const tokenizer *tok, const char *text, size
 
 size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
     if (!known(tok, id) || (!special && vocab_is_special(&tok->vocab, id))) return 0;
-    const gguf_string piece = tok->vocab.pieces[id];
+    const str piece = tok->vocab.pieces[id];
     if (size > 0) memcpy(buf, piece.data, piece.size < size ? piece.size : size);
     return piece.size;
 }

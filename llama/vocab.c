@@ -23,7 +23,7 @@ static int byte_of(unsigned c) {
     return c == 0x43 ? 0xad : -1;
 }
 
-size_t vocab_from_byte_level(gguf_string text, char *buf) {
+size_t vocab_from_byte_level(str text, char *buf) {
     const unsigned char *s = (const unsigned char *)text.data;
     size_t n = 0;
     for (size_t i = 0; i < text.size; n++) {
@@ -40,7 +40,7 @@ size_t vocab_from_byte_level(gguf_string text, char *buf) {
     return n;
 }
 
-static size_t from_spaced(gguf_string text, char *buf) {
+static size_t from_spaced(str text, char *buf) {
     size_t n = 0;
     for (size_t i = 0; i < text.size; n++) {
         const bool space = text.size - i >= SPACE_SIZE && memcmp(text.data + i, SPACE, SPACE_SIZE) == 0;
@@ -57,14 +57,14 @@ static int hex_digit(char c) {
 }
 
 /* "<0x0A>" to its byte, or -1. */
-static int byte_token(gguf_string text) {
+static int byte_token(str text) {
     if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
     const int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-static cl_status load_piece(vocab *v, int32_t id, gguf_string text, bool byte_level, char *buf, cl_error *error) {
-    gguf_string *piece = &v->pieces[id];
+static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, char *buf, cl_error *error) {
+    str *piece = &v->pieces[id];
     piece->data = buf;
     switch (v->types[id]) {
     case VOCAB_BYTE: {
@@ -107,7 +107,7 @@ static bool is_added(const vocab *v, int32_t id) {
 static int compare_added(const void *a, const void *b, void *ctx) {
     const vocab *v = ctx;
     const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const gguf_string s = v->pieces[i], t = v->pieces[j];
+    const str s = v->pieces[i], t = v->pieces[j];
     if (s.data[0] != t.data[0]) return (unsigned char)s.data[0] < (unsigned char)t.data[0] ? -1 : 1;
     if (s.size != t.size) return s.size > t.size ? -1 : 1;
     return i < j ? -1 : 1;
@@ -127,7 +127,7 @@ static void list_added(vocab *v) {
 /* Where two tokens have the same bytes, the lower id is found. */
 static void index_tokens(vocab *v, bool byte_level) {
     for (int32_t id = 0; id < v->n; id++) {
-        const gguf_string piece = v->pieces[id];
+        const str piece = v->pieces[id];
         const int type = v->types[id];
         if (piece.size > v->longest) v->longest = piece.size;
         /* A trained merge may also have been added; SentencePiece never merges into one. */
@@ -177,7 +177,7 @@ int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t spe
     const unsigned char first = (unsigned char)text[0];
     for (int32_t i = v->added_at[first]; i < v->added_at[first + 1]; i++) {
         const int32_t id = v->added[i];
-        const gguf_string piece = v->pieces[id];
+        const str piece = v->pieces[id];
         const size_t room = vocab_is_special(v, id) ? special_size : size;
         if (piece.size <= room && memcmp(piece.data, text, piece.size) == 0) return id;
     }

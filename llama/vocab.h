@@ -23,7 +23,7 @@ typedef enum vocab_type {
 typedef struct vocab {
     int32_t n;
     unsigned char *types; /* [n] vocab_type */
-    gguf_string *pieces;  /* [n] the bytes of output text; of special tokens their name */
+    str *pieces;          /* [n] the bytes of output text; of special tokens their name */
     size_t longest;       /* bytes of the longest piece */
     char *bytes;          /* what the pieces point into */
     str_map words;        /* tokens that merging can yield */
@@ -51,6 +51,6 @@ static inline bool vocab_is_special(const vocab *v, int32_t id) {
  * Translate from the alphabet of byte-level BPE, in which every byte has a printable character; text with any other character
  * stays as it is. buf has room for text.size bytes. Returns the number of bytes.
  */
-size_t vocab_from_byte_level(gguf_string text, char *buf);
+size_t vocab_from_byte_level(str text, char *buf);
 
 #endif

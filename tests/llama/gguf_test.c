@@ -31,8 +31,8 @@ static gguf_bytes good_file(uint32_t version) {
     for (int i = 0; i < 5; i++) put_f32(&b, (float)i / 2);
     put_array(&b, "bools", GGUF_BOOL, 2), put(&b, "\1\0", 2);
     put_key_u32(&b, "general.alignment", 64);
-    put_tensor(&b, "norm", GGUF_F32, 4, 1, 0);
-    put_tensor(&b, "w", GGUF_Q4_1, 64, 2, 64);
+    put_tensor(&b, "norm", TENSOR_F32, 4, 1, 0);
+    put_tensor(&b, "w", TENSOR_Q4_1, 64, 2, 64);
     put_tensor(&b, "k", 12, 256, 1, 0); /* Q4_K: a type that is named, not read */
     put_padding(&b, 64);
     for (int i = 0; i < 64 + 80; i++) put(&b, &(unsigned char){(unsigned char)i}, 1);
@@ -50,7 +50,7 @@ static void reads_every_type(void **state) {
         uint64_t u;
         double d;
         bool flag;
-        gguf_string s;
+        str s;
         assert_true(gguf_get_u64(f, "u8", &u) && u == 255);
         assert_false(gguf_get_u64(f, "i8", &u));
         assert_true(gguf_get_u64(f, "u16", &u) && u == 0x201);
@@ -83,15 +83,15 @@ static void reads_every_type(void **state) {
         assert_false(gguf_get_array(f, "string", &type, &n, &data));
 
         assert_int_equal(gguf_n_tensors(f), 3);
-        const gguf_tensor *w = gguf_find_tensor(f, "w");
+        const tensor *w = gguf_find_tensor(f, "w");
         assert_non_null(w);
-        assert_true(w->type == GGUF_Q4_1 && w->n_dims == 2 && w->ne[0] == 64 && w->ne[1] == 2 && w->ne[2] == 1);
+        assert_true(w->type == TENSOR_Q4_1 && w->n_dims == 2 && w->ne[0] == 64 && w->ne[1] == 2 && w->ne[2] == 1);
         assert_int_equal(w->bytes, 80);
         assert_int_equal(*(const unsigned char *)w->data, 64);
-        const gguf_tensor *k = gguf_tensor_at(f, 2);
+        const tensor *k = gguf_tensor_at(f, 2);
         assert_null(k->data);
-        assert_string_equal(gguf_type_name(k->type), "Q4_K");
-        assert_string_equal(gguf_type_name(99), "type 99");
+        assert_string_equal(tensor_type_name(k->type), "Q4_K");
+        assert_string_equal(tensor_type_name(99), "type 99");
         assert_null(gguf_find_tensor(f, "v"));
         gguf_close(&f);
         assert_null(f);
@@ -154,7 +154,7 @@ static cl_status open_at_edge(const unsigned char *data, size_t size, cl_error *
     if (status == CL_OK) { /* what was believed must be readable */
         unsigned sum = 0;
         for (size_t i = 0; i < gguf_n_tensors(f); i++) {
-            const gguf_tensor *t = gguf_tensor_at(f, i);
+            const tensor *t = gguf_tensor_at(f, i);
             for (size_t j = 0; t->data && j < t->bytes; j++) sum += ((const unsigned char *)t->data)[j];
         }
         for (size_t i = 0; i < gguf_n_keys(f); i++) {
@@ -288,19 +288,19 @@ static void expect_tensor_error(uint32_t type, uint64_t ne0, uint64_t ne1, uint6
 
 static void checks_tensors(void **state) {
     (void)state;
-    expect_tensor_error(GGUF_F32, 0, 4, 0, "tensor w: dimension 0 is 0");
-    expect_tensor_error(GGUF_F32, 4, UINT64_MAX, 0, "dimension 1 is -1");
-    expect_tensor_error(GGUF_F32, 1u << 31, 1ull << 33, 0, "multiply to more than");
-    expect_tensor_error(GGUF_F32, 1u << 31, 1ull << 32, 0, "multiply to more than");
-    expect_tensor_error(GGUF_F32, 1u << 30, 1u << 30, 0, "more than the whole file");
-    expect_tensor_error(GGUF_Q8_0, 48, 1, 0, "rows of 48 elements do not divide into Q8_0 blocks of 32");
-    expect_tensor_error(GGUF_F32, 4, 1, 16, "offset 16 is no multiple of the alignment 32");
-    expect_tensor_error(GGUF_F32, 81, 1, 0, "its 324 bytes at offset 0");
-    expect_tensor_error(GGUF_F32, 8, 1, 320, "its 32 bytes at offset 320");
-    expect_tensor_error(GGUF_F32, 8, 1, UINT64_MAX - 31, "end past the file's");
+    expect_tensor_error(TENSOR_F32, 0, 4, 0, "tensor w: dimension 0 is 0");
+    expect_tensor_error(TENSOR_F32, 4, UINT64_MAX, 0, "dimension 1 is -1");
+    expect_tensor_error(TENSOR_F32, 1u << 31, 1ull << 33, 0, "multiply to more than");
+    expect_tensor_error(TENSOR_F32, 1u << 31, 1ull << 32, 0, "multiply to more than");
+    expect_tensor_error(TENSOR_F32, 1u << 30, 1u << 30, 0, "more than the whole file");
+    expect_tensor_error(TENSOR_Q8_0, 48, 1, 0, "rows of 48 elements do not divide into Q8_0 blocks of 32");
+    expect_tensor_error(TENSOR_F32, 4, 1, 16, "offset 16 is no multiple of the alignment 32");
+    expect_tensor_error(TENSOR_F32, 81, 1, 0, "its 324 bytes at offset 0");
+    expect_tensor_error(TENSOR_F32, 8, 1, 320, "its 32 bytes at offset 320");
+    expect_tensor_error(TENSOR_F32, 8, 1, UINT64_MAX - 31, "end past the file's");
 
     gguf_bytes b = {0};
-    put_header(&b, 3, 2, 0), put_tensor(&b, "w", GGUF_F32, 1, 1, 0), put_tensor(&b, "w", GGUF_F32, 1, 1, 0);
+    put_header(&b, 3, 2, 0), put_tensor(&b, "w", TENSOR_F32, 1, 1, 0), put_tensor(&b, "w", TENSOR_F32, 1, 1, 0);
     put_padding(&b, 32), put_u32(&b, 0);
     expect_error(b, CL_ERR_FORMAT, "tensor w: it is there twice");
 
@@ -308,7 +308,7 @@ static void checks_tensors(void **state) {
         b = (gguf_bytes){0};
         put_header(&b, 3, 1, 0), put_string(&b, "w"), put_u32(&b, n_dims);
         for (uint32_t i = 0; i < n_dims; i++) put_u64(&b, 1);
-        put_u32(&b, GGUF_F32), put_u64(&b, 0), put_padding(&b, 32), put(&b, (char[32]){0}, 32);
+        put_u32(&b, TENSOR_F32), put_u64(&b, 0), put_padding(&b, 32), put(&b, (char[32]){0}, 32);
         expect_error(b, CL_ERR_FORMAT, "dimensions; 1 to 4 are allowed");
     }
 }

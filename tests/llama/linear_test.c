@@ -27,12 +27,12 @@ static uint32_t next_u32(void) {
 
 static float next_float(void) { return (float)(int32_t)next_u32() * 0x1p-31f; }
 
-static const uint32_t types[] = {GGUF_F32, GGUF_F16, GGUF_BF16, GGUF_Q8_0, GGUF_Q4_0, GGUF_Q4_1};
+static const uint32_t types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_1};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A random matrix in the file's form, and the same in double. */
 typedef struct matrix {
-    gguf_tensor tensor;
+    tensor tensor;
     uint8_t *data;
     double *values;
 } matrix;
@@ -53,15 +53,15 @@ static void put_block(uint32_t type, uint8_t **p, double *values) {
     const uint8_t *d = *p;
     /* One block in eight is subnormal in f16: it must count although f32 denormals do not. */
     put_f16(p, next_float() * (next_u32() % 8 ? 0.1f : 0x1p-16f));
-    if (type == GGUF_Q4_1) put_f16(p, next_float());
+    if (type == TENSOR_Q4_1) put_f16(p, next_float());
     uint8_t *codes = *p;
-    *p += type == GGUF_Q8_0 ? 32 : 16;
+    *p += type == TENSOR_Q8_0 ? 32 : 16;
     for (uint8_t *c = codes; c < *p; c++) *c = (uint8_t)(next_u32() % 16 ? next_u32() : 0x80); /* often the extreme weight */
     for (int k = 0; k < 32; k++) {
-        if (type == GGUF_Q8_0) values[k] = get_f16(d) * (int8_t)codes[k];
+        if (type == TENSOR_Q8_0) values[k] = get_f16(d) * (int8_t)codes[k];
         const int code = k < 16 ? codes[k] & 15 : codes[k % 16] >> 4;
-        if (type == GGUF_Q4_0) values[k] = get_f16(d) * (code - 8);
-        if (type == GGUF_Q4_1) values[k] = get_f16(d) * code + get_f16(d + 2);
+        if (type == TENSOR_Q4_0) values[k] = get_f16(d) * (code - 8);
+        if (type == TENSOR_Q4_1) values[k] = get_f16(d) * code + get_f16(d + 2);
     }
 }
 
@@ -74,14 +74,14 @@ static matrix make_matrix(uint32_t type, int n_out, int n_in) {
         double *values = m.values + (size_t)o * n_in;
         for (int k = 0; k < n_in;) {
             const float x = next_float();
-            if (type == GGUF_F32) {
+            if (type == TENSOR_F32) {
                 values[k++] = x;
                 memcpy(p, &x, 4);
                 p += 4;
-            } else if (type == GGUF_F16) {
+            } else if (type == TENSOR_F16) {
                 put_f16(&p, x);
                 values[k++] = get_f16(p - 2);
-            } else if (type == GGUF_BF16) {
+            } else if (type == TENSOR_BF16) {
                 const uint16_t h = ca_bf16_from_f32(x);
                 memcpy(p, &h, 2);
                 p += 2;
@@ -92,7 +92,7 @@ static matrix make_matrix(uint32_t type, int n_out, int n_in) {
             }
         }
     }
-    m.tensor = (gguf_tensor){
+    m.tensor = (tensor){
         .name = {"w", 1}, .type = type, .n_dims = 2, .ne = {n_in, n_out, 1, 1}, .data = m.data, .bytes = (size_t)(p - m.data)};
     return m;
 }
@@ -124,7 +124,7 @@ static void apply(const linear_kernel *kernel, const linear *w, const float *x, 
     linear_input_free(&in);
 }
 
-static bool is_quantised(uint32_t type) { return type == GGUF_Q8_0 || type == GGUF_Q4_0 || type == GGUF_Q4_1; }
+static bool is_quantised(uint32_t type) { return type == TENSOR_Q8_0 || type == TENSOR_Q4_0 || type == TENSOR_Q4_1; }
 
 /* Every level, 1 to 70 rows, 1 to 3 threads, against "ref" row by row; what lies around the output stays. */
 static void test_same_bits(void **state) {
@@ -153,8 +153,8 @@ static void test_same_bits(void **state) {
                 apply(kernel, &w, x, n, y, stride, pools[n % 3]);
                 for (int r = 0; r < n; r++) {
                     if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out) != 0)
-                        fail_msg("%s, %s, %d x %d: row %d of %d differs", linear_level_name(level), gguf_type_name(type), n_out,
-                                 n_in, r, n);
+                        fail_msg("%s, %s, %d x %d: row %d of %d differs", linear_level_name(level), tensor_type_name(type),
+                                 n_out, n_in, r, n);
                     for (size_t o = (size_t)n_out; o < stride; o++)
                         assert_int_equal(ca_f32_bits(y[(size_t)r * stride + o]), 0x77777777);
                 }
@@ -175,7 +175,7 @@ static void test_products(void **state) {
     (void)state;
     enum { N_IN = 64, N_ROWS = 300 };
     ca_pool *pool = ca_pool_create(2), *one = ca_pool_create(1);
-    static const uint32_t kinds[] = {GGUF_Q4_1, GGUF_F16, GGUF_Q8_0};
+    static const uint32_t kinds[] = {TENSOR_Q4_1, TENSOR_F16, TENSOR_Q8_0};
     static const int sizes[] = {200, 17, 100};
     static float x[N_ROWS * N_IN], y[3][N_ROWS * 200], expected[N_ROWS * 200];
     make_rows(x, N_ROWS, N_IN);
@@ -249,12 +249,12 @@ static void test_against_double(void **state) {
                     size += fabs(values[k] * xk);
                     if (is_quantised(types[t])) step += fabs(values[k]) * scales[k / 32] * 0.501;
                     /* code and minimum apart are at most this much larger than their sum */
-                    if (types[t] == GGUF_Q4_0 || types[t] == GGUF_Q4_1) size += 2 * 0.8 * fabs(xk) + 2 * fabs(xk);
+                    if (types[t] == TENSOR_Q4_0 || types[t] == TENSOR_Q4_1) size += 2 * 0.8 * fabs(xk) + 2 * fabs(xk);
                 }
                 const double rounding = (is_quantised(types[t]) ? 3 * N_IN / 32 : N_IN) * 0x1p-24 * size;
                 const double got = y[r * N_OUT + o];
                 if (!(fabs(got - same) <= rounding) || !(fabs(got - full) <= rounding + step))
-                    fail_msg("%s row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)", gguf_type_name(types[t]), r, o,
+                    fail_msg("%s row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)", tensor_type_name(types[t]), r, o,
                              got, same, rounding, full, step);
                 worst = fmax(worst, fabs(got - same) / rounding);
             }
@@ -266,7 +266,7 @@ static void test_against_double(void **state) {
     ca_pool_destroy(&pool);
 }
 
-static void expect_error(const gguf_tensor *tensor, ca_pool *pool, cl_status code, const char *part) {
+static void expect_error(const tensor *tensor, ca_pool *pool, cl_status code, const char *part) {
     linear w;
     cl_error error;
     assert_int_equal(linear_pack(tensor, pool, &w, &error), code);
@@ -278,12 +278,12 @@ static void expect_error(const gguf_tensor *tensor, ca_pool *pool, cl_status cod
 static void test_errors(void **state) {
     (void)state;
     ca_pool *pool = ca_pool_create(1);
-    matrix m = make_matrix(GGUF_Q4_0, 4, 64);
-    gguf_tensor t = m.tensor;
-    t.name = (gguf_string){"blk.3.ffn_up.weight", 19};
+    matrix m = make_matrix(TENSOR_Q4_0, 4, 64);
+    tensor t = m.tensor;
+    t.name = (str){"blk.3.ffn_up.weight", 19};
     t.type = 12;
     expect_error(&t, pool, CL_ERR_UNSUPPORTED, "blk.3.ffn_up.weight has type");
-    t.type = GGUF_Q4_0;
+    t.type = TENSOR_Q4_0;
     t.ne[0] = 48;
     expect_error(&t, pool, CL_ERR_FORMAT, "48");
     t.ne[0] = 64;

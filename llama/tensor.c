@@ -1,24 +1,7 @@
-/* The types of values and tensors in GGUF files: sizes and names. */
+/* Sizes and names of tensor types. */
 #include <stdio.h>
 
-#include "gguf_file.h"
-
-size_t gguf_value_size(uint32_t type) {
-    switch (type) {
-    case GGUF_U8:
-    case GGUF_I8:
-    case GGUF_BOOL: return 1;
-    case GGUF_U16:
-    case GGUF_I16: return 2;
-    case GGUF_U32:
-    case GGUF_I32:
-    case GGUF_FLOAT32: return 4;
-    case GGUF_U64:
-    case GGUF_I64:
-    case GGUF_FLOAT64: return 8;
-    default: return 0;
-    }
-}
+#include "tensor.h"
 
 static bool block(uint32_t elements, uint32_t bytes, uint32_t *out_elements, uint32_t *out_bytes) {
     *out_elements = elements;
@@ -26,14 +9,14 @@ static bool block(uint32_t elements, uint32_t bytes, uint32_t *out_elements, uin
     return true;
 }
 
-bool gguf_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
+bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
     switch (type) {
-    case GGUF_F32: return block(1, 4, elements, bytes);
-    case GGUF_F16:
-    case GGUF_BF16: return block(1, 2, elements, bytes);
-    case GGUF_Q4_0: return block(32, 2 + 16, elements, bytes);     /* f16 scale, nibbles */
-    case GGUF_Q4_1: return block(32, 2 + 2 + 16, elements, bytes); /* f16 scale, f16 minimum, nibbles */
-    case GGUF_Q8_0: return block(32, 2 + 32, elements, bytes);     /* f16 scale, int8 */
+    case TENSOR_F32: return block(1, 4, elements, bytes);
+    case TENSOR_F16:
+    case TENSOR_BF16: return block(1, 2, elements, bytes);
+    case TENSOR_Q4_0: return block(32, 2 + 16, elements, bytes);     /* f16 scale, nibbles */
+    case TENSOR_Q4_1: return block(32, 2 + 2 + 16, elements, bytes); /* f16 scale, f16 minimum, nibbles */
+    case TENSOR_Q8_0: return block(32, 2 + 32, elements, bytes);     /* f16 scale, int8 */
     default: return false;
     }
 }
@@ -47,8 +30,8 @@ static const char *const type_names[] = {
     [30] = "BF16",    [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",
 };
 
-const char *gguf_type_name(uint32_t type) {
-    static _Thread_local char unknown[24]; /* until the thread's next call */
+const char *tensor_type_name(uint32_t type) {
+    static _Thread_local char unknown[24];
     if (type < sizeof type_names / sizeof *type_names && type_names[type]) return type_names[type];
     snprintf(unknown, sizeof unknown, "type %u", type);
     return unknown;
