@@ -12,7 +12,7 @@
 
 cl_status prompt_model_open(const char *path, prompt_model *m, cl_error *error) {
     *m = (prompt_model){0};
-    cl_status status = gguf_open(path, &m->file, error);
+    cl_status status = model_file_open(path, &m->file, error);
     if (status == CL_OK) status = tokenizer_create(m->file, &m->tok, error);
     if (status != CL_OK) {
         prompt_model_close(m);
@@ -27,7 +27,7 @@ cl_status prompt_model_open(const char *path, prompt_model *m, cl_error *error) 
 
 void prompt_model_close(prompt_model *m) {
     if (m->tok) tokenizer_free(&m->tok);
-    if (m->file) gguf_close(&m->file);
+    if (m->file) model_file_close(&m->file);
 }
 
 /* ---- A line ---- */

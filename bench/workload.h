@@ -15,7 +15,7 @@ typedef struct workload {
 
 /* What a model file says about prompts; its weights are not read. */
 typedef struct prompt_model {
-    gguf *file;
+    model_file *file;
     tokenizer *tok;
     chat_format chat; /* CHAT_NONE: chat_error says why messages cannot be rendered */
     cl_error chat_error;

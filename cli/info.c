@@ -3,25 +3,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "llama/gguf.h"
+#include "llama/model_file.h"
 #include "session.h"
 
-static const char *value_type_name(gguf_value_type type) {
+static const char *value_type_name(meta_type type) {
     static const char *const names[] = {
-        [GGUF_U8] = "u8",   [GGUF_I8] = "i8",       [GGUF_U16] = "u16",     [GGUF_I16] = "i16",       [GGUF_U32] = "u32",
-        [GGUF_I32] = "i32", [GGUF_FLOAT32] = "f32", [GGUF_BOOL] = "bool",   [GGUF_STRING] = "string", [GGUF_ARRAY] = "array",
-        [GGUF_U64] = "u64", [GGUF_I64] = "i64",     [GGUF_FLOAT64] = "f64",
+        [META_U8] = "u8",   [META_I8] = "i8",       [META_U16] = "u16",     [META_I16] = "i16",       [META_U32] = "u32",
+        [META_I32] = "i32", [META_FLOAT32] = "f32", [META_BOOL] = "bool",   [META_STRING] = "string", [META_ARRAY] = "array",
+        [META_U64] = "u64", [META_I64] = "i64",     [META_FLOAT64] = "f64",
     };
     return names[type];
 }
 
-static void print_metadata(const gguf *file) {
-    printf("\nmetadata (%zu keys):\n", gguf_n_keys(file));
-    for (size_t i = 0; i < gguf_n_keys(file); i++) {
-        gguf_value_type type;
+static void print_metadata(const model_file *file) {
+    printf("\nmetadata (%zu keys):\n", model_file_n_keys(file));
+    for (size_t i = 0; i < model_file_n_keys(file); i++) {
+        meta_type type;
         char value[256];
-        const str key = gguf_key_at(file, i, &type);
-        gguf_print_value(file, i, value, sizeof value);
+        const str key = model_file_key_at(file, i, &type);
+        model_file_print_value(file, i, value, sizeof value);
         printf("  %-44.*s %-7s %s\n", (int)key.size, key.data, value_type_name(type), value);
     }
 }
@@ -29,30 +29,30 @@ static void print_metadata(const gguf *file) {
 static int64_t n_elements(const tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 
 /* One line for each tensor type: how many tensors, elements and bytes. */
-static void print_types(const gguf *file) {
-    printf("\ntensors (%zu):\n  %-8s %8s %14s %14s\n", gguf_n_tensors(file), "type", "tensors", "elements", "bytes");
-    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
-        const uint32_t type = gguf_tensor_at(file, i)->type;
+static void print_types(const model_file *file) {
+    printf("\ntensors (%zu):\n  %-8s %8s %14s %14s\n", model_file_n_tensors(file), "type", "tensors", "elements", "bytes");
+    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
+        const uint32_t type = model_file_tensor_at(file, i)->type;
         bool seen = false;
-        for (size_t j = 0; j < i && !seen; j++) seen = gguf_tensor_at(file, j)->type == type;
+        for (size_t j = 0; j < i && !seen; j++) seen = model_file_tensor_at(file, j)->type == type;
         if (seen) continue;
         int64_t count = 0, elements = 0, bytes = 0;
-        for (size_t j = i; j < gguf_n_tensors(file); j++) {
-            const tensor *t = gguf_tensor_at(file, j);
+        for (size_t j = i; j < model_file_n_tensors(file); j++) {
+            const tensor *t = model_file_tensor_at(file, j);
             if (t->type != type) continue;
             count++;
             elements += n_elements(t);
             bytes += (int64_t)t->bytes;
         }
         printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", tensor_type_name(type), count, elements, bytes,
-               gguf_tensor_at(file, i)->data ? "" : "  (cannot be read)");
+               model_file_tensor_at(file, i)->data ? "" : "  (cannot be read)");
     }
 }
 
-static void print_tensors(const gguf *file) {
+static void print_tensors(const model_file *file) {
     printf("\n  %-32s %-8s %-24s %12s\n", "tensor", "type", "shape, fastest first", "bytes");
-    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
-        const tensor *t = gguf_tensor_at(file, i);
+    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
+        const tensor *t = model_file_tensor_at(file, i);
         char shape[96];
         size_t used = 0;
         for (int32_t k = 0; k < t->n_dims; k++)
@@ -61,15 +61,15 @@ static void print_tensors(const gguf *file) {
     }
 }
 
-static void print_head(const gguf *file, const char *path) {
+static void print_head(const model_file *file, const char *path) {
     str name, arch;
-    printf("file            %s (GGUF version %" PRIu32 ")\n", path, gguf_version(file));
-    if (gguf_get_string(file, "general.name", &name)) printf("name            %.*s\n", (int)name.size, name.data);
-    if (gguf_get_string(file, "general.architecture", &arch)) printf("architecture    %.*s\n", (int)arch.size, arch.data);
+    printf("file            %s (%s)\n", path, model_file_format(file));
+    if (model_file_get_string(file, "general.name", &name)) printf("name            %.*s\n", (int)name.size, name.data);
+    if (model_file_get_string(file, "general.architecture", &arch)) printf("architecture    %.*s\n", (int)arch.size, arch.data);
     int64_t elements = 0, bytes = 0;
-    for (size_t i = 0; i < gguf_n_tensors(file); i++) {
-        elements += n_elements(gguf_tensor_at(file, i));
-        bytes += (int64_t)gguf_tensor_at(file, i)->bytes;
+    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
+        elements += n_elements(model_file_tensor_at(file, i));
+        bytes += (int64_t)model_file_tensor_at(file, i)->bytes;
     }
     printf("parameters      %" PRId64 ", %.1f MB, %.2f bits each\n", elements, (double)bytes / 1e6,
            elements ? 8.0 * (double)bytes / (double)elements : 0.0);
@@ -83,19 +83,19 @@ static void print_head(const gguf *file, const char *path) {
 
 int cmd_info(const options *opt) {
     const char *path = opt->n_args ? opt->args[0] : opt->model;
-    gguf *file = NULL;
+    model_file *file = NULL;
     cl_error error;
     cl_status status = CL_OK;
     if (opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; one file at a time", opt->args[1]);
     else if (!path)
         status = cl_fail(&error, CL_ERR_ARG, "no model; name a GGUF file or set CHUNKLLAMA_MODEL");
-    if (status == CL_OK) status = gguf_open(path, &file, &error);
+    if (status == CL_OK) status = model_file_open(path, &file, &error);
     if (status != CL_OK) return session_fail(CMD_INFO, &error);
     print_head(file, path);
     print_metadata(file);
     print_types(file);
     if (opt->tensors) print_tensors(file);
-    gguf_close(&file);
+    model_file_close(&file);
     return 0;
 }

@@ -46,7 +46,7 @@ static cl_status print_lines(const tokenizer *tok, const options *opt, const tex
 }
 
 int cmd_tokenize(const options *opt) {
-    gguf *file = NULL;
+    model_file *file = NULL;
     tokenizer *tok = NULL;
     text t = {0};
     cl_error error;
@@ -57,13 +57,13 @@ int cmd_tokenize(const options *opt) {
                          "CHUNKLLAMA_MODEL");
     if (status == CL_OK && opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; put the text in quotes", opt->args[1]);
-    if (status == CL_OK) status = gguf_open(opt->model, &file, &error);
+    if (status == CL_OK) status = model_file_open(opt->model, &file, &error);
     if (status == CL_OK) status = tokenizer_create(file, &tok, &error);
     if (status == CL_OK && opt->n_args) status = text_append(&t, opt->args[0], strlen(opt->args[0]), &error);
     if (status == CL_OK && !opt->n_args) status = text_read(&t, opt->file ? opt->file : "-", &error);
     if (status == CL_OK) status = opt->jsonl ? print_lines(tok, opt, &t, &error) : print_ids(tok, opt, t.data, t.size, &error);
     free(t.data);
     if (tok) tokenizer_free(&tok);
-    if (file) gguf_close(&file);
+    if (file) model_file_close(&file);
     return status == CL_OK ? 0 : session_fail(CMD_TOKENIZE, &error);
 }

@@ -56,16 +56,16 @@ static cl_status add_rule(bpe *b, str text, size_t rank, char *buf, cl_error *er
     return CL_OK;
 }
 
-static cl_status load_rules(bpe *b, const gguf *file, cl_error *error) {
-    gguf_value_type type;
+static cl_status load_rules(bpe *b, const model_file *file, cl_error *error) {
+    meta_type type;
     size_t n, longest = 0;
     const void *data;
-    if (!gguf_get_array(file, MERGES, &type, &n, &data) || type != GGUF_STRING)
+    if (!model_file_get_array(file, MERGES, &type, &n, &data) || type != META_STRING)
         return cl_fail(error, CL_ERR_FORMAT, "%s: a byte-level BPE tokenizer needs this array of strings", MERGES);
     size_t n_rules = 16;
     while (n_rules / 2 < n) n_rules *= 2;
     for (size_t i = 0; i < n; i++) {
-        const size_t size = gguf_array_string(file, MERGES, i).size;
+        const size_t size = model_file_array_string(file, MERGES, i).size;
         if (size > longest) longest = size;
     }
     char *buf = malloc(longest + 1);
@@ -74,19 +74,20 @@ static cl_status load_rules(bpe *b, const gguf *file, cl_error *error) {
     cl_status status = CL_OK;
     if (!buf || !b->rules) status = cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
     for (size_t i = 0; status == CL_OK && i < n_rules; i++) b->rules[i].left = -1;
-    for (size_t i = 0; status == CL_OK && i < n; i++) status = add_rule(b, gguf_array_string(file, MERGES, i), i, buf, error);
+    for (size_t i = 0; status == CL_OK && i < n; i++)
+        status = add_rule(b, model_file_array_string(file, MERGES, i), i, buf, error);
     free(buf);
     return status;
 }
 
-cl_status bpe_create(const gguf *file, const vocab *v, bpe **out, cl_error *error) {
+cl_status bpe_create(const model_file *file, const vocab *v, bpe **out, cl_error *error) {
     *out = NULL;
     bpe *b = calloc(1, sizeof *b);
     if (!b) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     b->vocab = v;
     for (int i = 0; i < 256; i++) b->byte_ids[i] = vocab_find(v, (const char[]){(char)i}, 1);
     str pre = {"default", 7};
-    gguf_get_string(file, "tokenizer.ggml.pre", &pre);
+    model_file_get_string(file, "tokenizer.ggml.pre", &pre);
     cl_status status = pretokenizer_create(pre, &b->pre, error);
     if (status == CL_OK) status = load_rules(b, file, error);
     if (status != CL_OK) bpe_free(&b);

@@ -8,7 +8,7 @@
 typedef struct bpe bpe;
 
 /* From the file's merges and pre-tokenizer; file and vocabulary are borrowed until bpe_free. */
-cl_status bpe_create(const gguf *file, const vocab *v, bpe **b, cl_error *error);
+cl_status bpe_create(const model_file *file, const vocab *v, bpe **b, cl_error *error);
 void bpe_free(bpe **b);
 
 /* The family's habit where the file does not say. */

@@ -26,15 +26,15 @@ cl_status chat_by_name(const char *name, chat_format *format, cl_error *error) {
 }
 
 /* The file's template; empty where it has none. */
-static str template_of(const gguf *file) {
+static str template_of(const model_file *file) {
     str text = {"", 0};
-    gguf_get_string(file, TEMPLATE, &text);
+    model_file_get_string(file, TEMPLATE, &text);
     return text;
 }
 
 static bool contains(str text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
 
-cl_status chat_detect(const gguf *file, chat_format *format, cl_error *error) {
+cl_status chat_detect(const model_file *file, chat_format *format, cl_error *error) {
     const str text = template_of(file);
     *format = CHAT_NONE;
     if (text.size == 0) return CL_OK;
@@ -266,7 +266,7 @@ static cl_status check_roles(const chat_message *messages, size_t n, bool in_tur
     return CL_OK;
 }
 
-cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
+cl_status chat_render(chat_format format, const tokenizer *tok, const model_file *file, const chat_message *messages, size_t n,
                       token_list *out, cl_error *error) {
     const bool in_turn = format == CHAT_LLAMA2 || format == CHAT_MISTRAL;
     if (format == CHAT_NONE)

@@ -16,7 +16,7 @@ typedef struct chat_message {
 } chat_message;
 
 /* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CHAT_NONE where it has none. */
-cl_status chat_detect(const gguf *file, chat_format *format, cl_error *error);
+cl_status chat_detect(const model_file *file, chat_format *format, cl_error *error);
 /* By name, for `--chat-format`: "chatml", "llama2", "llama3", "zephyr", "mistral". */
 cl_status chat_by_name(const char *name, chat_format *format, cl_error *error);
 const char *chat_name(chat_format format);
@@ -29,7 +29,7 @@ const char *chat_name(chat_format format);
  * CL_ERR_ARG names the message whose role is unknown or out of turn: Llama 2 and Mistral take one system message, at the start,
  * and then user and assistant in turn; the others take any order.
  */
-cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
+cl_status chat_render(chat_format format, const tokenizer *tok, const model_file *file, const chat_message *messages, size_t n,
                       token_list *out, cl_error *error);
 
 #endif

@@ -1,6 +1,7 @@
 /* Reads a GGUF file's header, metadata and tensor list; believes nothing that it has not checked against the file's size. */
-#include "gguf_file.h"
+#include "model_file_data.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,12 +96,12 @@ static cl_status check_bools(reader *r, const unsigned char *p, size_t n) {
 }
 
 /* n values of the key's element type, or its only one. */
-static cl_status read_values(reader *r, gguf_key *key, gguf_value_type type, size_t n) {
+static cl_status read_values(reader *r, meta_key *key, meta_type type, size_t n) {
     key->raw = r->data + r->pos;
-    if (type != GGUF_STRING) {
+    if (type != META_STRING) {
         const unsigned char *p = NULL;
-        const cl_status status = take(r, n * gguf_value_size(type), "value", &p); /* n is at most what is left / size */
-        return status == CL_OK && type == GGUF_BOOL ? check_bools(r, p, n) : status;
+        const cl_status status = take(r, n * meta_size(type), "value", &p); /* n is at most what is left / size */
+        return status == CL_OK && type == META_BOOL ? check_bools(r, p, n) : status;
     }
     key->strings = calloc(n ? n : 1, sizeof *key->strings);
     if (!key->strings) return FAIL(r, CL_ERR_NOMEM, r->pos, ": no memory for %zu strings", n);
@@ -111,39 +112,39 @@ static cl_status read_values(reader *r, gguf_key *key, gguf_value_type type, siz
     return CL_OK;
 }
 
-static cl_status read_type(reader *r, const char *what, gguf_value_type *type) {
+static cl_status read_type(reader *r, const char *what, meta_type *type) {
     const size_t at = r->pos;
     uint32_t number = 0;
     const cl_status status = read_u32(r, what, &number);
     if (status != CL_OK) return status;
-    if (number > GGUF_FLOAT64)
-        return FAIL(r, CL_ERR_FORMAT, at, ": its %s is %u; known are 0 to %d", what, number, GGUF_FLOAT64);
-    *type = (gguf_value_type)number;
+    if (number > META_FLOAT64)
+        return FAIL(r, CL_ERR_FORMAT, at, ": its %s is %u; known are 0 to %d", what, number, META_FLOAT64);
+    *type = (meta_type)number;
     return CL_OK;
 }
 
-static cl_status read_key(reader *r, gguf_key *key) {
+static cl_status read_key(reader *r, meta_key *key) {
     cl_status status = read_name(r, MAX_KEY_SIZE);
     if (status != CL_OK) return status;
     key->name = r->name;
     status = read_type(r, "value type", &key->type);
     if (status != CL_OK) return status;
-    if (key->type != GGUF_ARRAY) return read_values(r, key, key->type, 1);
+    if (key->type != META_ARRAY) return read_values(r, key, key->type, 1);
 
     const size_t at = r->pos;
     status = read_type(r, "element type", &key->elem);
     if (status != CL_OK) return status;
-    if (key->elem == GGUF_ARRAY) return FAIL(r, CL_ERR_UNSUPPORTED, at, ": %s", "arrays of arrays are not supported");
+    if (key->elem == META_ARRAY) return FAIL(r, CL_ERR_UNSUPPORTED, at, ": %s", "arrays of arrays are not supported");
     /* A string takes at least the eight bytes of its length. */
-    status = read_count(r, "array's length", key->elem == GGUF_STRING ? 8 : gguf_value_size(key->elem), &key->n);
+    status = read_count(r, "array's length", key->elem == META_STRING ? 8 : meta_size(key->elem), &key->n);
     return status == CL_OK ? read_values(r, key, key->elem, key->n) : status;
 }
 
-static cl_status read_keys(reader *r, gguf *file) {
+static cl_status read_keys(reader *r, model_file *file) {
     r->kind = "key";
     for (size_t i = 0; i < file->n_keys; i++) {
         const size_t at = r->pos;
-        gguf_key *key = &file->keys[i];
+        meta_key *key = &file->keys[i];
         const cl_status status = read_key(r, key);
         if (status != CL_OK) return status;
         const int32_t first = str_map_add(&file->key_map, key->name.data, key->name.size, (int32_t)i);
@@ -197,13 +198,13 @@ static cl_status read_tensor(reader *r, tensor *t, uint64_t *offset) {
     return status == CL_OK ? read_u64(r, "offset", offset) : status;
 }
 
-static cl_status read_alignment(reader *r, const gguf *file, size_t *alignment) {
+static cl_status read_alignment(reader *r, const model_file *file, size_t *alignment) {
     static const char name[] = "general.alignment";
     *alignment = DEFAULT_ALIGNMENT;
     const int32_t i = str_map_get(&file->key_map, name, sizeof name - 1);
     if (i < 0) return CL_OK;
     uint64_t value = 0;
-    const bool number = gguf_get_u64(file, name, &value);
+    const bool number = model_file_get_u64(file, name, &value);
     if (!number || value < MIN_ALIGNMENT || value > UINT32_MAX || (value & (value - 1)) != 0) {
         r->kind = "key", r->name = file->keys[i].name;
         return FAIL(r, CL_ERR_FORMAT, (size_t)(file->keys[i].raw - r->data), ": it is %llu; a power of two from %d is needed",
@@ -227,7 +228,7 @@ static cl_status place_tensor(reader *r, tensor *t, uint64_t offset, size_t star
     return CL_OK;
 }
 
-static cl_status read_tensors(reader *r, gguf *file, uint64_t *offsets) {
+static cl_status read_tensors(reader *r, model_file *file, uint64_t *offsets) {
     size_t alignment;
     cl_status status = read_alignment(r, file, &alignment);
     r->kind = "tensor";
@@ -246,7 +247,7 @@ static cl_status read_tensors(reader *r, gguf *file, uint64_t *offsets) {
     return status;
 }
 
-static cl_status read_header(reader *r, gguf *file) {
+static cl_status read_header(reader *r, model_file *file) {
     const unsigned char *magic = NULL;
     r->kind = "header";
     cl_status status = take(r, 4, "magic", &magic);
@@ -254,18 +255,20 @@ static cl_status read_header(reader *r, gguf *file) {
     if (memcmp(magic, "FUGG", 4) == 0)
         return FAIL(r, CL_ERR_UNSUPPORTED, (size_t)0, ": %s", "a big-endian GGUF file; convert it to little-endian");
     if (memcmp(magic, "GGUF", 4) != 0) return FAIL(r, CL_ERR_FORMAT, (size_t)0, ": %s", "no GGUF file: it does not begin so");
-    status = read_u32(r, "version", &file->version);
+    uint32_t version = 0;
+    status = read_u32(r, "version", &version);
     if (status != CL_OK) return status;
-    if (file->version != 0 && (file->version & 0xffff) == 0)
+    if (version != 0 && (version & 0xffff) == 0)
         return FAIL(r, CL_ERR_UNSUPPORTED, (size_t)4, ": %s", "a big-endian GGUF file; convert it to little-endian");
-    if (file->version != 2 && file->version != 3)
-        return FAIL(r, CL_ERR_UNSUPPORTED, (size_t)4, ": GGUF version %u; 2 and 3 are supported", file->version);
+    if (version != 2 && version != 3)
+        return FAIL(r, CL_ERR_UNSUPPORTED, (size_t)4, ": GGUF version %u; 2 and 3 are supported", version);
+    (void)snprintf(file->format, sizeof file->format, "GGUF version %u", version);
     status = read_count(r, "number of tensors", MIN_TENSOR_BYTES, &file->n_tensors);
     return status == CL_OK ? read_count(r, "number of keys", MIN_KEY_BYTES, &file->n_keys) : status;
 }
 
-cl_status gguf_parse(gguf *file, cl_error *error) {
-    reader r = {.data = file->data, .size = file->size, .error = error};
+cl_status gguf_parse(const void *data, size_t size, model_file *file, cl_error *error) {
+    reader r = {.data = data, .size = size, .error = error};
     cl_status status = read_header(&r, file);
     if (status != CL_OK) {
         file->n_keys = file->n_tensors = 0;

@@ -15,14 +15,14 @@ static cl_status bad_value(cl_error *error, const char *key, double value, doubl
 }
 
 /* An integer key; absent: the value that *out has, or an error where that is negative. */
-static cl_status get_int(const gguf *file, const char *key, int64_t min, int64_t max, int32_t *out, cl_error *error) {
+static cl_status get_int(const model_file *file, const char *key, int64_t min, int64_t max, int32_t *out, cl_error *error) {
     uint64_t value;
     double other;
-    if (!gguf_get_u64(file, key, &value)) {
-        gguf_value_type type;
+    if (!model_file_get_u64(file, key, &value)) {
+        meta_type type;
         size_t n;
         const void *data;
-        if (gguf_get_f64(file, key, &other) || gguf_get_array(file, key, &type, &n, &data))
+        if (model_file_get_f64(file, key, &other) || model_file_get_array(file, key, &type, &n, &data))
             return cl_fail(error, CL_ERR_UNSUPPORTED, "%s is not a single integer; layers that differ are not supported", key);
         if (*out >= 0) return CL_OK;
         return cl_fail(error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete llama model", key);
@@ -33,15 +33,15 @@ static cl_status get_int(const gguf *file, const char *key, int64_t min, int64_t
 }
 
 /* A number; absent: the value that *out has. */
-static cl_status get_double(const gguf *file, const char *key, double min, double max, double *out, cl_error *error) {
+static cl_status get_double(const model_file *file, const char *key, double min, double max, double *out, cl_error *error) {
     double value;
-    if (!gguf_get_f64(file, key, &value)) return CL_OK;
+    if (!model_file_get_f64(file, key, &value)) return CL_OK;
     if (!(value >= min && value <= max)) return bad_value(error, key, value, min, max);
     *out = value;
     return CL_OK;
 }
 
-static cl_status read_rope(const gguf *file, model_params *p, cl_error *error) {
+static cl_status read_rope(const model_file *file, model_params *p, cl_error *error) {
     p->n_rot = p->head_dim;
     cl_status status = get_int(file, "llama.rope.dimension_count", 2, p->head_dim, &p->n_rot, error);
     if (status != CL_OK) return status;
@@ -50,21 +50,21 @@ static cl_status read_rope(const gguf *file, model_params *p, cl_error *error) {
     if ((status = get_double(file, "llama.rope.freq_base", 1, 1e12, &p->rope_base, error)) != CL_OK) return status;
     p->rope_scale = 1;
     str scaling;
-    const bool named = gguf_get_string(file, "llama.rope.scaling.type", &scaling);
+    const bool named = model_file_get_string(file, "llama.rope.scaling.type", &scaling);
     if (named && str_is(scaling, "none")) return CL_OK;
     if (named && !str_is(scaling, "linear"))
         return cl_fail(error, CL_ERR_UNSUPPORTED,
                        "llama.rope.scaling.type is \"%.*s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
                        (int)(scaling.size < 40 ? scaling.size : 40), scaling.data);
     double factor;
-    if (named && !gguf_get_f64(file, "llama.rope.scaling.factor", &factor))
+    if (named && !model_file_get_f64(file, "llama.rope.scaling.factor", &factor))
         return cl_fail(error, CL_ERR_FORMAT, "the file has no number llama.rope.scaling.factor, which linear scaling needs");
     /* The name in old files first. A factor without a type means linear. */
     if ((status = get_double(file, "llama.rope.scale_linear", 1e-3, 1e6, &p->rope_scale, error)) != CL_OK) return status;
     return get_double(file, "llama.rope.scaling.factor", 1e-3, 1e6, &p->rope_scale, error);
 }
 
-static cl_status read_heads(const gguf *file, model_params *p, cl_error *error) {
+static cl_status read_heads(const model_file *file, model_params *p, cl_error *error) {
     cl_status status;
     p->n_heads = p->head_dim = -1;
     if ((status = get_int(file, "llama.attention.head_count", 1, 4096, &p->n_heads, error)) != CL_OK) return status;
@@ -88,9 +88,9 @@ static cl_status read_heads(const gguf *file, model_params *p, cl_error *error) 
     return cl_fail(error, CL_ERR_UNSUPPORTED, "heads have %d dimensions; supported: 64, 80, 96, 128, 256", p->head_dim);
 }
 
-static cl_status read_params(const gguf *file, model_params *p, cl_error *error) {
+static cl_status read_params(const model_file *file, model_params *p, cl_error *error) {
     str architecture;
-    if (!gguf_get_string(file, "general.architecture", &architecture))
+    if (!model_file_get_string(file, "general.architecture", &architecture))
         return cl_fail(error, CL_ERR_FORMAT, "the file has no general.architecture; it is not a model");
     if (!str_is(architecture, "llama"))
         return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%.*s\"; supported: llama",
@@ -126,11 +126,11 @@ static void tensor_name(char name[NAME_SIZE], int32_t layer, const char *part) {
         (void)snprintf(name, NAME_SIZE, "blk.%d.%s.weight", layer, part);
 }
 
-static cl_status find_tensor(const gguf *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
+static cl_status find_tensor(const model_file *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
                              const tensor **found, cl_error *error) {
     char name[NAME_SIZE];
     tensor_name(name, layer, part);
-    const tensor *t = gguf_find_tensor(file, name);
+    const tensor *t = model_file_find_tensor(file, name);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
     if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
@@ -145,7 +145,8 @@ static cl_status find_tensor(const gguf *file, int32_t layer, const char *part, 
 }
 
 /* A vector that is used where it lies in the file. */
-static cl_status find_vector(const gguf *file, int32_t layer, const char *part, int64_t n, const float **out, cl_error *error) {
+static cl_status find_vector(const model_file *file, int32_t layer, const char *part, int64_t n, const float **out,
+                             cl_error *error) {
     const tensor *t;
     const cl_status status = find_tensor(file, layer, part, n, 1, &t, error);
     if (status != CL_OK) return status;
@@ -184,8 +185,8 @@ static cl_status load_layer(model *m, ca_pool *pool, int32_t i, cl_error *error)
 
 static cl_status load_tensors(model *m, ca_pool *pool, cl_error *error) {
     model_params *p = &m->params;
-    for (size_t i = 0; i < gguf_n_tensors(m->file); i++) {
-        const str name = gguf_tensor_at(m->file, i)->name;
+    for (size_t i = 0; i < model_file_n_tensors(m->file); i++) {
+        const str name = model_file_tensor_at(m->file, i)->name;
         if (name.size > 5 && !memcmp(name.data + name.size - 5, ".bias", 5))
             return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s: layers with a bias are not supported",
                            (int)(name.size < 60 ? name.size : 60), name.data);
@@ -193,12 +194,12 @@ static cl_status load_tensors(model *m, ca_pool *pool, cl_error *error) {
     p->n_vocab = tokenizer_n_vocab(m->tok);
     cl_status status = find_tensor(m->file, -1, "token_embd", p->n_embd, p->n_vocab, &m->embedding, error);
     if (status != CL_OK) return status;
-    const bool tied = !gguf_find_tensor(m->file, "output.weight");
+    const bool tied = !model_file_find_tensor(m->file, "output.weight");
     if ((status = load_matrix(m, pool, -1, tied ? "token_embd" : "output", p->n_embd, p->n_vocab, &m->output, error)) !=
             CL_OK ||
         (status = find_vector(m->file, -1, "output_norm", p->n_embd, &m->output_norm, error)) != CL_OK)
         return status;
-    if (gguf_find_tensor(m->file, "rope_freqs.weight")) {
+    if (model_file_find_tensor(m->file, "rope_freqs.weight")) {
         status = find_vector(m->file, -1, "rope_freqs", p->n_rot / 2, &p->rope_factors, error);
         if (status != CL_OK) return status;
         for (int32_t i = 0; i < p->n_rot / 2; i++)
@@ -225,7 +226,7 @@ cl_status model_load(const char *path, const model_options *options, model **out
     if (!m->kernel)
         status = cl_fail(error, CL_ERR_ARG, "kernel level %s or CATTN_LEVEL is unknown, or this CPU lacks it",
                          options->level ? options->level : "(none)");
-    if (status == CL_OK) status = gguf_open(path, &m->file, error);
+    if (status == CL_OK) status = model_file_open(path, &m->file, error);
     if (status == CL_OK) status = read_params(m->file, &m->params, error);
     if (status == CL_OK) status = tokenizer_create(m->file, &m->tok, error);
     if (status == CL_OK) status = load_tensors(m, options->pool, error);
@@ -249,7 +250,7 @@ void model_free(model **model_) {
     linear_free(&m->output);
     free(m->layers);
     tokenizer_free(&m->tok);
-    gguf_close(&m->file);
+    model_file_close(&m->file);
     free(m->path);
     free(m);
     *model_ = NULL;

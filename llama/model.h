@@ -11,8 +11,8 @@
 #include "base/threads.h"
 #include "chat.h"
 #include "error.h"
-#include "gguf.h"
 #include "linear.h"
+#include "model_file.h"
 #include "tokenizer.h"
 
 typedef struct model_params {
@@ -32,7 +32,7 @@ typedef struct model_layer {
 } model_layer;
 
 typedef struct model {
-    gguf *file;
+    model_file *file;
     char *path;
     model_params params;
     tokenizer *tok;

@@ -26,12 +26,12 @@ static uint32_t order_of(float score) {
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-cl_status spm_create(const gguf *file, const vocab *v, spm **out, cl_error *error) {
+cl_status spm_create(const model_file *file, const vocab *v, spm **out, cl_error *error) {
     *out = NULL;
-    gguf_value_type type;
+    meta_type type;
     size_t n;
     const void *scores;
-    if (!gguf_get_array(file, SCORES, &type, &n, &scores) || type != GGUF_FLOAT32 || n != (size_t)v->n)
+    if (!model_file_get_array(file, SCORES, &type, &n, &scores) || type != META_FLOAT32 || n != (size_t)v->n)
         return cl_fail(error, CL_ERR_FORMAT, "%s: a SentencePiece tokenizer needs this array of %d float32", SCORES, v->n);
     spm *s = calloc(1, sizeof *s);
     uint32_t *orders = malloc(n * sizeof *orders);
@@ -54,7 +54,7 @@ cl_status spm_create(const gguf *file, const vocab *v, spm **out, cl_error *erro
         if (v->types[id] == VOCAB_UNKNOWN) s->unknown = id;
     }
     s->add_space_prefix = true;
-    gguf_get_bool(file, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
+    model_file_get_bool(file, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
     *out = s;
     return CL_OK;
 }

@@ -8,7 +8,7 @@
 typedef struct spm spm;
 
 /* From the file's scores; file and vocabulary are borrowed until spm_free. */
-cl_status spm_create(const gguf *file, const vocab *v, spm **s, cl_error *error);
+cl_status spm_create(const model_file *file, const vocab *v, spm **s, cl_error *error);
 void spm_free(spm **s);
 
 /* Ids of text without special tokens; `prefix`: a space goes before it, if the file wants that. */

@@ -36,11 +36,11 @@ void token_list_free(token_list *list) {
 }
 
 /* A token id of the file; -1 where it names none. */
-static cl_status load_id(const tokenizer *t, const gguf *file, const char *key, int32_t *id, cl_error *error) {
+static cl_status load_id(const tokenizer *t, const model_file *file, const char *key, int32_t *id, cl_error *error) {
     uint64_t value;
     *id = -1;
     /* Some files write -1 for none. */
-    if (!gguf_get_u64(file, key, &value) || value == UINT32_MAX) return CL_OK;
+    if (!model_file_get_u64(file, key, &value) || value == UINT32_MAX) return CL_OK;
     if (value >= (uint64_t)t->vocab.n)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %llu, but the vocabulary has %d tokens", key, (unsigned long long)value,
                        t->vocab.n);
@@ -54,7 +54,7 @@ static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id
 static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
-static cl_status load_special(tokenizer *t, const gguf *file, cl_error *error) {
+static cl_status load_special(tokenizer *t, const model_file *file, cl_error *error) {
     cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
     for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
         int32_t id;
@@ -67,15 +67,15 @@ static cl_status load_special(tokenizer *t, const gguf *file, cl_error *error) {
         if (id >= 0) t->ends[id] = true;
     }
     t->adds_bos = t->spm || bpe_adds_bos(t->bpe);
-    gguf_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     t->adds_bos = t->adds_bos && t->bos >= 0;
     return status;
 }
 
-cl_status tokenizer_create(const gguf *file, tokenizer **tok, cl_error *error) {
+cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *error) {
     *tok = NULL;
     str kind;
-    if (!gguf_get_string(file, "tokenizer.ggml.model", &kind))
+    if (!model_file_get_string(file, "tokenizer.ggml.model", &kind))
         return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
     const bool byte_level = str_is(kind, "gpt2");
     if (!byte_level && !str_is(kind, "llama"))

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "error.h"
-#include "gguf.h"
+#include "model_file.h"
 
 typedef struct tokenizer tokenizer;
 
@@ -26,7 +26,7 @@ cl_status token_list_add(token_list *list, int32_t id, cl_error *error);
 void token_list_free(token_list *list);
 
 /* The file is borrowed until tokenizer_free. */
-cl_status tokenizer_create(const gguf *file, tokenizer **tok, cl_error *error);
+cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *error);
 void tokenizer_free(tokenizer **tok);
 
 int32_t tokenizer_n_vocab(const tokenizer *tok);

@@ -81,13 +81,13 @@ static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, cha
     return CL_OK;
 }
 
-static cl_status load_types(vocab *v, const gguf *file, cl_error *error) {
-    gguf_value_type type;
+static cl_status load_types(vocab *v, const model_file *file, cl_error *error) {
+    meta_type type;
     size_t n;
     const void *data;
     memset(v->types, VOCAB_NORMAL, (size_t)v->n);
-    if (!gguf_get_array(file, TYPES, &type, &n, &data)) return CL_OK;
-    if ((type != GGUF_I32 && type != GGUF_U32) || n != (size_t)v->n)
+    if (!model_file_get_array(file, TYPES, &type, &n, &data)) return CL_OK;
+    if ((type != META_I32 && type != META_U32) || n != (size_t)v->n)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %zu entries; an int32 for each of the %d tokens is needed", TYPES, n, v->n);
     for (size_t i = 0; i < n; i++) {
         int32_t t;
@@ -138,14 +138,14 @@ static void index_tokens(vocab *v, bool byte_level) {
     list_added(v);
 }
 
-cl_status vocab_load(vocab *v, const gguf *file, bool byte_level, cl_error *error) {
-    gguf_value_type type;
+cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error) {
+    meta_type type;
     size_t n, bytes = 0;
     const void *data;
-    if (!gguf_get_array(file, TOKENS, &type, &n, &data) || type != GGUF_STRING || n == 0)
+    if (!model_file_get_array(file, TOKENS, &type, &n, &data) || type != META_STRING || n == 0)
         return cl_fail(error, CL_ERR_FORMAT, "%s: the array of the tokens' texts is missing or empty", TOKENS);
-    v->n = (int32_t)n; /* gguf holds no longer arrays */
-    for (size_t i = 0; i < n; i++) bytes += gguf_array_string(file, TOKENS, i).size;
+    v->n = (int32_t)n; /* a file holds no longer arrays */
+    for (size_t i = 0; i < n; i++) bytes += model_file_array_string(file, TOKENS, i).size;
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
     v->bytes = malloc(bytes + 1);
@@ -155,7 +155,7 @@ cl_status vocab_load(vocab *v, const gguf *file, bool byte_level, cl_error *erro
     cl_status status = load_types(v, file, error);
     char *buf = v->bytes;
     for (int32_t id = 0; status == CL_OK && id < v->n; id++) {
-        status = load_piece(v, id, gguf_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
+        status = load_piece(v, id, model_file_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
         buf += v->pieces[id].size;
     }
     if (status == CL_OK) index_tokens(v, byte_level);

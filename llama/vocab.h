@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "error.h"
-#include "gguf.h"
+#include "model_file.h"
 #include "str_map.h"
 
 /* As in tokenizer.ggml.token_type. */
@@ -33,7 +33,7 @@ typedef struct vocab {
 } vocab;
 
 /* byte_level: texts are in the alphabet of byte-level BPE; otherwise they have U+2581 for spaces and "<0xNN>" for bytes. */
-cl_status vocab_load(vocab *v, const gguf *file, bool byte_level, cl_error *error);
+cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error);
 void vocab_free(vocab *v);
 
 /* The token that merging may yield with these bytes, or -1. */

@@ -32,7 +32,7 @@ static small_vocab vocab_with(const char *chat_template, const char *const *spec
 static cl_status render(const small_vocab *v, chat_format format, const chat_message *messages, size_t n, char *text,
                         int *n_special, cl_error *error) {
     gguf_bytes bytes;
-    gguf *file = open_vocab(v, &bytes);
+    model_file *file = open_vocab(v, &bytes);
     tokenizer *tok;
     token_list ids = {0};
     assert_int_equal(tokenizer_create(file, &tok, error), CL_OK);
@@ -45,7 +45,7 @@ static cl_status render(const small_vocab *v, chat_format format, const chat_mes
     *text = 0;
     token_list_free(&ids);
     tokenizer_free(&tok);
-    gguf_close(&file);
+    model_file_close(&file);
     free(bytes.data);
     return status;
 }
@@ -53,11 +53,11 @@ static cl_status render(const small_vocab *v, chat_format format, const chat_mes
 /* The format found for the vocabulary's template. */
 static chat_format detect(const small_vocab *v) {
     gguf_bytes bytes;
-    gguf *file = open_vocab(v, &bytes);
+    model_file *file = open_vocab(v, &bytes);
     chat_format format;
     cl_error error = {0};
     if (chat_detect(file, &format, &error) != CL_OK) fail_msg("%s", error.message);
-    gguf_close(&file);
+    model_file_close(&file);
     free(bytes.data);
     return format;
 }
@@ -209,11 +209,11 @@ static void formats_by_name_and_unknown_ones(void **state) {
     assert_non_null(strstr(error.message, "'none' is not known; use chatml"));
     small_vocab v = vocab_with("{{ '<start_of_turn>' }}", im);
     gguf_bytes bytes;
-    gguf *file = open_vocab(&v, &bytes);
+    model_file *file = open_vocab(&v, &bytes);
     assert_int_equal(chat_detect(file, &format, &error), CL_ERR_UNSUPPORTED);
     assert_non_null(strstr(error.message, "choose one with --chat-format"));
     assert_int_equal(format, CHAT_NONE);
-    gguf_close(&file);
+    model_file_close(&file);
     free(bytes.data);
 }
 

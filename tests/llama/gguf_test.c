@@ -14,22 +14,22 @@
 static gguf_bytes good_file(uint32_t version) {
     gguf_bytes b = {0};
     put_header(&b, version, 3, 16);
-    put_key(&b, "u8", GGUF_U8), put(&b, "\xff", 1);
-    put_key(&b, "i8", GGUF_I8), put(&b, "\xff", 1);
-    put_key(&b, "u16", GGUF_U16), put(&b, "\x01\x02", 2);
-    put_key(&b, "i16", GGUF_I16), put(&b, "\xfe\xff", 2);
-    put_key(&b, "u32", GGUF_U32), put_u32(&b, 70000);
-    put_key(&b, "i32", GGUF_I32), put_u32(&b, 7);
-    put_key(&b, "f32", GGUF_FLOAT32), put_f32(&b, 1e-5f);
+    put_key(&b, "u8", META_U8), put(&b, "\xff", 1);
+    put_key(&b, "i8", META_I8), put(&b, "\xff", 1);
+    put_key(&b, "u16", META_U16), put(&b, "\x01\x02", 2);
+    put_key(&b, "i16", META_I16), put(&b, "\xfe\xff", 2);
+    put_key(&b, "u32", META_U32), put_u32(&b, 70000);
+    put_key(&b, "i32", META_I32), put_u32(&b, 7);
+    put_key(&b, "f32", META_FLOAT32), put_f32(&b, 1e-5f);
     put_key_bool(&b, "bool", 1);
     put_key_string(&b, "string", "a string\n");
-    put_key(&b, "u64", GGUF_U64), put_u64(&b, UINT64_MAX);
-    put_key(&b, "i64", GGUF_I64), put_u64(&b, (uint64_t)-3);
-    put_key(&b, "f64", GGUF_FLOAT64), put(&b, &(double){0.25}, 8);
-    put_array(&b, "strings", GGUF_STRING, 3), put_string(&b, "x"), put_string(&b, ""), put_string(&b, "yz");
-    put_array(&b, "floats", GGUF_FLOAT32, 5);
+    put_key(&b, "u64", META_U64), put_u64(&b, UINT64_MAX);
+    put_key(&b, "i64", META_I64), put_u64(&b, (uint64_t)-3);
+    put_key(&b, "f64", META_FLOAT64), put(&b, &(double){0.25}, 8);
+    put_array(&b, "strings", META_STRING, 3), put_string(&b, "x"), put_string(&b, ""), put_string(&b, "yz");
+    put_array(&b, "floats", META_FLOAT32, 5);
     for (int i = 0; i < 5; i++) put_f32(&b, (float)i / 2);
-    put_array(&b, "bools", GGUF_BOOL, 2), put(&b, "\1\0", 2);
+    put_array(&b, "bools", META_BOOL, 2), put(&b, "\1\0", 2);
     put_key_u32(&b, "general.alignment", 64);
     put_tensor(&b, "norm", TENSOR_F32, 4, 1, 0);
     put_tensor(&b, "w", TENSOR_Q4_1, 64, 2, 64);
@@ -43,57 +43,57 @@ static void reads_every_type(void **state) {
     (void)state;
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_bytes b = good_file(version);
-        gguf *f;
+        model_file *f;
         cl_error error = {0};
         if (gguf_open_memory(b.data, b.size, &f, &error) != CL_OK) fail_msg("%s", error.message);
-        assert_int_equal(gguf_version(f), version);
+        assert_string_equal(model_file_format(f), version == 2 ? "GGUF version 2" : "GGUF version 3");
         uint64_t u;
         double d;
         bool flag;
         str s;
-        assert_true(gguf_get_u64(f, "u8", &u) && u == 255);
-        assert_false(gguf_get_u64(f, "i8", &u));
-        assert_true(gguf_get_u64(f, "u16", &u) && u == 0x201);
-        assert_false(gguf_get_u64(f, "i16", &u));
-        assert_true(gguf_get_u64(f, "u32", &u) && u == 70000);
-        assert_true(gguf_get_u64(f, "i32", &u) && u == 7);
-        assert_true(gguf_get_u64(f, "u64", &u) && u == UINT64_MAX);
-        assert_false(gguf_get_u64(f, "i64", &u));
-        assert_false(gguf_get_u64(f, "f32", &u));
-        assert_false(gguf_get_u64(f, "absent", &u));
-        assert_true(gguf_get_f64(f, "f32", &d) && d == (double)1e-5f);
-        assert_true(gguf_get_f64(f, "f64", &d) && d == 0.25);
-        assert_false(gguf_get_f64(f, "string", &d));
-        assert_true(gguf_get_bool(f, "bool", &flag) && flag);
-        assert_false(gguf_get_bool(f, "u8", &flag));
-        assert_true(gguf_get_string(f, "string", &s) && s.size == 9 && memcmp(s.data, "a string\n", 9) == 0);
-        assert_false(gguf_get_string(f, "strings", &s));
+        assert_true(model_file_get_u64(f, "u8", &u) && u == 255);
+        assert_false(model_file_get_u64(f, "i8", &u));
+        assert_true(model_file_get_u64(f, "u16", &u) && u == 0x201);
+        assert_false(model_file_get_u64(f, "i16", &u));
+        assert_true(model_file_get_u64(f, "u32", &u) && u == 70000);
+        assert_true(model_file_get_u64(f, "i32", &u) && u == 7);
+        assert_true(model_file_get_u64(f, "u64", &u) && u == UINT64_MAX);
+        assert_false(model_file_get_u64(f, "i64", &u));
+        assert_false(model_file_get_u64(f, "f32", &u));
+        assert_false(model_file_get_u64(f, "absent", &u));
+        assert_true(model_file_get_f64(f, "f32", &d) && d == (double)1e-5f);
+        assert_true(model_file_get_f64(f, "f64", &d) && d == 0.25);
+        assert_false(model_file_get_f64(f, "string", &d));
+        assert_true(model_file_get_bool(f, "bool", &flag) && flag);
+        assert_false(model_file_get_bool(f, "u8", &flag));
+        assert_true(model_file_get_string(f, "string", &s) && s.size == 9 && memcmp(s.data, "a string\n", 9) == 0);
+        assert_false(model_file_get_string(f, "strings", &s));
 
-        gguf_value_type type;
+        meta_type type;
         size_t n;
         const void *data;
-        assert_true(gguf_get_array(f, "floats", &type, &n, &data) && type == GGUF_FLOAT32 && n == 5);
+        assert_true(model_file_get_array(f, "floats", &type, &n, &data) && type == META_FLOAT32 && n == 5);
         float last;
         memcpy(&last, (const char *)data + 16, 4);
         assert_true(last == 2.0f);
-        assert_true(gguf_get_array(f, "strings", &type, &n, &data) && type == GGUF_STRING && n == 3);
-        s = gguf_array_string(f, "strings", 2);
+        assert_true(model_file_get_array(f, "strings", &type, &n, &data) && type == META_STRING && n == 3);
+        s = model_file_array_string(f, "strings", 2);
         assert_true(s.size == 2 && memcmp(s.data, "yz", 2) == 0);
-        assert_int_equal(gguf_array_string(f, "strings", 3).size, 0);
-        assert_false(gguf_get_array(f, "string", &type, &n, &data));
+        assert_int_equal(model_file_array_string(f, "strings", 3).size, 0);
+        assert_false(model_file_get_array(f, "string", &type, &n, &data));
 
-        assert_int_equal(gguf_n_tensors(f), 3);
-        const tensor *w = gguf_find_tensor(f, "w");
+        assert_int_equal(model_file_n_tensors(f), 3);
+        const tensor *w = model_file_find_tensor(f, "w");
         assert_non_null(w);
         assert_true(w->type == TENSOR_Q4_1 && w->n_dims == 2 && w->ne[0] == 64 && w->ne[1] == 2 && w->ne[2] == 1);
         assert_int_equal(w->bytes, 80);
         assert_int_equal(*(const unsigned char *)w->data, 64);
-        const tensor *k = gguf_tensor_at(f, 2);
+        const tensor *k = model_file_tensor_at(f, 2);
         assert_null(k->data);
         assert_string_equal(tensor_type_name(k->type), "Q4_K");
         assert_string_equal(tensor_type_name(99), "type 99");
-        assert_null(gguf_find_tensor(f, "v"));
-        gguf_close(&f);
+        assert_null(model_file_find_tensor(f, "v"));
+        model_file_close(&f);
         assert_null(f);
         free(b.data);
     }
@@ -102,7 +102,7 @@ static void reads_every_type(void **state) {
 static void prints_values(void **state) {
     (void)state;
     gguf_bytes b = good_file(3);
-    gguf *f;
+    model_file *f;
     assert_int_equal(gguf_open_memory(b.data, b.size, &f, NULL), CL_OK);
     const char *expect[] = {"255",
                             "-1",
@@ -120,21 +120,21 @@ static void prints_values(void **state) {
                             "5: [0, 0.5, 1, 1.5, ...]",
                             "2: [true, false]",
                             "64"};
-    assert_int_equal(gguf_n_keys(f), 16);
+    assert_int_equal(model_file_n_keys(f), 16);
     for (size_t i = 0; i < 16; i++) {
         char buf[64];
-        gguf_value_type type;
-        gguf_print_value(f, i, buf, sizeof buf);
+        meta_type type;
+        model_file_print_value(f, i, buf, sizeof buf);
         assert_string_equal(buf, expect[i]);
         for (size_t size = 0; size < sizeof buf; size++) { /* every buffer size: terminated, nothing behind */
             memset(buf, '#', sizeof buf);
-            gguf_print_value(f, i, buf, size);
+            model_file_print_value(f, i, buf, size);
             for (size_t j = size; j < sizeof buf; j++) assert_int_equal(buf[j], '#');
             if (size) assert_non_null(memchr(buf, 0, size));
         }
-        assert_true(gguf_key_at(f, i, &type).size > 0);
+        assert_true(model_file_key_at(f, i, &type).size > 0);
     }
-    gguf_close(&f);
+    model_file_close(&f);
     free(b.data);
 }
 
@@ -149,17 +149,17 @@ static cl_status open_at_edge(const unsigned char *data, size_t size, cl_error *
     }
     assert_true(size <= room);
     memcpy(pages + room - size, data, size);
-    gguf *f;
+    model_file *f;
     const cl_status status = gguf_open_memory(pages + room - size, size, &f, error);
     if (status == CL_OK) { /* what was believed must be readable */
         unsigned sum = 0;
-        for (size_t i = 0; i < gguf_n_tensors(f); i++) {
-            const tensor *t = gguf_tensor_at(f, i);
+        for (size_t i = 0; i < model_file_n_tensors(f); i++) {
+            const tensor *t = model_file_tensor_at(f, i);
             for (size_t j = 0; t->data && j < t->bytes; j++) sum += ((const unsigned char *)t->data)[j];
         }
-        for (size_t i = 0; i < gguf_n_keys(f); i++) {
+        for (size_t i = 0; i < model_file_n_keys(f); i++) {
             char buf[4096];
-            gguf_print_value(f, i, buf, sizeof buf);
+            model_file_print_value(f, i, buf, sizeof buf);
             sum += (unsigned char)buf[0];
         }
         volatile unsigned keep = sum;
@@ -169,7 +169,7 @@ static cl_status open_at_edge(const unsigned char *data, size_t size, cl_error *
         assert_int_equal(error->code, status);
         assert_true(strlen(error->message) > 10);
     }
-    gguf_close(&f);
+    model_file_close(&f);
     return status;
 }
 
@@ -243,16 +243,16 @@ static void names_what_is_wrong(void **state) {
     expect_error(b, CL_ERR_FORMAT, "key twice: it is there twice");
 
     b = (gguf_bytes){0};
-    put_header(&b, 3, 0, 1), put_key(&b, "deep", GGUF_ARRAY), put_u32(&b, GGUF_ARRAY), put_u64(&b, 0), put_u32(&b, 0);
+    put_header(&b, 3, 0, 1), put_key(&b, "deep", META_ARRAY), put_u32(&b, META_ARRAY), put_u64(&b, 0), put_u32(&b, 0);
     expect_error(b, CL_ERR_UNSUPPORTED, "key deep: arrays of arrays");
 
     b = (gguf_bytes){0};
-    put_header(&b, 3, 0, 1), put_array(&b, "long", GGUF_U64, UINT64_MAX / 8 + 1), put_u64(&b, 0);
+    put_header(&b, 3, 0, 1), put_array(&b, "long", META_U64, UINT64_MAX / 8 + 1), put_u64(&b, 0);
     expect_error(b, CL_ERR_FORMAT, "key long: the array's length is 2305843009213693952");
 
     for (int i = 0; i < 2; i++) {
         b = (gguf_bytes){0};
-        put_header(&b, 3, 0, 1), put_key(&b, "text", GGUF_STRING), put_u64(&b, i ? 9 : UINT64_MAX), put_u64(&b, 0);
+        put_header(&b, 3, 0, 1), put_key(&b, "text", META_STRING), put_u64(&b, i ? 9 : UINT64_MAX), put_u64(&b, 0);
         expect_error(b, CL_ERR_FORMAT,
                      i ? "key text: the file ends inside its string: 9 bytes needed, 8 left"
                        : "key text: the file ends inside its string: 18446744073709551615 bytes needed");
@@ -319,14 +319,14 @@ static void opens_files(void **state) {
     char path[] = "/tmp/gguf_test.XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
-    gguf *f;
+    model_file *f;
     cl_error error;
     assert_int_equal(gguf_open(path, &f, &error), CL_ERR_FORMAT);
     assert_non_null(strstr(error.message, "empty"));
     assert_int_equal(write(fd, b.data, b.size), (ssize_t)b.size);
     assert_int_equal(gguf_open(path, &f, &error), CL_OK);
-    assert_int_equal(gguf_n_tensors(f), 3);
-    gguf_close(&f);
+    assert_int_equal(model_file_n_tensors(f), 3);
+    model_file_close(&f);
     assert_int_equal(ftruncate(fd, 100), 0);
     assert_int_equal(gguf_open(path, &f, &error), CL_ERR_FORMAT);
     assert_memory_equal(error.message, path, strlen(path));

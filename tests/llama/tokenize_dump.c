@@ -21,7 +21,7 @@ static json_t *ids_to_json(token_list *ids) {
     return out;
 }
 
-static json_t *encode(const gguf *file, const tokenizer *tok, const json_t *line) {
+static json_t *encode(const model_file *file, const tokenizer *tok, const json_t *line) {
     (void)file;
     token_list ids = {0};
     cl_error error;
@@ -30,7 +30,7 @@ static json_t *encode(const gguf *file, const tokenizer *tok, const json_t *line
     return ids_to_json(&ids);
 }
 
-static json_t *chat(const gguf *file, const tokenizer *tok, const json_t *line) {
+static json_t *chat(const model_file *file, const tokenizer *tok, const json_t *line) {
     const size_t n = json_array_size(line);
     chat_message *messages = calloc(n + 1, sizeof *messages);
     for (size_t i = 0; i < n && messages; i++) {
@@ -48,7 +48,7 @@ static json_t *chat(const gguf *file, const tokenizer *tok, const json_t *line) 
     return ids_to_json(&ids);
 }
 
-static json_t *decode(const gguf *file, const tokenizer *tok, const json_t *line) {
+static json_t *decode(const model_file *file, const tokenizer *tok, const json_t *line) {
     (void)file;
     char *text = NULL;
     size_t size = 0;
@@ -67,15 +67,15 @@ static json_t *decode(const gguf *file, const tokenizer *tok, const json_t *line
 }
 
 int main(int argc, char **argv) {
-    json_t *(*work)(const gguf *, const tokenizer *, const json_t *) = encode;
+    json_t *(*work)(const model_file *, const tokenizer *, const json_t *) = encode;
     if (argc == 3 && strcmp(argv[2], "--decode") == 0) work = decode;
     if (argc == 3 && strcmp(argv[2], "--chat") == 0) work = chat;
     if (argc != 2 + (work != encode))
         return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat] < in.jsonl > out.jsonl");
-    gguf *file;
+    model_file *file;
     tokenizer *tok;
     cl_error error;
-    if (gguf_open(argv[1], &file, &error) != CL_OK || tokenizer_create(file, &tok, &error) != CL_OK)
+    if (model_file_open(argv[1], &file, &error) != CL_OK || tokenizer_create(file, &tok, &error) != CL_OK)
         return give_up(argv[1], error.message);
     char *line = NULL;
     size_t room = 0;
@@ -92,6 +92,6 @@ int main(int argc, char **argv) {
     }
     free(line);
     tokenizer_free(&tok);
-    gguf_close(&file);
+    model_file_close(&file);
     return 0;
 }

@@ -11,7 +11,7 @@
 
 typedef struct fixture {
     gguf_bytes bytes;
-    gguf *file;
+    model_file *file;
     tokenizer *tok;
 } fixture;
 
@@ -26,7 +26,7 @@ static fixture open_tokenizer(const small_vocab *v) {
 static void close_tokenizer(fixture *f) {
     tokenizer_free(&f->tok);
     assert_null(f->tok);
-    gguf_close(&f->file);
+    model_file_close(&f->file);
     free(f->bytes.data);
 }
 
@@ -188,13 +188,13 @@ static void spm_merges_by_score(void **state) {
 
 static void expect_refusal(const small_vocab *v, cl_status status, const char *part) {
     gguf_bytes bytes;
-    gguf *file = open_vocab(v, &bytes);
+    model_file *file = open_vocab(v, &bytes);
     tokenizer *tok;
     cl_error error = {0};
     assert_int_equal(tokenizer_create(file, &tok, &error), status);
     assert_null(tok);
     if (!strstr(error.message, part)) fail_msg("'%s' does not say '%s'", error.message, part);
-    gguf_close(&file);
+    model_file_close(&file);
     free(bytes.data);
 }
 

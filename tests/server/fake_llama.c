@@ -61,7 +61,7 @@ size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf
     return length;
 }
 
-cl_status chat_render(chat_format format, const tokenizer *tok, const gguf *file, const chat_message *messages, size_t n,
+cl_status chat_render(chat_format format, const tokenizer *tok, const model_file *file, const chat_message *messages, size_t n,
                       token_list *out, cl_error *error) {
     (void)format;
     (void)file;

@@ -1,0 +1,18 @@
+/* A whole file in memory, read-only. */
+#ifndef LLAMA_FILE_MAP_H
+#define LLAMA_FILE_MAP_H
+
+#include <stddef.h>
+
+#include "error.h"
+
+typedef struct file_map {
+    const unsigned char *data; /* NULL: none */
+    size_t size;
+} file_map;
+
+/* Messages name the path. CL_ERR_FORMAT for an empty file. */
+cl_status file_map_open(const char *path, file_map *map, cl_error *error);
+void file_map_close(file_map *map);
+
+#endif

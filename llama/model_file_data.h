@@ -1,0 +1,34 @@
+/* The inside of a model file's handle, shared by the formats' parsers and the accessors. */
+#ifndef LLAMA_MODEL_FILE_DATA_H
+#define LLAMA_MODEL_FILE_DATA_H
+
+#include "file_map.h"
+#include "model_file.h"
+#include "str_map.h"
+
+typedef struct meta_key {
+    str name;
+    meta_type type;
+    meta_type elem;           /* of an array */
+    size_t n;                 /* elements of an array */
+    const unsigned char *raw; /* the value, unaligned; a string's or an array's first byte behind its length */
+    str *strings;             /* a string, or an array of them */
+} meta_key;
+
+struct model_file {
+    char format[24];
+    file_map map; /* empty: the bytes are the caller's */
+    meta_key *keys;
+    size_t n_keys;
+    tensor *tensors;
+    size_t n_tensors;
+    str_map key_map, tensor_map;
+};
+
+/* Fill an empty handle from a GGUF file's bytes. On failure what was allocated stays for model_file_close. */
+cl_status gguf_parse(const void *data, size_t size, model_file *file, cl_error *error);
+
+/* Bytes of a value of fixed size; 0 for strings, arrays and numbers that are no type. */
+size_t meta_size(uint32_t type);
+
+#endif
