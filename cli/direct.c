@@ -18,13 +18,9 @@ cl_status direct_fail(const cattn_error *cause, cl_error *error) {
 }
 
 static cl_status make_cache(direct *d, const options *opt, cl_error *error) {
-    const model_params *p = &d->s.model->params;
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = p->n_layers;
-    config.n_heads = p->n_heads;
-    config.n_kv_heads = p->n_kv_heads;
-    config.head_dim = p->head_dim;
+    params_to_cache(&d->s.model->params, &config);
     config.chunk_size = (int32_t)opt->chunk_size;
     config.kv_type = (cattn_type)opt->kv_type;
     config.sharing = (cattn_sharing)opt->sharing;

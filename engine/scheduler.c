@@ -35,13 +35,9 @@ static cattn_stats cache_stats(const scheduler *s) {
 }
 
 static cl_status create_cache(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
-    const model_params *p = &s->model->params;
     cattn_config cc;
     cattn_config_init(&cc);
-    cc.n_layers = p->n_layers;
-    cc.n_heads = p->n_heads;
-    cc.n_kv_heads = p->n_kv_heads;
-    cc.head_dim = p->head_dim;
+    params_to_cache(&s->model->params, &cc);
     cc.chunk_size = config->chunk_size;
     cc.kv_type = config->kv_type;
     cc.sharing = config->sharing;

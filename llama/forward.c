@@ -1,52 +1,36 @@
 /*
- * The forward pass. All but attention treats rows one by one, so it goes in pieces of rows: after a layer's attention, a piece
- * passes its output projection, the feed-forward part and the next layer's Q, K and V while it is warm in the cache, and the
- * wide buffers hold one piece only. What lies between two products (residual, norm, activation, quantisation) is one task a
- * tile.
+ * The forward pass, the same for all architectures: what they differ in is in arch.h's table and in which vectors a layer has.
+ * All but attention treats rows one by one, so it goes in pieces of rows: after a layer's attention, a piece passes its output
+ * projection, the feed-forward part and the next layer's Q, K and V while it is warm in the cache, and the wide buffers hold
+ * one piece only.
  */
 #include "forward.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fp.h"
-#include "linear_kernels.h"
-#include "tensor_row.h"
+#include "forward_rows.h"
 
 enum { PIECE = 512 };
-
-struct forward {
-    const model *m;
-    cattn_cache *cache;
-    ca_pool *pool;
-    int32_t max_rows;
-    int32_t n_q, n_kv;           /* width of Q and of the attention's output; of K and V */
-    float *x;                    /* [max_rows][n_embd] residual stream */
-    float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
-    float *cos_sin;              /* [max_rows][n_rot] */
-    float *normed, *delta;       /* [piece][n_embd]; delta is what the last product adds to x */
-    float *gate, *up;            /* [piece][n_ff] */
-    double *frequency;           /* [n_rot / 2] radians a position */
-    linear_input *in;
-
-    /* The open step. */
-    const int32_t *tokens;
-    const int64_t *positions;
-};
-
-/* Rows [first, first + n) of the step, and what a task does to a tile of them. */
-typedef struct piece {
-    forward *f;
-    int32_t first, n;
-    const model_layer *layer;
-} piece;
 
 /* ---- Creation ---- */
 
 static float *new_floats(size_t rows, size_t columns) {
     return aligned_alloc(64, (rows * columns * sizeof(float) + 63) / 64 * 64);
+}
+
+/* Room for the angles of a rotation, once; its frequencies. */
+static bool create_angles(forward *f, int rope) {
+    if (f->cos_sin[rope]) return true;
+    const model_params *p = &f->m->params;
+    const rope_params *r = &p->rope[rope];
+    f->cos_sin[rope] = new_floats((size_t)f->max_rows, (size_t)p->n_rot);
+    double *frequency = f->frequency[rope] = malloc((size_t)p->n_rot / 2 * sizeof *frequency);
+    if (!f->cos_sin[rope] || !frequency) return false;
+    for (int32_t i = 0; i < p->n_rot / 2; i++)
+        frequency[i] = pow(r->base, -2.0 * i / p->n_rot) / r->scale / (r->factors ? (double)r->factors[i] : 1.0);
+    return true;
 }
 
 cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **out, cl_error *error) {
@@ -67,23 +51,23 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     f->k = new_floats(rows, (size_t)f->n_kv);
     f->v = new_floats(rows, (size_t)f->n_kv);
     f->attended = new_floats(rows, (size_t)f->n_q);
-    f->cos_sin = new_floats(rows, (size_t)p->n_rot);
     f->normed = new_floats(n_piece, (size_t)p->n_embd);
     f->delta = new_floats(n_piece, (size_t)p->n_embd);
     f->gate = new_floats(n_piece, (size_t)p->n_ff);
     f->up = new_floats(n_piece, (size_t)p->n_ff);
-    f->frequency = malloc((size_t)p->n_rot / 2 * sizeof *f->frequency);
+    f->rope = p->rope_halves ? m->kernel->rope_halves : m->kernel->rope;
+    f->activate = p->arch->gelu ? m->kernel->geglu : m->kernel->swiglu;
+    f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
+    bool angles = true;
+    for (int32_t i = 0; i < p->n_layers; i++) angles &= create_angles(f, rope_of(p, i));
     int32_t widest = p->n_embd > p->n_ff ? p->n_embd : p->n_ff;
     if (f->n_q > widest) widest = f->n_q;
     f->in = linear_input_create(m->kernel, (int32_t)n_piece, widest, ca_pool_size(pool));
-    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->cos_sin || !f->normed || !f->delta || !f->gate || !f->up ||
-        !f->frequency || !f->in) {
+    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->normed || !f->delta || !f->gate || !f->up || !angles ||
+        !f->in) {
         forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
     }
-    for (int32_t i = 0; i < p->n_rot / 2; i++)
-        f->frequency[i] =
-            pow(p->rope_base, -2.0 * i / p->n_rot) / p->rope_scale / (p->rope_factors ? (double)p->rope_factors[i] : 1.0);
     *out = f;
     return CL_OK;
 }
@@ -91,154 +75,65 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
 void forward_free(forward **forward_) {
     forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->cos_sin, f->normed, f->delta, f->gate, f->up};
+    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->normed, f->delta, f->gate, f->up};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
-    free(f->frequency);
+    for (int i = 0; i < N_ROPES; i++) {
+        free(f->cos_sin[i]);
+        free(f->frequency[i]);
+    }
     linear_input_free(&f->in);
     free(f);
     *forward_ = NULL;
 }
 
-/* ---- Tasks: a tile of a piece each ---- */
-
-static float *row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
-
-static int32_t tile_end(const piece *p, int32_t tile) {
-    const int32_t end = (tile + 1) * LINEAR_TILE;
-    return end < p->n ? end : p->n;
-}
-
-static void run_tiles(piece *p, ca_task task) { ca_pool_run(p->f->pool, (p->n + LINEAR_TILE - 1) / LINEAR_TILE, task, p); }
-
-/* Token ids to x, positions to the angles' cosine and sine. */
-static void embed_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    forward *f = p->f;
-    const unsigned fp = ca_fp_enter();
-    const int32_t n_rot = f->m->params.n_rot;
-    for (int32_t i = p->first + tile * LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
-        tensor_row_f32(f->m->embedding, f->tokens[i], row_of(f->x, i, f->m->params.n_embd));
-        float *cos_sin = row_of(f->cos_sin, i, n_rot);
-        for (int32_t j = 0; j < n_rot / 2; j++) {
-            const double angle = (double)f->positions[i] * f->frequency[j];
-            cos_sin[2 * j] = (float)cos(angle);
-            cos_sin[2 * j + 1] = (float)sin(angle);
-        }
-    }
-    ca_fp_leave(fp);
-}
-
-static void norm_rows(const piece *p, int32_t tile, const float *weight) {
-    forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->rms_norm(row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                               row_of(f->normed, i, n_embd));
-    linear_prepare_tile(f->in, tile);
-}
-
-static void add_rows(const piece *p, int32_t tile) {
-    forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->add(row_of(f->x, p->first + i, n_embd), row_of(f->delta, i, n_embd), n_embd);
-}
-
-static void attn_norm_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const unsigned fp = ca_fp_enter();
-    norm_rows(p, tile, p->layer->attn_norm);
-    ca_fp_leave(fp);
-}
-
-static void add_ffn_norm_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const unsigned fp = ca_fp_enter();
-    add_rows(p, tile);
-    norm_rows(p, tile, p->layer->ffn_norm);
-    ca_fp_leave(fp);
-}
-
-static void add_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const unsigned fp = ca_fp_enter();
-    add_rows(arg, tile);
-    ca_fp_leave(fp);
-}
-
-static void rope_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    forward *f = p->f;
-    const model_params *mp = &f->m->params;
-    const unsigned fp = ca_fp_enter();
-    for (int32_t i = p->first + tile * LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
-        const float *cos_sin = row_of(f->cos_sin, i, mp->n_rot);
-        f->m->kernel->rope(row_of(f->q, i, f->n_q), cos_sin, mp->n_heads, mp->head_dim, mp->n_rot);
-        f->m->kernel->rope(row_of(f->k, i, f->n_kv), cos_sin, mp->n_kv_heads, mp->head_dim, mp->n_rot);
-    }
-    ca_fp_leave(fp);
-}
-
-static void swiglu_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    forward *f = p->f;
-    const int32_t n_ff = f->m->params.n_ff, first = tile * LINEAR_TILE;
-    const unsigned fp = ca_fp_enter();
-    for (int32_t i = first; i < tile_end(p, tile); i++)
-        f->m->kernel->swiglu(row_of(f->gate, i, n_ff), row_of(f->up, i, n_ff), n_ff, row_of(f->gate, i, n_ff));
-    linear_prepare_tile(f->in, tile);
-    ca_fp_leave(fp);
-}
-
-static void output_norm_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const unsigned fp = ca_fp_enter();
-    norm_rows(p, tile, p->f->m->output_norm);
-    ca_fp_leave(fp);
-}
-
 /* ---- The pass ---- */
 
 /* x to Q, K and V of a layer. */
-static void before_attention(piece *p, const model_layer *l) {
+static void before_attention(piece *p, int32_t layer) {
     forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
-    p->layer = l;
+    const layer_weights *l = &f->m->weights.layers[layer];
+    p->layer = layer;
     linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
-    run_tiles(p, attn_norm_tile);
+    rows_attn_norm(p);
     const linear_product products[] = {
         {&l->q, row_of(f->q, p->first, f->n_q), (size_t)f->n_q},
         {&l->k, row_of(f->k, p->first, f->n_kv), (size_t)f->n_kv},
         {&l->v, row_of(f->v, p->first, f->n_kv), (size_t)f->n_kv},
     };
     linear_apply(f->in, products, 3, f->pool);
-    run_tiles(p, rope_tile);
+    rows_rotate(p);
 }
 
 /* The attention's output and x through the rest of a layer to x. */
-static void after_attention(piece *p, const model_layer *l) {
+static void after_attention(piece *p, int32_t layer) {
     forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd, n_ff = f->m->params.n_ff;
-    p->layer = l;
+    const layer_weights *l = &f->m->weights.layers[layer];
+    p->layer = layer;
     linear_set(f->in, row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
     linear_prepare(f->in, f->pool);
     linear_apply(f->in, &(linear_product){&l->o, f->delta, (size_t)n_embd}, 1, f->pool);
 
     linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
-    run_tiles(p, add_ffn_norm_tile);
+    rows_add_attention(p);
     const linear_product products[] = {{&l->gate, f->gate, (size_t)n_ff}, {&l->up, f->up, (size_t)n_ff}};
     linear_apply(f->in, products, 2, f->pool);
 
     linear_set(f->in, f->gate, (size_t)n_ff, p->n, n_ff);
-    run_tiles(p, swiglu_tile);
+    rows_activate(p);
     linear_apply(f->in, &(linear_product){&l->down, f->delta, (size_t)n_embd}, 1, f->pool);
-    run_tiles(p, add_tile);
+    rows_add_ffn(p);
+}
+
+/* x to logits. */
+static void output(piece *p) {
+    forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
+    rows_output_norm(p);
+    linear_apply(f->in, &(linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, f->pool);
+    if (f->m->params.logit_softcap > 0) rows_cap_logits(p);
 }
 
 static cl_status attend(forward *f, int32_t layer, cl_error *error) {
@@ -286,8 +181,8 @@ cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positio
 
     for (int32_t first = 0; first < n_rows; first += PIECE) {
         piece p = piece_at(f, first, n_rows);
-        run_tiles(&p, embed_tile);
-        before_attention(&p, &m->layers[0]);
+        rows_embed(&p);
+        before_attention(&p, 0);
     }
     const int32_t last = m->params.n_layers - 1;
     for (int32_t layer = 0; layer < last; layer++) {
@@ -295,8 +190,8 @@ cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positio
         if (status != CL_OK) return status;
         for (int32_t first = 0; first < n_rows; first += PIECE) {
             piece p = piece_at(f, first, n_rows);
-            after_attention(&p, &m->layers[layer]);
-            before_attention(&p, &m->layers[layer + 1]);
+            after_attention(&p, layer);
+            before_attention(&p, layer + 1);
         }
     }
     const cl_status status = attend(f, last, error);
@@ -304,11 +199,9 @@ cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positio
     keep_rows(f, logit_rows, n_logits);
     for (int32_t first = 0; first < n_logits; first += PIECE) {
         piece p = piece_at(f, first, n_logits);
-        const size_t n_vocab = (size_t)m->params.n_vocab;
-        after_attention(&p, &m->layers[last]);
-        linear_set(f->in, f->normed, (size_t)m->params.n_embd, p.n, m->params.n_embd);
-        run_tiles(&p, output_norm_tile);
-        linear_apply(f->in, &(linear_product){&m->output, logits + (size_t)first * n_vocab, n_vocab}, 1, f->pool);
+        p.logits = logits + (size_t)first * (size_t)m->params.n_vocab;
+        after_attention(&p, last);
+        output(&p);
     }
     return CL_OK;
 }

@@ -79,7 +79,9 @@ typedef struct linear_kernel {
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
     void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
 } linear_kernel;
 
 extern const linear_kernel linear_ref;

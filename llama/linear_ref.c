@@ -121,5 +121,7 @@ const linear_kernel linear_ref = {
     .rms_norm = ops_rms_norm,
     .add = ops_add,
     .swiglu = ops_swiglu,
+    .geglu = ops_geglu,
     .rope = ops_rope,
+    .rope_halves = ops_rope_halves,
 };

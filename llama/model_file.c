@@ -37,6 +37,8 @@ static const meta_key *find_key(const model_file *file, const char *name) {
     return i < 0 ? NULL : &file->keys[i];
 }
 
+bool model_file_has(const model_file *file, const char *key) { return find_key(file, key) != NULL; }
+
 size_t meta_size(uint32_t type) {
     switch (type) {
     case META_U8:

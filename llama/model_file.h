@@ -42,6 +42,8 @@ size_t model_file_n_tensors(const model_file *file);
 const tensor *model_file_tensor_at(const model_file *file, size_t i);
 const tensor *model_file_find_tensor(const model_file *file, const char *name); /* NULL if absent */
 
+bool model_file_has(const model_file *file, const char *key);
+
 /* Metadata. False: the key is absent or of another type; integers of all widths convert when the value fits. */
 bool model_file_get_u64(const model_file *file, const char *key, uint64_t *value);
 bool model_file_get_f64(const model_file *file, const char *key, double *value);

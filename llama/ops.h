@@ -1,5 +1,5 @@
 /*
- * Row operations between the linear layers: RMSNorm, residual, SwiGLU, rotary embedding.
+ * Row operations between the linear layers: RMSNorm, residual, gated activations, rotary embedding, soft-cap.
  *
  * Plain C in a fixed order, fused only where it says so, so that each kernel level may compile it for its own vectors and get
  * the same bits. `static inline`, or the linker might choose the widest copy for every level.
@@ -57,6 +57,22 @@ static inline void ops_swiglu(const float *gate, const float *up, int32_t n, flo
 }
 
 /*
+ * out = gelu(gate) * up with GELU's tanh form, x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); out
+ * may be gate or up.
+ */
+static inline void ops_geglu(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) {
+        const float x = gate[i], u = 0.797884561f * (x + 0.044715f * x * x * x);
+        out[i] = x / (1.0f + ops_exp(-2.0f * u)) * up[i];
+    }
+}
+
+/* x = cap tanh(x / cap), where tanh u = 1 - 2 / (1 + e^2u) is off by 2e-7 at most. */
+static inline void ops_softcap(float *x, int32_t n, float cap) {
+    for (int32_t i = 0; i < n; i++) x[i] = cap * (1.0f - 2.0f / (1.0f + ops_exp(2.0f * (x[i] / cap))));
+}
+
+/*
  * Rotate the first n_rot dimensions of each head x [n_heads][head_dim] in pairs (2i, 2i + 1), as llama files have Q and K
  * permuted for. cos_sin: [n_rot / 2] pairs of the row's position.
  */
@@ -67,6 +83,18 @@ static inline void ops_rope(float *x, const float *cos_sin, int32_t n_heads, int
             /* Fused by hand: gcc 12 makes this pattern vfmaddsub even where contraction is off, so that levels would differ. */
             x[i] = fmaf(a, c, -(b * s));
             x[i + 1] = fmaf(a, s, b * c);
+        }
+    }
+}
+
+/* The same in pairs (i, n_rot / 2 + i). */
+static inline void ops_rope_halves(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+    const int32_t half = n_rot / 2;
+    for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
+        for (int32_t i = 0; i < half; i++) {
+            const float a = x[i], b = x[half + i], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+            x[i] = fmaf(a, c, -(b * s));
+            x[half + i] = fmaf(a, s, b * c);
         }
     }
 }

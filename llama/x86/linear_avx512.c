@@ -110,5 +110,7 @@ const linear_kernel linear_avx512 = {
     .rms_norm = ops_rms_norm,
     .add = ops_add,
     .swiglu = ops_swiglu,
+    .geglu = ops_geglu,
     .rope = ops_rope,
+    .rope_halves = ops_rope_halves,
 };

@@ -137,10 +137,7 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
     ca_pool *pool = ca_pool_create(v->threads);
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = p->n_layers;
-    config.n_heads = p->n_heads;
-    config.n_kv_heads = p->n_kv_heads;
-    config.head_dim = p->head_dim;
+    params_to_cache(p, &config);
     config.kv_type = kv_type;
     config.sharing = v->sharing;
     config.n_threads = v->threads;

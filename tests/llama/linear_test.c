@@ -313,7 +313,7 @@ static void test_levels(void **state) {
 static void test_ops(void **state) {
     (void)state;
     enum { N = 1003 };
-    static float x[N], y[N], weight[N], expected[4][N], got[N];
+    static float x[N], y[N], weight[N], expected[6][N], got[N];
     for (int i = 0; i < N; i++) {
         x[i] = next_float() * (i % 3 ? 3 : 80);
         y[i] = next_float();
@@ -326,6 +326,9 @@ static void test_ops(void **state) {
     linear_ref.add(expected[2], y, N);
     memcpy(expected[3], x, sizeof x);
     linear_ref.rope(expected[3], weight, 10, 96, 64);
+    linear_ref.geglu(x, y, N, expected[4]);
+    memcpy(expected[5], x, sizeof x);
+    linear_ref.rope_halves(expected[5], weight, 10, 96, 64);
     for (int level = 0; linear_level_name(level); level++) {
         const linear_kernel *k = linear_kernel_find(linear_level_name(level));
         assert_non_null(k);
@@ -339,6 +342,11 @@ static void test_ops(void **state) {
         memcpy(got, x, sizeof x);
         k->rope(got, weight, 10, 96, 64);
         assert_memory_equal(got, expected[3], sizeof got);
+        k->geglu(x, y, N, got);
+        assert_memory_equal(got, expected[4], sizeof got);
+        memcpy(got, x, sizeof x);
+        k->rope_halves(got, weight, 10, 96, 64);
+        assert_memory_equal(got, expected[5], sizeof got);
     }
     ca_fp_leave(fp);
 
@@ -349,14 +357,21 @@ static void test_ops(void **state) {
         const double norm = x[i] / sqrt(mean + 1e-5) * weight[i], act = x[i] / (1 + exp(-(double)x[i])) * y[i];
         assert_true(fabs(expected[0][i] - norm) <= 40 * 0x1p-24 * fabs(norm));
         assert_true(fabs(expected[1][i] - act) <= 4e-7 * fabs(act)); /* e^x to 3e-7, three more roundings */
+        /* As SiLU; the relative error of u, some 5 roundings, counts 2 |u| times in e^-2u. */
+        const double u = sqrt(2 / M_PI) * (x[i] + 0.044715 * pow(x[i], 3)), gelu = x[i] * (1 / (1 + exp(-2 * u))) * y[i];
+        assert_true(fabs(expected[4][i] - gelu) <= (5e-7 + 2 * fabs(u) * 3e-7) * fabs(gelu) + 1e-35);
         const int pair = i % 96 & ~1;
         if (i >= 960 || pair >= 64) {
-            assert_true(expected[3][i] == x[i]);
+            assert_true(expected[3][i] == x[i] && expected[5][i] == x[i]);
             continue;
         }
         const double a = x[i & ~1], b = x[i | 1], c = weight[pair], s = weight[pair + 1];
         const double turned = i % 2 ? a * s + b * c : a * c - b * s;
         assert_true(fabs(expected[3][i] - turned) <= 2 * 0x1p-24 * (fabs(a) + fabs(b)));
+        const int at = i - i % 96, k = i % 96 % 32;
+        const double first = x[at + k], second = x[at + 32 + k], c2 = weight[2 * k], s2 = weight[2 * k + 1];
+        const double halves = i % 96 < 32 ? first * c2 - second * s2 : first * s2 + second * c2;
+        assert_true(fabs(expected[5][i] - halves) <= 2 * 0x1p-24 * (fabs(first) + fabs(second)));
     }
 }
 

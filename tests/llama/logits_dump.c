@@ -126,10 +126,7 @@ static void write_npy(const char *path, const float *values, int32_t rows, int32
 static cattn_cache *create_cache(const model *m, const options *o, ca_pool *pool) {
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = m->params.n_layers;
-    config.n_heads = m->params.n_heads;
-    config.n_kv_heads = m->params.n_kv_heads;
-    config.head_dim = m->params.head_dim;
+    params_to_cache(&m->params, &config);
     config.kv_type = o->kv_type;
     config.n_threads = ca_pool_size(pool);
     config.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};

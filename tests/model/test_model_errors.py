@@ -60,7 +60,7 @@ def test_fields(bin_dir, tmp_path, fields, parts):
 ones = np.ones
 TENSORS = [
     ({"output_norm.weight": None}, ["output_norm.weight is missing"]),
-    ({"output_norm.weight": (ones((1, 160), np.float32), Type.F16)}, ["output_norm.weight has type F16"]),
+    ({"output_norm.weight": (ones((1, 160), np.float32), Type.Q8_0)}, ["output_norm.weight has type Q8_0", "F32, F16 or BF16"]),
     ({"blk.0.attn_q.weight": (ones((128, 128), np.float32), Type.F32)}, ["blk.0.attn_q.weight", "[160, 128]"]),
     ({"blk.0.attn_v.weight": (ones((64, 160), np.float32), Type.Q5_0)}, ["blk.0.attn_v.weight has type", "Q4_1"]),
     ({"blk.0.attn_q.bias": (ones(128, np.float32), Type.F32)}, ["blk.0.attn_q.bias", "bias"]),

@@ -1,0 +1,59 @@
+/*
+ * What the forward pass does to rows between two products: look-up, norms, bias, rotation, activation, residual. Each is one
+ * task a tile of rows, and leaves the rows ready for the product that follows.
+ */
+#ifndef LLAMA_FORWARD_ROWS_H
+#define LLAMA_FORWARD_ROWS_H
+
+#include "chunkattn.h"
+#include "linear_kernels.h"
+#include "model.h"
+
+struct forward {
+    const model *m;
+    cattn_cache *cache;
+    ca_pool *pool;
+    int32_t max_rows;
+    int32_t n_q, n_kv;           /* width of Q and of the attention's output; of K and V */
+    float *x;                    /* [max_rows][n_embd] residual stream */
+    float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
+    float *cos_sin[N_ROPES];     /* [max_rows][n_rot]; NULL: no layer has it */
+    float *normed, *delta;       /* [piece][n_embd]; delta is what the last product adds to x */
+    float *gate, *up;            /* [piece][n_ff] */
+    double *frequency[N_ROPES];  /* [n_rot / 2] radians a position */
+    linear_input *in;
+
+    /* The architecture's choices. */
+    void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    void (*activate)(const float *gate, const float *up, int32_t n, float *out);
+    float embedding_scale; /* 1: none */
+
+    /* The open step. */
+    const int32_t *tokens;
+    const int64_t *positions;
+};
+
+/* Rows [first, first + n) of the step, in a layer. */
+typedef struct piece {
+    struct forward *f;
+    int32_t first, n;
+    int32_t layer;
+    float *logits; /* [n][n_vocab], behind the last layer */
+} piece;
+
+static inline float *row_of(float *rows, int32_t row, int32_t n) { return rows + (size_t)row * (size_t)n; }
+
+static inline int rope_of(const model_params *p, int32_t layer) {
+    return p->windows && p->windows[layer] ? ROPE_WINDOW : ROPE_FULL;
+}
+
+void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine */
+void rows_attn_norm(piece *p);     /* x to normed */
+void rows_rotate(piece *p);        /* Q, K and V: bias, norm, rotation */
+void rows_add_attention(piece *p); /* delta, normed where the architecture says so, joins x; x to normed */
+void rows_activate(piece *p);      /* gate and up to gate */
+void rows_add_ffn(piece *p);       /* delta joins x */
+void rows_output_norm(piece *p);   /* x to normed */
+void rows_cap_logits(piece *p);
+
+#endif

@@ -1,0 +1,189 @@
+/* Reads parameters: every number has a range, and what is not supported is refused by name. */
+#include "params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* An architecture's keys, and the one in hand. */
+typedef struct reader {
+    const model_file *file;
+    const arch *arch;
+    cl_error *error;
+    char key[96];
+} reader;
+
+static const char *key(reader *r, const char *suffix) {
+    (void)snprintf(r->key, sizeof r->key, "%s.%s", r->arch->name, suffix);
+    return r->key;
+}
+
+#define FAIL(r, code, fmt, ...) cl_fail((r)->error, code, "%s" fmt, (r)->key, __VA_ARGS__)
+
+static cl_status bad_value(const reader *r, double value, double min, double max) {
+    return FAIL(r, CL_ERR_FORMAT, " is %g; allowed: %g to %g", value, min, max);
+}
+
+/* An integer; absent: the value that *out has, or an error where that is negative. */
+static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max, int32_t *out) {
+    uint64_t value;
+    if (!model_file_get_u64(r->file, key(r, suffix), &value)) {
+        if (model_file_has(r->file, r->key))
+            return FAIL(r, CL_ERR_UNSUPPORTED, "%s", " is not a single integer; layers that differ are not supported");
+        if (*out >= 0) return CL_OK;
+        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete %s model", r->key,
+                       r->arch->name);
+    }
+    if (value > (uint64_t)max || value < (uint64_t)min) return bad_value(r, (double)value, (double)min, (double)max);
+    *out = (int32_t)value;
+    return CL_OK;
+}
+
+/* A number; absent: the value that *out has. */
+static cl_status get_double(reader *r, const char *suffix, double min, double max, double *out) {
+    double value;
+    uint64_t integer;
+    if (!model_file_has(r->file, key(r, suffix))) return CL_OK;
+    if (model_file_get_u64(r->file, r->key, &integer))
+        value = (double)integer;
+    else if (!model_file_get_f64(r->file, r->key, &value))
+        return FAIL(r, CL_ERR_FORMAT, " is not a number; %g to %g are allowed", min, max);
+    if (!(value >= min && value <= max)) return bad_value(r, value, min, max);
+    *out = value;
+    return CL_OK;
+}
+
+static cl_status get_float(reader *r, const char *suffix, double min, double max, float *out) {
+    double value = (double)*out;
+    const cl_status status = get_double(r, suffix, min, max, &value);
+    *out = (float)value;
+    return status;
+}
+
+/* ---- Rotation ---- */
+
+static cl_status read_scaling(reader *r, double *scale) {
+    str scaling;
+    const bool named = model_file_get_string(r->file, key(r, "rope.scaling.type"), &scaling);
+    if (named && str_is(scaling, "none")) return CL_OK;
+    if (named && !str_is(scaling, "linear")) {
+        char shown[40];
+        return FAIL(r, CL_ERR_UNSUPPORTED, " is \"%s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
+                    str_show(scaling, shown, sizeof shown));
+    }
+    if (named && !model_file_has(r->file, key(r, "rope.scaling.factor")))
+        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", r->key);
+    /* The name in old files first. A factor without a type means linear. */
+    const cl_status status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
+    return status == CL_OK ? get_double(r, "rope.scaling.factor", 1e-3, 1e6, scale) : status;
+}
+
+static cl_status read_rope(reader *r, model_params *p) {
+    rope_params *full = &p->rope[ROPE_FULL], *window = &p->rope[ROPE_WINDOW];
+    p->n_rot = p->head_dim;
+    cl_status status = get_int(r, "rope.dimension_count", 2, p->head_dim, &p->n_rot);
+    if (status != CL_OK) return status;
+    if (p->n_rot % 2) return FAIL(r, CL_ERR_FORMAT, " is %d; it must be even", p->n_rot);
+    p->rope_halves = r->arch->rope_halves;
+    *full = (rope_params){.base = 10000, .scale = 1};
+    if ((status = get_double(r, "rope.freq_base", 1, 1e12, &full->base)) != CL_OK) return status;
+    if ((status = read_scaling(r, &full->scale)) != CL_OK) return status;
+    *window = *full;
+    if (r->arch->window_rope_base > 0) *window = (rope_params){.base = r->arch->window_rope_base, .scale = 1};
+    return r->arch->windows ? get_double(r, "rope.freq_base_swa", 1, 1e12, &window->base) : CL_OK;
+}
+
+/* ---- Attention ---- */
+
+/* Which layers have the window: an array of bools, or the period after which one has none. */
+static cl_status read_pattern(reader *r, model_params *p, int32_t window) {
+    meta_type type;
+    size_t n;
+    const void *data;
+    const bool listed = model_file_get_array(r->file, key(r, "attention.sliding_window_pattern"), &type, &n, &data);
+    if (listed && (type != META_BOOL || n != (size_t)p->n_layers))
+        return FAIL(r, CL_ERR_FORMAT, " has %zu entries; a bool for each of the %d layers is needed", n, p->n_layers);
+    int32_t period = r->arch->full_every;
+    const cl_status status = listed ? CL_OK : get_int(r, "attention.sliding_window_pattern", 0, 1024, &period);
+    for (int32_t i = 0; i < p->n_layers; i++) {
+        const bool has = listed ? ((const unsigned char *)data)[i] : period == 0 || (i + 1) % period != 0;
+        p->windows[i] = has ? window : 0;
+    }
+    return status;
+}
+
+static cl_status read_windows(reader *r, model_params *p) {
+    int32_t window = 0;
+    if (!r->arch->windows) return CL_OK;
+    const cl_status status = get_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
+    if (status != CL_OK || window == 0) return status;
+    p->windows = calloc((size_t)p->n_layers, sizeof *p->windows);
+    if (!p->windows) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for the windows of %d layers", p->n_layers);
+    return read_pattern(r, p, window);
+}
+
+static cl_status read_head_dim(reader *r, model_params *p) {
+    p->head_dim = p->n_embd % p->n_heads ? -1 : p->n_embd / p->n_heads;
+    cl_status status = get_int(r, "attention.key_length", 1, 4096, &p->head_dim);
+    if (status != CL_OK) return status;
+    int32_t value_length = p->head_dim;
+    if ((status = get_int(r, "attention.value_length", 1, 4096, &value_length)) != CL_OK) return status;
+    if (value_length != p->head_dim)
+        return FAIL(r, CL_ERR_UNSUPPORTED, " is %d and key_length %d; they must be equal", value_length, p->head_dim);
+    static const int32_t supported[] = {64, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof supported / sizeof *supported; i++)
+        if (p->head_dim == supported[i]) return CL_OK;
+    return cl_fail(r->error, CL_ERR_UNSUPPORTED, "heads have %d dimensions; supported: 64, 80, 96, 128, 256", p->head_dim);
+}
+
+static cl_status read_attention(reader *r, model_params *p) {
+    cl_status status;
+    p->n_heads = -1;
+    if ((status = get_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
+    p->n_kv_heads = p->n_heads;
+    if ((status = get_int(r, "attention.head_count_kv", 1, p->n_heads, &p->n_kv_heads)) != CL_OK) return status;
+    if (p->n_heads % p->n_kv_heads || p->n_heads / p->n_kv_heads > 16) {
+        key(r, "attention.head_count");
+        return FAIL(r, CL_ERR_UNSUPPORTED, " is %d with head_count_kv %d; it must be a multiple, at most 16 times as many",
+                    p->n_heads, p->n_kv_heads);
+    }
+    if (p->n_layers == r->arch->wide_scale_layers) p->score_scale = sqrtf((float)p->n_heads / (float)p->n_embd);
+    if ((status = read_head_dim(r, p)) != CL_OK || (status = read_windows(r, p)) != CL_OK ||
+        (status = get_float(r, "attention.scale", 1e-6, 1e6, &p->score_scale)) != CL_OK)
+        return status;
+    return get_float(r, "attn_logit_softcapping", 1e-3, 1e6, &p->score_softcap);
+}
+
+/* ---- All ---- */
+
+cl_status params_read(const model_file *file, model_params *p, cl_error *error) {
+    *p = (model_params){0};
+    str name;
+    if (!model_file_get_string(file, "general.architecture", &name))
+        return cl_fail(error, CL_ERR_FORMAT, "the file has no general.architecture; it is not a model");
+    cl_status status = arch_find(name, &p->arch, error);
+    if (status != CL_OK) return status;
+    reader r = {.file = file, .arch = p->arch, .error = error};
+    int32_t n_experts = 0;
+    double eps = -1;
+    p->n_layers = p->n_embd = p->n_ff = p->n_ctx_train = -1;
+    if ((status = get_int(&r, "block_count", 1, 1024, &p->n_layers)) != CL_OK ||
+        (status = get_int(&r, "embedding_length", 1, 1 << 20, &p->n_embd)) != CL_OK ||
+        (status = get_int(&r, "feed_forward_length", 1, 1 << 22, &p->n_ff)) != CL_OK ||
+        (status = get_int(&r, "context_length", 1, INT32_MAX, &p->n_ctx_train)) != CL_OK ||
+        (status = get_int(&r, "expert_count", 0, INT32_MAX, &n_experts)) != CL_OK)
+        return status;
+    if (n_experts) return FAIL(&r, CL_ERR_UNSUPPORTED, " is %d; mixtures of experts are not supported", n_experts);
+    if ((status = read_attention(&r, p)) != CL_OK || (status = read_rope(&r, p)) != CL_OK ||
+        (status = get_float(&r, "final_logit_softcapping", 1e-3, 1e6, &p->logit_softcap)) != CL_OK ||
+        (status = get_double(&r, "attention.layer_norm_rms_epsilon", 0, 1, &eps)) != CL_OK)
+        return status;
+    if (eps < 0) return cl_fail(error, CL_ERR_FORMAT, "the file has no number %s", r.key);
+    p->rms_eps = (float)eps;
+    return CL_OK;
+}
+
+void params_free(model_params *p) {
+    free(p->windows);
+    p->windows = NULL;
+}
