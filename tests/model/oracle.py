@@ -1,7 +1,8 @@
-"""A llama model in float64 NumPy, written from its published definition: the independent source that logits are held to.
+"""Models in float64 NumPy, written from their published definitions: the independent source that logits are held to.
 
-Reads a GGUF file with PyPI `gguf`, dequantises every weight, and attends plainly over all pairs of positions. The file's rows of
-Q and K are permuted for rotation in pairs (2i, 2i + 1); here they are put back and rotated in halves, as the model was published.
+Reads a GGUF file with PyPI `gguf`, dequantises every weight, and attends plainly over all pairs of positions. All architectures
+rotate in halves as published; a llama file's rows of Q and K are permuted for rotation in pairs (2i, 2i + 1), and put back here.
+A Gemma file's norms hold 1 + w already.
 
 Two options make the differences that the program is allowed, so that their size can be measured on the oracle alone:
 `quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear_kernels.h defines it, and
@@ -25,14 +26,23 @@ class Model:
     n_kv_heads: int
     head_dim: int
     eps: float
-    frequencies: np.ndarray  # [head_dim / 2]
+    frequencies: np.ndarray  # [n_layers][head_dim / 2]
+    windows: list  # [n_layers] positions that a row sees
+    scale: float  # of scores
+    score_cap: float = 0
+    logit_cap: float = 0
+    embedding_scale: float = 1
+    permuted: bool = False  # rows of Q and K
+    gelu: bool = False
 
 
 def load(path):
     reader = gguf.GGUFReader(path)
 
+    arch = reader.get_field("general.architecture").contents()
+
     def get(key, default=None):
-        field = reader.get_field("llama." + key)
+        field = reader.get_field(f"{arch}.{key}")
         return default if field is None else field.contents()
 
     weights = {}
@@ -42,14 +52,31 @@ def load(path):
         weights[tensor.name.removesuffix(".weight")] = (values, tensor.tensor_type in QUANTISED)
     n_heads = get("attention.head_count")
     head_dim = get("attention.key_length", get("embedding_length") // n_heads)
-    frequencies = get("rope.freq_base", 10000.0) ** (-np.arange(0, head_dim, 2) / head_dim)
+    exponents = -np.arange(0, head_dim, 2) / head_dim
+    frequencies = get("rope.freq_base", 10000.0) ** exponents
     if get("rope.scaling.type", "none") == "linear":
         frequencies = frequencies / get("rope.scaling.factor")
     if "rope_freqs" in weights:
         frequencies = frequencies / weights["rope_freqs"][0]
     n_kv_heads = get("attention.head_count_kv", n_heads)
     eps = get("attention.layer_norm_rms_epsilon")
-    return Model(weights, get("block_count"), n_heads, n_kv_heads, head_dim, eps, frequencies)
+    n_layers = get("block_count")
+    window = get("attention.sliding_window") or np.inf
+    model = Model(weights, n_layers, n_heads, n_kv_heads, head_dim, eps, np.tile(frequencies, (n_layers, 1)), [window] * n_layers,
+                  head_dim**-0.5, permuted=arch == "llama")  # fmt: skip
+    if arch == "gemma3":
+        # Five of six layers see a window, in which positions turn at the base of the models before; the sixth sees all.
+        for i in range(n_layers):
+            if i % 6 == 5:
+                model.windows[i] = np.inf
+            else:
+                model.frequencies[i] = 10000.0**exponents
+        if n_layers == 62:  # the 27B model: query_pre_attn_scalar is 5376 / 32
+            model.scale = (get("embedding_length") / n_heads) ** -0.5
+        model.score_cap, model.logit_cap = get("attn_logit_softcapping", 0), get("final_logit_softcapping", 0)
+        model.embedding_scale = get("embedding_length") ** 0.5
+        model.gelu = True
+    return model
 
 
 def int8_blocks(x):
@@ -85,27 +112,32 @@ def rotate(x, cos, sin):
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def rotated(model, q, k):
-    angles = np.arange(len(q))[:, None, None] * model.frequencies
+def rotated(model, layer, q, k):
+    angles = np.arange(len(q))[:, None, None] * model.frequencies[layer]
     return rotate(q, np.cos(angles), np.sin(angles)), rotate(k, np.cos(angles), np.sin(angles))
 
 
-def attend(model, q, k, v, kv):
+def attend(model, layer, q, k, v, kv):
     """One sequence: q [n][heads][d], k and v [n][kv_heads][d] to [n][heads * d]."""
-    return attend_rotated(model, *rotated(model, q, k), v, kv)
+    return attend_rotated(model, layer, *rotated(model, layer, q, k), v, kv)
 
 
-def attend_rotated(model, q, k, v, kv):
+def capped(x, cap):
+    return cap * np.tanh(x / cap) if cap else x
+
+
+def attend_rotated(model, layer, q, k, v, kv):
     """bf16 also rounds q and the probabilities, since bf16 dot products take both sides in bf16."""
     n = len(q)
     k, v = rounded(k, kv), rounded(v, kv)
     if kv == "bf16":
         q = rounded(q, kv)
     group = model.n_heads // model.n_kv_heads
-    hidden = np.triu(np.full((n, n), -np.inf), 1)
+    back = np.arange(n)[:, None] - np.arange(n)
+    hidden = np.where((back >= 0) & (back < model.windows[layer]), 0, -np.inf)
     out = np.empty_like(q)
     for head in range(model.n_heads):
-        scores = q[:, head] @ k[:, head // group].T / np.sqrt(model.head_dim) + hidden
+        scores = capped(q[:, head] @ k[:, head // group].T * model.scale, model.score_cap) + hidden
         p = np.exp(scores - scores.max(-1, keepdims=True))
         total = p.sum(-1, keepdims=True)
         out[:, head] = (rounded(p, kv) if kv == "bf16" else p) @ v[:, head // group] / total
@@ -120,26 +152,39 @@ def logits(model, sequences, quantise=False, kv="f32"):
 
     def linear(name, x, order=lambda w: w):
         quantised = model.weights[name][1]
-        return (int8_blocks(x) if quantise and quantised else x) @ order(weight(name)).T
+        y = (int8_blocks(x) if quantise and quantised else x) @ order(weight(name)).T
+        return y + weight(name + ".bias") if name + ".bias" in model.weights else y
 
     def norm(name, x):
+        """As it is where the model has no such norm."""
+        if name not in model.weights:
+            return x
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps) * weight(name)
+
+    def heads(name, x, n_heads):
+        """[n][n_heads][head_dim] of Q or K."""
+        y = linear(name, x, lambda w: halves(w, n_heads, d) if model.permuted else w)
+        return norm(name + "_norm", y.reshape(-1, n_heads, d))
 
     lengths = [len(s) for s in sequences]
     cuts = np.cumsum(lengths)[:-1]
     tokens = np.concatenate(sequences)
-    x = model.weights["token_embd"][0][tokens].astype(np.float64)
+    x = model.weights["token_embd"][0][tokens].astype(np.float64) * model.embedding_scale
     d = model.head_dim
     for i in range(model.n_layers):
         at = f"blk.{i}."
         h = norm(at + "attn_norm", x)
-        q = linear(at + "attn_q", h, lambda w: halves(w, model.n_heads, d)).reshape(-1, model.n_heads, d)
-        k = linear(at + "attn_k", h, lambda w: halves(w, model.n_kv_heads, d)).reshape(-1, model.n_kv_heads, d)
+        q, k = heads(at + "attn_q", h, model.n_heads), heads(at + "attn_k", h, model.n_kv_heads)
         v = linear(at + "attn_v", h).reshape(-1, model.n_kv_heads, d)
         parts = zip(np.split(q, cuts), np.split(k, cuts), np.split(v, cuts))
-        x = x + linear(at + "attn_output", np.concatenate([attend(model, *p, kv) for p in parts]))
+        attended = linear(at + "attn_output", np.concatenate([attend(model, i, *p, kv) for p in parts]))
+        x = x + norm(at + "post_attention_norm", attended)
         h = norm(at + "ffn_norm", x)
         gate = linear(at + "ffn_gate", h)
-        x = x + linear(at + "ffn_down", gate / (1 + np.exp(-gate)) * linear(at + "ffn_up", h))
+        if model.gelu:
+            gate = gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+        else:
+            gate = gate / (1 + np.exp(-gate))
+        x = x + norm(at + "post_ffw_norm", linear(at + "ffn_down", gate * linear(at + "ffn_up", h)))
     out = linear("output" if "output" in model.weights else "token_embd", norm("output_norm", x))
-    return np.split(out, cuts)
+    return np.split(capped(out, model.logit_cap), cuts)

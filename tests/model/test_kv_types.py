@@ -23,9 +23,9 @@ def real_qkv(model_path, bin_dir):
     ids = json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout)
     seen = []
 
-    def attend(model, q, k, v, kv):
-        seen.append([x.astype(np.float32).astype(np.float64) for x in (*oracle.rotated(model, q, k), v)])
-        return oracle.attend_rotated(model, *seen[-1], kv)
+    def attend(model, layer, q, k, v, kv):
+        seen.append([x.astype(np.float32).astype(np.float64) for x in (*oracle.rotated(model, layer, q, k), v)])
+        return oracle.attend_rotated(model, layer, *seen[-1], kv)
 
     model = oracle.load(model_path)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,10 +73,10 @@ def test_attention(bin_dir, tmp_path, real_qkv, kind):
     kv, level, arithmetic, storing = KINDS[kind]
     model, layers = real_qkv
     for layer, (q, k, v) in zip(LAYERS, layers):
-        exact = oracle.attend_rotated(model, q, k, v, "f32")
+        exact = oracle.attend_rotated(model, layer, q, k, v, "f32")
         got, taken = attention(bin_dir, tmp_path, model, kv, level, q, k, v)
         in_integers = kv == "int8" and taken == "avx512_vnni"
-        stored = oracle.attend_rotated(model, oracle.rounded(q, "int8") if in_integers else q, k, v, kv)
+        stored = oracle.attend_rotated(model, layer, oracle.rounded(q, "int8") if in_integers else q, k, v, kv)
         (rms, largest), cost = relative(got - exact, exact), relative(stored - exact, exact)[0]
         own = relative(got - stored, exact)[0]
         print(f"{kind} ({taken}), layer {layer}: rms {rms:.2e}, largest {largest:.2e}; by storing {cost:.2e}, arithmetic {own:.2e}")

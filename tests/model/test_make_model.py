@@ -82,6 +82,30 @@ def test_shapes(tmp_path):
             assert np.allclose(weights(path)["rope_freqs.weight"], llama3_factors(head_dim, 5e5, factor), rtol=1e-6)
 
 
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "gemma3"])
+def test_architectures(bin_dir, tmp_path, arch):
+    """Each can be run as it is; a Llama file is the same whether or not it is asked for by name."""
+    path, ids = tmp_path / "m.gguf", tmp_path / "ids.json"
+    make("tiny", "--arch", arch, "-o", path)
+    ids.write_text("[5, 6, 7]")
+    subprocess.run([bin_dir / "logits_dump", path, ids, tmp_path / "out.npy"], check=True, timeout=60)
+    logits = np.load(tmp_path / "out.npy")
+    assert logits.shape == (3, 512) and 0.1 < logits.std() < 100
+    if arch == "llama":
+        make("tiny", "-o", tmp_path / "again.gguf")
+        assert path.read_bytes() == (tmp_path / "again.gguf").read_bytes()
+
+
+def test_architecture_of_a_shape(tmp_path):
+    path = tmp_path / "m.gguf"
+    make("gemma3-270m", "--layers", 1, "--vocab", 320, "-o", path)
+    reader = gguf.GGUFReader(path)
+    assert reader.get_field("general.architecture").contents() == "gemma3"
+    assert reader.get_field("gemma3.attention.sliding_window").contents() == 512
+    shapes = {t.name: tuple(map(int, t.shape)) for t in reader.tensors}
+    assert shapes["blk.0.attn_q.weight"] == (640, 1024) and shapes["blk.0.attn_k_norm.weight"] == (256,)
+
+
 def llama3_factors(head_dim, base, factor):
     """The published rule, branch by branch."""
     out = []

@@ -40,27 +40,42 @@ def in_f32(source, path):
     write(path, "llama", fields, tensors)
 
 
-def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, **options):
+def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv):
+    """Name to length of the norms, and of the biases, that an architecture has."""
+    norms, biases = {"output_norm": n_embd}, {}
+    for i in range(n_layers):
+        sizes = dict(attn_norm=n_embd, ffn_norm=n_embd)
+        if arch in ("qwen3", "gemma3"):
+            sizes.update(attn_q_norm=head_dim, attn_k_norm=head_dim)
+        if arch == "gemma3":
+            sizes.update(post_attention_norm=n_embd, post_ffw_norm=n_embd)
+        norms.update({f"blk.{i}.{part}": n for part, n in sizes.items()})
+        if arch == "qwen2":
+            biases.update({f"blk.{i}.attn_{part}": n for part, n in dict(q=n_q, k=n_kv, v=n_kv).items()})
+    return norms, biases
+
+
+def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=160, n_ff=224, tied=False, arch="llama", **options):
     """A model of random weights. types: the tensor types that its matrices take in turn. options: rope_factors (an array),
-    rope_linear (a factor), rope_base; replace_fields (name to (value, type)) and replace_tensors (name to (values, type)), None to
-    leave one out."""
+    rope_linear (a factor), rope_base; replace_fields (name, in which ARCH. is the architecture, to (value, type)) and
+    replace_tensors (name to (values, type)), None to leave one out."""
     rng = np.random.default_rng(7)
     n_vocab = 3 + 256 + 2  # not a multiple of 16
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + ["a", "b"]
     kinds = [2, 3, 3] + [6] * 256 + [1, 1]
     value = value_type
     fields = [
-        ("llama.block_count", n_layers, value.UINT32),
-        ("llama.context_length", 2048, value.UINT32),
-        ("llama.embedding_length", n_embd, value.UINT32),
-        ("llama.feed_forward_length", n_ff, value.UINT32),
-        ("llama.attention.head_count", n_heads, value.UINT32),
-        ("llama.attention.head_count_kv", n_kv_heads, value.UINT32),
-        ("llama.attention.key_length", head_dim, value.UINT32),
-        ("llama.attention.value_length", head_dim, value.UINT32),
-        ("llama.rope.dimension_count", head_dim, value.UINT32),
-        ("llama.rope.freq_base", float(options.get("rope_base", 10000)), value.FLOAT32),
-        ("llama.attention.layer_norm_rms_epsilon", 1e-5, value.FLOAT32),
+        (f"{arch}.block_count", n_layers, value.UINT32),
+        (f"{arch}.context_length", 2048, value.UINT32),
+        (f"{arch}.embedding_length", n_embd, value.UINT32),
+        (f"{arch}.feed_forward_length", n_ff, value.UINT32),
+        (f"{arch}.attention.head_count", n_heads, value.UINT32),
+        (f"{arch}.attention.head_count_kv", n_kv_heads, value.UINT32),
+        (f"{arch}.attention.key_length", head_dim, value.UINT32),
+        (f"{arch}.attention.value_length", head_dim, value.UINT32),
+        (f"{arch}.rope.dimension_count", head_dim, value.UINT32),
+        (f"{arch}.rope.freq_base", float(options.get("rope_base", 10000)), value.FLOAT32),
+        (f"{arch}.attention.layer_norm_rms_epsilon", 1e-5, value.FLOAT32),
         ("tokenizer.ggml.model", "llama", value.STRING),
         ("tokenizer.ggml.tokens", tokens, value.ARRAY, value.STRING),
         ("tokenizer.ggml.scores", [0.0] * n_vocab, value.ARRAY, value.FLOAT32),
@@ -70,8 +85,8 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         ("tokenizer.ggml.eos_token_id", 2, value.UINT32),
     ]
     if "rope_linear" in options:
-        fields.append(("llama.rope.scaling.type", "linear", value.STRING))
-        fields.append(("llama.rope.scaling.factor", float(options["rope_linear"]), value.FLOAT32))
+        fields.append((f"{arch}.rope.scaling.type", "linear", value.STRING))
+        fields.append((f"{arch}.rope.scaling.factor", float(options["rope_linear"]), value.FLOAT32))
 
     shapes = {"token_embd": (n_vocab, n_embd)}
     if not tied:
@@ -87,12 +102,15 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
     for i, (name, shape) in enumerate(shapes.items()):
         values = rng.normal(0, 1.5 / np.sqrt(shape[1]), shape).astype(np.float32)
         tensors[name + ".weight"] = (values, types[i % len(types)])
-    norms = ["output_norm"] + [f"blk.{i}.{part}_norm" for i in range(n_layers) for part in ("attn", "ffn")]
-    for name in norms:
-        tensors[name + ".weight"] = (rng.normal(1, 0.2, n_embd).astype(np.float32), Type.F32)
+    norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim)
+    for name, n in norms.items():
+        tensors[name + ".weight"] = (rng.normal(1, 0.2, n).astype(np.float32), Type.F32)
+    for name, n in biases.items():
+        tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
     if "rope_factors" in options:
         tensors["rope_freqs.weight"] = (np.asarray(options["rope_factors"], np.float32), Type.F32)
     for name, new in options.get("replace_fields", {}).items():
+        name = name.replace("ARCH.", arch + ".")
         fields = [f for f in fields if f[0] != name] + ([(name, *new)] if new else [])
     tensors.update(options.get("replace_tensors", {}))
-    write(path, "llama", fields, {name: tensor for name, tensor in tensors.items() if tensor})
+    write(path, arch, fields, {name: tensor for name, tensor in tensors.items() if tensor})
