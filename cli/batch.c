@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "batch_line.h"
 #include "batch_summary.h"
-#include "clock.h"
 #include "progress.h"
 #include "session.h"
 

@@ -1,6 +1,6 @@
 /* Time for measuring and for waiting. */
-#ifndef CLI_CLOCK_H
-#define CLI_CLOCK_H
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
 
 #include <time.h>
 
