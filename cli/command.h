@@ -7,7 +7,7 @@
 typedef struct options options;
 
 typedef struct command {
-    const char *name;
+    const char *name;      /* one word, or two */
     const char *arguments; /* for the usage line: what stands after the options; "" when nothing may */
     const char *summary;   /* one line */
     const char *details;   /* more for its --help; "" when the summary says all */
@@ -25,6 +25,7 @@ typedef enum command_id {
     CMD_LOGITS,
     CMD_PERPLEXITY,
     CMD_BENCH,
+    CMD_BENCH_SERVE,
     N_COMMANDS
 } command_id;
 
@@ -39,5 +40,6 @@ int cmd_tokenize(const options *opt);
 int cmd_logits(const options *opt);
 int cmd_perplexity(const options *opt);
 int cmd_bench(const options *opt);
+int cmd_bench_serve(const options *opt);
 
 #endif

@@ -37,7 +37,30 @@ const command commands[N_COMMANDS] = {
                    "One line for each of --pp and --batch: PP and TG tokens of each of B sequences, N_KV tokens in the cache, "
                    "seconds and tokens a second of prefill (T_PP, S_PP), decode (T_TG, S_TG) and both (T, S).",
                    cmd_bench},
+    [CMD_BENCH_SERVE] =
+        {"bench serve", "", "put load on an OpenAI endpoint and measure latency and throughput",
+         "The endpoint may be this program's or another's. Requests come as a Poisson process with --rate, all with the same "
+         "number of tokens, or from --input. Normalized latency is each request's time from its arrival to its end, "
+         "queueing included, over its completion tokens; a table and --json FILE give its mean and percentiles and those of "
+         "the time to the first token (TTFT), the time per token after it (TPOT) and from one output to the next (ITL). "
+         "Ends with status 1 when a request failed.",
+         cmd_bench_serve},
 };
+
+/* The command that argv[1], or argv[1] and argv[2], name; N_COMMANDS: none. n_words: how many. */
+static command_id find_command(int argc, char **argv, int *n_words) {
+    command_id found = N_COMMANDS;
+    for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
+        const char *name = commands[cmd].name;
+        const size_t first = strcspn(name, " ");
+        if (strlen(argv[1]) != first || memcmp(name, argv[1], first) != 0) continue;
+        const bool two = name[first] != 0;
+        if (two && (argc < 3 || strcmp(name + first + 1, argv[2]) != 0)) continue;
+        found = cmd;
+        *n_words = two ? 2 : 1;
+    }
+    return found;
+}
 
 static int unknown_command(const char *name) {
     const char *names[N_COMMANDS + 1] = {NULL};
@@ -59,15 +82,15 @@ int main(int argc, char **argv) {
         printf("chunkllama %s\n", cattn_version());
         return 0;
     }
-    command_id cmd = 0;
-    while (cmd < N_COMMANDS && strcmp(commands[cmd].name, argv[1]) != 0) cmd++;
+    int n_words = 0;
+    const command_id cmd = find_command(argc, argv, &n_words);
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);
 
     options opt;
     char message[512];
-    switch (options_parse(cmd, argc - 2, argv + 2, &opt, message, sizeof message)) {
+    switch (options_parse(cmd, argc - 1 - n_words, argv + 1 + n_words, &opt, message, sizeof message)) {
     case OPTIONS_HELP: options_print_help(cmd); return 0;
-    case OPTIONS_WRONG: fprintf(stderr, "chunkllama %s: %s\n", argv[1], message); return 2;
+    case OPTIONS_WRONG: fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, message); return 2;
     case OPTIONS_OK: break;
     }
     return commands[cmd].run(&opt);

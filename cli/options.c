@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <math.h>
 
+#include "loadgen/requests.h"
+
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const retention_names[] = {"lru", "none", NULL};
@@ -60,6 +62,38 @@ const option option_table[] = {
     {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
     FLAG("json", 0, json, "print one JSON object a line", IN(BENCH) | IN(PERPLEXITY)),
+
+    {"url", 0, OPT_STRING, AT(url), "http://127.0.0.1:8080", 0, 0, NULL, "URL", "the endpoint, without /v1", IN(BENCH_SERVE)},
+    TEXT("model-name", 0, model_name, "NAME", "the model to ask for; the first that the endpoint lists if absent",
+         IN(BENCH_SERVE)),
+    TEXT("api-key", 0, api_key, "KEY", "sent as a bearer token", IN(BENCH_SERVE)),
+    TEXT("input", 'i', input, "FILE", "send the requests of a JSONL file as batch reads it; synthetic ones if absent",
+         IN(BENCH_SERVE)),
+    INT("requests", 0, requests, "0", 0, 1 << 24, "requests to send; 0: 100, or all of the file; a file is gone through again",
+        IN(BENCH_SERVE)),
+    INT("prompt-tokens", 0, prompt_tokens, "1024", 1, 1 << 24, "tokens of a synthetic prompt, shared ones among them",
+        IN(BENCH_SERVE)),
+    INT("shared-tokens", 0, shared_tokens, "0", 0, 1 << 24, "leading tokens that all prompts of a prefix have in common",
+        IN(BENCH_SERVE)),
+    INT("prefixes", 0, prefixes, "1", 1, 1 << 24, "number of different shared prefixes; requests have them in turn",
+        IN(BENCH_SERVE)),
+    INT("completion-tokens", 'n', completion_tokens, "128", 0, 1 << 24,
+        "tokens of each completion, also after an end token; 0: as the file's requests say", IN(BENCH_SERVE)),
+    INT("vocab", 0, vocab, "16384", LOAD_FIRST_TOKEN + 1, INT_MAX, "synthetic prompts have token ids from 256 to N - 1",
+        IN(BENCH_SERVE)),
+    FLAG("text", 0, text, "synthetic prompts are common words, about a token each, for endpoints that take no token ids",
+         IN(BENCH_SERVE)),
+    {"rate", 'r', OPT_REAL, AT(rate), "inf", 1e-6, INFINITY, NULL, "X", "requests a second on average; inf: all at once",
+     IN(BENCH_SERVE)},
+    INT("max-concurrency", 0, max_concurrency, "0", 0, 1 << 20, "requests under way at once; 0: all that are due",
+        IN(BENCH_SERVE)),
+    INT("seed", 0, seed, "1", 0, 9007199254740992., "the same seed gives the same prompts and arrivals", IN(BENCH_SERVE)),
+    INT("warm-up", 0, warm_up, "1", 0, 1 << 20, "requests before those that count, with prompts of their own", IN(BENCH_SERVE)),
+    FLAG("warm-prefixes", 0, warm_prefixes, "send each shared prefix once before, so that it is cached", IN(BENCH_SERVE)),
+    REAL("time-limit", time_limit, "0", 0, 1e6, "seconds after which all that is left is cut off; 0: none", IN(BENCH_SERVE)),
+    TEXT("extra-body", 0, extra_body, "JSON", "an object whose fields every request gets", IN(BENCH_SERVE)),
+    TEXT("json", 0, json_file, "FILE", "write the results as one JSON object; - is standard output, instead of the table",
+         IN(BENCH_SERVE)),
 
     INT("max-tokens", 'n', max_tokens, "-1", -1, INT_MAX, "generate at most this many tokens; -1: up to the context's end",
         IN(RUN) | IN(CHAT)),

@@ -45,6 +45,11 @@ struct options {
     bool jsonl, special, bos, last, tensors, json, shared;
     int64_t chunks, tg;
     const char *pp, *batch;
+    /* bench serve */
+    const char *url, *json_file, *extra_body;
+    double rate, time_limit;
+    int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
+    bool text, warm_prefixes;
 
     /* what stands after the options */
     const char *const *args;

@@ -62,7 +62,7 @@ static bool parse_int(const option *o, const char *text, int64_t *value) {
 static bool parse_real(const char *text, double *value) {
     char *end;
     *value = strtod(text, &end);
-    return end != text && *end == 0 && isfinite(*value) && !isspace((unsigned char)*text);
+    return end != text && *end == 0 && !isnan(*value) && !isspace((unsigned char)*text);
 }
 
 static options_status parse_choice(const option *o, const char *text, const char *source, int32_t *value, message m) {

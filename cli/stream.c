@@ -1,11 +1,11 @@
 /* The engine's thread hands text over; the calling thread writes it, so that a slow terminal holds up nobody. */
 #include "stream.h"
-#include "base/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "session.h"
 
 typedef struct stream {

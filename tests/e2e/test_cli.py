@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-COMMANDS = ["run", "chat", "batch", "serve", "info", "tokenize", "logits", "perplexity", "bench"]
+COMMANDS = ["run", "chat", "batch", "serve", "info", "tokenize", "logits", "perplexity", "bench",
+            "bench serve"]
 TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
 
 
@@ -19,19 +20,19 @@ TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and t
 
 def test_help_lists_every_command(chunkllama):
     text = chunkllama("--help").stdout
-    assert re.findall(r"^  (\w+) ", text, re.M) == COMMANDS
+    assert re.findall(r"^  (\w+(?: \w+)?) ", text, re.M) == COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command(chunkllama, command):
-    text = chunkllama(command, "--help").stdout
+    text = chunkllama(*command.split(), "--help").stdout
     assert text.startswith(f"usage: chunkllama {command} [options]")
     options = re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M)
-    assert options[0] == "model" and options.pop() == "help" and len(options) == len(set(options))
+    assert options[0] == ("url" if command == "bench serve" else "model") and options.pop() == "help" and len(options) == len(set(options))
     for name in options:
         assert "CHUNKLLAMA_" + name.upper().replace("-", "_") in text
     assert max(map(len, text.splitlines())) <= 120
-    assert text == chunkllama(command, "-h").stdout
+    assert text == chunkllama(*command.split(), "-h").stdout
 
 
 def test_version(chunkllama):

@@ -1,0 +1,178 @@
+/* `bench serve`: load on an OpenAI endpoint. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loadgen/arrivals.h"
+#include "loadgen/report.h"
+#include "progress.h"
+#include "session.h"
+
+typedef struct bench {
+    const options *opt;
+    endpoint endpoint;
+    char *model; /* as the endpoint lists it; NULL: --model-name */
+    json_t *extra;
+    load_requests requests;
+    double *due; /* [requests.n] */
+    load_result result;
+} bench;
+
+static const char *model_name(const bench *b) { return b->model ? b->model : b->opt->model_name; }
+
+static cl_status check(const options *opt, cl_error *error) {
+    if (!opt->input && opt->shared_tokens > opt->prompt_tokens)
+        return cl_fail(error, CL_ERR_ARG, "--shared-tokens is %lld; it must be at most --prompt-tokens, %lld",
+                       (long long)opt->shared_tokens, (long long)opt->prompt_tokens);
+    if (!opt->input && opt->completion_tokens == 0)
+        return cl_fail(error, CL_ERR_ARG, "--completion-tokens is 0; only requests of --input may decide themselves");
+    if (opt->warm_prefixes && (opt->input || !opt->shared_tokens))
+        return cl_fail(error, CL_ERR_ARG, "--warm-prefixes needs --shared-tokens, and cannot be told with --input");
+    return CL_OK;
+}
+
+static cl_status parse_extra(bench *b, cl_error *error) {
+    json_error_t problem;
+    if (!b->opt->extra_body) return CL_OK;
+    b->extra = json_loads(b->opt->extra_body, 0, &problem);
+    if (json_is_object(b->extra)) return CL_OK;
+    return cl_fail(error, CL_ERR_ARG, "--extra-body is no JSON object%s%s", b->extra ? "" : ": ", b->extra ? "" : problem.text);
+}
+
+static load_shape shape_of(const options *opt, int64_t n, uint64_t seed) {
+    return (load_shape){.n = n,
+                        .prompt_tokens = opt->prompt_tokens,
+                        .shared_tokens = opt->shared_tokens,
+                        .n_prefixes = opt->prefixes,
+                        .vocab = opt->vocab,
+                        .text = opt->text,
+                        .seed = seed};
+}
+
+static cl_status make_requests(bench *b, cl_error *error) {
+    const options *opt = b->opt;
+    const load_fields fields = {model_name(b), opt->completion_tokens, b->extra};
+    if (opt->input) return requests_read(opt->input, opt->requests, &fields, &b->requests, error);
+    const load_shape shape = shape_of(opt, opt->requests ? opt->requests : 100, (uint64_t)opt->seed);
+    return requests_synthetic(&shape, &fields, &b->requests) ? CL_OK
+                                                             : cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
+}
+
+/* ---- Before what counts ---- */
+
+/* Send requests, `at_once` at a time, and see that they are answered. Frees them. */
+static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once, const char *what, cl_error *error) {
+    const load_config config = {.endpoint = &b->endpoint, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit};
+    load_result result = {0};
+    double *due = calloc(requests->n + 1, sizeof *due);
+    cl_status status = due ? load_run(&config, requests, due, &result, error) : cl_fail(error, CL_ERR_NOMEM, "no memory");
+    for (size_t i = 0; status == CL_OK && i < result.n; i++)
+        if (result.outcomes[i].status != OUTCOME_OK)
+            status = cl_fail(error, CL_ERR_FILE, "%s %zu failed, %s: %s", what, i, outcome_names[result.outcomes[i].status],
+                             result.outcomes[i].message);
+    load_result_free(&result);
+    requests_free(requests);
+    free(due);
+    return status;
+}
+
+static cl_status warm_up(bench *b, cl_error *error) {
+    const options *opt = b->opt;
+    load_requests requests = {0};
+    const load_fields fields = {model_name(b), opt->completion_tokens ? opt->completion_tokens : 16, b->extra};
+    load_shape shape = shape_of(opt, opt->warm_up, ~(uint64_t)opt->seed);
+    if (opt->input) shape.prompt_tokens = 64, shape.shared_tokens = 0;
+    if (!requests_synthetic(&shape, &fields, &requests)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
+    cl_status status = send_quietly(b, &requests, opt->max_concurrency, "warm-up request", error);
+    if (status != CL_OK || !opt->warm_prefixes) return status;
+    const load_fields shortest = {model_name(b), 1, b->extra};
+    shape.seed = (uint64_t)opt->seed;
+    if (!requests_prefixes(&shape, &shortest, &requests)) return cl_fail(error, CL_ERR_NOMEM, "no memory for the prefixes");
+    return send_quietly(b, &requests, 1, "shared prefix", error);
+}
+
+/* ---- What counts ---- */
+
+static void draw(void *ctx, const load_progress *p) {
+    const bench *b = ctx;
+    progress_draw(p->n_done, b->requests.n, (long long)p->n_events, p->seconds);
+}
+
+static cl_status measure(bench *b, cl_error *error) {
+    const bool bar = isatty(STDERR_FILENO);
+    const load_config config = {.endpoint = &b->endpoint,
+                                .max_concurrency = b->opt->max_concurrency,
+                                .time_limit_s = b->opt->time_limit,
+                                .watch_gauges = true,
+                                .on_progress = bar ? draw : NULL,
+                                .progress_ctx = b};
+    b->due = calloc(b->requests.n, sizeof *b->due);
+    if (!b->due) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu arrivals", b->requests.n);
+    arrivals_draw(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
+    const cl_status status = load_run(&config, &b->requests, b->due, &b->result, error);
+    if (bar) progress_clear();
+    return status;
+}
+
+/* What was asked for. Lengths are those of synthetic requests. */
+static json_t *load_json(const bench *b) {
+    const options *opt = b->opt;
+    json_t *load = json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:b}", "url", opt->url, "model", model_name(b), "rate",
+                             isinf(opt->rate) ? json_string("inf") : json_real(opt->rate), "seed", (json_int_t)opt->seed,
+                             "max_concurrency", (json_int_t)opt->max_concurrency, "completion_tokens",
+                             (json_int_t)opt->completion_tokens, "warm_prefixes", (int)opt->warm_prefixes);
+    if (opt->input)
+        json_object_set_new(load, "input", json_string(opt->input));
+    else
+        json_object_update_new(load, json_pack("{s:I, s:I, s:I, s:b}", "prompt_tokens", (json_int_t)opt->prompt_tokens,
+                                               "shared_tokens", (json_int_t)opt->shared_tokens, "prefixes",
+                                               (json_int_t)opt->prefixes, "text", (int)opt->text));
+    return load;
+}
+
+static cl_status write_json(const bench *b, const report *r, cl_error *error) {
+    const char *path = b->opt->json_file;
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
+    json_t *object = json_object();
+    json_object_set_new(object, "load", load_json(b));
+    const bool made = json_object_update_new(object, report_json(r, &b->result)) == 0;
+    const bool to_stdout = strcmp(path, "-") == 0;
+    const int failed = to_stdout ? json_dumpf(object, stdout, flags) : json_dump_file(object, path, flags);
+    if (to_stdout) putchar('\n');
+    json_decref(object);
+    if (!made) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
+    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno)) : CL_OK;
+}
+
+static cl_status tell(const bench *b, bool *failures, cl_error *error) {
+    report r;
+    if (!report_make(&b->result, b->opt->completion_tokens, &r))
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
+    *failures = r.n[OUTCOME_OK] < b->result.n;
+    if (!b->opt->json_file || strcmp(b->opt->json_file, "-") != 0) report_print(&r, &b->result);
+    return b->opt->json_file ? write_json(b, &r, error) : CL_OK;
+}
+
+int cmd_bench_serve(const options *opt) {
+    bench b = {.opt = opt};
+    cl_error error;
+    bool failures = false;
+    cl_status status = check(opt, &error);
+    if (status == CL_OK) status = parse_extra(&b, &error);
+    if (status == CL_OK) status = endpoint_open(&b.endpoint, opt->url, opt->api_key, &error);
+    if (status == CL_OK && !opt->model_name) status = endpoint_model(&b.endpoint, &b.model, &error);
+    if (status == CL_OK) status = make_requests(&b, &error);
+    if (status == CL_OK) status = warm_up(&b, &error);
+    if (status == CL_OK) status = measure(&b, &error);
+    if (status == CL_OK) status = tell(&b, &failures, &error);
+    load_result_free(&b.result);
+    requests_free(&b.requests);
+    endpoint_close(&b.endpoint);
+    json_decref(b.extra);
+    free(b.model);
+    free(b.due);
+    return status == CL_OK ? failures : session_fail(CMD_BENCH_SERVE, &error);
+}

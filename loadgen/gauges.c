@@ -1,0 +1,58 @@
+#include "gauges.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMES = 3 };
+
+const char *const gauge_names[N_GAUGES] = {"batch", "waiting", "kv_usage", "kv_bytes", "kv_bytes_unshared"};
+
+/* now: the first that a page has. peak: since the endpoint's start. */
+static const struct {
+    const char *now[MAX_NAMES], *peak;
+} metrics[N_GAUGES] = {
+    [GAUGE_BATCH] = {{"vllm:num_requests_running", "llamacpp:requests_processing"}, "chunkattn_batch_peak"},
+    [GAUGE_WAITING] = {{"vllm:num_requests_waiting", "llamacpp:requests_deferred"}, NULL},
+    [GAUGE_KV_USAGE] = {{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio"}, NULL},
+    [GAUGE_KV_BYTES] = {{"chunkattn_kv_bytes_live"}, "chunkattn_kv_bytes_live_peak"},
+    [GAUGE_KV_BYTES_UNSHARED] = {{"chunkattn_kv_bytes_unshared"}, "chunkattn_kv_bytes_unshared_peak"},
+};
+
+/* The sum of a name's samples, whatever their labels. False: there is none. */
+static bool read_metric(const char *page, const char *name, double *value) {
+    const size_t size = strlen(name);
+    bool found = false;
+    *value = 0;
+    for (const char *line = page; *line; line += *line == '\n') {
+        const char *end = line + strcspn(line, "\n"), *number = line + size;
+        if (strncmp(line, name, size) == 0 && (*number == '{' || *number == ' ')) {
+            /* A label's value may hold anything but an unescaped quote; the sample follows the last brace. */
+            for (const char *c = number; c < end; c++)
+                if (*c == '}') number = c + 1;
+            *value += strtod(number, NULL);
+            found = true;
+        }
+        line = end;
+    }
+    return found;
+}
+
+static void raise_peak(gauges *g, gauge i, double value) {
+    if (!g->known[i] || value > g->peak[i]) g->peak[i] = value;
+    g->known[i] = true;
+}
+
+void gauges_update(gauges *g, const char *page) {
+    for (gauge i = 0; i < N_GAUGES; i++) {
+        double value;
+        for (int k = 0; k < MAX_NAMES && metrics[i].now[k]; k++) {
+            if (!read_metric(page, metrics[i].now[k], &value)) continue;
+            raise_peak(g, i, value);
+            break;
+        }
+        if (!metrics[i].peak || !read_metric(page, metrics[i].peak, &value)) continue;
+        if (!g->begun) g->high_water[i] = value;
+        if (value > g->high_water[i]) raise_peak(g, i, value);
+    }
+    g->begun = true;
+}

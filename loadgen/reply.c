@@ -1,0 +1,141 @@
+#include "reply.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+enum { MAX_REFUSAL = 4096 };
+
+void outcome_free(outcome *o) {
+    free(o->gaps);
+    o->gaps = NULL;
+    o->n_gaps = 0;
+}
+
+static bool fail(reply *r, outcome_status status, const char *what, const char *detail, size_t size) {
+    outcome *o = r->outcome;
+    if (r->failed) return false; /* the first cause counts */
+    r->failed = true;
+    o->status = status;
+    snprintf(o->message, sizeof o->message, "%s%.*s", what, (int)(size < 160 ? size : 160), detail);
+    for (char *c = o->message; *c; c++) /* it may have been cut inside a character */
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
+    return false;
+}
+
+static bool fail_text(reply *r, outcome_status status, const char *what, const char *detail) {
+    return fail(r, status, what, detail, strlen(detail));
+}
+
+void reply_begin(reply *r, outcome *o, bool chat) {
+    *r = (reply){.outcome = o, .chat = chat};
+    o->status = OUTCOME_OK;
+    o->prompt_tokens = o->cached_tokens = o->tokens = -1;
+}
+
+/* ---- Events ---- */
+
+static bool add_output(reply *r) {
+    outcome *o = r->outcome;
+    if (r->n_events++ == 0) {
+        o->first = r->last = r->now;
+        return true;
+    }
+    if (o->n_gaps == r->gap_capacity) {
+        const size_t capacity = 2 * r->gap_capacity + 64;
+        double *grown = realloc(o->gaps, capacity * sizeof *grown);
+        if (!grown) return fail_text(r, OUTCOME_BAD_STREAM, "no memory", "");
+        o->gaps = grown;
+        r->gap_capacity = capacity;
+    }
+    o->gaps[o->n_gaps++] = r->now - r->last;
+    r->last = r->now;
+    return true;
+}
+
+/*
+ * Whether a choice brings output. A chat's first chunk may only name the role. A completion's chunk may be empty where a token
+ * is half a character; but one that is empty and tells how it ended brings nothing.
+ */
+static bool has_output(const reply *r, const json_t *choice) {
+    if (r->chat) {
+        const json_t *delta = json_object_get(choice, "delta");
+        return json_string_length(json_object_get(delta, "content")) ||
+               json_string_length(json_object_get(delta, "reasoning_content"));
+    }
+    const json_t *text = json_object_get(choice, "text");
+    return json_string_length(text) || (json_is_string(text) && !json_is_string(json_object_get(choice, "finish_reason")));
+}
+
+static void read_usage(outcome *o, const json_t *usage) {
+    const json_t *prompt = json_object_get(usage, "prompt_tokens"), *tokens = json_object_get(usage, "completion_tokens"),
+                 *cached = json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+    if (json_is_integer(prompt)) o->prompt_tokens = json_integer_value(prompt);
+    if (json_is_integer(tokens)) o->tokens = json_integer_value(tokens);
+    if (json_is_integer(cached)) o->cached_tokens = json_integer_value(cached);
+}
+
+static bool read_chunk(reply *r, const json_t *chunk, const char *data, size_t size) {
+    const json_t *error = json_object_get(chunk, "error"), *choices = json_object_get(chunk, "choices");
+    if (error && !json_is_null(error)) {
+        const char *message = json_string_value(json_object_get(error, "message"));
+        return message ? fail_text(r, OUTCOME_BAD_STREAM, "error event: ", message)
+                       : fail(r, OUTCOME_BAD_STREAM, "error event: ", data, size);
+    }
+    if (!json_is_array(choices)) return fail(r, OUTCOME_BAD_STREAM, "an event is no completion: ", data, size);
+    read_usage(r->outcome, json_object_get(chunk, "usage"));
+    bool output = false;
+    for (size_t i = 0; i < json_array_size(choices); i++) output |= has_output(r, json_array_get(choices, i));
+    return !output || add_output(r);
+}
+
+static bool on_event(void *ctx, const char *data, size_t size) {
+    reply *r = ctx;
+    if (r->done) return fail(r, OUTCOME_BAD_STREAM, "an event after [DONE]: ", data, size);
+    if (strcmp(data, "[DONE]") == 0) {
+        r->done = true;
+        return true;
+    }
+    json_t *chunk = json_loadb(data, size, JSON_ALLOW_NUL, NULL);
+    const bool ok = json_is_object(chunk) ? read_chunk(r, chunk, data, size)
+                                          : fail(r, OUTCOME_BAD_STREAM, "an event is no JSON object: ", data, size);
+    json_decref(chunk);
+    return ok;
+}
+
+/* ---- The body ---- */
+
+bool reply_feed(reply *r, long http_status, const char *bytes, size_t size, double now) {
+    r->now = now;
+    if (http_status == 200)
+        return sse_feed(&r->sse, bytes, size, on_event, r) || fail_text(r, OUTCOME_BAD_STREAM, "no memory", "");
+    const size_t room = MAX_REFUSAL - r->refusal.size;
+    return buffer_add(&r->refusal, bytes, size < room ? size : room);
+}
+
+static void refuse(reply *r, long http_status) {
+    char what[48];
+    snprintf(what, sizeof what, "HTTP %ld: ", http_status);
+    json_t *body = json_loadb(r->refusal.size ? r->refusal.bytes : "", r->refusal.size, 0, NULL);
+    const char *message = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
+    if (message)
+        fail_text(r, OUTCOME_REFUSED, what, message);
+    else
+        fail(r, OUTCOME_REFUSED, what, r->refusal.size ? r->refusal.bytes : "", r->refusal.size);
+    json_decref(body);
+}
+
+void reply_end(reply *r, long http_status, const char *transport_error, double now) {
+    outcome *o = r->outcome;
+    o->end = now;
+    if (transport_error)
+        fail_text(r, OUTCOME_UNREACHABLE, transport_error, "");
+    else if (http_status != 200)
+        refuse(r, http_status);
+    else if (!r->done)
+        fail_text(r, OUTCOME_BAD_STREAM, "the stream ended without [DONE]", sse_unfinished(&r->sse) ? ", inside an event" : "");
+    else if (r->n_events == 0)
+        fail_text(r, OUTCOME_BAD_STREAM, "the stream brought no output", "");
+    if (o->tokens < 0) o->tokens = r->n_events;
+    sse_free(&r->sse);
+    buffer_free(&r->refusal);
+}

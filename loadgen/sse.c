@@ -1,0 +1,45 @@
+#include "sse.h"
+
+/* A whole line. Fields other than data (event, id, retry) and comments mean nothing here. */
+static bool end_line(sse *s, sse_handler handler, void *ctx) {
+    const char *line = s->line.size ? s->line.bytes : "";
+    size_t size = s->line.size;
+    bool ok = true;
+    if (size == 0) {
+        if (s->has_data) ok = handler(ctx, s->data.size ? s->data.bytes : "", s->data.size);
+        buffer_clear(&s->data);
+        s->has_data = false;
+    } else if (size >= 4 && memcmp(line, "data", 4) == 0 && (size == 4 || line[4] == ':')) {
+        line += size == 4 ? 4 : 5;
+        size -= size == 4 ? 4 : 5;
+        if (size && *line == ' ') line++, size--;
+        if (s->has_data) ok = buffer_add(&s->data, "\n", 1);
+        if (ok) ok = buffer_add(&s->data, line, size);
+        s->has_data = true;
+    }
+    buffer_clear(&s->line);
+    return ok;
+}
+
+bool sse_feed(sse *s, const char *bytes, size_t size, sse_handler handler, void *ctx) {
+    const char *const end = bytes + size;
+    while (bytes < end) {
+        if (s->after_cr && *bytes == '\n') bytes++;
+        s->after_cr = false;
+        const char *stop = bytes;
+        while (stop < end && *stop != '\n' && *stop != '\r') stop++;
+        if (!buffer_add(&s->line, bytes, (size_t)(stop - bytes))) return false;
+        if (stop == end) return true;
+        s->after_cr = *stop == '\r';
+        if (!end_line(s, handler, ctx)) return false;
+        bytes = stop + 1;
+    }
+    return true;
+}
+
+bool sse_unfinished(const sse *s) { return s->line.size > 0 || s->has_data; }
+
+void sse_free(sse *s) {
+    buffer_free(&s->line);
+    buffer_free(&s->data);
+}

@@ -1,0 +1,176 @@
+"""`chunkllama bench serve` against our server, and against endpoints that misbehave."""
+import http.server
+import json
+import threading
+
+import pytest
+from test_server import serving
+
+
+@pytest.fixture(scope="module")
+def url(chunkllama_bin, model_path):
+    with serving(chunkllama_bin, model_path) as server:
+        yield server.url
+
+
+@pytest.fixture
+def bench(chunkllama):
+    def run(url, *args, status=0):
+        done = chunkllama("bench", "serve", "--url", url, *args, "--json", "-", status=status)
+        return json.loads(done.stdout)
+
+    return run
+
+
+# ---- Our server ----
+
+
+def test_all_at_once(bench, url):
+    got = bench(url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "7")
+    assert got["requests"] == {"total": 6, "ok": 6, "unreachable": 0, "refused": 0, "bad_stream": 0, "cut": 0, "wrong_length": 0}
+    assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 7, [])
+    assert got["cached_tokens"] == 5 * 64  # of what the first brings
+    assert got["peak"]["in_flight"] == 6 and got["peak"]["batch"] == 6
+    assert 0 < got["peak"]["kv_bytes"] < got["peak"]["kv_bytes_unshared"]
+    assert got["itl_s"]["n"] == 6 * 6
+    assert 0 < got["ttft_s"]["mean"] < got["end_to_end_s"]["mean"] <= got["seconds"]
+    assert got["normalized_latency_s"]["mean"] == pytest.approx(got["end_to_end_s"]["mean"] / 7)
+    assert got["tpot_s"]["mean"] == pytest.approx((got["end_to_end_s"]["mean"] - got["ttft_s"]["mean"]) / 6)
+    assert got["output_tokens_per_s"] == pytest.approx(42 / got["seconds"])
+
+
+def test_rate_and_concurrency(bench, url):
+    got = bench(url, "--requests", "5", "--rate", "20", "--prompt-tokens", "8", "-n", "2", "--seed", "5")
+    assert got["load"]["rate"] == 20 and got["seconds"] > 0.05
+    one = bench(url, "--requests", "4", "--max-concurrency", "1", "--prompt-tokens", "8", "-n", "3")
+    assert one["peak"]["in_flight"] == 1 and one["requests"]["ok"] == 4
+    # Those that wait for their turn are late, though not in what follows their first token.
+    assert one["end_to_end_s"]["max"] == pytest.approx(one["seconds"])
+
+
+def test_warm_prefixes(bench, url):
+    args = ["--requests", "4", "--prompt-tokens", "80", "--shared-tokens", "64", "--prefixes", "2", "-n", "2"]
+    assert bench(url, *args, "--seed", "11")["cached_tokens"] == 2 * 64
+    assert bench(url, *args, "--seed", "12", "--warm-prefixes")["cached_tokens"] >= 4 * 62
+
+
+def test_text_prompts(bench, url):
+    got = bench(url, "--requests", "2", "--prompt-tokens", "50", "-n", "3", "--text")
+    assert got["prompt_tokens"] == 100
+
+
+def test_workload(bench, url, tmp_path):
+    lines = [{"id": 1, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3},
+             {"custom_id": "b", "url": "/v1/completions", "body": {"prompt": "Once upon a time", "max_tokens": 5}}]
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    own = bench(url, "-i", tmp_path / "w.jsonl", "-n", "0")
+    assert own["requests"]["ok"] == 2 and own["completion_tokens"] == 8
+    fixed = bench(url, "-i", tmp_path / "w.jsonl", "--requests", "3", "-n", "6")
+    assert fixed["requests"]["ok"] == 3 and fixed["completion_tokens"] == 18
+
+
+def test_refusals_are_counted(bench, url):
+    got = bench(url, "--requests", "3", "--prompt-tokens", "9000", "--warm-up", "0", status=1)
+    assert got["requests"]["refused"] == 3 and got["normalized_latency_s"] is None
+    error, = got["errors"]
+    assert error["count"] == 3 and "HTTP 400: 9000 prompt tokens" in error["message"]
+
+
+def test_time_limit(bench, url):
+    got = bench(url, "--requests", "40", "--prompt-tokens", "600", "-n", "400", "--time-limit", "1.5", "--warm-up", "0", status=1)
+    assert got["requests"]["cut"] > 0 and sum(got["requests"].values()) - got["requests"]["total"] == 40
+
+
+def test_table_and_file(chunkllama, url, tmp_path):
+    done = chunkllama("bench", "serve", "--url", url + "/", "--requests", "2", "--prompt-tokens", "8", "-n", "2", "--json",
+                      tmp_path / "out.json")
+    assert done.stdout.startswith("requests        2: 2 answered\n") and "normalized latency, ms/token" in done.stdout
+    assert json.loads((tmp_path / "out.json").read_text())["completion_tokens"] == 4
+
+
+# ---- Wrong usage ----
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--shared-tokens", "9", "--prompt-tokens", "8"], "--shared-tokens is 9; it must be at most --prompt-tokens, 8"),
+    (["-n", "0"], "--completion-tokens is 0; only requests of --input may decide themselves"),
+    (["--warm-prefixes"], "--warm-prefixes needs --shared-tokens"),
+    (["--extra-body", "[1]"], "--extra-body is no JSON object"),
+    (["--input", "/nowhere.jsonl", "--model-name", "m"], "cannot open /nowhere.jsonl"),
+    (["--url", "http://127.0.0.1:1"], "cannot reach http://127.0.0.1:1: "),
+    (["--url", "http://127.0.0.1:1", "--model-name", "m"], "warm-up request 0 failed, unreachable: "),
+])
+def test_wrong_usage(chunkllama, args, message):
+    assert message in chunkllama("bench", "serve", *args, status=1).stderr
+
+
+def test_wrong_values(chunkllama):
+    assert "--rate is 0; it must be from 1e-06 to inf" in chunkllama("bench", "serve", "--rate", "0", status=2).stderr
+    assert "chunkllama bench serve: unknown option --urll" in chunkllama("bench", "serve", "--urll", "x", status=2).stderr
+
+
+# ---- Endpoints that misbehave ----
+
+CHUNK = b'data: {"choices": [{"text": "a", "finish_reason": null}]}\n\n'
+REPLIES = {
+    "fine": (200, [CHUNK, CHUNK, b"data: [DONE]\n\n"]),
+    "cut": (200, [CHUNK]),
+    "garbage": (200, [b"data: {{{\n\n"]),
+    "error": (200, [CHUNK, b'data: {"error": {"message": "out of memory"}}\n\n', b"data: [DONE]\n\n"]),
+    "busy": (429, [b'{"error": {"message": "try later"}}']),
+    "gone": None,
+}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers a request by its prompt, a name of REPLIES; has neither /metrics nor usage."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        models = self.path == "/v1/models"
+        self.send_response(200 if models else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": [{"id": "fake"}]}).encode() if models else b"")
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/v1/completions" and body["model"] == "fake" and body["stream"]
+        reply = REPLIES.get(body["prompt"] if isinstance(body["prompt"], str) else "fine")
+        if not reply:
+            self.connection.close()
+            return
+        self.send_response(reply[0])
+        self.end_headers()
+        for piece in reply[1]:
+            self.wfile.write(piece)
+
+
+@pytest.fixture(scope="module")
+def fake():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def test_misbehaviour_is_told(bench, fake, tmp_path):
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps({"prompt": name}) + "\n" for name in [*REPLIES, "fine"]))
+    got = bench(fake, "-i", tmp_path / "w.jsonl", "-n", "2", status=1)
+    assert got["requests"] == {"total": 7, "ok": 2, "unreachable": 1, "refused": 1, "bad_stream": 3, "cut": 0, "wrong_length": 0}
+    messages = {e["message"]: e["kind"] for e in got["errors"]}
+    assert messages["HTTP 429: try later"] == "refused"
+    assert messages["error event: out of memory"] == "bad_stream"
+    assert messages["the stream ended without [DONE]"] == "bad_stream"
+    assert messages["an event is no JSON object: {{{"] == "bad_stream"
+    assert "unreachable" in messages.values() and len(messages) == 5
+    # Without usage events count; without /metrics peaks are unknown.
+    assert got["completion_tokens"] == 4 and got["cached_tokens"] is None
+    assert got["peak"] == {"batch": None, "waiting": None, "kv_usage": None, "kv_bytes": None, "kv_bytes_unshared": None,
+                           "in_flight": 7}
+
+
+def test_wrong_length_is_told(bench, fake):
+    assert bench(fake, "--requests", "3", "-n", "5")["requests"]["wrong_length"] == 3
