@@ -8,6 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "nfc.h"
 #include "utf8.h"
 
 enum { MAX_PATTERNS = 2 };
@@ -32,16 +33,17 @@ enum { MAX_PATTERNS = 2 };
 typedef struct definition {
     const char *names; /* separated by spaces */
     const char *patterns[MAX_PATTERNS];
-    bool whole_words, adds_bos;
+    bool whole_words, adds_bos, nfc;
 } definition;
 
 static const definition definitions[] = {
-    {"default gpt-2 phi-2 mpt olmo jais gigachat roberta-bpe trillion", {GPT2}, false, false},
-    {"smollm starcoder refact command-r codeshell exaone minerva-7b", {"\\p{N}", GPT2}, false, false},
-    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", {GPT4("\\p{N}{1,3}")}, true, true},
-    {"smaug-bpe dbrx", {GPT4("\\p{N}{1,3}")}, false, false},
-    {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", {GPT4("\\p{N}")}, false, false},
-    {"tekken", {TEKKEN}, true, true},
+    {"default gpt-2 phi-2 mpt olmo jais gigachat roberta-bpe trillion", {GPT2}, false, false, false},
+    {"smollm starcoder refact command-r codeshell exaone minerva-7b", {"\\p{N}", GPT2}, false, false, false},
+    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", {GPT4("\\p{N}{1,3}")}, true, true, false},
+    {"smaug-bpe dbrx", {GPT4("\\p{N}{1,3}")}, false, false, false},
+    {"qwen2", {GPT4("\\p{N}")}, false, false, true},
+    {"deepseek-r1-qwen stablelm2 megrez hunyuan", {GPT4("\\p{N}")}, false, false, false},
+    {"tekken", {TEKKEN}, true, true, false},
 };
 enum { N_DEFINITIONS = sizeof definitions / sizeof *definitions };
 
@@ -139,6 +141,17 @@ static cl_status cut(const split *s, int level, const char *text, size_t size) {
     return status;
 }
 
+/* Text that is valid UTF-8. */
+static cl_status cut_valid(const split *s, const char *text, size_t size) {
+    str valid = {text, size};
+    char *buf = NULL;
+    cl_status status = CL_OK;
+    if (s->p->definition->nfc && nfc_may_change(valid)) status = nfc_normalize(valid, &buf, &valid, s->error);
+    if (status == CL_OK) status = cut(s, 0, valid.data, valid.size);
+    free(buf);
+    return status;
+}
+
 cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_fn fn, void *ctx,
                              cl_error *error) {
     split s = {.p = p, .fn = fn, .ctx = ctx, .error = error};
@@ -151,7 +164,7 @@ cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t siz
     for (size_t i = 0; status == CL_OK && i <= size;) {
         const size_t n = i < size ? utf8_char(text + i, size - i) : 0;
         if (n == 0) {
-            if (i > start) status = cut(&s, 0, text + start, i - start);
+            if (i > start) status = cut_valid(&s, text + start, i - start);
             if (status == CL_OK && i < size) status = fn(ctx, text + i, 1, error);
             start = i + 1;
         }

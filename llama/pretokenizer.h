@@ -21,7 +21,10 @@ bool pretokenizer_adds_bos(const pretokenizer *p);
 
 typedef cl_status (*pretokenizer_fn)(void *ctx, const char *piece, size_t size, cl_error *error);
 
-/* Call fn for each piece in order; together they are the text. A byte that is not UTF-8 is a piece of its own. */
+/*
+ * Call fn for each piece in order; together they are the text, in normalisation form C where the definition says so. A byte
+ * that is not UTF-8 is a piece of its own. Pieces live until fn returns.
+ */
 cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_fn fn, void *ctx,
                              cl_error *error);
 

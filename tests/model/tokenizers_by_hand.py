@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 CONTROL, USER_DEFINED = 3, 4
 
@@ -20,6 +20,7 @@ PRE_TOKENIZERS = {
     "qwen2": lambda: split_pattern(
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
+    "deepseek-r1-qwen": lambda: PRE_TOKENIZERS["qwen2"](),
     "tekken": lambda: split_pattern(
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
@@ -27,6 +28,7 @@ PRE_TOKENIZERS = {
     ),
 }
 WHOLE_WORDS = {"llama-bpe", "tekken"}
+NFC = {"qwen2"}
 
 
 def split_pattern(pattern):
@@ -43,6 +45,8 @@ def byte_level(tokens, merges, types, pre):
     vocab = {text: i for i, text in enumerate(tokens)}
     model = models.BPE(vocab, [tuple(m.split(" ")) for m in merges], ignore_merges=pre in WHOLE_WORDS)
     tok = Tokenizer(model)
+    if pre in NFC:
+        tok.normalizer = normalizers.NFC()
     tok.pre_tokenizer = PRE_TOKENIZERS[pre]()
     tok.decoder = decoders.ByteLevel()
     tok.add_tokens([AddedToken(t, normalized=False) for t, kind in zip(tokens, types) if kind == USER_DEFINED])

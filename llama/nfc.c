@@ -1,0 +1,75 @@
+/*
+ * utf8proc knows the characters. Ordering marks is done here: utf8proc's own takes quadratic time over a long run of them,
+ * which a hostile prompt may be.
+ */
+#include "nfc.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <utf8proc.h>
+
+static const utf8proc_option_t OPTIONS = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+enum {
+    LONGEST = 16,    /* of a character's canonical decomposition, which has 4 code points at most */
+    ROOM_A_BYTE = 2, /* code points: U+0390 and others have 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
+};
+
+bool nfc_may_change(str text) {
+    for (size_t i = 0; i < text.size; i++)
+        if ((unsigned char)text.data[i] >= 0xcc) return true; /* the first byte of U+0300 */
+    return false;
+}
+
+static int class_of(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+/* Sort a run of marks by their class, those of one class in the order they come in. scratch has room for n. */
+static void order_marks(utf8proc_int32_t *marks, size_t n, utf8proc_int32_t *scratch) {
+    size_t at[257] = {0};
+    for (size_t i = 0; i < n; i++) at[class_of(marks[i]) + 1]++;
+    for (int c = 0; c < 256; c++) at[c + 1] += at[c];
+    for (size_t i = 0; i < n; i++) scratch[at[class_of(marks[i])]++] = marks[i];
+    for (size_t i = 0; i < n; i++) marks[i] = scratch[i];
+}
+
+static void order(utf8proc_int32_t *points, size_t n, utf8proc_int32_t *scratch) {
+    for (size_t i = 0; i < n; i++) {
+        size_t end = i;
+        while (end < n && class_of(points[end]) > 0) end++;
+        if (end > i + 1) order_marks(points + i, end - i, scratch);
+        i = end;
+    }
+}
+
+cl_status nfc_normalize(str text, char **buf, str *out, cl_error *error) {
+    const size_t room = ROOM_A_BYTE * text.size + LONGEST;
+    utf8proc_int32_t *points = NULL, *scratch = NULL;
+    *buf = NULL;
+    if (room < PTRDIFF_MAX / sizeof *points) {
+        points = malloc(room * sizeof *points);
+        scratch = malloc(room * sizeof *scratch);
+    }
+    cl_status status = CL_OK;
+    if (!points || !scratch) status = cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", text.size);
+    size_t n = 0;
+    for (size_t i = 0; status == CL_OK && i < text.size;) {
+        utf8proc_int32_t c;
+        int bound = 0; /* of graphemes, which are not asked for */
+        const utf8proc_ssize_t size =
+            utf8proc_iterate((const utf8proc_uint8_t *)text.data + i, (utf8proc_ssize_t)(text.size - i), &c);
+        const utf8proc_ssize_t taken =
+            size > 0 ? utf8proc_decompose_char(c, points + n, (utf8proc_ssize_t)(room - n), OPTIONS, &bound) : -1;
+        if (taken < 0 || (size_t)taken > room - n)
+            status = cl_fail(error, CL_ERR_FORMAT, "byte %zu of a text cannot be normalised", i);
+        n += (size_t)(taken > 0 ? taken : 0);
+        i += (size_t)(size > 0 ? size : 1);
+    }
+    if (status == CL_OK) {
+        order(points, n, scratch);
+        *out = (str){(char *)points, (size_t)utf8proc_reencode(points, (utf8proc_ssize_t)n, OPTIONS)};
+        *buf = (char *)points;
+        points = NULL;
+    }
+    free(points);
+    free(scratch);
+    return status;
+}
