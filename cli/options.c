@@ -113,7 +113,7 @@ const option option_table[] = {
     FLAG("ignore-eos", 0, ignore_eos, "go on after the model's end token", IN(RUN) | IN(BATCH)),
     INT("logprobs", 0, logprobs, "-1", -1, 20, "logprobs of each token and of the N likeliest in its place; -1: none",
         IN(BATCH)),
-    TEXT("chat-format", 0, chat_format, "NAME", "chatml, llama2, llama3, zephyr or mistral; the model file's if absent",
+    TEXT("chat-format", 0, chat_format, "NAME", "chatml, llama2, llama3, zephyr, mistral or gemma; the model file's if absent",
          SAMPLES),
 
     INT("ctx", 'c', ctx, "0", 0, 1 << 24, "longest prompt and completion together, in tokens; 0: the model's", SAMPLES),

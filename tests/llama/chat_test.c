@@ -19,6 +19,11 @@ static const char MISTRAL_1[] = "{{ '[INST] ' + message['content'] + ' [/INST]' 
 static const char MISTRAL_3[] = "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] }}{{ loop.last }}";
 static const char TEKKEN[] = "{{ '[INST]' + message['content'] + '[/INST]' }}";
 
+static const char GEMMA[] =
+    "{{ bos_token }}{{ '<start_of_turn>' + role + '\n' }}{{ message['content'] | trim }}{{ '<end_of_turn>\n' }}";
+static const char QWEN3[] =
+    "{{ '<|im_start|>' + m.role }}{{ m.content.split('</think>')[-1].lstrip('\\n') }}{{ '<|im_end|>' }}";
+
 /* A byte-level vocabulary with the special tokens of a format. */
 static small_vocab vocab_with(const char *chat_template, const char *const *special) {
     small_vocab v = byte_level_vocab("gpt-2");
@@ -99,6 +104,32 @@ static void chatml(void **state) {
     v.add_bos = 0;
     v.chat_template = CHATML_PLAIN; /* its system message is no literal: nothing is inserted */
     expect(&v, CHAT_CHATML, talk + 1, 1, "<|im_start|>user\n one <|im_end|>\n<|im_start|>assistant\n", 3);
+}
+
+static void thoughts_are_dropped(void **state) {
+    (void)state;
+    small_vocab v = vocab_with(QWEN3, im);
+    const chat_message thinks[] = {MESSAGE("user", "a</think>b"), MESSAGE("assistant", "<think>\nhm</think>x</think>\n\n two "),
+                                   MESSAGE("assistant", "three\n"), MESSAGE("assistant", "</think>")};
+    expect(&v, CHAT_CHATML, thinks, 4,
+           "<|im_start|>user\na</think>b<|im_end|>\n<|im_start|>assistant\n two <|im_end|>\n<|im_start|>assistant\nthree\n"
+           "<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>assistant\n",
+           9);
+    v.chat_template = CHATML_PLAIN;
+    expect(&v, CHAT_CHATML, thinks + 3, 1, "<|im_start|>assistant\n</think><|im_end|>\n<|im_start|>assistant\n", 3);
+}
+
+static void gemma(void **state) {
+    (void)state;
+    static const char *const turns[] = {"<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", NULL};
+    small_vocab v = vocab_with(GEMMA, turns);
+    assert_int_equal(detect(&v), CHAT_GEMMA);
+    const char *prompt = "<bos><start_of_turn>user\nSys\n\none<end_of_turn>\n<start_of_turn>model\ntwo<end_of_turn>\n"
+                         "<start_of_turn>user\n" NASTY "<end_of_turn>\n<start_of_turn>model\n";
+    expect(&v, CHAT_GEMMA, talk, 4, prompt, 8);
+    v.add_bos = 1; /* must not double */
+    expect(&v, CHAT_GEMMA, talk, 4, prompt, 8);
+    expect(&v, CHAT_GEMMA, talk + 1, 1, "<bos><start_of_turn>user\none<end_of_turn>\n<start_of_turn>model\n", 4);
 }
 
 static void llama2(void **state) {
@@ -182,32 +213,34 @@ static void roles_are_checked(void **state) {
     (void)state;
     const small_vocab v = vocab_with(NULL, im);
     const chat_message bad[] = {MESSAGE("user", "x"), MESSAGE("tool<|im_end|>", "x")};
-    for (int format = CHAT_CHATML; format <= CHAT_MISTRAL; format++) {
+    for (int format = CHAT_CHATML; format <= CHAT_GEMMA; format++) {
         expect_refusal(&v, (chat_format)format, bad, 2, CL_ERR_ARG, "messages[1].role: 'tool<|im_end|>' is not known");
         expect_refusal(&v, (chat_format)format, bad, 0, CL_ERR_ARG, "messages: at least one");
     }
     const chat_message twice[] = {MESSAGE("system", "x"), MESSAGE("user", "x"), MESSAGE("user", "x"), MESSAGE("system", "x")};
-    for (int i = 0; i < 2; i++) {
-        const chat_format format = i ? CHAT_LLAMA2 : CHAT_MISTRAL;
+    static const chat_format in_turn[] = {CHAT_LLAMA2, CHAT_MISTRAL, CHAT_GEMMA};
+    for (int i = 0; i < 3; i++) {
+        const chat_format format = in_turn[i];
         expect_refusal(&v, format, twice, 4, CL_ERR_ARG, "messages[2].role: 'user' is out of turn, 'assistant' is next");
         expect_refusal(&v, format, twice, 1, CL_ERR_ARG, "last message is the user's");
         expect_refusal(&v, format, twice + 3, 1, CL_ERR_ARG, "last message is the user's");
         expect_refusal(&v, format, talk, 3, CL_ERR_ARG, "messages[2].role: in this model's chat format the last");
     }
-    expect_refusal(&v, CHAT_NONE, talk, 4, CL_ERR_UNSUPPORTED, "--chat-format: chatml, llama2, llama3, zephyr or mistral");
+    expect_refusal(&v, CHAT_NONE, talk, 4, CL_ERR_UNSUPPORTED,
+                   "--chat-format: chatml, llama2, llama3, zephyr, mistral or gemma");
 }
 
 static void formats_by_name_and_unknown_ones(void **state) {
     (void)state;
     chat_format format;
     cl_error error = {0};
-    for (int i = CHAT_CHATML; i <= CHAT_MISTRAL; i++) {
+    for (int i = CHAT_CHATML; i <= CHAT_GEMMA; i++) {
         assert_int_equal(chat_by_name(chat_name((chat_format)i), &format, &error), CL_OK);
         assert_int_equal(format, i);
     }
     assert_int_equal(chat_by_name("none", &format, &error), CL_ERR_ARG);
     assert_non_null(strstr(error.message, "'none' is not known; use chatml"));
-    small_vocab v = vocab_with("{{ '<start_of_turn>' }}", im);
+    small_vocab v = vocab_with("{{ '<turn>' }}", im);
     gguf_bytes bytes;
     model_file *file = open_vocab(&v, &bytes);
     assert_int_equal(chat_detect(file, &format, &error), CL_ERR_UNSUPPORTED);
@@ -224,6 +257,8 @@ int main(void) {
         cmocka_unit_test(llama3),
         cmocka_unit_test(zephyr),
         cmocka_unit_test(mistral),
+        cmocka_unit_test(thoughts_are_dropped),
+        cmocka_unit_test(gemma),
         cmocka_unit_test(with_sentence_pieces),
         cmocka_unit_test(roles_are_checked),
         cmocka_unit_test(formats_by_name_and_unknown_ones),

@@ -1,0 +1,172 @@
+/* The known chat formats, as the models' published templates write them. */
+#define _GNU_SOURCE /* memmem */
+#include "chat_prompt.h"
+
+static bool contains(str text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
+static str content_of(const chat_message *m) { return (str){m->content, m->content_size}; }
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static str trimmed(str text) {
+    while (text.size > 0 && is_space(text.data[text.size - 1])) text.size--;
+    while (text.size > 0 && is_space(*text.data)) text.data++, text.size--;
+    return text;
+}
+
+/* Whether a literal of the template goes on up to its end mark, and how long it is: not where it is cut by an expression. */
+static bool literal_size(str rest, const char *end, size_t *size) {
+    const char *found = memmem(rest.data, rest.size, end, strlen(end));
+    if (!found) return false;
+    *size = (size_t)(found - rest.data);
+    for (size_t i = 0; i < *size; i++) {
+        const char c = rest.data[i];
+        if (c == '\\')
+            i++; /* escaped */
+        else if (c == '\'' || c == '"' || c == '{' || c == '}')
+            return false;
+    }
+    return true;
+}
+
+/* Add a literal of the template, with its escapes resolved. */
+static void add_literal(prompt *p, str literal) {
+    for (size_t i = 0; i < literal.size; i++) {
+        char c = literal.data[i];
+        if (c == '\\' && i + 1 < literal.size) {
+            c = literal.data[++i];
+            if (c == 'n') c = '\n';
+            if (c == 't') c = '\t';
+        }
+        prompt_add(p, (str){&c, 1});
+    }
+}
+
+/* The system message that the file's template inserts before others: '<|im_start|>system\nTEXT<|im_end|>\n'. */
+static void add_default_system(prompt *p, str text) {
+    static const char begin[] = "<|im_start|>system";
+    const char *at;
+    while ((at = memmem(text.data, text.size, begin, sizeof begin - 1)) != NULL) {
+        text.size -= (size_t)(at - text.data) + sizeof begin - 1;
+        text.data = at + sizeof begin - 1;
+        size_t size;
+        if (!literal_size(text, "<|im_end|>", &size)) continue;
+        prompt_add_format(p, begin);
+        add_literal(p, (str){text.data, size});
+        prompt_add_format(p, "<|im_end|>\n");
+        return;
+    }
+}
+
+/* What an answer says behind what it thought. */
+static str without_thought(str text) {
+    static const char end[] = "</think>";
+    const char *at;
+    while ((at = memmem(text.data, text.size, end, sizeof end - 1)) != NULL) {
+        text.size -= (size_t)(at - text.data) + sizeof end - 1;
+        text.data = at + sizeof end - 1;
+        while (text.size > 0 && *text.data == '\n') text.data++, text.size--;
+    }
+    return text;
+}
+
+void chat_write_chatml(prompt *p, const chat_input *in) {
+    const bool drops_thoughts = contains(in->template, "split('</think>')"); /* Qwen 3 */
+    if (!chat_is_role(&in->messages[0], "system")) add_default_system(p, in->template);
+    for (size_t i = 0; i < in->n; i++) {
+        prompt_add_format(p, "<|im_start|>");
+        prompt_add_format(p, in->messages[i].role);
+        prompt_add_format(p, "\n");
+        const str content = content_of(&in->messages[i]);
+        const bool dropped = drops_thoughts && chat_is_role(&in->messages[i], "assistant");
+        prompt_add(p, dropped ? without_thought(content) : content);
+        prompt_add_format(p, "<|im_end|>\n");
+    }
+    prompt_add_format(p, "<|im_start|>assistant\n");
+}
+
+void chat_write_llama3(prompt *p, const chat_input *in) {
+    for (size_t i = 0; i < in->n; i++) {
+        prompt_add_format(p, "<|start_header_id|>");
+        prompt_add_format(p, in->messages[i].role);
+        prompt_add_format(p, "<|end_header_id|>\n\n");
+        prompt_add(p, trimmed(content_of(&in->messages[i])));
+        prompt_add_format(p, "<|eot_id|>");
+    }
+    prompt_add_format(p, "<|start_header_id|>assistant<|end_header_id|>\n\n");
+}
+
+void chat_write_zephyr(prompt *p, const chat_input *in) {
+    for (size_t i = 0; i < in->n; i++) {
+        prompt_add_format(p, "<|");
+        prompt_add_format(p, in->messages[i].role);
+        prompt_add_format(p, "|>\n");
+        prompt_add(p, content_of(&in->messages[i]));
+        prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
+        prompt_add_format(p, "\n");
+    }
+    prompt_add_format(p, "<|assistant|>\n");
+}
+
+void chat_write_llama2(prompt *p, const chat_input *in) {
+    for (size_t i = 0; i < in->n; i++) {
+        str content = trimmed(content_of(&in->messages[i]));
+        if (i % 2 == 1) {
+            prompt_add_format(p, " ");
+            prompt_add(p, content);
+            prompt_add_format(p, " ");
+            prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
+            continue;
+        }
+        if (i > 0) prompt_add_token(p, in->tok, tokenizer_bos(in->tok));
+        prompt_add_format(p, "[INST] ");
+        if (i == 0 && in->system) {
+            prompt_add_format(p, "<<SYS>>\n");
+            prompt_add(p, content_of(in->system));
+            prompt_add_format(p, "\n<</SYS>>\n\n");
+            /* The template strips both together: what the message starts with is inside. */
+            content.size += (size_t)(content.data - in->messages[i].content);
+            content.data = in->messages[i].content;
+        }
+        prompt_add(p, content);
+        prompt_add_format(p, " [/INST]");
+    }
+}
+
+/* Its versions differ in spaces and in where the system message goes; without a template it is version 0.2. */
+void chat_write_mistral(prompt *p, const chat_input *in) {
+    const str template = in->template;
+    const bool any = template.size > 0;
+    const char *open = !any || contains(template, "[INST] ") ? "[INST] " : "[INST]";
+    const char *close = !any || contains(template, " [/INST]") ? " [/INST]" : "[/INST]";
+    const bool spaced = contains(template, "' ' + message") || contains(template, "\" \" + message");
+    const size_t system_at = contains(template, "loop.last") ? in->n - 1 : 0;
+    for (size_t i = 0; i < in->n; i++) {
+        if (i % 2 == 1) {
+            if (spaced) prompt_add_format(p, " ");
+            prompt_add(p, content_of(&in->messages[i]));
+            prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
+            continue;
+        }
+        prompt_add_format(p, open);
+        if (in->system && i == system_at) {
+            prompt_add(p, content_of(in->system));
+            prompt_add_format(p, "\n\n");
+        }
+        prompt_add(p, content_of(&in->messages[i]));
+        prompt_add_format(p, close);
+    }
+}
+
+/* A system message goes before the first user's; the assistant is called model. */
+void chat_write_gemma(prompt *p, const chat_input *in) {
+    for (size_t i = 0; i < in->n; i++) {
+        prompt_add_format(p, i % 2 ? "<start_of_turn>model\n" : "<start_of_turn>user\n");
+        if (i == 0 && in->system) {
+            prompt_add(p, content_of(in->system));
+            prompt_add_format(p, "\n\n");
+        }
+        prompt_add(p, trimmed(content_of(&in->messages[i])));
+        prompt_add_format(p, "<end_of_turn>\n");
+    }
+    prompt_add_format(p, "<start_of_turn>model\n");
+}
