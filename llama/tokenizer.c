@@ -137,7 +137,8 @@ cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t 
     for (size_t i = 0; status == CL_OK && i < size;) {
         while (span < n_spans && spans[span].end <= i) span++;
         const bool inside = span < n_spans && spans[span].start <= i;
-        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0);
+        size_t taken;
+        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0, &taken);
         if (id < 0) {
             i++;
             continue;
@@ -146,7 +147,7 @@ cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t 
         /* The space before a prompt comes also before an added token that it starts with. */
         if (i > start || (first && !special)) status = encode_words(tok, text + start, i - start, first, out, error);
         if (status == CL_OK) status = token_list_add(out, id, error);
-        start = i += tok->vocab.pieces[id].size;
+        start = i += taken;
         first = special && i < size && text[i] != ' ';
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);

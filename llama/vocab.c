@@ -76,6 +76,11 @@ static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, cha
     }
     case VOCAB_NORMAL:
     case VOCAB_UNUSED: piece->size = byte_level ? vocab_from_byte_level(text, buf) : from_spaced(text, buf); break;
+    case VOCAB_USER:
+        if (!byte_level) {
+            piece->size = from_spaced(text, buf);
+            break;
+        } /* fall through */
     default: /* special and added tokens are written as they are */ memcpy(buf, text.data, text.size); piece->size = text.size;
     }
     return CL_OK;
@@ -158,6 +163,7 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
         status = load_piece(v, id, model_file_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
         buf += v->pieces[id].size;
     }
+    v->spaced = !byte_level;
     if (status == CL_OK) index_tokens(v, byte_level);
     return status;
 }
@@ -173,13 +179,30 @@ void vocab_free(vocab *v) {
 
 int32_t vocab_find(const vocab *v, const char *data, size_t size) { return str_map_get(&v->words, data, size); }
 
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size) {
-    const unsigned char first = (unsigned char)text[0];
+static size_t space_size(const char *text, size_t size) {
+    return size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0 ? SPACE_SIZE : 0;
+}
+
+/* Bytes of text that the token's piece stands for at its start, or 0. */
+static size_t piece_at(const vocab *v, int32_t id, const char *text, size_t size) {
+    const str piece = v->pieces[id];
+    if (!v->spaced || vocab_is_special(v, id))
+        return piece.size <= size && memcmp(piece.data, text, piece.size) == 0 ? piece.size : 0;
+    size_t at = 0;
+    for (size_t i = 0; i < piece.size; i++) {
+        const size_t space = piece.data[i] == ' ' ? space_size(text + at, size - at) : 0;
+        if (space == 0 && (at == size || text[at] != piece.data[i])) return 0;
+        at += space ? space : 1;
+    }
+    return at;
+}
+
+int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
+    const unsigned char first = v->spaced && space_size(text, size) ? ' ' : (unsigned char)text[0];
     for (int32_t i = v->added_at[first]; i < v->added_at[first + 1]; i++) {
         const int32_t id = v->added[i];
-        const str piece = v->pieces[id];
-        const size_t room = vocab_is_special(v, id) ? special_size : size;
-        if (piece.size <= room && memcmp(piece.data, text, piece.size) == 0) return id;
+        *taken = piece_at(v, id, text, vocab_is_special(v, id) ? special_size : size);
+        if (*taken > 0) return id;
     }
     return -1;
 }

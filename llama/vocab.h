@@ -24,6 +24,7 @@ typedef struct vocab {
     int32_t n;
     unsigned char *types; /* [n] vocab_type */
     str *pieces;          /* [n] the bytes of output text; of special tokens their name */
+    bool spaced;          /* SentencePiece's: U+2581 in a text is a space */
     size_t longest;       /* bytes of the longest piece */
     char *bytes;          /* what the pieces point into */
     str_map words;        /* tokens that merging can yield */
@@ -39,8 +40,11 @@ void vocab_free(vocab *v);
 /* The token that merging may yield with these bytes, or -1. */
 int32_t vocab_find(const vocab *v, const char *data, size_t size);
 
-/* The longest added token that text (size >= 1) starts with, or -1; special ones only within the first special_size bytes. */
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size);
+/*
+ * The longest added token that text (size >= 1) starts with, and the bytes it takes; or -1. Special ones only within the first
+ * special_size bytes.
+ */
+int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken);
 
 /* Control and unknown tokens: not text. */
 static inline bool vocab_is_special(const vocab *v, int32_t id) {

@@ -179,18 +179,16 @@ def test_pre_tokenizers(bin_dir, vocabulary, tmp_path, pre):
     assert_same(lines, ours, [e.ids for e in byte_level(tokens, merges, types, pre).encode_batch(lines)])
 
 
-@pytest.fixture(scope="module")
-def sentence_pieces(tmp_path_factory):
-    """A small SentencePiece BPE model with byte fallback, as Llama's, and the same in a GGUF."""
-    folder = tmp_path_factory.mktemp("spm")
+def train_sentence_pieces(folder, symbols, dummy_prefix):
+    """A small SentencePiece BPE model with byte fallback, and the same in a GGUF."""
     corpus = folder / "corpus.txt"
     words = [t for t in texts(3000) if "\n" not in t and "\0" not in t] + workload_texts()[:400]
     corpus.write_text("\n".join(line for text in words for line in text.splitlines()))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(corpus), model_prefix=str(folder / "m"), model_type="bpe", vocab_size=2000, byte_fallback=True,
-        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=True,
-        split_digits=True, allow_whitespace_only_pieces=True, user_defined_symbols=["<tool>", "<tool>x"], max_sentence_length=20000,
-        minloglevel=2, num_threads=1,
+        input=str(corpus), model_prefix=str(folder / "m"), model_type="bpe", vocab_size=2400, byte_fallback=True,
+        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        add_dummy_prefix=dummy_prefix, split_digits=True, allow_whitespace_only_pieces=True, user_defined_symbols=symbols,
+        max_sentence_length=20000, minloglevel=2, num_threads=1,
     )  # fmt: skip
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "m.model"))
     writer = gguf.GGUFWriter(folder / "m.gguf", "llama")
@@ -198,29 +196,45 @@ def sentence_pieces(tmp_path_factory):
     ids = range(model.vocab_size())
     writer.add_token_list([model.id_to_piece(i) for i in ids])
     writer.add_token_scores([model.get_score(i) for i in ids])
-    writer.add_token_types([piece_type(model, i) for i in ids])
+    writer.add_token_types([piece_type(model, i, symbols) for i in ids])
     writer.add_bos_token_id(model.bos_id())
     writer.add_eos_token_id(model.eos_id())
+    writer.add_add_space_prefix(dummy_prefix)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
     return model, folder / "m.gguf"
 
 
-def piece_type(model, i):
+# As Llama has it, and as Gemma: nothing before the text, and runs of spaces and line ends among the added symbols.
+SENTENCE_PIECES = {
+    "llama": (["<tool>", "<tool>x"], True),
+    "gemma": (["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "▁▁▁▁", "<td>", "<tool>x"], False),
+}
+
+
+@pytest.fixture(scope="module", params=SENTENCE_PIECES)
+def sentence_pieces(request, tmp_path_factory):
+    symbols, dummy_prefix = SENTENCE_PIECES[request.param]
+    return *train_sentence_pieces(tmp_path_factory.mktemp("spm"), symbols, dummy_prefix), dummy_prefix
+
+
+def piece_type(model, i, symbols):
     if model.is_unknown(i):
         return gguf.TokenType.UNKNOWN
     if model.is_control(i):
         return gguf.TokenType.CONTROL
     if model.is_byte(i):
         return gguf.TokenType.BYTE
-    return gguf.TokenType.USER_DEFINED if model.id_to_piece(i) in ("<tool>", "<tool>x") else gguf.TokenType.NORMAL
+    return gguf.TokenType.USER_DEFINED if model.id_to_piece(i) in symbols else gguf.TokenType.NORMAL
 
 
 def test_sentence_pieces(bin_dir, sentence_pieces):
-    model, path = sentence_pieces
+    model, path, dummy_prefix = sentence_pieces
     lines = [t for t in texts(8000) if "\0" not in t] + workload_texts() + ["<tool>x<tool> a<tool>", " <tool>", "▁a ▁▁ b"]
+    lines += ["a   b", "  x", "a ▁▁  ▁b", "\n \n\n\n\n\n  \n", "<td>  <td> x"]
     ours = tokenize_dump(bin_dir, path, lines)
     assert_same(lines, ours, [model.encode(line) for line in lines])
     back = tokenize_dump(bin_dir, path, ours, "--decode")
-    assert back == [" " + line.replace("▁", " ") if line else "" for line in lines]
+    prefix = " " if dummy_prefix else ""
+    assert back == [prefix + line.replace("▁", " ") if line else "" for line in lines]
