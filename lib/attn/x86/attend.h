@@ -56,6 +56,9 @@ static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts -
 
 static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t->state + (size_t)row * state_floats(t->d_v); }
 
+/* Of n rows dealt to row tiles, how many tiles from the first on are of one size and can be taken by one call. */
+static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
+
 /* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel. */
 typedef struct work {
     const ca_tile *tile;
@@ -98,10 +101,11 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
 
     /* Each tile prefetches its part of as many bytes as the panel has. */
     p->next = w->ahead ? w->ahead : x->lines;
-    p->next_step = 0;
+    p->next_step = p->next_tile = 0;
     if (w->ahead && tile >= 0 && n_lines > 0) {
         p->next_step = deal(line * line_of(type, n), (int32_t)n_lines * tiles);
-        w->ahead += p->next_step * n_lines;
+        p->next_tile = p->next_step * n_lines;
+        w->ahead += p->next_tile * p->n_tiles;
     }
     find_product(type, use, rows, x->vecs)(p);
 }
@@ -119,15 +123,17 @@ static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels)};
         x.lines = (const char *)piece->k + element_bytes(type, slot);
-        for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
+        for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = deal(t->n_rows - row, tiles - tile);
+            equal = equal_tiles(t->n_rows - row, tiles - tile);
             product p = {.factors = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
                          .factor_stride = (ptrdiff_t)query_bytes(t->d_k),
                          .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
                          .flip = type == CATTN_I8 ? (int32_t)0x80808080 : 0,
                          .lane_scales = type == CATTN_I8 ? int8_scales(piece->k, t->d_k, t->c) + slot : NULL,
-                         .from = piece->begin - slot};
+                         .from = piece->begin - slot,
+                         .n_tiles = equal};
             run(w, &p, &x, type, rows, t->d_k, tile, tiles);
         }
         slot += x.vecs * V_LANES;
@@ -153,12 +159,13 @@ static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, const ca_
 
 /* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
 static inline void add_values(work *w, cattn_type type, panel *x, int32_t column, int32_t slot, int32_t n, int32_t row,
-                              int32_t rows, int32_t tile, int32_t tiles) {
+                              int32_t rows, int32_t n_tiles, int32_t tile, int32_t tiles) {
     const ca_tile *t = w->tile;
     product p = {.factors = (const char *)(w->scores + row * scores_stride(t->c)) + slot * WEIGHT_BYTES,
                  .factor_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
                  .out = state_at(t, row) + column,
                  .out_stride = (ptrdiff_t)state_floats(t->d_v),
+                 .n_tiles = n_tiles,
                  .accumulate = true};
     run(w, &p, x, type, rows, n, tile, tiles);
 }
@@ -171,15 +178,16 @@ static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
         panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels)};
         const ptrdiff_t start = line_of(type, piece->begin) * x.stride + element_bytes(type, column);
         x.lines = (const char *)piece->v + start;
-        for (int32_t row = 0, rows, tile = 0; tile < tiles; tile++, row += rows) {
+        for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = deal(t->n_rows - row, tiles - tile);
+            equal = t->n_seen ? 1 : equal_tiles(t->n_rows - row, tiles - tile);
             int32_t all = slots_all_see(t, type, piece, row, rows);
-            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, tile, tiles);
+            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, equal, tile, tiles);
             if (all < 0) all = 0;
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
                 const int32_t end = t->n_seen[r] < piece->end ? t->n_seen[r] : piece->end, own = piece->begin + all;
                 panel rest = {.stride = x.stride, .vecs = x.vecs, .lines = x.lines + line_of(type, all) * x.stride};
-                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, -1, tiles);
+                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, 1, -1, tiles);
             }
         }
         column += x.vecs * V_LANES;

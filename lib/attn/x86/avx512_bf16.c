@@ -31,9 +31,23 @@ static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int
     }
 }
 
+/* Keeps the compiler from deriving x anew from what it was made of: that takes more registers than there are. */
+#define OPAQUE(x) __asm__("" : "+r"(x))
+
+/* Rows of factors, and as a register of their own those from the fourth on: then one stride serves for all six. */
+typedef struct rows_at {
+    const char *low, *high;
+    ptrdiff_t stride;
+} rows_at;
+
+TILE_INLINE const char *row_at(rows_at f, int i) { return i < 3 ? f.low + i * f.stride : f.high + (i - 3) * f.stride; }
+
+TILE_INLINE void dot(vec *sum, const char *factor, __m512i x) {
+    *sum = _mm512_dpbf16_ps(*sum, (__m512bh)_mm512_set1_epi32(*(const int32_t *)factor), (__m512bh)x);
+}
+
 /* One line of pairs times the rows' pairs of factors; `half`: of the line's pairs only the first may be read. */
-TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half,
-                               const char *factors, ptrdiff_t factor_stride) {
+TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half, rows_at f) {
     __m512i x[TILE_VECS];
 #pragma GCC unroll 4
     for (int j = 0; j < vecs; j++) {
@@ -41,45 +55,71 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs
         if (half) x[j] = _mm512_and_si512(x[j], _mm512_set1_epi32(0xffff));
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        const __m512i w = _mm512_set1_epi32(*(const int32_t *)(factors + i * factor_stride));
+    for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], (__m512bh)w, (__m512bh)x[j]);
-    }
+        for (int j = 0; j < vecs; j++) dot(&acc[i][j], row_at(f, i), x[j]);
 }
+
+/* The last lines go row by row, so that the stores of one row run beside the arithmetic of the next. */
+enum { LAST_LINES = 3 };
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use) {
     vec acc[TILE_ROWS][TILE_VECS];
+    float *out = p->out;
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++, out += p->out_stride) {
+        OPAQUE(out);
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(p->out + i * p->out_stride + j * V_LANES) : v_set1(0);
+        for (int j = 0; j < vecs; j++) acc[i][j] = p->accumulate ? v_load(out + j * V_LANES) : v_set1(0);
+    }
 
-    const ptrdiff_t stride = p->factor_stride;
     const int ahead = use == USE_FIRST ? vecs : 1;
-    const char *line = p->panel, *next = p->next, *factors = p->factors;
-    for (int32_t n = p->n / 2; n > 0; n--) {
+    const bool plain = p->n < 2 * LAST_LINES || p->n % 2 || p->from > 0;
+    const char *line = p->panel, *next = p->next;
+    const ptrdiff_t panel_stride = p->panel_stride, next_step = p->next_step;
+    rows_at f = {p->factors, (const char *)p->factors + 3 * p->factor_stride, p->factor_stride};
+    const char *end = f.low + (p->n / 2 - (plain ? 0 : LAST_LINES)) * 4;
+    OPAQUE(f.high);
+    OPAQUE(end);
+    while (f.low < end) {
 #pragma GCC unroll 4
         for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
-        multiply_line(acc, rows, vecs, line, false, factors, stride);
-        factors += 4;
-        line += p->panel_stride;
-        next += p->next_step;
+        multiply_line(acc, rows, vecs, line, false, f);
+        f.low += 4;
+        f.high += 4;
+        line += panel_stride;
+        next += next_step;
     }
-    if (p->n % 2) multiply_line(acc, rows, vecs, line, true, factors, stride);
 
-    if (__builtin_expect(p->from > 0, 0)) {
+    const ptrdiff_t out_stride = p->out_stride;
+    out = p->out;
+    if (__builtin_expect(plain, 0)) {
+        if (p->n % 2) multiply_line(acc, rows, vecs, line, true, f);
 #pragma GCC unroll 6
-        for (int i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i++, out += out_stride)
 #pragma GCC unroll 4
             for (int j = 0; j < vecs; j++)
-                acc[i][j] =
-                    v_select(v_below(p->from - j * V_LANES), v_load(p->out + i * p->out_stride + j * V_LANES), acc[i][j]);
+                v_store(out + j * V_LANES, v_select(v_below(p->from - j * V_LANES), v_load(out + j * V_LANES), acc[i][j]));
+        return;
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+    for (int l = 0; l < LAST_LINES; l++, next += next_step)
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) v_store(p->out + i * p->out_stride + j * V_LANES, acc[i][j]);
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
+    const char *last[LAST_LINES] = {line, line + panel_stride, line + 2 * panel_stride};
+    OPAQUE(last[1]);
+    OPAQUE(last[2]);
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++, out += out_stride) {
+        OPAQUE(out);
+#pragma GCC unroll 3
+        for (int l = 0; l < LAST_LINES; l++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vecs; j++)
+                dot(&acc[i][j], row_at(f, i) + l * 4, _mm512_loadu_si512(last[l] + (size_t)j * sizeof(vec)));
+#pragma GCC unroll 4
+        for (int j = 0; j < vecs; j++) v_store(out + j * V_LANES, acc[i][j]);
+    }
 }
 
 #include "lib/attn/x86/dot_tiles.h"

@@ -1,6 +1,9 @@
 /*
  * Register tiles of 6 rows x 4 vectors for instructions that take pairs or quads as they are stored: nothing is unpacked.
  *
+ * One call takes all row tiles of a size: what lies between two calls, some 150 instructions, is more than the arithmetic that
+ * waits in a core's window can hide, all the more where the window is shared with another hardware thread.
+ *
  * Before including, a level defines TILE_ROWS = 6, TILE_VECS = 4 and
  *     TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use)
  */
@@ -10,9 +13,21 @@
 #include "chunkattn.h"
 #include "lib/attn/x86/product.h"
 
+enum { TILES_IN_TURN = 1 };
+
+TILE_INLINE void multiply_tiles(product *p, int rows, int vecs, enum product_use use) {
+    for (; p->n_tiles > 0; p->n_tiles--) {
+        __asm__("" : "+m"(*p)); /* reading it anew for each tile costs less than the registers to keep what is made of it */
+        multiply(p, rows, vecs, use);
+        p->factors = (const char *)p->factors + rows * p->factor_stride;
+        p->out += rows * p->out_stride;
+        p->next += p->next_tile;
+    }
+}
+
 #define PRODUCT(rows, vecs)                                                                                                    \
-    static void first_##rows##x##vecs(const product *p) { multiply(p, rows, vecs, USE_FIRST); }                                \
-    static void again_##rows##x##vecs(const product *p) { multiply(p, rows, vecs, USE_AGAIN); }
+    static void first_##rows##x##vecs(product *p) { multiply_tiles(p, rows, vecs, USE_FIRST); }                                \
+    static void again_##rows##x##vecs(product *p) { multiply_tiles(p, rows, vecs, USE_AGAIN); }
 #define PRODUCTS(vecs) PRODUCT(1, vecs) PRODUCT(2, vecs) PRODUCT(3, vecs) PRODUCT(4, vecs) PRODUCT(5, vecs) PRODUCT(6, vecs)
 PRODUCTS(1)
 PRODUCTS(2)

@@ -108,9 +108,11 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
         for (int j = 0; j < vecs; j++) v_store(p->out + i * p->out_stride + j * V_LANES, acc[i][j]);
 }
 
+enum { TILES_IN_TURN = 0 };
+
 #define PRODUCT_NAME(rows, vecs, type, use) multiply_##rows##x##vecs##_##type##_##use
 #define PRODUCT(rows, vecs, type, use)                                                                                         \
-    static void PRODUCT_NAME(rows, vecs, type, use)(const product *p) { multiply(p, rows, vecs, type, use); }
+    static void PRODUCT_NAME(rows, vecs, type, use)(product * p) { multiply(p, rows, vecs, type, use); }
 #define PRODUCT_ROW(rows, vecs, type, use) [rows] = PRODUCT_NAME(rows, vecs, type, use),
 #define PRODUCTS(type, use)                                                                                                    \
     TILE_EACH_ROWS(PRODUCT, 1, type, use)                                                                                      \

@@ -18,6 +18,8 @@ typedef struct product {
     float *kept;      /* 64-byte aligned room for the panel as f32 */
     float *out;
     ptrdiff_t factor_stride, panel_stride, next_step, out_stride;
+    ptrdiff_t next_tile; /* bytes that a tile prefetches */
+    int32_t n_tiles;     /* TILES_IN_TURN: tiles of the same size, whose rows follow one another */
     int32_t n;
     int32_t from;             /* lanes of out before this one stay as they are */
     int32_t flip;             /* int8: the bits in which a stored word differs from signed bytes */
@@ -25,7 +27,8 @@ typedef struct product {
     bool accumulate;          /* false: out = sum */
 } product;
 
-typedef void (*product_fn)(const product *p);
+/* *p is used up: a copy of what was just written part by part would wait for all stores before it. */
+typedef void (*product_fn)(product *p);
 
 /* Tiles are written once, for any number of rows and vectors, and become code where these are constants. */
 #define TILE_INLINE static inline __attribute__((always_inline))
