@@ -53,7 +53,8 @@ static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, const float
     const float n = floorf(s), step = floorf((n + 16) / 32) * 32 + 16;
     const float raised = step > n ? step : n; /* beyond 2^24 steps of 32 are not floats any more */
     const vec down = v_set1(*m - raised);
-    for (int32_t i = 0; i < d_v + L_LANES; i += V_LANES) v_store(o + i, v_scale2(v_load(o + i), down));
+    const int32_t filled = *m > -FLT_MAX ? d_v + L_LANES : 0; /* a new state is all zeros */
+    for (int32_t i = 0; i < filled; i += V_LANES) v_store(o + i, v_scale2(v_load(o + i), down));
     *m = raised;
 }
 
