@@ -205,14 +205,30 @@ static char *state_at(const part *p, const ca_block *block, int32_t row) {
 /* The lane's part of a worker's array of a block's query heads. */
 static size_t lane_at(const part *p) { return (size_t)p->lane * LANE_ROWS; }
 
+/* The query heads of a row of the part in q or out, a few cache lines that are far from those of other rows. */
+static float *heads_at(const part *p, const cattn_view *view, int32_t row) {
+    return (float *)view->data + p->section->source.at[row] * view->row_stride +
+           p->head * p->job->attn->group * view->head_stride;
+}
+
+/* Rows are short beside the way to memory, so that those that follow are asked for well before their turn. */
+enum { ROWS_AHEAD = 4 };
+
+CA_PREFETCH void prefetch_heads(const part *p, const cattn_view *view, int32_t row, int32_t d) {
+    if (row >= p->row_end) return;
+    const float *heads = heads_at(p, view, row);
+    for (int32_t g = 0; g < p->job->attn->group; g++)
+        ca_prefetch_bytes((const char *)(heads + g * view->head_stride), (size_t)d * sizeof(float));
+}
+
 static void pack_queries(const part *p) {
     const ca_attn *a = p->job->attn;
     char *queries = (char *)p->worker->queries + lane_at(p) * a->query_bytes;
     float *slopes = p->worker->slopes + lane_at(p);
     const cattn_view *q = p->job->q;
     for (int32_t r = p->row_begin; r < p->row_end; r++) {
-        const float *from =
-            (const float *)q->data + p->section->source.at[r] * q->row_stride + p->head * a->group * q->head_stride;
+        prefetch_heads(p, q, r + ROWS_AHEAD, a->layout->d_k);
+        const float *from = heads_at(p, q, r);
         char *to = queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes;
         a->kernel->pack_query(from, q->head_stride, a->group, a->layout->d_k, a->scale_log2, to);
     }
@@ -384,13 +400,13 @@ static void finish_row(const part *p, int32_t row) {
     const ca_section *s = p->section;
     const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
     const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
-    const int64_t source = s->source.at[row];
+    float *heads = heads_at(p, job->out, row);
     const void **states = p->worker->merging;
     for (int32_t g = 0; g < a->group; g++) {
         const int64_t q_head = p->head * a->group + g;
         for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
-        float *out = (float *)job->out->data + source * job->out->row_stride + q_head * job->out->head_stride;
-        float *lse = job->lse ? job->lse + source * (int64_t)n_query_heads(a) + q_head : NULL;
+        float *out = heads + g * job->out->head_stride;
+        float *lse = job->lse ? job->lse + s->source.at[row] * (int64_t)n_query_heads(a) + q_head : NULL;
         const float sink = a->sinks ? a->sinks[(size_t)job->layer * n_query_heads(a) + (size_t)q_head] : -INFINITY;
         a->kernel->merge(states, n, a->layout->d_v, sink, out, lse);
     }
@@ -401,7 +417,10 @@ static void finish_rows(const part *p) {
     const ca_section *s = p->section;
     const int32_t block = (int32_t)(p->block - s->blocks.at);
     for (int32_t r = p->row_begin; r < p->row_end; r++)
-        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) finish_row(p, r);
+        if (s->row_blocks.at[s->first_block.at[r + 1] - 1] == block) {
+            prefetch_heads(p, p->job->out, r + ROWS_AHEAD, p->job->attn->layout->d_v);
+            finish_row(p, r);
+        }
 }
 
 /* Attend the rows of a part for all lanes; `next` is what the first lane does after it, NULL: nothing. */
