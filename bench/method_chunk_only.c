@@ -14,7 +14,7 @@
 #include "lib/cache_handle.h"
 #include "method.h"
 
-enum { MAX_UNITS_A_ROW = 4096 };
+enum { MAX_UNITS_A_ROW = 4096, MAX_TILE_ROWS = 96 /* of any kernel */ };
 
 /* One chunk and the rows that pass over it together. */
 typedef struct unit {
@@ -22,8 +22,7 @@ typedef struct unit {
     int32_t row_begin, row_end; /* of the section */
     int32_t first_row;          /* row_begin among the rows of all sections */
     int64_t chunk;              /* absolute */
-    const ca_plan_piece *pieces;
-    int32_t n_pieces;
+    ca_chunk_id id;
     bool partial;
     int64_t state; /* place of its first row among all units' */
 } unit;
@@ -78,16 +77,13 @@ static void add_unit(chunk_only *m, const unit *u) {
 }
 
 static void add_item(chunk_only *m, const ca_section *s, int32_t first_row, const ca_item *item) {
-    const ca_plan_piece *pieces = s->pieces.at + item->piece;
-    const bool gathered = item->n_pieces > item->n_chunks;
     for (int32_t i = 0; i < item->n_chunks; i++)
         add_unit(m, &(unit){.section = s,
                             .row_begin = item->row_begin,
                             .row_end = item->row_end,
                             .first_row = first_row + item->row_begin,
                             .chunk = item->first_chunk + i,
-                            .pieces = gathered ? pieces : pieces + i,
-                            .n_pieces = gathered ? item->n_pieces : 1,
+                            .id = s->chunks.at[item->chunk + i],
                             .partial = item->partial});
 }
 
@@ -155,10 +151,9 @@ static void pack_row(void *arg, int32_t task, int32_t worker) {
     a->kernel->pack_query(from, a->layout->d_k, a->group, a->layout->d_k, a->scale_log2, query_at(m, head, row));
 }
 
-static ca_piece piece_at(const chunk_only *m, const ca_plan_piece *piece, int32_t head) {
-    const ca_layout *l = m->attn->layout;
-    const char *k = (const char *)ca_chunk_data(m->attn->pool, piece->chunk) + ca_layout_k(l, m->layer, head);
-    return (ca_piece){k, k + l->k_bytes, piece->begin, piece->end};
+/* The K tile of a unit's chunk; the V tile is behind it. */
+static const char *tile_at(const chunk_only *m, const unit *u, int32_t head) {
+    return (const char *)ca_chunk_data(m->attn->pool, u->id) + ca_layout_k(m->attn->layout, m->layer, head);
 }
 
 /* (o, m, n) of the paper's attn_reduce: a state's normalised result joins the row's sum. */
@@ -194,9 +189,8 @@ static void attend_unit(void *arg, int32_t task, int32_t worker) {
     const unit *u = &m->units.at[index];
     const int32_t n_rows = u->row_end - u->row_begin, ahead = index + ca_pool_size(m->pool);
     char *scratch = m->scratch + (size_t)worker * m->scratch_bytes;
-    int32_t n_seen[CA_MAX_PIECES];
-    ca_piece pieces[CA_MAX_PIECES];
-    for (int32_t i = 0; i < u->n_pieces; i++) pieces[i] = piece_at(m, &u->pieces[i], head);
+    const char *k = tile_at(m, u, head);
+    int32_t n_seen[MAX_TILE_ROWS];
     for (int32_t i = 0; u->partial && i < n_rows * a->group; i++) {
         const int64_t seen = u->section->position.at[u->row_begin + i / a->group] + 1 - (u->chunk << l->log2_c);
         n_seen[i] = (int32_t)(seen < 0 ? 0 : seen > l->c ? l->c : seen);
@@ -208,13 +202,12 @@ static void attend_unit(void *arg, int32_t task, int32_t worker) {
                     .q = query_at(m, head, u->first_row),
                     .state = state_at(m, u, head, u->row_begin),
                     .n_seen = u->partial ? n_seen : NULL,
-                    .pieces = pieces,
-                    .n_pieces = u->n_pieces,
+                    .k = k,
+                    .v = k + l->k_bytes,
                     .scratch = scratch};
     if (ahead < n_units) { /* about what this worker does next */
-        const ca_piece next = piece_at(m, m->units.at[ahead].pieces, head);
-        tile.next_k = next.k;
-        tile.next_v = next.v;
+        tile.next_k = tile_at(m, &m->units.at[ahead], head);
+        tile.next_v = (const char *)tile.next_k + l->k_bytes;
     }
     const unsigned fp = ca_fp_enter();
     a->kernel->init(tile.state, tile.n_rows, l->d_v);

@@ -16,7 +16,7 @@
 #include "lib/cache/layout.h"
 #include "method.h"
 
-enum { MAX_SEGMENTS = 1024 };
+enum { MAX_SEGMENTS = 1024, MAX_TILE_ROWS = 96 /* of any kernel */ };
 
 /* One thread's, each part 64-byte aligned. */
 typedef struct flash_scratch {
@@ -61,14 +61,16 @@ static void attend_segment(const flash_method *m, const char *tiles, int64_t fro
                     .n_rows = m->s->heads / m->s->kv_heads,
                     .q = scratch->queries,
                     .state = state,
-                    .n_pieces = 1,
                     .scratch = scratch->kernel};
     m->kernel->init(state, tile.n_rows, l->d_v);
     for (int64_t i = from; i < to; i++) {
         const char *k = tiles + (size_t)i * l->chunk_bytes, *next = k + l->chunk_bytes;
         const int64_t left = length - i * l->c;
-        const ca_piece piece = {k, k + l->k_bytes, 0, (int32_t)(left < l->c ? left : l->c)};
-        tile.pieces = &piece;
+        int32_t n_seen[MAX_TILE_ROWS];
+        for (int32_t r = 0; r < tile.n_rows; r++) n_seen[r] = (int32_t)(left < l->c ? left : l->c);
+        tile.n_seen = left < l->c ? n_seen : NULL;
+        tile.k = k;
+        tile.v = k + l->k_bytes;
         tile.next_k = left > l->c ? next : NULL;
         tile.next_v = left > l->c ? next + l->k_bytes : NULL;
         m->kernel->attend(&tile);

@@ -31,6 +31,7 @@ typedef struct ca_step {
     CA_ARRAY(ca_step_seq) seqs;
     CA_ARRAY(ca_plan_entry) entries; /* of the same sequences */
     CA_ARRAY(ca_row) rows;           /* in the caller's order */
+    CA_ARRAY(ca_lead) leads;         /* copies to make in each layer, in this order, when its rows are written */
 } ca_step;
 
 struct cattn_cache {

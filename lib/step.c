@@ -76,6 +76,26 @@ static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit)
     return n_rows;
 }
 
+/* Find the copies that the claimed rows need. Behind the second token of a leaf all have been made. */
+static cattn_status find_leads(cattn_cache *c) {
+    ca_step *step = &c->step;
+    for (size_t i = 0; i < step->entries.n; i++) {
+        const ca_plan_entry *e = &step->entries.at[i];
+        const ca_node *leaf = step->seqs.at[i].leaf;
+        const int64_t last = e->first_pos + e->n_rows - 1;
+        if (e->n_rows == 0 || e->first_pos > leaf->start + 1) continue;
+        const int32_t n = ca_path_leads(c->tree, leaf, e->first_pos, last, NULL);
+        if (n == 0) continue;
+        if (CA_ROOM(c->plans.at, &step->leads, (size_t)n)) return CATTN_ERR_NOMEM;
+        ca_path_leads(c->tree, leaf, e->first_pos, last, step->leads.at + step->leads.n + n);
+        for (size_t end = step->leads.n + (size_t)n; step->leads.n < end; step->leads.n++) {
+            const ca_lead *lead = &step->leads.at[step->leads.n];
+            ca_chunk_at(c->pool, lead->to)->n_copied = lead->end;
+        }
+    }
+    return CATTN_OK;
+}
+
 /*
  * Rows that were placed in the last step and have only moved within their absolute chunks: within a leaf that is one physical
  * chunk, above it need not be.
@@ -131,7 +151,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     const bool had_rows = step->has_rows;
     step->has_rows = false;
     if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, (size_t)n_rows, sizeof *step->rows.at) ||
-        ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
+        find_leads(c) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
         status = reserve_workspace(c, error);
@@ -151,6 +171,9 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
     for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);
+    for (size_t i = step->leads.n; i-- > 0 && !ready;) /* backwards: a chunk may have more than one */
+        ca_chunk_at(c->pool, step->leads.at[i].to)->n_copied = step->leads.at[i].begin;
+    step->leads.n = 0;
     step->open = false;
 }
 
@@ -158,6 +181,7 @@ void ca_step_free(cattn_cache *c) {
     CA_ARRAY_FREE(&c->alloc, &c->step.seqs);
     CA_ARRAY_FREE(&c->alloc, &c->step.entries);
     CA_ARRAY_FREE(&c->alloc, &c->step.rows);
+    CA_ARRAY_FREE(&c->alloc, &c->step.leads);
 }
 
 /* ---- Write ---- */
@@ -183,6 +207,15 @@ static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t hea
     w->next_k = chunk + ca_layout_k(&job->cache->layout, job->layer, head);
     w->next_v = chunk + ca_layout_v(&job->cache->layout, job->layer, head);
     w->next_slot = to->slot;
+}
+
+/* One head's copies; some may be of rows that have just been written, or of a copy before. */
+static void copy_leads(const write_job *job, int32_t head) {
+    const cattn_cache *c = job->cache;
+    const size_t tile = ca_layout_k(&c->layout, job->layer, head);
+    for (const ca_lead *lead = c->step.leads.at, *end = lead + c->step.leads.n; lead < end; lead++)
+        ca_layout_copy_tile(&c->layout, (char *)ca_chunk_data(c->pool, lead->to) + tile,
+                            (const char *)ca_chunk_data(c->pool, lead->from) + tile, lead->begin, lead->end);
 }
 
 /* Some K/V heads of all rows: so no tile is written by two threads. Run by run, in which the heads' tiles are neighbours. */
@@ -217,6 +250,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
             c->attn.kernel->write(&w);
         }
     }
+    for (int32_t h = first; c->step.leads.n > 0 && h < end; h++) copy_leads(job, h);
     ca_fp_leave(fp);
 }
 

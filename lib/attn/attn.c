@@ -236,11 +236,11 @@ static void pack_queries(const part *p) {
     for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * a->group + i % a->group];
 }
 
-static ca_piece piece_at(const part *p, const ca_plan_piece *piece) {
-    const ca_layout *l = p->job->attn->layout;
-    const char *chunk = ca_chunk_data(p->job->attn->pool, piece->chunk);
-    const char *k = chunk + ca_layout_k(l, p->job->layer, p->head);
-    return (ca_piece){k, k + l->k_bytes, piece->begin, piece->end};
+/* The part's K tile in an item's i-th chunk; the V tile is behind it. */
+static const char *tile_at(const part *p, const ca_item *item, int32_t i) {
+    const ca_attn *a = p->job->attn;
+    const char *chunk = ca_chunk_data(a->pool, p->section->chunks.at[item->chunk + i]);
+    return chunk + ca_layout_k(a->layout, p->job->layer, p->head);
 }
 
 /* What a row sees of a chunk, as in ca_tile. */
@@ -269,8 +269,8 @@ static sight sight_of(const part *p, int32_t row, int64_t start) {
 
 /* Rows [row_begin, row_end) of the part over the chunk from `start` on; what each sees is in the worker's arrays, if told so.
  */
-static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t row_end, bool told, bool hides,
-                        const ca_piece *pieces, int32_t n_pieces, const ca_piece *next) {
+static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t row_end, bool told, bool hides, const char *k,
+                        const char *next) {
     const ca_attn *a = p->job->attn;
     const ca_layout *l = a->layout;
     const ca_attn_worker *w = p->worker;
@@ -289,10 +289,10 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
                           .q = (const char *)w->queries + first * a->query_bytes,
                           .state = state_at(p, p->block, row_begin),
                           .n_seen = told ? w->n_seen : NULL,
-                          .pieces = pieces,
-                          .n_pieces = n_pieces,
-                          .next_k = next ? next->k : NULL,
-                          .next_v = next ? next->v : NULL,
+                          .k = k,
+                          .v = k + l->k_bytes,
+                          .next_k = next,
+                          .next_v = next ? next + l->k_bytes : NULL,
                           .scratch = w->scratch,
                           .options = hides || a->slopes || a->softcap > 0 ? &options : NULL};
     a->kernel->attend(&tile);
@@ -302,12 +302,12 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
  * Rows [row_begin, row_end) of the part over one absolute chunk. Where partial, their positions say what they see of it, and
  * rows that see nothing divide the others into tiles: a row tile with such a row would take its rows over V one by one.
  */
-static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_t row_end, bool partial, const ca_piece *pieces,
-                         int32_t n_pieces, const ca_piece *next) {
+static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_t row_end, bool partial, const char *k,
+                         const char *next) {
     const int32_t group = p->job->attn->group;
     const int64_t start = (int64_t)chunk << p->job->attn->layout->log2_c;
     if (!partial) {
-        attend_rows(p, start, row_begin, row_end, false, false, pieces, n_pieces, next);
+        attend_rows(p, start, row_begin, row_end, false, false, k, next);
         return;
     }
     for (int32_t r = row_begin; r < row_end; r++) {
@@ -324,7 +324,7 @@ static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_
             }
         }
         if (r == first) continue;
-        attend_rows(p, start, first, r, true, hides, pieces, n_pieces, next);
+        attend_rows(p, start, first, r, true, hides, k, next);
         next = NULL; /* one has asked for it */
     }
 }
@@ -350,46 +350,33 @@ static int32_t most_seen(const part *p, const ca_item *item, int32_t i) {
     return (int32_t)(seen > l->c ? l->c : seen);
 }
 
-/* Pieces of each of an item's chunks. */
-static int32_t pieces_of(const ca_item *item) { return item->n_pieces > item->n_chunks ? item->n_pieces : 1; }
-
 /*
- * Before an item's i-th chunk. A whole tile is left to the kernel, which asks for it little by little: true, and *tile is that
- * tile. The few slots of a last chunk, or the pieces of a gathered one, are asked for here at once.
+ * Before an item's i-th chunk. A whole tile is left to the kernel, which asks for it little by little: returned. The few slots
+ * of a last chunk are asked for here at once: NULL.
  */
-static bool prepare_chunk(const part *p, const ca_item *item, int32_t i, ca_piece *tile) {
+static const char *prepare_chunk(const part *p, const ca_item *item, int32_t i) {
     const ca_layout *l = p->job->attn->layout;
-    const int32_t seen = most_seen(p, item, i), n = pieces_of(item);
-    const ca_plan_piece *pieces = p->section->pieces.at + item->piece + i;
-    if (n == 1 && 2 * seen > l->c) {
-        *tile = piece_at(p, pieces);
-        return true;
-    }
-    for (int32_t k = 0; k < n && pieces[k].begin < seen; k++) {
-        const ca_piece piece = piece_at(p, &pieces[k]);
-        ca_prefetch_slots(l, piece.k, piece.v, piece.begin, min32(piece.end, seen));
-    }
-    return false;
+    const int32_t seen = most_seen(p, item, i);
+    const char *k = tile_at(p, item, i);
+    if (2 * seen > l->c) return k;
+    ca_prefetch_slots(l, k, k + l->k_bytes, 0, seen);
+    return NULL;
 }
 
 /* One item for all lanes; `after` is of the part `next`, NULL: nothing follows. */
 static void run_item(const part *lanes, int32_t n_lanes, const ca_item *item, const part *next, const ca_item *after) {
     const int32_t row_begin = max32(item->row_begin, lanes->row_begin), row_end = min32(item->row_end, lanes->row_end);
-    const int32_t n_pieces = pieces_of(item);
-    const ca_plan_piece *from = lanes->section->pieces.at + item->piece;
     for (int32_t i = 0; i < item->n_chunks; i++)
         for (int32_t lane = 0; lane < n_lanes; lane++) {
             const part *p = &lanes[lane];
-            ca_piece pieces[CA_MAX_PIECES], tile;
-            for (int32_t k = 0; k < n_pieces; k++) pieces[k] = piece_at(p, &from[i + k]);
-            bool whole = false;
+            const char *next_k = NULL;
             if (lane + 1 < n_lanes)
-                whole = prepare_chunk(p + 1, item, i, &tile);
+                next_k = prepare_chunk(p + 1, item, i);
             else if (i + 1 < item->n_chunks)
-                whole = prepare_chunk(lanes, item, i + 1, &tile);
+                next_k = prepare_chunk(lanes, item, i + 1);
             else if (after)
-                whole = prepare_chunk(next, after, 0, &tile);
-            attend_chunk(p, item->first_chunk + i, row_begin, row_end, item->partial, pieces, n_pieces, whole ? &tile : NULL);
+                next_k = prepare_chunk(next, after, 0);
+            attend_chunk(p, item->first_chunk + i, row_begin, row_end, item->partial, tile_at(p, item, i), next_k);
         }
 }
 

@@ -3,7 +3,7 @@
  *
  * The unit of arithmetic is a row and an absolute chunk. A row is one query head of one token. It goes through the chunks of
  * a segment (a fixed number of positions, layout.h) in ascending order and treats each with the same operations in the same
- * order, whatever tile it is in and however many pieces the chunk comes in:
+ * order, whatever tile it is in:
  *
  * - s[slot] = q . k[slot] for the slots it sees, d ascending; base 2, since scale * log2(e) is folded into q. Then, where set,
  *   s = softcap * tanh(s / softcap), and s += slope * (distance + slot).
@@ -31,16 +31,7 @@
 
 #include "chunkattn.h"
 
-enum {
-    CA_N_TYPES = CATTN_I8 + 1, /* K/V types, cattn_type */
-    CA_MAX_PIECES = 128        /* pieces of one chunk: at most one for each pair of slots */
-};
-
-/* Part of one chunk: K and V tile of a physical chunk (layout.h), of which slots [begin, end) belong to the row's context. */
-typedef struct ca_piece {
-    const void *k, *v;
-    int32_t begin, end; /* begin is even; pieces of a chunk are ascending, adjacent, and begin with slot 0 */
-} ca_piece;
+enum { CA_N_TYPES = CATTN_I8 + 1 }; /* K/V types, cattn_type */
 
 /* What a tile's rows do to their scores and which slots lie before their windows; zeros: nothing. */
 typedef struct ca_tile_options {
@@ -57,10 +48,8 @@ typedef struct ca_tile {
     int32_t n_rows;        /* >= 1, at most the level's max_rows */
     const void *q;         /* packed queries, query_bytes(d_k) apart */
     void *state;           /* states, state_bytes(d_v) apart; updated */
-    const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..last piece's end; 0 leaves its state as it is.
-                              NULL: all rows see up to the last piece's end */
-    const ca_piece *pieces;
-    int32_t n_pieces;
+    const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..c; 0 leaves its state as it is. NULL: all see c */
+    const void *k, *v;     /* tiles of the chunk, layout.h */
     const void *next_k, *next_v;    /* tiles that this thread reads next, to prefetch; NULL: none */
     void *scratch;                  /* scratch_bytes, 64-byte aligned, contents lost */
     const ca_tile_options *options; /* NULL: none */

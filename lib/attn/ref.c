@@ -59,15 +59,15 @@ static double scale_of(const void *tile, int32_t d, int32_t c, int32_t slot) {
 }
 
 /* Dimension i of the token in a slot. */
-static double key(const ca_tile *t, cattn_type type, const void *k, int32_t slot, int32_t i) {
-    if (type != CATTN_I8) return element(k, type, i, t->c, slot);
-    const int n = ((const uint8_t *)k)[(i / 4 * t->c + slot) * 4 + i % 4] - 128;
-    return n * scale_of(k, t->d_k, t->c, slot);
+static double key(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) {
+    if (type != CATTN_I8) return element(t->k, type, i, t->c, slot);
+    const int n = ((const uint8_t *)t->k)[(i / 4 * t->c + slot) * 4 + i % 4] - 128;
+    return n * scale_of(t->k, t->d_k, t->c, slot);
 }
-static double value(const ca_tile *t, cattn_type type, const void *v, int32_t slot, int32_t i) {
-    if (type != CATTN_I8) return element(v, type, slot, t->d_v, i);
-    const int8_t n = ((const int8_t *)v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
-    return (double)n * scale_of(v, t->d_v, t->c, slot);
+static double value(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) {
+    if (type != CATTN_I8) return element(t->v, type, slot, t->d_v, i);
+    const int8_t n = ((const int8_t *)t->v)[(slot / 4 * t->d_v + i) * 4 + slot % 4];
+    return (double)n * scale_of(t->v, t->d_v, t->c, slot);
 }
 
 /* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
@@ -82,13 +82,11 @@ static double adjust(const ca_tile_options *o, int32_t row, int32_t slot, double
 /* Take one row over the first n > 0 slots of a chunk. */
 static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32_t row, state *st, int32_t n) {
     double p[MAX_CHUNK], max = st->max;
-    for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
-        for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
-            double s = 0;
-            for (int32_t i = 0; i < t->d_k; i++) s += q[i] * key(t, type, piece->k, slot, i);
-            p[slot] = s = adjust(t->options, row, slot, s);
-            if (s > max && sees(t->options, row, slot)) max = s;
-        }
+    for (int32_t slot = 0; slot < n; slot++) {
+        double s = 0;
+        for (int32_t i = 0; i < t->d_k; i++) s += q[i] * key(t, type, slot, i);
+        p[slot] = s = adjust(t->options, row, slot, s);
+        if (s > max && sees(t->options, row, slot)) max = s;
     }
 
     const double scale = st->max == max ? 1 : exp2(st->max - max);
@@ -96,20 +94,18 @@ static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32
     st->sum *= scale;
     for (int32_t i = 0; i < t->d_v; i++) st->o[i] *= scale;
 
-    for (const ca_piece *piece = t->pieces; piece < t->pieces + t->n_pieces; piece++) {
-        for (int32_t slot = piece->begin; slot < piece->end && slot < n; slot++) {
-            if (!sees(t->options, row, slot)) continue;
-            p[slot] = exp2(p[slot] - max);
-            st->sum += p[slot];
-            for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * value(t, type, piece->v, slot, i);
-        }
+    for (int32_t slot = 0; slot < n; slot++) {
+        if (!sees(t->options, row, slot)) continue;
+        p[slot] = exp2(p[slot] - max);
+        st->sum += p[slot];
+        for (int32_t i = 0; i < t->d_v; i++) st->o[i] += p[slot] * value(t, type, slot, i);
     }
 }
 
 static void attend(const ca_tile *t, cattn_type type) {
     for (int32_t r = 0; r < t->n_rows; r++) {
         const double *q = (const double *)((const char *)t->q + (size_t)r * query_bytes(t->d_k));
-        const int32_t n = t->n_seen ? t->n_seen[r] : t->pieces[t->n_pieces - 1].end;
+        const int32_t n = t->n_seen ? t->n_seen[r] : t->c;
         if (n > 0) attend_row(t, type, q, r, state_at(t->state, r, t->d_v), n);
     }
 }

@@ -1,4 +1,4 @@
-/* The packed layout of a chunk: sizes, and scalar writes and copies of one token. */
+/* The packed layout of a chunk: sizes, scalar writes of one token, copies. */
 #include "layout.h"
 
 #include <assert.h>
@@ -24,26 +24,36 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
     l->chunk_bytes = (size_t)n_layers * (size_t)n_kv_heads * (l->k_bytes + l->v_bytes);
 }
 
-void ca_layout_copy_slot(const ca_layout *l, void *dst, const void *src, int slot) {
-    const size_t size = ca_type_size(l->type), tile_bytes = l->k_bytes + l->v_bytes;
-    for (size_t tile = 0; tile < l->chunk_bytes; tile += tile_bytes) {
-        char *to = (char *)dst + tile;
-        const char *from = (const char *)src + tile;
-        for (int i = 0; i < l->d_k; i++) {
-            const size_t at = ca_layout_k_index(l, slot, i) * size;
-            memcpy(to + at, from + at, size);
-        }
-        for (int i = 0; i < l->d_v; i++) {
-            const size_t at = l->k_bytes + ca_layout_v_index(l, slot, i) * size;
-            memcpy(to + at, from + at, size);
-        }
-        if (l->type != CATTN_I8) continue;
-        const size_t scales[] = {ca_layout_scales(l->d_k, l->c), l->k_bytes + ca_layout_scales(l->d_v, l->c)};
-        for (int i = 0; i < 2; i++) {
-            const size_t at = scales[i] + (size_t)slot * sizeof(float);
-            memcpy(to + at, from + at, sizeof(float));
+void ca_layout_copy_tile(const ca_layout *l, void *dst, const void *src, int begin, int end) {
+    const size_t size = ca_type_size(l->type), word = size * ca_type_neighbours(l->type);
+    const int per = (int)ca_type_neighbours(l->type);
+    char *to = dst;
+    const char *from = src;
+    for (int i = 0; i < l->d_k; i += per) {
+        const size_t at = ca_layout_k_index(l, begin, i) * size;
+        memcpy(to + at, from + at, (size_t)(end - begin) * word);
+    }
+    for (int slot = begin; slot < end;) {
+        const size_t at = l->k_bytes + ca_layout_v_index(l, slot, 0) * size;
+        if (slot % per == 0 && end - slot >= per) {
+            memcpy(to + at, from + at, (size_t)l->d_v * word);
+            slot += per;
+        } else {
+            for (size_t i = 0; i < (size_t)l->d_v; i++) memcpy(to + at + i * word, from + at + i * word, size);
+            slot++;
         }
     }
+    if (l->type != CATTN_I8) return;
+    const size_t scales[] = {ca_layout_scales(l->d_k, l->c), l->k_bytes + ca_layout_scales(l->d_v, l->c)};
+    for (int i = 0; i < 2; i++) {
+        const size_t at = scales[i] + (size_t)begin * sizeof(float);
+        memcpy(to + at, from + at, (size_t)(end - begin) * sizeof(float));
+    }
+}
+
+void ca_layout_copy_slot(const ca_layout *l, void *dst, const void *src, int slot) {
+    for (size_t tile = 0; tile < l->chunk_bytes; tile += l->k_bytes + l->v_bytes)
+        ca_layout_copy_tile(l, (char *)dst + tile, (const char *)src + tile, slot, slot + 1);
 }
 
 static void store(cattn_type type, void *tile, size_t index, float x) {

@@ -72,6 +72,9 @@ static inline size_t ca_layout_v_index(const ca_layout *l, int slot, int i) {
 /* Offset in bytes of the scales [c] of an int8 tile of d dimensions, K or V. */
 static inline size_t ca_layout_scales(int d, int c) { return (size_t)d * (size_t)c; }
 
+/* Copy slots [begin, end) of a K tile and the V tile behind it to the same slots of others. */
+void ca_layout_copy_tile(const ca_layout *l, void *dst, const void *src, int begin, int end);
+
 /* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
 void ca_layout_copy_slot(const ca_layout *l, void *dst, const void *src, int slot);
 

@@ -4,11 +4,11 @@
  * Rows are put in depth-first order of their sequences, so that the rows a node covers are one range. A row passes over each
  * absolute chunk of its context exactly once, in ascending order: at the node in which the chunk is complete or, for the last,
  * incomplete one, at the node where its sequence ends. All rows that such a node covers take the chunk together
- * (chunk-first); where the chunk began in an ancestor it is gathered from the pieces along the path:
+ * (chunk-first). Where the chunk began in an ancestor that node has it all the same, if need be as a copy (tree.h):
  *
  *   c = 4   [0..5 | x0 x1]                    x0: the rows of both, together
- *             |-- [6..9 | x1 x2]   row at 9   x1 (one piece: all of it is in one chunk), then x2
- *             '-- [6..7 | y0]      row at 7   slots 0..1 of x1 and 2..3 of y0, gathered
+ *             |-- [6..9 | x1 x2]   row at 9   x1, x2
+ *             '-- [6..7 | y0]      row at 7   y0, whose slots 0..1 are a copy of those of x1
  *
  * In the modes that share no reading each sequence has items of its own instead.
  *
@@ -31,20 +31,13 @@
 #include "base/alloc.h"
 #include "tree.h"
 
-/* Slots [begin, end) of one chunk. */
-typedef struct ca_plan_piece {
-    ca_chunk_id chunk;
-    int32_t begin, end;
-} ca_plan_piece;
-
-/* Rows that pass over consecutive chunks together: each chunk is one piece, or there is one chunk of several pieces. */
+/* Rows that pass over consecutive chunks together. */
 typedef struct ca_item {
     int32_t row_begin, row_end; /* of the section */
     int32_t first_chunk;        /* absolute index */
     int32_t n_chunks;
-    int32_t piece;    /* index of the first piece in the section */
-    int32_t n_pieces; /* n_chunks, or several where n_chunks is 1 */
-    bool partial;     /* some rows may not see all slots, or none: their positions tell */
+    int32_t chunk; /* index of the first one's id in the section */
+    bool partial;  /* some rows may not see all slots, or none: their positions tell */
 } ca_item;
 
 /* Rows of a section over one segment. Between the first and the last there may be some that see nothing of it. */
@@ -84,7 +77,7 @@ typedef struct ca_section {
     CA_ARRAY(int32_t) first_block; /* [n_rows + 1] where a row's blocks begin in row_blocks */
     CA_ARRAY(int32_t) row_blocks;  /* blocks by row, segments ascending */
     CA_ARRAY(ca_item) items;
-    CA_ARRAY(ca_plan_piece) pieces;
+    CA_ARRAY(ca_chunk_id) chunks;
     CA_ARRAY(ca_block) blocks; /* chain by chain */
 } ca_section;
 

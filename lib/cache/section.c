@@ -114,10 +114,7 @@ static int push_item(builder *b, ca_item item) {
         ca_item part_item = item;
         part_item.first_chunk = (int32_t)from;
         part_item.n_chunks = (int32_t)(to - from);
-        if (item.n_pieces == item.n_chunks) {
-            part_item.piece += (int32_t)(from - first);
-            part_item.n_pieces = part_item.n_chunks;
-        }
+        part_item.chunk += (int32_t)(from - first);
         part_item.partial = parts[part].partial;
         s->items.at[s->items.n++] = part_item;
         ca_block *block = &s->blocks.at[s->blocks.n - 1];
@@ -144,7 +141,7 @@ static int add_item(builder *b, const ca_item *item) {
      * a chunk in the nearest cache.
      */
     const bool alone = lo + 1 == s->seqs.n || s->seqs.at[lo + 1].row_begin >= item->row_end;
-    const int32_t step = alone || item->n_pieces > item->n_chunks ? item->n_chunks : 1;
+    const int32_t step = alone ? item->n_chunks : 1;
     for (int32_t i = 0; i < item->n_chunks; i += step)
         for (size_t k = lo; k < s->seqs.n && s->seqs.at[k].row_begin < item->row_end; k++) {
             const ca_section_seq *q = &s->seqs.at[k];
@@ -153,65 +150,26 @@ static int add_item(builder *b, const ca_item *item) {
             own.row_end = (int32_t)min64(own.row_end, q->row_begin + q->n_rows);
             if (step < item->n_chunks) {
                 own.first_chunk += i;
-                own.piece += i;
-                own.n_chunks = own.n_pieces = 1;
+                own.chunk += i;
+                own.n_chunks = 1;
             }
             if (push_item(b, own)) return -1;
         }
     return 0;
 }
 
-/*
- * The pieces of absolute chunk j along the path to node, of which node holds the last. Neighbours in one physical chunk are one
- * piece. The last is open-ended: a row's position says how far it sees, also when the node grows.
- */
-static int gather(builder *b, const ca_node *node, int64_t j, int32_t *piece, int32_t *n_pieces) {
-    ca_section *s = b->section;
-    const int c = b->plan->layout->c, shift = b->plan->layout->log2_c;
-    if (CA_ROOM(b->plan, &s->pieces, (size_t)c / 2)) return -1;
-    *piece = (int32_t)s->pieces.n;
-    int32_t end = c;
-    for (const ca_node *n = node;; n = n->parent) {
-        const int32_t begin = (int32_t)(max64(n->start, j << shift) - (j << shift));
-        const ca_chunk_id chunk = n->chunks[j - (n->start >> shift)];
-        if (s->pieces.n > (size_t)*piece && s->pieces.at[s->pieces.n - 1].chunk == chunk)
-            s->pieces.at[s->pieces.n - 1].begin = begin;
-        else
-            s->pieces.at[s->pieces.n++] = (ca_plan_piece){chunk, begin, end};
-        end = begin;
-        if (begin == 0) break;
-    }
-    *n_pieces = (int32_t)s->pieces.n - *piece;
-    for (int32_t i = 0; i < *n_pieces / 2; i++) { /* they were met last first */
-        ca_plan_piece *a = &s->pieces.at[*piece + i], *z = &s->pieces.at[*piece + *n_pieces - 1 - i], t = *a;
-        *a = *z;
-        *z = t;
-    }
-    return 0;
-}
-
-/* Chunks [from, to) of a node, of which the first may have to be gathered. */
+/* Chunks [from, to) of a node. */
 static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     ca_section *s = b->section;
-    const int shift = b->plan->layout->log2_c;
     if (from >= to || row_begin >= row_end) return 0;
-    ca_item item = {.row_begin = row_begin, .row_end = row_end, .first_chunk = (int32_t)from, .n_chunks = 1};
-    int64_t next = from;
-    if (from << shift < node->start) {
-        if (gather(b, node, from, &item.piece, &item.n_pieces)) return -1;
-        next++;
-        if (item.n_pieces > 1) {
-            if (add_item(b, &item)) return -1;
-            item.first_chunk++;
-            from = next;
-        }
-    }
-    if (from == next) item.piece = (int32_t)s->pieces.n;
-    if (from == to) return 0;
-    if (CA_ROOM(b->plan, &s->pieces, (size_t)(to - next))) return -1;
-    for (; next < to; next++)
-        s->pieces.at[s->pieces.n++] = (ca_plan_piece){node->chunks[next - (node->start >> shift)], 0, b->plan->layout->c};
-    item.n_chunks = item.n_pieces = (int32_t)(to - from);
+    if (CA_ROOM(b->plan, &s->chunks, (size_t)(to - from))) return -1;
+    const ca_item item = {.row_begin = row_begin,
+                          .row_end = row_end,
+                          .first_chunk = (int32_t)from,
+                          .n_chunks = (int32_t)(to - from),
+                          .chunk = (int32_t)s->chunks.n};
+    for (int64_t j = from; j < to; j++)
+        s->chunks.at[s->chunks.n++] = node->chunks[j - (node->start >> b->plan->layout->log2_c)];
     return add_item(b, &item);
 }
 
@@ -337,7 +295,7 @@ static int link_rows(builder *b) {
 }
 
 cattn_status ca_section_build(ca_plan *plan, ca_section *s, ca_node *root, const ca_plan_entry *entries) {
-    s->seqs.n = s->source.n = s->position.n = s->items.n = s->pieces.n = s->blocks.n = 0;
+    s->seqs.n = s->source.n = s->position.n = s->items.n = s->chunks.n = s->blocks.n = 0;
     s->n_rows = 0;
     builder b = {plan, s, entries};
     if (walk(&b, root) || add_blocks(&b) || link_rows(&b)) return CATTN_ERR_NOMEM;
@@ -374,7 +332,7 @@ void ca_section_free(ca_section *s, ca_alloc *a) {
     CA_ARRAY_FREE(a, &s->first_block);
     CA_ARRAY_FREE(a, &s->row_blocks);
     CA_ARRAY_FREE(a, &s->items);
-    CA_ARRAY_FREE(a, &s->pieces);
+    CA_ARRAY_FREE(a, &s->chunks);
     CA_ARRAY_FREE(a, &s->blocks);
     ca_delete(a, s, 1, sizeof *s);
 }

@@ -9,10 +9,14 @@
  *   join S1 = "AAAA AAAA BB"        join S2 = "AAAA AACC"   (c = 4)
  *    [A: 0..9 | x0 x1 x2]            [A: 0..5 | x0 x1]           covers S1 S2
  *                                      |-- [6..9 | x1 x2]        covers S1   (x1 slots 2..3, x2 slots 0..1)
- *                                      '-- [6..7 | y0]           covers S2   (y0 slots 2..3; slots 0..1 stay empty)
+ *                                      '-- [6..7 | y0]           covers S2   (y0 slots 2..3; slots 0..1: copied from x1)
  *
  * Splitting copies no K/V: parent and child refer to the same chunk, each to its own slots. A chunk's unused tail belongs to
  * the node that filled the slot before it; a child may take it over only where no sequence ends.
+ *
+ * But a branch copies: a node that begins inside a chunk of its own gets the slots before from its parent's, as far as rows of
+ * its sequences see them, in the step that computes these rows. So a row finds all that it sees of an absolute chunk in one
+ * physical chunk: that of the lowest node of its sequence's path that has tokens there.
  *
  * A match ends at an even position before the sequence's last token, so there is always a row to compute.
  *
@@ -140,6 +144,18 @@ int64_t ca_path_n_claimed(const ca_node *leaf);
 int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
+/* A copy of slots [begin, end) from one chunk to another. */
+typedef struct ca_lead {
+    ca_chunk_id from, to;
+    int32_t begin, end;
+} ca_lead;
+
+/*
+ * What has to be copied before the rows [first, last] of a sequence that ends at leaf are computed, given what the chunks say
+ * is there. Returns how many copies, which are put before `leads` in their order unless that is NULL.
+ */
+int32_t ca_path_leads(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_lead *leads);
+
 ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t position);
 
 #endif

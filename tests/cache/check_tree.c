@@ -51,6 +51,7 @@ static void check_chunks(ca_tree *tree, const ca_node *node, totals *sum) {
             CHECK(sum->fill[id] == from && from > 0, node);
         else
             CHECK(sum->fill[id] == 0, node);
+        CHECK(ca_chunk_at(tree->pool, id)->n_copied <= from, node);
         sum->fill[id] = to;
     }
 }

@@ -83,7 +83,7 @@ static void tiles_are_aligned_and_do_not_overlap(void **state) {
 /* Same, but for the rounding of int8's scale, 127 n / 127. */
 static bool near(cattn_type type, float a, float b) { return type == CATTN_I8 ? fabsf(a - b) <= fabsf(b) * 0x1p-23f : a == b; }
 
-/* Every slot of every tile written, then one slot copied over another chunk: each element is where it belongs. */
+/* Every slot of every tile written, then slots of another chunk copied over them: each element is where it belongs. */
 static void writing_and_copying(void **state) {
     (void)state;
     enum { LAYERS = 2, HEADS = 2, D_K = 8, D_V = 10, SLOTS = 8 };
@@ -106,13 +106,16 @@ static void writing_and_copying(void **state) {
                                         slot, k, v);
                     }
         }
-        enum { COPIED = 5 };
+        enum { COPIED = 5, FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
+        const size_t tile = ca_layout_k(&l, 1, 0);
         ca_layout_copy_slot(&l, chunks[0], chunks[1], COPIED);
+        ca_layout_copy_tile(&l, chunks[0] + tile, chunks[1] + tile, FROM, TO);
         for (int layer = 0; layer < LAYERS; layer++)
             for (int head = 0; head < HEADS; head++)
                 for (int slot = 0; slot < SLOTS; slot++) {
                     const char *k = chunks[0] + ca_layout_k(&l, layer, head), *v = chunks[0] + ca_layout_v(&l, layer, head);
-                    const float base = (float)(64 * (slot == COPIED) + 16 * layer + 8 * head + slot);
+                    const bool copied = slot == COPIED || (layer == 1 && head == 0 && slot >= FROM && slot < TO);
+                    const float base = (float)(64 * copied + 16 * layer + 8 * head + slot);
                     for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, k, slot, i), i % 2 ? base : -base));
                     for (int i = 0; i < D_V; i++) assert_true(load_v(&l, v, slot, i) == (i == slot ? 127 : base));
                 }

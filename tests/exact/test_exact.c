@@ -126,7 +126,9 @@ static int64_t step(run *t) {
     const int no = c->n_heads * world_dim_v(t->w);
     const cattn_view q = {t->q, CATTN_F32, nq, c->head_dim}, k = {t->k, CATTN_F32, nk, c->head_dim};
     const cattn_view v = {t->v, CATTN_F32, nv, world_dim_v(t->w)}, out = {t->out, CATTN_F32, no, world_dim_v(t->w)};
-    for (int layer = 0; layer < c->n_layers; layer++) {
+    const bool aborts = t->how->events && rng_chance(&t->r, 6);
+    const int n_layers = aborts ? (int)rng_range(&t->r, 0, c->n_layers) : c->n_layers;
+    for (int layer = 0; layer < n_layers; layer++) {
         int64_t row = 0;
         for (int i = 0; i < n; i++)
             for (int64_t p = 0; p < entries[i].n_rows; p++, row++) {
@@ -142,7 +144,7 @@ static int64_t step(run *t) {
             for (int64_t p = 0; p < entries[i].n_rows; p++, row++)
                 take_row(t, who[i]->is, entries[i].first_pos + p, layer, t->out + row * no, t->lse + row * c->n_heads);
     }
-    if (t->how->events && rng_chance(&t->r, 6))
+    if (aborts)
         CHECK(cattn_step_abort(t->cache, NULL) == CATTN_OK, "abort");
     else
         CHECK(cattn_step_end(t->cache, NULL) == CATTN_OK, "end");

@@ -81,7 +81,6 @@ static void pass(const bench *b) {
     for (int32_t head = 0; head < b->n_heads; head++)
         for (int32_t chunk = 0; chunk < b->n_chunks; chunk++) {
             const char *k = k_tile(b, chunk, head), *next = k_tile(b, chunk + 1 < b->n_chunks ? chunk + 1 : 0, head);
-            const ca_piece piece = {k, k + b->tile_bytes, 0, C};
             const size_t row = (size_t)head * (size_t)b->n_rows;
             const ca_tile tile = {.d_k = b->d,
                                   .d_v = b->d,
@@ -89,8 +88,8 @@ static void pass(const bench *b) {
                                   .n_rows = b->n_rows,
                                   .q = b->q + query * row,
                                   .state = b->states + state * row,
-                                  .pieces = &piece,
-                                  .n_pieces = 1,
+                                  .k = k,
+                                  .v = k + b->tile_bytes,
                                   .next_k = next,
                                   .next_v = next + b->tile_bytes,
                                   .scratch = b->scratch};

@@ -2,7 +2,7 @@
  * Random cases for one kernel: against the reference within a tolerance, and against itself bit by bit.
  *
  * A case is a few chunks of one K/V head and some rows, each seeing a number of leading slots of every chunk. It is computed
- * in one tile first, then in other tiles, orders and pieces, with everything that a row does not see replaced by NaN and
+ * in one tile first, then in other tiles and orders, with everything that a row does not see replaced by NaN and
  * infinities: the bits must not change.
  */
 #include "tests/kcheck/kcheck.h"
@@ -239,13 +239,12 @@ static void free_case(test_case *t) {
 
 /* ---- Running a kernel ------------------------------------------------------------------------------------------------ */
 
-/* How a case is cut: into tiles of rows in some order, and each chunk into pieces. */
+/* How a case is cut into tiles of rows, in some order. */
 typedef struct cut {
     const char *name;
-    int32_t max_tile;  /* tiles of 1 to max_tile rows; 0: one tile, in order */
-    int32_t max_rows;  /* take so many rows, at random */
-    int32_t max_piece; /* pieces of 2 to max_piece slots; 0: one */
-    bool owned_only;   /* poison all slots that no row of the tile sees */
+    int32_t max_tile; /* tiles of 1 to max_tile rows; 0: one tile, in order */
+    int32_t max_rows; /* take so many rows, at random */
+    bool owned_only;  /* poison all slots that no row of the tile sees */
 } cut;
 
 /* Take rows order[0..n) over one chunk with states of their own. False if it wrote around K or V. */
@@ -265,20 +264,9 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
         least = n_seen[i] < least ? n_seen[i] : least;
     }
     const int32_t end = how->owned_only ? most : l->c;
-    tiles x[2] = {tiles_new(l), tiles_new(l)};
-    for (int i = 0; i < 2; i++) copy_slots(l, &x[i], &t->poison, 0, l->c);
-
-    ca_piece pieces[CA_MAX_PIECES];
-    int32_t n_pieces = 0;
-    for (int32_t begin = 0; begin < end || n_pieces == 0;) {
-        int32_t size = how->max_piece ? 2 * (1 + rng_below(r, how->max_piece / 2)) : end;
-        if (size > end - begin) size = end - begin;
-        const tiles *to = &x[n_pieces % 2];
-        copy_slots(l, to, &t->packed[chunk], begin, begin + size);
-        pieces[n_pieces++] = (ca_piece){to->k, to->v, begin, begin + size};
-        begin += size;
-    }
-    const bool all_same = least == most && most == end;
+    tiles x = tiles_new(l), next = tiles_new(l);
+    copy_slots(l, &x, &t->poison, 0, l->c);
+    copy_slots(l, &x, &t->packed[chunk], 0, end);
     const ca_tile_options options = {.softcap = t->softcap,
                                      .slopes = t->alibi ? slopes : NULL,
                                      .distances = t->alibi ? distances : NULL,
@@ -291,19 +279,16 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                           .n_rows = n,
                           .q = q,
                           .state = states,
-                          .n_seen = all_same && rng_one_in(r, 2) ? NULL : n_seen,
-                          .pieces = pieces,
-                          .n_pieces = n_pieces,
-                          .next_k = rng_one_in(r, 2) ? x[0].k : NULL,
-                          .next_v = rng_one_in(r, 2) ? x[1].v : NULL,
+                          .n_seen = least == l->c && rng_one_in(r, 2) ? NULL : n_seen,
+                          .k = x.k,
+                          .v = x.v,
+                          .next_k = rng_one_in(r, 2) ? next.k : NULL,
+                          .next_v = rng_one_in(r, 2) ? next.v : NULL,
                           .scratch = scratch,
                           .options = none && rng_one_in(r, 2) ? NULL : &options};
     kernel->attend(&tile);
-    bool intact = true;
-    for (int i = 0; i < 2; i++) {
-        intact = intact && guard_check(x[i].k) && guard_check(x[i].v);
-        tiles_free(&x[i]);
-    }
+    const bool intact = guard_check(x.k) && guard_check(x.v);
+    tiles_free(&x), tiles_free(&next);
     return intact;
 }
 
@@ -530,8 +515,7 @@ static bool check_case(test_case *t, rng *r) {
         {.name = "whole, again, unseen poisoned", .owned_only = true},
         {.name = "rows alone, unseen poisoned", .max_tile = 1, .max_rows = 8, .owned_only = true},
         {.name = "random tiles", .max_tile = 24, .max_rows = MAX_ROWS},
-        {.name = "random tiles and pieces", .max_tile = 40, .max_rows = MAX_ROWS, .max_piece = 64, .owned_only = true},
-        {.name = "cut at every even slot", .max_tile = 3, .max_rows = 3, .max_piece = 2, .owned_only = true},
+        {.name = "random tiles, unseen poisoned", .max_tile = 40, .max_rows = MAX_ROWS, .owned_only = true},
     };
     const size_t n_out = (size_t)t->n_rows * (size_t)t->layout.d_v;
     result base = {guard_new(n_out * sizeof(float)), guard_new((size_t)t->n_rows * sizeof(float))};

@@ -11,9 +11,7 @@
 
 #include "lib/attn/kernels.h"
 
-static inline int32_t slots_seen(const ca_tile *t, int32_t row) {
-    return t->n_seen ? t->n_seen[row] : t->pieces[t->n_pieces - 1].end;
-}
+static inline int32_t slots_seen(const ca_tile *t, int32_t row) { return t->n_seen ? t->n_seen[row] : t->c; }
 
 /*
  * tanh x as x P(x^2) / Q(x^2), minimax for the relative error on [0, 9.02], 2.2e-8; with its roundings 5 2^-24. Beyond that it

@@ -27,8 +27,8 @@
 
 #include "lib/attn/kernels.h"
 #include "lib/attn/x86/adjust.h"
-#include "lib/attn/x86/gather.h"
 #include "lib/attn/x86/product.h"
+#include "lib/cache/layout.h"
 
 enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
 
@@ -46,8 +46,9 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES);
 }
 
-static inline size_t scratch_bytes_i8(int32_t d_k, int32_t d_v, int32_t c) {
-    return scratch_bytes(d_k, d_v, c) + int8_tile_bytes(d_k, c) + int8_tile_bytes(d_v, c); /* with room for a gathered chunk */
+/* The scales [c] behind an int8 tile. */
+static inline const float *int8_scales(const void *tile, int32_t d, int32_t c) {
+    return (const float *)((const char *)tile + ca_layout_scales(d, c));
 }
 
 /* n things in as few parts as hold them, and how many of what is left the next part takes. */
@@ -110,19 +111,14 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
     find_product(type, use, rows, x->vecs)(p);
 }
 
-/*
- * Scores of the slots of a piece that some row sees; the last group is computed whole, and of the first the slots of earlier
- * pieces stay.
- */
-static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
+/* Scores of the slots that some row sees, in whole groups. */
+static void multiply_keys(work *w, cattn_type type) {
     const ca_tile *t = w->tile;
-    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS), end = piece->end < w->most_seen ? piece->end : w->most_seen;
-    if (end <= piece->begin) return;
-    int32_t slot = piece->begin / GROUP * GROUP;
-    int32_t vecs = n_parts(end - slot, GROUP) * (GROUP / V_LANES);
+    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
+    int32_t slot = 0, vecs = n_parts(w->most_seen, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels)};
-        x.lines = (const char *)piece->k + element_bytes(type, slot);
+        x.lines = (const char *)t->k + element_bytes(type, slot);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             equal = equal_tiles(t->n_rows - row, tiles - tile);
@@ -131,8 +127,7 @@ static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
                          .out = w->scores + row * scores_stride(t->c) + slot,
                          .out_stride = scores_stride(t->c),
                          .flip = type == CATTN_I8 ? (int32_t)0x80808080 : 0,
-                         .lane_scales = type == CATTN_I8 ? int8_scales(piece->k, t->d_k, t->c) + slot : NULL,
-                         .from = piece->begin - slot,
+                         .lane_scales = type == CATTN_I8 ? int8_scales(t->k, t->d_k, t->c) + slot : NULL,
                          .n_tiles = equal};
             run(w, &p, &x, type, rows, t->d_k, tile, tiles);
         }
@@ -141,20 +136,16 @@ static void scores_of_piece(work *w, cattn_type type, const ca_piece *piece) {
     }
 }
 
-/*
- * Slots of a piece that all of the rows see, such that no row goes on in the middle of a pair or quad; < 0: a row sees none of
- * it. In integers: whole groups that one of them sees.
- */
-static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, const ca_piece *piece, int32_t row, int32_t rows) {
+/* Slots that all of the rows see, such that no row goes on in the middle of a pair. In integers: whole groups that one sees. */
+static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, int32_t row, int32_t rows) {
     int32_t least = slots_seen(t, row), most = least;
     for (int32_t r = row + 1; r < row + rows && t->n_seen; r++) {
         least = t->n_seen[r] < least ? t->n_seen[r] : least;
         most = t->n_seen[r] > most ? t->n_seen[r] : most;
     }
     if (INTEGERS) return n_parts(most, GROUP) * GROUP;
-    if (least >= piece->end) return piece->end - piece->begin;
     const int32_t neighbours = (int32_t)ca_type_neighbours(type);
-    return (least == most ? least : least / neighbours * neighbours) - piece->begin;
+    return least == most ? least : least / neighbours * neighbours;
 }
 
 /* Add the weights of n slots from `slot` on, times a panel of V that begins there, to columns of the rows' states. */
@@ -170,24 +161,22 @@ static inline void add_values(work *w, cattn_type type, panel *x, int32_t column
     run(w, &p, x, type, rows, n, tile, tiles);
 }
 
-static void values_of_piece(work *w, cattn_type type, const ca_piece *piece) {
+static void multiply_values(work *w, cattn_type type) {
     const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t column = 0, vecs = t->d_v / V_LANES;
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels)};
-        const ptrdiff_t start = line_of(type, piece->begin) * x.stride + element_bytes(type, column);
-        x.lines = (const char *)piece->v + start;
+        x.lines = (const char *)t->v + element_bytes(type, column);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             equal = t->n_seen ? 1 : equal_tiles(t->n_rows - row, tiles - tile);
-            int32_t all = slots_all_see(t, type, piece, row, rows);
-            if (all > 0) add_values(w, type, &x, column, piece->begin, all, row, rows, equal, tile, tiles);
-            if (all < 0) all = 0;
+            const int32_t all = slots_all_see(t, type, row, rows);
+            if (all > 0) add_values(w, type, &x, column, 0, all, row, rows, equal, tile, tiles);
             for (int32_t r = row; t->n_seen && r < row + rows; r++) {
-                const int32_t end = t->n_seen[r] < piece->end ? t->n_seen[r] : piece->end, own = piece->begin + all;
+                const int32_t own = t->n_seen[r] - all;
                 panel rest = {.stride = x.stride, .vecs = x.vecs, .lines = x.lines + line_of(type, all) * x.stride};
-                if (own < end) add_values(w, type, &rest, column, own, end - own, r, 1, 1, -1, tiles);
+                if (own > 0) add_values(w, type, &rest, column, all, own, r, 1, 1, -1, tiles);
             }
         }
         column += x.vecs * V_LANES;
@@ -206,22 +195,14 @@ static inline void attend(const ca_tile *t, cattn_type type) {
     work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, 0};
     for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
         w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
-    const ca_piece *pieces = t->pieces;
-    int32_t n_pieces = t->n_pieces;
     const float *v_scales = NULL;
-    ca_piece gathered;
     if (type == CATTN_I8) {
-        if (n_pieces > 1) {
-            gathered = gather_pieces(t, w.most_seen, (char *)t->scratch + scratch_bytes(t->d_k, t->d_v, t->c));
-            pieces = &gathered;
-            n_pieces = 1;
-        }
-        v_scales = int8_scales(pieces->v, t->d_v, t->c);
+        v_scales = int8_scales(t->v, t->d_v, t->c);
         prefetch_scales(t->next_k, t->d_k, t->c);
         prefetch_scales(t->next_v, t->d_v, t->c);
     }
 
-    for (int32_t i = 0; i < n_pieces; i++) scores_of_piece(&w, type, &pieces[i]);
+    multiply_keys(&w, type);
     if (t->options) adjust_scores(t, scores, scores_stride(t->c));
     for (int32_t row = 0; row < t->n_rows; row++)
         if (slots_seen(t, row) > 0)
@@ -229,7 +210,7 @@ static inline void attend(const ca_tile *t, cattn_type type) {
     for (int32_t row = 0; row < t->n_rows; row++) /* apart, since each is a long chain, and short ones overlap better */
         seal_weights(scores + row * scores_stride(t->c), t->c, slots_seen(t, row), w.most_seen);
     w.ahead = t->next_v;
-    for (int32_t i = 0; i < n_pieces; i++) values_of_piece(&w, type, &pieces[i]);
+    multiply_values(&w, type);
 }
 
 #endif

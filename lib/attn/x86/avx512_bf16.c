@@ -74,7 +74,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     }
 
     const int ahead = use == USE_FIRST ? vecs : 1;
-    const bool plain = p->n < 2 * LAST_LINES || p->n % 2 || p->from > 0;
+    const bool plain = p->n < 2 * LAST_LINES || p->n % 2;
     const char *line = p->panel, *next = p->next;
     const ptrdiff_t panel_stride = p->panel_stride, next_step = p->next_step;
     rows_at f = {p->factors, (const char *)p->factors + 3 * p->factor_stride, p->factor_stride};
@@ -98,8 +98,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++, out += out_stride)
 #pragma GCC unroll 4
-            for (int j = 0; j < vecs; j++)
-                v_store(out + j * V_LANES, v_select(v_below(p->from - j * V_LANES), v_load(out + j * V_LANES), acc[i][j]));
+            for (int j = 0; j < vecs; j++) v_store(out + j * V_LANES, acc[i][j]);
         return;
     }
 #pragma GCC unroll 3

@@ -202,6 +202,6 @@ static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
 static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 
 const ca_kernel ca_kernels_avx512_vnni[CA_N_TYPES] = {
-    [CATTN_I8] = {"avx512_vnni", CATTN_I8, MAX_ROWS, TILE_ROWS, 5.5f, query_bytes, state_bytes, scratch_bytes_i8, pack_query,
-                  init, attend_i8, merge, write_i8},
+    [CATTN_I8] = {"avx512_vnni", CATTN_I8, MAX_ROWS, TILE_ROWS, 5.5f, query_bytes, state_bytes, scratch_bytes, pack_query, init,
+                  attend_i8, merge, write_i8},
 };

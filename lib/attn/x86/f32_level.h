@@ -19,17 +19,17 @@ static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }
 static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 
 /* One line of the table; cost: ca_kernel.chunk_cost. */
-#define F32_KERNEL(level, type, cost, scratch, attend_type, write_type)                                                        \
+#define F32_KERNEL(level, type, cost, attend_type, write_type)                                                                 \
     {                                                                                                                          \
-        level, type, MAX_ROWS, TILE_ROWS, cost, query_bytes, state_bytes, scratch, pack_query, init, attend_type, merge,       \
+        level, type, MAX_ROWS, TILE_ROWS, cost, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, \
             write_type                                                                                                         \
     }
 #define F32_KERNELS(level, cost_f32, cost_f16, cost_bf16, cost_i8)                                                             \
     {                                                                                                                          \
-        F32_KERNEL(level, CATTN_F32, cost_f32, scratch_bytes, attend_f32, write_f32),                                          \
-            F32_KERNEL(level, CATTN_F16, cost_f16, scratch_bytes, attend_f16, write_f16),                                      \
-            F32_KERNEL(level, CATTN_BF16, cost_bf16, scratch_bytes, attend_bf16, write_bf16),                                  \
-            F32_KERNEL(level, CATTN_I8, cost_i8, scratch_bytes_i8, attend_i8, write_i8),                                       \
+        F32_KERNEL(level, CATTN_F32, cost_f32, attend_f32, write_f32),                                                         \
+            F32_KERNEL(level, CATTN_F16, cost_f16, attend_f16, write_f16),                                                     \
+            F32_KERNEL(level, CATTN_BF16, cost_bf16, attend_bf16, write_bf16),                                                 \
+            F32_KERNEL(level, CATTN_I8, cost_i8, attend_i8, write_i8),                                                         \
     }
 
 #endif

@@ -94,14 +94,6 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type,
 #pragma GCC unroll 2
             for (int j = 0; j < vecs; j++) acc[i][j] = v_mul(acc[i][j], v_load(p->lane_scales + j * V_LANES));
     }
-    if (__builtin_expect(p->from > 0, 0)) {
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-            for (int j = 0; j < vecs; j++)
-                acc[i][j] =
-                    v_select(v_below(p->from - j * V_LANES), v_load(p->out + i * p->out_stride + j * V_LANES), acc[i][j]);
-    }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2

@@ -21,7 +21,6 @@ typedef struct product {
     ptrdiff_t next_tile; /* bytes that a tile prefetches */
     int32_t n_tiles;     /* TILES_IN_TURN: tiles of the same size, whose rows follow one another */
     int32_t n;
-    int32_t from;             /* lanes of out before this one stay as they are */
     int32_t flip;             /* int8: the bits in which a stored word differs from signed bytes */
     const float *lane_scales; /* out is multiplied by these; NULL: by nothing. Not with accumulate */
     bool accumulate;          /* false: out = sum */
