@@ -241,15 +241,27 @@ static int add_segment(builder *b, int32_t begin, int32_t end, int64_t segment) 
     return 0;
 }
 
+/* The first row behind `row` that shares no chunk with those before it, since their paths part within the first one. */
+static int32_t part_at(const builder *b, size_t *visit, int32_t row) {
+    const ca_plan *plan = b->plan;
+    for (; *visit < plan->visits.n; ++*visit) {
+        const ca_visit *v = &plan->visits.at[*visit];
+        if (v->row_begin > row && v->node->start < plan->layout->c) return v->row_begin;
+    }
+    return b->section->n_rows;
+}
+
 /* Chain by chain, and in a chain segments ascending: so a row's blocks come in the order in which they merge. */
 static int add_blocks(builder *b) {
     const ca_plan_config *c = &b->plan->config;
     ca_section *s = b->section;
+    size_t visit = 0;
     const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : (c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
+        const int32_t most = (int32_t)min64(part_at(b, &visit, begin), begin + c->max_rows);
         int64_t last = 0, window = INT64_MAX; /* segments: the last one, and the first that a window touches */
-        for (end = begin; end < s->n_rows && end - begin < c->max_rows; end++) {
+        for (end = begin; end < most; end++) {
             last = max64(last, pos[end] / CA_SEGMENT);
             window = c->window == 0 ? 0 : min64(window, max64(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
         }

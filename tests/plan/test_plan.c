@@ -390,6 +390,23 @@ static void another_order_of_entries_builds_nothing(void **state) {
     close_fixture(&f);
 }
 
+/* Rows whose paths part within the first chunk have nothing to read together. */
+static void rows_that_share_no_chunk_are_chains_of_their_own(void **state) {
+    (void)state;
+    for (int n_shared = C - 2; n_shared <= C; n_shared += 2) {
+        fixture f = {0};
+        open_decoding(&f, n_shared);
+        decode(&f, 0);
+        for (int i = 0; i < N_ROOTS; i++) {
+            const ca_section *s = f.plans[0].sections.at[i];
+            assert_int_equal(s->n_rows, A_ROOT);
+            assert_int_equal(s->blocks.n, n_shared < C ? A_ROOT : 1);
+            for (size_t k = 0; k < s->blocks.n; k++) assert_int_equal(s->blocks.at[k].chain_end, k + 1);
+        }
+        close_fixture(&f);
+    }
+}
+
 static void *no_memory(void *ctx, size_t size, size_t align) {
     (void)ctx, (void)size, (void)align;
     return NULL;
@@ -422,6 +439,7 @@ int main(void) {
         cmocka_unit_test(decoding_builds_nothing_until_a_chunk_is_full),
         cmocka_unit_test(a_change_builds_only_its_root),
         cmocka_unit_test(another_order_of_entries_builds_nothing),
+        cmocka_unit_test(rows_that_share_no_chunk_are_chains_of_their_own),
         cmocka_unit_test(an_update_without_memory_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
