@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool draw_list_init(draw_list *list, ca_pool *pool, int32_t n_vocab, int32_t max_draws) {
+bool draw_list_init(draw_list *list, ca_pool *pool, const tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
     const int n_threads = ca_pool_size(pool);
     *list = (draw_list){
         .pool = pool,
+        .tok = tok,
         .samplers = calloc((size_t)n_threads, sizeof *list->samplers),
         .draws = calloc((size_t)max_draws, sizeof *list->draws),
+        .runs = calloc((size_t)max_draws, sizeof *list->runs),
     };
-    bool ok = list->samplers && list->draws;
+    bool ok = list->samplers && list->draws && list->runs;
     for (int i = 0; ok && i < n_threads; i++) {
         list->samplers[i] = sampler_create(n_vocab);
         ok = list->samplers[i] != NULL;
@@ -23,43 +25,76 @@ void draw_list_free(draw_list *list) {
     for (int i = 0; list->samplers && i < ca_pool_size(list->pool); i++) sampler_free(&list->samplers[i]);
     free(list->samplers);
     free(list->draws);
+    free(list->runs);
     memset(list, 0, sizeof *list);
 }
+
+void draw_list_clear(draw_list *list) { list->n = list->n_runs = 0; }
 
 static draw *add(draw_list *list, choice *c, int64_t position, const float *logits) {
     draw *d = &list->draws[list->n++];
     d->choice = c;
     d->logits = logits;
     d->position = position;
+    d->n_ahead = 0;
+    d->drafted = false;
     d->chosen = (sampler_logprob){.id = -1};
     d->n_top = 0;
     return d;
 }
 
-void draw_list_add(draw_list *list, choice *c, const float *logits) { add(list, c, c->n_tokens, logits)->prompt = false; }
+void draw_list_add(draw_list *list, choice *c, int32_t n_ahead, const float *logits) {
+    if (n_ahead == 0) list->runs[list->n_runs++] = list->n;
+    draw *d = add(list, c, c->n_tokens + n_ahead, logits);
+    d->prompt = false;
+    d->n_ahead = n_ahead;
+}
 
 void draw_list_add_prompt(draw_list *list, choice *c, int64_t position, const float *logits) {
+    list->runs[list->n_runs++] = list->n;
     draw *d = add(list, c, position, logits);
     d->prompt = true;
     d->token = c->tokens[position];
 }
 
-static void work_off(void *arg, int32_t task, int32_t worker) {
-    draw_list *list = arg;
-    draw *d = &list->draws[task];
+static void work_off(sampler *s, draw *d) {
     const choice *c = d->choice;
     const engine_request *asked = &c->owner->asked;
-    sampler *s = list->samplers[worker];
     if (!d->prompt)
-        d->token = sampler_draw(s, &asked->sampling, d->logits, c->tokens, asked->n_prompt, c->n_tokens, c->index, d->position);
+        d->token = sampler_draw(s, &asked->sampling, d->logits, c->tokens, asked->n_prompt, d->position, c->index, d->position);
     if (!d->logits || !(d->prompt || asked->logprobs)) return;
     d->n_top = asked->n_top;
     sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
 }
 
+/* Draws of one run, one after the other for as long as the draft agrees. */
+static void work_off_run(void *arg, int32_t task, int32_t worker) {
+    draw_list *list = arg;
+    draw *d = &list->draws[list->runs[task]];
+    const draw *end = &list->draws[task + 1 < list->n_runs ? list->runs[task + 1] : list->n];
+    for (work_off(list->samplers[worker], d); d + 1 < end; work_off(list->samplers[worker], ++d)) {
+        d->drafted = d->token == d->choice->tokens[d->position] && !choice_would_end(d->choice, list->tok, d->n_ahead + 1);
+        if (!d->drafted) break;
+    }
+}
+
+/* Take off the list what was not drawn. */
+static void close_gaps(draw_list *list) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < list->n; i++) {
+        const draw *d = &list->draws[i];
+        if (d->n_ahead > 0 && !(n > 0 && list->draws[n - 1].drafted && list->draws[n - 1].choice == d->choice)) continue;
+        if (n < i) list->draws[n] = *d;
+        n++;
+    }
+    list->n = n;
+    list->n_runs = 0;
+}
+
 void draw_list_run(draw_list *list) {
-    if (list->n == 1)
-        work_off(list, 0, 0);
-    else if (list->n > 1)
-        ca_pool_run(list->pool, list->n, work_off, list);
+    if (list->n_runs == 1)
+        work_off_run(list, 0, 0);
+    else if (list->n_runs > 1)
+        ca_pool_run(list->pool, list->n_runs, work_off_run, list);
+    close_gaps(list);
 }

@@ -31,6 +31,7 @@ void engine_config_init(engine_config *config) {
         .max_seqs = 32,
         .max_step_rows = 512,
         .chunk_size = 64,
+        .row_cost = 0.15f,
     };
 }
 
@@ -114,6 +115,8 @@ static cl_status check_config(const model *m, const engine_config *config, cl_er
     if (config->prefill_piece < 0)
         return cl_fail(error, CL_ERR_ARG, "prefill_piece is %d; it must be at least 1, or 0 for no limit",
                        config->prefill_piece);
+    if (!(config->row_cost >= 0))
+        return cl_fail(error, CL_ERR_ARG, "row_cost is %g; it must be at least 0", (double)config->row_cost);
     if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
     return CL_OK;
 }

@@ -145,6 +145,21 @@ static bool detokenize(choice *c, const tokenizer *tok, int32_t token, bool *sto
     return text_added(&c->text, n, stopped);
 }
 
+/* Whether the text of the next n tokens completes a stop string; true without memory, to be found out by choice_add. */
+static bool completes_stop(choice *c, const tokenizer *tok, const int32_t *tokens, int32_t n) {
+    size_t size = 0, used = 0;
+    for (int32_t i = 0; i < n; i++) size += tokenizer_piece(tok, tokens[i], false, NULL, 0);
+    char *room = text_room(&c->text, size);
+    if (!room) return true;
+    for (int32_t i = 0; i < n; i++) used += tokenizer_piece(tok, tokens[i], false, room + used, size - used);
+    return text_completes(&c->text, size);
+}
+
+bool choice_would_end(choice *c, const tokenizer *tok, int32_t n) {
+    const int32_t *next = c->tokens + c->n_tokens;
+    return is_end(&c->owner->asked, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
+}
+
 void choice_add(choice *c, const tokenizer *tok, const draw *d) {
     request *r = c->owner;
     const engine_request *asked = &r->asked;

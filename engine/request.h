@@ -9,11 +9,14 @@
 
 #include <stdatomic.h>
 
+#include "chance.h"
 #include "engine.h"
 #include "text.h"
 
 typedef struct request request;
 typedef struct draw draw; /* draw.h */
+
+enum { DRAFT_MAX = 8 }; /* tokens drafted for a choice in a step */
 
 typedef struct choice {
     request *owner;
@@ -22,7 +25,10 @@ typedef struct choice {
     cattn_seq seq;   /* 0 when not in the cache */
     int32_t *tokens; /* [n_prompt + max_tokens], while running: prompt and completion */
     int64_t n_tokens;
-    bool decoding; /* only the last of its tokens lacks K/V */
+    bool decoding;     /* only the last of its tokens lacks K/V */
+    int32_t n_drafted; /* behind its tokens, in `tokens` and in its sequence too: a draft; 0 between steps */
+    uint8_t draft_ranks[DRAFT_MAX];
+    chance chance; /* of its drafts */
     text text;
 } choice;
 
@@ -57,6 +63,12 @@ bool request_start(request *r);
 
 /* Take a choice's next token: tells it, and ends the choice where it is the last. */
 void choice_add(choice *c, const tokenizer *tok, const draw *d);
+
+/*
+ * Whether a choice would end with the last of its next n tokens, which stand behind the others in `tokens`, for another reason
+ * than its length. Those before are known not to end it.
+ */
+bool choice_would_end(choice *c, const tokenizer *tok, int32_t n);
 
 /* Tell a token of the prompt. */
 void choice_tell_prompt(choice *c, const draw *d);

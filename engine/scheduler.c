@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "draw.h"
+#include "speculation.h"
 #include "step.h"
 
 /* Domains from here up belong to one request each; those that requests name are lower. */
@@ -17,7 +18,8 @@ struct scheduler {
     cattn_cache *cache;
     forward *forward;
     step step;
-    draw_list draws; /* of the step */
+    draw_list draws;          /* of the step */
+    speculation *speculation; /* NULL: off */
     request_queue waiting, running, finished;
     int64_t n_seqs;         /* in the cache */
     int64_t n_chunks;       /* that may be used and promised at once */
@@ -52,6 +54,12 @@ static cl_status create_cache(scheduler *s, ca_pool *pool, const engine_config *
     return cl_fail(error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_ARG, "K/V cache: %s", cause.message);
 }
 
+static cl_status create_speculation(scheduler *s, cl_error *error) {
+    drafter *d = draft_lookup_create();
+    s->speculation = d ? speculation_create(s->cache, d, s->config.max_seqs, s->config.row_cost) : NULL;
+    return s->speculation ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for drafts");
+}
+
 cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *config, scheduler **out, cl_error *error) {
     *out = NULL;
     scheduler *s = calloc(1, sizeof *s);
@@ -63,8 +71,9 @@ cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *c
     if (status == CL_OK) status = forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
     if (status == CL_OK &&
         !(step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
-          draw_list_init(&s->draws, pool, m->params.n_vocab, config->max_seqs + STEP_SCORED_ROWS)))
+          draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, config->max_seqs + STEP_SCORED_ROWS + STEP_DRAFTED_ROWS)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
+    if (status == CL_OK && config->speculation != ENGINE_SPECULATE_OFF) status = create_speculation(s, error);
     if (status != CL_OK) {
         scheduler_free(&s);
         return status;
@@ -80,6 +89,7 @@ void scheduler_free(scheduler **sp) {
     scheduler *s = *sp;
     if (!s) return;
     assert(scheduler_idle(s) && s->finished.n == 0);
+    speculation_free(&s->speculation);
     step_free(&s->step);
     draw_list_free(&s->draws);
     forward_free(&s->forward);
@@ -104,6 +114,7 @@ void scheduler_get_stats(const scheduler *s, engine_stats *stats) {
     stats->n_waiting = s->waiting.n;
     stats->n_running = s->running.n;
     stats->kv = cache_stats(s);
+    if (s->speculation) stats->drafts = speculation_get_counts(s->speculation);
 }
 
 void scheduler_add(scheduler *s, request *r) { request_queue_add(&s->waiting, r); }
@@ -116,6 +127,7 @@ request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
 
 static void leave(scheduler *s, choice *c) {
     if (c->seq == 0) return;
+    if (s->speculation) speculation_leave(s->speculation, c);
     /* Nobody will find again what is in a domain of its own. What this call leaves, a fork's prompt, goes when memory is
      * needed. */
     if (c->owner->asked.prompt_logprobs) cattn_seq_truncate(s->cache, c->seq, 1, NULL);
@@ -217,11 +229,38 @@ static bool admit_first(scheduler *s) {
 
 /* ---- A step ---- */
 
+static int64_t prefill_piece(const scheduler *s) {
+    return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
+}
+
+/* Let those who decode draft in the rows that nobody else wants. */
+static void draft_tokens(scheduler *s) {
+    if (!s->speculation) return;
+    speculation_clear(s->speculation);
+    int32_t n_decoding = 0;
+    int64_t n_left = s->config.max_step_rows;
+    for (request *r = s->running.first; r; r = r->next)
+        for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++) {
+            choice *c = &r->choices[i];
+            if (c->finish != ENGINE_RUNNING) continue;
+            if (c->decoding) {
+                speculation_add(s->speculation, c);
+                n_decoding++;
+                n_left--;
+            } else {
+                const int64_t n_missing = step_n_missing(&s->step, c), piece = prefill_piece(s);
+                n_left -= n_missing < piece ? n_missing : piece;
+            }
+        }
+    if (n_left > 0) speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
+}
+
 static void list_entries(scheduler *s) {
-    const int64_t piece = s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
+    const int64_t piece = prefill_piece(s);
     for (request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < r->asked.n; i++)
-            if (r->choices[i].finish == ENGINE_RUNNING && r->choices[i].decoding) step_add(&s->step, &r->choices[i], 1);
+            if (r->choices[i].finish == ENGINE_RUNNING && r->choices[i].decoding)
+                step_add(&s->step, &r->choices[i], 1 + r->choices[i].n_drafted);
     for (request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++)
             if (r->choices[i].finish == ENGINE_RUNNING && !r->choices[i].decoding) step_add(&s->step, &r->choices[i], piece);
@@ -230,7 +269,7 @@ static void list_entries(scheduler *s) {
 /* The prompt has been computed: each choice goes its own way from here. */
 static void start_choices(scheduler *s, request *r, const float *logits) {
     r->prompt_done = true;
-    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) draw_list_add(&s->draws, &r->choices[i], logits);
+    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) draw_list_add(&s->draws, &r->choices[i], 0, logits);
 }
 
 /* Logprobs for an entry's rows: each row's logits are about the token after its own. */
@@ -249,14 +288,42 @@ static void draw_tokens(scheduler *s) {
         const step_entry *e = &s->step.entries[i];
         choice *c = e->choice;
         if (step_scores(c)) score_prompt(s, e);
-        if (e->last_row < 0 || (!c->decoding && !step_is_ready(&s->step, c))) continue;
+        if (e->last_row < 0 || (!c->decoding && step_n_missing(&s->step, c) > 0)) continue;
         c->decoding = true;
-        if (c->owner->prompt_done)
-            draw_list_add(&s->draws, c, step_logits(&s->step, e->last_row));
-        else
+        if (!c->owner->prompt_done)
             start_choices(s, c->owner, step_logits(&s->step, e->last_row));
+        else
+            for (int32_t k = 0; k < e->n_drawn; k++) draw_list_add(&s->draws, c, k, step_logits(&s->step, e->last_row + k));
     }
     draw_list_run(&s->draws);
+}
+
+/* What the cache can do no more for a choice ends it. */
+static void fail_choice(scheduler *s, choice *c, const cattn_error *cause) {
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause->message);
+    leave(s, c);
+    choice_end(c, ENGINE_ERROR, &error);
+}
+
+static void settle_draft(scheduler *s, choice *c, const draw *draws, int32_t n) {
+    cattn_error cause;
+    if (c->n_drafted > 0 && speculation_settle(s->speculation, c, draws, n, &cause) != CATTN_OK) fail_choice(s, c, &cause);
+}
+
+/* Keep what the draws agree with. */
+static void settle_drafts(scheduler *s) {
+    for (int32_t i = 0, n; i < s->draws.n; i += n) {
+        for (n = 1; s->draws.draws[i + n - 1].drafted;) n++;
+        settle_draft(s, s->draws.draws[i].choice, &s->draws.draws[i], n);
+    }
+}
+
+/* Do without drafts in this step: list it anew. */
+static void drop_drafts(scheduler *s) {
+    for (int32_t i = 0; i < s->step.n_entries; i++) settle_draft(s, s->step.entries[i].choice, NULL, 0);
+    step_clear(&s->step);
+    list_entries(s);
 }
 
 static double now_s(void) {
@@ -297,15 +364,17 @@ static void end_youngest(scheduler *s, const cl_error *error) {
 
 void scheduler_step(scheduler *s) {
     step_clear(&s->step);
-    s->draws.n = 0;
+    draw_list_clear(&s->draws);
     while (s->waiting.n > 0 && admit_first(s)) {
     }
     if (s->running.n == 0) return;
     const double start = now_s();
+    draft_tokens(s);
     list_entries(s);
     cl_error error;
     cl_status status = step_run(&s->step, s->config.max_step_rows, &error);
-    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0; rows /= 2)
+    if (status != CL_OK) drop_drafts(s);
+    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
         status = step_run(&s->step, rows, &error); /* less workspace */
     if (status != CL_OK) {
         step_clear(&s->step);
@@ -313,6 +382,7 @@ void scheduler_step(scheduler *s) {
         return;
     }
     draw_tokens(s);
+    settle_drafts(s);
     count_step(s, now_s() - start);
 }
 
@@ -324,17 +394,16 @@ static void tell(scheduler *s, const draw *d) {
         choice_tell_prompt(c, d);
         return;
     }
+    /* With one token a step it would not have come to this one. */
+    if (c->finish != ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
+        return;
     choice_add(c, s->model->tok, d);
     if (c->finish != ENGINE_RUNNING) {
         leave(s, c);
         return;
     }
     cattn_error cause;
-    if (cattn_seq_append(s->cache, c->seq, &d->token, 1, &cause) == CATTN_OK) return;
-    cl_error error;
-    cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause.message);
-    leave(s, c);
-    choice_end(c, ENGINE_ERROR, &error);
+    if (!d->drafted && cattn_seq_append(s->cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
 void scheduler_tell(scheduler *s) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 bool step_init(step *st, cattn_cache *cache, forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows) {
-    const size_t n_seqs = (size_t)max_seqs, n_rows = (size_t)max_rows, n_logits = n_seqs + STEP_SCORED_ROWS;
+    const size_t n_seqs = (size_t)max_seqs, n_rows = (size_t)max_rows, n_logits = n_seqs + STEP_SCORED_ROWS + STEP_DRAFTED_ROWS;
     *st = (step){
         .cache = cache,
         .forward = f,
@@ -93,7 +93,8 @@ static int32_t want_logits(step *st) {
     for (int32_t i = 0; i < st->n_entries; i++) {
         step_entry *e = &st->entries[i];
         e->last_row = find_last_row(st, e);
-        if (e->last_row >= 0) st->logits_of[e->last_row] = 0;
+        e->n_drawn = e->choice->decoding ? e->first_row + (int32_t)e->n_rows - e->last_row : 1;
+        for (int32_t k = 0; k < e->n_drawn && e->last_row >= 0; k++) st->logits_of[e->last_row + k] = 0;
         if (!step_scores(e->choice)) continue;
         for (int64_t k = 0; k < e->n_rows; k++) st->logits_of[e->first_row + k] = 0;
     }
@@ -135,7 +136,8 @@ cl_status step_run(step *st, int32_t row_limit, cl_error *error) {
 
 const float *step_logits(const step *st, int32_t row) { return st->logits + (size_t)st->logits_of[row] * (size_t)st->n_vocab; }
 
-bool step_is_ready(const step *st, const choice *c) {
+int64_t step_n_missing(const step *st, const choice *c) {
     cattn_seq_info info = {.struct_size = sizeof info};
-    return cattn_seq_get_info(st->cache, c->seq, &info, NULL) == CATTN_OK && info.n_ready == info.n_tokens;
+    cattn_seq_get_info(st->cache, c->seq, &info, NULL);
+    return info.n_tokens - info.n_ready;
 }

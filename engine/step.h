@@ -8,14 +8,15 @@
 #include "llama/forward.h"
 #include "request.h"
 
-/* Prompt rows, over all sequences of a step, whose logits are wanted for prompt_logprobs. Bounds the logits' memory. */
-enum { STEP_SCORED_ROWS = 64 };
+/* Rows, over all sequences of a step, whose logits are wanted for prompt_logprobs; and for drafts. Bound the logits' memory. */
+enum { STEP_SCORED_ROWS = 64, STEP_DRAFTED_ROWS = 64 };
 
 typedef struct step_entry {
     choice *choice;
     int64_t first_pos, n_rows; /* dealt */
     int32_t first_row;
     int32_t last_row; /* computes the choice's last token, maybe as another entry's row; -1: not in this step */
+    int32_t n_drawn;  /* rows from last_row on that tokens are drawn from: one, and those of its draft */
 } step_entry;
 
 typedef struct step {
@@ -30,7 +31,7 @@ typedef struct step {
     int64_t *positions; /* [max_rows] */
     int32_t *logits_of; /* [max_rows] which of the logits are a row's; -1: none */
     int32_t *logit_rows;
-    float *logits; /* [max_seqs + STEP_SCORED_ROWS][n_vocab] */
+    float *logits; /* [max_seqs + both][n_vocab] */
 } step;
 
 /* forward and cache are borrowed. False without memory; step_free tidies up. */
@@ -48,8 +49,8 @@ cl_status step_run(step *st, int32_t row_limit, cl_error *error);
 /* Logits of a row that was wanted. */
 const float *step_logits(const step *st, int32_t row);
 
-/* Whether all tokens of a choice have their K/V; between steps. */
-bool step_is_ready(const step *st, const choice *c);
+/* How many tokens of a choice lack K/V; between steps. */
+int64_t step_n_missing(const step *st, const choice *c);
 
 /* Whether a choice's rows are wanted for prompt_logprobs. */
 static inline bool step_scores(const choice *c) { return c->owner->asked.prompt_logprobs && !c->owner->prompt_done; }

@@ -105,4 +105,9 @@ bool text_added(text *t, size_t n, bool *stopped) {
     return ok;
 }
 
+bool text_completes(const text *t, size_t n) {
+    const size_t size = t->held.size + n;
+    return find_stop(t, t->held.data, size) < size;
+}
+
 bool text_finish(text *t) { return release(t, t->held.size, true); }

@@ -32,6 +32,9 @@ char *text_room(text *t, size_t n);
  */
 bool text_added(text *t, size_t n, bool *stopped);
 
+/* Whether the n bytes written at text_room, if taken in, complete a stop string. */
+bool text_completes(const text *t, size_t n);
+
 /* The end: puts all that is still held in t->out, an unfinished character as U+FFFD. False without memory. */
 bool text_finish(text *t);
 

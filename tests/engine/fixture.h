@@ -12,7 +12,7 @@ typedef struct fixture {
     engine_config config;
 } fixture;
 
-/* Small chunks, f32, a budget that is never short; greedy to change. */
+/* Small chunks, f32, a budget that is never short, no drafts, since rows and steps are counted. */
 engine_config fixture_config(void);
 
 /* Fails the test with the engine's message. */

@@ -16,7 +16,7 @@ enum { N = 10, MAX_PROMPT = 200 };
 typedef struct setting {
     cattn_sharing sharing;
     int32_t max_seqs, prefill_piece, n_threads;
-    bool together;
+    bool together, drafts;
 } setting;
 
 /* Half of each prompt is one of two prefixes. */
@@ -37,6 +37,8 @@ static void run(const model *m, const setting *set, recording **recordings) {
     config.prefill_piece = set->prefill_piece;
     config.max_step_rows = 128;
     config.n_ctx = 1024;
+    config.speculation = set->drafts ? ENGINE_SPECULATE_LOOKUP : ENGINE_SPECULATE_OFF;
+    config.row_cost = 0; /* a draft wherever there is one */
     config.kv_budget_bytes = 256 << 20;
     ca_pool *pool = ca_pool_create(set->n_threads);
     engine *e;
@@ -49,7 +51,7 @@ static void run(const model *m, const setting *set, recording **recordings) {
             .prompt = prompt,
             .n_prompt = fill_prompt(prompt, i, m->params.n_vocab),
             .n = i == 4 && set->max_seqs > 2 ? 3 : 1,
-            .max_tokens = 12,
+            .max_tokens = 24,
             .logprobs = true,
             .n_top = 4,
             .prompt_logprobs = i % 4 == 3,
@@ -63,6 +65,9 @@ static void run(const model *m, const setting *set, recording **recordings) {
         if (!set->together) recording_wait(recordings[i]);
     }
     for (int i = 0; i < N; i++) recording_wait(recordings[i]);
+    engine_stats stats;
+    engine_get_stats(e, &stats);
+    assert_true(set->drafts ? stats.drafts.n_tokens > stats.drafts.n_accepted : stats.drafts.n_tokens == 0);
     engine_destroy(&e);
     ca_pool_destroy(&pool);
 }
@@ -70,8 +75,9 @@ static void run(const model *m, const setting *set, recording **recordings) {
 static void same_bytes_in_every_setting(void **state) {
     (void)state;
     static const setting settings[] = {
-        {CATTN_PRIVATE, 3, 0, 1, false}, {CATTN_SHARED, 1, 0, 2, true},           {CATTN_SHARED, 16, 0, 2, true},
-        {CATTN_SHARED, 16, 7, 1, true},  {CATTN_SHARED_STORAGE, 16, 64, 2, true},
+        {CATTN_PRIVATE, 3, 0, 1, false, false},        {CATTN_SHARED, 1, 0, 2, true, true},
+        {CATTN_SHARED, 16, 0, 2, true, false},         {CATTN_SHARED, 16, 7, 1, true, true},
+        {CATTN_SHARED_STORAGE, 16, 64, 2, true, true},
     };
     const char *path = getenv("CHUNKLLAMA_MODEL");
     if (!path) {

@@ -1,0 +1,151 @@
+/* What is drafted and what is kept: see speculation.h. */
+#include "speculation.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "step.h"
+
+/* A chance is trusted to be this much of what it says: a loss weighs more than a gain. */
+static const float CAUTION = 0.8f;
+
+/* A drafted token that may get a row. */
+typedef struct bid {
+    float chance; /* that it and all before it are accepted */
+    int32_t draft;
+    int32_t n; /* tokens of the draft up to it */
+} bid;
+
+struct speculation {
+    cattn_cache *cache;
+    drafter *drafter;
+    float row_cost;
+    draft *drafts; /* [n_drafts] */
+    bid *bids;     /* [max_seqs * DRAFT_MAX] */
+    int32_t n_drafts;
+    chance common[2]; /* of choices drawn greedily, and of others */
+    engine_drafts counts;
+};
+
+speculation *speculation_create(cattn_cache *cache, drafter *d, int32_t max_seqs, float row_cost) {
+    speculation *sp = calloc(1, sizeof *sp);
+    if (!sp) {
+        d->free(d);
+        return NULL;
+    }
+    sp->cache = cache;
+    sp->drafter = d;
+    sp->row_cost = row_cost;
+    sp->drafts = calloc((size_t)max_seqs, sizeof *sp->drafts);
+    sp->bids = calloc((size_t)max_seqs * DRAFT_MAX, sizeof *sp->bids);
+    chance_init(&sp->common[0]);
+    chance_init(&sp->common[1]);
+    if (!sp->drafts || !sp->bids) speculation_free(&sp);
+    return sp;
+}
+
+void speculation_free(speculation **spp) {
+    speculation *sp = *spp;
+    if (!sp) return;
+    sp->drafter->free(sp->drafter);
+    free(sp->drafts);
+    free(sp->bids);
+    free(sp);
+    *spp = NULL;
+}
+
+/* ---- Before a step ---- */
+
+void speculation_clear(speculation *sp) { sp->n_drafts = 0; }
+
+void speculation_add(speculation *sp, choice *c) {
+    const int64_t left = c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens;
+    const int64_t n_max = left - 1 < DRAFT_MAX ? left - 1 : DRAFT_MAX; /* the last token is drawn behind them */
+    if (n_max > 0) sp->drafts[sp->n_drafts++] = (draft){.choice = c, .n_max = (int32_t)n_max};
+}
+
+/*
+ * Whether one more row gains, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows; the row
+ * must give tokens at a better rate than the step does without it.
+ */
+static bool pays(const speculation *sp, float chance, float n_tokens, int32_t n_rows) {
+    return CAUTION * chance * (1 + sp->row_cost * (float)n_rows) > n_tokens * sp->row_cost;
+}
+
+static chance *common_of(speculation *sp, const choice *c) { return &sp->common[c->owner->asked.sampling.temperature > 0]; }
+
+static int32_t list_bids(speculation *sp) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < sp->n_drafts; i++) {
+        const draft *d = &sp->drafts[i];
+        float chance = 1;
+        for (int32_t k = 0; k < d->n; k++) {
+            chance *= chance_of(&d->choice->chance, common_of(sp, d->choice), d->ranks[k]);
+            sp->bids[n++] = (bid){chance, i, k + 1};
+        }
+    }
+    return n;
+}
+
+/* The likeliest first; equally likely ones by length, so that a token comes after those before it. */
+static int compare_bids(const void *left, const void *right) {
+    const bid *a = left, *b = right;
+    if (a->chance != b->chance) return a->chance > b->chance ? -1 : 1;
+    if (a->n != b->n) return a->n - b->n;
+    return a->draft - b->draft;
+}
+
+/* Shorten the drafts to the tokens that get rows. */
+static void deal_rows(speculation *sp, int32_t n_decoding, int32_t max_rows) {
+    const int32_t n_bids = list_bids(sp);
+    qsort(sp->bids, (size_t)n_bids, sizeof *sp->bids, compare_bids);
+    for (int32_t i = 0; i < sp->n_drafts; i++) sp->drafts[i].n = 0;
+    float n_tokens = (float)n_decoding;
+    for (int32_t i = 0; i < n_bids && i < max_rows; i++) {
+        if (!pays(sp, sp->bids[i].chance, n_tokens, n_decoding + i)) return;
+        n_tokens += sp->bids[i].chance;
+        sp->drafts[sp->bids[i].draft].n = sp->bids[i].n;
+    }
+}
+
+static void append(speculation *sp, const draft *d) {
+    choice *c = d->choice;
+    assert(c->n_drafted == 0);
+    if (d->n == 0 || cattn_seq_append(sp->cache, c->seq, d->tokens, d->n, NULL) != CATTN_OK) return;
+    memcpy(c->tokens + c->n_tokens, d->tokens, (size_t)d->n * sizeof *d->tokens);
+    memcpy(c->draft_ranks, d->ranks, (size_t)d->n * sizeof *d->ranks);
+    c->n_drafted = d->n;
+}
+
+void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows) {
+    if (max_rows > STEP_DRAFTED_ROWS) max_rows = STEP_DRAFTED_ROWS;
+    if (sp->n_drafts == 0 || max_rows < 1 || !pays(sp, 1, (float)n_decoding, n_decoding)) return;
+    sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
+    deal_rows(sp, n_decoding, max_rows);
+    for (int32_t i = 0; i < sp->n_drafts; i++) append(sp, &sp->drafts[i]);
+}
+
+/* ---- After it ---- */
+
+static void learn(speculation *sp, choice *c, const draw *draws, int32_t n) {
+    if (n == 0) return;
+    sp->counts.n_drafts++;
+    sp->counts.n_tokens += c->n_drafted;
+    sp->counts.n_accepted += n - 1;
+    for (int32_t i = 0; i < n && i < c->n_drafted; i++)
+        chance_learn(&c->chance, common_of(sp, c), c->draft_ranks[i], draws[i].token == c->tokens[draws[i].position]);
+}
+
+cattn_status speculation_settle(speculation *sp, choice *c, const draw *draws, int32_t n, cattn_error *error) {
+    learn(sp, c, draws, n);
+    const bool all = n == c->n_drafted + 1;
+    c->n_drafted = 0;
+    return all ? CATTN_OK : cattn_seq_truncate(sp->cache, c->seq, c->n_tokens + (n > 0 ? n - 1 : 0), error);
+}
+
+void speculation_leave(speculation *sp, choice *c) {
+    if (c->decoding) sp->drafter->leave(sp->drafter, c);
+}
+
+engine_drafts speculation_get_counts(const speculation *sp) { return sp->counts; }

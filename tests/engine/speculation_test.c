@@ -1,0 +1,335 @@
+/* With drafts a request is told the same bytes as without, whatever becomes of them; and drafts are in nobody's way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/draft.h"
+#include "fixture.h"
+
+/* A draft is verified wherever there is one, also where it would not be expected to pay. */
+static engine_config drafting_config(void) {
+    engine_config config = fixture_config();
+    config.speculation = ENGINE_SPECULATE_LOOKUP;
+    config.row_cost = 0;
+    return config;
+}
+
+/* ---- Same bytes ---- */
+
+enum { N_KINDS = 28, N_ROUNDS = 3, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT = 120 };
+
+/*
+ * Each kind comes in three rounds: what the first leaves behind is a draft for the second that is right to the end, and for the
+ * third, with another seed or penalty, one that is right for a while.
+ */
+static engine_request variety(int i, int32_t *tokens, recording *r) {
+    static const char *const stop[] = {"END", "ab", "\n\n", "e"};
+    static const int32_t stop_tokens[] = {65, 66, 67, 130, 131, 132, 133};
+    const int kind = i % N_KINDS, round = i / N_KINDS;
+    const int64_t n = 3 + 13 * (kind % 9);
+    make_prompt(tokens, n, n * 2 / 3, (uint32_t)(kind % 3), (uint32_t)kind);
+    engine_request request = make_request(tokens, n, 1 + 5 * (kind % 13), r);
+    request.sampling.seed = (uint64_t)kind;
+    if (kind % 2 == 1) request.sampling.temperature = round == 2 ? 0.7f : 1;
+    if (kind % 8 == 5) request.sampling.frequency_penalty = 0.5f;
+    if (kind % 8 == 6) request.sampling.repetition_penalty = 1.3f;
+    if (kind % 8 == 7) request.sampling.top_p = 0.6f;
+    if (kind % 6 == 2) request.prompt_logprobs = true;
+    if (kind % 5 == 3) {
+        request.stop = stop;
+        request.n_stop = 4;
+        request.max_tokens = 60;
+    }
+    if (kind % 5 == 4) {
+        request.stop_tokens = stop_tokens;
+        request.n_stop_tokens = 7;
+        request.ignore_eos = false;
+        request.max_tokens = 60;
+    }
+    if (kind >= N_KINDS - 4) {
+        request.n = 3;
+        request.sampling.temperature = 1;
+    }
+    if (kind % 7 == 0) request.logprobs = false;
+    return request;
+}
+
+typedef struct setting {
+    cattn_sharing sharing;
+    cattn_retention retention;
+    cattn_type kv_type;
+    int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
+    uint64_t kv_budget_bytes;
+    bool one_by_one;
+} setting;
+
+static engine_drafts run_all(const setting *set, engine_speculation speculation, recording **recordings) {
+    engine_config config = drafting_config();
+    config.speculation = speculation;
+    config.sharing = set->sharing;
+    config.retention = set->retention;
+    config.kv_type = set->kv_type;
+    config.max_seqs = set->max_seqs;
+    config.prefill_piece = set->prefill_piece;
+    config.max_step_rows = set->max_step_rows;
+    config.kv_budget_bytes = set->kv_budget_bytes;
+    fixture f;
+    fixture_start(&f, &config, set->n_threads);
+    static int32_t tokens[N_REQUESTS][MAX_PROMPT];
+    for (int i = 0; i < N_REQUESTS; i++) {
+        recordings[i] = recording_create();
+        const engine_request request = variety(i, tokens[i], recordings[i]);
+        submit(&f, &request);
+        if (set->one_by_one) recording_wait(recordings[i]);
+    }
+    int64_t n_completion = 0;
+    for (int i = 0; i < N_REQUESTS; i++) {
+        recording_wait(recordings[i]);
+        n_completion += recordings[i]->n_completion;
+    }
+    const engine_stats stats = stats_when_idle(&f);
+    assert_int_equal(stats.completion_tokens, n_completion);
+    assert_int_equal(stats.kv.chunks_live, 0);
+    assert_int_equal(stats.kv.chunks_reserved, 0);
+    fixture_stop(&f);
+    return stats.drafts;
+}
+
+static void same_bytes_with_drafts(void **state) {
+    (void)state;
+    enum { MIB = 1 << 20 };
+    static const setting settings[] = {
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, CATTN_F32, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 16, 0, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 16, 7, 19, 1, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 4, 3, 5, 1, 1 * MIB / 2, false},
+        {CATTN_SHARED, CATTN_RETAIN_NONE, CATTN_F32, 5, 0, 40, 2, 1 * MIB, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, CATTN_F32, 8, 5, 64, 1, 1 * MIB, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, CATTN_F32, 8, 0, 512, 2, 1 * MIB, false},
+    };
+    static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16, CATTN_I8};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        recording *expected[N_REQUESTS], *got[N_REQUESTS];
+        setting set = settings[0];
+        set.kv_type = types[t];
+        assert_int_equal(run_all(&set, ENGINE_SPECULATE_OFF, expected).n_tokens, 0);
+        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+            set = settings[s];
+            set.kv_type = types[t];
+            const engine_drafts drafts = run_all(&set, ENGINE_SPECULATE_LOOKUP, got);
+            assert_true(drafts.n_accepted > 100 && drafts.n_tokens > drafts.n_accepted);
+            for (int i = 0; i < N_REQUESTS; i++) {
+                if (!recording_equal(expected[i], got[i]))
+                    fail_msg("K/V type %zu, setting %zu, request %d: told something else", t, s, i);
+                assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
+                recording_free(got[i]);
+            }
+        }
+        for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
+    }
+}
+
+/* ---- In nobody's way ---- */
+
+/* A request of 200 tokens that has been drawn before, so that its drafts are right. */
+static engine_request familiar(fixture *f, int32_t *tokens, recording *r) {
+    recording *first = recording_create();
+    make_prompt(tokens, 10, 0, 0, 999);
+    engine_request request = make_request(tokens, 10, 200, first);
+    submit(f, &request);
+    recording_wait(first);
+    recording_free(first);
+    request.ctx = r;
+    return request;
+}
+
+typedef struct watcher {
+    fixture *f;
+    const engine_request *other; /* submitted at the first event */
+    int64_t n_events, cancel_at; /* < 0: never */
+} watcher;
+
+static void watch(void *ctx, const engine_event *event) {
+    watcher *w = ctx;
+    if (w->n_events++ == 0 && w->other) submit(w->f, w->other);
+    if (w->n_events - 1 == w->cancel_at) engine_cancel(w->f->engine, event->request);
+}
+
+/* 1500 prompt tokens take 100 steps of 15, a row in each is the other's: no drafts meanwhile, all tokens drafted afterwards. */
+static void drafts_do_not_delay_prefill(void **state) {
+    (void)state;
+    engine_config config = drafting_config();
+    config.max_step_rows = 16;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    int32_t tokens[10], long_prompt[1500];
+    recording *busy = recording_create(), *r = recording_create();
+    const engine_request request = familiar(&f, tokens, busy);
+    const int64_t steps = stats_when_idle(&f).steps;
+    make_prompt(long_prompt, 1500, 0, 0, 1);
+    const engine_request other = make_request(long_prompt, 1500, 1, r);
+    watcher w = {.f = &f, .other = &other, .cancel_at = -1};
+    busy->hook = watch;
+    busy->hook_ctx = &w;
+    submit(&f, &request);
+    recording_wait(busy);
+    recording_wait(r);
+    const engine_stats stats = stats_when_idle(&f);
+    assert_int_equal(stats.drafts.n_accepted, stats.drafts.n_tokens);
+    assert_in_range(stats.steps - steps, 1 + 100 + 99 / 9, 1 + 100 + 99 / 9 + 2);
+    recording_free(busy);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
+/* Whoever cancels at an event is told nothing of what was accepted beyond it. */
+static void cancelled_amid_a_draft(void **state) {
+    (void)state;
+    for (int64_t cancel_at = 20; cancel_at < 31; cancel_at++) {
+        const engine_config config = drafting_config();
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[10];
+        recording *r = recording_create();
+        const engine_request request = familiar(&f, tokens, r);
+        watcher w = {.f = &f, .cancel_at = cancel_at};
+        r->hook = watch;
+        r->hook_ctx = &w;
+        submit(&f, &request);
+        recording_wait(r);
+        assert_int_equal(r->choices[0].finish, ENGINE_CANCELLED);
+        assert_int_equal(r->choices[0].n_tokens, cancel_at + 1);
+        const engine_stats stats = stats_when_idle(&f);
+        assert_true(stats.drafts.n_accepted > 10);
+        assert_int_equal(stats.kv.chunks_live, 0);
+        recording_free(r);
+        fixture_stop(&f);
+    }
+}
+
+/* A step that fails takes its drafts with it: whoever goes on is told the same. */
+static void failed_step_takes_its_drafts(void **state) {
+    (void)state;
+    recording *r[2];
+    for (int with_failure = 0; with_failure < 2; with_failure++) {
+        const engine_config config = drafting_config();
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[10], other_tokens[30];
+        r[with_failure] = recording_create();
+        recording *youngest = recording_create();
+        const engine_request request = familiar(&f, tokens, r[with_failure]);
+        make_prompt(other_tokens, 30, 0, 0, 1);
+        const engine_request other = make_request(other_tokens, 30, 100, youngest);
+        watcher w = {.f = &f, .other = &other, .cancel_at = -1};
+        r[with_failure]->hook = watch;
+        r[with_failure]->hook_ctx = &w;
+        if (with_failure) toy_fail_step(7);
+        submit(&f, &request);
+        recording_wait(r[with_failure]);
+        recording_wait(youngest);
+        assert_int_equal(youngest->choices[0].finish, with_failure ? ENGINE_ERROR : ENGINE_LENGTH);
+        recording_free(youngest);
+        fixture_stop(&f);
+    }
+    assert_int_equal(r[1]->choices[0].finish, ENGINE_LENGTH);
+    assert_true(recording_equal(r[0], r[1]));
+    recording_free(r[0]);
+    recording_free(r[1]);
+}
+
+/* ---- Lookup ---- */
+
+static void ignore_event(void *ctx, const engine_event *event) {
+    (void)ctx;
+    (void)event;
+}
+
+/* A request of one choice that has these tokens, the first of them its prompt. */
+static request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain) {
+    const engine_request asked = {
+        .prompt = tokens, .n_prompt = 1, .n = 1, .max_tokens = 100, .domain = domain, .on_event = ignore_event};
+    request *r = request_create(&asked);
+    assert_true(request_start(r));
+    memcpy(r->choices[0].tokens, tokens, (size_t)n * sizeof *tokens);
+    r->choices[0].n_tokens = n;
+    return r;
+}
+
+static draft look_up(drafter *d, const int32_t *tokens, int64_t n, uint32_t domain, int32_t n_max) {
+    request *r = with_tokens(tokens, n, domain);
+    draft found = {.choice = &r->choices[0], .n_max = n_max};
+    d->propose(d, &found, 1);
+    request_free(r);
+    return found;
+}
+
+static void lookup_finds_what_followed(void **state) {
+    (void)state;
+    drafter *d = draft_lookup_create();
+    static const int32_t own[] = {1, 2, 3, 4, 9, 3, 4, 5, 6, 7, 2, 3, 4};
+    draft found = look_up(d, own, 13, 0, 4); /* 2 3 4 was followed by 9 3 4 5; the later 3 4 is the shorter match */
+    static const int32_t expected[] = {9, 3, 4, 5};
+    assert_int_equal(found.n, 4);
+    assert_memory_equal(found.tokens, expected, sizeof expected);
+    for (int i = 0; i < 4; i++) assert_int_equal(found.ranks[i], 3 + i);
+
+    static const int32_t loop[] = {5, 8, 7, 8, 7, 8, 7}; /* goes on beyond the end */
+    found = look_up(d, loop, 7, 0, DRAFT_MAX);
+    assert_int_equal(found.n, DRAFT_MAX);
+    for (int i = 0; i < DRAFT_MAX; i++) assert_int_equal(found.tokens[i], i % 2 ? 7 : 8);
+
+    static const int32_t nothing[] = {1, 2, 3, 2};
+    assert_int_equal(look_up(d, nothing, 4, 0, 4).n, 0);
+    assert_int_equal(look_up(d, nothing, 1, 0, 4).n, 0);
+
+    request *left = with_tokens(own, 10, 3);
+    d->leave(d, &left->choices[0]);
+    request_free(left);
+    static const int32_t other[] = {11, 4, 5, 6};
+    found = look_up(d, other, 4, 3, DRAFT_MAX); /* only one token is left behind 4 5 6 */
+    assert_int_equal(found.n, 1);
+    assert_int_equal(found.tokens[0], 7);
+    assert_int_equal(found.ranks[0], 3);
+    for (uint32_t domain = 4; domain < 300000; domain++) /* another's never, though some have the same hash */
+        assert_int_equal(look_up(d, other, 4, domain, DRAFT_MAX).n, 0);
+    d->free(d);
+}
+
+/* The store holds the newest: what is older is overwritten, and no run goes on with another one's tokens. */
+static void lookup_forgets_the_oldest(void **state) {
+    (void)state;
+    drafter *d = draft_lookup_create();
+    for (int32_t run = 0; run < 6000; run++) {
+        int32_t tokens[40];
+        for (int32_t i = 0; i < 40; i++) tokens[i] = run * 100 + i;
+        request *left = with_tokens(tokens, 40, 0);
+        d->leave(d, &left->choices[0]);
+        request_free(left);
+    }
+    int n_found = 0;
+    for (int32_t run = 0; run < 6000; run++) {
+        const int32_t tokens[] = {run * 100 + 30, run * 100 + 31};
+        const draft found = look_up(d, tokens, 2, 0, DRAFT_MAX);
+        n_found += found.n > 0;
+        assert_int_equal(found.n, run > 6000 - 3000 ? DRAFT_MAX : run < 6000 - 3300 ? 0 : found.n);
+        for (int i = 0; i < found.n; i++) assert_int_equal(found.tokens[i], run * 100 + 32 + i);
+    }
+    assert_in_range(n_found, 3000, 3300);
+    d->free(d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bytes_with_drafts),     cmocka_unit_test(drafts_do_not_delay_prefill),
+        cmocka_unit_test(cancelled_amid_a_draft),     cmocka_unit_test(failed_step_takes_its_drafts),
+        cmocka_unit_test(lookup_finds_what_followed), cmocka_unit_test(lookup_forgets_the_oldest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
