@@ -16,19 +16,22 @@ void batch_summary_print(const batch_summary *summary) {
             "requests   %zu in %.2f s, %zu failed\n"
             "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
             "decode     %" PRId64 " tokens in %.2f s: %.1f tokens/s\n"
+            "drafts     %" PRId64 " of %" PRId64 " drafted tokens accepted\n"
             "K/V peak   %.1f MB; unshared it would be %.1f MB\n",
             summary->n_requests, summary->total_s, summary->n_failed, s->prefill_tokens_computed, s->prompt_tokens,
             s->prefill_s, per_second(s->prefill_tokens_computed, s->prefill_s), s->completion_tokens, s->decode_s,
-            per_second(s->completion_tokens, s->decode_s), (double)kv_bytes_peak(s) / 1e6, (double)kv_bytes_unshared(s) / 1e6);
+            per_second(s->completion_tokens, s->decode_s), s->drafts.n_accepted, s->drafts.n_tokens,
+            (double)kv_bytes_peak(s) / 1e6, (double)kv_bytes_unshared(s) / 1e6);
 }
 
 cl_status batch_summary_write(const batch_summary *summary, const char *path, cl_error *error) {
     const engine_stats *s = &summary->stats;
-    json_t *object =
-        json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "prefill_tokens_computed", (json_int_t)s->prefill_tokens_computed,
-                  "prompt_tokens", (json_int_t)s->prompt_tokens, "completion_tokens", (json_int_t)s->completion_tokens,
-                  "prefill_s", s->prefill_s, "decode_s", s->decode_s, "total_s", summary->total_s, "kv_bytes_peak",
-                  (json_int_t)kv_bytes_peak(s), "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(s));
+    json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prefill_tokens_computed",
+                               (json_int_t)s->prefill_tokens_computed, "prompt_tokens", (json_int_t)s->prompt_tokens,
+                               "completion_tokens", (json_int_t)s->completion_tokens, "prefill_s", s->prefill_s, "decode_s",
+                               s->decode_s, "total_s", summary->total_s, "kv_bytes_peak", (json_int_t)kv_bytes_peak(s),
+                               "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(s), "draft_tokens",
+                               (json_int_t)s->drafts.n_tokens, "draft_tokens_accepted", (json_int_t)s->drafts.n_accepted);
     if (!object) return cl_fail(error, CL_ERR_NOMEM, "no memory for the summary");
     const int failed = json_dump_file(object, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(object);

@@ -9,6 +9,7 @@
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
+static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", NULL};
 
 #define IN(cmd) (1u << CMD_##cmd)
@@ -128,6 +129,9 @@ const option option_table[] = {
            STEPS),
     CHOICE("retention", retention, "lru", retention_names,
            "finished prefixes stay until memory is needed (lru) or are dropped at once (none)", SAMPLES),
+    CHOICE("speculate", speculate, "off", speculate_names,
+           "lookup: verify several tokens in a step, those that followed the same ones before; the answers stay the same",
+           SAMPLES),
     CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored", STEPS),
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES", "memory for keys and values; K, M and G work",
      STEPS},

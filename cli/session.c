@@ -53,6 +53,7 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
     config.max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
     config.prefill_piece = (int32_t)opt->prefill_piece;
     config.chunk_size = (int32_t)opt->chunk_size;
+    config.speculation = (engine_speculation)opt->speculate;
     const cl_status status = session_attention_level(opt, &config.level, error);
     return status != CL_OK ? status : engine_create(s->model, s->pool, &config, &s->engine, error);
 }

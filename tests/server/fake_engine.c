@@ -192,6 +192,9 @@ cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, 
     *end = r;
     e->stats.prompt_tokens += request->n_prompt;
     e->stats.cached_tokens += request->n_prompt / 2;
+    e->stats.drafts.n_drafts += 1;
+    e->stats.drafts.n_tokens += 5;
+    e->stats.drafts.n_accepted += 2;
     count(e);
     pthread_cond_signal(&e->changed);
     pthread_mutex_unlock(&e->lock);

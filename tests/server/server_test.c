@@ -136,6 +136,9 @@ static void metrics_count(void **state) {
         {"vllm:generation_tokens_total", 24},
         {"vllm:prefix_cache_queries_total", 12},
         {"vllm:prefix_cache_hits_total", 6},
+        {"vllm:spec_decode_num_drafts_total", 4},
+        {"vllm:spec_decode_num_draft_tokens_total", 20},
+        {"vllm:spec_decode_num_accepted_tokens_total", 8},
         {"vllm:time_to_first_token_seconds_count", 4},
         {"vllm:inter_token_latency_seconds_count", 16}, /* two for each of eight choices */
         {"vllm:e2e_request_latency_seconds_count", 4},
