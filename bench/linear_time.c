@@ -4,23 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/half.h"
 #include "bench.h"
+#include "llama/quant_block.h"
 #include "results.h"
 
 enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };
-
-/* Blocks as they are in the file: n_scales of f16, then the codes. Without scales: elements. */
-static const struct {
-    const char *name;
-    uint32_t type;
-    int32_t block, block_bytes, n_scales;
-} types[] = {
-    {"f32", TENSOR_F32, 1, 4, 0},     {"f16", TENSOR_F16, 1, 2, 0},     {"bf16", TENSOR_BF16, 1, 2, 0},
-    {"q8_0", TENSOR_Q8_0, 32, 34, 1}, {"q4_0", TENSOR_Q4_0, 32, 18, 1}, {"q4_1", TENSOR_Q4_1, 32, 20, 2},
-};
-enum { N_TYPES = sizeof types / sizeof *types };
 
 struct linear_timer {
     layer_part part;
@@ -32,18 +23,13 @@ struct linear_timer {
 };
 
 bool linear_time_type(const char *name, uint32_t *type) {
-    for (int i = 0; i < N_TYPES; i++)
-        if (strcmp(name, types[i].name) == 0) {
-            *type = types[i].type;
+    tensor_type readable;
+    for (size_t i = 0; tensor_readable_type(i, &readable); i++)
+        if (strcasecmp(name, tensor_type_name(readable)) == 0) {
+            *type = readable;
             return true;
         }
     return false;
-}
-
-static int row_of(uint32_t type) {
-    int i = 0;
-    while (types[i].type != type) i++;
-    return i;
 }
 
 /* Inputs and outputs of a part's matrices; returns how many there are. */
@@ -64,34 +50,44 @@ static int32_t shapes_of(const layer_shape *s, layer_part part, int32_t n_in[MAX
 
 static uint64_t next_random(uint64_t *state) { return *state = *state * 6364136223846793005u + 1442695040888963407u; }
 
-/* n weights of about 1 in size, in the file's form. */
-static void fill(uint8_t *data, size_t n, uint32_t type) {
-    const int t = row_of(type);
+static void put_u16(uint8_t *to, uint16_t x) { memcpy(to, &x, sizeof x); }
+
+/* n_blocks blocks in the file's form: random codes, scales and single weights of about 1 in size. */
+static void fill(uint8_t *data, size_t n_blocks, uint32_t block_bytes, uint32_t type) {
+    const quant_type *quant = quant_type_of(type);
     uint64_t state = 1;
-    for (size_t i = 0; i < n / (size_t)types[t].block; i++) {
-        uint8_t *p = data + i * (size_t)types[t].block_bytes;
+    for (size_t i = 0; i < n_blocks; i++) {
+        uint8_t *p = data + i * block_bytes;
         const float x = (float)(int32_t)(next_random(&state) >> 32) * 0x1p-31f;
-        const uint16_t f16 = ca_f16_from_f32(x), bf16 = ca_bf16_from_f32(x);
+        const uint16_t f16 = ca_f16_from_f32(x);
         if (type == TENSOR_F32) memcpy(p, &x, sizeof x);
-        if (type == TENSOR_BF16) memcpy(p, &bf16, sizeof bf16);
-        if (type == TENSOR_F16) memcpy(p, &f16, sizeof f16);
-        for (int k = 0; k < types[t].n_scales; k++) memcpy(p + 2 * k, &f16, sizeof f16);
-        for (int k = 2 * types[t].n_scales; types[t].n_scales && k < types[t].block_bytes; k++)
-            p[k] = (uint8_t)(next_random(&state) >> 56);
+        if (type == TENSOR_BF16) put_u16(p, ca_bf16_from_f32(x));
+        if (type == TENSOR_F16) put_u16(p, f16);
+        if (!quant) continue;
+        for (uint32_t k = 0; k < block_bytes; k++) p[k] = (uint8_t)(next_random(&state) >> 56);
+        put_u16(p + quant->d_at, f16);
+        if (linear_formats[quant->layout].min) put_u16(p + quant->m_at, f16);
     }
+}
+
+/* Bytes of a matrix in the file's form; 0: the type's blocks do not divide its rows. */
+static size_t file_bytes(int32_t n_in, int32_t n_out, uint32_t type) {
+    uint32_t block = 1, block_bytes = 0;
+    if (!tensor_block(type, &block, &block_bytes) || n_in % (int32_t)block) return 0;
+    return (size_t)n_in / block * (size_t)n_out * block_bytes;
 }
 
 /* Pack one matrix; `file` has room for its form in the file. */
 static bool pack(uint8_t *file, int32_t n_in, int32_t n_out, uint32_t type, ca_pool *pool, linear *w) {
-    const int t = row_of(type);
-    const size_t n = (size_t)n_in * (size_t)n_out;
-    fill(file, n, type);
+    uint32_t block = 1, block_bytes = 0;
+    const size_t bytes = file_bytes(n_in, n_out, type);
+    if (bytes && tensor_block(type, &block, &block_bytes)) fill(file, bytes / block_bytes, block_bytes, type);
     const tensor random = {.name = {"random", strlen("random")},
                            .type = type,
                            .n_dims = 2,
                            .ne = {n_in, n_out, 1, 1},
                            .data = file,
-                           .bytes = n / (size_t)types[t].block * (size_t)types[t].block_bytes};
+                           .bytes = bytes};
     cl_error error;
     if (linear_pack(&random, pool, w, &error) == CL_OK) return true;
     fprintf(stderr, "cattn-bench: %s\n", error.message);
@@ -101,11 +97,9 @@ static bool pack(uint8_t *file, int32_t n_in, int32_t n_out, uint32_t type, ca_p
 static bool make_weights(linear_timer *t, const layer_shape *shape, uint32_t type, size_t cold_bytes) {
     int32_t n_in[MAX_MATRICES], n_out[MAX_MATRICES];
     t->n_matrices = shapes_of(shape, t->part, n_in, n_out);
-    const int row = row_of(type);
-    size_t bytes = 0, largest = (size_t)types[row].block_bytes; /* one block at least */
+    size_t bytes = 0, largest = 1;
     for (int i = 0; i < t->n_matrices; i++) {
-        const size_t n_blocks = (size_t)n_in[i] * (size_t)n_out[i] / (size_t)types[row].block;
-        const size_t size = n_blocks * (size_t)types[row].block_bytes;
+        const size_t size = file_bytes(n_in[i], n_out[i], type);
         bytes += size;
         largest = size > largest ? size : largest;
     }

@@ -239,7 +239,8 @@ int bench_table1(int argc, char **argv) {
         {"max-mib", OPTION_INT, &t.max_mib, 1, 1 << 20, "attention that takes more memory is not measured", 0},
         {"steps", OPTION_INT, &t.attention.steps, 1, COMPARE_MAX_STEPS, "steps of each; medians are reported", 0},
         {"kv-type", OPTION_TEXT, &t.attention.kv_type_text, 0, 0, "K/V of attention: f32, f16, bf16 or int8", 0},
-        {"weights", OPTION_TEXT, &weights, 0, 0, "of linear layers: f32, f16, bf16, q8_0, q4_0 or q4_1", 0},
+        {"weights", OPTION_TEXT, &weights, 0, 0,
+         "of linear layers: a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k", 0},
         {"isa", OPTION_TEXT, &t.attention.level, 0, 0, "highest kernel level; the CPU's best without", 0},
     };
     option_list list = {0};
@@ -253,7 +254,8 @@ int bench_table1(int argc, char **argv) {
     if (heads % kv_heads) return fail("--heads must be a multiple of --kv-heads");
     if (kv_heads * head_dim > METHOD_MAX_ROW) return fail("--kv-heads times --head-dim must be at most 32768");
     if (!compare_check(&t.attention, argv[0], common.quick)) return 2;
-    if (!linear_time_type(weights, &t.weight_type)) return fail("--weights must be f32, f16, bf16, q8_0, q4_0 or q4_1");
+    if (!linear_time_type(weights, &t.weight_type))
+        return fail("--weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k");
     t.kernel = linear_kernel_find(t.attention.level);
     if (!t.kernel) return fail("--isa is no kernel level of this CPU");
     t.shape =

@@ -177,6 +177,7 @@ static void multiply(const apply *a, const linear_product *p, int32_t begin, int
         .n_rows = n_rows,
         .x = in->x + (size_t)row * in->x_stride,
         .x_stride = in->x_stride,
+        .table = linear_table_of(p->w->type),
         .tiles = in->tiles + (size_t)row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
         .y = p->y + (size_t)row * p->y_stride + (size_t)begin * LINEAR_LANES,
         .y_stride = p->y_stride,

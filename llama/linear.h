@@ -39,8 +39,7 @@ const char *linear_kernel_level(const linear_kernel *kernel);
 const char *linear_level_name(int i);
 
 /*
- * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block,
- * or a Q4_0 scale is too large for the packed minimum.
+ * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block.
  */
 cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
 void linear_free(linear *w);

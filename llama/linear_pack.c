@@ -1,14 +1,10 @@
-/* Repacks a tensor of the file into panels of 16 outputs (linear_kernels.h). */
+/* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
 #include "linear_pack.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/fp.h"
-#include "base/half.h"
 #include "linear.h"
 #include "tensor_row.h"
 
@@ -19,7 +15,8 @@ typedef struct packing {
     linear *w;
     linear_layout layout;
     size_t panel_bytes, row_bytes; /* row of the file */
-    atomic_int bad_scale;
+    const quant_type *quant;       /* NULL: floats */
+    uint32_t block, block_bytes;   /* of the file */
 } packing;
 
 static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in, size_t element) {
@@ -27,74 +24,104 @@ static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_i
         memcpy(panel + (k * LINEAR_LANES + (size_t)lane) * element, row + k * element, element);
 }
 
-/* Q4_0 is (code - 8) d = code d + m with m = -8 d, exact in f16 unless it overflows. False then. */
-static bool pack_q4(uint8_t *record, int lane, const uint8_t *block, bool has_min) {
-    const uint8_t *codes = block + (has_min ? 4 : 2);
-    for (int j = 0; j < 4; j++) memcpy(record + 64 * j + 4 * lane, codes + 4 * j, 4);
-    memcpy(record + 256 + 2 * lane, block, 2);
-    if (has_min) {
-        memcpy(record + 288 + 2 * lane, block + 2, 2);
-        return true;
-    }
-    uint16_t d;
-    memcpy(&d, block, 2);
-    const uint16_t m = ca_f16_from_f32(-8.0f * ca_f32_from_f16(d));
-    memcpy(record + 288 + 2 * lane, &m, 2);
-    return (m & 0x7c00) != 0x7c00;
+/* Four codes of 8 bits are one word, in steps as records have them. */
+static void put_word(uint8_t *record, int vector, int lane, uint32_t word) {
+    memcpy(record + 64 * vector + 4 * lane, &word, sizeof word);
 }
 
-static void pack_q8(uint8_t *record, int lane, const uint8_t *block) {
-    for (int j = 0; j < 8; j++)
-        for (int i = 0; i < 4; i++) record[64 * j + 4 * lane + i] = block[2 + 4 * j + i] ^ 0x80;
-    memcpy(record + 512 + 2 * lane, block, 2);
+static void pack_codes(uint8_t *record, int lane, int bits, const uint8_t *codes) {
+    uint32_t step[8];
+    memcpy(step, codes, sizeof step);
+    if (bits == 8) {
+        for (int j = 0; j < 8; j++) put_word(record, j, lane, step[j]);
+        return;
+    }
+    int shift = 0;
+    if (bits & 4) {
+        for (int i = 0; i < 4; i++) put_word(record, i, lane, (step[i] & 0x0f0f0f0f) | (step[i + 4] & 0x0f0f0f0f) << 4);
+        record += 256;
+        shift = 4;
+    }
+    if (bits & 2) {
+        for (int i = 0; i < 2; i++) {
+            uint32_t word = 0;
+            for (int j = 0; j < 4; j++) word |= (step[4 * i + j] >> shift & 0x03030303) << 2 * j;
+            put_word(record, i, lane, word);
+        }
+        record += 128;
+        shift += 2;
+    }
+    if (bits & 1) {
+        uint32_t word = 0;
+        for (int j = 0; j < 8; j++) word |= (step[j] >> shift & 0x01010101) << j;
+        put_word(record, 0, lane, word);
+    }
+}
+
+static void put_f16(uint8_t *to, int lane, const uint8_t *from, uint16_t flip) {
+    uint16_t h;
+    memcpy(&h, from, sizeof h);
+    h ^= flip;
+    memcpy(to + 2 * lane, &h, sizeof h);
+}
+
+/* One row of the file into its lane of a panel. */
+static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_t *row) {
+    const quant_type *type = p->quant;
+    const linear_format f = linear_formats[p->layout];
+    const int n_groups = LINEAR_BLOCK / f.group;
+    quant_block parts;
+    for (int32_t k = 0; k < p->w->n_in; k += (int32_t)p->block, row += p->block_bytes) {
+        type->decode(row, &parts);
+        if (f.super) {
+            put_f16(record, lane, row + type->d_at, 0);
+            if (f.min) put_f16(record + 2 * LINEAR_LANES, lane, row + type->m_at, 0x8000); /* subtracted in the file */
+            record += linear_super_bytes(f);
+        }
+        for (uint32_t b = 0; b < p->block / LINEAR_BLOCK; b++, record += linear_record_bytes(f)) {
+            pack_codes(record, lane, f.bits, parts.codes + (size_t)b * LINEAR_BLOCK);
+            for (int g = 0; g < n_groups; g++) {
+                const size_t group = (size_t)b * (size_t)n_groups + (size_t)g;
+                if (f.super) {
+                    record[linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
+                    if (f.min) record[linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];
+                } else {
+                    put_f16(record + linear_d_at(f, g), lane, row + type->d_at, 0);
+                    if (f.min) put_f16(record + linear_m_at(f, g), lane, row + type->m_at, 0);
+                }
+            }
+        }
+    }
 }
 
 static void pack_panel(void *arg, int32_t task, int32_t worker) {
     (void)worker;
-    packing *p = arg;
-    const unsigned fp = ca_fp_enter();
+    const packing *p = arg;
     const int32_t n_in = p->w->n_in, first = task * LINEAR_LANES;
     uint8_t *panel = (uint8_t *)p->w->data + (size_t)task * p->panel_bytes;
-    const bool whole = first + LINEAR_LANES <= p->w->n_out;
-    if (!whole) memset(panel, 0, p->panel_bytes);
+    if (first + LINEAR_LANES > p->w->n_out) memset(panel, 0, p->panel_bytes);
     for (int lane = 0; lane < LINEAR_LANES && first + lane < p->w->n_out; lane++) {
         const uint8_t *row = (const uint8_t *)p->tensor->data + (size_t)(first + lane) * p->row_bytes;
-        if (p->layout < LINEAR_Q4) {
+        if (p->quant)
+            pack_quant(p, panel, lane, row);
+        else
             pack_float(panel, lane, row, n_in, p->layout == LINEAR_F32 ? 4 : 2);
-            continue;
-        }
-        uint8_t *record = panel;
-        for (int32_t b = 0; b < n_in / LINEAR_BLOCK; b++) {
-            if (p->layout == LINEAR_Q8) {
-                pack_q8(record, lane, row);
-                row += TENSOR_Q8_0_BYTES;
-                record += LINEAR_Q8_BYTES;
-            } else {
-                const bool has_min = p->w->type == TENSOR_Q4_1;
-                if (!pack_q4(record, lane, row, has_min)) atomic_store(&p->bad_scale, 1);
-                row += has_min ? TENSOR_Q4_1_BYTES : TENSOR_Q4_0_BYTES;
-                record += LINEAR_Q4_BYTES;
-            }
-        }
     }
-    ca_fp_leave(fp);
 }
 
 cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
     const int name_size = (int)tensor->name.size;
     const char *name = tensor->name.data;
     memset(out, 0, sizeof *out);
-    packing p = {.tensor = tensor, .w = out, .layout = linear_layout_of(tensor->type)};
-    if (p.layout == LINEAR_N_LAYOUTS)
-        return cl_fail(error, CL_ERR_UNSUPPORTED,
-                       "tensor %.*s has type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1 (requantise the model)", name_size,
-                       name, tensor_type_name(tensor->type));
+    packing p = {.tensor = tensor, .w = out, .layout = linear_layout_of(tensor->type), .quant = quant_type_of(tensor->type)};
+    if (p.layout == LINEAR_N_LAYOUTS || !tensor_block(tensor->type, &p.block, &p.block_bytes))
+        return tensor_fail_type(tensor, error);
     if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - LINEAR_BLOCK ||
         tensor->ne[1] > INT32_MAX - LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s is not a matrix", name_size, name);
-    if (p.layout >= LINEAR_Q4 && tensor->ne[0] % LINEAR_BLOCK)
-        return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %d", name_size, name,
-                       (long long)tensor->ne[0], tensor_type_name(tensor->type), LINEAR_BLOCK);
+    if (tensor->ne[0] % p.block)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %u", name_size, name,
+                       (long long)tensor->ne[0], tensor_type_name(tensor->type), p.block);
 
     out->n_in = (int32_t)tensor->ne[0];
     out->n_out = (int32_t)tensor->ne[1];
@@ -110,9 +137,7 @@ cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", out->bytes, name_size, name);
     if (align == HUGE_PAGE) (void)madvise(out->data, size, MADV_HUGEPAGE);
     ca_pool_run(pool, n_panels, pack_panel, &p);
-    if (!atomic_load(&p.bad_scale)) return CL_OK;
-    linear_free(out);
-    return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has a Q4_0 scale beyond 8188 or not finite", name_size, name);
+    return CL_OK;
 }
 
 void linear_free(linear *w) {

@@ -1,38 +1,76 @@
 /* Sizes and names of tensor types. */
-#include <stdio.h>
-
 #include "tensor.h"
 
-static bool block(uint32_t elements, uint32_t bytes, uint32_t *out_elements, uint32_t *out_bytes) {
-    *out_elements = elements;
-    *out_bytes = bytes;
+#include <stdio.h>
+
+/* By the number that GGUF gives a type; those that cannot be read have no size, but a name for messages. */
+static const struct {
+    const char *name;
+    uint32_t elements, bytes; /* of a block */
+} types[] = {
+    [TENSOR_F32] = {"F32", 1, 4},
+    [TENSOR_F16] = {"F16", 1, 2},
+    [TENSOR_Q4_0] = {"Q4_0", 32, 18},
+    [TENSOR_Q4_1] = {"Q4_1", 32, 20},
+    [TENSOR_Q5_0] = {"Q5_0", 32, 22},
+    [TENSOR_Q5_1] = {"Q5_1", 32, 24},
+    [TENSOR_Q8_0] = {"Q8_0", 32, 34},
+    [9] = {"Q8_1", 0, 0},
+    [TENSOR_Q2_K] = {"Q2_K", 256, 84},
+    [TENSOR_Q3_K] = {"Q3_K", 256, 110},
+    [TENSOR_Q4_K] = {"Q4_K", 256, 144},
+    [TENSOR_Q5_K] = {"Q5_K", 256, 176},
+    [TENSOR_Q6_K] = {"Q6_K", 256, 210},
+    [15] = {"Q8_K", 0, 0},
+    [16] = {"IQ2_XXS", 0, 0},
+    [17] = {"IQ2_XS", 0, 0},
+    [18] = {"IQ3_XXS", 0, 0},
+    [19] = {"IQ1_S", 0, 0},
+    [TENSOR_IQ4_NL] = {"IQ4_NL", 32, 18},
+    [21] = {"IQ3_S", 0, 0},
+    [22] = {"IQ2_S", 0, 0},
+    [23] = {"IQ4_XS", 0, 0},
+    [24] = {"I8", 0, 0},
+    [25] = {"I16", 0, 0},
+    [26] = {"I32", 0, 0},
+    [27] = {"I64", 0, 0},
+    [28] = {"F64", 0, 0},
+    [29] = {"IQ1_M", 0, 0},
+    [TENSOR_BF16] = {"BF16", 1, 2},
+    [34] = {"TQ1_0", 0, 0},
+    [35] = {"TQ2_0", 0, 0},
+    [39] = {"MXFP4", 0, 0},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
+    if (type >= N_TYPES || !types[type].elements) return false;
+    *elements = types[type].elements;
+    *bytes = types[type].bytes;
     return true;
 }
 
-bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
-    switch (type) {
-    case TENSOR_F32: return block(1, 4, elements, bytes);
-    case TENSOR_F16:
-    case TENSOR_BF16: return block(1, 2, elements, bytes);
-    case TENSOR_Q4_0: return block(32, 2 + 16, elements, bytes);     /* f16 scale, nibbles */
-    case TENSOR_Q4_1: return block(32, 2 + 2 + 16, elements, bytes); /* f16 scale, f16 minimum, nibbles */
-    case TENSOR_Q8_0: return block(32, 2 + 32, elements, bytes);     /* f16 scale, int8 */
-    default: return false;
+bool tensor_readable_type(size_t i, tensor_type *type) {
+    for (uint32_t t = 0; t < N_TYPES; t++) {
+        if (!types[t].elements || i-- > 0) continue;
+        *type = (tensor_type)t;
+        return true;
     }
+    return false;
 }
 
-/* The format's numbers; also of types that cannot be read, so that messages can name them. */
-static const char *const type_names[] = {
-    [0] = "F32",      [1] = "F16",     [2] = "Q4_0",     [3] = "Q4_1",   [6] = "Q5_0",    [7] = "Q5_1",   [8] = "Q8_0",
-    [9] = "Q8_1",     [10] = "Q2_K",   [11] = "Q3_K",    [12] = "Q4_K",  [13] = "Q5_K",   [14] = "Q6_K",  [15] = "Q8_K",
-    [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",
-    [23] = "IQ4_XS",  [24] = "I8",     [25] = "I16",     [26] = "I32",   [27] = "I64",    [28] = "F64",   [29] = "IQ1_M",
-    [30] = "BF16",    [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",
-};
-
 const char *tensor_type_name(uint32_t type) {
-    static _Thread_local char unknown[24];
-    if (type < sizeof type_names / sizeof *type_names && type_names[type]) return type_names[type];
+    static _Thread_local char unknown[24]; /* until the thread's next call */
+    if (type < N_TYPES && types[type].name) return types[type].name;
     snprintf(unknown, sizeof unknown, "type %u", type);
     return unknown;
+}
+
+void tensor_type_error(const tensor *tensor, cl_error *error) {
+    char names[160] = "";
+    tensor_type type;
+    for (size_t i = 0, n = 0; tensor_readable_type(i, &type); i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", tensor_type_name(type));
+    cl_error_set(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; supported: %s (requantise the model)",
+                 (int)tensor->name.size, tensor->name.data, tensor_type_name(tensor->type), names);
 }

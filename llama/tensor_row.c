@@ -5,62 +5,53 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "quant_block.h"
 
 size_t tensor_row_bytes(uint32_t type, int64_t n) {
-    const size_t count = (size_t)n;
-    switch (type) {
-    case TENSOR_F32: return count * 4;
-    case TENSOR_Q4_0: return count / TENSOR_BLOCK * TENSOR_Q4_0_BYTES;
-    case TENSOR_Q4_1: return count / TENSOR_BLOCK * TENSOR_Q4_1_BYTES;
-    case TENSOR_Q8_0: return count / TENSOR_BLOCK * TENSOR_Q8_0_BYTES;
-    default: return count * 2;
-    }
+    uint32_t elements = 1, bytes = 0;
+    const bool readable = tensor_block(type, &elements, &bytes);
+    assert(readable);
+    (void)readable;
+    return (size_t)n / elements * bytes;
 }
 
-static float load_f16(const uint8_t *p) {
+static uint16_t load_u16(const uint8_t *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    return ca_f32_from_f16(h);
+    return h;
 }
 
-/* A block is its scale d, for Q4_1 a minimum m, then the codes: value k in the low half of byte k, k + 16 in the high half. */
-static void block_q4(const uint8_t *block, int has_min, float *out) {
-    const float d = load_f16(block), m = has_min ? load_f16(block + 2) : -8 * d;
-    const uint8_t *codes = block + (has_min ? 4 : 2);
-    for (int k = 0; k < 16; k++) {
-        out[k] = d * (float)(codes[k] & 15) + m;
-        out[k + 16] = d * (float)(codes[k] >> 4) + m;
+/* n values of a block. The products are exact in f32, so each value rounds once, where a minimum is added. */
+static void block_f32(const quant_type *type, const uint8_t *block, int n, float *out) {
+    const linear_format f = linear_formats[type->layout];
+    quant_block parts;
+    type->decode(block, &parts);
+    const float d = ca_f32_from_f16(load_u16(block + type->d_at));
+    const float m = f.min ? ca_f32_from_f16(load_u16(block + type->m_at)) : 0;
+    for (int k = 0; k < n; k++) {
+        const int g = k / f.group, code = type->table ? type->table[parts.codes[k]] : parts.codes[k];
+        out[k] = (f.super ? d * (float)parts.d[g] : d) * (float)(code - f.zero);
+        if (f.min) out[k] += f.super ? -m * (float)parts.m[g] : m;
     }
-}
-
-static void block_q8(const uint8_t *block, float *out) {
-    const float d = load_f16(block);
-    for (int k = 0; k < TENSOR_BLOCK; k++) out[k] = d * (float)(int8_t)block[2 + k];
 }
 
 void tensor_row_f32(const tensor *tensor, int64_t row, float *out) {
     const int64_t n = tensor->ne[0];
     const uint8_t *p = (const uint8_t *)tensor->data + (size_t)row * tensor_row_bytes(tensor->type, n);
+    const quant_type *type = quant_type_of(tensor->type);
+    if (type) {
+        uint32_t elements = 1, bytes = 0;
+        tensor_block(tensor->type, &elements, &bytes);
+        for (int64_t k = 0; k < n; k += elements, p += bytes) block_f32(type, p, (int)elements, out + k);
+        return;
+    }
     switch (tensor->type) {
     case TENSOR_F32: memcpy(out, p, (size_t)n * 4); return;
     case TENSOR_F16:
-        for (int64_t k = 0; k < n; k++) out[k] = load_f16(p + 2 * k);
+        for (int64_t k = 0; k < n; k++) out[k] = ca_f32_from_f16(load_u16(p + 2 * k));
         return;
     case TENSOR_BF16:
-        for (int64_t k = 0; k < n; k++) {
-            uint16_t h;
-            memcpy(&h, p + 2 * k, sizeof h);
-            out[k] = ca_f32_from_bf16(h);
-        }
-        return;
-    case TENSOR_Q4_0:
-        for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q4_0_BYTES) block_q4(p, 0, out + k);
-        return;
-    case TENSOR_Q4_1:
-        for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q4_1_BYTES) block_q4(p, 1, out + k);
-        return;
-    case TENSOR_Q8_0:
-        for (int64_t k = 0; k < n; k += TENSOR_BLOCK, p += TENSOR_Q8_0_BYTES) block_q8(p, out + k);
+        for (int64_t k = 0; k < n; k++) out[k] = ca_f32_from_bf16(load_u16(p + 2 * k));
         return;
     default: assert(!"a type that model_load lets pass");
     }

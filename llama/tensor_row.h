@@ -4,8 +4,6 @@
 
 #include "tensor.h"
 
-enum { TENSOR_BLOCK = 32, TENSOR_Q4_0_BYTES = 18, TENSOR_Q4_1_BYTES = 20, TENSOR_Q8_0_BYTES = 34 }; /* of a block of 32 */
-
 /* Bytes of a row of n values of a tensor_type; n is a multiple of the type's block. */
 size_t tensor_row_bytes(uint32_t type, int64_t n);
 

@@ -28,10 +28,7 @@ static cl_status find_tensor(const model_file *file, int32_t layer, const char *
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
                        name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
                        (long long)n_in, (long long)n_out);
-    if (!t->data)
-        return cl_fail(error, CL_ERR_UNSUPPORTED,
-                       "tensor %s has type %s; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1 (requantise the model)", name,
-                       tensor_type_name(t->type));
+    if (!t->data) return tensor_fail_type(t, error);
     *found = t;
     return CL_OK;
 }

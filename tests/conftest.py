@@ -3,10 +3,12 @@ import importlib.util
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))  # random_blocks.py
 
 
 @pytest.fixture(scope="session")

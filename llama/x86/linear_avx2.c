@@ -1,5 +1,6 @@
 /* AVX2 with FMA and F16C: a panel in two halves of 8 outputs, up to 4 rows at once. */
 #include <immintrin.h>
+#include <stdbool.h>
 
 #include "base/cpu.h"
 #include "llama/linear_kernels.h"
@@ -37,93 +38,147 @@ INLINE void store_outputs(float *y, __m256 low, __m256 high, int32_t n) {
     if (n > 8) _mm256_maskstore_ps(y + 8, _mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), index), high);
 }
 
+/* ---- Quantised weights ---- */
+
+/* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
+INLINE __m256i shift_bits(__m256i x, int n) { return n < 0 ? _mm256_slli_epi16(x, -n) : _mm256_srli_epi16(x, n); }
+
+/* Inputs 4 step .. 4 step + 3 of a record, 8 outputs: weights where the format has a zero, else codes. `table`: a task's,
+ * twice. */
+INLINE __m256i load_weights_i8(const linear_format f, __m256i table, const uint8_t *half, int step) {
+    __m256i codes = _mm256_setzero_si256();
+    int shift = 0;
+    if (f.bits == 8) codes = _mm256_loadu_si256((const void *)(half + 64 * step));
+    if (f.bits & 4) {
+        const __m256i both = _mm256_loadu_si256((const void *)(half + 64 * (step & 3)));
+        codes = _mm256_and_si256(step < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+        half += 256;
+        shift = 4;
+    }
+    if (f.bits & 2) {
+        const __m256i four = _mm256_loadu_si256((const void *)(half + 64 * (step >> 2)));
+        const __m256i mask = _mm256_set1_epi8((char)(3 << shift));
+        codes = _mm256_or_si256(codes, _mm256_and_si256(shift_bits(four, 2 * (step & 3) - shift), mask));
+        half += 128;
+        shift += 2;
+    }
+    if (f.bits & 1) {
+        const __m256i eight = _mm256_loadu_si256((const void *)half), mask = _mm256_set1_epi8((char)(1 << shift));
+        codes = _mm256_or_si256(codes, _mm256_and_si256(shift_bits(eight, step - shift), mask));
+    }
+    if (f.table) codes = _mm256_shuffle_epi8(table, codes);
+    return f.zero ? _mm256_sub_epi8(codes, _mm256_set1_epi8((char)f.zero)) : codes;
+}
+
+/* 8 scales; super: what they are factors of. */
+INLINE __m256 load_scales(const linear_format f, const uint8_t *p, int h, __m256 super) {
+    if (!f.super) return load_f16(p + 16 * h);
+    return _mm256_mul_ps(super, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8 * h)))));
+}
+
 /*
- * Integer sums of one block. vpmaddubsw saturates its sums of two products at 16 bits. Codes up to 15 stay below even when all
- * 8 sums of a block are added up (8 * 2 * 15 * 127 = 30480). 8-bit weights are multiplied by magnitude, their sign given to the
- * activation: at most 2 * 128 * 127 = 32512, added up in 32 bits.
+ * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,
+ * their sign given to the activation) says how many steps may be added up there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127 =
+ * 32512, 2 * 128 * 127 = 32512. Then they are added up in 32 bits.
  */
-INLINE void dot_block(const int R, const linear_layout layout, const uint8_t *record, const uint8_t *x, size_t x_step,
-                      __m256i (*sum)[2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    UNROLL for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-    UNROLL for (int j = 0; j < 8; j++, x += x_step) {
-        UNROLL for (int h = 0; h < 2; h++) {
-            if (layout == LINEAR_Q4) {
-                const __m256i both = _mm256_loadu_si256((const void *)(record + 64 * (j & 3) + 32 * h));
-                const __m256i w = _mm256_and_si256(j < 4 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
-                UNROLL for (int r = 0; r < R; r++) {
-                    const __m256i xr = _mm256_set1_epi32(load_i32(x + 4 * r));
-                    sum[r][h] = _mm256_add_epi16(sum[r][h], _mm256_maddubs_epi16(w, xr));
-                }
-            } else {
-                const __m256i codes = _mm256_loadu_si256((const void *)(record + 64 * j + 32 * h));
-                const __m256i w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128)), magnitude = _mm256_abs_epi8(w);
-                UNROLL for (int r = 0; r < R; r++) {
-                    const __m256i xr = _mm256_sign_epi8(_mm256_set1_epi32(load_i32(x + 4 * r)), w);
-                    sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, xr), ones));
-                }
-            }
-        }
-    }
-    if (layout == LINEAR_Q4) {
+INLINE int steps_in_16_bits(const linear_format f) {
+    const int largest = f.zero ? f.zero : (1 << f.bits) - 1;
+    const int steps = 32767 / (2 * 127 * largest);
+    return steps > 1 ? steps : 1;
+}
+
+/* Integer sums of group g of a block for one half of a panel. */
+INLINE void dot_group(const int R, const linear_format f, __m256i table, const uint8_t *half, const uint8_t *x, size_t x_step,
+                      const int g, __m256i *sum) {
+    const int first = g * f.group / 4, end = first + f.group / 4, run = steps_in_16_bits(f);
+    __m256i pairs[ROWS];
+    UNROLL for (int r = 0; r < R; r++) sum[r] = pairs[r] = _mm256_setzero_si256();
+    UNROLL for (int step = first; step < end; step++) {
+        const __m256i w = load_weights_i8(f, table, half, step), size = f.zero ? _mm256_abs_epi8(w) : w;
+        const int in_run = (step - first) % run;
+        const bool ends = in_run == run - 1 || step == end - 1;
         UNROLL for (int r = 0; r < R; r++) {
-            UNROLL for (int h = 0; h < 2; h++) sum[r][h] = _mm256_madd_epi16(sum[r][h], ones);
+            const __m256i xr = _mm256_set1_epi32(load_i32(x + (size_t)step * x_step + 4 * r));
+            const __m256i products = _mm256_maddubs_epi16(size, f.zero ? _mm256_sign_epi8(xr, w) : xr);
+            pairs[r] = in_run ? _mm256_add_epi16(pairs[r], products) : products;
+            if (ends) sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(pairs[r], _mm256_set1_epi16(1)));
         }
     }
+}
+
+/* scale * (float)sum of group g's activations of a row whose scale is at `scales`; x_step: of the tile. */
+INLINE float group_weighted(const linear_format f, const uint8_t *scales, size_t x_step, int g) {
+    if (f.group == LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
+    const int32_t first = LINEAR_MAGIC - load_i32(scales + 4 * x_step), both = LINEAR_MAGIC - load_i32(scales + 3 * x_step);
+    const int32_t sum = (g == 0 ? first : both - first) / 128;
+    return load_f32(scales) * (float)sum;
 }
 
 /* R rows, from the first at `tile`, of a tile of tile_rows, by one panel. */
-INLINE void block_tile(const int R, const linear_layout layout, int32_t n_blocks, const uint8_t *record, const uint8_t *tile,
-                       int32_t tile_rows, float *y, size_t y_stride, int32_t n_outputs) {
-    const size_t bytes = layout == LINEAR_Q4 ? LINEAR_Q4_BYTES : LINEAR_Q8_BYTES;
-    const size_t row_step = 4 * (size_t)tile_rows;
-    __m256 acc[ROWS][2];
+INLINE void quant_tile(const int R, const linear_format f, const linear_task *t, const uint8_t *record, const uint8_t *tile,
+                       int32_t tile_rows, float *y, int32_t n_outputs) {
+    const size_t x_step = 4 * (size_t)tile_rows;
+    const __m256i table =
+        f.table ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)t->table)) : _mm256_setzero_si256();
+    __m256 acc[ROWS][2], super_d[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, super_m[2] = {super_d[0], super_d[0]};
     UNROLL for (int r = 0; r < R; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-    for (int32_t b = 0; b < n_blocks; b++, record += bytes, tile += LINEAR_ROW_BYTES * (size_t)tile_rows) {
-        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
-        __m256i sum[ROWS][2];
-        dot_block(R, layout, record, tile, row_step, sum);
-        const uint8_t *scales = tile + 8 * row_step, *d = record + (layout == LINEAR_Q4 ? 256 : 512);
-        UNROLL for (int h = 0; h < 2; h++) {
-            const __m256 dh = load_f16(d + 16 * h);
-            UNROLL for (int r = 0; r < R; r++) {
-                const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[r][h]), _mm256_set1_ps(load_f32(scales + 4 * r)));
-                acc[r][h] = _mm256_fmadd_ps(scaled, dh, acc[r][h]);
+    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, tile += LINEAR_ROW_BYTES * (size_t)tile_rows) {
+        if (f.super && b % LINEAR_SUPER == 0) {
+            UNROLL for (int h = 0; h < 2; h++) {
+                super_d[h] = load_f16(record + 16 * h);
+                if (f.min) super_m[h] = load_f16(record + 32 + 16 * h);
             }
-            if (layout == LINEAR_Q4) {
-                const __m256 mh = load_f16(d + 32 + 16 * h);
-                UNROLL for (int r = 0; r < R; r++) acc[r][h] =
-                    _mm256_fmadd_ps(_mm256_set1_ps(load_f32(scales + 2 * row_step + 4 * r)), mh, acc[r][h]);
+            record += linear_super_bytes(f);
+        }
+        for (size_t i = 0; i < linear_record_bytes(f); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
+        const uint8_t *scales = tile + 8 * x_step;
+        UNROLL for (int g = 0; g < LINEAR_BLOCK / f.group; g++) {
+            UNROLL for (int h = 0; h < 2; h++) {
+                __m256i sum[ROWS];
+                dot_group(R, f, table, record + 32 * h, tile, x_step, g, sum);
+                const __m256 d = load_scales(f, record + linear_d_at(f, g), h, super_d[h]);
+                const __m256 m = f.min ? load_scales(f, record + linear_m_at(f, g), h, super_m[h]) : d;
+                UNROLL for (int r = 0; r < R; r++) {
+                    const __m256 scale = _mm256_set1_ps(load_f32(scales + 4 * r));
+                    acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum[r]), scale), d, acc[r][h]);
+                    if (!f.min) continue;
+                    const __m256 weighted = _mm256_set1_ps(group_weighted(f, scales + 4 * r, x_step, g));
+                    acc[r][h] = _mm256_fmadd_ps(weighted, m, acc[r][h]);
+                }
             }
         }
+        record += linear_record_bytes(f);
     }
-    UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * y_stride, acc[r][0], acc[r][1], n_outputs);
+    UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r][0], acc[r][1], n_outputs);
 }
 
-INLINE void multiply_blocks(const linear_layout layout, const linear_task *t) {
-    const int32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const size_t panel_bytes = (size_t)n_blocks * (layout == LINEAR_Q4 ? LINEAR_Q4_BYTES : LINEAR_Q8_BYTES);
+INLINE void multiply_quant(const linear_layout layout, const linear_task *t) {
+    const linear_format f = linear_formats[layout];
+    const size_t row_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
     for (int32_t p = 0; p < t->n_panels; p++) {
-        const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
+        const uint8_t *panel = t->panels + (size_t)p * linear_panel_bytes(layout, t->n_in);
         const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : LINEAR_LANES;
         for (int32_t row = 0, n; row < t->n_rows; row += n) {
             const int32_t first = row - row % LINEAR_TILE, left = t->n_rows - first;
             const int32_t tile_rows = left < LINEAR_TILE ? left : LINEAR_TILE;
-            const uint8_t *x = t->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES + 4 * (size_t)(row - first);
+            const uint8_t *x = t->tiles + (size_t)first * row_bytes + 4 * (size_t)(row - first);
             float *y = t->y + (size_t)row * t->y_stride + 16 * (size_t)p;
             n = t->n_rows - row < ROWS ? t->n_rows - row : ROWS;
             switch (n) {
-            case 1: block_tile(1, layout, n_blocks, panel, x, tile_rows, y, t->y_stride, n_outputs); break;
-            case 2: block_tile(2, layout, n_blocks, panel, x, tile_rows, y, t->y_stride, n_outputs); break;
-            case 3: block_tile(3, layout, n_blocks, panel, x, tile_rows, y, t->y_stride, n_outputs); break;
-            default: block_tile(4, layout, n_blocks, panel, x, tile_rows, y, t->y_stride, n_outputs); break;
+            case 1: quant_tile(1, f, t, panel, x, tile_rows, y, n_outputs); break;
+            case 2: quant_tile(2, f, t, panel, x, tile_rows, y, n_outputs); break;
+            case 3: quant_tile(3, f, t, panel, x, tile_rows, y, n_outputs); break;
+            default: quant_tile(4, f, t, panel, x, tile_rows, y, n_outputs); break;
             }
         }
     }
 }
 
-static void multiply_q4(const linear_task *t) { multiply_blocks(LINEAR_Q4, t); }
-static void multiply_q8(const linear_task *t) { multiply_blocks(LINEAR_Q8, t); }
+#define MULTIPLY(name, ...)                                                                                                    \
+    static void multiply_##name(const linear_task *t) { multiply_quant(LINEAR_##name, t); }
+LINEAR_QUANT_LAYOUTS(MULTIPLY)
+
+/* ---- Float weights ---- */
 
 /* Weights of one input for half a panel. */
 INLINE __m256 load_weights(const linear_layout layout, const uint8_t *panel, size_t k, int h) {
@@ -170,7 +225,7 @@ const linear_kernel linear_avx2 = {
     .name = "avx2",
     .features = CA_CPU_AVX2,
     .quantize = linear_quantize_avx2,
-    .multiply = {multiply_f32, multiply_f16, multiply_bf16, multiply_q4, multiply_q8},
+    .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,
     .add = ops_add,
     .swiglu = ops_swiglu,

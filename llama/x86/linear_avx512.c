@@ -6,45 +6,46 @@
 #include "quantize_avx2.h"
 
 /*
- * vpmaddubsw saturates its sums of two products at 16 bits. Codes up to 15 stay below even when all 8 sums of a block are added
- * up (8 * 2 * 15 * 127 = 30480). 8-bit weights are multiplied by magnitude, their sign given to the activation: at most
- * 2 * 128 * 127 = 32512, added up in 32 bits.
+ * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,
+ * their sign given to the activation) says how many steps may be added up there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127 =
+ * 32512, 2 * 128 * 127 = 32512. Then they are added up in 32 bits.
  */
-INLINE void dot_block(const int R, const int V, const codes form, const uint8_t *const *weights, const uint8_t *tile,
+INLINE int steps_in_16_bits(form w) {
+    const int largest = w.f.table ? 128 : w.f.zero ? w.f.zero : w.unpacked ? 31 : (1 << w.f.bits) - 1;
+    const int steps = 32767 / (2 * 127 * largest);
+    return steps > 1 ? steps : 1;
+}
+
+INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
                       __m512 (*scaled)[2]) {
-    const __m512i ones = _mm512_set1_epi16(1);
-    __m512i sum[8][2];
-    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) sum[r][v] = _mm512_setzero_si512(); }
-    UNROLL for (int j = 0; j < 8; j++) {
-        __m512i w[2];
+    const int first = g * w.f.group / 4, end = first + w.f.group / 4, run = steps_in_16_bits(w);
+    __m512i sum[8][2], pairs[8][2];
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) sum[r][v] = pairs[r][v] = _mm512_setzero_si512(); }
+    UNROLL for (int step = first; step < end; step++) {
+        __m512i codes[2];
         __mmask64 negative[2];
         UNROLL for (int v = 0; v < V; v++) {
-            w[v] = load_codes(form, weights[v], j);
-            if (form == CODES_Q8) {
-                w[v] = _mm512_xor_si512(w[v], _mm512_set1_epi8(-128));
-                negative[v] = _mm512_movepi8_mask(w[v]);
-                w[v] = _mm512_abs_epi8(w[v]);
-            }
+            codes[v] = load_codes(w, table, at[v].record, step);
+            if (!w.f.zero) continue;
+            codes[v] = _mm512_xor_si512(codes[v], _mm512_set1_epi8(-128));
+            negative[v] = _mm512_movepi8_mask(codes[v]);
+            codes[v] = _mm512_abs_epi8(codes[v]);
         }
+        const int in_run = (step - first) % run;
+        const bool ends = in_run == run - 1 || step == end - 1;
         UNROLL for (int r = 0; r < R; r++) {
-            const __m512i x = _mm512_set1_epi32(load_i32(tile + (j * R + r) * 4));
+            const __m512i x = _mm512_set1_epi32(load_i32(tile + (step * R + r) * 4));
             UNROLL for (int v = 0; v < V; v++) {
-                if (form == CODES_Q8) {
-                    const __m512i signed_x = _mm512_mask_sub_epi8(x, negative[v], _mm512_setzero_si512(), x);
-                    const __m512i pairs = _mm512_maddubs_epi16(w[v], signed_x);
-                    sum[r][v] = _mm512_add_epi32(sum[r][v], _mm512_madd_epi16(pairs, ones));
-                } else {
-                    sum[r][v] = _mm512_add_epi16(sum[r][v], _mm512_maddubs_epi16(w[v], x));
-                }
+                const __m512i signed_x = w.f.zero ? _mm512_mask_sub_epi8(x, negative[v], _mm512_setzero_si512(), x) : x;
+                const __m512i products = _mm512_maddubs_epi16(codes[v], signed_x);
+                pairs[r][v] = in_run ? _mm512_add_epi16(pairs[r][v], products) : products;
+                if (ends) sum[r][v] = _mm512_add_epi32(sum[r][v], _mm512_madd_epi16(pairs[r][v], _mm512_set1_epi16(1)));
             }
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
         const __m512 scale = _mm512_set1_ps(load_f32(tile + 32 * R + 4 * r));
-        UNROLL for (int v = 0; v < V; v++) {
-            const __m512i total = form == CODES_Q8 ? sum[r][v] : _mm512_madd_epi16(sum[r][v], ones);
-            scaled[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scale);
-        }
+        UNROLL for (int v = 0; v < V; v++) scaled[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale);
     }
 }
 
@@ -106,7 +107,7 @@ const linear_kernel linear_avx512 = {
     .name = "avx512",
     .features = CA_CPU_AVX512,
     .quantize = linear_quantize_avx2,
-    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, multiply_q4, multiply_q8},
+    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,
     .add = ops_add,
     .swiglu = ops_swiglu,

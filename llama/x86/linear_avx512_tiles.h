@@ -2,51 +2,17 @@
  * Tiles of rows and panels over quantised weights, for the AVX-512 levels, which differ in how they multiply int8 only.
  *
  * The including file defines before:
- *   dot_block(R, V, codes, weights, tile, scaled)   scaled[r][v] = (float)sum * scale of one block of R rows and V panels
- * where weights[v] points to panel v's record in the form `codes`. R, V and `codes` are constants after inlining, so that
- * arrays live in registers.
+ *   dot_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R rows and
+ * V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in registers.
  *
  * Few rows read the packed record; many rows have it unpacked once into the task's scratch.
  */
 #ifndef LLAMA_X86_LINEAR_AVX512_TILES_H
 #define LLAMA_X86_LINEAR_AVX512_TILES_H
 
-#include <immintrin.h>
-#include <stdbool.h>
+#include "linear_avx512_codes.h"
 
-#include "llama/linear_kernels.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-
-enum {
-    UNPACKED_BYTES = 640, /* a Q4 record unpacked: [8][16][4] codes, f32 d[16], f32 m[16] */
-    DIRECT_ROWS = 32,     /* up to this many rows, unpacking once costs more than it saves */
-    PREFETCH_BYTES = 3072 /* ahead in the stream of packed records: 2 to 4 KB are alike */
-};
-
-typedef enum codes { CODES_Q4, CODES_Q4_UNPACKED, CODES_Q8 } codes;
-
-INLINE size_t record_bytes(codes form) {
-    return form == CODES_Q4 ? LINEAR_Q4_BYTES : form == CODES_Q8 ? LINEAR_Q8_BYTES : UNPACKED_BYTES;
-}
-
-/* Inputs 4j .. 4j + 3 of a block: u8 codes, 16 outputs. */
-INLINE __m512i load_codes(codes form, const uint8_t *record, int j) {
-    if (form != CODES_Q4) return _mm512_loadu_si512(record + 64 * j);
-    const __m512i both = _mm512_loadu_si512(record + 64 * (j & 3));
-    return _mm512_and_si512(j < 4 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
-}
-
-INLINE __m512 load_scale(codes form, const uint8_t *record) {
-    if (form == CODES_Q4_UNPACKED) return _mm512_loadu_ps(record + 512);
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(record + (form == CODES_Q4 ? 256 : 512))));
-}
-
-INLINE __m512 load_min(codes form, const uint8_t *record) {
-    if (form == CODES_Q4_UNPACKED) return _mm512_loadu_ps(record + 576);
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(record + 288)));
-}
+enum { DIRECT_ROWS = 32 }; /* up to this many rows, unpacking once costs more than it saves */
 
 INLINE int32_t load_i32(const uint8_t *p) {
     int32_t v;
@@ -60,37 +26,52 @@ INLINE float load_f32(const uint8_t *p) {
     return v;
 }
 
-INLINE void dot_block(int R, int V, codes form, const uint8_t *const *weights, const uint8_t *tile, __m512 (*scaled)[2]);
+/* What an integer sum of group g of row r begins with, so that codes that are 128 too large come out right. */
+INLINE int32_t group_start(form w, int R, const uint8_t *tile, int r, int g) {
+    const uint8_t *start = tile + 44 * R + 4 * r, *half = tile + 48 * R + 4 * r;
+    if (w.f.group == LINEAR_BLOCK) return load_i32(start);
+    return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + LINEAR_MAGIC;
+}
+
+/* scale * (float)sum of group g's activations. */
+INLINE float group_weighted(form w, int R, const uint8_t *tile, int r, int g) {
+    if (w.f.group == LINEAR_BLOCK) return load_f32(tile + 40 * R + 4 * r);
+    const int32_t sum = (LINEAR_MAGIC - group_start(w, R, tile, r, g)) / 128;
+    return load_f32(tile + 32 * R + 4 * r) * (float)sum;
+}
+
+INLINE void dot_group(int R, int V, form w, __m512i table, const cursor *records, const uint8_t *tile, int g,
+                      __m512 (*scaled)[2]);
 
 /* R rows of one tile by V panels. */
-INLINE void multiply_tile(const int R, const int V, const codes form, const linear_task *t, const uint8_t *const *panels,
+INLINE void multiply_tile(const int R, const int V, const form w, const linear_task *t, const uint8_t *const *panels,
                           const uint8_t *tile, float *y, __mmask16 last) {
-    const size_t bytes = record_bytes(form);
-    const uint8_t *weights[2];
+    const __m512i table = load_table(w, t);
+    cursor at[2];
     __m512 acc[8][2];
-    UNROLL for (int v = 0; v < V; v++) weights[v] = panels[v];
+    UNROLL for (int v = 0; v < V; v++) at[v] = (cursor){.record = panels[v]};
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
-    for (int32_t b = t->n_in / LINEAR_BLOCK; b > 0; b--) {
-        if (form != CODES_Q4_UNPACKED) {
-            UNROLL for (int v = 0; v < V; v++) {
-                for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(weights[v] + PREFETCH_BYTES + i, _MM_HINT_T0);
-            }
-        }
-        __m512 scaled[8][2];
-        dot_block(R, V, form, weights, tile, scaled);
+    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++) {
         UNROLL for (int v = 0; v < V; v++) {
-            const __m512 d = load_scale(form, weights[v]);
-            UNROLL for (int r = 0; r < R; r++) acc[r][v] = _mm512_fmadd_ps(scaled[r][v], d, acc[r][v]);
+            enter_block(w, &at[v], b);
+            prefetch_record(w, at[v].record);
         }
-        if (form != CODES_Q8) {
+        UNROLL for (int g = 0; g < n_groups(w); g++) {
+            __m512 scaled[8][2];
+            dot_group(R, V, w, table, at, tile, g, scaled);
+            UNROLL for (int v = 0; v < V; v++) {
+                const __m512 d = load_scales(w, at[v].record + d_at(w, g), at[v].d);
+                UNROLL for (int r = 0; r < R; r++) acc[r][v] = _mm512_fmadd_ps(scaled[r][v], d, acc[r][v]);
+            }
+            if (!w.f.min) continue;
             __m512 m[2];
-            UNROLL for (int v = 0; v < V; v++) m[v] = load_min(form, weights[v]);
+            UNROLL for (int v = 0; v < V; v++) m[v] = load_scales(w, at[v].record + m_at(w, g), at[v].m);
             UNROLL for (int r = 0; r < R; r++) {
-                const __m512 weighted = _mm512_set1_ps(load_f32(tile + 40 * R + 4 * r));
+                const __m512 weighted = _mm512_set1_ps(group_weighted(w, R, tile, r, g));
                 UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(weighted, m[v], acc[r][v]);
             }
         }
-        UNROLL for (int v = 0; v < V; v++) weights[v] += bytes;
+        UNROLL for (int v = 0; v < V; v++) at[v].record += record_bytes(w);
         tile += LINEAR_ROW_BYTES * R;
     }
     UNROLL for (int r = 0; r < R; r++) {
@@ -100,65 +81,79 @@ INLINE void multiply_tile(const int R, const int V, const codes form, const line
 }
 
 /* All rows of the task by V panels. */
-INLINE void multiply_rows(const int V, const codes form, const linear_task *t, const uint8_t *const *panels, float *y,
+INLINE void multiply_rows(const int V, const form w, const linear_task *t, const uint8_t *const *panels, float *y,
                           __mmask16 last) {
     const size_t row_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
     for (int32_t row = 0; row < t->n_rows; row += LINEAR_TILE) {
         const uint8_t *tile = t->tiles + (size_t)row * row_bytes;
         float *to = y + (size_t)row * t->y_stride;
         switch (t->n_rows - row) {
-        case 1: multiply_tile(1, V, form, t, panels, tile, to, last); break;
-        case 2: multiply_tile(2, V, form, t, panels, tile, to, last); break;
-        case 3: multiply_tile(3, V, form, t, panels, tile, to, last); break;
-        case 4: multiply_tile(4, V, form, t, panels, tile, to, last); break;
-        case 5: multiply_tile(5, V, form, t, panels, tile, to, last); break;
-        case 6: multiply_tile(6, V, form, t, panels, tile, to, last); break;
-        case 7: multiply_tile(7, V, form, t, panels, tile, to, last); break;
-        default: multiply_tile(8, V, form, t, panels, tile, to, last); break;
+        case 1: multiply_tile(1, V, w, t, panels, tile, to, last); break;
+        case 2: multiply_tile(2, V, w, t, panels, tile, to, last); break;
+        case 3: multiply_tile(3, V, w, t, panels, tile, to, last); break;
+        case 4: multiply_tile(4, V, w, t, panels, tile, to, last); break;
+        case 5: multiply_tile(5, V, w, t, panels, tile, to, last); break;
+        case 6: multiply_tile(6, V, w, t, panels, tile, to, last); break;
+        case 7: multiply_tile(7, V, w, t, panels, tile, to, last); break;
+        default: multiply_tile(8, V, w, t, panels, tile, to, last); break;
         }
     }
 }
 
-static void unpack_q4(const uint8_t *panel, int32_t n_blocks, uint8_t *to) {
-    for (int32_t b = 0; b < n_blocks; b++, panel += LINEAR_Q4_BYTES, to += UNPACKED_BYTES) {
-        UNROLL for (int i = 0; i < LINEAR_Q4_BYTES; i += 64) _mm_prefetch(panel + PREFETCH_BYTES + i, _MM_HINT_T0);
-        UNROLL for (int j = 0; j < 8; j++) _mm512_store_si512(to + 64 * j, load_codes(CODES_Q4, panel, j));
-        _mm512_store_ps(to + 512, load_scale(CODES_Q4, panel));
-        _mm512_store_ps(to + 576, load_min(CODES_Q4, panel));
-    }
-}
-
 /* Panels one by one, straight from the packed records. */
-INLINE void multiply_direct(const codes form, const linear_task *t) {
-    const size_t panel_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * record_bytes(form);
+INLINE void multiply_packed(const linear_layout layout, const linear_task *t) {
+    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         const __mmask16 last = (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff);
-        multiply_rows(1, form, t, &panel, t->y + 16 * (size_t)p, last);
+        multiply_rows(1, packed_form(layout), t, &panel, t->y + 16 * (size_t)p, last);
     }
 }
 
-static void multiply_q8(const linear_task *t) { multiply_direct(CODES_Q8, t); }
+typedef void unpack_fn(const linear_task *t, const uint8_t *panel, uint8_t *to);
 
-static void multiply_q4(const linear_task *t) {
-    if (t->n_rows <= DIRECT_ROWS) {
-        multiply_direct(CODES_Q4, t);
-        return;
-    }
-    const int32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const uint8_t *const unpacked[2] = {t->scratch, t->scratch + (size_t)n_blocks * UNPACKED_BYTES};
+/* Panels in pairs, each pair unpacked by a layout's function to the form u. */
+INLINE void multiply_unpacked(const form u, const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
+    uint8_t *const scratch[2] = {t->scratch, t->scratch + (size_t)(t->n_in / LINEAR_BLOCK) * UNPACKED_BYTES};
+    const uint8_t *const unpacked[2] = {scratch[0], scratch[1]};
     for (int32_t p = 0; p < t->n_panels; p += 2) {
-        const bool pair = p + 1 < t->n_panels;
-        const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
-        const uint8_t *panel = t->panels + (size_t)p * (size_t)n_blocks * LINEAR_Q4_BYTES;
-        unpack_q4(panel, n_blocks, t->scratch);
-        if (pair)
-            unpack_q4(panel + (size_t)n_blocks * LINEAR_Q4_BYTES, n_blocks, t->scratch + (size_t)n_blocks * UNPACKED_BYTES);
-        if (pair)
-            multiply_rows(2, CODES_Q4_UNPACKED, t, unpacked, t->y + 16 * (size_t)p, last);
+        const int32_t left = t->n_panels - p;
+        const __mmask16 last = (__mmask16)(left <= 2 ? (1u << t->n_last) - 1 : 0xffff);
+        for (int32_t v = 0; v < (left < 2 ? left : 2); v++) unpack(t, t->panels + (size_t)(p + v) * panel_bytes, scratch[v]);
+        if (left > 1)
+            multiply_rows(2, u, t, unpacked, t->y + 16 * (size_t)p, last);
         else
-            multiply_rows(1, CODES_Q4_UNPACKED, t, unpacked, t->y + 16 * (size_t)p, last);
+            multiply_rows(1, u, t, unpacked, t->y + 16 * (size_t)p, last);
     }
 }
+
+/* One function for each form there is of unpacked records. */
+#define UNPACKED(name, group_, zero_, min_)                                                                                    \
+    static void unpacked_##name(const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                                 \
+        multiply_unpacked(unpacked_form((linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, panel_bytes,   \
+                          unpack);                                                                                             \
+    }
+UNPACKED(min_32, 32, 0, true)
+UNPACKED(signed_32, 32, 128, false)
+UNPACKED(min_16, 16, 0, true)
+UNPACKED(signed_16, 16, 128, false)
+
+INLINE void multiply_quant(const linear_layout layout, const linear_task *t, unpack_fn *unpack) {
+    const linear_format f = linear_formats[layout];
+    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
+    if (t->n_rows <= DIRECT_ROWS)
+        multiply_packed(layout, t);
+    else if (f.group == 32)
+        (f.min ? unpacked_min_32 : unpacked_signed_32)(t, panel_bytes, unpack);
+    else
+        (f.min ? unpacked_min_16 : unpacked_signed_16)(t, panel_bytes, unpack);
+}
+
+#define MULTIPLY(name, ...)                                                                                                    \
+    static void unpack_##name(const linear_task *t, const uint8_t *panel, uint8_t *to) {                                       \
+        unpack_panel(packed_form(LINEAR_##name), t, panel, to);                                                                \
+    }                                                                                                                          \
+    static void multiply_##name(const linear_task *t) { multiply_quant(LINEAR_##name, t, unpack_##name); }
+LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 #endif

@@ -5,20 +5,20 @@
 #include "llama/ops.h"
 #include "quantize_avx2.h"
 
-INLINE void dot_block(const int R, const int V, const codes form, const uint8_t *const *weights, const uint8_t *tile,
+INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
                       __m512 (*scaled)[2]) {
+    const int steps = w.f.group / 4;
     __m512i sum[8][2];
     UNROLL for (int r = 0; r < R; r++) {
-        /* u8 codes of Q8 are 128 too large: `start` takes it back. */
-        const __m512i start = _mm512_set1_epi32(form == CODES_Q8 ? load_i32(tile + 44 * R + 4 * r) : LINEAR_MAGIC);
+        const __m512i start = _mm512_set1_epi32(w.f.zero ? group_start(w, R, tile, r, g) : LINEAR_MAGIC);
         UNROLL for (int v = 0; v < V; v++) sum[r][v] = start;
     }
-    UNROLL for (int j = 0; j < 8; j++) {
-        __m512i w[2];
-        UNROLL for (int v = 0; v < V; v++) w[v] = load_codes(form, weights[v], j);
+    UNROLL for (int step = g * steps; step < (g + 1) * steps; step++) {
+        __m512i codes[2];
+        UNROLL for (int v = 0; v < V; v++) codes[v] = load_codes(w, table, at[v].record, step);
         UNROLL for (int r = 0; r < R; r++) {
-            const __m512i x = _mm512_set1_epi32(load_i32(tile + (j * R + r) * 4));
-            UNROLL for (int v = 0; v < V; v++) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[v], x);
+            const __m512i x = _mm512_set1_epi32(load_i32(tile + (step * R + r) * 4));
+            UNROLL for (int v = 0; v < V; v++) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], codes[v], x);
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
@@ -32,7 +32,7 @@ const linear_kernel linear_avx512_vnni = {
     .name = "avx512_vnni",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI,
     .quantize = linear_quantize_avx2,
-    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, multiply_q4, multiply_q8},
+    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,
     .add = ops_add,
     .swiglu = ops_swiglu,

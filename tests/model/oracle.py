@@ -14,8 +14,9 @@ import dataclasses
 import gguf
 import numpy as np
 from gguf.quants import dequantize
+from random_blocks import BLOCKS
 
-QUANTISED = {gguf.GGMLQuantizationType[t] for t in ("Q4_0", "Q4_1", "Q8_0")}
+QUANTISED = {gguf.GGMLQuantizationType[t] for t in BLOCKS}
 
 
 @dataclasses.dataclass

@@ -122,6 +122,7 @@ def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
         assert got[::step].tobytes() == expected[::step].tobytes(), options
 
 
+K_TYPES = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
 LLAMA3_FACTORS = np.concatenate([np.ones(12), np.linspace(1, 8, 10), np.full(10, 8.0)])
 # Gemma 3's window, small; scaled rotation of the layers without; caps near the size of what they cap.
 GEMMA3 = {"ARCH.attention.sliding_window": (24, value_type.UINT32), "ARCH.final_logit_softcapping": (4.0, value_type.FLOAT32)}
@@ -150,6 +151,10 @@ RANDOM_MODELS = {
     "mistral_window": dict(types=[Type.F32], n_heads=4, n_kv_heads=2, head_dim=64,
                            replace_fields={"ARCH.attention.sliding_window": (16, value_type.UINT32)}),
     "mixed": dict(types=list(Type(t) for t in (2, 3, 8, 1, 0, 30)), n_heads=4, n_kv_heads=1, head_dim=64),
+    "q5": dict(types=[Type.Q5_0, Type.Q5_1], n_heads=4, n_kv_heads=2, head_dim=64),
+    "iq4_nl": dict(types=[Type.IQ4_NL], n_heads=4, n_kv_heads=2, head_dim=64),
+    **{t.lower(): dict(types=[Type[t]], n_heads=4, n_kv_heads=2, head_dim=64, n_embd=256, n_ff=512) for t in K_TYPES},
+    "k_mixed": dict(types=[Type[t] for t in K_TYPES], n_heads=8, n_kv_heads=2, head_dim=64, n_embd=512, n_ff=256, tied=True),
 }
 
 

@@ -8,6 +8,7 @@ import sys
 import gguf
 import numpy as np
 import pytest
+from random_blocks import BLOCKS
 from tokenizers_by_hand import byte_level, tokenize_dump
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "make_model"
@@ -24,7 +25,7 @@ def weights(path):
     return {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", *BLOCKS])
 def test_types(tmp_path, kind):
     path = tmp_path / "m.gguf"
     make("tiny", "--type", kind, "--seed", 3, "-o", path)
@@ -49,7 +50,7 @@ def test_same_bytes_again(tmp_path):
     make("tiny", "--layers", 3, "--vocab", 300, "-o", d)
     assert a.read_bytes() == b.read_bytes() != c.read_bytes()
     two, three = weights(a), weights(d)
-    assert three["token_embd.weight"].shape == (300, 128)
+    assert three["token_embd.weight"].shape == (300, 256)
     for name, values in two.items():
         if name.startswith("blk."):
             assert np.array_equal(values, three[name])
@@ -141,5 +142,7 @@ def test_errors(tmp_path):
     assert "--layers is 0; it must be at least 1" in make("tiny", "--layers", 0, "-o", path, status=2)
     assert "--vocab is 258; it must be at least 259" in make("tiny", "--vocab", 258, "-o", path, status=2)
     assert "invalid choice: 'llama9'" in make("llama9", "-o", path, status=2)
+    told = make("smollm2-135m", "--type", "Q4_K", "-o", path, status=2)
+    assert "--type Q4_K needs rows of a multiple of 256; smollm2-135m has rows of 576, 1536" in told
     assert "No such file" in make("tiny", "-o", tmp_path / "none" / "m.gguf", status=1)
     assert list(tmp_path.iterdir()) == []

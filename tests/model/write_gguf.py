@@ -3,19 +3,21 @@
 import gguf
 import numpy as np
 from gguf.quants import dequantize, quantize
+from random_blocks import BLOCKS, random_blocks
 
 Type = gguf.GGMLQuantizationType
+QUANTISABLE = {Type[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")}  # by gguf.quants; others have random blocks
 value_type = gguf.GGUFValueType
 
 
 def write(path, architecture, fields, tensors):
-    """fields: (name, value, type, element type); tensors: name to (float32 array, type)."""
+    """fields: (name, value, type, element type); tensors: name to (float32 array, or bytes in the file's form; type)."""
     writer = gguf.GGUFWriter(path, architecture)
     for field in fields:
         writer.add_key_value(*field)
     for name, (values, tensor_type) in tensors.items():
-        if tensor_type == Type.F32:
-            writer.add_tensor(name, values)
+        if tensor_type == Type.F32 or values.dtype == np.uint8:
+            writer.add_tensor(name, values, raw_dtype=tensor_type)
         else:
             writer.add_tensor(name, quantize(values, tensor_type), raw_dtype=tensor_type)
     writer.write_header_to_file()
@@ -100,8 +102,12 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         shapes[f"blk.{i}.ffn_down"] = (n_embd, n_ff)
     tensors = {}
     for i, (name, shape) in enumerate(shapes.items()):
-        values = rng.normal(0, 1.5 / np.sqrt(shape[1]), shape).astype(np.float32)
-        tensors[name + ".weight"] = (values, types[i % len(types)])
+        tensor_type, deviation = types[i % len(types)], 1.5 / np.sqrt(shape[1])
+        if tensor_type.name in BLOCKS and tensor_type not in QUANTISABLE:
+            values = random_blocks(rng, tensor_type.name, *shape, deviation)
+        else:
+            values = rng.normal(0, deviation, shape).astype(np.float32)
+        tensors[name + ".weight"] = (values, tensor_type)
     norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim)
     for name, n in norms.items():
         tensors[name + ".weight"] = (rng.normal(1, 0.2, n).astype(np.float32), Type.F32)
