@@ -32,6 +32,9 @@
 
 enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
 
+/* Slots of a whole chunk of the usual size: known to the compiler, they make the softmax an eighth faster. */
+enum { USUAL_SLOTS = 64 };
+
 /* Bytes from a line's start to element n: pairs of bf16 share one, quads of int8. And the line that slot or dimension n is in.
  */
 static inline ptrdiff_t element_bytes(cattn_type type, int32_t n) { return (ptrdiff_t)n * (type == CATTN_F16 ? 2 : 4); }
@@ -204,9 +207,14 @@ static inline void attend(const ca_tile *t, cattn_type type) {
 
     multiply_keys(&w, type);
     if (t->options) adjust_scores(t, scores, scores_stride(t->c));
-    for (int32_t row = 0; row < t->n_rows; row++)
-        if (slots_seen(t, row) > 0)
-            softmax_row(scores + row * scores_stride(t->c), slots_seen(t, row), v_scales, state_at(t, row), t->d_v);
+    for (int32_t row = 0; row < t->n_rows; row++) {
+        float *of_row = scores + row * scores_stride(t->c);
+        const int32_t n = slots_seen(t, row);
+        if (n == USUAL_SLOTS)
+            softmax_row(of_row, USUAL_SLOTS, v_scales, state_at(t, row), t->d_v);
+        else if (n > 0)
+            softmax_row(of_row, n, v_scales, state_at(t, row), t->d_v);
+    }
     for (int32_t row = 0; row < t->n_rows; row++) /* apart, since each is a long chain, and short ones overlap better */
         seal_weights(scores + row * scores_stride(t->c), t->c, slots_seen(t, row), w.most_seen);
     w.ahead = t->next_v;
