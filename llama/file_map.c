@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -34,4 +35,11 @@ cl_status file_map_open(const char *path, file_map *map, cl_error *error) {
 void file_map_close(file_map *map) {
     if (map->data) munmap((void *)map->data, map->size);
     *map = (file_map){0};
+}
+
+void file_map_drop(const file_map *map, const void *data, size_t size) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)map->data, at = (uintptr_t)data;
+    if (!map->data || at < start || at > start + map->size || size > start + map->size - at) return; /* the caller's bytes */
+    const uintptr_t first = (at + page - 1) / page * page, end = (at + size) / page * page;
+    if (first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED);
 }

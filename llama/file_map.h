@@ -15,4 +15,7 @@ typedef struct file_map {
 cl_status file_map_open(const char *path, file_map *map, cl_error *error);
 void file_map_close(file_map *map);
 
+/* The whole pages among these bytes of the map leave the process's memory; they come back from the file when read again. */
+void file_map_drop(const file_map *map, const void *data, size_t size);
+
 #endif

@@ -10,6 +10,8 @@
 
 cl_status model_file_open(const char *path, model_file **file, cl_error *error) { return gguf_open(path, file, error); }
 
+void model_file_drop(const model_file *file, const tensor *tensor) { file_map_drop(&file->map, tensor->data, tensor->bytes); }
+
 void model_file_close(model_file **file) {
     model_file *f = *file;
     if (!f) return;

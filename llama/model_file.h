@@ -42,6 +42,9 @@ size_t model_file_n_tensors(const model_file *file);
 const tensor *model_file_tensor_at(const model_file *file, size_t i);
 const tensor *model_file_find_tensor(const model_file *file, const char *name); /* NULL if absent */
 
+/* The tensor's data need not stay in memory: they are read from the file again when they are asked for. */
+void model_file_drop(const model_file *file, const tensor *tensor);
+
 bool model_file_has(const model_file *file, const char *key);
 
 /* Metadata. False: the key is absent or of another type; integers of all widths convert when the value fits. */

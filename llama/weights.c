@@ -52,8 +52,10 @@ static cl_status load_matrix(const model_file *file, ca_pool *pool, int32_t laye
     const tensor *t;
     cl_status status = find_tensor(file, layer, part, n_in, n_out, &t, error);
     if (status == CL_OK) status = linear_pack(t, pool, out, error);
-    if (status == CL_OK) w->bytes += out->bytes;
-    return status;
+    if (status != CL_OK) return status;
+    w->bytes += out->bytes;
+    model_file_drop(file, t);
+    return CL_OK;
 }
 
 static cl_status load_vectors(const model_file *file, const model_params *p, int32_t i, layer_weights *l, cl_error *error) {

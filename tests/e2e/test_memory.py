@@ -1,0 +1,33 @@
+"""The server's resident memory: the packed weights once loaded, and in all the file, the packed weights, the K/V budget and 100 MB."""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+
+from test_server import serving
+
+KV_BUDGET = 32 << 20
+ALLOWANCE = 100_000_000
+
+
+def resident(process, name):
+    """VmRSS or VmHWM in bytes."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M)[1]) * 1024
+
+
+def test_memory(chunkllama_bin, model_path):
+    """Every type is packed in the bytes that it has in the file, and the file's own pages go when they are packed."""
+    file_bytes = os.path.getsize(model_path)
+    with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
+        server.wait_until_idle()
+        assert resident(server.process, "VmRSS") <= file_bytes + ALLOWANCE
+        assert resident(server.process, "VmHWM") <= file_bytes + ALLOWANCE + 8_000_000  # the largest matrix, while it is packed
+
+        prompts = [f"{i} " + "The tree keeps every prefix once, and each of these is another one. " * 20 for i in range(24)]
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            list(pool.map(lambda prompt: server.complete(prompt, max_tokens=16), prompts))
+        most = resident(server.process, "VmHWM")
+        print(f"{most / 1e6:.0f} MB at most; the file has {file_bytes / 1e6:.0f} MB")
+        assert file_bytes < most <= 2 * file_bytes + KV_BUDGET + ALLOWANCE
