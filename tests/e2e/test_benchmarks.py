@@ -13,7 +13,8 @@ LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line i
 BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-bench ")]
 OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
           "bench/peers/setup.sh", "bench/peers/run.py",                # downloads gigabytes
-          "tools/fill_benchmarks build/paper"}                         # changes the document; below into a copy
+          "bench/peers/setup.sh serve", "bench/e2e/run.py -o build/e2e",  # so does this; test_e2e_bench.py runs it without peers
+          "tools/fill_benchmarks build/paper", "tools/fill_benchmarks build/e2e"}  # change the document; below into a copy
 NAMES = re.findall(r"<!-- (\w+): begin -->", TEXT)
 
 
@@ -50,8 +51,9 @@ def test_files_that_are_named_exist():
         assert (ROOT / "docs" / name).exists(), name
 
 
-def test_peers_explain_themselves():
-    assert "--rounds" in run(sys.executable, "bench/peers/run.py", "--help")
+@pytest.mark.parametrize("program", ["bench/peers/run.py", "bench/e2e/run.py"])
+def test_peers_explain_themselves(program):
+    assert "--rounds" in run(sys.executable, program, "--help")
 
 
 def test_results_are_put_in(bin_dir, tmp_path):

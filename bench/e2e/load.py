@@ -1,0 +1,62 @@
+"""Runs `chunkllama bench serve` against a system."""
+
+import contextlib
+import fcntl
+import json
+import subprocess
+
+
+@contextlib.contextmanager
+def machine(args):
+    """The machine to oneself, where others that measure take the same --lock."""
+    if not args.lock:
+        yield
+        return
+    with open(args.lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(args, system, **options):
+    """What the client tells, as an object. options: its own, with _ for -; True for a flag."""
+    command = [str(args.bin / "chunkllama"), "bench", "serve", "--url", system.url, "--json", "-"]
+    for name, value in options.items():
+        if value is not None and value is not False:
+            command += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not done.stdout.startswith("{"):
+        raise RuntimeError(f"{' '.join(command[1:])}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def kv_megabytes(system, result):
+    """The peak, or None where the system does not tell."""
+    peak = result["peak"]
+    if peak["kv_bytes"] is not None:
+        return peak["kv_bytes"] / 1e6
+    if peak["kv_usage"] is not None and system.kv_capacity:
+        return peak["kv_usage"] * system.kv_capacity / 1e6
+    return None
+
+
+def figures(system, result):
+    """A row of the figures that tables show; None where nothing was answered."""
+
+    def of(name, what, scale=1e3):
+        return result[name][what] * scale if result[name] else None
+
+    failed = result["requests"]["total"] - result["requests"]["ok"]
+    return {
+        "system": system.name,
+        "normalized_ms": of("normalized_latency_s", "mean"),
+        "normalized_p99_ms": of("normalized_latency_s", "p99"),
+        "ttft_ms": of("ttft_s", "mean"),
+        "tpot_ms": of("tpot_s", "mean"),
+        "itl_p99_ms": of("itl_s", "p99"),
+        "output_tokens_per_s": result["output_tokens_per_s"],
+        "kv_mb": kv_megabytes(system, result),
+        "batch": result["peak"]["batch"],
+        "requests": result["requests"]["total"],
+        "failed": failed,
+        "errors": result["errors"],
+    }

