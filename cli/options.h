@@ -28,7 +28,8 @@ struct options {
     int64_t threads;
     const char *isa;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
-    int32_t speculate;                   /* engine_speculation */
+    int32_t speculate;                   /* 0: off */
+    const char *draft_model;
     int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_piece;
     /* prompts and sampling */
     const char *prompt, *system, *chat_format;

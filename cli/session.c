@@ -38,7 +38,10 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     s->pool = ca_pool_create(n_threads(opt));
     if (!s->pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower --threads", n_threads(opt));
     const model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
-    return model_load(opt->model, &mo, &s->model, error);
+    const cl_status loaded = model_load(opt->model, &mo, &s->model, error);
+    if (loaded != CL_OK || !opt->draft_model) return loaded;
+    if (!opt->speculate) return cl_fail(error, CL_ERR_ARG, "--draft-model is of no use with --speculate off");
+    return model_load(opt->draft_model, &mo, &s->draft_model, error);
 }
 
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
@@ -53,7 +56,8 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
     config.max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
     config.prefill_piece = (int32_t)opt->prefill_piece;
     config.chunk_size = (int32_t)opt->chunk_size;
-    config.speculation = (engine_speculation)opt->speculate;
+    config.speculate = opt->speculate != 0;
+    config.draft_model = s->draft_model;
     const cl_status status = session_attention_level(opt, &config.level, error);
     return status != CL_OK ? status : engine_create(s->model, s->pool, &config, &s->engine, error);
 }
@@ -61,6 +65,7 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
 void session_close(session *s) {
     if (s->engine) engine_destroy(&s->engine);
     if (s->model) model_free(&s->model);
+    if (s->draft_model) model_free(&s->draft_model);
     if (s->pool) ca_pool_destroy(&s->pool);
 }
 

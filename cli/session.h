@@ -9,7 +9,7 @@
 /* Zero-initialise; free with session_close, also after a failure. */
 typedef struct session {
     ca_pool *pool;
-    model *model;
+    model *model, *draft_model; /* the second is NULL without --draft-model */
     engine *engine;
 } session;
 

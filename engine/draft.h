@@ -23,6 +23,11 @@ struct drafter {
     /* A choice leaves, with the tokens it has now. */
     void (*leave)(drafter *d, choice *c);
     void (*free)(drafter *d);
+    /*
+     * What drafting a token costs, in units of what a step costs however few its rows. Where it is not 0, tokens that are not
+     * likely enough are not asked for, so the ranks must be known before: CHANCE_RANKS - 1 and from there down.
+     */
+    float token_cost;
 };
 
 /*
@@ -30,5 +35,12 @@ struct drafter {
  * what other requests of its domain were told before. NULL without memory.
  */
 drafter *draft_lookup_create(void);
+
+/*
+ * A second model of the same vocabulary. m and pool are borrowed; its K/V cache, beside that of the target, holds as many
+ * tokens. CL_ERR_ARG where the vocabularies differ.
+ */
+cl_status draft_model_create(const model *m, const model *target, ca_pool *pool, const engine_config *config, drafter **d,
+                             cl_error *error);
 
 #endif

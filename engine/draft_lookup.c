@@ -136,7 +136,7 @@ static void free_lookup(drafter *base) {
 drafter *draft_lookup_create(void) {
     lookup *l = calloc(1, sizeof *l);
     if (!l) return NULL;
-    l->base = (drafter){propose, leave, free_lookup};
+    l->base = (drafter){.propose = propose, .leave = leave, .free = free_lookup};
     l->store = calloc(STORE, sizeof *l->store);
     l->heads = calloc(HEADS, sizeof *l->heads);
     if (l->store && l->heads) return &l->base;

@@ -20,28 +20,26 @@
 
 typedef struct engine engine;
 
-/* Where drafts of the next tokens come from, which a step verifies several at a time. Never changes what a request is told. */
-typedef enum engine_speculation {
-    ENGINE_SPECULATE_OFF = 0,
-    ENGINE_SPECULATE_LOOKUP = 1, /* what followed the same tokens earlier, in the request or in others of its domain */
-} engine_speculation;
-
 enum { ENGINE_MAX_TOP = 32 }; /* likeliest tokens that can be asked for with each logprob */
 
 /* Fill with engine_config_init, then change what you need. */
 typedef struct engine_config {
-    cattn_sharing sharing;          /* default CATTN_SHARED */
-    cattn_retention retention;      /* default CATTN_RETAIN_LRU */
-    cattn_type kv_type;             /* default CATTN_BF16 */
-    uint64_t kv_budget_bytes;       /* default 1 GiB */
-    int32_t n_ctx;                  /* longest prompt + completion; 0 (default): the model's */
-    int32_t max_seqs;               /* sequences running at once; default 32 */
-    int32_t max_step_rows;          /* token budget of a step, at least max_seqs; default 512 */
-    int32_t prefill_piece;          /* at most this many rows of one sequence in a step; 0 (default): no limit but the budget */
-    int32_t chunk_size;             /* default 64 */
-    engine_speculation speculation; /* default ENGINE_SPECULATE_OFF */
-    float row_cost; /* what one more row costs, in units of what a step costs anyway: drafts must be worth it; default 0.15 */
-    const char *level; /* kernel level of attention; NULL (default): best. Borrowed for engine_create only */
+    cattn_sharing sharing;     /* default CATTN_SHARED */
+    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    cattn_type kv_type;        /* default CATTN_BF16 */
+    uint64_t kv_budget_bytes;  /* default 1 GiB */
+    int32_t n_ctx;             /* longest prompt + completion; 0 (default): the model's */
+    int32_t max_seqs;          /* sequences running at once; default 32 */
+    int32_t max_step_rows;     /* token budget of a step, at least max_seqs; default 512 */
+    int32_t prefill_piece;     /* at most this many rows of one sequence in a step; 0 (default): no limit but the budget */
+    int32_t chunk_size;        /* default 64 */
+    bool
+        speculate; /* draft tokens and verify several in a step, where that pays: never changes what a request is told; false */
+    const model *draft_model; /* NULL (default): drafts are what followed the same tokens earlier, in the request or in others
+                                 of its domain. Else this model's; of the same vocabulary, borrowed until engine_destroy, with a
+                                 K/V cache of its own that holds as many tokens */
+    float row_cost;           /* of one more row, in units of what a step costs anyway: drafts must be worth it; default 0.15 */
+    const char *level;        /* kernel level of attention; NULL (default): best. Borrowed for engine_create only */
 } engine_config;
 
 void engine_config_init(engine_config *config);

@@ -18,6 +18,14 @@ typedef struct draw draw; /* draw.h */
 
 enum { DRAFT_MAX = 8 }; /* tokens drafted for a choice in a step */
 
+/* A choice's sequence in the draft model's cache. */
+typedef struct draft_seq {
+    cattn_seq seq;     /* 0: none */
+    int64_t n_tokens;  /* in it */
+    int32_t n_drafted; /* of these, the last, which may turn out otherwise: */
+    int32_t drafted[DRAFT_MAX];
+} draft_seq;
+
 typedef struct choice {
     request *owner;
     int32_t index;
@@ -29,6 +37,7 @@ typedef struct choice {
     int32_t n_drafted; /* behind its tokens, in `tokens` and in its sequence too: a draft; 0 between steps */
     uint8_t draft_ranks[DRAFT_MAX];
     chance chance; /* of its drafts */
+    draft_seq model_seq;
     text text;
 } choice;
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "draw.h"
+#include "model_cache.h"
 #include "speculation.h"
 #include "step.h"
 
@@ -36,27 +37,14 @@ static cattn_stats cache_stats(const scheduler *s) {
     return stats;
 }
 
-static cl_status create_cache(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
-    cattn_config cc;
-    cattn_config_init(&cc);
-    params_to_cache(&s->model->params, &cc);
-    cc.chunk_size = config->chunk_size;
-    cc.kv_type = config->kv_type;
-    cc.sharing = config->sharing;
-    cc.retention = config->retention;
-    cc.budget_bytes = config->kv_budget_bytes;
-    cc.n_threads = ca_pool_size(pool);
-    cc.level = config->level;
-    cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
-    cattn_error cause;
-    const cattn_status status = cattn_cache_create(&cc, &s->cache, &cause);
-    if (status == CATTN_OK) return CL_OK;
-    return cl_fail(error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_ARG, "K/V cache: %s", cause.message);
-}
-
-static cl_status create_speculation(scheduler *s, cl_error *error) {
-    drafter *d = draft_lookup_create();
-    s->speculation = d ? speculation_create(s->cache, d, s->config.max_seqs, s->config.row_cost) : NULL;
+static cl_status create_speculation(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
+    drafter *d = NULL;
+    if (config->draft_model) {
+        const cl_status status = draft_model_create(config->draft_model, s->model, pool, config, &d, error);
+        if (status != CL_OK) return status;
+    } else
+        d = draft_lookup_create();
+    s->speculation = d ? speculation_create(s->cache, d, config->max_seqs, config->row_cost) : NULL;
     return s->speculation ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for drafts");
 }
 
@@ -67,13 +55,13 @@ cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *c
     s->model = m;
     s->config = *config;
     s->config.level = NULL; /* not ours to keep */
-    cl_status status = create_cache(s, pool, config, error);
+    cl_status status = model_cache_create(&m->params, pool, config, config->kv_budget_bytes, &s->cache, error);
     if (status == CL_OK) status = forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
     if (status == CL_OK &&
         !(step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
           draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, config->max_seqs + STEP_SCORED_ROWS + STEP_DRAFTED_ROWS)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
-    if (status == CL_OK && config->speculation != ENGINE_SPECULATE_OFF) status = create_speculation(s, error);
+    if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     if (status != CL_OK) {
         scheduler_free(&s);
         return status;

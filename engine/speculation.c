@@ -66,14 +66,26 @@ void speculation_add(speculation *sp, choice *c) {
 }
 
 /*
- * Whether one more row gains, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows; the row
- * must give tokens at a better rate than the step does without it.
+ * Whether one more row gains, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows; the row,
+ * with what its token costs to draft, must give tokens at a better rate than the step does without it.
  */
 static bool pays(const speculation *sp, float chance, float n_tokens, int32_t n_rows) {
-    return CAUTION * chance * (1 + sp->row_cost * (float)n_rows) > n_tokens * sp->row_cost;
+    const float cost = sp->row_cost + sp->drafter->token_cost;
+    return CAUTION * chance * (1 + sp->row_cost * (float)n_rows) > n_tokens * cost;
 }
 
 static chance *common_of(speculation *sp, const choice *c) { return &sp->common[c->owner->asked.sampling.temperature > 0]; }
+
+/* Tokens that are likely enough to be worth their drafting too. */
+static int32_t worth_drafting(speculation *sp, const draft *d, int32_t n_decoding) {
+    float chance = 1;
+    int32_t n = 0;
+    for (; n < d->n_max; n++) {
+        chance *= chance_of(&d->choice->chance, common_of(sp, d->choice), CHANCE_RANKS - 1 - n);
+        if (!pays(sp, chance, (float)n_decoding, n_decoding)) break;
+    }
+    return n;
+}
 
 static int32_t list_bids(speculation *sp) {
     int32_t n = 0;
@@ -121,6 +133,8 @@ static void append(speculation *sp, const draft *d) {
 void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows) {
     if (max_rows > STEP_DRAFTED_ROWS) max_rows = STEP_DRAFTED_ROWS;
     if (sp->n_drafts == 0 || max_rows < 1 || !pays(sp, 1, (float)n_decoding, n_decoding)) return;
+    for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++)
+        sp->drafts[i].n_max = worth_drafting(sp, &sp->drafts[i], n_decoding);
     sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
     deal_rows(sp, n_decoding, max_rows);
     for (int32_t i = 0; i < sp->n_drafts; i++) append(sp, &sp->drafts[i]);

@@ -17,7 +17,7 @@ engine_config fixture_config(void) {
     config.max_step_rows = 64;
     config.max_seqs = 16;
     config.chunk_size = 16;
-    config.speculation = ENGINE_SPECULATE_OFF;
+    config.speculate = false;
     return config;
 }
 

@@ -37,7 +37,7 @@ static void run(const model *m, const setting *set, recording **recordings) {
     config.prefill_piece = set->prefill_piece;
     config.max_step_rows = 128;
     config.n_ctx = 1024;
-    config.speculation = set->drafts ? ENGINE_SPECULATE_LOOKUP : ENGINE_SPECULATE_OFF;
+    config.speculate = set->drafts;
     config.row_cost = 0; /* a draft wherever there is one */
     config.kv_budget_bytes = 256 << 20;
     ca_pool *pool = ca_pool_create(set->n_threads);

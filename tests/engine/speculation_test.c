@@ -14,7 +14,7 @@
 /* A draft is verified wherever there is one, also where it would not be expected to pay. */
 static engine_config drafting_config(void) {
     engine_config config = fixture_config();
-    config.speculation = ENGINE_SPECULATE_LOOKUP;
+    config.speculate = true;
     config.row_cost = 0;
     return config;
 }
@@ -68,9 +68,15 @@ typedef struct setting {
     bool one_by_one;
 } setting;
 
-static engine_drafts run_all(const setting *set, engine_speculation speculation, recording **recordings) {
+typedef struct drafting {
+    bool on;
+    const model *model;
+} drafting;
+
+static engine_drafts run_all(const setting *set, const drafting *drafting, recording **recordings) {
     engine_config config = drafting_config();
-    config.speculation = speculation;
+    config.speculate = drafting->on;
+    config.draft_model = drafting->model;
     config.sharing = set->sharing;
     config.retention = set->retention;
     config.kv_type = set->kv_type;
@@ -100,8 +106,10 @@ static engine_drafts run_all(const setting *set, engine_speculation speculation,
     return stats.drafts;
 }
 
+/* Whoever drafts: the store, a model that is mostly right, the model itself. */
 static void same_bytes_with_drafts(void **state) {
     (void)state;
+    const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model()}, {true, toy_model()}};
     enum { MIB = 1 << 20 };
     static const setting settings[] = {
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, CATTN_F32, 3, 0, 64, 1, 64 * MIB, true},
@@ -118,21 +126,40 @@ static void same_bytes_with_drafts(void **state) {
         recording *expected[N_REQUESTS], *got[N_REQUESTS];
         setting set = settings[0];
         set.kv_type = types[t];
-        assert_int_equal(run_all(&set, ENGINE_SPECULATE_OFF, expected).n_tokens, 0);
+        assert_int_equal(run_all(&set, &off, expected).n_tokens, 0);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            set = settings[s];
-            set.kv_type = types[t];
-            const engine_drafts drafts = run_all(&set, ENGINE_SPECULATE_LOOKUP, got);
-            assert_true(drafts.n_accepted > 100 && drafts.n_tokens > drafts.n_accepted);
-            for (int i = 0; i < N_REQUESTS; i++) {
-                if (!recording_equal(expected[i], got[i]))
-                    fail_msg("K/V type %zu, setting %zu, request %d: told something else", t, s, i);
-                assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
-                recording_free(got[i]);
+            for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
+                set = settings[s];
+                set.kv_type = types[t];
+                const engine_drafts drafts = run_all(&set, &ways[way], got);
+                assert_true(drafts.n_accepted > 100);
+                if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
+                for (int i = 0; i < N_REQUESTS; i++) {
+                    if (!recording_equal(expected[i], got[i]))
+                        fail_msg("K/V type %zu, setting %zu, way %d, request %d: told something else", t, s, way, i);
+                    assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
+                    recording_free(got[i]);
+                }
             }
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
     }
+}
+
+/* A draft model of other tokens is refused, and the message says how they differ. */
+static void another_vocabulary_is_refused(void **state) {
+    (void)state;
+    model other = *toy_model();
+    other.params.n_vocab = 100;
+    engine_config config = drafting_config();
+    config.draft_model = &other;
+    ca_pool *pool = ca_pool_create(1);
+    engine *e;
+    cl_error error;
+    assert_int_equal(engine_create(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
+    assert_null(e);
+    assert_string_equal(error.message, "the draft model has 100 tokens, the model 272; take one of the same family");
+    ca_pool_destroy(&pool);
 }
 
 /* ---- In nobody's way ---- */
@@ -327,9 +354,10 @@ static void lookup_forgets_the_oldest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_with_drafts),     cmocka_unit_test(drafts_do_not_delay_prefill),
-        cmocka_unit_test(cancelled_amid_a_draft),     cmocka_unit_test(failed_step_takes_its_drafts),
-        cmocka_unit_test(lookup_finds_what_followed), cmocka_unit_test(lookup_forgets_the_oldest),
+        cmocka_unit_test(same_bytes_with_drafts),       cmocka_unit_test(another_vocabulary_is_refused),
+        cmocka_unit_test(drafts_do_not_delay_prefill),  cmocka_unit_test(cancelled_amid_a_draft),
+        cmocka_unit_test(failed_step_takes_its_drafts), cmocka_unit_test(lookup_finds_what_followed),
+        cmocka_unit_test(lookup_forgets_the_oldest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

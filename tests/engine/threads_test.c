@@ -96,7 +96,7 @@ static void random_cancels(void **state) {
     engine_config config = fixture_config();
     config.prefill_piece = 16;
     config.max_seqs = 9;
-    config.speculation = ENGINE_SPECULATE_LOOKUP;
+    config.speculate = true;
     config.row_cost = 0; /* a draft wherever there is one */
     fixture_start(&f, &config, 2);
     client clients[N_THREADS];

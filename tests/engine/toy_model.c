@@ -39,6 +39,12 @@ const model *toy_model(void) {
     return &m;
 }
 
+const model *toy_draft_model(void) {
+    static model m;
+    m = *toy_model();
+    return &m;
+}
+
 bool tokenizer_is_end(const tokenizer *tok, int32_t id) {
     (void)tok;
     return id == TOY_END;
@@ -65,7 +71,7 @@ static float noise(uint32_t a, uint32_t b, uint32_t c) {
 }
 
 cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **out, cl_error *error) {
-    (void)m;
+    const float off = m == toy_model() ? 0 : 0.1f;
     (void)pool;
     const size_t n = (size_t)max_rows;
     forward *f = calloc(1, sizeof *f);
@@ -79,7 +85,7 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     *out = f;
     if (!f->q || !f->out || !f->k || !f->v || !f->w) return cl_fail(error, CL_ERR_NOMEM, "no memory");
     for (uint32_t v = 0; v < TOY_VOCAB; v++)
-        for (uint32_t i = 0; i < Q_SIZE; i++) f->w[v * Q_SIZE + i] = noise(v, i, 7);
+        for (uint32_t i = 0; i < Q_SIZE; i++) f->w[v * Q_SIZE + i] = noise(v, i, 7) + off * noise(v, i, 8);
     return CL_OK;
 }
 

@@ -1,0 +1,11 @@
+/* A K/V cache in a model's shape. */
+#ifndef ENGINE_MODEL_CACHE_H
+#define ENGINE_MODEL_CACHE_H
+
+#include "engine.h"
+
+/* Run by the pool, which is borrowed; types, sharing and level are the config's. */
+cl_status model_cache_create(const model_params *p, ca_pool *pool, const engine_config *config, uint64_t budget_bytes,
+                             cattn_cache **cache, cl_error *error);
+
+#endif
