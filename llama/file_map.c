@@ -41,5 +41,5 @@ void file_map_drop(const file_map *map, const void *data, size_t size) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)map->data, at = (uintptr_t)data;
     if (!map->data || at < start || at > start + map->size || size > start + map->size - at) return; /* the caller's bytes */
     const uintptr_t first = (at + page - 1) / page * page, end = (at + size) / page * page;
-    if (first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED);
+    if (first < end) (void)madvise((void *)(map->data + (first - start)), end - first, MADV_DONTNEED);
 }
