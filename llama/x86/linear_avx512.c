@@ -63,7 +63,11 @@ INLINE void float_tile(const int R, const int V, const linear_layout layout, con
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (size_t k = 0; k < (size_t)t->n_in; k++) {
         __m512 w[2];
-        UNROLL for (int v = 0; v < V; v++) w[v] = load_weights(layout, panel + (size_t)v * panel_bytes, k);
+        UNROLL for (int v = 0; v < V; v++) {
+            const uint8_t *from = panel + (size_t)v * panel_bytes;
+            if (R == 1) _mm_prefetch(from + (layout == LINEAR_F32 ? 64 : 32) * k + PREFETCH_BYTES, _MM_HINT_T0);
+            w[v] = load_weights(layout, from, k);
+        }
         UNROLL for (int r = 0; r < R; r++) {
             const __m512 xr = _mm512_set1_ps(x[(size_t)r * t->x_stride + k]);
             UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(xr, w[v], acc[r][v]);
