@@ -73,7 +73,7 @@ def parse():
     parser.add_argument(
         "--model", type=pathlib.Path, default=find_model(), help="GGUF file (default: CHUNKLLAMA_MODEL, or SmolLM2)"
     )
-    parser.add_argument("--kv-budget", default="4G", help="for K/V, of this project's servers (default %(default)s)")
+    parser.add_argument("--kv-budget", default="2G", help="for K/V, of this project's servers (default %(default)s)")
     parser.add_argument(
         "--big-layers", type=int, default=0, metavar="N", help="of big's model (default: as many as memory bears)"
     )
