@@ -1,4 +1,4 @@
-/* `info`: what is in a model file. */
+/* `info`: what is in a model file or folder. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ int cmd_info(const options *opt) {
     if (opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; one file at a time", opt->args[1]);
     else if (!path)
-        status = cl_fail(&error, CL_ERR_ARG, "no model; name a GGUF file or set CHUNKLLAMA_MODEL");
+        status = cl_fail(&error, CL_ERR_ARG, "no model; name a GGUF file or a folder of safetensors, or set CHUNKLLAMA_MODEL");
     if (status == CL_OK) status = model_file_open(path, &file, &error);
     if (status != CL_OK) return session_fail(CMD_INFO, &error);
     print_head(file, path);

@@ -32,7 +32,8 @@ enum {
     { name, 0, OPT_CHOICE, AT(field), fallback, 0, 0, choices, "NAME", help, cmds }
 
 const option option_table[] = {
-    TEXT("model", 'm', model, "FILE", "the model, a GGUF file", ALL),
+    TEXT("model", 'm', model, "FILE", "the model: a GGUF file, or a folder with safetensors, config.json and tokenizer.json",
+         ALL),
 
     TEXT("prompt", 'p', prompt, "TEXT", "the prompt, instead of the argument", IN(RUN)),
     TEXT("system", 's', system, "TEXT", "a system message that stands before the conversation", IN(RUN) | IN(CHAT)),

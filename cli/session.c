@@ -31,7 +31,8 @@ static int32_t n_threads(const options *opt) { return opt->threads ? (int32_t)op
 cl_status session_load(session *s, const options *opt, cl_error *error) {
     if (!opt->model)
         return cl_fail(error, CL_ERR_ARG,
-                       "no model; give a GGUF file with --model or in the environment variable CHUNKLLAMA_MODEL");
+                       "no model; give a GGUF file or a folder of safetensors with --model or in the environment variable "
+                       "CHUNKLLAMA_MODEL");
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
     if (status != CL_OK) return status;
@@ -82,10 +83,8 @@ cl_status session_chat_format(const session *s, const options *opt, chat_format 
 
 const char *session_model_name(const options *opt, char *buf, size_t size) {
     if (opt->model_name) return opt->model_name;
-    const char *slash = strrchr(opt->model, '/');
-    snprintf(buf, size, "%s", slash ? slash + 1 : opt->model);
-    char *end = strrchr(buf, '.');
-    if (end && strcmp(end, ".gguf") == 0) *end = 0;
+    const str name = model_file_name(opt->model);
+    snprintf(buf, size, "%.*s", (int)name.size, name.data);
     return buf;
 }
 

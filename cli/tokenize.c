@@ -53,7 +53,7 @@ int cmd_tokenize(const options *opt) {
     cl_status status = CL_OK;
     if (!opt->model)
         status = cl_fail(&error, CL_ERR_ARG,
-                         "no model; give a GGUF file with --model or in the environment variable "
+                         "no model; give a GGUF file or a folder of safetensors with --model or in the environment variable "
                          "CHUNKLLAMA_MODEL");
     if (status == CL_OK && opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; put the text in quotes", opt->args[1]);

@@ -4,13 +4,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "gguf.h"
+#include "hf.h"
 #include "model_file_data.h"
 
-cl_status model_file_open(const char *path, model_file **file, cl_error *error) { return gguf_open(path, file, error); }
+cl_status model_file_open(const char *path, model_file **file, cl_error *error) {
+    struct stat st;
+    static const char ending[] = ".safetensors";
+    const size_t n = strlen(path), m = sizeof ending - 1;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return hf_open(path, file, error);
+    if (n > m && strcmp(path + n - m, ending) == 0)
+        return cl_fail(error, CL_ERR_ARG, "%s: name the folder it is in, with config.json and tokenizer.json beside it", path);
+    return gguf_open(path, file, error);
+}
 
-void model_file_drop(const model_file *file, const tensor *tensor) { file_map_drop(&file->map, tensor->data, tensor->bytes); }
+str model_file_name(const char *path) {
+    static const char ending[] = ".gguf";
+    size_t end = strlen(path), m = sizeof ending - 1;
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/') start--;
+    if (end - start > m && memcmp(path + end - m, ending, m) == 0) end -= m;
+    return (str){path + start, end - start};
+}
+
+const char *model_file_source_name(const model_file *file, const char *name) {
+    const char *source = file->source_name ? file->source_name(file, name) : NULL;
+    return source ? source : name;
+}
+
+void model_file_drop(const model_file *file, const tensor *tensor) {
+    for (size_t i = 0; i < file->n_maps; i++) file_map_drop(&file->maps[i], tensor->data, tensor->bytes);
+}
 
 void model_file_close(model_file **file) {
     model_file *f = *file;
@@ -21,7 +48,9 @@ void model_file_close(model_file **file) {
     free(f->tensors);
     str_map_free(&f->key_map);
     str_map_free(&f->tensor_map);
-    file_map_close(&f->map);
+    for (size_t i = 0; i < f->n_maps; i++) file_map_close(&f->maps[i]);
+    free(f->maps);
+    arena_free(&f->memory);
     free(f);
 }
 

@@ -1,5 +1,9 @@
 /*
- * A model file, whatever its format: metadata by key and tensors by name, under the names that GGUF has for them.
+ * A model file, whatever its format: metadata by key and tensors by name, under the names that GGUF has for them. A tensor's
+ * own name is the file's.
+ *
+ * Keys that GGUF does not have: ARCH.rope.halves (bool: weights of Q and K are not permuted), tokenizer.merge_ids (int32
+ * [n][3]: left, right, result), tokenizer.space_prefix (string; spm.h).
  *
  * All of it is checked when the file is opened. What is returned points into the file or the handle and lives until
  * model_file_close. Immutable; safe from any number of threads.
@@ -32,11 +36,17 @@ typedef enum meta_type {
 
 typedef struct model_file model_file;
 
+/* A GGUF file, or a folder as Hugging Face has them: safetensors, config.json, tokenizer.json. */
 cl_status model_file_open(const char *path, model_file **file, cl_error *error);
 void model_file_close(model_file **file);
 
-/* "GGUF version 3" */
+/* A model's name from its path: the file's without ".gguf", or the folder's. Points into path. */
+str model_file_name(const char *path);
+
+/* "GGUF version 3", "safetensors" */
 const char *model_file_format(const model_file *file);
+/* How the file calls a key or a tensor, for messages; valid until the thread's next call. */
+const char *model_file_source_name(const model_file *file, const char *name);
 
 size_t model_file_n_tensors(const model_file *file);
 const tensor *model_file_tensor_at(const model_file *file, size_t i);

@@ -2,6 +2,7 @@
 #ifndef LLAMA_MODEL_FILE_DATA_H
 #define LLAMA_MODEL_FILE_DATA_H
 
+#include "arena.h"
 #include "file_map.h"
 #include "model_file.h"
 #include "str_map.h"
@@ -17,7 +18,11 @@ typedef struct meta_key {
 
 struct model_file {
     char format[24];
-    file_map map; /* empty: the bytes are the caller's */
+    file_map *maps; /* [n_maps] what data lie in; none: the bytes are the caller's */
+    size_t n_maps;
+    arena memory;                                                         /* what no map holds */
+    bool no_memory;                                                       /* while it is filled (meta_build.h) */
+    const char *(*source_name)(const model_file *file, const char *name); /* NULL: names are the file's own */
     meta_key *keys;
     size_t n_keys;
     tensor *tensors;

@@ -18,7 +18,10 @@ static const char *key(reader *r, const char *suffix) {
     return r->key;
 }
 
-#define FAIL(r, code, fmt, ...) cl_fail((r)->error, code, "%s" fmt, (r)->key, __VA_ARGS__)
+/* The key as the file calls it. */
+static const char *key_name(const reader *r) { return model_file_source_name(r->file, r->key); }
+
+#define FAIL(r, code, fmt, ...) cl_fail((r)->error, code, "%s" fmt, key_name(r), __VA_ARGS__)
 
 static cl_status bad_value(const reader *r, double value, double min, double max) {
     return FAIL(r, CL_ERR_FORMAT, " is %g; allowed: %g to %g", value, min, max);
@@ -31,7 +34,7 @@ static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max
         if (model_file_has(r->file, r->key))
             return FAIL(r, CL_ERR_UNSUPPORTED, "%s", " is not a single integer; layers that differ are not supported");
         if (*out >= 0) return CL_OK;
-        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete %s model", r->key,
+        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete %s model", key_name(r),
                        r->arch->name);
     }
     if (value > (uint64_t)max || value < (uint64_t)min) return bad_value(r, (double)value, (double)min, (double)max);
@@ -72,7 +75,7 @@ static cl_status read_scaling(reader *r, double *scale) {
                     str_show(scaling, shown, sizeof shown));
     }
     if (named && !model_file_has(r->file, key(r, "rope.scaling.factor")))
-        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", r->key);
+        return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", key_name(r));
     /* The name in old files first. A factor without a type means linear. */
     const cl_status status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
     return status == CL_OK ? get_double(r, "rope.scaling.factor", 1e-3, 1e6, scale) : status;
@@ -85,6 +88,7 @@ static cl_status read_rope(reader *r, model_params *p) {
     if (status != CL_OK) return status;
     if (p->n_rot % 2) return FAIL(r, CL_ERR_FORMAT, " is %d; it must be even", p->n_rot);
     p->rope_halves = r->arch->rope_halves;
+    model_file_get_bool(r->file, key(r, "rope.halves"), &p->rope_halves);
     *full = (rope_params){.base = 10000, .scale = 1};
     if ((status = get_double(r, "rope.freq_base", 1, 1e12, &full->base)) != CL_OK) return status;
     if ((status = read_scaling(r, &full->scale)) != CL_OK) return status;
@@ -178,7 +182,7 @@ cl_status params_read(const model_file *file, model_params *p, cl_error *error) 
         (status = get_float(&r, "final_logit_softcapping", 1e-3, 1e6, &p->logit_softcap)) != CL_OK ||
         (status = get_double(&r, "attention.layer_norm_rms_epsilon", 0, 1, &eps)) != CL_OK)
         return status;
-    if (eps < 0) return cl_fail(error, CL_ERR_FORMAT, "the file has no number %s", r.key);
+    if (eps < 0) return cl_fail(error, CL_ERR_FORMAT, "the file has no number %s", key_name(&r));
     p->rms_eps = (float)eps;
     return CL_OK;
 }

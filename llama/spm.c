@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "merge.h"
+#include "merge_rules.h"
 #include "utf8.h"
 
 static const char SCORES[] = "tokenizer.ggml.scores";
@@ -13,10 +14,12 @@ enum { SPACE_SIZE = sizeof SPACE - 1 };
 
 struct spm {
     const vocab *vocab;
-    uint32_t *orders; /* [n_vocab] merge order: highest score first */
+    uint32_t *orders;  /* [n_vocab] merge order: highest score first; NULL: by rules */
+    merge_rules rules; /* of a tokenizer.json */
     int32_t byte_ids[256];
     int32_t unknown; /* -1: none */
     bool add_space_prefix;
+    spm_prefix prefix;
 };
 
 /* Descending floats as ascending integers. */
@@ -26,27 +29,34 @@ static uint32_t order_of(float score) {
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-cl_status spm_create(const model_file *file, const vocab *v, spm **out, cl_error *error) {
-    *out = NULL;
+static cl_status load_scores(spm *s, const model_file *file, cl_error *error) {
     meta_type type;
     size_t n;
     const void *scores;
-    if (!model_file_get_array(file, SCORES, &type, &n, &scores) || type != META_FLOAT32 || n != (size_t)v->n)
-        return cl_fail(error, CL_ERR_FORMAT, "%s: a SentencePiece tokenizer needs this array of %d float32", SCORES, v->n);
-    spm *s = calloc(1, sizeof *s);
-    uint32_t *orders = malloc(n * sizeof *orders);
-    if (!s || !orders) {
-        free(s);
-        free(orders);
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu scores", n);
-    }
+    if (!model_file_get_array(file, SCORES, &type, &n, &scores) || type != META_FLOAT32 || n != (size_t)s->vocab->n)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: a SentencePiece tokenizer needs this array of %d float32", SCORES,
+                       s->vocab->n);
+    s->orders = malloc(n * sizeof *s->orders);
+    if (!s->orders) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu scores", n);
     for (size_t i = 0; i < n; i++) {
         float score;
         memcpy(&score, (const char *)scores + i * sizeof score, sizeof score);
-        orders[i] = order_of(score);
+        s->orders[i] = order_of(score);
     }
+    return CL_OK;
+}
+
+cl_status spm_create(const model_file *file, const vocab *v, spm **out, cl_error *error) {
+    *out = NULL;
+    spm *s = calloc(1, sizeof *s);
+    if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     s->vocab = v;
-    s->orders = orders;
+    const bool scored = model_file_has(file, SCORES) || !model_file_has(file, "tokenizer.merge_ids");
+    const cl_status status = scored ? load_scores(s, file, error) : merge_rules_load(file, v, &s->rules, error);
+    if (status != CL_OK) {
+        spm_free(&s);
+        return status;
+    }
     for (int i = 0; i < 256; i++) s->byte_ids[i] = -1;
     s->unknown = -1;
     for (int32_t id = v->n - 1; id >= 0; id--) {
@@ -55,13 +65,22 @@ cl_status spm_create(const model_file *file, const vocab *v, spm **out, cl_error
     }
     s->add_space_prefix = true;
     model_file_get_bool(file, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
+    static const char *const rules[] = {
+        [SPM_PREFIX_FIRST] = "first", [SPM_PREFIX_ALWAYS] = "always", [SPM_PREFIX_PREPEND] = "prepend"};
+    str rule;
+    if (model_file_get_string(file, "tokenizer.space_prefix", &rule))
+        for (int i = SPM_PREFIX_FIRST; i <= SPM_PREFIX_PREPEND; i++)
+            if (str_is(rule, rules[i])) s->prefix = (spm_prefix)i;
     *out = s;
     return CL_OK;
 }
 
+spm_prefix spm_prefix_rule(const spm *s) { return s->prefix; }
+
 void spm_free(spm **s) {
     if (!*s) return;
     free((*s)->orders);
+    merge_rules_free(&(*s)->rules);
     free(*s);
     *s = NULL;
 }
@@ -74,6 +93,13 @@ typedef struct encoding {
 
 static bool lookup(const void *ctx, const merge_symbol *left, const merge_symbol *right, uint32_t *order, int32_t *id) {
     const encoding *e = ctx;
+    if (!e->s->orders) {
+        const merge_rule *rule = merge_rules_get(&e->s->rules, left->id, right->id);
+        if (!rule) return false;
+        *order = rule->rank;
+        *id = rule->id;
+        return true;
+    }
     const size_t size = (size_t)left->size + right->size;
     if (size > e->s->vocab->longest) return false;
     *id = vocab_find(e->s->vocab, e->text + left->start, size);
@@ -124,7 +150,9 @@ cl_status spm_encode(const spm *s, const char *text, size_t size, bool prefix, t
     char *spaced = malloc(size + 1);
     if (!spaced) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
     size_t n = 0;
-    if (prefix && s->add_space_prefix) spaced[n++] = ' ';
+    const bool begins = size > 0 && (text[0] == ' ' || (size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0));
+    const bool unless_space = s->prefix == SPM_PREFIX_FIRST || s->prefix == SPM_PREFIX_ALWAYS;
+    if (prefix && s->add_space_prefix && !(unless_space && begins)) spaced[n++] = ' ';
     for (size_t i = 0; i < size; n++) {
         const bool space = size - i >= SPACE_SIZE && memcmp(text + i, SPACE, SPACE_SIZE) == 0;
         spaced[n] = space ? ' ' : text[i];

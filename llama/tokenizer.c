@@ -134,6 +134,7 @@ cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t 
                                  size_t n_spans, token_list *out, cl_error *error) {
     cl_status status = CL_OK;
     size_t start = 0, span = 0;
+    const spm_prefix rule = tok->spm ? spm_prefix_rule(tok->spm) : SPM_PREFIX_PROMPT;
     for (size_t i = 0; status == CL_OK && i < size;) {
         while (span < n_spans && spans[span].end <= i) span++;
         const bool inside = span < n_spans && spans[span].start <= i;
@@ -145,10 +146,11 @@ cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t 
         }
         const bool special = vocab_is_special(&tok->vocab, id);
         /* The space before a prompt comes also before an added token that it starts with. */
-        if (i > start || (first && !special)) status = encode_words(tok, text + start, i - start, first, out, error);
+        if (i > start || (first && !special && rule == SPM_PREFIX_PROMPT))
+            status = encode_words(tok, text + start, i - start, first, out, error);
         if (status == CL_OK) status = token_list_add(out, id, error);
         start = i += taken;
-        first = special && i < size && text[i] != ' ';
+        first = rule == SPM_PREFIX_PROMPT ? special && i < size && text[i] != ' ' : rule != SPM_PREFIX_FIRST;
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);
     return status;

@@ -23,10 +23,11 @@ static cl_status find_tensor(const model_file *file, int32_t layer, const char *
     char name[NAME_SIZE];
     tensor_name(name, layer, part);
     const tensor *t = model_file_find_tensor(file, name);
-    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
+    const char *shown = model_file_source_name(file, name);
+    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", shown);
     if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
-                       name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
+                       shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
                        (long long)n_in, (long long)n_out);
     if (!t->data) return tensor_fail_type(t, error);
     *found = t;
@@ -104,21 +105,18 @@ static cl_status load_layer(const model_file *file, const model_params *p, ca_po
 
 /* A bias that the architecture does not have would be left out silently. */
 static cl_status refuse_biases(const model_file *file, const model_params *p, cl_error *error) {
-    static const char *const known[] = {".attn_q.bias", ".attn_k.bias", ".attn_v.bias"};
-    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
-        const str name = model_file_tensor_at(file, i)->name;
-        if (name.size <= 5 || memcmp(name.data + name.size - 5, ".bias", 5) != 0) continue;
-        bool expected = false;
-        for (size_t j = 0; p->arch->qkv_bias && j < sizeof known / sizeof *known; j++) {
-            const size_t n = strlen(known[j]);
-            expected |= name.size > n && memcmp(name.data + name.size - n, known[j], n) == 0;
+    static const char *const parts[] = {"attn_q.bias", "attn_k.bias",   "attn_v.bias",    "attn_output.bias", "ffn_gate.bias",
+                                        "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"};
+    enum { N_PARTS = sizeof parts / sizeof *parts, N_KNOWN = 3 };
+    for (int32_t i = 0; i < p->n_layers; i++)
+        for (int j = p->arch->qkv_bias ? N_KNOWN : 0; j < N_PARTS; j++) {
+            char name[NAME_SIZE];
+            tensor_name(name, i, parts[j]);
+            if (model_file_find_tensor(file, name))
+                return cl_fail(error, CL_ERR_UNSUPPORTED,
+                               "tensor %s: this bias is not part of the architecture %s and not supported",
+                               model_file_source_name(file, name), p->arch->name);
         }
-        char shown[NAME_SIZE];
-        if (!expected)
-            return cl_fail(error, CL_ERR_UNSUPPORTED,
-                           "tensor %s: this bias is not part of the architecture %s and not supported",
-                           str_show(name, shown, sizeof shown), p->arch->name);
-    }
     return CL_OK;
 }
 

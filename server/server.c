@@ -37,11 +37,10 @@ static cl_status check(const server_config *c, cl_error *error) {
     return CL_OK;
 }
 
-/* The file's name without folder and ".gguf"; NULL without memory. */
+/* The name of the file, without ".gguf", or of the folder; NULL without memory. */
 static char *name_from_path(const char *path) {
-    const char *slash = path ? strrchr(path, '/') : NULL, *name = slash ? slash + 1 : path ? path : "model";
-    const size_t size = strlen(name);
-    return strndup(name, size > 5 && strcmp(name + size - 5, ".gguf") == 0 ? size - 5 : size);
+    const str name = model_file_name(path ? path : "model");
+    return strndup(name.data, name.size);
 }
 
 /* Serve on the listening socket. */

@@ -110,7 +110,7 @@ def random_model(path, types, n_heads, n_kv_heads, head_dim, n_layers=2, n_embd=
         tensors[name + ".weight"] = (values, tensor_type)
     norms, biases = vectors(arch, n_layers, n_embd, head_dim, n_heads * head_dim, n_kv_heads * head_dim)
     for name, n in norms.items():
-        tensors[name + ".weight"] = (rng.normal(1, 0.2, n).astype(np.float32), Type.F32)
+        tensors[name + ".weight"] = (rng.normal(1, 0.2, n).clip(0.5, 2).astype(np.float32), Type.F32)
     for name, n in biases.items():
         tensors[name + ".bias"] = (rng.normal(0, 0.5, n).astype(np.float32), Type.F32)
     if "rope_factors" in options:

@@ -1,0 +1,39 @@
+/* Opens folders. */
+#include "hf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "hf_parts.h"
+#include "meta_build.h"
+
+static const char *source_name(const model_file *file, const char *name) {
+    str arch = {"", 0};
+    (void)model_file_get_string(file, "general.architecture", &arch);
+    const char *source = hf_config_source(name);
+    return source ? source : hf_tensor_source(str_is(arch, "gemma3"), name);
+}
+
+static cl_status fill(const char *folder, model_file *file, cl_error *error) {
+    (void)snprintf(file->format, sizeof file->format, "safetensors");
+    file->source_name = source_name;
+    cl_status status = meta_init(file, error);
+    if (status != CL_OK) return status;
+    hf_config config;
+    status = hf_read_config(folder, file, &config, error);
+    if (status == CL_OK) status = hf_read_tensors(folder, &config, file, error);
+    if (status == CL_OK) status = hf_read_tokenizer(folder, &config, file, error);
+    json_doc_close(&config.doc);
+    if (status == CL_OK && file->no_memory) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the model in %s", folder);
+    return status;
+}
+
+cl_status hf_open(const char *folder, model_file **out, cl_error *error) {
+    *out = NULL;
+    model_file *file = calloc(1, sizeof *file);
+    if (!file) return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
+    const cl_status status = fill(folder, file, error);
+    if (status != CL_OK) model_file_close(&file);
+    *out = file;
+    return status;
+}

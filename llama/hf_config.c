@@ -1,0 +1,273 @@
+/* config.json to GGUF's keys. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hf_parts.h"
+#include "meta_build.h"
+
+/* A class of Hugging Face's library, and what its configuration means where it says nothing. */
+typedef struct hf_class {
+    const char *name, *arch;
+    const char *activation_field, *activation;
+    double rope_base;
+    bool windows; /* layers may differ in their window */
+    bool norm_plus_one, four_norms, tied;
+    bool own_head_dim; /* which the width does not tell */
+} hf_class;
+
+static const hf_class classes[] = {
+    {.name = "LlamaForCausalLM", .arch = "llama", .activation_field = "hidden_act", .activation = "silu", .rope_base = 1e4},
+    {.name = "MistralForCausalLM", .arch = "llama", .activation_field = "hidden_act", .activation = "silu", .rope_base = 1e4},
+    {.name = "Qwen2ForCausalLM", .arch = "qwen2", .activation_field = "hidden_act", .activation = "silu", .rope_base = 1e4},
+    {.name = "Qwen3ForCausalLM",
+     .arch = "qwen3",
+     .activation_field = "hidden_act",
+     .activation = "silu",
+     .rope_base = 1e4,
+     .own_head_dim = true},
+    {.name = "Gemma3ForCausalLM",
+     .arch = "gemma3",
+     .activation_field = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .rope_base = 1e6,
+     .windows = true,
+     .norm_plus_one = true,
+     .four_norms = true,
+     .tied = true,
+     .own_head_dim = true},
+};
+enum { N_CLASSES = sizeof classes / sizeof *classes };
+
+static const struct field {
+    const char *name, *key;
+    json_kind kind;
+    bool required;
+} fields[] = {
+    {"num_hidden_layers", "block_count", JSON_KIND_INT, true},
+    {"hidden_size", "embedding_length", JSON_KIND_INT, true},
+    {"intermediate_size", "feed_forward_length", JSON_KIND_INT, true},
+    {"max_position_embeddings", "context_length", JSON_KIND_INT, true},
+    {"num_attention_heads", "attention.head_count", JSON_KIND_INT, true},
+    {"num_key_value_heads", "attention.head_count_kv", JSON_KIND_INT, false},
+    {"head_dim", "attention.key_length", JSON_KIND_INT, false},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon", JSON_KIND_NUMBER, true},
+    {"rope_local_base_freq", "rope.freq_base_swa", JSON_KIND_NUMBER, false},
+    {"attn_logit_softcapping", "attn_logit_softcapping", JSON_KIND_NUMBER, false},
+    {"final_logit_softcapping", "final_logit_softcapping", JSON_KIND_NUMBER, false},
+    {"sliding_window", "attention.sliding_window", JSON_KIND_INT, false},
+    {"sliding_window_pattern", "attention.sliding_window_pattern", JSON_KIND_INT, false},
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+/* Names in messages of keys that are not in the table above. */
+static const struct {
+    const char *key, *name;
+} others[] = {
+    {"rope.freq_base", "rope_theta"},
+    {"rope.scaling.factor", "rope_scaling.factor"},
+    {"attention.scale", "query_pre_attn_scalar"},
+};
+
+const char *hf_config_source(const char *key) {
+    static _Thread_local char shown[64];
+    const char *suffix = strchr(key, '.');
+    const char *name = NULL;
+    for (int i = 0; suffix && i < N_FIELDS; i++)
+        if (strcmp(suffix + 1, fields[i].key) == 0) name = fields[i].name;
+    for (size_t i = 0; suffix && i < sizeof others / sizeof *others; i++)
+        if (strcmp(suffix + 1, others[i].key) == 0) name = others[i].name;
+    if (!name) return NULL;
+    (void)snprintf(shown, sizeof shown, "config.json: %s", name);
+    return shown;
+}
+
+static const char *key_of(const hf_config *c, char key[96], const char *suffix) {
+    (void)snprintf(key, 96, "%s.%s", c->arch, suffix);
+    return key;
+}
+
+static void put_int(hf_config *c, model_file *file, const char *name, const char *suffix, const json_t *value) {
+    char key[96];
+    const json_int_t n = json_integer_value(value);
+    if (n < 0 || n > UINT32_MAX)
+        json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s is %lld; 0 to %u are allowed", name, (long long)n, UINT32_MAX);
+    else
+        meta_put_u32(file, key_of(c, key, suffix), (uint32_t)n);
+}
+
+static void put_number(const hf_config *c, model_file *file, const char *suffix, double value) {
+    char key[96];
+    meta_put_f64(file, key_of(c, key, suffix), value);
+}
+
+/* ---- What is not supported ---- */
+
+static void refuse(hf_config *c, const hf_class *class) {
+    static const char *const flags[] = {"attention_bias", "mlp_bias", "use_sliding_window"};
+    json_doc *doc = &c->doc;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (json_doc_bool(doc, doc->root, "", flags[i], false))
+            json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is true; only false is supported", flags[i]);
+    if (doc->status != CL_OK) return;
+    if (json_is_object(json_object_get(doc->root, "quantization_config")))
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
+                      "quantization_config: quantised weights are not supported; use a GGUF file, or bf16, "
+                      "f16 or f32 weights");
+    const str activation = json_doc_string(doc, doc->root, "", class->activation_field);
+    if (activation.size > 0 && !str_is(activation, class->activation))
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is \"%.40s\"; a %s has \"%s\"", class->activation_field, activation.data,
+                      class->name, class->activation);
+    if (json_doc_number(doc, doc->root, "", "partial_rotary_factor", 1) != 1)
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "partial_rotary_factor must be 1");
+}
+
+/* ---- Rotation ---- */
+
+/* Newer files have all of it in rope_parameters. */
+static void read_rope(hf_config *c, model_file *file, const hf_class *class) {
+    json_doc *doc = &c->doc;
+    const json_t *all = json_doc_field(doc, doc->root, "", "rope_parameters", JSON_KIND_OBJECT, false);
+    const json_t *scaling = all ? all : json_doc_field(doc, doc->root, "", "rope_scaling", JSON_KIND_OBJECT, false);
+    const char *where = all ? "rope_parameters." : "rope_scaling.";
+    if (all && (json_object_get(all, "full_attention") || json_object_get(all, "sliding_attention"))) {
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
+                      "rope_parameters differ by kind of layer; save the model with rope_theta and "
+                      "rope_local_base_freq instead");
+        return;
+    }
+    c->rope_base = json_doc_number(doc, all ? all : doc->root, all ? where : "", "rope_theta", class->rope_base);
+    put_number(c, file, "rope.freq_base", c->rope_base);
+    str type = json_doc_string(doc, scaling, where, "rope_type");
+    if (type.size == 0) type = json_doc_string(doc, scaling, where, "type");
+    if (!scaling || type.size == 0 || str_is(type, "default")) return;
+    const bool llama3 = str_is(type, "llama3");
+    if (!llama3 && !str_is(type, "linear")) {
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%srope_type is \"%.40s\"; supported: default, linear, llama3", where,
+                      type.data);
+        return;
+    }
+    const double factor = json_number_value(json_doc_field(doc, scaling, where, "factor", JSON_KIND_NUMBER, true));
+    if (!llama3) {
+        put_number(c, file, "rope.scaling.factor", factor);
+        return;
+    }
+    c->low_factor = json_number_value(json_doc_field(doc, scaling, where, "low_freq_factor", JSON_KIND_NUMBER, true));
+    c->high_factor = json_number_value(json_doc_field(doc, scaling, where, "high_freq_factor", JSON_KIND_NUMBER, true));
+    c->trained =
+        json_number_value(json_doc_field(doc, scaling, where, "original_max_position_embeddings", JSON_KIND_NUMBER, true));
+    c->rope_factor = factor;
+    if (doc->status == CL_OK && !(factor > 0 && c->low_factor > 0 && c->high_factor > c->low_factor && c->trained > 0))
+        json_doc_fail(doc, CL_ERR_FORMAT,
+                      "%sfactor %g, low_freq_factor %g, high_freq_factor %g and original_max_position_embeddings %g "
+                      "must be positive, the second below the third",
+                      where, factor, c->low_factor, c->high_factor, c->trained);
+}
+
+/* ---- Windows ---- */
+
+static void read_layer_types(hf_config *c, model_file *file, bool windows) {
+    json_doc *doc = &c->doc;
+    const json_t *types = json_doc_field(doc, doc->root, "", "layer_types", JSON_KIND_ARRAY, false);
+    if (!types) return;
+    char key[96];
+    unsigned char *has =
+        windows ? meta_put_array(file, key_of(c, key, "attention.sliding_window_pattern"), META_BOOL, json_array_size(types))
+                : NULL;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        const bool sliding = type && strcmp(type, "sliding_attention") == 0;
+        if (!sliding && !(type && strcmp(type, "full_attention") == 0))
+            json_doc_fail(doc, CL_ERR_UNSUPPORTED, "layer_types[%zu] must be \"full_attention\" or \"sliding_attention\"", i);
+        else if (sliding && !windows)
+            json_doc_fail(doc, CL_ERR_UNSUPPORTED,
+                          "layer_types[%zu] is \"sliding_attention\", which is not supported in this architecture", i);
+        if (has) has[i] = sliding;
+    }
+}
+
+/* ---- All ---- */
+
+static const hf_class *find_class(json_doc *doc) {
+    const json_t *names = json_doc_field(doc, doc->root, "", "architectures", JSON_KIND_ARRAY, true);
+    const char *name = json_string_value(json_array_get(names, 0));
+    char known[200];
+    size_t used = 0;
+    for (int i = 0; i < N_CLASSES; i++) {
+        if (name && strcmp(name, classes[i].name) == 0) return &classes[i];
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", classes[i].name);
+    }
+    if (doc->status == CL_OK)
+        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported: %s", name ? name : "", known);
+    return NULL;
+}
+
+static int32_t token_id(hf_config *c, const char *name, const json_t *value) {
+    const json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < 0 || id >= c->n_vocab) {
+        json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s must be a token id below vocab_size, %d", name, c->n_vocab);
+        return -1;
+    }
+    return (int32_t)id;
+}
+
+static void read_tokens(hf_config *c) {
+    const json_t *bos = json_object_get(c->doc.root, "bos_token_id"), *eos = json_object_get(c->doc.root, "eos_token_id");
+    c->bos = !bos || json_is_null(bos) ? -1 : token_id(c, "bos_token_id", bos);
+    const size_t n = json_is_array(eos) ? json_array_size(eos) : 1;
+    for (size_t i = 0; eos && !json_is_null(eos) && i < n; i++) {
+        if (i == sizeof c->ends / sizeof *c->ends) {
+            json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "eos_token_id has %zu entries; %zu are supported", n, i);
+            return;
+        }
+        c->ends[c->n_ends++] = token_id(c, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos);
+    }
+}
+
+static void read_fields(hf_config *c, model_file *file, const hf_class *class) {
+    json_doc *doc = &c->doc;
+    const bool by_layer = json_is_array(json_object_get(doc->root, "layer_types"));
+    for (int i = 0; i < N_FIELDS; i++) {
+        const struct field *f = &fields[i];
+        const bool required = f->required || (class->own_head_dim && strcmp(f->name, "head_dim") == 0);
+        if (by_layer && strcmp(f->name, "sliding_window_pattern") == 0) continue;
+        const json_t *value = json_doc_field(doc, doc->root, "", f->name, f->kind, required);
+        if (value && f->kind == JSON_KIND_INT) put_int(c, file, f->name, f->key, value);
+        if (value && f->kind == JSON_KIND_NUMBER) put_number(c, file, f->key, json_number_value(value));
+    }
+    const json_t *n_vocab = json_doc_field(doc, doc->root, "", "vocab_size", JSON_KIND_INT, true);
+    const json_int_t n = json_integer_value(n_vocab);
+    if (n_vocab && (n < 1 || n > INT32_MAX))
+        json_doc_fail(doc, CL_ERR_FORMAT, "vocab_size is %lld; 1 to %d are allowed", (long long)n, INT32_MAX);
+    c->n_vocab = (int32_t)n;
+    const double scalar = json_doc_number(doc, doc->root, "", "query_pre_attn_scalar", 0);
+    if (scalar > 0) put_number(c, file, "attention.scale", 1 / sqrt(scalar));
+}
+
+cl_status hf_read_config(const char *folder, model_file *file, hf_config *c, cl_error *error) {
+    *c = (hf_config){.bos = -1};
+    json_doc *doc = &c->doc;
+    json_doc_open(doc, folder, "config.json", true, error);
+    if (doc->status != CL_OK) return doc->status;
+    const hf_class *class = find_class(doc);
+    if (!class) return doc->status;
+    c->arch = class->arch;
+    c->norm_plus_one = class->norm_plus_one;
+    c->four_norms = class->four_norms;
+    c->tied = json_doc_bool(doc, doc->root, "", "tie_word_embeddings", class->tied);
+    char key[96];
+    meta_put_string(file, "general.architecture", str_of(class->arch));
+    meta_put_bool(file, key_of(c, key, "rope.halves"), true);
+    read_fields(c, file, class);
+    refuse(c, class);
+    read_rope(c, file, class);
+    read_layer_types(c, file, class->windows);
+    if (doc->status == CL_OK) read_tokens(c);
+    const json_int_t head_dim = json_integer_value(json_object_get(doc->root, "head_dim"));
+    const json_int_t heads = json_integer_value(json_object_get(doc->root, "num_attention_heads"));
+    const json_int_t width = json_integer_value(json_object_get(doc->root, "hidden_size"));
+    const json_int_t n_rot = head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0;
+    c->n_rot = n_rot > 0 && n_rot <= 4096 ? (int32_t)n_rot : 0; /* params.c says what is wrong with it */
+    return doc->status;
+}

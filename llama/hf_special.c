@@ -1,0 +1,97 @@
+/* Special tokens and the chat template: tokenizer_config.json, with what the other files say where it is silent. */
+#include <stdio.h>
+#include <string.h>
+
+#include "file_map.h"
+#include "hf_parts.h"
+#include "meta_build.h"
+
+enum { SHOWN = 60 };
+#define SHOW(s) str_show(s, (char[SHOWN]){0}, SHOWN)
+
+typedef struct reader {
+    const hf_config *config;
+    const json_t *tokenizer; /* tokenizer.json */
+    const str *texts;        /* [n_vocab] */
+    model_file *file;
+} reader;
+
+static int32_t find_text(const reader *r, str text) {
+    for (int32_t id = 0; id < r->config->n_vocab; id++)
+        if (r->texts[id].size == text.size && memcmp(r->texts[id].data, text.data, text.size) == 0) return id;
+    return -1;
+}
+
+/* The token's id by its text, which may lie in an object; otherwise config.json's. */
+static int32_t named_token(const reader *r, json_doc *doc, const char *name, int32_t otherwise) {
+    const json_t *value = json_object_get(doc->root, name);
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    if (!json_is_string(value)) return otherwise;
+    const int32_t id = find_text(r, json_str(value));
+    if (id < 0) json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(json_str(value)));
+    return id;
+}
+
+/* Whether encoding puts BOS first, where tokenizer_config.json does not say. */
+static bool template_adds_bos(const reader *r, int32_t bos) {
+    const json_t *post = json_object_get(r->tokenizer, "post_processor"), *all = json_object_get(post, "processors");
+    for (size_t i = 0; i < (all ? json_array_size(all) : 1); i++) {
+        const json_t *single = json_object_get(all ? json_array_get(all, i) : post, "single");
+        const json_t *first = json_object_get(json_array_get(single, 0), "SpecialToken");
+        const json_t *id = json_object_get(first, "id");
+        if (bos >= 0 && json_is_string(id) && find_text(r, json_str(id)) == bos) return true;
+    }
+    return false;
+}
+
+/* One string, or one of several by name. */
+static str template_in(json_doc *doc) {
+    const json_t *all = json_object_get(doc->root, "chat_template");
+    if (!json_is_array(all)) return json_doc_string(doc, doc->root, "", "chat_template");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *one = json_array_get(all, i);
+        if (str_is(json_doc_string(doc, one, "chat_template[].", "name"), "default"))
+            return json_doc_string(doc, one, "chat_template[].", "template");
+    }
+    return (str){"", 0};
+}
+
+static cl_status read_template_file(const char *folder, model_file *file, cl_error *error) {
+    char path[512];
+    file_map map;
+    cl_error absent;
+    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    const cl_status status = file_map_open(path, &map, &absent);
+    if (status == CL_ERR_FILE) return CL_OK;
+    if (status != CL_OK) return cl_fail(error, status, "%s", absent.message);
+    meta_put_string(file, "tokenizer.chat_template", (str){(const char *)map.data, map.size});
+    file_map_close(&map);
+    return CL_OK;
+}
+
+static void read_special(const reader *r, json_doc *doc) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    const hf_config *c = r->config;
+    const int32_t bos = named_token(r, doc, "bos_token", c->bos);
+    if (bos >= 0) meta_put_u32(r->file, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
+    for (int i = 0; i < c->n_ends; i++) meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
+    const int32_t eos = c->n_ends ? -1 : named_token(r, doc, "eos_token", -1);
+    if (eos >= 0) meta_put_u32(r->file, keys[0], (uint32_t)eos);
+    meta_put_bool(r->file, "tokenizer.ggml.add_bos_token",
+                  json_doc_bool(doc, doc->root, "", "add_bos_token", template_adds_bos(r, bos)));
+}
+
+cl_status hf_read_special(const char *folder, const hf_config *config, const json_t *tokenizer, const str *texts,
+                          model_file *file, cl_error *error) {
+    const reader r = {config, tokenizer, texts, file};
+    json_doc doc;
+    json_doc_open(&doc, folder, "tokenizer_config.json", false, error);
+    if (doc.status == CL_OK) read_special(&r, &doc);
+    const str text = template_in(&doc);
+    if (text.size > 0) meta_put_string(file, "tokenizer.chat_template", text);
+    cl_status status = doc.status;
+    json_doc_close(&doc);
+    if (status == CL_OK && text.size == 0) status = read_template_file(folder, file, error);
+    return status;
+}

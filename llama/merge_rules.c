@@ -1,0 +1,101 @@
+/* A hash table from pairs of token ids. */
+#include "merge_rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char MERGES[] = "tokenizer.ggml.merges";
+static const char IDS[] = "tokenizer.merge_ids";
+
+/* The pair's slot, or the empty one where it belongs. */
+static merge_rule *find_slot(const merge_rules *rules, int32_t left, int32_t right) {
+    const uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
+    size_t i = (h ^ h >> 32) & rules->mask;
+    const merge_rule *slots = rules->slots;
+    while (slots[i].left >= 0 && (slots[i].left != left || slots[i].right != right)) i = (i + 1) & rules->mask;
+    return &rules->slots[i];
+}
+
+const merge_rule *merge_rules_get(const merge_rules *rules, int32_t left, int32_t right) {
+    if (left < 0 || right < 0) return NULL;
+    const merge_rule *rule = find_slot(rules, left, right);
+    return rule->left >= 0 ? rule : NULL;
+}
+
+static void add(merge_rules *rules, int32_t left, int32_t right, size_t rank, int32_t id) {
+    merge_rule *rule = find_slot(rules, left, right);
+    if (rule->left < 0) *rule = (merge_rule){left, right, (uint32_t)rank, id};
+}
+
+static cl_status reserve(merge_rules *rules, size_t n, cl_error *error) {
+    size_t n_slots = 16;
+    while (n_slots / 2 < n) n_slots *= 2;
+    rules->slots = malloc(n_slots * sizeof *rules->slots);
+    rules->mask = n_slots - 1;
+    if (!rules->slots) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
+    for (size_t i = 0; i < n_slots; i++) rules->slots[i].left = -1;
+    return CL_OK;
+}
+
+static cl_status load_ids(merge_rules *rules, const vocab *v, const void *data, size_t n, cl_error *error) {
+    for (size_t i = 0; i < n / 3; i++) {
+        int32_t rule[3];
+        memcpy(rule, (const char *)data + i * sizeof rule, sizeof rule);
+        for (int j = 0; j < 3; j++)
+            if (rule[j] < 0 || rule[j] >= v->n)
+                return cl_fail(error, CL_ERR_FORMAT, "%s[%zu] has token %d; the vocabulary has %d", IDS, i, rule[j], v->n);
+        add(rules, rule[0], rule[1], i, rule[2]);
+    }
+    return CL_OK;
+}
+
+/* "left right" as in the file; buf has room for both sides' bytes. */
+static cl_status add_text(merge_rules *rules, const vocab *v, str text, size_t rank, char *buf, cl_error *error) {
+    const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
+    if (!space)
+        return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: '%.*s' is not two tokens with a space between", MERGES, rank,
+                       (int)(text.size < 60 ? text.size : 60), text.data);
+    const str l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
+    const size_t left_size = vocab_from_byte_level(l, buf), right_size = vocab_from_byte_level(r, buf + left_size);
+    const int32_t left = vocab_find(v, buf, left_size), right = vocab_find(v, buf + left_size, right_size),
+                  id = vocab_find(v, buf, left_size + right_size);
+    if (left < 0 || right < 0 || id < 0)
+        return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: a part or the result of '%.*s' is not in the vocabulary", MERGES, rank,
+                       (int)(text.size < 60 ? text.size : 60), text.data);
+    add(rules, left, right, rank, id);
+    return CL_OK;
+}
+
+static cl_status load_texts(merge_rules *rules, const model_file *file, const vocab *v, size_t n, cl_error *error) {
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t size = model_file_array_string(file, MERGES, i).size;
+        if (size > longest) longest = size;
+    }
+    char *buf = malloc(longest + 1);
+    cl_status status = buf ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
+    for (size_t i = 0; status == CL_OK && i < n; i++)
+        status = add_text(rules, v, model_file_array_string(file, MERGES, i), i, buf, error);
+    free(buf);
+    return status;
+}
+
+cl_status merge_rules_load(const model_file *file, const vocab *v, merge_rules *rules, cl_error *error) {
+    meta_type type;
+    size_t n;
+    const void *data;
+    if (model_file_get_array(file, IDS, &type, &n, &data)) {
+        if (type != META_I32 || n % 3) return cl_fail(error, CL_ERR_FORMAT, "%s: an array of int32 [n][3] is needed", IDS);
+        const cl_status status = reserve(rules, n / 3, error);
+        return status == CL_OK ? load_ids(rules, v, data, n, error) : status;
+    }
+    if (!model_file_get_array(file, MERGES, &type, &n, &data) || type != META_STRING)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: a byte-level BPE tokenizer needs this array of strings", MERGES);
+    const cl_status status = reserve(rules, n, error);
+    return status == CL_OK ? load_texts(rules, file, v, n, error) : status;
+}
+
+void merge_rules_free(merge_rules *rules) {
+    free(rules->slots);
+    *rules = (merge_rules){0};
+}

@@ -1,0 +1,165 @@
+/* Believes nothing of a header that it has not checked against the file's size. */
+#include "safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
+
+typedef struct reader {
+    const char *path;
+    size_t n_data;    /* bytes behind the header */
+    const char *name; /* the tensor's in hand */
+    cl_error *error;
+} reader;
+
+#define FAIL(r, code, fmt, ...)                                                                                                \
+    cl_fail((r)->error, code, "%s: tensor %s: " fmt, (r)->path, str_show(str_of((r)->name), (char[SHOWN]){0}, SHOWN),          \
+            __VA_ARGS__)
+
+/* The format's types by name, with GGUF's number for the same; sizes in bytes. */
+static const struct {
+    const char *name;
+    uint32_t type;
+    size_t size;
+} types[] = {
+    {"F32", TENSOR_F32, 4}, {"F16", TENSOR_F16, 2}, {"BF16", TENSOR_BF16, 2}, {"F64", 28, 8},
+    {"I64", 27, 8},         {"I32", 26, 4},         {"I16", 25, 2},           {"I8", 24, 1},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static cl_status read_type(const reader *r, const json_t *entry, tensor *t, size_t *size) {
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    if (!name) return FAIL(r, CL_ERR_FORMAT, "%s", "its dtype must be a string");
+    for (int i = 0; i < N_TYPES; i++)
+        if (strcmp(name, types[i].name) == 0) {
+            t->type = types[i].type;
+            *size = types[i].size;
+            return CL_OK;
+        }
+    return FAIL(r, CL_ERR_UNSUPPORTED, "its dtype is %.20s; supported: F32, F16, BF16 (convert the model)", name);
+}
+
+/* n: elements. The file has the slowest dimension first. */
+static cl_status read_shape(const reader *r, const json_t *entry, tensor *t, uint64_t *n) {
+    const json_t *shape = json_object_get(entry, "shape");
+    const size_t n_dims = json_array_size(shape);
+    if (!json_is_array(shape) || n_dims > 4)
+        return FAIL(r, CL_ERR_FORMAT, "its shape has %zu dimensions; an array of 0 to 4 is needed", n_dims);
+    t->n_dims = n_dims ? (int32_t)n_dims : 1;
+    for (int d = 0; d < 4; d++) t->ne[d] = 1;
+    *n = 1;
+    for (size_t d = 0; d < n_dims; d++) {
+        const json_t *value = json_array_get(shape, d);
+        const json_int_t ne = json_integer_value(value);
+        if (!json_is_integer(value) || ne < 1) return FAIL(r, CL_ERR_FORMAT, "shape[%zu] must be an integer from 1", d);
+        if (__builtin_mul_overflow(*n, (uint64_t)ne, n) || *n > INT64_MAX)
+            return FAIL(r, CL_ERR_FORMAT, "its dimensions multiply to more than %lld elements", (long long)INT64_MAX);
+        t->ne[n_dims - 1 - d] = ne;
+    }
+    return CL_OK;
+}
+
+static cl_status read_tensor(const reader *r, const json_t *entry, const unsigned char *data, tensor *t) {
+    if (!json_is_object(entry) || json_object_size(entry) != 3)
+        return FAIL(r, CL_ERR_FORMAT, "%s", "it must be an object of dtype, shape and data_offsets");
+    t->name = str_of(r->name);
+    size_t size = 0;
+    uint64_t n = 0, bytes = 0;
+    cl_status status = read_type(r, entry, t, &size);
+    if (status == CL_OK) status = read_shape(r, entry, t, &n);
+    if (status != CL_OK) return status;
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    const json_int_t begin = json_integer_value(first), end = json_integer_value(last);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) || begin < 0 || end < begin)
+        return FAIL(r, CL_ERR_FORMAT, "%s", "its data_offsets must be two ascending integers from 0");
+    if ((uint64_t)end > r->n_data)
+        return FAIL(r, CL_ERR_FORMAT, "its data end at %lld, past the file's %zu bytes of data", (long long)end, r->n_data);
+    if (__builtin_mul_overflow(n, (uint64_t)size, &bytes) || bytes != (uint64_t)(end - begin))
+        return FAIL(r, CL_ERR_FORMAT, "%llu elements of %zu bytes do not fill data_offsets [%lld, %lld]", (unsigned long long)n,
+                    size, (long long)begin, (long long)end);
+    t->bytes = (size_t)bytes;
+    t->data = data + begin;
+    return CL_OK;
+}
+
+static int by_place(const void *a, const void *b) {
+    const tensor *s = a, *t = b;
+    return s->data < t->data ? -1 : s->data > t->data;
+}
+
+/* One behind the other, from the first byte to the last. Also takes away data that cannot be read. */
+static cl_status check_places(reader *r, const unsigned char *data, safetensors *file) {
+    qsort(file->tensors, file->n, sizeof *file->tensors, by_place);
+    size_t at = 0;
+    for (size_t i = 0; i < file->n; i++) {
+        tensor *t = &file->tensors[i];
+        const size_t begin = (size_t)((const unsigned char *)t->data - data);
+        r->name = t->name.data;
+        if (begin != at)
+            return FAIL(r, CL_ERR_FORMAT, "its data begin at %zu, but those before end at %zu: they %s", begin, at,
+                        begin < at ? "overlap" : "leave a gap");
+        at = begin + t->bytes;
+        uint32_t block, bytes;
+        if (!tensor_block(t->type, &block, &bytes)) t->data = NULL;
+    }
+    if (at != r->n_data)
+        return cl_fail(r->error, CL_ERR_FORMAT, "%s: %zu of %zu bytes of data belong to no tensor", r->path, r->n_data - at,
+                       r->n_data);
+    return CL_OK;
+}
+
+static cl_status check_metadata(const reader *r, const json_t *metadata) {
+    const char *key;
+    json_t *value;
+    bool good = json_is_object(metadata);
+    json_object_foreach((json_t *)metadata, key, value) good = good && json_is_string(value);
+    return good ? CL_OK : cl_fail(r->error, CL_ERR_FORMAT, "%s: __metadata__ must be an object of strings", r->path);
+}
+
+static cl_status read_tensors(reader *r, const unsigned char *data, safetensors *file) {
+    const char *name;
+    json_t *entry;
+    cl_status status = CL_OK;
+    file->tensors = calloc(json_object_size(file->header) + 1, sizeof *file->tensors);
+    if (!file->tensors) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for the tensors of %s", r->path);
+    json_object_foreach(file->header, name, entry) {
+        r->name = name;
+        status = strcmp(name, "__metadata__") == 0 ? check_metadata(r, entry)
+                                                   : read_tensor(r, entry, data, &file->tensors[file->n++]);
+        if (status != CL_OK) return status;
+    }
+    return check_places(r, data, file);
+}
+
+cl_status safetensors_parse(const char *path, const file_map *map, safetensors *file, cl_error *error) {
+    *file = (safetensors){0};
+    uint64_t size = 0;
+    if (map->size < SIZE_BYTES)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: %zu bytes; a safetensors file begins with 8 of its header's size", path,
+                       map->size);
+    memcpy(&size, map->data, SIZE_BYTES);
+    if (size > map->size - SIZE_BYTES || size > MAX_HEADER)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: its header has %llu bytes; %zu are left in the file, and %d are allowed",
+                       path, (unsigned long long)size, map->size - SIZE_BYTES, MAX_HEADER);
+    json_error_t wrong;
+    file->header = json_loadb((const char *)map->data + SIZE_BYTES, (size_t)size, JSON_REJECT_DUPLICATES, &wrong);
+    if (!json_is_object(file->header)) {
+        const cl_status status = cl_fail(error, CL_ERR_FORMAT, "%s: its header is no JSON object: byte %d: %s", path,
+                                         file->header ? 0 : wrong.position, file->header ? "another value" : wrong.text);
+        safetensors_free(file);
+        return status;
+    }
+    reader r = {.path = path, .n_data = map->size - SIZE_BYTES - (size_t)size, .error = error};
+    const cl_status status = read_tensors(&r, map->data + SIZE_BYTES + size, file);
+    if (status != CL_OK) safetensors_free(file);
+    return status;
+}
+
+void safetensors_free(safetensors *file) {
+    free(file->tensors);
+    json_decref(file->header);
+    *file = (safetensors){0};
+}

@@ -1,0 +1,156 @@
+"""tokenizer.json: trained by PyPI `tokenizers` with each kind of normaliser and pre-tokenizer, and the same ids as theirs."""
+
+import json
+import time
+
+import jinja2
+import pytest
+import write_hf
+from test_tokenizer import assert_same, same_unicode, texts, workload_texts
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers_by_hand import NFC, PRE_TOKENIZERS, WHOLE_WORDS, tokenize_dump
+
+REPLACE = normalizers.Replace(" ", "▁")
+SPACED = {  # normaliser and pre-tokenizer of tokenizers after SentencePiece
+    "llama2": (normalizers.Sequence([normalizers.Prepend("▁"), REPLACE]), None),
+    "gemma": (REPLACE, pre_tokenizers.Split(" ", "merged_with_previous")),
+    "first": (None, pre_tokenizers.Metaspace("▁", prepend_scheme="first", split=False)),
+    "always": (None, pre_tokenizers.Metaspace("▁", prepend_scheme="always", split=False)),
+    "never": (None, pre_tokenizers.Metaspace("▁", prepend_scheme="never", split=False)),
+}
+SPECIAL = ["<unk>", "<s>", "</s>"]
+CORPUS = [t for t in texts(2500) if "\0" not in t] + workload_texts()[:300]
+
+
+def train(kind):
+    if kind in SPACED:
+        tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        if SPACED[kind][0]:
+            tok.normalizer = SPACED[kind][0]
+        if SPACED[kind][1]:
+            tok.pre_tokenizer = SPACED[kind][1]
+        special = SPECIAL + [f"<0x{i:02X}>" for i in range(256)]
+        trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=special, limit_alphabet=900, show_progress=False)
+    else:
+        tok = Tokenizer(models.BPE(ignore_merges=kind in WHOLE_WORDS))
+        if kind in NFC:
+            tok.normalizer = normalizers.NFC()
+        tok.pre_tokenizer = PRE_TOKENIZERS[kind]()
+        tok.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=3000, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    tok.train_from_iterator(CORPUS, trainer)
+    if kind in SPACED:  # bytes are words of the model, not special tokens
+        fields = json.loads(tok.to_str())
+        fields["added_tokens"] = fields["added_tokens"][: len(SPECIAL)]
+        tok = Tokenizer.from_str(json.dumps(fields))
+    tok.add_tokens([AddedToken(t, normalized=False) for t in ("<tool>", "<tool>x", "\n\n\n")])
+    return tok
+
+
+def write_folder(folder, tok, n_vocab=None, tokenizer_config=None, **config):
+    """As much of a model as its tokenizer needs."""
+    n_vocab = n_vocab or tok.get_vocab_size()
+    folder.mkdir()
+    fields = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=1, hidden_size=64, intermediate_size=64, vocab_size=n_vocab,
+                  max_position_embeddings=64, num_attention_heads=1, rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=1,
+                  eos_token_id=2)  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(fields | config))
+    (folder / "tokenizer.json").write_text(tok if isinstance(tok, str) else tok.to_str())
+    if tokenizer_config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    write_hf.write_safetensors(folder / "model.safetensors", {"model.norm.weight": ("BF16", [1], b"12")})
+    return folder
+
+
+@pytest.mark.parametrize("kind", [*sorted(PRE_TOKENIZERS), *SPACED])
+def test_same_ids(bin_dir, tmp_path, kind):
+    tok = train(kind)
+    folder = write_folder(tmp_path / "hf", tok, tok.get_vocab_size() + 7)
+    special = set(SPECIAL)
+    lines = [t for t in texts(6000) if kind not in NFC or same_unicode(t)]
+    lines = [t for t in lines if not any(name in t for name in special)]  # ours are text, theirs are not
+    lines += ["a<tool>xy <tool>  b", "<tool> x<tool>", " <tool>", "\n\n\n\n x\n\n\n", "▁a ▁▁ b", "a   b"]
+    ours = tokenize_dump(bin_dir, folder, lines)
+    assert_same(lines, ours, [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
+    if kind in SPACED:
+        return
+    back = tokenize_dump(bin_dir, folder, ours, "--decode")
+    assert back == tok.decode_batch(ours, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "gemma"])
+def test_merges_as_text(bin_dir, tmp_path, kind):
+    """Older files write a merge as a string."""
+    tok = train(kind)
+    fields = json.loads(tok.to_str())
+    fields["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in fields["model"]["merges"]]
+    lines = ["The people would write about the day; their words are many.", "naïve 日本 \n\t", ""]
+    for i, merges in enumerate((fields["model"]["merges"], [m.split(" ") for m in fields["model"]["merges"]])):
+        fields["model"]["merges"] = merges
+        folder = write_folder(tmp_path / f"hf{i}", json.dumps(fields), tok.get_vocab_size())
+        ours = tokenize_dump(bin_dir, folder, lines)
+        assert ours == [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)]
+
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("where", ["string", "list", "file"])
+def test_chat_template(bin_dir, tmp_path, where):
+    tok = train("qwen2")
+    tok.add_special_tokens([AddedToken(t, normalized=False) for t in ("<|im_start|>", "<|im_end|>")])
+    config = {"string": {"chat_template": TEMPLATE}, "file": {"bos_token": None},
+              "list": {"chat_template": [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]}}[where]  # fmt: skip
+    folder = write_folder(tmp_path / "hf", tok, tokenizer_config=config)
+    if where == "file":
+        (folder / "chat_template.jinja").write_text(TEMPLATE)
+    chat = [{"role": "user", "content": "Hello <s> there"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]
+    text = jinja2.Environment().from_string(TEMPLATE).render(messages=chat, add_generation_prompt=True)
+    ours = tokenize_dump(bin_dir, folder, [chat], "--chat")[0]
+    special = [tok.token_to_id(t) for t in ("<|im_start|>", "<|im_end|>")]
+    assert sum(i in special for i in ours) == 7 and tok.token_to_id("<s>") not in ours
+    assert tokenize_dump(bin_dir, folder, [ours], "--decode") == [text]
+
+
+def test_bos(bin_dir, tmp_path):
+    """tokenizer_config.json says whether a prompt begins with BOS; where it does not, the post-processor does."""
+    tok = train("gpt-2")
+    zephyr = "{{ '<|user|>\n' + eos_token }}{{ '<|assistant|>' }}"
+    chat = [{"role": "user", "content": "x"}]
+
+    def first(name, **config):
+        folder = write_folder(tmp_path / name, tok, tokenizer_config=config | {"chat_template": zephyr})
+        return tokenize_dump(bin_dir, folder, [chat], "--chat")[0][0]
+
+    assert first("silent") != 1
+    assert first("asked", add_bos_token=True) == 1
+    assert first("named", add_bos_token=True, bos_token={"content": "</s>"}) == 2
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    assert first("template") == 1
+    assert first("refused", add_bos_token=False) != 1
+
+
+def test_large_vocabulary(bin_dir, tmp_path):
+    """As large as Gemma's: 262,144 tokens and half a million merges, read in seconds."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = [*SPECIAL, *letters] + [a + b for a in letters for b in letters]
+    merges = [[a, b] for a in letters for b in letters]
+    pairs = words[len(SPECIAL) + 26 :]
+    for a in pairs:
+        for b in pairs:
+            if len(words) == 262144:
+                break
+            words.append(a + b)
+            merges.append([a, b])
+    model = {"type": "BPE", "vocab": {w: i for i, w in enumerate(words)}, "merges": merges, "byte_fallback": True, "unk_token": "<unk>"}
+    fields = {"added_tokens": [], "normalizer": json.loads(train("gemma").to_str())["normalizer"], "pre_tokenizer": None, "model": model}
+    folder = write_folder(tmp_path / "hf", json.dumps(fields), len(words))
+    started = time.monotonic()
+    ours = tokenize_dump(bin_dir, folder, ["abcdzzzz"])
+    assert time.monotonic() - started < 20
+    tok = Tokenizer.from_str(json.dumps(fields))
+    assert ours == [tok.encode("abcdzzzz").ids]
