@@ -1,4 +1,5 @@
 /* Special tokens and the chat template: tokenizer_config.json, with what the other files say where it is silent. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ static str template_in(json_doc *doc) {
 static cl_status read_template_file(const char *folder, model_file *file, cl_error *error) {
     char path[512];
     file_map map;
-    cl_error absent;
+    cl_error absent = {0};
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
     const cl_status status = file_map_open(path, &map, &absent);
     if (status == CL_ERR_FILE) return CL_OK;
@@ -73,9 +74,11 @@ static void read_special(const reader *r, json_doc *doc) {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
     const hf_config *c = r->config;
+    assert(c->n_ends <= (int)(sizeof keys / sizeof *keys)); /* hf_config.c holds no more */
     const int32_t bos = named_token(r, doc, "bos_token", c->bos);
     if (bos >= 0) meta_put_u32(r->file, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
-    for (int i = 0; i < c->n_ends; i++) meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && i < (size_t)c->n_ends; i++)
+        meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
     const int32_t eos = c->n_ends ? -1 : named_token(r, doc, "eos_token", -1);
     if (eos >= 0) meta_put_u32(r->file, keys[0], (uint32_t)eos);
     meta_put_bool(r->file, "tokenizer.ggml.add_bos_token",
