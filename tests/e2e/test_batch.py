@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 SUMMARY_KEYS = ["prefill_tokens_computed", "prompt_tokens", "completion_tokens", "prefill_s", "decode_s", "total_s",
-                "kv_bytes_peak", "kv_bytes_unshared"]
+                "kv_bytes_peak", "kv_bytes_unshared", "draft_tokens", "draft_tokens_accepted"]
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_short_form(batch):
     assert summary["completion_tokens"] == sum(r["usage"]["completion_tokens"] for r in records)
     assert summary["prefill_tokens_computed"] == summary["prompt_tokens"]
     assert summary["kv_bytes_peak"] > 0 and summary["total_s"] > 0
+    assert 0 <= summary["draft_tokens_accepted"] <= summary["draft_tokens"]
 
 
 def test_parameters_of_a_line_win(batch):
