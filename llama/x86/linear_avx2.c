@@ -118,6 +118,7 @@ INLINE float group_weighted(const linear_format f, const uint8_t *scales, size_t
 INLINE void quant_tile(const int R, const linear_format f, const linear_task *t, const uint8_t *record, const uint8_t *tile,
                        int32_t tile_rows, float *y, int32_t n_outputs) {
     const size_t x_step = 4 * (size_t)tile_rows;
+    const int n_groups = LINEAR_BLOCK / f.group;
     const __m256i table =
         f.table ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)t->table)) : _mm256_setzero_si256();
     __m256 acc[ROWS][2], super_d[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, super_m[2] = {super_d[0], super_d[0]};
@@ -132,7 +133,7 @@ INLINE void quant_tile(const int R, const linear_format f, const linear_task *t,
         }
         for (size_t i = 0; i < linear_record_bytes(f); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
         const uint8_t *scales = tile + 8 * x_step;
-        UNROLL for (int g = 0; g < LINEAR_BLOCK / f.group; g++) {
+        UNROLL for (int g = 0; g < n_groups; g++) {
             UNROLL for (int h = 0; h < 2; h++) {
                 __m256i sum[ROWS];
                 dot_group(R, f, table, record + 32 * h, tile, x_step, g, sum);
