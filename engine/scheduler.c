@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "admission.h"
 #include "draw.h"
 #include "model_cache.h"
 #include "speculation.h"
 #include "step.h"
-
-/* Domains from here up belong to one request each; those that requests name are lower. */
-static const uint32_t OWN_DOMAINS = 0x80000000u;
 
 struct scheduler {
     const model *model;
@@ -22,20 +20,11 @@ struct scheduler {
     draw_list draws;          /* of the step */
     speculation *speculation; /* NULL: off */
     request_queue waiting, running, finished;
-    int64_t n_seqs;         /* in the cache */
-    int64_t n_chunks;       /* that may be used and promised at once */
-    bool refused;           /* the budget had no room for the first that waits, and nothing has left since */
-    uint32_t n_own_domains; /* used so far */
+    admission admission;
     engine_stats stats;
 };
 
 /* ---- Life ---- */
-
-static cattn_stats cache_stats(const scheduler *s) {
-    cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(s->cache, &stats);
-    return stats;
-}
 
 static cl_status create_speculation(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
     drafter *d = NULL;
@@ -66,9 +55,7 @@ cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *c
         scheduler_free(&s);
         return status;
     }
-    /* The rest is left to the steps' workspace and to metadata; prefixes kept for later joins may use it meanwhile. */
-    const int64_t capacity = (int64_t)cache_stats(s).chunks_capacity;
-    s->n_chunks = capacity - capacity / 8;
+    admission_init(&s->admission, s->cache, s->speculation, config->max_seqs);
     *out = s;
     return CL_OK;
 }
@@ -93,7 +80,7 @@ engine_limits scheduler_limits(const scheduler *s) {
         .max_seqs = s->config.max_seqs,
         .sharing = s->config.sharing,
         .chunk_size = s->config.chunk_size,
-        .n_chunks = s->n_chunks,
+        .n_chunks = s->admission.n_chunks,
     };
 }
 
@@ -101,7 +88,8 @@ void scheduler_get_stats(const scheduler *s, engine_stats *stats) {
     *stats = s->stats;
     stats->n_waiting = s->waiting.n;
     stats->n_running = s->running.n;
-    stats->kv = cache_stats(s);
+    stats->kv = (cattn_stats){.struct_size = sizeof stats->kv};
+    cattn_cache_stats(s->cache, &stats->kv);
     if (s->speculation) stats->drafts = speculation_get_counts(s->speculation);
 }
 
@@ -113,20 +101,9 @@ request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
 
 /* ---- Leaving ---- */
 
-static void leave(scheduler *s, choice *c) {
-    if (c->seq == 0) return;
-    if (s->speculation) speculation_leave(s->speculation, c);
-    /* Nobody will find again what is in a domain of its own. What this call leaves, a fork's prompt, goes when memory is
-     * needed. */
-    if (c->owner->asked.prompt_logprobs) cattn_seq_truncate(s->cache, c->seq, 1, NULL);
-    cattn_seq_leave(s->cache, &c->seq, NULL);
-    s->n_seqs--;
-    s->refused = false;
-}
-
 /* End what a request still has to do. */
 static void end_request(scheduler *s, request *r, engine_finish finish, const cl_error *error) {
-    for (int32_t i = 0; i < r->asked.n; i++) leave(s, &r->choices[i]);
+    admission_leave_all(&s->admission, r);
     for (int32_t i = 0; i < r->asked.n; i++)
         if (r->choices[i].finish == ENGINE_RUNNING) choice_end(&r->choices[i], finish, error);
 }
@@ -151,7 +128,7 @@ static void drop_cancelled(scheduler *s, request_queue *q, bool all) {
 void scheduler_drop_cancelled(scheduler *s, bool all) {
     drop_cancelled(s, &s->running, all);
     drop_cancelled(s, &s->waiting, all);
-    s->refused = false;
+    admission_look_again(&s->admission);
 }
 
 static void retire_finished(scheduler *s) {
@@ -164,58 +141,23 @@ static void retire_finished(scheduler *s) {
     }
 }
 
-/* ---- Admission ---- */
-
-static cattn_status join(scheduler *s, request *r, cattn_join_result *result, cattn_error *error) {
-    const engine_request *asked = &r->asked;
-    cattn_join_options options;
-    cattn_join_options_init(&options);
-    options.domain = asked->prompt_logprobs ? OWN_DOMAINS + s->n_own_domains++ % OWN_DOMAINS : asked->domain;
-    options.reserve_tokens = asked->max_tokens;
-    choice *first = &r->choices[0];
-    cattn_status status = cattn_seq_join(s->cache, asked->prompt, asked->n_prompt, &options, &first->seq, result, error);
-    if (status != CATTN_OK) return status;
-    s->n_seqs++;
-    for (int32_t i = 1; i < asked->n && status == CATTN_OK; i++) {
-        status = cattn_seq_fork(s->cache, first->seq, asked->max_tokens, &r->choices[i].seq, error);
-        if (status == CATTN_OK) s->n_seqs++;
-    }
-    return status;
-}
-
-static bool promised_too_much(const scheduler *s) {
-    const cattn_stats stats = cache_stats(s);
-    return (int64_t)(stats.chunks_live + stats.chunks_reserved) > s->n_chunks;
-}
+/* ---- A step ---- */
 
 /* Admit the first that waits, or end it if it can never run. False: it goes on waiting. */
 static bool admit_first(scheduler *s) {
     request *r = s->waiting.first;
-    if (s->refused || s->n_seqs + r->asked.n > s->config.max_seqs) return false;
-    cattn_join_result result;
-    cattn_error cause = {.message = "no memory for the tokens of a request"};
-    cattn_status status = request_start(r) ? join(s, r, &result, &cause) : CATTN_ERR_NOMEM;
-    if (status == CATTN_OK && s->running.n > 0 && promised_too_much(s)) status = CATTN_ERR_BUDGET;
-    if (status == CATTN_OK) {
-        r->n_cached = result.n_matched;
+    cl_error error;
+    const admission_answer answer = admission_join(&s->admission, r, s->running.n == 0, &error);
+    if (answer == ADMISSION_JOINED) {
         s->stats.prompt_tokens += r->asked.n_prompt;
         s->stats.cached_tokens += r->n_cached;
         request_queue_add(&s->running, request_queue_take(&s->waiting, NULL));
-        return true;
+    } else if (answer == ADMISSION_NEVER) {
+        end_request(s, r, ENGINE_ERROR, &error);
+        retire(s, &s->waiting, NULL);
     }
-    if (status == CATTN_ERR_BUDGET && s->running.n > 0) {
-        for (int32_t i = 0; i < r->asked.n; i++) leave(s, &r->choices[i]);
-        s->refused = true;
-        return false;
-    }
-    cl_error error;
-    cl_fail(&error, status == CATTN_ERR_BUDGET ? CL_ERR_LIMIT : CL_ERR_NOMEM, "K/V cache: %s", cause.message);
-    end_request(s, r, ENGINE_ERROR, &error);
-    retire(s, &s->waiting, NULL);
-    return true;
+    return answer != ADMISSION_WAITS;
 }
-
-/* ---- A step ---- */
 
 static int64_t prefill_piece(const scheduler *s) {
     return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
@@ -290,7 +232,7 @@ static void draw_tokens(scheduler *s) {
 static void fail_choice(scheduler *s, choice *c, const cattn_error *cause) {
     cl_error error;
     cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause->message);
-    leave(s, c);
+    admission_leave(&s->admission, c);
     choice_end(c, ENGINE_ERROR, &error);
 }
 
@@ -387,7 +329,7 @@ static void tell(scheduler *s, const draw *d) {
         return;
     choice_add(c, s->model->tok, d);
     if (c->finish != ENGINE_RUNNING) {
-        leave(s, c);
+        admission_leave(&s->admission, c);
         return;
     }
     cattn_error cause;

@@ -2,15 +2,12 @@
  * Who runs, and who gets rows in a step.
  *
  * Admission is first come, first served: the first in the queue waits until max_seqs and the K/V budget allow it, and all
- * behind it wait too, so small requests cannot starve a large one. An admitted request has all its tokens promised; should
- * the budget then lack room for a step's workspace, steps become smaller.
+ * behind it wait too, so small requests cannot starve a large one (admission.h). An admitted request has all its tokens
+ * promised; should the budget then lack room for a step's workspace, steps become smaller.
  *
  * A step deals rows first to the choices that decode, then to the others in order of admission. Those include prompts that
  * wait for a prefix which another request is computing: they are dealt no rows until it is done, or the rest of it if that
  * request goes away.
- *
- * For prompt_logprobs a request joins in a domain of its own, never used before: nothing of it is found in the cache, so all
- * of its prompt is computed and every position has logits. Afterwards it is of no use to anybody and leaves the cache.
  */
 #ifndef ENGINE_SCHEDULER_H
 #define ENGINE_SCHEDULER_H

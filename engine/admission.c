@@ -1,0 +1,72 @@
+/* Joins and leaves: see admission.h. */
+#include "admission.h"
+
+/* Domains from here up belong to one request each; those that requests name are lower. */
+static const uint32_t OWN_DOMAINS = 0x80000000u;
+
+void admission_init(admission *a, cattn_cache *cache, speculation *sp, int32_t max_seqs) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(cache, &stats);
+    /* The rest is left to the steps' workspace and to metadata; prefixes kept for later joins may use it meanwhile. */
+    const int64_t capacity = (int64_t)stats.chunks_capacity;
+    *a = (admission){.cache = cache, .speculation = sp, .max_seqs = max_seqs, .n_chunks = capacity - capacity / 8};
+}
+
+static cattn_status join(admission *a, request *r, cattn_join_result *result, cattn_error *error) {
+    const engine_request *asked = &r->asked;
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = asked->prompt_logprobs ? OWN_DOMAINS + a->n_own_domains++ % OWN_DOMAINS : asked->domain;
+    options.reserve_tokens = asked->max_tokens;
+    choice *first = &r->choices[0];
+    cattn_status status = cattn_seq_join(a->cache, asked->prompt, asked->n_prompt, &options, &first->seq, result, error);
+    if (status != CATTN_OK) return status;
+    a->n_seqs++;
+    for (int32_t i = 1; i < asked->n && status == CATTN_OK; i++) {
+        status = cattn_seq_fork(a->cache, first->seq, asked->max_tokens, &r->choices[i].seq, error);
+        if (status == CATTN_OK) a->n_seqs++;
+    }
+    return status;
+}
+
+static bool promised_too_much(const admission *a) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(a->cache, &stats);
+    return (int64_t)(stats.chunks_live + stats.chunks_reserved) > a->n_chunks;
+}
+
+admission_answer admission_join(admission *a, request *r, bool alone, cl_error *error) {
+    if (a->full || a->n_seqs + r->asked.n > a->max_seqs) return ADMISSION_WAITS;
+    cattn_join_result result;
+    cattn_error cause = {.message = "no memory for the tokens of a request"};
+    cattn_status status = request_start(r) ? join(a, r, &result, &cause) : CATTN_ERR_NOMEM;
+    if (status == CATTN_OK && !alone && promised_too_much(a)) status = CATTN_ERR_BUDGET;
+    if (status == CATTN_OK) {
+        r->n_cached = result.n_matched;
+        return ADMISSION_JOINED;
+    }
+    if (status == CATTN_ERR_BUDGET && !alone) {
+        admission_leave_all(a, r);
+        a->full = true;
+        return ADMISSION_WAITS;
+    }
+    cl_fail(error, status == CATTN_ERR_BUDGET ? CL_ERR_LIMIT : CL_ERR_NOMEM, "K/V cache: %s", cause.message);
+    return ADMISSION_NEVER;
+}
+
+void admission_look_again(admission *a) { a->full = false; }
+
+void admission_leave(admission *a, choice *c) {
+    if (c->seq == 0) return;
+    if (a->speculation) speculation_leave(a->speculation, c);
+    /* Nobody will find again what is in a domain of its own. What this call leaves, a fork's prompt, goes when memory is
+     * needed. */
+    if (c->owner->asked.prompt_logprobs) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
+    cattn_seq_leave(a->cache, &c->seq, NULL);
+    a->n_seqs--;
+    a->full = false;
+}
+
+void admission_leave_all(admission *a, request *r) {
+    for (int32_t i = 0; i < r->asked.n; i++) admission_leave(a, &r->choices[i]);
+}
