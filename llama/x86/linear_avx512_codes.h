@@ -13,7 +13,7 @@
 enum {
     CODES_BYTES = 512,    /* an unpacked record's codes, a byte each: [8][16][4]; then f32 d[16] for each group, m[16] */
     UNPACKED_BYTES = 768, /* at most */
-    PREFETCH_BYTES = 3072 /* ahead in the stream of packed records: 2 to 4 KB are alike */
+    PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */
 };
 
 /*
@@ -97,11 +97,6 @@ INLINE void enter_block(form w, cursor *c, int32_t b) {
     c->record += linear_super_bytes(w.f);
 }
 
-INLINE void prefetch_record(form w, const uint8_t *record) {
-    if (w.unpacked) return;
-    for (size_t i = 0; i < record_bytes(w); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
-}
-
 /* A packed panel to unpacked records. */
 INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uint8_t *to) {
     const form u = unpacked_form(w.f);
@@ -109,7 +104,6 @@ INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uin
     cursor c = {.record = panel};
     for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
         enter_block(w, &c, b);
-        prefetch_record(w, c.record);
         UNROLL for (int step = 0; step < 8; step++) {
             _mm512_store_si512(to + 64 * step, load_codes(w, table, c.record, step));
         }

@@ -5,14 +5,50 @@
  *   dot_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R rows and
  * V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in registers.
  *
- * Few rows read the packed record; many rows have it unpacked once into the task's scratch.
+ * Rows read the packed records, unless there are many and unpacking takes long: then it is done once, into the task's scratch.
  */
 #ifndef LLAMA_X86_LINEAR_AVX512_TILES_H
 #define LLAMA_X86_LINEAR_AVX512_TILES_H
 
 #include "linear_avx512_codes.h"
 
-enum { DIRECT_ROWS = 32 }; /* up to this many rows, unpacking once costs more than it saves */
+enum {
+    DIRECT_ROWS = 32, /* up to this many rows, unpacking once costs more than it saves */
+    SINGLE_ROWS = 4   /* up to this many rows, memory is the limit, and one stream of weights is read faster than two */
+};
+
+/* Codes of one plane take an instruction or two to unpack, which is nothing beside eight products. */
+INLINE bool is_packed(linear_format f, int32_t n_rows) { return f.bits == 4 || f.bits == 8 || n_rows <= DIRECT_ROWS; }
+
+/* Panels at once: two share what is loaded of the activations, but the sums of two groups a block do not fit the registers. */
+INLINE int packed_panels(linear_format f, int32_t n_rows) { return f.group == LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1; }
+
+/*
+ * The weights to come, asked for while n_panels panels are multiplied. A single row tile over a single panel is as fast as the
+ * memory, and a short distance within the panels serves it best. More row tiles go over the same panels again and again, so
+ * the next ones are asked for all the while, in equal steps, one a block of each row tile; or the first tile would wait for
+ * memory that the others leave idle.
+ */
+typedef struct stream {
+    const uint8_t *at;
+    size_t step; /* a multiple of 64 bytes; 0: PREFETCH_BYTES ahead */
+} stream;
+
+INLINE stream stream_from(const linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
+    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return (stream){0};
+    const size_t n_tiles = (size_t)(t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
+    const size_t n_lines = (size_t)n_panels * panel_bytes / 64, n_steps = n_tiles * (size_t)(t->n_in / LINEAR_BLOCK);
+    return (stream){panel + (size_t)n_panels * panel_bytes, (n_lines + n_steps - 1) / n_steps * 64};
+}
+
+INLINE void stream_step(stream *s, form w, const uint8_t *record) {
+    if (s->step == 0) {
+        for (size_t i = 0; i < record_bytes(w); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
+        return;
+    }
+    for (size_t i = 0; i < s->step; i += 64) _mm_prefetch(s->at + i, _MM_HINT_T0);
+    s->at += s->step;
+}
 
 INLINE int32_t load_i32(const uint8_t *p) {
     int32_t v;
@@ -45,17 +81,15 @@ INLINE void dot_group(int R, int V, form w, __m512i table, const cursor *records
 
 /* R rows of one tile by V panels. */
 INLINE void multiply_tile(const int R, const int V, const form w, const linear_task *t, const uint8_t *const *panels,
-                          const uint8_t *tile, float *y, __mmask16 last) {
+                          stream *next, const uint8_t *tile, float *y, __mmask16 last) {
     const __m512i table = load_table(w, t);
     cursor at[2];
     __m512 acc[8][2];
     UNROLL for (int v = 0; v < V; v++) at[v] = (cursor){.record = panels[v]};
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++) {
-        UNROLL for (int v = 0; v < V; v++) {
-            enter_block(w, &at[v], b);
-            prefetch_record(w, at[v].record);
-        }
+        stream_step(next, w, at[0].record);
+        UNROLL for (int v = 0; v < V; v++) enter_block(w, &at[v], b);
         UNROLL for (int g = 0; g < n_groups(w); g++) {
             __m512 scaled[8][2];
             dot_group(R, V, w, table, at, tile, g, scaled);
@@ -80,58 +114,54 @@ INLINE void multiply_tile(const int R, const int V, const form w, const linear_t
     }
 }
 
-/* All rows of the task by V panels. */
-INLINE void multiply_rows(const int V, const form w, const linear_task *t, const uint8_t *const *panels, float *y,
+/* All rows of the task by V panels; `next` is asked for meanwhile. */
+INLINE void multiply_rows(const int V, const form w, const linear_task *t, const uint8_t *const *panels, stream next, float *y,
                           __mmask16 last) {
     const size_t row_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
     for (int32_t row = 0; row < t->n_rows; row += LINEAR_TILE) {
         const uint8_t *tile = t->tiles + (size_t)row * row_bytes;
         float *to = y + (size_t)row * t->y_stride;
         switch (t->n_rows - row) {
-        case 1: multiply_tile(1, V, w, t, panels, tile, to, last); break;
-        case 2: multiply_tile(2, V, w, t, panels, tile, to, last); break;
-        case 3: multiply_tile(3, V, w, t, panels, tile, to, last); break;
-        case 4: multiply_tile(4, V, w, t, panels, tile, to, last); break;
-        case 5: multiply_tile(5, V, w, t, panels, tile, to, last); break;
-        case 6: multiply_tile(6, V, w, t, panels, tile, to, last); break;
-        case 7: multiply_tile(7, V, w, t, panels, tile, to, last); break;
-        default: multiply_tile(8, V, w, t, panels, tile, to, last); break;
+        case 1: multiply_tile(1, V, w, t, panels, &next, tile, to, last); break;
+        case 2: multiply_tile(2, V, w, t, panels, &next, tile, to, last); break;
+        case 3: multiply_tile(3, V, w, t, panels, &next, tile, to, last); break;
+        case 4: multiply_tile(4, V, w, t, panels, &next, tile, to, last); break;
+        case 5: multiply_tile(5, V, w, t, panels, &next, tile, to, last); break;
+        case 6: multiply_tile(6, V, w, t, panels, &next, tile, to, last); break;
+        case 7: multiply_tile(7, V, w, t, panels, &next, tile, to, last); break;
+        default: multiply_tile(8, V, w, t, panels, &next, tile, to, last); break;
         }
-    }
-}
-
-/* Panels one by one, straight from the packed records. */
-INLINE void multiply_packed(const linear_layout layout, const linear_task *t) {
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
-    for (int32_t p = 0; p < t->n_panels; p++) {
-        const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
-        const __mmask16 last = (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff);
-        multiply_rows(1, packed_form(layout), t, &panel, t->y + 16 * (size_t)p, last);
     }
 }
 
 typedef void unpack_fn(const linear_task *t, const uint8_t *panel, uint8_t *to);
 
-/* Panels in pairs, each pair unpacked by a layout's function to the form u. */
-INLINE void multiply_unpacked(const form u, const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
-    uint8_t *const scratch[2] = {t->scratch, t->scratch + (size_t)(t->n_in / LINEAR_BLOCK) * UNPACKED_BYTES};
-    const uint8_t *const unpacked[2] = {scratch[0], scratch[1]};
-    for (int32_t p = 0; p < t->n_panels; p += 2) {
-        const int32_t left = t->n_panels - p;
-        const __mmask16 last = (__mmask16)(left <= 2 ? (1u << t->n_last) - 1 : 0xffff);
-        for (int32_t v = 0; v < (left < 2 ? left : 2); v++) unpack(t, t->panels + (size_t)(p + v) * panel_bytes, scratch[v]);
-        if (left > 1)
-            multiply_rows(2, u, t, unpacked, t->y + 16 * (size_t)p, last);
+/* `at_once` (1 or 2) panels at a time, as they are or, with `unpack`, unpacked by it into the scratch to the form w. */
+INLINE void multiply_panels(const int at_once, const form w, const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
+    const size_t unpacked_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * UNPACKED_BYTES;
+    const uint8_t *panel = t->panels;
+    for (int32_t p = 0; p < t->n_panels; p += at_once) {
+        const int32_t left = t->n_panels - p, n = left < at_once ? left : at_once;
+        const uint8_t *panels[2];
+        const stream next = stream_from(t, panel, panel_bytes, at_once);
+        for (int v = 0; v < n; v++, panel += panel_bytes) {
+            panels[v] = unpack ? t->scratch + (size_t)v * unpacked_bytes : panel;
+            if (unpack) unpack(t, panel, t->scratch + (size_t)v * unpacked_bytes);
+        }
+        const __mmask16 last = (__mmask16)(left <= at_once ? (1u << t->n_last) - 1 : 0xffff);
+        float *y = t->y + LINEAR_LANES * (size_t)p;
+        if (n == 2)
+            multiply_rows(2, w, t, panels, next, y, last);
         else
-            multiply_rows(1, u, t, unpacked, t->y + 16 * (size_t)p, last);
+            multiply_rows(1, w, t, panels, next, y, last);
     }
 }
 
 /* One function for each form there is of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
     static void unpacked_##name(const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                                 \
-        multiply_unpacked(unpacked_form((linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, panel_bytes,   \
-                          unpack);                                                                                             \
+        multiply_panels(2, unpacked_form((linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, panel_bytes,  \
+                        unpack);                                                                                               \
     }
 UNPACKED(min_32, 32, 0, true)
 UNPACKED(signed_32, 32, 128, false)
@@ -141,8 +171,8 @@ UNPACKED(signed_16, 16, 128, false)
 INLINE void multiply_quant(const linear_layout layout, const linear_task *t, unpack_fn *unpack) {
     const linear_format f = linear_formats[layout];
     const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
-    if (t->n_rows <= DIRECT_ROWS)
-        multiply_packed(layout, t);
+    if (is_packed(f, t->n_rows))
+        multiply_panels(packed_panels(f, t->n_rows), packed_form(layout), t, panel_bytes, NULL);
     else if (f.group == 32)
         (f.min ? unpacked_min_32 : unpacked_signed_32)(t, panel_bytes, unpack);
     else
