@@ -2,6 +2,7 @@
 #include "linear.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,14 +73,21 @@ const char *linear_level_name(int i) {
 
 /* ---- Input ---- */
 
+/* A worker's share of the tasks of a product, on a cache line of its own. */
+typedef struct share {
+    _Alignas(64) _Atomic int32_t next; /* not taken yet */
+    int32_t end;
+} share;
+
 struct linear_input {
     const linear_kernel *kernel;
     int32_t max_rows, max_in, n_workers;
     const float *x;
     size_t x_stride;
     int32_t n_rows, n_in;
-    uint8_t *tiles;   /* [max_rows][max_in / 32] rows of a tile */
-    uint8_t *scratch; /* [n_workers] */
+    uint8_t *tiles;       /* [max_rows][max_in / 32] rows of a tile */
+    uint8_t *scratch;     /* [n_workers] */
+    struct share *shares; /* [n_workers] */
     size_t tiles_bytes, scratch_bytes;
     ca_alloc alloc;
 };
@@ -99,8 +107,9 @@ linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows,
     in->scratch_bytes = blocks_of(max_in) * LINEAR_SCRATCH_BYTES;
     in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
+    in->shares = ca_new(&alloc, (size_t)n_workers, sizeof *in->shares);
     in->alloc = alloc;
-    if (!in->tiles || !in->scratch) linear_input_free(&in);
+    if (!in->tiles || !in->scratch || !in->shares) linear_input_free(&in);
     return in;
 }
 
@@ -110,6 +119,7 @@ void linear_input_free(linear_input **input) {
     ca_alloc alloc = in->alloc;
     ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
     ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
+    ca_delete(&alloc, in->shares, (size_t)in->n_workers, sizeof *in->shares);
     ca_delete(&alloc, in, 1, sizeof *in);
     *input = NULL;
 }
@@ -153,6 +163,7 @@ typedef struct apply {
     const linear_input *in;
     const linear_product *products;
     int n;
+    int n_workers;
     int32_t n_panels, n_ranges, row_block;
 } apply;
 
@@ -186,9 +197,32 @@ static void multiply(const apply *a, const linear_product *p, int32_t begin, int
     in->kernel->multiply[layout](&task);
 }
 
-static void apply_task(void *arg, int32_t task, int32_t worker) {
+/*
+ * Every worker is given tasks that follow each other in memory, so that the weights a kernel has asked for ahead are in the
+ * cache where they are needed; who has done its share helps the others.
+ */
+static void deal(const linear_input *in, int32_t n_tasks, int n_workers) {
+    for (int i = 0; i < n_workers; i++) {
+        atomic_store(&in->shares[i].next, (int32_t)((int64_t)n_tasks * i / n_workers));
+        in->shares[i].end = (int32_t)((int64_t)n_tasks * (i + 1) / n_workers);
+    }
+}
+
+/* There is one left: as many are taken as the pool calls. */
+static int32_t take_task(const linear_input *in, int32_t worker, int n_workers) {
+    for (int i = worker;; i = i + 1 < n_workers ? i + 1 : 0) {
+        share *s = &in->shares[i];
+        if (atomic_load(&s->next) >= s->end) continue;
+        const int32_t task = atomic_fetch_add(&s->next, 1);
+        if (task < s->end) return task;
+    }
+}
+
+static void apply_task(void *arg, int32_t turn, int32_t worker) {
+    (void)turn;
     const apply *a = arg;
     const unsigned fp = ca_fp_enter();
+    const int32_t task = take_task(a->in, worker, a->n_workers);
     const int32_t range = task % a->n_ranges, row = task / a->n_ranges * a->row_block;
     const int32_t n_rows = a->in->n_rows - row < a->row_block ? a->in->n_rows - row : a->row_block;
     const int32_t begin = range_begin(a, range), end = range_begin(a, range + 1);
@@ -204,14 +238,16 @@ static void apply_task(void *arg, int32_t task, int32_t worker) {
 
 void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool) {
     assert(n >= 1 && n <= MAX_PRODUCTS && ca_pool_size(pool) <= in->n_workers);
-    apply a = {.in = in, .products = products, .n = n};
+    apply a = {.in = in, .products = products, .n = n, .n_workers = ca_pool_size(pool)};
     for (int i = 0; i < n; i++) {
         assert(products[i].w->n_in == in->n_in);
         a.n_panels += panels_of(products[i].w);
     }
     const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
     a.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + LINEAR_TILE - 1) / LINEAR_TILE * LINEAR_TILE;
-    const int32_t wanted = ca_pool_size(pool) > 1 ? TASKS_A_WORKER * ca_pool_size(pool) : 1;
+    const int32_t wanted = a.n_workers > 1 ? TASKS_A_WORKER * a.n_workers : 1;
     a.n_ranges = wanted < (a.n_panels + 1) / 2 ? wanted : (a.n_panels + 1) / 2;
-    ca_pool_run(pool, a.n_ranges * ((in->n_rows + a.row_block - 1) / a.row_block), apply_task, &a);
+    const int32_t n_tasks = a.n_ranges * ((in->n_rows + a.row_block - 1) / a.row_block);
+    deal(in, n_tasks, a.n_workers);
+    ca_pool_run(pool, n_tasks, apply_task, &a);
 }
