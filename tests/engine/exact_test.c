@@ -37,13 +37,6 @@ static engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
-typedef struct setting {
-    cattn_sharing sharing;
-    int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
-    bool one_by_one;
-    cattn_retention retention;
-} setting;
-
 /* Let the first request's first event submit all others, so that they arrive together while it runs. */
 typedef struct arrival {
     fixture *f;
@@ -60,13 +53,7 @@ static void arrive(void *ctx, const engine_event *event) {
 }
 
 static void run_all(const setting *set, cattn_type kv_type, recording **recordings) {
-    engine_config config = fixture_config();
-    config.kv_type = kv_type;
-    config.sharing = set->sharing;
-    config.retention = set->retention;
-    config.max_seqs = set->max_seqs;
-    config.prefill_piece = set->prefill_piece;
-    config.max_step_rows = set->max_step_rows;
+    const engine_config config = setting_config(set, kv_type);
     fixture f;
     fixture_start(&f, &config, set->n_threads);
     static int32_t tokens[N_REQUESTS][MAX_PROMPT];
@@ -103,18 +90,18 @@ static void run_all(const setting *set, cattn_type kv_type, recording **recordin
 static void same_bytes_in_every_setting(void **state) {
     (void)state;
     static const setting settings[] = {
-        {CATTN_PRIVATE, 3, 0, 512, 1, true, CATTN_RETAIN_NONE}, /* the one that others are compared with */
-        {CATTN_PRIVATE, 1, 0, 512, 1, true, CATTN_RETAIN_NONE}, /* without the requests of several choices */
-        {CATTN_SHARED, 3, 0, 512, 1, true, CATTN_RETAIN_LRU},
-        {CATTN_SHARED, 32, 0, 512, 1, false, CATTN_RETAIN_LRU},
-        {CATTN_SHARED, 32, 1, 64, 2, false, CATTN_RETAIN_LRU},
-        {CATTN_SHARED, 32, 7, 32, 1, false, CATTN_RETAIN_NONE},
-        {CATTN_SHARED, 32, 64, 64, 2, false, CATTN_RETAIN_LRU},
-        {CATTN_SHARED, 5, 3, 5, 1, false, CATTN_RETAIN_LRU},
-        {CATTN_SHARED_STORAGE, 32, 16, 64, 2, false, CATTN_RETAIN_LRU},
-        {CATTN_SHARED_STORAGE, 8, 0, 9, 1, false, CATTN_RETAIN_NONE},
-        {CATTN_PRIVATE, 32, 7, 64, 2, false, CATTN_RETAIN_LRU},
-        {CATTN_PRIVATE, 32, 0, 32, 1, false, CATTN_RETAIN_NONE},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 512, 1, 64 * MIB, true}, /* the one that others are compared with */
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 1, 0, 512, 1, 64 * MIB, true}, /* without the requests of several choices */
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 512, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 0, 512, 1, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 1, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_NONE, 32, 7, 32, 1, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 32, 64, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 5, 3, 5, 1, 64 * MIB, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 32, 16, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_NONE, 8, 0, 9, 1, 64 * MIB, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_LRU, 32, 7, 64, 2, 64 * MIB, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 32, 0, 32, 1, 64 * MIB, false},
     };
     static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16, CATTN_I8};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {

@@ -13,11 +13,23 @@ engine_config fixture_config(void) {
     engine_config config;
     engine_config_init(&config);
     config.kv_type = CATTN_F32;
-    config.kv_budget_bytes = 64 << 20;
+    config.kv_budget_bytes = 64 * MIB;
     config.max_step_rows = 64;
     config.max_seqs = 16;
     config.chunk_size = 16;
     config.speculate = false;
+    return config;
+}
+
+engine_config setting_config(const setting *set, cattn_type kv_type) {
+    engine_config config = fixture_config();
+    config.kv_type = kv_type;
+    config.sharing = set->sharing;
+    config.retention = set->retention;
+    config.max_seqs = set->max_seqs;
+    config.prefill_piece = set->prefill_piece;
+    config.max_step_rows = set->max_step_rows;
+    config.kv_budget_bytes = set->kv_budget_bytes;
     return config;
 }
 

@@ -15,6 +15,17 @@ typedef struct fixture {
 /* Small chunks, f32, a budget that is never short, no drafts, since rows and steps are counted. */
 engine_config fixture_config(void);
 
+/* What may differ without a request being told anything else; all other fields are those of fixture_config. */
+typedef struct setting {
+    cattn_sharing sharing;
+    cattn_retention retention;
+    int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
+    uint64_t kv_budget_bytes;
+    bool one_by_one; /* each request once the one before has ended */
+} setting;
+enum { MIB = 1 << 20 };
+engine_config setting_config(const setting *set, cattn_type kv_type);
+
 /* Fails the test with the engine's message. */
 void fixture_start(fixture *f, const engine_config *config, int n_threads);
 void fixture_stop(fixture *f);

@@ -59,31 +59,16 @@ static engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
-typedef struct setting {
-    cattn_sharing sharing;
-    cattn_retention retention;
-    cattn_type kv_type;
-    int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
-    uint64_t kv_budget_bytes;
-    bool one_by_one;
-} setting;
-
 typedef struct drafting {
     bool on;
     const model *model;
 } drafting;
 
-static engine_drafts run_all(const setting *set, const drafting *drafting, recording **recordings) {
-    engine_config config = drafting_config();
+static engine_drafts run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
+    engine_config config = setting_config(set, kv_type);
     config.speculate = drafting->on;
+    config.row_cost = 0;
     config.draft_model = drafting->model;
-    config.sharing = set->sharing;
-    config.retention = set->retention;
-    config.kv_type = set->kv_type;
-    config.max_seqs = set->max_seqs;
-    config.prefill_piece = set->prefill_piece;
-    config.max_step_rows = set->max_step_rows;
-    config.kv_budget_bytes = set->kv_budget_bytes;
     fixture f;
     fixture_start(&f, &config, set->n_threads);
     static int32_t tokens[N_REQUESTS][MAX_PROMPT];
@@ -110,28 +95,23 @@ static engine_drafts run_all(const setting *set, const drafting *drafting, recor
 static void same_bytes_with_drafts(void **state) {
     (void)state;
     const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model()}, {true, toy_model()}};
-    enum { MIB = 1 << 20 };
     static const setting settings[] = {
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, CATTN_F32, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 3, 0, 64, 1, 64 * MIB, true},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 16, 0, 64, 2, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 16, 7, 19, 1, 64 * MIB, false},
-        {CATTN_SHARED, CATTN_RETAIN_LRU, CATTN_F32, 4, 3, 5, 1, 1 * MIB / 2, false},
-        {CATTN_SHARED, CATTN_RETAIN_NONE, CATTN_F32, 5, 0, 40, 2, 1 * MIB, false},
-        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, CATTN_F32, 8, 5, 64, 1, 1 * MIB, false},
-        {CATTN_PRIVATE, CATTN_RETAIN_NONE, CATTN_F32, 8, 0, 512, 2, 1 * MIB, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 0, 64, 2, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 16, 7, 19, 1, 64 * MIB, false},
+        {CATTN_SHARED, CATTN_RETAIN_LRU, 4, 3, 5, 1, 1 * MIB / 2, false},
+        {CATTN_SHARED, CATTN_RETAIN_NONE, 5, 0, 40, 2, 1 * MIB, false},
+        {CATTN_SHARED_STORAGE, CATTN_RETAIN_LRU, 8, 5, 64, 1, 1 * MIB, false},
+        {CATTN_PRIVATE, CATTN_RETAIN_NONE, 8, 0, 512, 2, 1 * MIB, false},
     };
     static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16, CATTN_I8};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         recording *expected[N_REQUESTS], *got[N_REQUESTS];
-        setting set = settings[0];
-        set.kv_type = types[t];
-        assert_int_equal(run_all(&set, &off, expected).n_tokens, 0);
+        assert_int_equal(run_all(&settings[0], types[t], &off, expected).n_tokens, 0);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
             for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
-                set = settings[s];
-                set.kv_type = types[t];
-                const engine_drafts drafts = run_all(&set, &ways[way], got);
+                const engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
                 assert_true(drafts.n_accepted > 100);
                 if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
                 for (int i = 0; i < N_REQUESTS; i++) {
