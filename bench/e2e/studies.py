@@ -19,8 +19,9 @@ LATENCY_COLUMNS = [
 ]
 
 
-def attempt(args, output, row, system, **options):
-    """One load on a running system, one row; one that cannot be measured gives a row that says so."""
+def attempt(args, output, row, system, seconds, **options):
+    """A load of the row's rate over some seconds on a running system; one that cannot be measured gives a row that says so."""
+    options |= {"rate": row["rate"], "requests": max(4, round(row["rate"] * seconds)), "time_limit": limit_s(args)}
     try:
         with load.machine(args):
             result = load.run(args, system, seed=next(SEEDS), **options)
@@ -57,18 +58,8 @@ def table4(args, running):
     for prompt, rate in lengths:
         for shared in (0, prompt):
             for system in all_systems:
-                attempt(
-                    args,
-                    out,
-                    {"rate": rate, "prompt": prompt, "shared": shared},
-                    system,
-                    rate=rate,
-                    requests=max(3, round(rate * seconds)),
-                    prompt_tokens=prompt,
-                    shared_tokens=shared,
-                    completion_tokens=completion,
-                    time_limit=limit_s(args),
-                )
+                row = {"rate": rate, "prompt": prompt, "shared": shared}
+                attempt(args, out, row, system, seconds, prompt_tokens=prompt, shared_tokens=shared, completion_tokens=completion)
     out.close()
 
 
@@ -86,32 +77,14 @@ def workloads(args, running):
     )
     for file in files[:1] if args.quick else files:
         for system in all_systems:
-            attempt(
-                args,
-                out,
-                {"workload": file.stem, "rate": rate},
-                system,
-                input=file,
-                rate=rate,
-                requests=max(3, round(rate * seconds)),
-                completion_tokens=completion,
-                time_limit=limit_s(args),
-            )
+            row = {"workload": file.stem, "rate": rate}
+            attempt(args, out, row, system, seconds, input=file, completion_tokens=completion)
     out.close()
 
 
-def idle_latency(args, system, prompt, shared, completion):
+def idle_latency(args, system, **lengths):
     """Normalized latency of requests one after the other, in ms a token."""
-    result = load.run(
-        args,
-        system,
-        requests=3,
-        max_concurrency=1,
-        prompt_tokens=prompt,
-        shared_tokens=shared,
-        completion_tokens=completion,
-        seed=next(SEEDS),
-    )
+    result = load.run(args, system, requests=3, max_concurrency=1, seed=next(SEEDS), **lengths)
     if not result["normalized_latency_s"]:
         raise RuntimeError(f"{system.name}: {result['errors']}")
     return result["normalized_latency_s"]["median"] * 1e3
@@ -139,25 +112,14 @@ def fig5(args, running):
     )
     served = []
     for shared in shared_lengths:
-        prompt = shared + own
+        lengths = {"prompt_tokens": shared + own, "shared_tokens": shared, "completion_tokens": completion}
         with load.machine(args):
-            limit = 2 * idle_latency(args, unshared, prompt, shared, completion)
+            limit = 2 * idle_latency(args, unshared, **lengths)
         for system in running:
             best = 0
             for rate in rates:
-                row = attempt(
-                    args,
-                    out,
-                    {"shared": shared, "rate": rate, "limit_ms": limit},
-                    system,
-                    rate=rate,
-                    requests=max(4, round(rate * seconds)),
-                    prompt_tokens=prompt,
-                    shared_tokens=shared,
-                    completion_tokens=completion,
-                    warm_prefixes=True,
-                    time_limit=limit_s(args),
-                )
+                row = {"shared": shared, "rate": rate, "limit_ms": limit}
+                row = attempt(args, out, row, system, seconds, warm_prefixes=True, **lengths)
                 if not row or row["failed"] or not row["normalized_ms"] or row["normalized_ms"] > limit:
                     break
                 best = rate
