@@ -58,7 +58,7 @@ PY
 }
 
 configure_and_build() { cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$1"; }
-c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h'; }
+c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 tidy() { run-clang-tidy -p build/release -j2 -quiet; }
 

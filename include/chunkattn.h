@@ -128,6 +128,7 @@ typedef struct cattn_config {
     const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
                                   its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
     const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6 */
+    int32_t cuda_device;       /* keep K and V, and attend, on this CUDA device (chunkattn_cuda.h); -1 (default): on the CPU */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */

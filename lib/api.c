@@ -8,6 +8,7 @@
 #include "config.h"
 #include "error.h"
 #include "lib/attn/kernels.h"
+#include "lib/cuda/device.h"
 #include "step.h"
 
 #define STRING2(x) #x
@@ -146,6 +147,7 @@ cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache,
     if ((s = need(config, "config", error))) return s;
     cattn_config resolved;
     if ((s = ca_config_resolve(config, &resolved, error))) return s;
+    if (resolved.cuda_device >= 0 && (s = ca_cuda_check_device(resolved.cuda_device, error))) return s;
     ca_alloc alloc = ca_alloc_default();
     if (resolved.allocator.alloc)
         alloc = (ca_alloc){resolved.allocator.alloc, resolved.allocator.free, resolved.allocator.ctx, 0};

@@ -19,7 +19,8 @@ void cattn_config_init(cattn_config *config) {
                              .kv_type = CATTN_BF16,
                              .sharing = CATTN_SHARED,
                              .retention = CATTN_RETAIN_LRU,
-                             .budget_bytes = (uint64_t)1 << 30};
+                             .budget_bytes = (uint64_t)1 << 30,
+                             .cuda_device = -1};
 }
 
 static cattn_status check_range(const char *field, int64_t value, int64_t low, int64_t high, cattn_error *error) {
@@ -104,6 +105,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_I8, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
+    if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
     if (c->scale == 0) c->scale = (float)(1 / sqrt((double)c->head_dim));
     if (c->n_threads == 0) c->n_threads = ca_cpu_count();

@@ -35,5 +35,5 @@ cmake --build "$work/package" >/dev/null
 
 echo "exported symbols"
 exported=$(nm -D --defined-only "$libdir/libchunkattn.so" | awk '{print $3}' | sort)
-declared=$(grep -o '\<cattn_[a-z_]*(' "$prefix/include/chunkattn.h" | tr -d '(' | sort -u | grep -v '^cattn_$')
+declared=$(grep -oh '\<cattn_[a-z_]*(' "$prefix"/include/chunkattn*.h | tr -d '(' | sort -u | grep -v '^cattn_$')
 diff <(echo "$exported") <(echo "$declared") || { echo "exported (<) and declared (>) differ"; exit 1; }

@@ -73,7 +73,9 @@ static bool check_find(void) {
 
 static const char usage[] =
     "usage: kcheck [--bench | --costs] [--isa LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
+    "       kcheck --device cuda\n"
     "  Checks every kernel level of this CPU, or times them with --bench.\n"
+    "  --device cuda  checks the CUDA backend's instead; ends with 77 where there is no device\n"
     "  --costs     measure the constants of the cost model instead\n"
     "  --every N   only each N-th case, for slow builds\n"
     "  --case N    only this one\n"
@@ -90,6 +92,7 @@ int main(int argc, char **argv) {
             *(argv[i][2] == 'b' ? &bench : &costs) = true;
             continue;
         }
+        if (value && strcmp(argv[i], "--device") == 0 && strcmp(value, "cuda") == 0) return check_cuda();
         if (value && strcmp(argv[i], "--isa") == 0)
             isa = value;
         else if (value && strcmp(argv[i], "--type") == 0)

@@ -34,6 +34,11 @@ bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t
 /* Check how it writes K and V. */
 bool check_write(const ca_kernel *kernel, uint64_t seed);
 
+enum { KCHECK_SKIPPED = 77 }; /* exit status; ctest knows it */
+
+/* Check the kernels of a CUDA device against the reference: an exit status. */
+int check_cuda(void);
+
 /* Time a level's kernel. */
 void bench_kernel(const ca_kernel *kernel);
 

@@ -1,0 +1,67 @@
+# The CUDA backend: found where nvcc and a host compiler for it are, absent where not. nvcc is called directly, not as a CMake
+# language: that would link every program as C++, which nothing here is.
+set(CATTN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set(CA_CUDA OFF)
+
+# sm_80 is what Ampere and Ada run, sm_90a what Hopper runs; newer ones compile the PTX when they load it.
+# The host side needs no C++ runtime: no exceptions, no type information, no guards around statics.
+set(CA_NVCC_FLAGS -O3 -std=c++17 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
+    -gencode=arch=compute_90,code=compute_90
+    -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
+if(CATTN_WERROR)
+  list(APPEND CA_NVCC_FLAGS -Werror=all-warnings)
+endif()
+
+# Whether nvcc can make an object file here; what it says otherwise goes to *why.
+function(ca_try_nvcc works why)
+  set(source ${CMAKE_BINARY_DIR}/try_nvcc.cu)
+  file(WRITE ${source} "__global__ void empty() {}\n")
+  execute_process(COMMAND ${CATTN_NVCC} -c -gencode=arch=compute_90a,code=sm_90a -o ${source}.o ${source}
+                  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(status EQUAL 0)
+    set(${works} ON CACHE INTERNAL "")
+  endif()
+  set(${why} "${CATTN_NVCC} fails: ${output}" PARENT_SCOPE)
+endfunction()
+
+if(CATTN_CUDA)
+  find_program(CATTN_NVCC nvcc HINTS ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
+  set(why "nvcc is not found; set CATTN_NVCC to its path")
+  if(CMAKE_CROSSCOMPILING)
+    set(why "not in a cross build")
+  elseif(CATTN_NVCC)
+    if(NOT CA_NVCC_WORKS)
+      ca_try_nvcc(CA_NVCC_WORKS why)
+    endif()
+    if(CA_NVCC_WORKS)
+      find_package(CUDAToolkit QUIET)
+      set(why "nvcc is found, but not its static runtime library")
+      if(TARGET CUDA::cudart_static)
+        set(CA_CUDA ON)
+      endif()
+    endif()
+  endif()
+  if(CA_CUDA)
+    message(STATUS "CUDA backend: ${CATTN_NVCC}")
+  elseif(CATTN_CUDA STREQUAL AUTO)
+    message(STATUS "CUDA backend: none; ${why}")
+  else()
+    message(FATAL_ERROR "CATTN_CUDA is ${CATTN_CUDA}, but ${why}")
+  endif()
+endif()
+
+# Compile CUDA sources into object files, whose paths *objects gets.
+function(ca_cuda_objects objects)
+  foreach(source ${ARGN})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+    get_filename_component(folder ${object} DIRECTORY)
+    file(MAKE_DIRECTORY ${folder})
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
+              -MD -MT ${object} -MF ${object}.d -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "Building CUDA object ${source}.o" VERBATIM)
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    list(APPEND made ${object})
+  endforeach()
+  set(${objects} ${made} PARENT_SCOPE)
+endfunction()
