@@ -88,8 +88,9 @@ CATTN_API cattn_status cattn_cuda_step_write(cattn_cache *cache, int32_t layer, 
  * each, aligned as for write; must not overlap. lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scaled
  * scores; NULL if not wanted.
  *
- * (out, lse) is what FlashInfer calls a state (V, S): the same shapes, rows first, and the same base, so that its merge_state,
- * merge_state_in_place and merge_states take them as they are. Layouts with natural logarithms want lse * ln(2).
+ * (out, lse) is what FlashInfer calls a state (V, S): the same shapes, rows first, and the same base, so that its merge_state
+ * and merge_state_in_place take them as they are. Its merge_states wants states side by side, [rows][states][n_heads][...]:
+ * out goes there by its row_stride, lse does not. Who merges with natural logarithms takes lse * ln(2).
  *
  * Allocates nothing and takes no lock. Errors as cattn_cuda_step_write.
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.
