@@ -90,11 +90,24 @@ def idle_latency(args, system, **lengths):
     return result["normalized_latency_s"]["median"] * 1e3
 
 
+def against_peers(served):
+    """How many times the best peer's rate this project serves, a line for each n_s; served: (n_s, system, rate, limit)."""
+    lines = []
+    for shared in dict.fromkeys(s for s, *_ in served):
+        rates = {name: rate for s, name, rate, _ in served if s == shared}
+        peers = {name: rate for name, rate in rates.items() if not name.startswith("chunkllama") and rate}
+        if peers:
+            best = max(peers, key=peers.get)
+            ours = rates["chunkllama shared"]
+            lines.append(f"n_s = {shared}: {ours / peers[best]:.1f} times the rate of the best peer, {best}")
+    return lines
+
+
 def fig5(args, running):
     """Rates upwards until the latency is above the limit; one limit for all: twice what `private` needs when idle."""
     shared_lengths = [32] if args.quick else [1024, 2048]
     own, completion, seconds = (8, 4, 1) if args.quick else (32, 64, args.seconds)
-    rates = [2, 8] if args.quick else [0.5, 1, 2, 3, 4, 6, 8, 12, 16]
+    rates = [2, 8] if args.quick else [0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32]
     unshared = next(s for s in running if s.name == "chunkllama private")
     out = Output(
         args,
@@ -124,7 +137,7 @@ def fig5(args, running):
                     break
                 best = rate
             served.append((shared, system.name, best, limit))
-    out.notes = [
+    out.notes = against_peers(served) + [
         f"n_s = {s}: {name} serves {best or f'less than {rates[0]}'} requests/s within {limit:.1f} ms a token"
         for s, name, best, limit in served
     ] + out.notes
