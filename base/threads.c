@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "threads.h"
 
 #include <assert.h>
@@ -6,7 +7,6 @@
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -177,6 +177,27 @@ void ca_pool_destroy(ca_pool **pool) {
 }
 
 int ca_pool_size(const ca_pool *pool) { return pool->n_threads; }
+
+static bool pin(struct worker *w, int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return pthread_setaffinity_np(w->thread, sizeof one, &one) == 0;
+}
+
+bool ca_pool_pin(ca_pool *pool) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < pool->n_threads) return false;
+    int next = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE && next < pool->n_threads; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        if (next > 0 && !pin(&pool->workers[next], cpu)) break;
+        next++;
+    }
+    if (next == pool->n_threads) return true;
+    for (int i = 1; i < next; i++) pthread_setaffinity_np(pool->workers[i].thread, sizeof allowed, &allowed);
+    return false;
+}
 
 void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
     ca_pool *p = pool;

@@ -7,6 +7,7 @@
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct ca_pool ca_pool;
@@ -16,6 +17,12 @@ typedef void (*ca_task)(void *arg, int32_t task, int32_t worker);
 ca_pool *ca_pool_create(int n_threads);
 void ca_pool_destroy(ca_pool **pool);
 int ca_pool_size(const ca_pool *pool);
+
+/*
+ * Bind each worker but the caller to a CPU of its own among those that this process may use, from the second on; the first is
+ * left to the caller. False, and nothing changes, if there are fewer CPUs than threads or the system does not let it.
+ */
+bool ca_pool_pin(ca_pool *pool);
 
 /*
  * Call fn(arg, task, worker) once for each task in [0, n_tasks), handed out in ascending order to whoever is free; return

@@ -140,6 +140,7 @@ const option option_table[] = {
      STEPS},
     INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256", STEPS),
     INT("threads", 'j', threads, "0", 0, 1024, "0: one for each CPU that this process may use", STEPS),
+    FLAG("pin-threads", 0, pin_threads, "keep each thread but the first on a CPU of its own", STEPS),
     TEXT("isa", 0, isa, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; the CPU's best if absent", STEPS),
 };
 

@@ -26,6 +26,7 @@ struct options {
     const char *model, *input, *output, *summary, *file, *tokens;
     /* the machine and the cache */
     int64_t threads;
+    bool pin_threads;
     const char *isa;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t speculate;                   /* 0: off */

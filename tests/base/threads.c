@@ -1,10 +1,13 @@
 /* The pool: every task once, workers never twice at once, memory handed over, with 1 to 8 threads, also on fewer CPUs. */
+#define _GNU_SOURCE
 #include "testing.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/cpu.h"
 #include "base/threads.h"
 
 enum { MAX_THREADS = 8, MAX_TASKS = 1000 };
@@ -118,10 +121,44 @@ static void ascending(void **state) {
     ca_pool_destroy(&pool);
 }
 
+static void note_cpus(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    cpu_set_t *seen = (cpu_set_t *)arg + task;
+    sched_getaffinity(0, sizeof *seen, seen);
+    sched_yield(); /* for the others to take a task */
+}
+
+/* A pinned worker has one CPU, never the caller's; more threads than CPUs cannot be pinned, and run as before. */
+static void pinned(void **state) {
+    (void)state;
+    const int n_cpus = ca_cpu_count();
+    static cpu_set_t seen[MAX_TASKS];
+    ca_pool *pool = ca_pool_create(n_cpus);
+    assert_true(ca_pool_pin(pool));
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    for (int round = 0, n_pinned = 0; n_cpus > 1 && n_pinned == 0; round++) {
+        assert_true(round < 100000);
+        ca_pool_run(pool, MAX_TASKS, note_cpus, seen);
+        for (int i = 0; i < MAX_TASKS; i++) {
+            if (CPU_EQUAL(&seen[i], &allowed)) continue; /* the caller's */
+            assert_int_equal(CPU_COUNT(&seen[i]), 1);
+            n_pinned++;
+        }
+    }
+    ca_pool_destroy(&pool);
+
+    pool = ca_pool_create(n_cpus + 1);
+    assert_false(ca_pool_pin(pool));
+    ca_pool_run(pool, MAX_TASKS, note_cpus, seen);
+    for (int i = 0; i < MAX_TASKS; i++) assert_true(CPU_EQUAL(&seen[i], &allowed));
+    ca_pool_destroy(&pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_once), cmocka_unit_test(after_sleep), cmocka_unit_test(create_and_destroy),
-        cmocka_unit_test(caller_sleeps),   cmocka_unit_test(ascending),
+        cmocka_unit_test(caller_sleeps),   cmocka_unit_test(ascending),   cmocka_unit_test(pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

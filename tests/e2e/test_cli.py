@@ -89,6 +89,8 @@ def test_not_a_model(chunkllama, tmp_path):
 
 def test_unknown_level(chunkllama):
     assert "--isa is 'mmx'; this CPU has ref" in chunkllama("bench", "--isa", "mmx", status=1).stderr
+    too_many = chunkllama("bench", "--threads", "1000", "--pin-threads", status=1).stderr
+    assert "--pin-threads with 1000 threads, but this process may use " in too_many and "lower --threads" in too_many
 
 
 # ---- info and tokenize ----
