@@ -83,15 +83,24 @@ static cattn_status choose_level(const char *asked, const char **level, cattn_er
 
 /* ---- Cache ---- */
 
+/* Tasks for each K/V head that make four for each thread; where there are few, as many for one thread as for another. */
+static int32_t min_tasks(const cattn_config *config) {
+    enum { TASKS_A_THREAD = 4 };
+    const int32_t heads = config->n_kv_heads, threads = config->n_threads;
+    if (threads == 1) return 1;
+    int32_t n = (TASKS_A_THREAD * threads + heads - 1) / heads;
+    while (n > 1 && n * heads % threads) n++;
+    return n;
+}
+
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
-    const int32_t tasks_wanted = config->n_threads > 1 ? 4 * config->n_threads : 1;
     ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
                            .group = c->attn.group,
                            .max_rows = c->attn.max_rows,
                            .min_part = 2 * c->attn.kernel->tile_rows,
                            .chunk_cost = c->attn.kernel->chunk_cost,
-                           .min_tasks = (tasks_wanted + config->n_kv_heads - 1) / config->n_kv_heads,
+                           .min_tasks = min_tasks(config),
                            .n_kept = config->n_sink_tokens};
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;

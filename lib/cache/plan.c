@@ -243,17 +243,19 @@ static int split_rows(dealer *d, const ca_plan_task *chain, int32_t parts) {
     return 0;
 }
 
-/* The chain that begins at `at`. */
-static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at) {
+/* The chain that begins at `at`, and the cost of its dearest block. */
+static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at, double *dearest_block) {
     const ca_section *s = plan->sections.at[at.section];
     const int32_t end = s->blocks.at[at.block].chain_end;
     ca_plan_task chain = {.begin = at, .row_begin = INT32_MAX};
+    *dearest_block = 0;
     chain.end = ca_block_after(plan, (ca_block_at){at.section, end - 1});
     for (int32_t k = at.block; k < end; k++) {
         const ca_block *block = &s->blocks.at[k];
         if (block->row_end > chain.row_end) chain.row_end = block->row_end;
         if (block->row_begin < chain.row_begin) chain.row_begin = block->row_begin;
         chain.cost += block->cost;
+        if (block->cost > *dearest_block) *dearest_block = block->cost;
     }
     return chain;
 }
@@ -262,11 +264,14 @@ static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at) {
 static int deal_chains(dealer *d, int32_t section) {
     const ca_section *s = d->plan->sections.at[section];
     for (ca_block_at at = {section, 0}; at.section == section;) {
-        const ca_plan_task chain = chain_at(d->plan, at);
+        double dearest_block;
+        const ca_plan_task chain = chain_at(d->plan, at, &dearest_block);
         const int32_t blocks = s->blocks.at[at.block].chain_end - at.block;
         const int32_t most = (chain.row_end - chain.row_begin) * d->plan->config.group / d->plan->config.min_part;
         const int32_t parts = (int32_t)(chain.cost / d->target + 0.5);
-        const bool spreads = parts > 1 && blocks > 1 && (blocks >= parts || most <= 1), splits = parts > 1 && most > 1;
+        const bool spreads =
+            parts > 1 && blocks > 1 && (dearest_block <= d->target || most < (parts < blocks ? parts : blocks));
+        const bool splits = parts > 1 && most > 1;
         at = chain.end;
         if (spreads || splits) {
             if (close_run(d, chain.begin, chain.end)) return -1;
@@ -283,8 +288,8 @@ static int deal_chains(dealer *d, int32_t section) {
 
 /*
  * Tasks of about the same cost: small chains together, large ones apart. A chain's rows can be split, which reads its chunks
- * twice, so no further than leaves each part a full register tile; where it has blocks enough they are spread instead, which
- * reads nothing twice but takes a second run over the threads.
+ * twice, so no further than leaves each part a full register tile; where no block is dearer than a task should be, or
+ * rows make fewer parts, they are spread instead, which reads nothing twice but takes a second run over the threads.
  *
  * Of sections that fit into a task as a whole no chain is looked at, and of others there are not more than tasks.
  */

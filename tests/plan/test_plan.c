@@ -307,14 +307,19 @@ static void nothing_is_read_together_when_told_so(void **state) {
 
 enum { N_ROOTS = 3, A_ROOT = 3, C = 16, START = 2 * C + 3 };
 
-/* Sequence i, of root i % N_ROOTS: START tokens, all but the last of them ready, n_shared like the others' of the root. */
+/* Sequence i of these tokens, of which all but the last are ready. */
+static void join_ready(fixture *f, int i, const int32_t *tokens, int n) {
+    assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
+    ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
+    ca_seq_claim(seq, n - 1 - ca_seq_n_claimed(seq));
+    ca_seq_commit(seq);
+}
+
+/* Sequence i, of root i % N_ROOTS: START tokens, n_shared like the others' of the root. */
 static void join_decoding(fixture *f, int i, int n_shared) {
     int32_t tokens[START];
     for (int k = 0; k < START; k++) tokens[k] = k < n_shared ? i % N_ROOTS : 100 + i;
-    assert_int_equal(ca_tree_join(f->tree, tokens, START, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
-    ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
-    ca_seq_claim(seq, START - 1 - ca_seq_n_claimed(seq));
-    ca_seq_commit(seq);
+    join_ready(f, i, tokens, START);
 }
 
 static void open_decoding(fixture *f, int n_shared) {
@@ -407,6 +412,27 @@ static void rows_that_share_no_chunk_are_chains_of_their_own(void **state) {
     }
 }
 
+static void rows_are_split_where_segments_are_uneven(void **state) {
+    (void)state;
+    enum { N = 9, PARTS = 3, SHARED = 2 * CA_SEGMENT };
+    static const ca_plan_config config = {
+        .together = true, .group = GROUP, .max_rows = 64, .min_part = GROUP, .chunk_cost = 8, .min_tasks = PARTS};
+    fixture f = {0};
+    open_fixture(&f, C, CATTN_RETAIN_LRU, &config);
+    for (int i = 0; i < N; i++) {
+        int32_t tokens[SHARED + C];
+        for (int k = 0; k < SHARED + C; k++) tokens[k] = k < SHARED ? 1 : 100 + i;
+        join_ready(&f, i, tokens, SHARED + C);
+    }
+    f.n_seqs = N;
+    decode(&f, 0);
+    assert_int_equal(f.plans[0].sections.at[0]->blocks.n, PARTS); /* two large segments, one small */
+    assert_int_equal(f.plans[0].n_states, 0);
+    assert_int_equal(f.plans[0].tasks.n, PARTS);
+    for (int i = 0; i < PARTS; i++) assert_true(f.plans[0].tasks.at[i].cost == f.plans[0].tasks.at[0].cost);
+    close_fixture(&f);
+}
+
 static void *no_memory(void *ctx, size_t size, size_t align) {
     (void)ctx, (void)size, (void)align;
     return NULL;
@@ -440,6 +466,7 @@ int main(void) {
         cmocka_unit_test(a_change_builds_only_its_root),
         cmocka_unit_test(another_order_of_entries_builds_nothing),
         cmocka_unit_test(rows_that_share_no_chunk_are_chains_of_their_own),
+        cmocka_unit_test(rows_are_split_where_segments_are_uneven),
         cmocka_unit_test(an_update_without_memory_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
