@@ -46,9 +46,8 @@ static inline vec weight(vec s, vec m) {
 }
 
 /* Raise M above the largest lane of top. Not inlined: rare. */
-static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, const float top[V_LANES]) {
-    float s = top[0];
-    for (int i = 1; i < V_LANES; i++) s = top[i] > s ? top[i] : s;
+static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, vec top) {
+    const float s = v_top(top);
     float *l = o + d_v, *m = l + L_LANES;
     const float n = floorf(s), step = floorf((n + 16) / 32) * 32 + 16;
     const float raised = step > n ? step : n; /* beyond 2^24 steps of 32 are not floats any more */
@@ -72,11 +71,7 @@ static inline void softmax_row(float *scores, int n, const float *v_scales, floa
     vec top = lowest;
     for (int g = 0; g < whole; g++) top = v_max(top, v_load(scores + g * V_LANES));
     if (rest) top = v_max(top, v_select(seen, v_load(scores + whole * V_LANES), lowest));
-    if (__builtin_expect(v_any_ge(top, v_set1(*m)), 0)) {
-        float lanes[V_LANES];
-        v_store(lanes, top);
-        raise_m(o, d_v, lanes);
-    }
+    if (__builtin_expect(v_any_ge(top, v_set1(*m)), 0)) raise_m(o, d_v, top);
 
     const vec at = v_set1(*m);
     vec sum[L_VECS];

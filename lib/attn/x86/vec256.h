@@ -18,6 +18,12 @@ static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec v_div(vec a, vec b) { return _mm256_div_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+/* The largest lane. */
+static inline float v_top(vec a) {
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
 static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
 static inline vec v_floor(vec a) { return _mm256_floor_ps(a); }
 

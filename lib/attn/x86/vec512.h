@@ -18,6 +18,8 @@ static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec v_div(vec a, vec b) { return _mm512_div_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+/* The largest lane. */
+static inline float v_top(vec a) { return _mm512_reduce_max_ps(a); }
 static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
 static inline vec v_floor(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 
