@@ -69,13 +69,26 @@ static void free_finished(engine *e) {
     while (finished->n > 0) request_free(request_queue_take(finished, NULL));
 }
 
+/* With the mutex locked: until there is something to do. */
+static void wait_for_work(engine *e) {
+    bool prefaults = true;
+    while (!e->stop && !e->cancels && e->inbox.n == 0 && scheduler_idle(e->scheduler)) {
+        if (prefaults) {
+            pthread_mutex_unlock(&e->mutex);
+            prefaults = scheduler_prefault(e->scheduler);
+            publish_stats(e);
+            pthread_mutex_lock(&e->mutex);
+        } else
+            pthread_cond_wait(&e->wake, &e->mutex);
+    }
+}
+
 static void *run(void *arg) {
     engine *e = arg;
     bool stop = false;
     while (!stop) {
         pthread_mutex_lock(&e->mutex);
-        while (!e->stop && !e->cancels && e->inbox.n == 0 && scheduler_idle(e->scheduler))
-            pthread_cond_wait(&e->wake, &e->mutex);
+        wait_for_work(e);
         while (e->inbox.n > 0) scheduler_add(e->scheduler, request_queue_take(&e->inbox, NULL));
         const bool cancels = e->cancels;
         e->cancels = false;

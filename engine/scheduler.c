@@ -99,6 +99,10 @@ bool scheduler_idle(const scheduler *s) { return s->waiting.n == 0 && s->running
 
 request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
 
+/* An eighth of the budget: a burst of new prompts finds it ready, and an idle engine does not hold memory that it may never
+ * need. */
+bool scheduler_prefault(scheduler *s) { return cattn_cache_prefault(s->cache, s->admission.n_chunks / 8) > 0; }
+
 /* ---- Leaving ---- */
 
 /* End what a request still has to do. */

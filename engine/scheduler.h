@@ -39,6 +39,12 @@ void scheduler_step(scheduler *s);
 /* Tell what came of the step. */
 void scheduler_tell(scheduler *s);
 
+/*
+ * Make a piece of the memory that coming requests will fill resident, a millisecond's work or some; false: there is enough. For
+ * when nobody waits.
+ */
+bool scheduler_prefault(scheduler *s);
+
 /* Requests that have been told their last event; the caller takes and frees them. */
 request_queue *scheduler_finished(scheduler *s);
 

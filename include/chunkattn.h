@@ -155,6 +155,14 @@ CATTN_API void cattn_cache_destroy(cattn_cache **cache);
 /* The kernel level in use; static storage. NULL for NULL. */
 CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
 
+/*
+ * Make memory for n_chunks free chunks resident ahead of the steps that take them: the first write to a page waits until the
+ * system has found and cleared it, which in a virtual machine may take longer than computing the tokens. A call does at most
+ * 2 MB, so that a caller who idles can turn to other work, and returns 1, or 0 where nothing is left to do or the budget holds
+ * no more. CATTN_ERR_ARG for NULL or a negative n_chunks.
+ */
+CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
+
 typedef struct cattn_stats {
     size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
     uint64_t budget_bytes;         /* as configured */

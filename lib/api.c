@@ -187,6 +187,13 @@ void cattn_cache_destroy(cattn_cache **cache) {
     *cache = NULL;
 }
 
+int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
+    if (!c || n_chunks < 0) return CATTN_ERR_ARG;
+    const bool more = ca_chunk_pool_prefault(c->pool, (size_t)n_chunks);
+    ca_cache_bytes(c);
+    return more;
+}
+
 const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->level : NULL; }
 
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {

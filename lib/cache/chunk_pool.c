@@ -2,7 +2,6 @@
 #include "chunk_pool.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <sys/mman.h>
 
 enum {
@@ -16,6 +15,7 @@ typedef struct slab {
     int32_t n_taken;
     ca_chunk_id free; /* first of its list of free chunks, -1: none */
     bool committed;
+    size_t n_resident; /* leading bytes that were made resident */
 } slab;
 
 struct ca_chunk_pool {
@@ -119,6 +119,7 @@ static cattn_status commit_slab(ca_chunk_pool *p) {
     slab *slab = &p->slabs[s];
     slab->committed = true;
     slab->n_taken = 0;
+    slab->n_resident = 0;
     slab->free = -1;
     for (size_t i = p->slab_chunks; i-- > 0;) {
         const ca_chunk_id id = (ca_chunk_id)(s * p->slab_chunks + i);
@@ -137,6 +138,33 @@ cattn_status ca_chunk_pool_prepare(ca_chunk_pool *p, size_t n_chunks) {
         if (status != CATTN_OK) return status;
     }
     return CATTN_OK;
+}
+
+/* Write to each page what it holds. */
+static void touch(volatile char *page, const volatile char *end) {
+    for (; page < end; page += PAGE) *page = *page;
+}
+
+/* The lowest slab with free chunks that is not resident; NULL: none. */
+static slab *find_cold(ca_chunk_pool *p) {
+    size_t n_seen = 0;
+    for (slab *s = p->slabs + p->first_usable; n_seen < p->n_free; s++) {
+        if (!s->committed || s->free < 0) continue;
+        if (s->n_resident < p->slab_bytes) return s;
+        n_seen += p->slab_chunks - (size_t)s->n_taken;
+    }
+    return NULL;
+}
+
+bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
+    slab *cold = find_cold(p);
+    if (!cold && p->n_free < n_chunks && commit_slab(p) == CATTN_OK) cold = find_cold(p);
+    if (!cold) return false;
+    const size_t left = p->slab_bytes - cold->n_resident, n = left < HUGE_PAGE ? left : HUGE_PAGE;
+    char *from = p->data + (size_t)(cold - p->slabs) * p->slab_bytes + cold->n_resident;
+    touch(from, from + n);
+    cold->n_resident += n;
+    return true;
 }
 
 /* From the lowest slab that has one, so that the higher ones empty and can be given back. */

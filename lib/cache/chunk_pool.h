@@ -10,6 +10,7 @@
 #ifndef LIB_CACHE_CHUNK_POOL_H
 #define LIB_CACHE_CHUNK_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,12 @@ cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
 
 /* Commit slabs until n_chunks are free, so that as many gets cannot fail. Errors as get. */
 cattn_status ca_chunk_pool_prepare(ca_chunk_pool *pool, size_t n_chunks);
+
+/*
+ * Make at most 2 MB of free chunks resident, so that the step that first writes them need not wait until the system has found
+ * and cleared memory; a slab is added for it while fewer than n_chunks are free. False: nothing was left to do.
+ */
+bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 
 /* Give a chunk with refs == 0 back. */
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);

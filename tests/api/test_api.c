@@ -313,6 +313,7 @@ static void names_are_told(void **state) {
     assert_string_equal(cattn_status_name(CATTN_ERR_BUDGET), "CATTN_ERR_BUDGET");
     assert_string_equal(cattn_status_name((cattn_status)5), "unknown status");
     assert_null(cattn_cache_level(NULL));
+    assert_int_equal(cattn_cache_prefault(NULL, 1), CATTN_ERR_ARG);
     assert_int_equal(cattn_cache_visit(NULL, count_nodes, NULL), CATTN_ERR_ARG);
 }
 

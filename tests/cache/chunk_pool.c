@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "lib/cache/chunk_pool.h"
 
@@ -115,6 +116,54 @@ static void other_memory_counts(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+static size_t n_resident_pages(const ca_chunk_pool *pool, size_t n_chunks, size_t chunk_bytes) {
+    unsigned char pages[4096];
+    const size_t n = n_chunks * chunk_bytes / 4096;
+    assert_true(n <= sizeof pages);
+    assert_int_equal(mincore(ca_chunk_data(pool, 0), n * 4096, pages), 0);
+    size_t n_resident = 0;
+    for (size_t i = 0; i < n; i++) n_resident += pages[i] & 1;
+    return n_resident;
+}
+
+static int n_prefaults(ca_chunk_pool *pool, size_t n_chunks) {
+    int n = 0;
+    while (ca_chunk_pool_prefault(pool, n_chunks)) n++;
+    return n;
+}
+
+static void free_chunks_are_made_resident(void **state) {
+    (void)state;
+    enum { CHUNK = 64 << 10, BUDGET = 16 << 20 };
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, CHUNK, BUDGET), CATTN_OK);
+    const size_t capacity = ca_chunk_pool_capacity(pool), slab = ca_chunk_pool_slab_chunks(pool), pages = CHUNK / 4096;
+    assert_int_equal(n_prefaults(pool, 0), 0);
+    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), 0);
+    ca_chunk_id first, id;
+    assert_int_equal(ca_chunk_pool_get(pool, &first), CATTN_OK);
+    memset(ca_chunk_data(pool, first), 0x55, CHUNK);
+
+    assert_true(n_prefaults(pool, slab) > 1); /* the rest of this slab, and another, for fewer than `slab` are free */
+    assert_int_equal(ca_chunk_pool_n_committed_free(pool), 2 * slab - 1);
+    assert_true(n_resident_pages(pool, capacity, CHUNK) >= 2 * slab * pages);
+    for (int i = 0; i < CHUNK; i++) assert_int_equal(((char *)ca_chunk_data(pool, first))[i], 0x55);
+    assert_int_equal(n_prefaults(pool, slab), 0);
+    for (size_t i = 0; i < 2 * slab - 1; i++) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+    assert_true(n_prefaults(pool, 1) > 0); /* they are taken, so another slab is wanted */
+
+    assert_true(n_prefaults(pool, SIZE_MAX) > 0); /* as much as the budget holds */
+    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages);
+    assert_int_equal(ca_chunk_pool_excess(pool), 0);
+    const size_t given = ca_chunk_pool_trim(pool, SIZE_MAX, 0);
+    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages - given / 4096);
+    assert_true(n_prefaults(pool, SIZE_MAX) > 0); /* what was given back comes again */
+    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
 static void *nth_fails(void *ctx, size_t size, size_t align) {
     int *n = ctx;
     return (*n)-- > 0 ? ca_alloc_default().alloc(NULL, size, align) : NULL;
@@ -142,8 +191,12 @@ static void every_allocation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fits_the_budget),     cmocka_unit_test(too_small_a_budget),     cmocka_unit_test(slabs_go_back),
-        cmocka_unit_test(other_memory_counts), cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(fits_the_budget),
+        cmocka_unit_test(too_small_a_budget),
+        cmocka_unit_test(slabs_go_back),
+        cmocka_unit_test(other_memory_counts),
+        cmocka_unit_test(free_chunks_are_made_resident),
+        cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fixture.h"
 
@@ -199,12 +200,30 @@ static void open_end_is_bounded(void **state) {
     }
 }
 
+/* An idle engine readies memory for an eighth of the chunks, and no more. */
+static void memory_is_ready_before_requests(void **state) {
+    (void)state;
+    fixture f;
+    const engine_config config = fixture_config();
+    fixture_start(&f, &config, 1);
+    const uint64_t wanted = (uint64_t)usable_chunks(&f) / 8 * stats_of(&f).kv.chunk_bytes;
+    uint64_t in_use = 0;
+    for (int ms = 0; ms < 10000 && in_use < wanted; ms++) {
+        usleep(1000);
+        in_use = stats_of(&f).kv.bytes_in_use;
+    }
+    assert_true(in_use >= wanted);
+    assert_true(in_use < 2 * wanted);
+    fixture_stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(wrong_settings_are_refused),
         cmocka_unit_test(ends_and_texts),
         cmocka_unit_test(open_end_is_bounded),
+        cmocka_unit_test(memory_is_ready_before_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
