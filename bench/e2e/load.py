@@ -17,6 +17,12 @@ def machine(args):
         yield
 
 
+def about_machine(args):
+    """CPU, compiler and limits, as an object."""
+    command = [args.bin / "cattn-bench", "machine", "--json", *(["--quick"] if args.quick else [])]
+    return json.loads(subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0])
+
+
 def run(args, system, **options):
     """What the client tells, as an object. options: its own, with _ for -; True for a flag."""
     command = [str(args.bin / "chunkllama"), "bench", "serve", "--url", system.url, "--json", "-"]

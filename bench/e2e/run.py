@@ -11,11 +11,9 @@ show that it works.
 import argparse
 import contextlib
 import glob
-import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -46,19 +44,12 @@ def find_model():
 
 
 def about_machine(args):
-    """A line on CPU, compiler and limits, and the read bandwidth in GB/s."""
+    """A line on CPU, compiler and limits."""
     with load.machine(args):
-        done = subprocess.run(
-            [args.bin / "cattn-bench", "machine", "--json", *(["--quick"] if args.quick else [])],
-            capture_output=True,
-            text=True,
-        )
-    about = json.loads(done.stdout.splitlines()[0])
+        about = load.about_machine(args)
     read = about.get("read_gbs")
-    return (
-        f"{about['cpu']}, {about['compiler']}, {about['flags']}; {args.threads} threads"
-        + (f", memory read {read:.1f} GB/s" if read else ""),
-        read,
+    return f"{about['cpu']}, {about['compiler']}, {about['flags']}; {args.threads} threads" + (
+        f", memory read {read:.1f} GB/s" if read else ""
     )
 
 
@@ -104,7 +95,7 @@ def parse():
 def main():
     args = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are to end, too
-    args.machine, args.read_gbs = about_machine(args)
+    args.machine = about_machine(args)
     print(args.machine)
     with contextlib.ExitStack() as stack:
         running = []
