@@ -13,7 +13,7 @@ int check_cuda(void) {
     cattn_error error = {0};
     cattn_cache *cache;
     if (cattn_cache_create(&config, &cache, &error) == CATTN_ERR_UNSUPPORTED) {
-        printf("skipped: no device: %s\n", error.message);
+        printf("skipped: %s\n", error.message);
         return KCHECK_SKIPPED;
     }
     /* Whoever adds kernels adds their check here: until then this is an error, not a pass. */
