@@ -53,18 +53,16 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     f->attended = new_floats(rows, (size_t)f->n_q);
     f->normed = new_floats(n_piece, (size_t)p->n_embd);
     f->delta = new_floats(n_piece, (size_t)p->n_embd);
-    f->gate = new_floats(n_piece, (size_t)p->n_ff);
-    f->up = new_floats(n_piece, (size_t)p->n_ff);
+    f->h = new_floats(n_piece, (size_t)p->n_ff);
     f->rope = p->rope_halves ? m->kernel->rope_halves : m->kernel->rope;
     f->activate = p->arch->gelu ? m->kernel->geglu : m->kernel->swiglu;
     f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
     bool angles = true;
     for (int32_t i = 0; i < p->n_layers; i++) angles &= create_angles(f, rope_of(p, i));
-    int32_t widest = p->n_embd > p->n_ff ? p->n_embd : p->n_ff;
-    if (f->n_q > widest) widest = f->n_q;
+    const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = linear_input_create(m->kernel, (int32_t)n_piece, widest, ca_pool_size(pool));
-    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->normed || !f->delta || !f->gate || !f->up || !angles ||
-        !f->in) {
+    f->in_h = linear_input_create(m->kernel, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
+    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->normed || !f->delta || !f->h || !angles || !f->in || !f->in_h) {
         forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
     }
@@ -75,13 +73,14 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
 void forward_free(forward **forward_) {
     forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->normed, f->delta, f->gate, f->up};
+    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->normed, f->delta, f->h};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < N_ROPES; i++) {
         free(f->cos_sin[i]);
         free(f->frequency[i]);
     }
     linear_input_free(&f->in);
+    linear_input_free(&f->in_h);
     free(f);
     *forward_ = NULL;
 }
@@ -108,7 +107,7 @@ static void before_attention(piece *p, int32_t layer) {
 /* The attention's output and x through the rest of a layer to x. */
 static void after_attention(piece *p, int32_t layer) {
     forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd, n_ff = f->m->params.n_ff;
+    const int32_t n_embd = f->m->params.n_embd;
     const layer_weights *l = &f->m->weights.layers[layer];
     p->layer = layer;
     linear_set(f->in, row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
@@ -117,12 +116,8 @@ static void after_attention(piece *p, int32_t layer) {
 
     linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
     rows_add_attention(p);
-    const linear_product products[] = {{&l->gate, f->gate, (size_t)n_ff}, {&l->up, f->up, (size_t)n_ff}};
-    linear_apply(f->in, products, 2, f->pool);
-
-    linear_set(f->in, f->gate, (size_t)n_ff, p->n, n_ff);
-    rows_activate(p);
-    linear_apply(f->in, &(linear_product){&l->down, f->delta, (size_t)n_embd}, 1, f->pool);
+    linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
+    linear_apply(f->in_h, &(linear_product){&l->down, f->delta, (size_t)n_embd}, 1, f->pool);
     rows_add_ffn(p);
 }
 

@@ -115,18 +115,6 @@ static void rotate_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-static void activate_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const struct forward *f = p->f;
-    const int32_t n_ff = f->m->params.n_ff;
-    const unsigned fp = ca_fp_enter();
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->activate(row_of(f->gate, i, n_ff), row_of(f->up, i, n_ff), n_ff, row_of(f->gate, i, n_ff));
-    linear_prepare_tile(f->in, tile);
-    ca_fp_leave(fp);
-}
-
 static void output_norm_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
     const piece *p = arg;
@@ -149,7 +137,6 @@ void rows_embed(piece *p) { run_tiles(p, embed_tile); }
 void rows_attn_norm(piece *p) { run_tiles(p, attn_norm_tile); }
 void rows_rotate(piece *p) { run_tiles(p, rotate_tile); }
 void rows_add_attention(piece *p) { run_tiles(p, add_attention_tile); }
-void rows_activate(piece *p) { run_tiles(p, activate_tile); }
 void rows_add_ffn(piece *p) { run_tiles(p, add_ffn_tile); }
 void rows_output_norm(piece *p) { run_tiles(p, output_norm_tile); }
 void rows_cap_logits(piece *p) { run_tiles(p, cap_tile); }

@@ -1,6 +1,6 @@
 /*
- * What the forward pass does to rows between two products: look-up, norms, bias, rotation, activation, residual. Each is one
- * task a tile of rows, and leaves the rows ready for the product that follows.
+ * What the forward pass does to rows between two products: look-up, norms, bias, rotation, residual. Each is one task a tile of
+ * rows, and leaves the rows ready for the product that follows.
  */
 #ifndef LLAMA_FORWARD_ROWS_H
 #define LLAMA_FORWARD_ROWS_H
@@ -19,13 +19,13 @@ struct forward {
     float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
     float *cos_sin[N_ROPES];     /* [max_rows][n_rot]; NULL: no layer has it */
     float *normed, *delta;       /* [piece][n_embd]; delta is what the last product adds to x */
-    float *gate, *up;            /* [piece][n_ff] */
+    float *h;                    /* [piece][n_ff] of a feed-forward part whose last matrix reads floats */
     double *frequency[N_ROPES];  /* [n_rot / 2] radians a position */
-    linear_input *in;
+    linear_input *in, *in_h;     /* of h, and of everything else */
 
     /* The architecture's choices. */
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
-    void (*activate)(const float *gate, const float *up, int32_t n, float *out);
+    linear_activate *activate;
     float embedding_scale; /* 1: none */
 
     /* The open step. */
@@ -51,7 +51,6 @@ void rows_embed(piece *p);         /* token ids to x, positions to the angles' c
 void rows_attn_norm(piece *p);     /* x to normed */
 void rows_rotate(piece *p);        /* Q, K and V: bias, norm, rotation */
 void rows_add_attention(piece *p); /* delta, normed where the architecture says so, joins x; x to normed */
-void rows_activate(piece *p);      /* gate and up to gate */
 void rows_add_ffn(piece *p);       /* delta joins x */
 void rows_output_norm(piece *p);   /* x to normed */
 void rows_cap_logits(piece *p);

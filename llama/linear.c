@@ -73,6 +73,13 @@ const char *linear_level_name(int i) {
 
 /* ---- Input ---- */
 
+enum {
+    MAX_PRODUCTS = 4,
+    ROW_BLOCK = 256,                       /* rows a task at most: their tiles stay in the second-level cache */
+    TASKS_A_WORKER = 4,                    /* so that one that is held up leaves work to the others */
+    PAIR_FLOATS = ROW_BLOCK * LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
+};
+
 /* A worker's share of the tasks of a product, on a cache line of its own. */
 typedef struct share {
     _Alignas(64) _Atomic int32_t next; /* not taken yet */
@@ -87,6 +94,7 @@ struct linear_input {
     int32_t n_rows, n_in;
     uint8_t *tiles;       /* [max_rows][max_in / 32] rows of a tile */
     uint8_t *scratch;     /* [n_workers] */
+    float *pairs;         /* [n_workers][2][PAIR_FLOATS] */
     struct share *shares; /* [n_workers] */
     size_t tiles_bytes, scratch_bytes;
     ca_alloc alloc;
@@ -107,9 +115,10 @@ linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows,
     in->scratch_bytes = blocks_of(max_in) * LINEAR_SCRATCH_BYTES;
     in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
+    in->pairs = ca_new(&alloc, (size_t)n_workers, 2 * PAIR_FLOATS * sizeof(float));
     in->shares = ca_new(&alloc, (size_t)n_workers, sizeof *in->shares);
     in->alloc = alloc;
-    if (!in->tiles || !in->scratch || !in->shares) linear_input_free(&in);
+    if (!in->tiles || !in->scratch || !in->pairs || !in->shares) linear_input_free(&in);
     return in;
 }
 
@@ -119,6 +128,7 @@ void linear_input_free(linear_input **input) {
     ca_alloc alloc = in->alloc;
     ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
     ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
+    ca_delete(&alloc, in->pairs, (size_t)in->n_workers, 2 * PAIR_FLOATS * sizeof(float));
     ca_delete(&alloc, in->shares, (size_t)in->n_workers, sizeof *in->shares);
     ca_delete(&alloc, in, 1, sizeof *in);
     *input = NULL;
@@ -152,46 +162,53 @@ void linear_prepare(linear_input *in, ca_pool *pool) {
 
 /* ---- Products ---- */
 
-enum {
-    MAX_PRODUCTS = 4,
-    ROW_BLOCK = 256,   /* rows a task at most: their tiles stay in the second-level cache */
-    TASKS_A_WORKER = 4 /* so that one that is held up leaves work to the others */
-};
-
-/* The panels of all products in one row, cut into ranges of about the same length, for each block of rows. */
-typedef struct apply {
+/* A row of panels cut into ranges of about the same length, for each block of rows: a task is a range and a block. */
+typedef struct grid {
     const linear_input *in;
-    const linear_product *products;
-    int n;
     int n_workers;
     int32_t n_panels, n_ranges, row_block;
-} apply;
+} grid;
+
+typedef struct cell {
+    int32_t begin, end; /* panels */
+    int32_t row, n_rows;
+} cell;
 
 static int32_t panels_of(const linear *w) { return (w->n_out + LINEAR_LANES - 1) / LINEAR_LANES; }
 
-/* Where range i begins: even, since kernels take panels in pairs. */
-static int32_t range_begin(const apply *a, int32_t i) {
-    if (i == a->n_ranges) return a->n_panels;
-    return (int32_t)((int64_t)a->n_panels * i / a->n_ranges) & ~1;
+static grid make_grid(const linear_input *in, int32_t n_panels, const ca_pool *pool) {
+    assert(ca_pool_size(pool) <= in->n_workers);
+    grid g = {.in = in, .n_workers = ca_pool_size(pool), .n_panels = n_panels};
+    const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + LINEAR_TILE - 1) / LINEAR_TILE * LINEAR_TILE;
+    const int32_t wanted = g.n_workers > 1 ? TASKS_A_WORKER * g.n_workers : 1;
+    g.n_ranges = wanted < (n_panels + 1) / 2 ? wanted : (n_panels + 1) / 2;
+    return g;
 }
 
-/* Panels [begin, end) of one product for rows [row, row + n_rows). */
-static void multiply(const apply *a, const linear_product *p, int32_t begin, int32_t end, int32_t row, int32_t n_rows,
-                     int32_t worker) {
-    const linear_input *in = a->in;
-    const linear_layout layout = linear_layout_of(p->w->type);
+/* Where range i begins: even, since kernels take panels in pairs. */
+static int32_t range_begin(const grid *g, int32_t i) {
+    if (i == g->n_ranges) return g->n_panels;
+    return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) & ~1;
+}
+
+static bool is_quantised(const linear *w) { return linear_layout_of(w->type) >= LINEAR_FIRST_QUANT; }
+
+/* A cell of a product; y is where its first output goes. */
+static void multiply(const linear_input *in, const linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
+    const linear_layout layout = linear_layout_of(w->type);
     const linear_task task = {
-        .panels = (const uint8_t *)p->w->data + (size_t)begin * linear_panel_bytes(layout, in->n_in),
-        .n_panels = end - begin,
+        .panels = (const uint8_t *)w->data + (size_t)c.begin * linear_panel_bytes(layout, in->n_in),
+        .n_panels = c.end - c.begin,
         .n_in = in->n_in,
-        .n_last = end == panels_of(p->w) ? p->w->n_out - (end - 1) * LINEAR_LANES : LINEAR_LANES,
-        .n_rows = n_rows,
-        .x = in->x + (size_t)row * in->x_stride,
+        .n_last = c.end == panels_of(w) ? w->n_out - (c.end - 1) * LINEAR_LANES : LINEAR_LANES,
+        .n_rows = c.n_rows,
+        .x = in->x + (size_t)c.row * in->x_stride,
         .x_stride = in->x_stride,
-        .table = linear_table_of(p->w->type),
-        .tiles = in->tiles + (size_t)row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
-        .y = p->y + (size_t)row * p->y_stride + (size_t)begin * LINEAR_LANES,
-        .y_stride = p->y_stride,
+        .table = linear_table_of(w->type),
+        .tiles = in->tiles + (size_t)c.row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
+        .y = y,
+        .y_stride = y_stride,
         .scratch = in->scratch + (size_t)worker * in->scratch_bytes,
     };
     in->kernel->multiply[layout](&task);
@@ -218,36 +235,112 @@ static int32_t take_task(const linear_input *in, int32_t worker, int n_workers) 
     }
 }
 
+static cell take_cell(const grid *g, int32_t worker) {
+    const int32_t task = take_task(g->in, worker, g->n_workers);
+    const int32_t range = task % g->n_ranges, row = task / g->n_ranges * g->row_block;
+    const int32_t left = g->in->n_rows - row;
+    return (cell){range_begin(g, range), range_begin(g, range + 1), row, left < g->row_block ? left : g->row_block};
+}
+
+/* Call fn once for each cell, for it to take; arg begins with the grid. */
+static void run_grid(const grid *g, ca_task fn, void *arg, ca_pool *pool) {
+    const int32_t n_tasks = g->n_ranges * ((g->in->n_rows + g->row_block - 1) / g->row_block);
+    deal(g->in, n_tasks, g->n_workers);
+    ca_pool_run(pool, n_tasks, fn, arg);
+}
+
+/* The panels of all products are one row of the grid. */
+typedef struct apply {
+    grid grid;
+    const linear_product *products;
+    int n;
+} apply;
+
 static void apply_task(void *arg, int32_t turn, int32_t worker) {
     (void)turn;
     const apply *a = arg;
     const unsigned fp = ca_fp_enter();
-    const int32_t task = take_task(a->in, worker, a->n_workers);
-    const int32_t range = task % a->n_ranges, row = task / a->n_ranges * a->row_block;
-    const int32_t n_rows = a->in->n_rows - row < a->row_block ? a->in->n_rows - row : a->row_block;
-    const int32_t begin = range_begin(a, range), end = range_begin(a, range + 1);
+    const cell all = take_cell(&a->grid, worker);
     int32_t first = 0; /* panel number of the product's first */
     for (int i = 0; i < a->n; i++) {
-        const int32_t n_panels = panels_of(a->products[i].w);
-        const int32_t from = begin > first ? begin - first : 0, to = end - first < n_panels ? end - first : n_panels;
-        if (from < to) multiply(a, &a->products[i], from, to, row, n_rows, worker);
+        const linear_product *p = &a->products[i];
+        const int32_t n_panels = panels_of(p->w);
+        cell c = all;
+        c.begin = all.begin > first ? all.begin - first : 0;
+        c.end = all.end - first < n_panels ? all.end - first : n_panels;
+        float *y = p->y + (size_t)c.row * p->y_stride + (size_t)c.begin * LINEAR_LANES;
+        if (c.begin < c.end) multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
         first += n_panels;
     }
     ca_fp_leave(fp);
 }
 
 void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool) {
-    assert(n >= 1 && n <= MAX_PRODUCTS && ca_pool_size(pool) <= in->n_workers);
-    apply a = {.in = in, .products = products, .n = n, .n_workers = ca_pool_size(pool)};
+    assert(n >= 1 && n <= MAX_PRODUCTS);
+    int32_t n_panels = 0;
     for (int i = 0; i < n; i++) {
         assert(products[i].w->n_in == in->n_in);
-        a.n_panels += panels_of(products[i].w);
+        n_panels += panels_of(products[i].w);
     }
-    const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    a.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + LINEAR_TILE - 1) / LINEAR_TILE * LINEAR_TILE;
-    const int32_t wanted = a.n_workers > 1 ? TASKS_A_WORKER * a.n_workers : 1;
-    a.n_ranges = wanted < (a.n_panels + 1) / 2 ? wanted : (a.n_panels + 1) / 2;
-    const int32_t n_tasks = a.n_ranges * ((in->n_rows + a.row_block - 1) / a.row_block);
-    deal(in, n_tasks, a.n_workers);
-    ca_pool_run(pool, n_tasks, apply_task, &a);
+    apply a = {.grid = make_grid(in, n_panels, pool), .products = products, .n = n};
+    run_grid(&a.grid, apply_task, &a, pool);
+}
+
+/* ---- Gated products ---- */
+
+/* The panels of gate are the grid's; up's are the same ones. */
+typedef struct gated {
+    grid grid;
+    const linear *gate, *up;
+    linear_activate *activate;
+    float *h; /* NULL: only quantised */
+    linear_input *out;
+} gated;
+
+/* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a tile. */
+static void put_blocks(linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
+    const size_t n_blocks = (size_t)in->n_in / LINEAR_BLOCK, block = (size_t)column / LINEAR_BLOCK;
+    for (int32_t r = 0; r < n_rows; r += LINEAR_TILE) {
+        const int32_t tile_rows = n_rows - r < LINEAR_TILE ? n_rows - r : LINEAR_TILE;
+        in->kernel->quantize(x + (size_t)r * (size_t)n, (size_t)n, tile_rows, n / LINEAR_BLOCK,
+                             in->tiles + ((size_t)(row + r) * n_blocks + (size_t)tile_rows * block) * LINEAR_ROW_BYTES);
+    }
+}
+
+static void combine(const gated *a, cell c, int32_t worker) {
+    const linear_input *in = a->grid.in;
+    const int32_t column = c.begin * LINEAR_LANES, end = c.end * LINEAR_LANES;
+    const int32_t n = (end < a->gate->n_out ? end : a->gate->n_out) - column;
+    float *gate = in->pairs + (size_t)worker * 2 * PAIR_FLOATS, *up = gate + PAIR_FLOATS;
+    multiply(in, a->gate, c, gate, (size_t)n, worker);
+    multiply(in, a->up, c, up, (size_t)n, worker);
+    a->activate(gate, up, n * c.n_rows, gate);
+    if (!a->h) {
+        put_blocks(a->out, gate, column, n, c.row, c.n_rows);
+        return;
+    }
+    for (int32_t r = 0; r < c.n_rows; r++)
+        memcpy(a->h + (size_t)(c.row + r) * (size_t)a->gate->n_out + column, gate + (size_t)r * (size_t)n,
+               sizeof(float) * (size_t)n);
+}
+
+static void gated_task(void *arg, int32_t turn, int32_t worker) {
+    (void)turn;
+    const gated *a = arg;
+    const unsigned fp = ca_fp_enter();
+    const cell all = take_cell(&a->grid, worker);
+    const int32_t at_once = PAIR_FLOATS / (LINEAR_LANES * all.n_rows) & ~1;
+    for (cell c = all; c.begin < all.end; c.begin = c.end) {
+        c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;
+        combine(a, c, worker);
+    }
+    ca_fp_leave(fp);
+}
+
+void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
+                        const linear *next, linear_input *out, ca_pool *pool) {
+    assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
+    gated a = {make_grid(in, panels_of(gate), pool), gate, up, activate, is_quantised(next) ? NULL : h, out};
+    linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
+    run_grid(&a.grid, gated_task, &a, pool);
 }

@@ -73,4 +73,16 @@ typedef struct linear_product {
 /* y = W x for n products (1..4) over all rows of a prepared input. Allocates nothing. */
 void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool);
 
+/* out [n] from gate and up [n], value by value; out may be gate. */
+typedef void linear_activate(const float *gate, const float *up, int32_t n, float *out);
+
+/*
+ * h = activate(gate x, up x), prepared in `out` as the input of next, a third matrix; gate and up have one shape. Bits are
+ * those of linear_apply, activate, linear_set and linear_prepare, but the values go from one product to the other a few outputs
+ * at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next reads it, being F32, F16 or BF16, and
+ * then borrowed until out's next linear_set. Allocates nothing.
+ */
+void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
+                        const linear *next, linear_input *out, ca_pool *pool);
+
 #endif

@@ -192,6 +192,81 @@ static void test_products(void **state) {
     ca_pool_destroy(&one);
 }
 
+/* Gate, up, the activation and the matrix behind them, each pass over all rows by itself. */
+static void apply_apart(const linear_kernel *kernel, const linear *gate, const linear *up, const linear *down, const float *x,
+                        int n_rows, float *h, float *y, ca_pool *pool) {
+    const size_t n = (size_t)n_rows * gate->n_out;
+    float *up_x = malloc(sizeof *up_x * n);
+    assert_non_null(up_x);
+    apply(kernel, gate, x, n_rows, h, gate->n_out, pool);
+    apply(kernel, up, x, n_rows, up_x, gate->n_out, pool);
+    const unsigned fp = ca_fp_enter();
+    kernel->swiglu(h, up_x, (int32_t)n, h);
+    ca_fp_leave(fp);
+    apply(kernel, down, h, n_rows, y, down->n_out, pool);
+    free(up_x);
+}
+
+/*
+ * The gated product has the bits of its parts: at every level, with 1 to 3 threads, rows in partial tiles and in two blocks,
+ * ranges that end in a partial pair of panels or take several turns, and any kind of matrix behind it. Values in between come
+ * out only where they are read.
+ */
+static void test_gated(void **state) {
+    (void)state;
+    enum { N_IN = 64, N_OUT = 21, MAX_FF = 480, N_ROWS = 300 };
+    static const struct {
+        uint32_t gate, up, down;
+        int n_ff;
+    } cases[] = {
+        {TENSOR_Q4_1, TENSOR_Q4_1, TENSOR_Q4_1, 480}, {TENSOR_Q4_1, TENSOR_Q8_0, TENSOR_Q5_1, 96},
+        {TENSOR_Q5_0, TENSOR_F16, TENSOR_Q8_0, 32},   {TENSOR_BF16, TENSOR_F32, TENSOR_Q4_0, 160},
+        {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_F16, 57},   {TENSOR_F32, TENSOR_F32, TENSOR_F32, 3},
+        {TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_BF16, 400},
+    };
+    static const int rows[] = {1, 2, 7, 8, 13, 31, 33, 70, 257, N_ROWS};
+    static float x[N_ROWS * N_IN], h[(N_ROWS + 1) * MAX_FF], untouched[(N_ROWS + 1) * MAX_FF], y[N_ROWS * N_OUT];
+    static float expected_h[N_ROWS * MAX_FF], expected_y[N_ROWS * N_OUT];
+    ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
+    memset(untouched, 0x77, sizeof untouched);
+    make_rows(x, N_ROWS, N_IN);
+    for (int i = 0; i < N_ROWS * N_IN; i++) x[i] = fmodf(x[i], 64); /* or h would be infinite, and tell nothing */
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int n_ff = cases[c].n_ff;
+        const uint32_t types[] = {cases[c].gate, cases[c].up, cases[c].down};
+        linear w[3];
+        for (int i = 0; i < 3; i++) {
+            matrix m = make_matrix(types[i], i == 2 ? N_OUT : n_ff, i == 2 ? n_ff : N_IN);
+            assert_int_equal(linear_pack(&m.tensor, pools[1], &w[i], NULL), CL_OK);
+            free_matrix(&m);
+        }
+        for (int level = 0; linear_level_name(level); level++) {
+            const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
+            apply_apart(kernel, &w[0], &w[1], &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
+            for (size_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
+                const int n = rows[i / 3], n_written = is_quantised(types[2]) ? 0 : n * n_ff;
+                ca_pool *pool = pools[i % 3];
+                linear_input *in = linear_input_create(kernel, n, N_IN, ca_pool_size(pool));
+                linear_input *in_h = linear_input_create(kernel, n, n_ff, ca_pool_size(pool));
+                assert_true(in && in_h);
+                memcpy(h, untouched, sizeof h);
+                linear_set(in, x, N_IN, n, N_IN);
+                linear_prepare(in, pool);
+                linear_apply_gated(in, &w[0], &w[1], kernel->swiglu, h, &w[2], in_h, pool);
+                linear_apply(in_h, &(linear_product){&w[2], y, N_OUT}, 1, pool);
+                if (memcmp(y, expected_y, sizeof *y * N_OUT * n) != 0 || memcmp(h, expected_h, sizeof *h * n_written) != 0)
+                    fail_msg("%s, case %zu: %d rows, %zu threads: differs", linear_level_name(level), c, n, i % 3 + 1);
+                assert_memory_equal(h + n_written, untouched, sizeof h - sizeof *h * n_written);
+                linear_input_free(&in);
+                linear_input_free(&in_h);
+            }
+        }
+        for (int i = 0; i < N_ROWS * N_OUT; i++) assert_true(isfinite(expected_y[i]));
+        for (int i = 0; i < 3; i++) linear_free(&w[i]);
+    }
+    for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
+}
+
 /* x as int8 per block of 32 says it, by the definition in linear_kernels.h. */
 static void quantised(const float *x, int n_in, double *values, double *scales) {
     for (int b = 0; b < n_in / 32; b++, x += 32) {
@@ -367,8 +442,10 @@ static void test_ops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_products), cmocka_unit_test(test_against_double),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),   cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_gated),     cmocka_unit_test(test_against_double),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
