@@ -87,14 +87,11 @@ void forward_free(forward **forward_) {
 
 /* ---- The pass ---- */
 
-/* x to Q, K and V of a layer. */
+/* Normed x to Q, K and V of a layer. */
 static void before_attention(piece *p, int32_t layer) {
     forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
     const layer_weights *l = &f->m->weights.layers[layer];
     p->layer = layer;
-    linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
-    rows_attn_norm(p);
     const linear_product products[] = {
         {&l->q, row_of(f->q, p->first, f->n_q), (size_t)f->n_q},
         {&l->k, row_of(f->k, p->first, f->n_kv), (size_t)f->n_kv},
@@ -104,7 +101,7 @@ static void before_attention(piece *p, int32_t layer) {
     rows_rotate(p);
 }
 
-/* The attention's output and x through the rest of a layer to x. */
+/* The attention's output and x through the rest of a layer to x, normed for what follows. */
 static void after_attention(piece *p, int32_t layer) {
     forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
@@ -113,20 +110,15 @@ static void after_attention(piece *p, int32_t layer) {
     linear_set(f->in, row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
     linear_prepare(f->in, f->pool);
     linear_apply(f->in, &(linear_product){&l->o, f->delta, (size_t)n_embd}, 1, f->pool);
-
-    linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
     rows_add_attention(p);
     linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
     linear_apply(f->in_h, &(linear_product){&l->down, f->delta, (size_t)n_embd}, 1, f->pool);
     rows_add_ffn(p);
 }
 
-/* x to logits. */
+/* Normed x to logits. */
 static void output(piece *p) {
     forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
-    linear_set(f->in, f->normed, (size_t)n_embd, p->n, n_embd);
-    rows_output_norm(p);
     linear_apply(f->in, &(linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, f->pool);
     if (f->m->params.logit_softcap > 0) rows_cap_logits(p);
 }

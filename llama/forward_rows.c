@@ -14,6 +14,13 @@ static int32_t tile_end(const piece *p, int32_t tile) {
 
 static void run_tiles(piece *p, ca_task task) { ca_pool_run(p->f->pool, (p->n + LINEAR_TILE - 1) / LINEAR_TILE, task, p); }
 
+/* The same for tasks that end in norm_rows. */
+static void run_norm_tiles(piece *p, ca_task task) {
+    const int32_t n_embd = p->f->m->params.n_embd;
+    linear_set(p->f->in, p->f->normed, (size_t)n_embd, p->n, n_embd);
+    run_tiles(p, task);
+}
+
 static const layer_weights *layer_of(const piece *p) { return &p->f->m->weights.layers[p->layer]; }
 
 static void angles(const struct forward *f, int rope, int32_t row) {
@@ -24,6 +31,15 @@ static void angles(const struct forward *f, int rope, int32_t row) {
         cos_sin[2 * j] = (float)cos(angle);
         cos_sin[2 * j + 1] = (float)sin(angle);
     }
+}
+
+static void norm_rows(const piece *p, int32_t tile, const float *weight) {
+    const struct forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
+        f->m->kernel->rms_norm(row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
+                               row_of(f->normed, i, n_embd));
+    linear_prepare_tile(f->in, tile);
 }
 
 static void embed_tile(void *arg, int32_t tile, int32_t worker) {
@@ -39,16 +55,8 @@ static void embed_tile(void *arg, int32_t tile, int32_t worker) {
         for (int rope = 0; rope < N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);
     }
+    norm_rows(p, tile, layer_of(p)->attn_norm);
     ca_fp_leave(fp);
-}
-
-static void norm_rows(const piece *p, int32_t tile, const float *weight) {
-    const struct forward *f = p->f;
-    const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->rms_norm(row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                               row_of(f->normed, i, n_embd));
-    linear_prepare_tile(f->in, tile);
 }
 
 /* post: the norm that delta goes through first, or NULL. */
@@ -60,14 +68,6 @@ static void add_rows(const piece *p, int32_t tile, const float *post) {
         if (post) f->m->kernel->rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
         f->m->kernel->add(row_of(f->x, p->first + i, n_embd), delta, n_embd);
     }
-}
-
-static void attn_norm_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const unsigned fp = ca_fp_enter();
-    norm_rows(p, tile, layer_of(p)->attn_norm);
-    ca_fp_leave(fp);
 }
 
 static void add_attention_tile(void *arg, int32_t tile, int32_t worker) {
@@ -82,8 +82,10 @@ static void add_attention_tile(void *arg, int32_t tile, int32_t worker) {
 static void add_ffn_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
     const piece *p = arg;
+    const model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
     add_rows(p, tile, layer_of(p)->post_ffn_norm);
+    norm_rows(p, tile, p->layer + 1 < p->f->m->params.n_layers ? w->layers[p->layer + 1].attn_norm : w->output_norm);
     ca_fp_leave(fp);
 }
 
@@ -115,14 +117,6 @@ static void rotate_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-static void output_norm_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
-    const piece *p = arg;
-    const unsigned fp = ca_fp_enter();
-    norm_rows(p, tile, p->f->m->weights.output_norm);
-    ca_fp_leave(fp);
-}
-
 static void cap_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
     const piece *p = arg;
@@ -133,10 +127,8 @@ static void cap_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-void rows_embed(piece *p) { run_tiles(p, embed_tile); }
-void rows_attn_norm(piece *p) { run_tiles(p, attn_norm_tile); }
+void rows_embed(piece *p) { run_norm_tiles(p, embed_tile); }
 void rows_rotate(piece *p) { run_tiles(p, rotate_tile); }
-void rows_add_attention(piece *p) { run_tiles(p, add_attention_tile); }
-void rows_add_ffn(piece *p) { run_tiles(p, add_ffn_tile); }
-void rows_output_norm(piece *p) { run_tiles(p, output_norm_tile); }
+void rows_add_attention(piece *p) { run_norm_tiles(p, add_attention_tile); }
+void rows_add_ffn(piece *p) { run_norm_tiles(p, add_ffn_tile); }
 void rows_cap_logits(piece *p) { run_tiles(p, cap_tile); }

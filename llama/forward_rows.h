@@ -47,12 +47,10 @@ static inline int rope_of(const model_params *p, int32_t layer) {
     return p->windows && p->windows[layer] ? ROPE_WINDOW : ROPE_FULL;
 }
 
-void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine */
-void rows_attn_norm(piece *p);     /* x to normed */
+void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine; x to normed */
 void rows_rotate(piece *p);        /* Q, K and V: bias, norm, rotation */
 void rows_add_attention(piece *p); /* delta, normed where the architecture says so, joins x; x to normed */
-void rows_add_ffn(piece *p);       /* delta joins x */
-void rows_output_norm(piece *p);   /* x to normed */
+void rows_add_ffn(piece *p);       /* the same behind the feed-forward part; normed for the next layer, or for the output */
 void rows_cap_logits(piece *p);
 
 #endif
