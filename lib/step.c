@@ -255,7 +255,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
 }
 
 void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v) {
-    enum { NUMBERS_A_TASK = 16384 }; /* some ten microseconds: below that waking another thread costs more than it saves */
+    enum { NUMBERS_A_TASK = 4000 }; /* some eight microseconds: below that waking another thread costs more than it saves */
     const ca_layout *l = &c->layout;
     const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
     if (n_rows == 0) return;
