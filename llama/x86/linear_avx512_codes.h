@@ -5,15 +5,12 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
+#include "linear_avx512_stream.h"
 #include "llama/linear_kernels.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-
 enum {
-    CODES_BYTES = 512,    /* an unpacked record's codes, a byte each: [8][16][4]; then f32 d[16] for each group, m[16] */
-    UNPACKED_BYTES = 768, /* at most */
-    PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */
+    CODES_BYTES = 512,   /* an unpacked record's codes, a byte each: [8][16][4]; then f32 d[16] for each group, m[16] */
+    UNPACKED_BYTES = 768 /* at most */
 };
 
 /*

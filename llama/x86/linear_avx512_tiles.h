@@ -11,6 +11,7 @@
 #define LLAMA_X86_LINEAR_AVX512_TILES_H
 
 #include "linear_avx512_codes.h"
+#include "linear_avx512_stream.h"
 
 enum {
     DIRECT_ROWS = 32, /* up to this many rows, unpacking once costs more than it saves */
@@ -23,31 +24,12 @@ INLINE bool is_packed(linear_format f, int32_t n_rows) { return f.bits == 4 || f
 /* Panels at once: two share what is loaded of the activations, but the sums of two groups a block do not fit the registers. */
 INLINE int packed_panels(linear_format f, int32_t n_rows) { return f.group == LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1; }
 
-/*
- * The weights to come, asked for while n_panels panels are multiplied. A single row tile over a single panel is as fast as the
- * memory, and a short distance within the panels serves it best. More row tiles go over the same panels again and again, so
- * the next ones are asked for all the while, in equal steps, one a block of each row tile; or the first tile would wait for
- * memory that the others leave idle.
- */
-typedef struct stream {
-    const uint8_t *at;
-    size_t step; /* a multiple of 64 bytes; 0: PREFETCH_BYTES ahead */
-} stream;
-
-INLINE stream stream_from(const linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
-    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return (stream){0};
+/* A single row tile over a single panel is as fast as the memory, and a short distance within the panel serves it best. */
+INLINE stream next_panels(const linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
+    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return stream_ahead();
     const size_t n_tiles = (size_t)(t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
-    const size_t n_lines = (size_t)n_panels * panel_bytes / 64, n_steps = n_tiles * (size_t)(t->n_in / LINEAR_BLOCK);
-    return (stream){panel + (size_t)n_panels * panel_bytes, (n_lines + n_steps - 1) / n_steps * 64};
-}
-
-INLINE void stream_step(stream *s, form w, const uint8_t *record) {
-    if (s->step == 0) {
-        for (size_t i = 0; i < record_bytes(w); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
-        return;
-    }
-    for (size_t i = 0; i < s->step; i += 64) _mm_prefetch(s->at + i, _MM_HINT_T0);
-    s->at += s->step;
+    return stream_spread(panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
+                         n_tiles * (size_t)(t->n_in / LINEAR_BLOCK));
 }
 
 INLINE int32_t load_i32(const uint8_t *p) {
@@ -88,7 +70,7 @@ INLINE void multiply_tile(const int R, const int V, const form w, const linear_t
     UNROLL for (int v = 0; v < V; v++) at[v] = (cursor){.record = panels[v]};
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++) {
-        stream_step(next, w, at[0].record);
+        stream_step(next, at[0].record, record_bytes(w));
         UNROLL for (int v = 0; v < V; v++) enter_block(w, &at[v], b);
         UNROLL for (int g = 0; g < n_groups(w); g++) {
             __m512 scaled[8][2];
@@ -143,7 +125,7 @@ INLINE void multiply_panels(const int at_once, const form w, const linear_task *
     for (int32_t p = 0; p < t->n_panels; p += at_once) {
         const int32_t left = t->n_panels - p, n = left < at_once ? left : at_once;
         const uint8_t *panels[2];
-        const stream next = stream_from(t, panel, panel_bytes, at_once);
+        const stream next = next_panels(t, panel, panel_bytes, at_once);
         for (int v = 0; v < n; v++, panel += panel_bytes) {
             panels[v] = unpack ? t->scratch + (size_t)v * unpacked_bytes : panel;
             if (unpack) unpack(t, panel, t->scratch + (size_t)v * unpacked_bytes);

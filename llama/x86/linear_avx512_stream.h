@@ -1,0 +1,41 @@
+/* Asking for the weights to come, shared by the AVX-512 levels. */
+#ifndef LLAMA_X86_LINEAR_AVX512_STREAM_H
+#define LLAMA_X86_LINEAR_AVX512_STREAM_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+
+enum { PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */ };
+
+/*
+ * The weights to come, asked for while others are multiplied: a short distance ahead, or, where several row tiles go over the
+ * same panels again and again, those behind these panels in equal steps all the while; or the first tile would wait for memory
+ * that the others leave idle.
+ */
+typedef struct stream {
+    const uint8_t *at;
+    size_t step; /* a multiple of 64 bytes; 0: PREFETCH_BYTES ahead */
+} stream;
+
+INLINE stream stream_ahead(void) { return (stream){0}; }
+
+/* `bytes` at `next` in n_steps steps. */
+INLINE stream stream_spread(const uint8_t *next, size_t bytes, size_t n_steps) {
+    return (stream){next, (bytes / 64 + n_steps - 1) / n_steps * 64};
+}
+
+/* To be called once a step, in which `bytes` at `now` are multiplied. */
+INLINE void stream_step(stream *s, const uint8_t *now, size_t bytes) {
+    if (s->step == 0) {
+        for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(now + PREFETCH_BYTES + i, _MM_HINT_T0);
+        return;
+    }
+    for (size_t i = 0; i < s->step; i += 64) _mm_prefetch(s->at + i, _MM_HINT_T0);
+    s->at += s->step;
+}
+
+#endif
