@@ -117,6 +117,7 @@ static bool make_weights(linear_timer *t, const layer_shape *shape, uint32_t typ
 /* Rows in and out: x of the embedding's size, y of each matrix. */
 static bool make_rows(linear_timer *t, const linear_kernel *kernel, int32_t max_rows) {
     const int32_t n_embd = t->weights[0].n_in;
+    const unsigned forms = linear_forms(&t->weights[0]);
     const size_t n_x = (size_t)max_rows * (size_t)n_embd;
     uint64_t state = 1;
     t->x = malloc(n_x * sizeof(float));
@@ -126,8 +127,9 @@ static bool make_rows(linear_timer *t, const linear_kernel *kernel, int32_t max_
         t->y[i] = calloc((size_t)max_rows * (size_t)t->weights[i].n_out, sizeof(float));
         ok = ok && t->y[i];
     }
-    t->input = linear_input_create(kernel, max_rows, n_embd, ca_pool_size(t->pool));
-    if (t->part == LAYER_MLP) t->inner = linear_input_create(kernel, max_rows, t->weights[2].n_in, ca_pool_size(t->pool));
+    t->input = linear_input_create(kernel, forms, max_rows, n_embd, ca_pool_size(t->pool));
+    if (t->part == LAYER_MLP)
+        t->inner = linear_input_create(kernel, forms, max_rows, t->weights[2].n_in, ca_pool_size(t->pool));
     ok = ok && t->input && (t->part != LAYER_MLP || t->inner);
     if (!ok) fprintf(stderr, "cattn-bench: no memory for %d rows\n", max_rows);
     return ok;

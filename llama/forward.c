@@ -60,8 +60,8 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     bool angles = true;
     for (int32_t i = 0; i < p->n_layers; i++) angles &= create_angles(f, rope_of(p, i));
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
-    f->in = linear_input_create(m->kernel, (int32_t)n_piece, widest, ca_pool_size(pool));
-    f->in_h = linear_input_create(m->kernel, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
+    f->in = linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
+    f->in_h = linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
     if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->normed || !f->delta || !f->h || !angles || !f->in || !f->in_h) {
         forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);

@@ -18,29 +18,14 @@
 static const linear_kernel *const levels[] = {
     &linear_ref,
 #if defined(__x86_64__)
-    &linear_avx2,
-    &linear_avx512,
-    &linear_avx512_vnni,
+    &linear_avx2, &linear_avx512, &linear_avx512_vnni, &linear_avx512_bf16,
 #endif
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
-/* Every level name of the project in the order of `levels`, so that one option serves attention and linear layers. */
-static const struct {
-    const char *name;
-    uint32_t features;
-} names[] = {
-    {"ref", 0},
-    {"avx2", CA_CPU_AVX2},
-    {"avx512", CA_CPU_AVX512},
-    {"avx512_vnni", CA_CPU_AVX512 | CA_CPU_AVX512_VNNI},
-    {"avx512_bf16", CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16},
-};
-enum { N_NAMES = sizeof names / sizeof *names };
-
 static int rank(const char *name) {
-    for (int i = 0; i < N_NAMES; i++)
-        if (strcmp(name, names[i].name) == 0) return i;
+    for (int i = 0; i < N_LEVELS; i++)
+        if (strcmp(name, levels[i]->name) == 0) return i;
     return -1;
 }
 
@@ -50,8 +35,8 @@ const linear_kernel *linear_kernel_find(const char *level) {
     int top = N_LEVELS - 1;
     if (level) {
         const int asked = rank(level);
-        if (asked < 0 || !has(names[asked].features)) return NULL;
-        top = asked < top ? asked : top;
+        if (asked < 0 || !has(levels[asked]->features)) return NULL;
+        top = asked;
     }
     const char *lower = getenv("CATTN_LEVEL");
     if (lower && *lower) {
@@ -88,37 +73,51 @@ typedef struct share {
 
 struct linear_input {
     const linear_kernel *kernel;
+    unsigned forms;
     int32_t max_rows, max_in, n_workers;
     const float *x;
     size_t x_stride;
     int32_t n_rows, n_in;
     uint8_t *tiles;       /* [max_rows][max_in / 32] rows of a tile */
+    uint16_t *bf16;       /* [max_rows], bf16_stride(n_in) elements apart */
     uint8_t *scratch;     /* [n_workers] */
     float *pairs;         /* [n_workers][2][PAIR_FLOATS] */
     struct share *shares; /* [n_workers] */
-    size_t tiles_bytes, scratch_bytes;
+    size_t tiles_bytes, bf16_bytes, scratch_bytes;
     ca_alloc alloc;
 };
 
 static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + LINEAR_BLOCK - 1) / LINEAR_BLOCK; }
 
-linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows, int32_t max_in, int n_workers) {
+/* Of rows as bf16: an odd number of cache lines, so that the rows of a tile do not fall into one set of the cache. */
+static size_t bf16_stride(int32_t n_in) { return (((size_t)n_in + 31) / 32 | 1) * 32; }
+
+unsigned linear_forms(const linear *w) {
+    const linear_layout layout = linear_layout_of(w->type);
+    return layout == LINEAR_BF16 ? LINEAR_IN_BF16 : layout >= LINEAR_FIRST_QUANT ? LINEAR_IN_INT8 : 0;
+}
+
+linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+                                  int n_workers) {
     assert(max_rows >= 1 && max_in >= 1 && n_workers >= 1);
     ca_alloc alloc = ca_alloc_default();
     linear_input *in = ca_new_zero(&alloc, 1, sizeof *in);
     if (!in) return NULL;
     in->kernel = kernel;
+    in->forms = forms;
     in->max_rows = max_rows;
     in->max_in = max_in;
     in->n_workers = n_workers;
     in->tiles_bytes = (size_t)max_rows * blocks_of(max_in) * LINEAR_ROW_BYTES;
+    in->bf16_bytes = (size_t)max_rows * bf16_stride(max_in) * sizeof *in->bf16;
     in->scratch_bytes = blocks_of(max_in) * LINEAR_SCRATCH_BYTES;
     in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
+    in->bf16 = ca_new(&alloc, in->bf16_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
     in->pairs = ca_new(&alloc, (size_t)n_workers, 2 * PAIR_FLOATS * sizeof(float));
     in->shares = ca_new(&alloc, (size_t)n_workers, sizeof *in->shares);
     in->alloc = alloc;
-    if (!in->tiles || !in->scratch || !in->pairs || !in->shares) linear_input_free(&in);
+    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs || !in->shares) linear_input_free(&in);
     return in;
 }
 
@@ -127,6 +126,7 @@ void linear_input_free(linear_input **input) {
     if (!in) return;
     ca_alloc alloc = in->alloc;
     ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
+    ca_delete(&alloc, in->bf16, in->bf16_bytes, 1);
     ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
     ca_delete(&alloc, in->pairs, (size_t)in->n_workers, 2 * PAIR_FLOATS * sizeof(float));
     ca_delete(&alloc, in->shares, (size_t)in->n_workers, sizeof *in->shares);
@@ -143,10 +143,15 @@ void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_r
 }
 
 void linear_prepare_tile(linear_input *in, int32_t tile) {
-    if (in->n_in % LINEAR_BLOCK) return; /* no quantised matrix has such an input */
     const int32_t n_blocks = in->n_in / LINEAR_BLOCK, first = tile * LINEAR_TILE, left = in->n_rows - first;
-    in->kernel->quantize(in->x + (size_t)first * in->x_stride, in->x_stride, left < LINEAR_TILE ? left : LINEAR_TILE, n_blocks,
-                         in->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES);
+    const int32_t n = left < LINEAR_TILE ? left : LINEAR_TILE;
+    const float *x = in->x + (size_t)first * in->x_stride;
+    if (in->forms & LINEAR_IN_INT8 && in->n_in % LINEAR_BLOCK == 0) /* no quantised matrix has another input */
+        in->kernel->quantize(x, in->x_stride, n, n_blocks, in->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES);
+    if (!(in->forms & LINEAR_IN_BF16) || !in->kernel->round) return;
+    const size_t stride = bf16_stride(in->n_in);
+    for (int32_t r = 0; r < n; r++)
+        in->kernel->round(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
 }
 
 static void prepare_task(void *arg, int32_t task, int32_t worker) {
@@ -192,7 +197,12 @@ static int32_t range_begin(const grid *g, int32_t i) {
     return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) & ~1;
 }
 
-static bool is_quantised(const linear *w) { return linear_layout_of(w->type) >= LINEAR_FIRST_QUANT; }
+/* The form that w reads; 0: f32. */
+static unsigned form_of(const linear_input *in, const linear *w) {
+    const unsigned form = linear_forms(w);
+    assert((form & ~in->forms) == 0);
+    return form == LINEAR_IN_BF16 && !in->kernel->round ? 0 : form;
+}
 
 /* A cell of a product; y is where its first output goes. */
 static void multiply(const linear_input *in, const linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
@@ -205,6 +215,8 @@ static void multiply(const linear_input *in, const linear *w, cell c, float *y, 
         .n_rows = c.n_rows,
         .x = in->x + (size_t)c.row * in->x_stride,
         .x_stride = in->x_stride,
+        .x_bf16 = in->bf16 + (size_t)c.row * bf16_stride(in->n_in),
+        .x_bf16_stride = bf16_stride(in->n_in),
         .table = linear_table_of(w->type),
         .tiles = in->tiles + (size_t)c.row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
         .y = y,
@@ -280,6 +292,7 @@ void linear_apply(const linear_input *in, const linear_product *products, int n,
     int32_t n_panels = 0;
     for (int i = 0; i < n; i++) {
         assert(products[i].w->n_in == in->n_in);
+        assert((linear_forms(products[i].w) & ~in->forms) == 0);
         n_panels += panels_of(products[i].w);
     }
     apply a = {.grid = make_grid(in, n_panels, pool), .products = products, .n = n};
@@ -293,7 +306,8 @@ typedef struct gated {
     grid grid;
     const linear *gate, *up;
     linear_activate *activate;
-    float *h; /* NULL: only quantised */
+    float *h;      /* where the next matrix reads f32 */
+    unsigned form; /* that it reads */
     linear_input *out;
 } gated;
 
@@ -307,6 +321,13 @@ static void put_blocks(linear_input *in, const float *x, int32_t column, int32_t
     }
 }
 
+/* The same columns to bf16. */
+static void put_bf16(linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
+    const size_t stride = bf16_stride(in->n_in);
+    for (int32_t r = 0; r < n_rows; r++)
+        in->kernel->round(x + (size_t)r * (size_t)n, n, in->bf16 + (size_t)(row + r) * stride + column);
+}
+
 static void combine(const gated *a, cell c, int32_t worker) {
     const linear_input *in = a->grid.in;
     const int32_t column = c.begin * LINEAR_LANES, end = c.end * LINEAR_LANES;
@@ -315,11 +336,9 @@ static void combine(const gated *a, cell c, int32_t worker) {
     multiply(in, a->gate, c, gate, (size_t)n, worker);
     multiply(in, a->up, c, up, (size_t)n, worker);
     a->activate(gate, up, n * c.n_rows, gate);
-    if (!a->h) {
-        put_blocks(a->out, gate, column, n, c.row, c.n_rows);
-        return;
-    }
-    for (int32_t r = 0; r < c.n_rows; r++)
+    if (a->form == LINEAR_IN_INT8) put_blocks(a->out, gate, column, n, c.row, c.n_rows);
+    if (a->form == LINEAR_IN_BF16) put_bf16(a->out, gate, column, n, c.row, c.n_rows);
+    for (int32_t r = 0; a->form == 0 && r < c.n_rows; r++)
         memcpy(a->h + (size_t)(c.row + r) * (size_t)a->gate->n_out + column, gate + (size_t)r * (size_t)n,
                sizeof(float) * (size_t)n);
 }
@@ -340,7 +359,7 @@ static void gated_task(void *arg, int32_t turn, int32_t worker) {
 void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
                         const linear *next, linear_input *out, ca_pool *pool) {
     assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
-    gated a = {make_grid(in, panels_of(gate), pool), gate, up, activate, is_quantised(next) ? NULL : h, out};
+    gated a = {make_grid(in, panels_of(gate), pool), gate, up, activate, h, form_of(out, next), out};
     linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
     run_grid(&a.grid, gated_task, &a, pool);
 }

@@ -1,12 +1,15 @@
 /*
  * Linear layers y = W x on quantised weights, repacked at load into few kernel layouts.
  *
- * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads and at any
- * kernel level: outputs run across vector lanes, the inner dimension in one fixed order of blocks of 32, and threads split
- * outputs or rows only.
+ * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads: outputs
+ * run across vector lanes, the inner dimension in one fixed order, and threads split outputs or rows only. It is the same
+ * function at any kernel level, but for BF16 weights, with which the level "avx512_bf16" has another than those below it. Which
+ * level is taken depends on the CPU, so the same machine, build and level give the same bits.
  *
- * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32, F16 and BF16
- * weights multiply f32 activations. "ref" is the specification of the same arithmetic in scalar C.
+ * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32 and F16 weights
+ * multiply f32 activations, and so do BF16 weights, but at the level "avx512_bf16" activations rounded to bf16. Rounded to
+ * bf16, F16 weights would lose 3 of their bits, and stay with f32. "ref" is the specification in scalar C; linear_kernels.h has
+ * what "avx512_bf16" does otherwise.
  */
 #ifndef LLAMA_LINEAR_H
 #define LLAMA_LINEAR_H
@@ -29,9 +32,8 @@ typedef struct linear {
 } linear;
 
 /*
- * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. Levels of attention
- * that have no linear layers of their own ("avx512_bf16") stand for the highest below them. NULL: the name is unknown, or the
- * CPU lacks that level.
+ * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. NULL: the name is
+ * unknown, or the CPU lacks that level.
  */
 const linear_kernel *linear_kernel_find(const char *level);
 const char *linear_kernel_level(const linear_kernel *kernel);
@@ -44,12 +46,16 @@ const char *linear_level_name(int i);
 cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
 void linear_free(linear *w);
 
+/* Forms of activations besides f32 that weights may be multiplied with; bits of a mask. */
+enum { LINEAR_IN_INT8 = 1, LINEAR_IN_BF16 = 2 };
+unsigned linear_forms(const linear *w);
+
 /*
  * Activations of up to max_rows rows of max_in inputs, as a kernel wants them, and scratch for n_workers threads. One
- * preparation serves several matrices (Q, K and V; gate and up).
+ * preparation serves several matrices (Q, K and V; gate and up). forms: linear_forms of all matrices to come, or-ed.
  */
 typedef struct linear_input linear_input;
-linear_input *linear_input_create(const linear_kernel *kernel, int32_t max_rows, int32_t max_in,
+linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
                                   int n_workers); /* NULL without memory */
 void linear_input_free(linear_input **in);
 
@@ -57,8 +63,8 @@ void linear_input_free(linear_input **in);
 void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
 
 /*
- * Quantise rows [8 tile, 8 tile + 8) of x, as many as there are; for the thread that has just written them. linear_prepare
- * does all of them.
+ * Bring rows [8 tile, 8 tile + 8) of x, as many as there are, into the forms; for the thread that has just written them.
+ * linear_prepare does all of them.
  */
 void linear_prepare_tile(linear_input *in, int32_t tile);
 void linear_prepare(linear_input *in, ca_pool *pool);
@@ -79,7 +85,7 @@ typedef void linear_activate(const float *gate, const float *up, int32_t n, floa
 /*
  * h = activate(gate x, up x), prepared in `out` as the input of next, a third matrix; gate and up have one shape. Bits are
  * those of linear_apply, activate, linear_set and linear_prepare, but the values go from one product to the other a few outputs
- * at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next reads it, being F32, F16 or BF16, and
+ * at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next multiplies f32 values, and
  * then borrowed until out's next linear_set. Allocates nothing.
  */
 void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,

@@ -2,7 +2,8 @@
  * The layouts of packed weights: one table, from which the enum, the sizes and each level's kernels are made.
  *
  * Weights lie in panels of 16 outputs, so that outputs run across vector lanes; missing outputs of the last panel are zero.
- * Everything is little-endian. A panel of float weights is [n_in][16] elements. A panel of quantised ones has a record for each
+ * Everything is little-endian. A panel of F32 or F16 weights is [n_in][16] elements; one of BF16 weights [n_in / 2][16][2],
+ * pairs of inputs as vdpbf16ps takes them, a missing last input being zero. A panel of quantised ones has a record for each
  * block of 32 inputs:
  *
  *   codes    planes of 4, 2 and 1 bits a code, as many of them as add up to `bits`, from the codes' low bits on; each plane is
@@ -79,6 +80,7 @@ static inline size_t linear_super_bytes(linear_format f) { return f.super ? LINE
 
 static inline size_t linear_panel_bytes(linear_layout layout, int32_t n_in) {
     const size_t n = (size_t)n_in;
+    if (layout == LINEAR_BF16) return (n + 1) / 2 * LINEAR_LANES * 4;
     if (layout < LINEAR_FIRST_QUANT) return n * LINEAR_LANES * (layout == LINEAR_F32 ? 4 : 2);
     const linear_format f = linear_formats[layout];
     return n / LINEAR_BLOCK * linear_record_bytes(f) + n / (LINEAR_BLOCK * LINEAR_SUPER) * linear_super_bytes(f);

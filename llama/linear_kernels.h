@@ -1,12 +1,14 @@
 /*
  * The contract between linear.c and a kernel level: packed weights, quantised activations, and one table of functions a level.
  *
- * All levels give the same bits. What a level may choose is how many rows and panels it takes at once; what each output is made
- * of is fixed (fma: one rounding; all else rounds after each operation; denormals are zero, fp.h):
+ * What a level may choose is how many rows and panels it takes at once; what each output is made of is fixed (fma: one
+ * rounding; all else rounds after each operation; denormals are zero, fp.h), and the same at all levels but for BF16 weights:
  *
  *   floats      y = 0; for k ascending: y = fma(x[k], w[k], y)
- *   quantised   y = 0; for blocks of 32 inputs ascending, in them groups ascending (linear_format.h; one or two a block):
- *               y = fma((float)sum * scale, d, y), and with a minimum y = fma(scale * (float)sum of the group's x, m, y)
+ *   BF16        where linear_kernel.round is set, x and w of bf16: y = 0; for even k ascending, a missing last input being
+ * zero: y = fma(x[k + 1], w[k + 1], y), then y = fma(x[k], w[k], y), as vdpbf16ps does; else as floats quantised   y = 0; for
+ * blocks of 32 inputs ascending, in them groups ascending (linear_format.h; one or two a block): y = fma((float)sum * scale, d,
+ * y), and with a minimum y = fma(scale * (float)sum of the group's x, m, y)
  *
  * with sum the exact integer dot product of the group's weight codes less zero and activations, d and m the weights' scale and
  * minimum, and x and scale the activations' integers and their scale, as below.
@@ -24,6 +26,8 @@
  * and int8 = x * (1 / scale), rounded to nearest even; 1 / 0 counts as 0. An integer sum s that starts at 0x4B400000 is,
  * read as f32, 12582912 + s, so fma(that, scale, offset) is s * scale with the same rounding: no conversion is needed. |x| is
  * below 2^100, or the result is not a number.
+ *
+ * For BF16 weights they come rounded to bf16, nearest even, [n_rows][n_in]; behind an odd last input is a zero.
  */
 #ifndef LLAMA_LINEAR_KERNELS_H
 #define LLAMA_LINEAR_KERNELS_H
@@ -45,6 +49,8 @@ typedef struct linear_task {
     int32_t n_rows;
     const float *x; /* [n_rows][n_in], x_stride elements apart; for float layouts */
     size_t x_stride;
+    const uint16_t *x_bf16; /* [n_rows][n_in] as bf16; for LINEAR_BF16 where the level has `round` */
+    size_t x_bf16_stride;
     const uint8_t *tiles; /* the same rows quantised, from a tile's first row; for the other layouts */
     const uint8_t *table; /* [16] codes to weights plus 128; for layouts with a table */
     float *y;             /* [n_rows][16 * n_panels - 16 + n_last], y_stride elements apart */
@@ -59,6 +65,9 @@ typedef struct linear_kernel {
     /* Quantise 1..8 rows of n_blocks blocks, row_stride elements apart, into one tile. */
     void (*quantize)(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile);
 
+    /* n_in values to bf16, and zeros up to a multiple of 16; NULL: BF16 weights multiply f32 activations. */
+    void (*round)(const float *x, int32_t n_in, uint16_t *out);
+
     void (*multiply[LINEAR_N_LAYOUTS])(const linear_task *task);
 
     /* The row operations of ops.h. */
@@ -72,7 +81,7 @@ typedef struct linear_kernel {
 
 extern const linear_kernel linear_ref;
 #if defined(__x86_64__)
-extern const linear_kernel linear_avx2, linear_avx512, linear_avx512_vnni;
+extern const linear_kernel linear_avx2, linear_avx512, linear_avx512_vnni, linear_avx512_bf16;
 #endif
 
 #endif

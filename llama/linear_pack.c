@@ -24,6 +24,11 @@ static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_i
         memcpy(panel + (k * LINEAR_LANES + (size_t)lane) * element, row + k * element, element);
 }
 
+static void pack_bf16(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in) {
+    for (size_t k = 0; k < (size_t)n_in; k++)
+        memcpy(panel + k / 2 * 4 * LINEAR_LANES + 4 * (size_t)lane + k % 2 * 2, row + 2 * k, 2);
+}
+
 /* Four codes of 8 bits are one word, in steps as records have them. */
 static void put_word(uint8_t *record, int vector, int lane, uint32_t word) {
     memcpy(record + 64 * vector + 4 * lane, &word, sizeof word);
@@ -99,11 +104,13 @@ static void pack_panel(void *arg, int32_t task, int32_t worker) {
     const packing *p = arg;
     const int32_t n_in = p->w->n_in, first = task * LINEAR_LANES;
     uint8_t *panel = (uint8_t *)p->w->data + (size_t)task * p->panel_bytes;
-    if (first + LINEAR_LANES > p->w->n_out) memset(panel, 0, p->panel_bytes);
+    if (first + LINEAR_LANES > p->w->n_out || n_in % 2) memset(panel, 0, p->panel_bytes);
     for (int lane = 0; lane < LINEAR_LANES && first + lane < p->w->n_out; lane++) {
         const uint8_t *row = (const uint8_t *)p->tensor->data + (size_t)(first + lane) * p->row_bytes;
         if (p->quant)
             pack_quant(p, panel, lane, row);
+        else if (p->layout == LINEAR_BF16)
+            pack_bf16(panel, lane, row, n_in);
         else
             pack_float(panel, lane, row, n_in, p->layout == LINEAR_F32 ? 4 : 2);
     }

@@ -13,27 +13,28 @@ static float load_f16(const uint8_t *p) {
     return ca_f32_from_f16(h);
 }
 
-static float load_weight(linear_layout layout, const uint8_t *panel, size_t i) {
+/* Weight of input k of a panel's output o. */
+static float load_weight(linear_layout layout, const uint8_t *panel, size_t k, size_t o) {
     if (layout == LINEAR_F32) {
         float w;
-        memcpy(&w, panel + 4 * i, sizeof w);
+        memcpy(&w, panel + 4 * (k * LINEAR_LANES + o), sizeof w);
         return w;
     }
-    if (layout == LINEAR_F16) return load_f16(panel + 2 * i);
+    if (layout == LINEAR_F16) return load_f16(panel + 2 * (k * LINEAR_LANES + o));
     uint16_t h;
-    memcpy(&h, panel + 2 * i, sizeof h);
+    memcpy(&h, panel + k / 2 * 4 * LINEAR_LANES + 4 * o + k % 2 * 2, sizeof h);
     return ca_f32_from_bf16(h);
 }
 
 static void multiply_float(const linear_task *t, linear_layout layout) {
-    const size_t panel_bytes = (size_t)t->n_in * LINEAR_LANES * (layout == LINEAR_F32 ? 4 : 2);
+    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
     for (int32_t row = 0; row < t->n_rows; row++) {
         const float *x = t->x + (size_t)row * t->x_stride;
         for (int32_t out = 0; out < (t->n_panels - 1) * LINEAR_LANES + t->n_last; out++) {
             const uint8_t *panel = t->panels + (size_t)(out / LINEAR_LANES) * panel_bytes;
             float y = 0;
             for (int32_t k = 0; k < t->n_in; k++)
-                y = fmaf(x[k], load_weight(layout, panel, (size_t)k * LINEAR_LANES + (size_t)(out % LINEAR_LANES)), y);
+                y = fmaf(x[k], load_weight(layout, panel, (size_t)k, (size_t)out % LINEAR_LANES), y);
             t->y[(size_t)row * t->y_stride + (size_t)out] = y;
         }
     }

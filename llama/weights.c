@@ -55,6 +55,7 @@ static cl_status load_matrix(const model_file *file, ca_pool *pool, int32_t laye
     if (status == CL_OK) status = linear_pack(t, pool, out, error);
     if (status != CL_OK) return status;
     w->bytes += out->bytes;
+    w->forms |= linear_forms(out);
     model_file_drop(file, t);
     return CL_OK;
 }

@@ -23,7 +23,8 @@ typedef struct model_weights {
     linear output;
     layer_weights *layers; /* [n_layers] */
     int32_t n_layers;
-    size_t bytes; /* of repacked matrices */
+    size_t bytes;   /* of repacked matrices */
+    unsigned forms; /* linear_forms of all of them */
 } model_weights;
 
 /*

@@ -32,6 +32,13 @@ def model_path():
     return str(next(pathlib.Path(package.origin).parent.glob("*.gguf")))
 
 
+@pytest.fixture
+def f32_activations(monkeypatch):
+    """Programs run a level below avx512_bf16, which rounds what BF16 weights multiply: for bounds of f32's rounding alone."""
+    if os.environ.get("CATTN_LEVEL", "avx512_bf16") == "avx512_bf16":
+        monkeypatch.setenv("CATTN_LEVEL", "avx512_vnni")
+
+
 @pytest.fixture(scope="session")
 def terminals():
     """For tests on a pseudo-terminal; a bare chroot has none."""

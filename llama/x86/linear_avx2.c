@@ -181,31 +181,53 @@ LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 /* ---- Float weights ---- */
 
-/* Weights of one input for half a panel. */
-INLINE __m256 load_weights(const linear_layout layout, const uint8_t *panel, size_t k, int h) {
-    if (layout == LINEAR_F32) return _mm256_loadu_ps((const float *)(panel + 64 * k + 32 * (size_t)h));
-    const uint8_t *half = panel + 32 * k + 16 * (size_t)h;
-    if (layout == LINEAR_F16) return load_f16(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)half)), 16));
+/* All sums in registers at once: gcc 12 would mix the products of two inputs, and put a sum into memory in each round. */
+#define KEEP_SUMS(acc)                                                                                                         \
+    __asm__ volatile(""                                                                                                        \
+                     : "+x"(acc[0][0]), "+x"(acc[0][1]), "+x"(acc[1][0]), "+x"(acc[1][1]), "+x"(acc[2][0]), "+x"(acc[2][1]),   \
+                       "+x"(acc[3][0]), "+x"(acc[3][1]))
+
+/* A line of a panel: the weights of one input, or of two with BF16. */
+INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
+INLINE size_t line_bytes(const linear_layout layout) { return layout == LINEAR_F16 ? 32 : 64; }
+
+/* Weights of input i of a line for half a panel. */
+INLINE __m256 load_weights(const linear_layout layout, const uint8_t *line, const int i, const int h) {
+    if (layout == LINEAR_F32) return _mm256_loadu_ps((const float *)(line + 32 * h));
+    if (layout == LINEAR_F16) return load_f16(line + 16 * h);
+    const __m256i pairs = _mm256_loadu_si256((const void *)(line + 32 * h));
+    return _mm256_castsi256_ps(i ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
+}
+
+/* acc plus input i of a line times R rows, whose first input of the line is at x. */
+INLINE void add_input(const int R, const linear_layout layout, const linear_task *t, const uint8_t *line, const int i,
+                      const float *x, __m256 (*acc)[2]) {
+    const __m256 low = load_weights(layout, line, i, 0), high = load_weights(layout, line, i, 1);
+    UNROLL for (int r = 0; r < R; r++) {
+        const __m256 xr = _mm256_set1_ps(x[(size_t)r * t->x_stride + (size_t)i]);
+        acc[r][0] = _mm256_fmadd_ps(xr, low, acc[r][0]);
+        acc[r][1] = _mm256_fmadd_ps(xr, high, acc[r][1]);
+    }
 }
 
 INLINE void float_tile(const int R, const linear_layout layout, const linear_task *t, const uint8_t *panel, const float *x,
                        float *y, int32_t n_outputs) {
     __m256 acc[ROWS][2];
     UNROLL for (int r = 0; r < R; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-    for (size_t k = 0; k < (size_t)t->n_in; k++) {
-        const __m256 low = load_weights(layout, panel, k, 0), high = load_weights(layout, panel, k, 1);
-        UNROLL for (int r = 0; r < R; r++) {
-            const __m256 xr = _mm256_set1_ps(x[(size_t)r * t->x_stride + k]);
-            acc[r][0] = _mm256_fmadd_ps(xr, low, acc[r][0]);
-            acc[r][1] = _mm256_fmadd_ps(xr, high, acc[r][1]);
+    const int n = line_inputs(layout);
+    int32_t left = t->n_in;
+    for (; left >= n; left -= n, x += n, panel += line_bytes(layout)) {
+        UNROLL for (int i = 0; i < n; i++) {
+            add_input(R, layout, t, panel, i, x, acc);
+            if (R == ROWS && n == 2) KEEP_SUMS(acc);
         }
     }
+    if (left) add_input(R, layout, t, panel, 0, x, acc);
     UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r][0], acc[r][1], n_outputs);
 }
 
 INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
-    const size_t panel_bytes = (size_t)t->n_in * (layout == LINEAR_F32 ? 64 : 32);
+    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : LINEAR_LANES;

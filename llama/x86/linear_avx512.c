@@ -49,30 +49,41 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
     }
 }
 
-/* Weights of one input for 16 outputs. */
-INLINE __m512 load_weights(const linear_layout layout, const uint8_t *panel, size_t k) {
-    if (layout == LINEAR_F32) return _mm512_loadu_ps(panel + 64 * k);
-    const __m256i half = _mm256_loadu_si256((const void *)(panel + 32 * k));
-    if (layout == LINEAR_F16) return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+/* A line of a panel: the weights of one input, or of two with BF16. */
+INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
+INLINE size_t line_bytes(const linear_layout layout) { return layout == LINEAR_F16 ? 32 : 64; }
+
+/* Weights of input i of a line for 16 outputs. */
+INLINE __m512 load_weights(const linear_layout layout, const uint8_t *line, const int i) {
+    if (layout == LINEAR_F32) return _mm512_loadu_ps(line);
+    if (layout == LINEAR_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)line));
+    const __m512i pairs = _mm512_loadu_si512(line);
+    return _mm512_castsi512_ps(i ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
+}
+
+/* acc plus input i of a line of V panels times R rows, whose first input of the line is at x. */
+INLINE void add_input(const int R, const int V, const linear_layout layout, const linear_task *t, const uint8_t *line,
+                      size_t panel_bytes, const int i, const float *x, __m512 (*acc)[2]) {
+    __m512 w[2];
+    UNROLL for (int v = 0; v < V; v++) w[v] = load_weights(layout, line + (size_t)v * panel_bytes, i);
+    UNROLL for (int r = 0; r < R; r++) {
+        const __m512 xr = _mm512_set1_ps(x[(size_t)r * t->x_stride + (size_t)i]);
+        UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(xr, w[v], acc[r][v]);
+    }
 }
 
 INLINE void float_tile(const int R, const int V, const linear_layout layout, const linear_task *t, const uint8_t *panel,
                        size_t panel_bytes, const float *x, float *y, __mmask16 last) {
     __m512 acc[8][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
-    for (size_t k = 0; k < (size_t)t->n_in; k++) {
-        __m512 w[2];
-        UNROLL for (int v = 0; v < V; v++) {
-            const uint8_t *from = panel + (size_t)v * panel_bytes;
-            if (R == 1) _mm_prefetch(from + (layout == LINEAR_F32 ? 64 : 32) * k + PREFETCH_BYTES, _MM_HINT_T0);
-            w[v] = load_weights(layout, from, k);
-        }
-        UNROLL for (int r = 0; r < R; r++) {
-            const __m512 xr = _mm512_set1_ps(x[(size_t)r * t->x_stride + k]);
-            UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(xr, w[v], acc[r][v]);
-        }
+    const int n = line_inputs(layout);
+    int32_t left = t->n_in;
+    for (; left >= n; left -= n, x += n, panel += line_bytes(layout)) {
+        UNROLL for (int v = 0; R == 1 && v < V; v++)
+            _mm_prefetch(panel + (size_t)v * panel_bytes + PREFETCH_BYTES, _MM_HINT_T0);
+        UNROLL for (int i = 0; i < n; i++) add_input(R, V, layout, t, panel, panel_bytes, i, x, acc);
     }
+    if (left) add_input(R, V, layout, t, panel, panel_bytes, 0, x, acc);
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int v = 0; v < V; v++)
             _mm512_mask_storeu_ps(y + (size_t)r * t->y_stride + 16 * v, v == V - 1 ? last : 0xffff, acc[r][v]);
@@ -91,7 +102,7 @@ INLINE void float_rows(const int V, const linear_layout layout, const linear_tas
 }
 
 INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
-    const size_t panel_bytes = (size_t)t->n_in * (layout == LINEAR_F32 ? 64 : 32);
+    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
     for (int32_t p = 0; p < t->n_panels; p += 2) {
         const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;

@@ -1,4 +1,6 @@
 /* AVX-512 with VNNI: u8 codes times int8 activations, four at a time. Float weights are as with AVX-512. */
+#include "linear_avx512_vnni.h"
+
 #include "base/cpu.h"
 #include "linear_avx512_float.h"
 #include "linear_avx512_tiles.h"
@@ -27,6 +29,10 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
         UNROLL for (int v = 0; v < V; v++) scaled[r][v] = _mm512_fmadd_ps(_mm512_castsi512_ps(sum[r][v]), scale, offset);
     }
 }
+
+#define SHARED(name, ...)                                                                                                      \
+    void linear_##name##_avx512_vnni(const linear_task *t) { multiply_##name(t); }
+LINEAR_QUANT_LAYOUTS(SHARED)
 
 const linear_kernel linear_avx512_vnni = {
     .name = "avx512_vnni",

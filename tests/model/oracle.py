@@ -4,9 +4,10 @@ Reads a GGUF file with PyPI `gguf`, dequantises every weight, and attends plainl
 rotate in halves as published; a llama file's rows of Q and K are permuted for rotation in pairs (2i, 2i + 1), and put back here.
 A Gemma file's norms hold 1 + w already.
 
-Two options make the differences that the program is allowed, so that their size can be measured on the oracle alone:
-`quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear_kernels.h defines it, and
-`kv` rounds what goes through attention as K and V of that type are stored and multiplied.
+Three options make the differences that the program is allowed, so that their size can be measured on the oracle alone:
+`quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear_kernels.h defines it,
+`bf16` rounds those before a BF16 matrix to bf16, as the level avx512_bf16 does, and `kv` rounds what goes through attention as
+K and V of that type are stored and multiplied.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ QUANTISED = {gguf.GGMLQuantizationType[t] for t in BLOCKS}
 
 @dataclasses.dataclass
 class Model:
-    weights: dict  # name: (float32 array [n_out][n_in] or [n], whether it is quantised)
+    weights: dict  # name: (float32 array [n_out][n_in] or [n], tensor type)
     n_layers: int
     n_heads: int
     n_kv_heads: int
@@ -50,7 +51,7 @@ def load(path):
     for tensor in reader.tensors:
         values = np.asarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
         values = values.reshape([int(n) for n in tensor.shape[::-1]])
-        weights[tensor.name.removesuffix(".weight")] = (values, tensor.tensor_type in QUANTISED)
+        weights[tensor.name.removesuffix(".weight")] = (values, tensor.tensor_type)
     n_heads = get("attention.head_count")
     head_dim = get("attention.key_length", get("embedding_length") // n_heads)
     exponents = -np.arange(0, head_dim, 2) / head_dim
@@ -145,15 +146,19 @@ def attend_rotated(model, layer, q, k, v, kv):
     return out.reshape(n, -1)
 
 
-def logits(model, sequences, quantise=False, kv="f32"):
+def logits(model, sequences, quantise=False, kv="f32", bf16=False):
     """Logits of all positions of each sequence: a list of float64 [n][n_vocab]."""
 
     def weight(name):
         return model.weights[name][0].astype(np.float64)
 
     def linear(name, x, order=lambda w: w):
-        quantised = model.weights[name][1]
-        y = (int8_blocks(x) if quantise and quantised else x) @ order(weight(name)).T
+        kind = model.weights[name][1]
+        if quantise and kind in QUANTISED:
+            x = int8_blocks(x)
+        if bf16 and kind == gguf.GGMLQuantizationType.BF16:
+            x = rounded(x, "bf16")
+        y = x @ order(weight(name)).T
         return y + weight(name + ".bias") if name + ".bias" in model.weights else y
 
     def norm(name, x):

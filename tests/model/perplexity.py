@@ -2,9 +2,10 @@
 
     PYTHONPATH=tools python3 tests/model/perplexity.py [--text FILE] [--chunks 4] MODEL.gguf...
 
-A table row for each model. Exact: weights as PyPI's gguf dequantises them, everything else in float64. Int8 activations: the
-same, but what a quantised matrix multiplies is rounded to int8 as the kernels do it. ChunkLlama's K/V are f32. Without --text:
-the messages of the bundled workloads. A chunk of 512 tokens takes the oracle some 3 s on one core, twice."""
+A table row for each model. Exact: weights as PyPI's gguf dequantises them, everything else in float64. Rounded activations: the
+same, but what a quantised matrix multiplies is rounded to int8, and what a BF16 matrix multiplies to bf16, as the kernels do it
+(bf16: those of the level avx512_bf16). ChunkLlama's K/V are f32. Without --text: the messages of the bundled workloads. A chunk
+of 512 tokens takes the oracle some 3 s on one core, twice."""
 
 import argparse
 import json
@@ -47,10 +48,10 @@ def cut(chunkllama, model, text, n_ctx, n_chunks):
     return [bos + chunk[len(bos) :] for chunk in chunks]
 
 
-def losses(model, chunks, quantise=False):
+def losses(model, chunks, rounds=False):
     """Negative logarithms of the oracle's probabilities, of each chunk's second half."""
     out = []
-    for chunk, logits in zip(chunks, oracle.logits(model, chunks, quantise)):
+    for chunk, logits in zip(chunks, oracle.logits(model, chunks, quantise=rounds, bf16=rounds)):
         at = np.arange(len(chunk) // 2, len(chunk) - 1)
         most = logits[at].max(-1)
         total = np.exp(logits[at] - most[:, None]).sum(-1)
@@ -62,8 +63,8 @@ def row(chunkllama, path, text, n_ctx, n_chunks):
     got = of_program(chunkllama, path, text, n_ctx, n_chunks)
     model, chunks = oracle.load(path), cut(chunkllama, path, text, n_ctx, n_chunks)
     cells = [path.stem, f"{got['perplexity']:.3f} +/- {got['uncertainty']:.3f}"]
-    for quantise in (False, True):
-        expected = math.exp(losses(model, chunks, quantise).mean())
+    for rounds in (False, True):
+        expected = math.exp(losses(model, chunks, rounds).mean())
         cells += [f"{expected:.3f}", f"{100 * (got['perplexity'] / expected - 1):+.2g} %"]
     return "| " + " | ".join(cells) + " |"
 
@@ -76,7 +77,7 @@ def main():
     parser.add_argument("--ctx", type=int, default=512, help="tokens of a chunk (default %(default)s)")
     parser.add_argument("models", nargs="+", type=pathlib.Path)
     args = parser.parse_args()
-    print("| weights | ChunkLlama | exact | off by | int8 activations | off by |\n|---|---|---|---|---|---|")
+    print("| weights | ChunkLlama | exact | off by | rounded activations | off by |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         text = args.text or pathlib.Path(folder, "text")
         if not args.text:

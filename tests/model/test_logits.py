@@ -7,6 +7,7 @@ oracle itself, times two for being one sample of a random error.
 """
 
 import json
+import pathlib
 import subprocess
 
 import numpy as np
@@ -159,7 +160,7 @@ RANDOM_MODELS = {
 
 
 @pytest.mark.parametrize("name", RANDOM_MODELS)
-def test_random_models(bin_dir, tmp_path, name):
+def test_random_models(bin_dir, tmp_path, f32_activations, name):
     """Every architecture, tensor type, group size, head size and rotation. Float weights: logits of a size of about 3 to within
     1e-4, for each ten layers, over which rounding adds up.
 
@@ -181,8 +182,29 @@ def test_random_models(bin_dir, tmp_path, name):
         assert difference.max() <= bound
         check_top1(got, exact, bound)
         return
-    bound = 2 * np.abs(quantised - exact).max()
-    assert rms(quantised - exact) < 0.05, "quantised activations cost more than they should"
+    check_rounded(got, exact, quantised)
+
+
+def check_rounded(got, exact, rounded):
+    """Logits of one layer that rounds activations: see test_random_models."""
+    assert rms(rounded - exact) < 0.05, "rounded activations cost more than they should"
+    difference, bound = np.abs(got - rounded).max(-1), 2 * np.abs(rounded - exact).max()
     assert np.mean(difference <= 2e-5) >= 0.7
     assert difference.max() <= bound
     check_top1(got, exact, bound)
+
+
+@pytest.mark.skipif("avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(), reason="this CPU lacks avx512_bf16")
+@pytest.mark.parametrize("name", [name for name, options in RANDOM_MODELS.items() if Type.BF16 in options["types"]])
+def test_bf16_activations(bin_dir, tmp_path, name, monkeypatch):
+    """The level avx512_bf16 with BF16 weights: one layer, held to the oracle that rounds alike, as with quantised weights."""
+    monkeypatch.delenv("CATTN_LEVEL", raising=False)
+    path = tmp_path / "model.gguf"
+    write_gguf.random_model(path, **{**RANDOM_MODELS[name], "n_layers": 1})
+    tokens = np.random.default_rng(11).integers(0, 261, 70)
+    _, got = dump(bin_dir, tmp_path, path, tokens, kv="f32", piece=23, level="avx512_bf16")
+    model = oracle.load(path)
+    exact = oracle.logits(model, [tokens])[0]
+    rounded = oracle.logits(model, [tokens], quantise=True, bf16=True)[0]
+    print(f"rms difference {rms(got - rounded):.3g}, by rounding {rms(rounded - exact):.3g}")
+    check_rounded(got, exact, rounded)

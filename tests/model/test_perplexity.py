@@ -18,7 +18,7 @@ def text(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
-def test_float_weights(chunkllama_bin, tmp_path, text, kind):
+def test_float_weights(chunkllama_bin, tmp_path, f32_activations, text, kind):
     """Nothing is quantised; chunks begin with BOS. Logits are within 1e-4 of the oracle's (test_logits.py), so each loss within
     2e-4, and their mean far below that."""
     path = tmp_path / "model.gguf"
@@ -37,7 +37,7 @@ def test_smollm2(chunkllama_bin, model_path, text):
     costs the oracle: a mean of n by that over sqrt(n), times four for being chance."""
     chunks = perplexity.cut(chunkllama_bin, model_path, text, 128, 3)
     model = oracle.load(model_path)
-    exact, rounded = (perplexity.losses(model, chunks, quantise) for quantise in (False, True))
+    exact, rounded = (perplexity.losses(model, chunks, rounds) for rounds in (False, True))
     bound = 4 * np.sqrt(np.mean((rounded - exact) ** 2) / len(exact))
     got = math.log(perplexity.of_program(chunkllama_bin, model_path, text, 128, 3)["perplexity"])
     print(f"exact {exact.mean():.4f}; off by {got - exact.mean():.4f}; bound {bound:.4f}")

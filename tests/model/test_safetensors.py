@@ -58,7 +58,7 @@ def test_llama(bin_dir, tmp_path, name):
     assert np.abs(got - exact).max() <= 1e-4
 
 
-def test_layer_types(bin_dir, tmp_path):
+def test_layer_types(bin_dir, tmp_path, f32_activations):
     """Newer configurations list the layers; query_pre_attn_scalar is what scores are scaled by."""
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, **MODELS["gemma3"])

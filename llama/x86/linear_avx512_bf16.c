@@ -1,0 +1,98 @@
+/*
+ * AVX-512 with BF16: bf16 weights times activations rounded to bf16, two inputs at a time. All other weights are as below.
+ *
+ * A vector of a panel is an operand of vdpbf16ps as it lies. 8 rows by 2 panels are 16 chains of sums, enough for two
+ * instructions a cycle of a latency of 6; more panels or more rows gain nothing.
+ */
+#include "base/cpu.h"
+#include "linear_avx512_float.h"
+#include "linear_avx512_stream.h"
+#include "linear_avx512_vnni.h"
+#include "llama/ops.h"
+#include "quantize_avx2.h"
+
+enum { LINE = 64 /* bytes: two inputs of a panel */ };
+
+static void round_bf16(const float *x, int32_t n_in, uint16_t *out) {
+    for (int32_t k = 0; k < n_in; k += 16) {
+        const int32_t left = n_in - k;
+        const __m512 values = _mm512_maskz_loadu_ps((__mmask16)(left < 16 ? (1u << left) - 1 : 0xffff), x + k);
+        _mm256_storeu_si256((void *)(out + k), (__m256i)_mm512_cvtneps_pbh(values));
+    }
+}
+
+INLINE int32_t n_lines(const linear_task *t) { return (t->n_in + 1) / 2; }
+
+/* R rows from `row` on by V panels. */
+INLINE void multiply_tile(const int R, const int V, const linear_task *t, const uint8_t *panel, stream *next, int32_t row,
+                          float *y, __mmask16 last) {
+    const uint16_t *x = t->x_bf16 + (size_t)row * t->x_bf16_stride;
+    const size_t panel_bytes = LINE * (size_t)n_lines(t);
+    __m512 acc[LINEAR_TILE][2];
+    UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
+    for (int32_t i = 0; i < n_lines(t); i++, panel += LINE, x += 2) {
+        __m512i w[2];
+        stream_step(next, panel, LINE);
+        UNROLL for (int v = 0; v < V; v++) w[v] = _mm512_loadu_si512(panel + (size_t)v * panel_bytes);
+        UNROLL for (int r = 0; r < R; r++) {
+            int32_t pair;
+            __builtin_memcpy(&pair, x + (size_t)r * t->x_bf16_stride, sizeof pair);
+            const __m512i xr = _mm512_set1_epi32(pair);
+            UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_dpbf16_ps(acc[r][v], (__m512bh)w[v], (__m512bh)xr);
+        }
+    }
+    y += (size_t)row * t->y_stride;
+    UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int v = 0; v < V; v++)
+            _mm512_mask_storeu_ps(y + (size_t)r * t->y_stride + 16 * v, v == V - 1 ? last : 0xffff, acc[r][v]);
+    }
+}
+
+/* All rows by V panels; tiles are as even as may be, since a short one has too few chains. */
+INLINE void multiply_rows(const int V, const linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
+    const int32_t n_tiles = (t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
+    const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);
+    stream next = stream_spread(panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
+    for (int32_t i = 0; i < n_tiles; i++) {
+        const int32_t row = t->n_rows * i / n_tiles, end = t->n_rows * (i + 1) / n_tiles;
+        switch (end - row) {
+        case 1: multiply_tile(1, V, t, panel, &next, row, y, last); break;
+        case 2: multiply_tile(2, V, t, panel, &next, row, y, last); break;
+        case 3: multiply_tile(3, V, t, panel, &next, row, y, last); break;
+        case 4: multiply_tile(4, V, t, panel, &next, row, y, last); break;
+        case 5: multiply_tile(5, V, t, panel, &next, row, y, last); break;
+        case 6: multiply_tile(6, V, t, panel, &next, row, y, last); break;
+        case 7: multiply_tile(7, V, t, panel, &next, row, y, last); break;
+        default: multiply_tile(8, V, t, panel, &next, row, y, last); break;
+        }
+    }
+}
+
+static void multiply_bf16(const linear_task *t) {
+    const size_t panel_bytes = LINE * (size_t)n_lines(t);
+    for (int32_t p = 0; p < t->n_panels; p += 2) {
+        const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
+        const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
+        float *y = t->y + LINEAR_LANES * (size_t)p;
+        if (p + 1 < t->n_panels)
+            multiply_rows(2, t, panel, y, last);
+        else
+            multiply_rows(1, t, panel, y, last);
+    }
+}
+
+#define ENTRY(name, ...) [LINEAR_##name] = linear_##name##_avx512_vnni,
+
+const linear_kernel linear_avx512_bf16 = {
+    .name = "avx512_bf16",
+    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16,
+    .quantize = linear_quantize_avx2,
+    .round = round_bf16,
+    .multiply = {linear_f32_avx512, linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
+    .rms_norm = ops_rms_norm,
+    .add = ops_add,
+    .swiglu = ops_swiglu,
+    .geglu = ops_geglu,
+    .rope = ops_rope,
+    .rope_halves = ops_rope_halves,
+};
