@@ -1,6 +1,7 @@
 """The figures that this project holds itself to, beside those of the peers: systems take turns for several rounds, and what is
 shown are medians. Where a peer can be measured without a server, too, the better of its two figures counts, and so it does for
-this project; but for one stream, where its server would show how well drafts guess the repetitions that random prompts lead to."""
+this project. One stream is measured without servers only: ours would show how well drafts guess the repetitions that random
+prompts lead to, and llama.cpp's holds text back until it is whole characters, so that many tokens may come at once."""
 
 import json
 import statistics
@@ -27,9 +28,9 @@ def prefill_rate(n_tokens):
 class Bar:
     """A figure, what the client sends for it, and how many times better than the peers it is to be."""
 
-    def __init__(self, figure, value, bar, bar_same_file, lower=False, offline=None, drafts=False, **options):
+    def __init__(self, figure, value, bar, bar_same_file, lower=False, offline=None, served=True, **options):
         self.figure, self.value, self.lower, self.options = figure, value, lower, options
-        self.drafts = drafts  # whether this project's server would draft much of it
+        self.served = served  # whether a server may be measured
         self.bar, self.bar_same_file = bar, bar_same_file  # against the best peer, against llama.cpp on the same file
         self.offline = offline  # (prompt tokens, decoded, sequences) of the same work without a server
 
@@ -41,9 +42,9 @@ def seconds(result):
 BARS = [
     Bar("prefill of 1024 tokens, tokens/s", prefill_rate(1024), 1.8, 6, offline=(1024, 0, 1),
         requests=3, max_concurrency=1, prompt_tokens=1024, completion_tokens=1),
-    Bar("one stream, empty context, tokens/s", tokens_per_s(1), None, 1.7, offline=(4, 256, 1), drafts=True,
+    Bar("one stream, empty context, tokens/s", tokens_per_s(1), None, 1.7, offline=(4, 256, 1), served=False,
         requests=1, prompt_tokens=4, completion_tokens=256),
-    Bar("one stream behind 4096 tokens, tokens/s", tokens_per_s(1), None, 2.5, offline=(4096, 64, 1), drafts=True,
+    Bar("one stream behind 4096 tokens, tokens/s", tokens_per_s(1), None, 2.5, offline=(4096, 64, 1), served=False,
         requests=1, prompt_tokens=4096, completion_tokens=64),
     Bar("32 streams, 1024 shared, 64 decoded, tokens/s", tokens_per_s(32), 3.5, 10, offline=(1024, 64, 32),
         requests=32, prompt_tokens=1024, shared_tokens=1024, completion_tokens=64, warm_prefixes=True),
@@ -110,8 +111,8 @@ def measure(args, system, bar, options):
             found["offline"] = offline(args, system, bar.offline)
         if found["offline"] and system.name.startswith("llama.cpp") and bar.offline[2] > 1:
             return found  # its slots share nothing with one another, so its server is not the best it can do
-        if bar.drafts and system.name == OURS:
-            return found
+    if not bar.served:
+        return found
     try:
         with load.machine(args):
             result = load.run(args, system, seed=next(studies.SEEDS), time_limit=120, **options)
@@ -237,7 +238,8 @@ def bars(args, running):
     bandwidth(args, out)
     private_against_shared(args, out, running)
     out.notes.append(
-        "ratio: how many times better; in the last line the time of private over that of shared. One stream is without drafts; "
-        "where this project is served, its server drafts, as it does by default. Every figure of every system is in bars.json."
+        "ratio: how many times better; in the last line the time of private over that of shared. One stream is without servers "
+        "and drafts; where this project is served, its server drafts, as it does by default. Every figure of every system is in "
+        "bars.json."
     )
     out.close()
