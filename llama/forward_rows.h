@@ -21,7 +21,7 @@ struct forward {
     float *normed, *delta;       /* [piece][n_embd]; delta is what the last product adds to x */
     float *h;                    /* [piece][n_ff] of a feed-forward part whose last matrix reads floats */
     double *frequency[N_ROPES];  /* [n_rot / 2] radians a position */
-    linear_input *in, *in_h;     /* of h, and of everything else */
+    linear_input *in, *in_h;     /* in_h of h, in of everything else */
 
     /* The architecture's choices. */
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
