@@ -41,7 +41,7 @@ def seconds(result):
 
 BARS = [
     Bar("prefill of 1024 tokens, tokens/s", prefill_rate(1024), 1.8, 6, offline=(1024, 0, 1),
-        requests=3, max_concurrency=1, prompt_tokens=1024, completion_tokens=1),
+        requests=1, prompt_tokens=1024, completion_tokens=1),
     Bar("one stream, empty context, tokens/s", tokens_per_s(1), None, 1.7, offline=(4, 256, 1), served=False,
         requests=1, prompt_tokens=4, completion_tokens=256),
     Bar("one stream behind 4096 tokens, tokens/s", tokens_per_s(1), None, 2.5, offline=(4096, 64, 1), served=False,
