@@ -29,7 +29,8 @@ def run(args, system, **options):
     for name, value in options.items():
         if value is not None and value is not False:
             command += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
-    done = subprocess.run(command, capture_output=True, text=True)
+    with system.awake():
+        done = subprocess.run(command, capture_output=True, text=True)
     if not done.stdout.startswith("{"):
         raise RuntimeError(f"{' '.join(command[1:])}: {done.stderr.strip()}")
     return json.loads(done.stdout)

@@ -1,9 +1,11 @@
 """The servers that are measured: this project's in its three sharing modes, and peers, each with the flags its documentation
 gives for prompts with a common beginning on so many cores.
 
-They run side by side, idle but for the one whose turn it is, so that what is compared is measured within minutes.
+They are started side by side, so that what is compared is measured within minutes, and stopped but for the one whose turn it
+is: an idle server may wait in a loop that takes a core.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -52,7 +54,19 @@ class System:
                 self.__exit__()
                 raise RuntimeError(f"{self.name} did not start: {tail}")
             time.sleep(0.05)
+        self.signal(signal.SIGSTOP)
         return self
+
+    def signal(self, number):
+        os.killpg(self.process.pid, number)
+
+    @contextlib.contextmanager
+    def awake(self):
+        self.signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGSTOP)
 
     def answers(self):
         try:
@@ -68,10 +82,12 @@ class System:
     def __exit__(self, *_):
         """Ends the process it started and, after half a minute of patience, that process's own group."""
         self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            self.signal(signal.SIGCONT)
         try:
             self.process.wait(timeout=30)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             self.process.wait()
         self.log.close()
 
