@@ -182,10 +182,11 @@ LINEAR_QUANT_LAYOUTS(MULTIPLY)
 /* ---- Float weights ---- */
 
 /* All sums in registers at once: gcc 12 would mix the products of two inputs, and put a sum into memory in each round. */
-#define KEEP_SUMS(acc)                                                                                                         \
-    __asm__ volatile(""                                                                                                        \
-                     : "+x"(acc[0][0]), "+x"(acc[0][1]), "+x"(acc[1][0]), "+x"(acc[1][1]), "+x"(acc[2][0]), "+x"(acc[2][1]),   \
-                       "+x"(acc[3][0]), "+x"(acc[3][1]))
+INLINE void keep_sums(__m256 (*acc)[2]) {
+    __asm__ volatile(""
+                     : "+x"(acc[0][0]), "+x"(acc[0][1]), "+x"(acc[1][0]), "+x"(acc[1][1]), "+x"(acc[2][0]), "+x"(acc[2][1]),
+                       "+x"(acc[3][0]), "+x"(acc[3][1]));
+}
 
 /* A line of a panel: the weights of one input, or of two with BF16. */
 INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
@@ -219,7 +220,7 @@ INLINE void float_tile(const int R, const linear_layout layout, const linear_tas
     for (; left >= n; left -= n, x += n, panel += line_bytes(layout)) {
         UNROLL for (int i = 0; i < n; i++) {
             add_input(R, layout, t, panel, i, x, acc);
-            if (R == ROWS && n == 2) KEEP_SUMS(acc);
+            if (R == ROWS && n == 2) keep_sums(acc);
         }
     }
     if (left) add_input(R, layout, t, panel, 0, x, acc);
