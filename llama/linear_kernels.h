@@ -5,10 +5,11 @@
  * rounding; all else rounds after each operation; denormals are zero, fp.h), and the same at all levels but for BF16 weights:
  *
  *   floats      y = 0; for k ascending: y = fma(x[k], w[k], y)
- *   BF16        where linear_kernel.round is set, x and w of bf16: y = 0; for even k ascending, a missing last input being
- * zero: y = fma(x[k + 1], w[k + 1], y), then y = fma(x[k], w[k], y), as vdpbf16ps does; else as floats quantised   y = 0; for
- * blocks of 32 inputs ascending, in them groups ascending (linear_format.h; one or two a block): y = fma((float)sum * scale, d,
- * y), and with a minimum y = fma(scale * (float)sum of the group's x, m, y)
+ *   BF16        the same; but where linear_kernel.round is set, x is rounded to bf16 and inputs go in pairs, as vdpbf16ps
+ *               takes them: for even k ascending y = fma(x[k + 1], w[k + 1], y), then y = fma(x[k], w[k], y); a missing last
+ *               input is zero
+ *   quantised   y = 0; for blocks of 32 inputs ascending, in them groups ascending (linear_format.h; one or two a block):
+ *               y = fma((float)sum * scale, d, y), and with a minimum y = fma(scale * (float)sum of the group's x, m, y)
  *
  * with sum the exact integer dot product of the group's weight codes less zero and activations, d and m the weights' scale and
  * minimum, and x and scale the activations' integers and their scale, as below.
