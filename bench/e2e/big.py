@@ -92,5 +92,5 @@ def big(args, _):
             warm_prefixes=True,
         )["peak"]
     shared, private = peak["kv_bytes"] / 1e6, peak["kv_bytes_unshared"] / 1e6
-    out.add({"figure": "K/V at most, MB", "shared": shared, "private": private, "ratio": shared / private, "bar": 0.2})
+    out.add({"figure": "K/V at most, MB", "shared": shared, "private": private, "ratio": shared / private if private else None, "bar": 0.2})
     out.close()
