@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* What the operating system saves on a context switch (XCR0). Only where cpuid reports OSXSAVE. */
 static uint32_t saved_state(void) {
@@ -17,8 +19,18 @@ static uint32_t saved_state(void) {
     return low;
 }
 
+/* Linux saves tiles only for a process that has asked for it; threads that there are already are included. */
+static int may_use_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
 static uint32_t detect(void) {
-    enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* xmm and ymm; those, mask registers and both halves of zmm */
+    enum {
+        XCR0_YMM = 0x06,     /* xmm and ymm */
+        XCR0_ZMM = 0xe6,     /* those, mask registers and both halves of zmm */
+        XCR0_TILES = 0x60000 /* their shapes and their data */
+    };
     uint32_t a, b, c, d, features = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     const int has_fma = c & bit_FMA, has_f16c = c & bit_F16C;
@@ -30,6 +42,8 @@ static uint32_t detect(void) {
     const int has_avx512 = features & CA_CPU_AVX2 && (b & avx512) == avx512 && (saved & XCR0_ZMM) == XCR0_ZMM;
     if (has_avx512) features |= CA_CPU_AVX512;
     if (has_avx512 && c & bit_AVX512VNNI) features |= CA_CPU_AVX512_VNNI;
+    const uint32_t amx = bit_AMX_TILE | bit_AMX_BF16 | bit_AMX_INT8;
+    if ((d & amx) == amx && (saved & XCR0_TILES) == XCR0_TILES && may_use_tiles()) features |= CA_CPU_AMX;
     if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) { /* a: the highest subleaf of leaf 7 */
         if (has_avx512 && a & bit_AVX512BF16) features |= CA_CPU_AVX512_BF16;
         if (features & CA_CPU_AVX2 && a & bit_AVXVNNI) features |= CA_CPU_AVX_VNNI;

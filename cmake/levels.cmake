@@ -7,6 +7,7 @@ set(CA_FLAGS_avx2 ${CA_AVX2})
 set(CA_FLAGS_avx512 ${CA_AVX512})
 set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)
+set(CA_FLAGS_amx ${CA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
 # Add <folder>/<level>.c to target for each level in ARGN whose file exists; nothing where the CPU is not x86-64.
 function(ca_add_x86_levels target folder)
