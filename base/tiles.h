@@ -26,11 +26,15 @@ static inline void ca_tiles_shape(ca_tile_shapes *s, int tile, int rows, int row
     s->row_bytes[tile] = (uint16_t)row_bytes;
 }
 
-/* Contents of the registers are lost, or kept: both happen. */
+/*
+ * Contents of the registers are lost, or kept: both happen. To be called after the last write to what tiles are loaded from:
+ * gcc 12's intrinsics do not tell the compiler which memory they read (nor, of shapes, that it is more than 8 bytes, hence the
+ * assembly here); tilestored does.
+ */
 static inline void ca_tiles_use(const ca_tile_shapes *shapes) {
     ca_tile_shapes now;
-    _tile_storeconfig(&now);
-    if (memcmp(&now, shapes, sizeof now) != 0) _tile_loadconfig(shapes);
+    __asm__ volatile("sttilecfg %0" : "=m"(now)::"memory");
+    if (memcmp(&now, shapes, sizeof now) != 0) __asm__ volatile("ldtilecfg %0" ::"m"(*shapes) : "memory");
 }
 
 /* For a thread that is done with them for now: the operating system need not save them any more. */
