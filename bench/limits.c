@@ -33,7 +33,7 @@ static const struct {
 } sources[] = {
     {portable, 1},
 #if defined(__x86_64__)
-    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1},
+    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1}, {peaks_amx, 1},
 #endif
 };
 
@@ -114,6 +114,7 @@ bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
                       .fma_gflops = measure(pool, find(PEAK_FMA, features), data, effort, N_RUNS),
                       .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, N_RUNS),
                       .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, N_RUNS),
+                      .tiles_gflops = measure(pool, find(PEAK_TILES, features), data, effort, N_RUNS),
                       .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, N_RUNS)};
     else
         fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
@@ -157,6 +158,7 @@ void limits_probe_destroy(limits_probe **probe) {
 /* What a kernel level computes with. */
 static peak_kind instruction(const char *level, cattn_type kv_type) {
     if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return PEAK_BF16;
+    if (strcmp(level, "amx") == 0 && kv_type == CATTN_BF16) return PEAK_TILES;
     if (strcmp(level, "avx512_vnni") == 0 && kv_type == CATTN_I8) return PEAK_INT8;
     return PEAK_FMA;
 }
@@ -174,6 +176,10 @@ double limits_probe_peak(limits_probe *p, const char *level, cattn_type kv_type)
 double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
     if (strcmp(level, "ref") == 0) return 0;
     if (strcmp(level, "avx2") == 0) return l->fma_avx2_gflops;
-    const peak_kind kind = instruction(level, kv_type);
-    return kind == PEAK_BF16 ? l->bf16_gflops : kind == PEAK_INT8 ? l->int8_gops : l->fma_gflops;
+    switch (instruction(level, kv_type)) {
+    case PEAK_BF16: return l->bf16_gflops;
+    case PEAK_TILES: return l->tiles_gflops;
+    case PEAK_INT8: return l->int8_gops;
+    default: return l->fma_gflops;
+    }
 }

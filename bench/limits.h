@@ -15,6 +15,7 @@ typedef struct limits {
     double read_gbs;                    /* memory */
     double fma_gflops, fma_avx2_gflops; /* f32: the widest vectors, 256 bits */
     double bf16_gflops, int8_gops;      /* dot products */
+    double tiles_gflops;                /* products of bf16 tiles (AMX) */
 } limits;
 
 typedef struct limits_effort {

@@ -43,6 +43,7 @@ int bench_machine(int argc, char **argv) {
         add(r, "f32 FMA", one->fma_gflops, all->fma_gflops, "GFLOP/s");
         add(r, "f32 FMA, AVX2", one->fma_avx2_gflops, all->fma_avx2_gflops, "GFLOP/s");
         add(r, "bf16 dot", one->bf16_gflops, all->bf16_gflops, "GFLOP/s");
+        add(r, "bf16 tiles", one->tiles_gflops, all->tiles_gflops, "GFLOP/s");
         add(r, "int8 dot", one->int8_gops, all->int8_gops, "GOP/s");
         ok = results_close(r);
     }

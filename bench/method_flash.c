@@ -106,6 +106,7 @@ static void attend_head(void *arg, int32_t task, int32_t worker) {
             states[i] = (char *)scratch.states + (size_t)i * segment_bytes + (size_t)g * m->kernel->state_bytes(l->d_v);
         m->kernel->merge(states, n_segments, l->d_v, -INFINITY, m->out + (row + (size_t)g) * dim, NULL);
     }
+    if (m->kernel->leave) m->kernel->leave();
     ca_fp_leave(fp);
 }
 

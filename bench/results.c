@@ -40,6 +40,7 @@ static json_t *machine(const results *r) {
     json_object_set_new(o, "read_gbs", results_number(l->read_gbs));
     json_object_set_new(o, "fma_gflops", results_number(l->fma_gflops));
     json_object_set_new(o, "bf16_gflops", results_number(l->bf16_gflops));
+    json_object_set_new(o, "tiles_gflops", results_number(l->tiles_gflops));
     json_object_set_new(o, "int8_gops", results_number(l->int8_gops));
     return o;
 }
@@ -54,6 +55,7 @@ static void print_machine(const results *r, FILE *f) {
     print_limit(f, "memory read", l->read_gbs, "GB/s");
     print_limit(f, "f32 FMA", l->fma_gflops, "GFLOP/s");
     print_limit(f, "bf16 dot", l->bf16_gflops, "GFLOP/s");
+    print_limit(f, "bf16 tiles", l->tiles_gflops, "GFLOP/s");
     print_limit(f, "int8 dot", l->int8_gops, "GOP/s");
     fprintf(f, "\n\n%s\n\n", r->spec->title);
 }

@@ -480,6 +480,7 @@ static void attend_task(void *arg, int32_t index, int32_t worker) {
         }
         p = next;
     }
+    if (job->attn->kernel->leave) job->attn->kernel->leave();
     ca_fp_leave(fp);
 }
 

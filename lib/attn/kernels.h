@@ -101,6 +101,9 @@ typedef struct ca_kernel {
      * the tiles meanwhile, since slots share words.
      */
     void (*write)(const ca_write *w);
+
+    /* What a thread does behind a task's last attend; NULL: nothing. */
+    void (*leave)(void);
 } ca_kernel;
 
 /* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */

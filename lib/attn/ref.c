@@ -143,7 +143,7 @@ static void write_bf16(const ca_write *w) { write_tokens(w, CATTN_BF16); }
 static void write_i8(const ca_write *w) { write_tokens(w, CATTN_I8); }
 
 #define TABLE(type, attend_type, write_type)                                                                                   \
-    { "ref", type, 96, 1, 0, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, write_type }
+    { "ref", type, 96, 1, 0, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, write_type, NULL }
 const ca_kernel ca_kernels_ref[CA_N_TYPES] = {
     TABLE(CATTN_F32, attend_f32, write_f32),
     TABLE(CATTN_F16, attend_f16, write_f16),

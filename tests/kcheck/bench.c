@@ -33,7 +33,8 @@ double peak_gflops(const char *level) {
     } peaks[] = {{"avx2", &peaks_avx2[0]},
                  {"avx512", &peaks_avx512[0]},
                  {"avx512_vnni", &peaks_avx512_vnni[0]},
-                 {"avx512_bf16", &peaks_avx512_bf16[0]}};
+                 {"avx512_bf16", &peaks_avx512_bf16[0]},
+                 {"amx", &peaks_amx[0]}};
     double best = 0;
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
         for (int repeat = 0; repeat < REPEATS && strcmp(level, peaks[i].level) == 0; repeat++) {

@@ -385,17 +385,17 @@ typedef struct tolerance {
  * Let u = 2^-24 be the rounding of f32, and all bounds hold for ten deviations of roundings that fall at random.
  *
  * Scores. d partial sums of a random walk that ends at about |q||k|/sqrt(d), each rounded: the errors' deviation is about
- * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16, unless q is a bf16 number), each
- * term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). Where it is rounded to int8 (avx512_vnni),
- * each q is off by up to half of max|q|/127: a deviation of max|q|/127/sqrt(12) |k|; such a product of integers is exact, and
- * what multiplies it rounds twice. So a weight is off by a factor within 2^+-e, and out, a mean of v under such weights, by 2
- * (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap for itself, 2 u for its argument and its product;
- * ALiBi's sum is rounded once, its distance is exact. Weights. 4 u from exp2's polynomial; rounded to bf16 for the second
- * product, 2^-8. Rounded to 16 bits (avx512_vnni): weight times V's scale is off by up to half of 2^-15 of the chunk's largest;
- * that times at most 127, over n slots, deviates by 2^-15/sqrt(12) max|v| sqrt(n). Sums over n slots, and over the last few
- * steps: 6 u sqrt(n). Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O while the
- * largest weight is only 2^-32: n 2^-94; of int8, where it is weight times scale that may be flushed, 127 times that. What is
- * 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
+ * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16 and amx, unless q is a bf16 number),
+ * each term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). Where it is rounded to int8
+ * (avx512_vnni), each q is off by up to half of max|q|/127: a deviation of max|q|/127/sqrt(12) |k|; such a product of integers
+ * is exact, and what multiplies it rounds twice. So a weight is off by a factor within 2^+-e, and out, a mean of v under such
+ * weights, by 2 (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap for itself, 2 u for its argument and
+ * its product; ALiBi's sum is rounded once, its distance is exact. Weights. 4 u from exp2's polynomial; rounded to bf16 for the
+ * second product, 2^-8. Rounded to 16 bits (avx512_vnni): weight times V's scale is off by up to half of 2^-15 of the chunk's
+ * largest; that times at most 127, over n slots, deviates by 2^-15/sqrt(12) max|v| sqrt(n). Sums over n slots, and over the
+ * last few steps: 6 u sqrt(n). Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O
+ * while the largest weight is only 2^-32: n 2^-94; of int8, where it is weight times scale that may be flushed, 127 times that.
+ * What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
  */
 static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse) {
     const ca_layout *l = &t->layout;
@@ -423,7 +423,8 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
     if (strcmp(t->kernel->level, "ref") == 0)
         return (tolerance){v_max * 0x1p-22 + 0x1p-125, fabs((double)*lse) * 0x1p-23 + 0x1p-30};
 
-    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0, vnni = strcmp(t->kernel->level, "avx512_vnni") == 0;
+    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0 || strcmp(t->kernel->level, "amx") == 0;
+    const bool vnni = strcmp(t->kernel->level, "avx512_vnni") == 0;
     const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
     double e = 4 * u * qk + 0x1p-100;
     if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);

@@ -17,31 +17,21 @@
  * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot), INTEGERS (whether it
  * multiplies in integers) and
  *     size_t query_bytes(int32_t d_k)
- *     void seal_weights(float *scores, int32_t c, int32_t n, int32_t end)   what is left to do to a row's weights of its first
- *                                                                            n slots, when the product will run over `end`
+ *     seal_weights (weigh.h)
  *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
  *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
 #ifndef LIB_ATTN_X86_ATTEND_H
 #define LIB_ATTN_X86_ATTEND_H
 
-#include "lib/attn/kernels.h"
-#include "lib/attn/x86/adjust.h"
 #include "lib/attn/x86/product.h"
+#include "lib/attn/x86/weigh.h"
 #include "lib/cache/layout.h"
-
-enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
-
-/* Slots of a whole chunk of the usual size: known to the compiler, they make the softmax an eighth faster. */
-enum { USUAL_SLOTS = 64 };
 
 /* Bytes from a line's start to element n: pairs of bf16 share one, quads of int8. And the line that slot or dimension n is in.
  */
 static inline ptrdiff_t element_bytes(cattn_type type, int32_t n) { return (ptrdiff_t)n * (type == CATTN_F16 ? 2 : 4); }
 static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return n / (int32_t)ca_type_neighbours(type); }
-
-/* Floats from a row's scores to the next: a line more than needed, so that rows do not fall into the same cache sets. */
-static inline ptrdiff_t scores_stride(int32_t c) { return c + GROUP; }
 
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_v;
@@ -54,11 +44,8 @@ static inline const float *int8_scales(const void *tile, int32_t d, int32_t c) {
     return (const float *)((const char *)tile + ca_layout_scales(d, c));
 }
 
-/* n things in as few parts as hold them, and how many of what is left the next part takes. */
-static inline int32_t n_parts(int32_t n, int32_t most) { return (n + most - 1) / most; }
+/* How many of what is left the next part takes. */
 static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
-
-static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t->state + (size_t)row * state_floats(t->d_v); }
 
 /* Of n rows dealt to row tiles, how many tiles from the first on are of one size and can be taken by one call. */
 static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
@@ -195,9 +182,7 @@ static inline void prefetch_scales(const void *tile, int32_t d, int32_t c) {
 
 static inline void attend(const ca_tile *t, cattn_type type) {
     float *scores = t->scratch;
-    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, 0};
-    for (int32_t row = 0; row < (t->n_seen ? t->n_rows : 1); row++)
-        w.most_seen = slots_seen(t, row) > w.most_seen ? slots_seen(t, row) : w.most_seen;
+    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, most_slots(t)};
     const float *v_scales = NULL;
     if (type == CATTN_I8) {
         v_scales = int8_scales(t->v, t->d_v, t->c);
@@ -206,17 +191,7 @@ static inline void attend(const ca_tile *t, cattn_type type) {
     }
 
     multiply_keys(&w, type);
-    if (t->options) adjust_scores(t, scores, scores_stride(t->c));
-    for (int32_t row = 0; row < t->n_rows; row++) {
-        float *of_row = scores + row * scores_stride(t->c);
-        const int32_t n = slots_seen(t, row);
-        if (n == USUAL_SLOTS)
-            softmax_row(of_row, USUAL_SLOTS, v_scales, state_at(t, row), t->d_v);
-        else if (n > 0)
-            softmax_row(of_row, n, v_scales, state_at(t, row), t->d_v);
-    }
-    for (int32_t row = 0; row < t->n_rows; row++) /* apart, since each is a long chain, and short ones overlap better */
-        seal_weights(scores + row * scores_stride(t->c), t->c, slots_seen(t, row), w.most_seen);
+    weigh_rows(t, scores, v_scales, w.most_seen);
     w.ahead = t->next_v;
     multiply_values(&w, type);
 }

@@ -4,32 +4,13 @@
  * 6 rows x 4 vectors: 24 sums, a line of the panel and a factor in 32 registers, 10 loads for 24 instructions. A line of pairs
  * is an operand as it is stored, so nothing is unpacked. Whole chunks of 64 slots are one panel of K.
  */
-#include "lib/attn/x86/vec512.h"
-
 enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 0 };
 
 #include "chunkattn.h"
+#include "lib/attn/x86/bf16_rows.h"
 #include "lib/attn/x86/product.h"
 
-static inline void store_weights(float *scores, int group, vec p) {
-    _mm256_storeu_si256((__m256i *)scores + group, (__m256i)_mm512_cvtneps_pbh(p));
-}
-
 static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) { (void)scores, (void)c, (void)n, (void)end; }
-
-#include "lib/attn/x86/row.h"
-
-static size_t query_bytes(int32_t d_k) { return ((size_t)d_k * 2 + 63) / 64 * 64; }
-
-static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
-    for (int32_t r = 0; r < n_rows; r++) {
-        __m256i *to = (__m256i *)((char *)packed + (size_t)r * query_bytes(d_k));
-        for (int32_t i = 0; i < d_k; i += V_LANES) {
-            const vec x = v_mul(v_load(q + r * row_stride + i), v_set1(scale_log2));
-            _mm256_storeu_si256(to + i / V_LANES, (__m256i)_mm512_cvtneps_pbh(x));
-        }
-    }
-}
 
 /* Keeps the compiler from deriving x anew from what it was made of: that takes more registers than there are. */
 #define OPAQUE(x) __asm__("" : "+r"(x))
@@ -132,5 +113,5 @@ static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }
 
 const ca_kernel ca_kernels_avx512_bf16[CA_N_TYPES] = {
     [CATTN_BF16] = {"avx512_bf16", CATTN_BF16, MAX_ROWS, TILE_ROWS, 11, query_bytes, state_bytes, scratch_bytes, pack_query,
-                    init, attend_bf16, merge, write_bf16},
+                    init, attend_bf16, merge, write_bf16, NULL},
 };
