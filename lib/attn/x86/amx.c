@@ -175,36 +175,34 @@ static void multiply(const product *p) {
 
 /* ---- A chunk ---- */
 
+enum { PASS_ROWS = 2 * TILE_ROWS };
+
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_k;
-    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + TILE_ROWS * (size_t)d_v);
+    return sizeof(float) * (PASS_ROWS * (size_t)scores_stride(c) + TILE_ROWS * (size_t)d_v);
 }
 
 /* Scores of the slots that some row sees, in whole tiles. */
 static void multiply_keys(const ca_tile *t, int32_t most_seen) {
-    const ptrdiff_t stride = scores_stride(t->c);
-    for (int32_t row = 0; row < t->n_rows; row += 2 * TILE_ROWS) {
-        const int32_t left = t->n_rows - row;
-        const product p = {.a = (const char *)t->q + (size_t)row * query_bytes(t->d_k),
-                           .b = t->k,
-                           .next = row == 0 ? t->next_k : NULL,
-                           .out = (char *)((float *)t->scratch + row * stride),
-                           .a_stride = (ptrdiff_t)query_bytes(t->d_k),
-                           .b_stride = 4 * (ptrdiff_t)t->c,
-                           .out_stride = stride * (ptrdiff_t)sizeof(float),
-                           .n_rows = left < 2 * TILE_ROWS ? left : 2 * TILE_ROWS,
-                           .n_columns = n_parts(most_seen, TILE_COLUMNS),
-                           .n_blocks = t->d_k / block_of(t->d_k),
-                           .block = block_of(t->d_k)};
-        multiply(&p);
-    }
+    const product p = {.a = t->q,
+                       .b = t->k,
+                       .next = t->next_k,
+                       .out = t->scratch,
+                       .a_stride = (ptrdiff_t)query_bytes(t->d_k),
+                       .b_stride = 4 * (ptrdiff_t)t->c,
+                       .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
+                       .n_rows = t->n_rows,
+                       .n_columns = n_parts(most_seen, TILE_COLUMNS),
+                       .n_blocks = t->d_k / block_of(t->d_k),
+                       .block = block_of(t->d_k)};
+    multiply(&p);
 }
 
 /* Lines of the block of V that slot n is in, with zeros for slots from n on, into the scratch. */
 static const char *cut_block(const ca_tile *t, int32_t n) {
     const int32_t lines = block_of(t->c) / 2, first = n / block_of(t->c) * lines, whole = n / 2 - first;
     const size_t line = 4 * (size_t)t->d_v;
-    char *copy = (char *)((float *)t->scratch + MAX_ROWS * scores_stride(t->c));
+    char *copy = (char *)((float *)t->scratch + PASS_ROWS * scores_stride(t->c));
     const char *from = (const char *)t->v + (size_t)first * line;
     memcpy(copy, from, (size_t)whole * line);
     memset(copy + (size_t)whole * line, 0, (size_t)(lines - whole) * line);
@@ -214,12 +212,12 @@ static const char *cut_block(const ca_tile *t, int32_t n) {
 }
 
 /* Rows [row, row + n) over the first n_slots > 0 of V. */
-static void add_values(const ca_tile *t, int32_t row, int32_t n, int32_t n_slots, const char *next) {
+static void add_values(const ca_tile *t, int32_t row, int32_t n, int32_t n_slots) {
     const ptrdiff_t stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float);
     const int32_t block = block_of(t->c), whole = n_slots / block;
     product p = {.a = (const char *)t->scratch + row * stride,
                  .b = t->v,
-                 .next = next,
+                 .next = t->next_v,
                  .out = (char *)state_at(t, row),
                  .a_stride = stride,
                  .b_stride = 4 * (ptrdiff_t)t->d_v,
@@ -259,24 +257,44 @@ static int32_t least_slots(const ca_tile *t) {
 }
 
 static void multiply_values(const ca_tile *t, int32_t most_seen) {
-    const int32_t least_seen = least_slots(t); /* of nothing, also -0 would become 0 */
-    if (least_seen > 0 && are_finite(t, least_seen, most_seen)) {
-        for (int32_t row = 0; row < t->n_rows; row += 2 * TILE_ROWS) {
-            const int32_t left = t->n_rows - row;
-            add_values(t, row, left < 2 * TILE_ROWS ? left : 2 * TILE_ROWS, most_seen, row == 0 ? t->next_v : NULL);
-        }
+    const int32_t least_seen = least_slots(t);
+    if (least_seen > 0 && are_finite(t, least_seen, most_seen)) { /* of no slots, also -0 would become 0 */
+        add_values(t, 0, t->n_rows, most_seen);
         return;
     }
     for (int32_t row = 0; row < t->n_rows; row++)
-        if (t->n_seen[row] > 0) add_values(t, row, 1, t->n_seen[row], NULL);
+        if (t->n_seen[row] > 0) add_values(t, row, 1, t->n_seen[row]);
 }
 
+/* Rows [row, row + n) of a tile as one of their own, whose options are kept in *options. */
+static ca_tile rows_of(const ca_tile *t, int32_t row, int32_t n, ca_tile_options *options) {
+    ca_tile rows = *t;
+    rows.n_rows = n;
+    rows.q = (const char *)t->q + (size_t)row * query_bytes(t->d_k);
+    rows.state = state_at(t, row);
+    if (t->n_seen) rows.n_seen = t->n_seen + row;
+    if (row > 0) rows.next_k = rows.next_v = NULL; /* the first ones ask for it */
+    if (!t->options) return rows;
+    *options = *t->options;
+    if (options->slopes) options->slopes += row;
+    if (options->distances) options->distances += row;
+    if (options->n_hidden) options->n_hidden += row;
+    rows.options = options;
+    return rows;
+}
+
+/* In passes of as many rows as go into tiles at once, whose scores and sums stay in the first-level cache. */
 static void attend(const ca_tile *t) {
-    const int32_t most_seen = most_slots(t);
-    if (most_seen == 0) return;
-    multiply_keys(t, most_seen);
-    weigh_rows(t, t->scratch, NULL, most_seen);
-    multiply_values(t, most_seen);
+    for (int32_t row = 0; row < t->n_rows; row += PASS_ROWS) {
+        ca_tile_options options;
+        const int32_t left = t->n_rows - row;
+        const ca_tile rows = rows_of(t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
+        const int32_t most_seen = most_slots(&rows);
+        if (most_seen == 0) continue;
+        multiply_keys(&rows, most_seen);
+        weigh_rows(&rows, rows.scratch, NULL, most_seen);
+        multiply_values(&rows, most_seen);
+    }
 }
 
 #include "lib/attn/x86/write.h"
