@@ -18,7 +18,7 @@
 static const linear_kernel *const levels[] = {
     &linear_ref,
 #if defined(__x86_64__)
-    &linear_avx2, &linear_avx512, &linear_avx512_vnni, &linear_avx512_bf16,
+    &linear_avx2, &linear_avx512, &linear_avx512_vnni, &linear_avx512_bf16, &linear_amx,
 #endif
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
@@ -142,16 +142,37 @@ void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_r
     in->n_in = n_in;
 }
 
+/* The same for all rows of an input: tasks of many have no fewer than a tile. */
+static int32_t tile_rows_of(const linear_input *in) {
+    return in->n_rows < in->kernel->tile_rows ? LINEAR_TILE : in->kernel->tile_rows;
+}
+
+/* Quantise 1..8 rows from a multiple of 8 on, and blocks from `block` on, of x, whose first value is theirs. */
+static void put_rows(linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
+                     int32_t n_blocks) {
+    const int32_t full = tile_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
+    const int32_t tile_rows = left < full ? left : full;
+    const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / LINEAR_BLOCK) + (size_t)tile_rows * block;
+    in->kernel->quantize(x, row_stride, n_rows, n_blocks, in->tiles + records * LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
+                         tile_rows);
+}
+
 void linear_prepare_tile(linear_input *in, int32_t tile) {
     const int32_t n_blocks = in->n_in / LINEAR_BLOCK, first = tile * LINEAR_TILE, left = in->n_rows - first;
     const int32_t n = left < LINEAR_TILE ? left : LINEAR_TILE;
     const float *x = in->x + (size_t)first * in->x_stride;
     if (in->forms & LINEAR_IN_INT8 && in->n_in % LINEAR_BLOCK == 0) /* no quantised matrix has another input */
-        in->kernel->quantize(x, in->x_stride, n, n_blocks, in->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES);
+        put_rows(in, x, in->x_stride, first, n, 0, n_blocks);
     if (!(in->forms & LINEAR_IN_BF16) || !in->kernel->round) return;
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n; r++)
         in->kernel->round(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
+}
+
+/* At the end of a task that multiplies. */
+static void leave(const linear_input *in, unsigned fp) {
+    if (in->kernel->leave) in->kernel->leave();
+    ca_fp_leave(fp);
 }
 
 static void prepare_task(void *arg, int32_t task, int32_t worker) {
@@ -185,7 +206,8 @@ static grid make_grid(const linear_input *in, int32_t n_panels, const ca_pool *p
     assert(ca_pool_size(pool) <= in->n_workers);
     grid g = {.in = in, .n_workers = ca_pool_size(pool), .n_panels = n_panels};
     const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + LINEAR_TILE - 1) / LINEAR_TILE * LINEAR_TILE;
+    const int32_t tile_rows = tile_rows_of(in);
+    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + tile_rows - 1) / tile_rows * tile_rows;
     const int32_t wanted = g.n_workers > 1 ? TASKS_A_WORKER * g.n_workers : 1;
     g.n_ranges = wanted < (n_panels + 1) / 2 ? wanted : (n_panels + 1) / 2;
     return g;
@@ -284,7 +306,7 @@ static void apply_task(void *arg, int32_t turn, int32_t worker) {
         if (c.begin < c.end) multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
         first += n_panels;
     }
-    ca_fp_leave(fp);
+    leave(a->grid.in, fp);
 }
 
 void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool) {
@@ -313,11 +335,9 @@ typedef struct gated {
 
 /* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a tile. */
 static void put_blocks(linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
-    const size_t n_blocks = (size_t)in->n_in / LINEAR_BLOCK, block = (size_t)column / LINEAR_BLOCK;
     for (int32_t r = 0; r < n_rows; r += LINEAR_TILE) {
-        const int32_t tile_rows = n_rows - r < LINEAR_TILE ? n_rows - r : LINEAR_TILE;
-        in->kernel->quantize(x + (size_t)r * (size_t)n, (size_t)n, tile_rows, n / LINEAR_BLOCK,
-                             in->tiles + ((size_t)(row + r) * n_blocks + (size_t)tile_rows * block) * LINEAR_ROW_BYTES);
+        const int32_t at_once = n_rows - r < LINEAR_TILE ? n_rows - r : LINEAR_TILE;
+        put_rows(in, x + (size_t)r * (size_t)n, (size_t)n, row + r, at_once, (size_t)column / LINEAR_BLOCK, n / LINEAR_BLOCK);
     }
 }
 
@@ -353,7 +373,7 @@ static void gated_task(void *arg, int32_t turn, int32_t worker) {
         c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;
         combine(a, c, worker);
     }
-    ca_fp_leave(fp);
+    leave(a->grid.in, fp);
 }
 
 void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,

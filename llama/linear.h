@@ -3,13 +3,13 @@
  *
  * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads: outputs
  * run across vector lanes, the inner dimension in one fixed order, and threads split outputs or rows only. It is the same
- * function at any kernel level, but for BF16 weights, with which the level "avx512_bf16" has another than those below it. Which
- * level is taken depends on the CPU, so the same machine, build and level give the same bits.
+ * function at any kernel level, but for BF16 weights, with which the levels "avx512_bf16" and "amx" have others than those
+ * below them. Which level is taken depends on the CPU, so the same machine, build and level give the same bits.
  *
  * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32 and F16 weights
- * multiply f32 activations, and so do BF16 weights, but at the level "avx512_bf16" activations rounded to bf16. Rounded to
+ * multiply f32 activations, and so do BF16 weights, but from the level "avx512_bf16" on activations rounded to bf16. Rounded to
  * bf16, F16 weights would lose 3 of their bits, and stay with f32. "ref" is the specification in scalar C; linear_kernels.h has
- * what "avx512_bf16" does otherwise.
+ * what those levels do otherwise.
  */
 #ifndef LLAMA_LINEAR_H
 #define LLAMA_LINEAR_H

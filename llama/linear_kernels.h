@@ -5,18 +5,20 @@
  * rounding; all else rounds after each operation; denormals are zero, fp.h), and the same at all levels but for BF16 weights:
  *
  *   floats      y = 0; for k ascending: y = fma(x[k], w[k], y)
- *   BF16        the same; but where linear_kernel.round is set, x is rounded to bf16 and inputs go in pairs, as vdpbf16ps
- *               takes them: for even k ascending y = fma(x[k + 1], w[k + 1], y), then y = fma(x[k], w[k], y); a missing last
- *               input is zero
+ *   BF16        the same; but where linear_kernel.round is set, x is rounded to bf16 and inputs go in groups, missing ones
+ *               behind the last being zero. At "avx512_bf16" as vdpbf16ps takes them, in pairs: for even k ascending
+ *               y = fma(x[k + 1], w[k + 1], y), then y = fma(x[k], w[k], y). At "amx" as tdpbf16ps does, 32 of them: with
+ *               even = 0 and odd = 0, for k ascending even = fma(x[k], w[k], even) where k is even, odd likewise where it is
+ *               odd; then y = y + (even + odd)
  *   quantised   y = 0; for blocks of 32 inputs ascending, in them groups ascending (linear_format.h; one or two a block):
  *               y = fma((float)sum * scale, d, y), and with a minimum y = fma(scale * (float)sum of the group's x, m, y)
  *
  * with sum the exact integer dot product of the group's weight codes less zero and activations, d and m the weights' scale and
  * minimum, and x and scale the activations' integers and their scale, as below.
  *
- * Activations come as f32 rows and, where n_in is a multiple of 32, quantised in tiles of 8 rows (the last one of as many as
- * are left). A tile of r rows is a record for each block: int8 [8][r][4] (input 4j + i of a row at [j][row][i]), then, each
- * [r]:
+ * Activations come as f32 rows and, where n_in is a multiple of 32, quantised in tiles of linear_kernel.tile_rows rows, or of
+ * 8 where all rows together are fewer than that (the last one of as many as are left). A tile of r rows is a record for each
+ * block: int8 [8][r][4] (input 4j + i of a row at [j][row][i]), then, each [r]:
  *
  *   f32 scale      max |x| / 127 of the row's block, rounded up to a multiple of 4 in the last place
  *   f32 offset     -12582912 * scale, exact thanks to the two zero bits
@@ -28,7 +30,8 @@
  * read as f32, 12582912 + s, so fma(that, scale, offset) is s * scale with the same rounding: no conversion is needed. |x| is
  * below 2^100, or the result is not a number.
  *
- * For BF16 weights they come rounded to bf16, nearest even, [n_rows][n_in]; behind an odd last input is a zero.
+ * For BF16 weights they come rounded to bf16, nearest even, [n_rows][n_in], with zeros behind each row's last input up to a
+ * multiple of 32.
  */
 #ifndef LLAMA_LINEAR_KERNELS_H
 #define LLAMA_LINEAR_KERNELS_H
@@ -36,7 +39,7 @@
 #include "linear_format.h"
 
 enum {
-    LINEAR_TILE = 8,            /* rows a tile of quantised activations */
+    LINEAR_TILE = 8,            /* rows that are quantised at once */
     LINEAR_ROW_BYTES = 52,      /* one row and block of a tile */
     LINEAR_MAGIC = 0x4B400000,  /* 12582912.0f */
     LINEAR_SCRATCH_BYTES = 1536 /* scratch of a task for each block of inputs */
@@ -63,13 +66,21 @@ typedef struct linear_kernel {
     const char *name;
     uint32_t features; /* CA_CPU_* it needs */
 
-    /* Quantise 1..8 rows of n_blocks blocks, row_stride elements apart, into one tile. */
-    void (*quantize)(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile);
+    int32_t tile_rows; /* a multiple of 8; a task has at least as many rows, or is all there are */
 
-    /* n_in values to bf16, and zeros up to a multiple of 16; NULL: BF16 weights multiply f32 activations. */
+    /*
+     * Quantise 1..8 rows of n_blocks blocks, row_stride elements apart, into a tile that has as many rows or more; `tile` is
+     * where the first of them goes in the tile's first record.
+     */
+    void (*quantize)(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile, int32_t tile_rows);
+
+    /* n_in values to bf16, and zeros up to a multiple of 32; NULL: BF16 weights multiply f32 activations. */
     void (*round)(const float *x, int32_t n_in, uint16_t *out);
 
     void (*multiply[LINEAR_N_LAYOUTS])(const linear_task *task);
+
+    /* For a thread that has multiplied and may sleep now; NULL: nothing is to be done. */
+    void (*leave)(void);
 
     /* The row operations of ops.h. */
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
@@ -82,7 +93,7 @@ typedef struct linear_kernel {
 
 extern const linear_kernel linear_ref;
 #if defined(__x86_64__)
-extern const linear_kernel linear_avx2, linear_avx512, linear_avx512_vnni, linear_avx512_bf16;
+extern const linear_kernel linear_avx2, linear_avx512, linear_avx512_vnni, linear_avx512_bf16, linear_amx;
 #endif
 
 #endif

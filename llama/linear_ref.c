@@ -120,8 +120,9 @@ static void multiply_quant(const linear_task *t, linear_layout layout) {
     static void multiply_##name(const linear_task *t) { multiply_quant(t, LINEAR_##name); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
-static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile) {
-    for (int32_t b = 0; b < n_blocks; b++, tile += (size_t)n_rows * LINEAR_ROW_BYTES) {
+static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
+    const size_t array_bytes = (size_t)tile_rows * 4;
+    for (int32_t b = 0; b < n_blocks; b++, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
         for (int32_t row = 0; row < n_rows; row++) {
             const float *block = x + (size_t)row * row_stride + (size_t)b * LINEAR_BLOCK;
             float max = 0;
@@ -131,21 +132,22 @@ static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t 
             int32_t sum = 0, half = 0;
             for (int32_t k = 0; k < LINEAR_BLOCK; k++) {
                 const int8_t q = (int8_t)lrintf(block[k] * inverse);
-                memcpy(tile + ((size_t)(k / 4) * n_rows + row) * 4 + k % 4, &q, 1);
+                memcpy(tile + (size_t)(k / 4) * array_bytes + (size_t)row * 4 + k % 4, &q, 1);
                 sum += q;
                 if (k < LINEAR_BLOCK / 2) half += q;
             }
             const float scales[3] = {scale, -12582912.0f * scale, scale * (float)sum};
             const int32_t starts[2] = {LINEAR_MAGIC - 128 * sum, LINEAR_MAGIC - 128 * half};
-            uint8_t *to = tile + (size_t)n_rows * LINEAR_BLOCK + (size_t)row * 4;
-            for (int i = 0; i < 3; i++) memcpy(to + (size_t)n_rows * 4 * i, &scales[i], 4);
-            for (int i = 0; i < 2; i++) memcpy(to + (size_t)n_rows * (12 + 4 * i), &starts[i], 4);
+            uint8_t *to = tile + 8 * array_bytes + (size_t)row * 4;
+            for (int i = 0; i < 3; i++) memcpy(to + array_bytes * i, &scales[i], 4);
+            for (int i = 0; i < 2; i++) memcpy(to + array_bytes * (3 + i), &starts[i], 4);
         }
     }
 }
 
 const linear_kernel linear_ref = {
     .name = "ref",
+    .tile_rows = LINEAR_TILE,
     .quantize = quantize,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,

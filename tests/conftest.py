@@ -35,7 +35,7 @@ def model_path():
 @pytest.fixture
 def f32_activations(monkeypatch):
     """Programs run a level below avx512_bf16, which rounds what BF16 weights multiply: for bounds of f32's rounding alone."""
-    if os.environ.get("CATTN_LEVEL", "avx512_bf16") == "avx512_bf16":
+    if os.environ.get("CATTN_LEVEL", "amx") in ("avx512_bf16", "amx"):
         monkeypatch.setenv("CATTN_LEVEL", "avx512_vnni")
 
 

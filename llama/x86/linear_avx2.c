@@ -248,6 +248,7 @@ static void multiply_bf16(const linear_task *t) { multiply_float(LINEAR_BF16, t)
 const linear_kernel linear_avx2 = {
     .name = "avx2",
     .features = CA_CPU_AVX2,
+    .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,

@@ -121,6 +121,7 @@ void linear_bf16_avx512(const linear_task *t) { multiply_float(LINEAR_BF16, t); 
 const linear_kernel linear_avx512 = {
     .name = "avx512",
     .features = CA_CPU_AVX512,
+    .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
     .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,

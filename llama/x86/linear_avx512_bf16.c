@@ -4,6 +4,8 @@
  * A vector of a panel is an operand of vdpbf16ps as it lies. 8 rows by 2 panels are 16 chains of sums, enough for two
  * instructions a cycle of a latency of 6; more panels or more rows gain nothing.
  */
+#include "linear_avx512_bf16.h"
+
 #include "base/cpu.h"
 #include "linear_avx512_float.h"
 #include "linear_avx512_stream.h"
@@ -13,11 +15,12 @@
 
 enum { LINE = 64 /* bytes: two inputs of a panel */ };
 
-static void round_bf16(const float *x, int32_t n_in, uint16_t *out) {
-    for (int32_t k = 0; k < n_in; k += 16) {
-        const int32_t left = n_in - k;
-        const __m512 values = _mm512_maskz_loadu_ps((__mmask16)(left < 16 ? (1u << left) - 1 : 0xffff), x + k);
-        _mm256_storeu_si256((void *)(out + k), (__m256i)_mm512_cvtneps_pbh(values));
+void linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
+    int32_t k = 0;
+    for (; k + 16 <= n_in; k += 16) _mm256_storeu_si256((void *)(out + k), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k)));
+    for (; k % 32 || k < n_in; k += 16) {
+        const __mmask16 left = (__mmask16)(k < n_in ? (1u << (n_in - k)) - 1 : 0);
+        _mm256_storeu_si256((void *)(out + k), (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(left, x + k)));
     }
 }
 
@@ -86,8 +89,9 @@ static void multiply_bf16(const linear_task *t) {
 const linear_kernel linear_avx512_bf16 = {
     .name = "avx512_bf16",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16,
+    .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
-    .round = round_bf16,
+    .round = linear_round_avx512_bf16,
     .multiply = {linear_f32_avx512, linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
     .rms_norm = ops_rms_norm,
     .add = ops_add,

@@ -37,6 +37,7 @@ LINEAR_QUANT_LAYOUTS(SHARED)
 const linear_kernel linear_avx512_vnni = {
     .name = "avx512_vnni",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI,
+    .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
     .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .rms_norm = ops_rms_norm,

@@ -1,4 +1,4 @@
-/* Quantises a tile of up to 8 rows with AVX2, a row a lane where rows have something in common to do; for every x86 level. */
+/* Quantises up to 8 rows of a tile with AVX2, a row a lane where rows have something in common to do; for every x86 level. */
 #include "quantize_avx2.h"
 
 #include <immintrin.h>
@@ -48,10 +48,11 @@ static inline __m256i start_of(__m256i sum) {
     return _mm256_sub_epi32(_mm256_set1_epi32(LINEAR_MAGIC), _mm256_slli_epi32(sum, 7));
 }
 
-void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile) {
+void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
+                          int32_t tile_rows) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     const __m256i lanes = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_rows), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    for (int32_t b = 0; b < n_blocks; b++, x += LINEAR_BLOCK, tile += (size_t)n_rows * LINEAR_ROW_BYTES) {
+    for (int32_t b = 0; b < n_blocks; b++, x += LINEAR_BLOCK, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
         __m256 max[8];
         for (int r = 0; r < 8; r++) {
             max[r] = _mm256_setzero_ps();
@@ -75,14 +76,14 @@ void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int
         for (int j = 0; j < 8; j++) {
             if (j == 4) half = pairs;
             pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), q[j]));
-            _mm256_maskstore_epi32((int *)(tile + (size_t)j * n_rows * 4), lanes, q[j]);
+            _mm256_maskstore_epi32((int *)(tile + (size_t)j * tile_rows * 4), lanes, q[j]);
         }
         const __m256i ones = _mm256_set1_epi16(1), sum = _mm256_madd_epi16(pairs, ones);
-        float *scales = (float *)(tile + (size_t)n_rows * LINEAR_BLOCK);
+        float *scales = (float *)(tile + (size_t)tile_rows * LINEAR_BLOCK);
         _mm256_maskstore_ps(scales, lanes, scale);
-        _mm256_maskstore_ps(scales + n_rows, lanes, _mm256_mul_ps(scale, _mm256_set1_ps(-12582912.0f)));
-        _mm256_maskstore_ps(scales + 2 * n_rows, lanes, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum)));
-        _mm256_maskstore_epi32((int *)(scales + 3 * n_rows), lanes, start_of(sum));
-        _mm256_maskstore_epi32((int *)(scales + 4 * n_rows), lanes, start_of(_mm256_madd_epi16(half, ones)));
+        _mm256_maskstore_ps(scales + tile_rows, lanes, _mm256_mul_ps(scale, _mm256_set1_ps(-12582912.0f)));
+        _mm256_maskstore_ps(scales + 2 * tile_rows, lanes, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum)));
+        _mm256_maskstore_epi32((int *)(scales + 3 * tile_rows), lanes, start_of(sum));
+        _mm256_maskstore_epi32((int *)(scales + 4 * tile_rows), lanes, start_of(_mm256_madd_epi16(half, ones)));
     }
 }

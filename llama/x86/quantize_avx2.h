@@ -1,10 +1,11 @@
-/* Quantises a tile of up to 8 rows with AVX2, a row a lane where rows have something in common to do; for every x86 level. */
+/* Quantises up to 8 rows of a tile with AVX2, a row a lane where rows have something in common to do; for every x86 level. */
 #ifndef LLAMA_X86_QUANTIZE_AVX2_H
 #define LLAMA_X86_QUANTIZE_AVX2_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile);
+void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
+                          int32_t tile_rows);
 
 #endif

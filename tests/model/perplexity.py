@@ -4,7 +4,7 @@
 
 A table row for each model. Exact: weights as PyPI's gguf dequantises them, everything else in float64. Rounded activations: the
 same, but what a quantised matrix multiplies is rounded to int8, and what a BF16 matrix multiplies to bf16, as the kernels do it
-(bf16: those of the level avx512_bf16). ChunkLlama's K/V are f32. Without --text: the messages of the bundled workloads. A chunk
+(bf16: those from the level avx512_bf16 on). ChunkLlama's K/V are f32. Without --text: the messages of the bundled workloads. A chunk
 of 512 tokens takes the oracle some 3 s on one core, twice."""
 
 import argparse

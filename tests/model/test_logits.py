@@ -194,15 +194,17 @@ def check_rounded(got, exact, rounded):
     check_top1(got, exact, bound)
 
 
-@pytest.mark.skipif("avx512_bf16" not in pathlib.Path("/proc/cpuinfo").read_text(), reason="this CPU lacks avx512_bf16")
+@pytest.mark.parametrize("level,flag", [("avx512_bf16", "avx512_bf16"), ("amx", "amx_bf16")])
 @pytest.mark.parametrize("name", [name for name, options in RANDOM_MODELS.items() if Type.BF16 in options["types"]])
-def test_bf16_activations(bin_dir, tmp_path, name, monkeypatch):
-    """The level avx512_bf16 with BF16 weights: one layer, held to the oracle that rounds alike, as with quantised weights."""
+def test_bf16_activations(bin_dir, tmp_path, name, level, flag, monkeypatch):
+    """Levels that round, with BF16 weights: one layer, held to the oracle that rounds alike, as with quantised weights."""
+    if flag not in pathlib.Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this CPU lacks {flag}")
     monkeypatch.delenv("CATTN_LEVEL", raising=False)
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, **{**RANDOM_MODELS[name], "n_layers": 1})
     tokens = np.random.default_rng(11).integers(0, 261, 70)
-    _, got = dump(bin_dir, tmp_path, path, tokens, kv="f32", piece=23, level="avx512_bf16")
+    _, got = dump(bin_dir, tmp_path, path, tokens, kv="f32", piece=23, level=level)
     model = oracle.load(path)
     exact = oracle.logits(model, [tokens])[0]
     rounded = oracle.logits(model, [tokens], quantise=True, bf16=True)[0]

@@ -1,0 +1,24 @@
+/* AMX: tile registers multiply quantised weights where there are rows to fill them, and BF16 weights. */
+#include "base/cpu.h"
+#include "linear_amx_bf16.h"
+#include "linear_amx_int8.h"
+#include "linear_avx512_bf16.h"
+#include "linear_avx512_float.h"
+#include "llama/ops.h"
+#include "quantize_avx2.h"
+
+const linear_kernel linear_amx = {
+    .name = "amx",
+    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16 | CA_CPU_AMX,
+    .tile_rows = AMX_ROWS,
+    .quantize = linear_quantize_avx2,
+    .round = linear_round_avx512_bf16,
+    .multiply = {linear_f32_avx512, linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
+    .leave = ca_tiles_leave,
+    .rms_norm = ops_rms_norm,
+    .add = ops_add,
+    .swiglu = ops_swiglu,
+    .geglu = ops_geglu,
+    .rope = ops_rope,
+    .rope_halves = ops_rope_halves,
+};
