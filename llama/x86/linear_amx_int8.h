@@ -159,7 +159,8 @@ INLINE void store_sums(form u, int32_t *sums) {
 /* scale * (float)sum of group g's activations, of each row; `arrays`: a record's, of r rows, behind its int8. */
 INLINE __m512 rows_weighted(form u, const uint8_t *arrays, size_t r, int g, __m512 scale) {
     if (u.f.group == LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
-    const __m512i magic = _mm512_set1_epi32(LINEAR_MAGIC), half = _mm512_loadu_si512(arrays + 16 * r);
+    const __mmask16 rows = (__mmask16)((1u << r) - 1); /* behind a record's last array need not be any more memory */
+    const __m512i magic = _mm512_set1_epi32(LINEAR_MAGIC), half = _mm512_maskz_loadu_epi32(rows, arrays + 16 * r);
     const __m512i times_128 =
         g == 0 ? _mm512_sub_epi32(magic, half) : _mm512_sub_epi32(half, _mm512_loadu_si512(arrays + 12 * r));
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_srai_epi32(times_128, 7)));
