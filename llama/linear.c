@@ -142,9 +142,9 @@ void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_r
     in->n_in = n_in;
 }
 
-/* The same for all rows of an input: tasks of many have no fewer than a tile. */
+/* A kernel tells it by its task: where rows are cut into several, none has fewer than min_rows. */
 static int32_t tile_rows_of(const linear_input *in) {
-    return in->n_rows < in->kernel->tile_rows ? LINEAR_TILE : in->kernel->tile_rows;
+    return in->n_rows < in->kernel->min_rows ? LINEAR_TILE : in->kernel->tile_rows;
 }
 
 /* Quantise 1..8 rows from a multiple of 8 on, and blocks from `block` on, of x, whose first value is theirs. */

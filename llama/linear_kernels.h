@@ -17,7 +17,7 @@
  * minimum, and x and scale the activations' integers and their scale, as below.
  *
  * Activations come as f32 rows and, where n_in is a multiple of 32, quantised in tiles of linear_kernel.tile_rows rows, or of
- * 8 where all rows together are fewer than that (the last one of as many as are left). A tile of r rows is a record for each
+ * 8 where there are fewer than min_rows rows (the last one of as many as are left). A tile of r rows is a record for each
  * block: int8 [8][r][4] (input 4j + i of a row at [j][row][i]), then, each [r]:
  *
  *   f32 scale      max |x| / 127 of the row's block, rounded up to a multiple of 4 in the last place
@@ -66,7 +66,7 @@ typedef struct linear_kernel {
     const char *name;
     uint32_t features; /* CA_CPU_* it needs */
 
-    int32_t tile_rows; /* a multiple of 8; a task has at least as many rows, or is all there are */
+    int32_t tile_rows, min_rows; /* multiples of 8 */
 
     /*
      * Quantise 1..8 rows of n_blocks blocks, row_stride elements apart, into a tile that has as many rows or more; `tile` is

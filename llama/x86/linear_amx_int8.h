@@ -12,7 +12,7 @@
  * Beside AMX a CPU has one 512-bit multiplier of its two left (Intel, family 6, model 167), so the two or three multiply-adds
  * of a vector and group are the limit, and integers become floats by an integer addition (linear_kernels.h: LINEAR_MAGIC).
  * Tiles, vectors and the memory between them work at the same time, since a block's integer sums are stored one block, and
- * begun two, before they are scaled; over the ends of tiles and panels, too.
+ * begun two, before they are scaled; over the ends of tiles, too.
  */
 #ifndef LLAMA_X86_LINEAR_AMX_INT8_H
 #define LLAMA_X86_LINEAR_AMX_INT8_H
@@ -26,8 +26,8 @@
 
 enum {
     AMX_ROWS = 16,                      /* a tile of activations */
-    AMX_MIN_ROWS = 9,                   /* fewer in the last of several tiles, and VNNI takes less time */
-    AMX_PANELS = 2,                     /* at once: the second finds the activations in the first-level cache */
+    AMX_MIN_ROWS = 32,                  /* with fewer, unpacking takes longer than it saves */
+    AMX_LAST_ROWS = 9,                  /* fewer in the last tile, and VNNI takes less time */
     AMX_SUMS = LINEAR_LANES * AMX_ROWS, /* integers of a C */
 };
 
@@ -91,64 +91,51 @@ INLINE void unpack_outputs(form w, const linear_task *t, const uint8_t *panel, u
     }
 }
 
-/* Panels unpacked into the scratch, times tiles of rows. */
+/* A panel, unpacked into the task's scratch, times the first n_rows rows of the task. */
 typedef struct amx_job {
     const linear_task *t;
-    int32_t n_rows; /* of the task, those that tiles take */
-    int n_panels;
+    int32_t n_rows, n_blocks;
 } amx_job;
 
 INLINE int32_t rows_from(const amx_job *j, int32_t row) { return j->n_rows - row < AMX_ROWS ? j->n_rows - row : AMX_ROWS; }
 
-INLINE const uint8_t *panel_at(form u, const amx_job *j, int p) {
-    return j->t->scratch + (size_t)p * (size_t)(j->t->n_in / LINEAR_BLOCK) * record_bytes(u);
-}
-
 INLINE const uint8_t *tile_at(const amx_job *j, int32_t row) {
-    return j->t->tiles + (size_t)row * (size_t)(j->t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
+    return j->t->tiles + (size_t)row * (size_t)j->n_blocks * LINEAR_ROW_BYTES;
 }
 
-/* The order in which blocks are multiplied: those of a panel, panels, tiles; then from the start again. */
+/* The order in which blocks are multiplied: those of a tile, tiles; then from the start again. */
 typedef struct walk {
     const uint8_t *w, *x;
     size_t line; /* bytes of a line of B */
     int32_t n_left, row;
-    int panel;
 } walk;
 
-INLINE void walk_to(form u, const amx_job *j, walk *a, int panel, int32_t row) {
-    *a = (walk){.w = panel_at(u, j, panel),
-                .x = tile_at(j, row),
-                .line = 4 * (size_t)rows_from(j, row),
-                .n_left = j->t->n_in / LINEAR_BLOCK,
-                .row = row,
-                .panel = panel};
+INLINE void walk_to(const amx_job *j, walk *a, int32_t row) {
+    *a = (walk){j->t->scratch, tile_at(j, row), 4 * (size_t)rows_from(j, row), j->n_blocks, row};
 }
 
 INLINE void walk_on(form u, const amx_job *j, walk *a) {
     a->w += record_bytes(u);
     a->x += LINEAR_ROW_BYTES / 4 * a->line;
-    if (__builtin_expect(--a->n_left > 0, 1)) return;
-    if (a->panel + 1 < j->n_panels)
-        walk_to(u, j, a, a->panel + 1, a->row);
-    else
-        walk_to(u, j, a, 0, a->row + AMX_ROWS < j->n_rows ? a->row + AMX_ROWS : 0);
+    if (--a->n_left == 0) walk_to(j, a, a->row + AMX_ROWS < j->n_rows ? a->row + AMX_ROWS : 0);
 }
 
-/* The next block's integer sums, into the tile registers. */
-INLINE void begin_sums(form u, const amx_job *j, walk *a) {
-    const size_t line = a->line;
+/* The next block's operands, into tile registers. */
+INLINE void load_operands(form u, const walk *a) {
     _tile_loadd(A_0, a->w, LINEAR_BLOCK);
-    _tile_loadd(B_0, a->x, line);
+    _tile_loadd(B_0, a->x, a->line);
+    if (u.f.group == LINEAR_BLOCK) return;
+    _tile_loadd(A_1, a->w + LINEAR_BLOCK / 2, LINEAR_BLOCK);
+    _tile_loadd(B_1, a->x + 4 * a->line, a->line);
+}
+
+/* Its integer sums, which stay in the registers. */
+INLINE void begin_sums(form u) {
     _tile_zero(C_0);
     _tile_dpbssd(C_0, A_0, B_0);
-    if (u.f.group < LINEAR_BLOCK) {
-        _tile_loadd(A_1, a->w + LINEAR_BLOCK / 2, LINEAR_BLOCK);
-        _tile_loadd(B_1, a->x + 4 * line, line);
-        _tile_zero(C_1);
-        _tile_dpbssd(C_1, A_1, B_1);
-    }
-    walk_on(u, j, a);
+    if (u.f.group == LINEAR_BLOCK) return;
+    _tile_zero(C_1);
+    _tile_dpbssd(C_1, A_1, B_1);
 }
 
 INLINE void store_sums(form u, int32_t *sums) {
@@ -212,36 +199,36 @@ INLINE void store_rows(const __m512 *acc, float *y, size_t y_stride, int32_t n_r
     }
 }
 
-/* `next`: what is asked for meanwhile; y: of the first panel, last: the outputs of the last panel. */
-INLINE void multiply_job(form u, const amx_job *j, stream *next, float *y, __mmask16 last) {
-    const int32_t n_blocks = j->t->n_in / LINEAR_BLOCK;
+/* y: of the panel's outputs; next: what is asked for meanwhile. */
+INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmask16 outputs) {
     _Alignas(64) int32_t sums[2][2 * AMX_SUMS];
     int32_t *now = sums[0], *then = sums[1];
     walk ahead;
-    walk_to(u, j, &ahead, 0, 0);
-    begin_sums(u, j, &ahead);
+    walk_to(j, &ahead, 0);
+    load_operands(u, &ahead);
+    begin_sums(u);
+    walk_on(u, j, &ahead);
     store_sums(u, now);
-    begin_sums(u, j, &ahead);
+    load_operands(u, &ahead);
+    begin_sums(u);
+    walk_on(u, j, &ahead);
     for (int32_t row = 0; row < j->n_rows; row += AMX_ROWS) {
         const int32_t n_rows = rows_from(j, row);
-        for (int p = 0; p < j->n_panels; p++) {
-            const uint8_t *w = panel_at(u, j, p), *x = tile_at(j, row);
-            __m512 acc[LINEAR_LANES];
-            UNROLL_16 for (int i = 0; i < LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
-            for (int32_t b = 0; b < n_blocks; b++) {
-                stream_step(next, NULL, 0);
-                store_sums(u, then);
-                begin_sums(u, j, &ahead);
-                add_block(u, w, x, n_rows, now, acc);
-                int32_t *done = now;
-                now = then;
-                then = done;
-                w += record_bytes(u);
-                x += (size_t)n_rows * LINEAR_ROW_BYTES;
-            }
-            store_rows(acc, y + (size_t)row * j->t->y_stride + LINEAR_LANES * p, j->t->y_stride, n_rows,
-                       p == j->n_panels - 1 ? last : 0xffff);
+        const uint8_t *w = j->t->scratch, *x = tile_at(j, row);
+        __m512 acc[LINEAR_LANES];
+        UNROLL_16 for (int i = 0; i < LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
+        for (int32_t b = 0; b < j->n_blocks; b++, w += record_bytes(u), x += (size_t)n_rows * LINEAR_ROW_BYTES) {
+            stream_step(&next, NULL, 0);
+            load_operands(u, &ahead); /* before the store, whose lines they would be taken for where 12 bits are the same */
+            store_sums(u, then);
+            begin_sums(u);
+            walk_on(u, j, &ahead);
+            add_block(u, w, x, n_rows, now, acc);
+            int32_t *done = now;
+            now = then;
+            then = done;
         }
+        store_rows(acc, y + (size_t)row * j->t->y_stride, j->t->y_stride, n_rows, outputs);
     }
 }
 
@@ -249,19 +236,16 @@ typedef void unpack_fn(const linear_task *t, const uint8_t *panel, uint8_t *to);
 
 /* The first n_rows rows of the task. */
 INLINE void multiply_tiles(form u, const linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
-    const int32_t n_blocks = t->n_in / LINEAR_BLOCK;
-    const size_t n_tiles = (size_t)(n_rows + AMX_ROWS - 1) / AMX_ROWS;
+    const amx_job job = {t, n_rows, t->n_in / LINEAR_BLOCK};
+    const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)job.n_blocks;
     const ca_tile_shapes shapes = int8_shapes(u.f.group);
     ca_tiles_use(&shapes);
-    for (int32_t p = 0; p < t->n_panels; p += AMX_PANELS) {
-        const int32_t left = t->n_panels - p;
-        const amx_job job = {t, n_rows, left < AMX_PANELS ? left : AMX_PANELS};
-        const uint8_t *panel = t->panels + (size_t)p * panel_bytes, *end = panel + (size_t)job.n_panels * panel_bytes;
-        stream next = stream_spread(end, AMX_PANELS * panel_bytes, n_tiles * (size_t)(job.n_panels * n_blocks));
-        for (int i = 0; i < job.n_panels; i++) unpack(t, panel + (size_t)i * panel_bytes, (uint8_t *)panel_at(u, &job, i));
+    for (int32_t p = 0; p < t->n_panels; p++) {
+        const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
+        unpack(t, panel, t->scratch);
         __asm__ volatile("" ::: "memory"); /* or gcc 12, which does not know what a tile load reads, may do it before */
-        multiply_job(u, &job, &next, t->y + LINEAR_LANES * (size_t)p,
-                     (__mmask16)(left <= AMX_PANELS ? (1u << t->n_last) - 1 : 0xffff));
+        multiply_job(u, &job, stream_spread(panel + panel_bytes, panel_bytes, n_steps), t->y + LINEAR_LANES * (size_t)p,
+                     (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }
 
@@ -276,10 +260,11 @@ UNPACKED(signed_32, 32, 128, false)
 UNPACKED(min_16, 16, 0, true)
 UNPACKED(signed_16, 16, 128, false)
 
-/* Without a full tile, or for a last one of few rows, VNNI takes less time; its tiles have 8 rows. */
+/* Few rows, and a last tile of few, are VNNI's, whose tiles have 8 rows. */
 INLINE void multiply_quant(linear_layout layout, const linear_task *t, unpack_fn *unpack, void (*vnni)(const linear_task *)) {
     const linear_format f = linear_formats[layout];
-    const int32_t in_last = t->n_rows % AMX_ROWS, few = t->n_rows < AMX_ROWS || in_last < AMX_MIN_ROWS ? in_last : 0;
+    const int32_t in_last = t->n_rows % AMX_ROWS;
+    const int32_t few = t->n_rows < AMX_MIN_ROWS ? t->n_rows : in_last < AMX_LAST_ROWS ? in_last : 0;
     const int32_t n_rows = t->n_rows - few;
     const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
     if (n_rows && f.group == LINEAR_BLOCK)
