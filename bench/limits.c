@@ -33,7 +33,7 @@ static const struct {
 } sources[] = {
     {portable, 1},
 #if defined(__x86_64__)
-    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1}, {peaks_amx, 1},
+    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1}, {peaks_amx, 2},
 #endif
 };
 
@@ -115,7 +115,8 @@ bool limits_measure(limits *l, int n_threads, const limits_effort *effort) {
                       .fma_avx2_gflops = measure(pool, find(PEAK_FMA, features & CA_CPU_AVX2), data, effort, N_RUNS),
                       .bf16_gflops = measure(pool, find(PEAK_BF16, features), data, effort, N_RUNS),
                       .tiles_gflops = measure(pool, find(PEAK_TILES, features), data, effort, N_RUNS),
-                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, N_RUNS)};
+                      .int8_gops = measure(pool, find(PEAK_INT8, features), data, effort, N_RUNS),
+                      .int8_tiles_gops = measure(pool, find(PEAK_INT8_TILES, features), data, effort, N_RUNS)};
     else
         fprintf(stderr, "cattn-bench: no memory for %zu MiB and %d threads\n", effort->bytes >> 20, n_threads);
     ca_pool_destroy(&pool);
@@ -159,6 +160,7 @@ void limits_probe_destroy(limits_probe **probe) {
 static peak_kind instruction(const char *level, cattn_type kv_type) {
     if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return PEAK_BF16;
     if (strcmp(level, "amx") == 0 && kv_type == CATTN_BF16) return PEAK_TILES;
+    if (strcmp(level, "amx") == 0 && kv_type == CATTN_I8) return PEAK_INT8_TILES;
     if (strcmp(level, "avx512_vnni") == 0 && kv_type == CATTN_I8) return PEAK_INT8;
     return PEAK_FMA;
 }
@@ -180,6 +182,7 @@ double limits_peak(const limits *l, const char *level, cattn_type kv_type) {
     case PEAK_BF16: return l->bf16_gflops;
     case PEAK_TILES: return l->tiles_gflops;
     case PEAK_INT8: return l->int8_gops;
+    case PEAK_INT8_TILES: return l->int8_tiles_gops;
     default: return l->fma_gflops;
     }
 }

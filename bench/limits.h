@@ -16,6 +16,7 @@ typedef struct limits {
     double fma_gflops, fma_avx2_gflops; /* f32: the widest vectors, 256 bits */
     double bf16_gflops, int8_gops;      /* dot products */
     double tiles_gflops;                /* products of bf16 tiles (AMX) */
+    double int8_tiles_gops;             /* of int8 tiles */
 } limits;
 
 typedef struct limits_effort {

@@ -45,6 +45,7 @@ int bench_machine(int argc, char **argv) {
         add(r, "bf16 dot", one->bf16_gflops, all->bf16_gflops, "GFLOP/s");
         add(r, "bf16 tiles", one->tiles_gflops, all->tiles_gflops, "GFLOP/s");
         add(r, "int8 dot", one->int8_gops, all->int8_gops, "GOP/s");
+        add(r, "int8 tiles", one->int8_tiles_gops, all->int8_tiles_gops, "GOP/s");
         ok = results_close(r);
     }
     bench_common_stop(&common);

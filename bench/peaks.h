@@ -11,7 +11,7 @@
 
 enum { PEAK_ACCUMULATORS = 12 };
 
-typedef enum peak_kind { PEAK_READ, PEAK_FMA, PEAK_BF16, PEAK_INT8, PEAK_TILES, N_PEAK_KINDS } peak_kind;
+typedef enum peak_kind { PEAK_READ, PEAK_FMA, PEAK_BF16, PEAK_INT8, PEAK_TILES, PEAK_INT8_TILES, N_PEAK_KINDS } peak_kind;
 
 /* One of the two is set. */
 typedef struct peak {
@@ -27,6 +27,6 @@ extern const peak peaks_avx2[3];
 extern const peak peaks_avx512[2];
 extern const peak peaks_avx512_vnni[1];
 extern const peak peaks_avx512_bf16[1];
-extern const peak peaks_amx[1];
+extern const peak peaks_amx[2];
 
 #endif

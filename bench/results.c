@@ -42,6 +42,7 @@ static json_t *machine(const results *r) {
     json_object_set_new(o, "bf16_gflops", results_number(l->bf16_gflops));
     json_object_set_new(o, "tiles_gflops", results_number(l->tiles_gflops));
     json_object_set_new(o, "int8_gops", results_number(l->int8_gops));
+    json_object_set_new(o, "int8_tiles_gops", results_number(l->int8_tiles_gops));
     return o;
 }
 
@@ -57,6 +58,7 @@ static void print_machine(const results *r, FILE *f) {
     print_limit(f, "bf16 dot", l->bf16_gflops, "GFLOP/s");
     print_limit(f, "bf16 tiles", l->tiles_gflops, "GFLOP/s");
     print_limit(f, "int8 dot", l->int8_gops, "GOP/s");
+    print_limit(f, "int8 tiles", l->int8_tiles_gops, "GOP/s");
     fprintf(f, "\n\n%s\n\n", r->spec->title);
 }
 

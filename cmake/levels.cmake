@@ -8,6 +8,7 @@ set(CA_FLAGS_avx512 ${CA_AVX512})
 set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)
 set(CA_FLAGS_amx ${CA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
+set(CA_FLAGS_amx_int8 ${CA_FLAGS_amx})
 
 # Add <folder>/<level>.c to target for each level in ARGN whose file exists; nothing where the CPU is not x86-64.
 function(ca_add_x86_levels target folder)

@@ -1,10 +1,10 @@
-/* AMX: products of bf16 tiles, all operands in registers. */
+/* AMX: products of tiles, all operands in registers. */
 #include "bench/peaks.h"
 
 #include "base/cpu.h"
 #include "base/tiles.h"
 
-static void multiply_tiles(int64_t rounds) {
+static void clear_tiles(void) {
     ca_tile_shapes shapes = {0};
     for (int tile = 0; tile < 8; tile++) ca_tiles_shape(&shapes, tile, 16, 64);
     ca_tiles_use(&shapes);
@@ -12,6 +12,10 @@ static void multiply_tiles(int64_t rounds) {
     _tile_zero(5);
     _tile_zero(6);
     _tile_zero(7);
+}
+
+static void multiply_bf16(int64_t rounds) {
+    clear_tiles();
     for (int64_t r = 0; r < rounds; r++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 5, 6);
@@ -21,6 +25,18 @@ static void multiply_tiles(int64_t rounds) {
     ca_tiles_leave();
 }
 
-const peak peaks_amx[1] = {
-    {PEAK_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_tiles, NULL},
+static void multiply_int8(int64_t rounds) {
+    clear_tiles();
+    for (int64_t r = 0; r < rounds; r++) {
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 5, 6);
+        _tile_dpbusd(2, 4, 7);
+        _tile_dpbusd(3, 5, 7);
+    }
+    ca_tiles_leave();
+}
+
+const peak peaks_amx[2] = {
+    {PEAK_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_bf16, NULL},
+    {PEAK_INT8_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 64 * 4, multiply_int8, NULL},
 };

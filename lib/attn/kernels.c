@@ -5,10 +5,6 @@
 
 #include "base/cpu.h"
 
-#define CA_LEVEL(name, features, f32, f16, bf16, i8) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];
-#include "lib/attn/isa.def"
-#undef CA_LEVEL
-
 #define KERNEL(name, type, has) ((has) ? &ca_kernels_##name[type] : NULL)
 #define CA_LEVEL(name, features, f32, f16, bf16, i8)                                                                           \
     {#name,                                                                                                                    \

@@ -19,7 +19,7 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"machine", "", 6, {"figure", "one_thread", "all_threads", "unit"}, true},
+    {"machine", "", 7, {"figure", "one_thread", "all_threads", "unit"}, true},
     {"kernel", "--steps 2", 5, {"method", "level", "step_us", "gflops", "kv_gbs", "prefix", "shared", "kv_type"}, true},
     {"table1", "--steps 2", 36, {"part", "phase", "batch", "gflop", "mbytes", "intensity", "step_us"}, true},
     {"table3", "--steps 2", 60, {"prompt", "shared", "method", "step_us", "read_fraction", "times_faster_than"}, true},

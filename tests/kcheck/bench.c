@@ -24,28 +24,29 @@ static double now(void) {
 
 /* ---- The peak of the instruction that a level multiplies with ----------------------------------------------------- */
 
-double peak_gflops(const char *level) {
+double peak_gflops(const char *level, cattn_type kv_type) {
 #if defined(__x86_64__)
     enum { ROUNDS = 2000000 };
     static const struct {
         const char *level;
-        const peak *peak;
-    } peaks[] = {{"avx2", &peaks_avx2[0]},
-                 {"avx512", &peaks_avx512[0]},
-                 {"avx512_vnni", &peaks_avx512_vnni[0]},
-                 {"avx512_bf16", &peaks_avx512_bf16[0]},
-                 {"amx", &peaks_amx[0]}};
+        const peak *peak, *int8; /* NULL: the same */
+    } peaks[] = {{"avx2", &peaks_avx2[0], NULL},
+                 {"avx512", &peaks_avx512[0], NULL},
+                 {"avx512_vnni", &peaks_avx512_vnni[0], NULL},
+                 {"avx512_bf16", &peaks_avx512_bf16[0], NULL},
+                 {"amx", &peaks_amx[0], &peaks_amx[1]}};
     double best = 0;
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
         for (int repeat = 0; repeat < REPEATS && strcmp(level, peaks[i].level) == 0; repeat++) {
+            const peak *peak = kv_type == CATTN_I8 && peaks[i].int8 ? peaks[i].int8 : peaks[i].peak;
             const double start = now();
-            peaks[i].peak->compute(ROUNDS);
-            const double rate = ROUNDS * peaks[i].peak->ops / (now() - start) / 1e9;
+            peak->compute(ROUNDS);
+            const double rate = ROUNDS * peak->ops / (now() - start) / 1e9;
             best = rate > best ? rate : best;
         }
     return best;
 #else
-    (void)level;
+    (void)level, (void)kv_type;
     return 0;
 #endif
 }
@@ -164,7 +165,7 @@ static void bench_shape(const ca_kernel *kernel, int32_t d, double peak) {
 }
 
 void bench_kernel(const ca_kernel *kernel) {
-    const double peak = peak_gflops(kernel->level);
+    const double peak = peak_gflops(kernel->level, kernel->kv_type);
     printf("\n%s: one core's peak %.0f GFLOP/s\n", kernel->level, peak);
     printf("%-12s %-5s %4s %5s %9s %7s %9s %7s %9s\n", "level", "type", "d", "rows", "hot GF/s", "% peak", "cold GF/s",
            "% peak", "GB/s");

@@ -3,7 +3,7 @@
  *
  * A case is a few chunks of one K/V head and some rows, each seeing a number of leading slots of every chunk. It is computed
  * in one tile first, then in other tiles and orders, with everything that a row does not see replaced by NaN and
- * infinities: the bits must not change.
+ * infinities: the bits must not change. Levels that multiply int8 in integers have the same bits as each other.
  */
 #include "tests/kcheck/kcheck.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/fp.h"
 #include "base/half.h"
 
@@ -376,6 +377,13 @@ static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
     *lse = (float)(max + log2(sum));
 }
 
+static bool rounds_to_bf16(const ca_kernel *kernel) {
+    return kernel->kv_type == CATTN_BF16 && (strcmp(kernel->level, "avx512_bf16") == 0 || strcmp(kernel->level, "amx") == 0);
+}
+static bool rounds_to_int8(const ca_kernel *kernel) {
+    return kernel->kv_type == CATTN_I8 && (strcmp(kernel->level, "avx512_vnni") == 0 || strcmp(kernel->level, "amx") == 0);
+}
+
 /* How far a row's out and lse may be from exact ones. */
 typedef struct tolerance {
     double out, lse;
@@ -385,17 +393,18 @@ typedef struct tolerance {
  * Let u = 2^-24 be the rounding of f32, and all bounds hold for ten deviations of roundings that fall at random.
  *
  * Scores. d partial sums of a random walk that ends at about |q||k|/sqrt(d), each rounded: the errors' deviation is about
- * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16 and amx, unless q is a bf16 number),
- * each term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). Where it is rounded to int8
- * (avx512_vnni), each q is off by up to half of max|q|/127: a deviation of max|q|/127/sqrt(12) |k|; such a product of integers
- * is exact, and what multiplies it rounds twice. So a weight is off by a factor within 2^+-e, and out, a mean of v under such
- * weights, by 2 (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap for itself, 2 u for its argument and
- * its product; ALiBi's sum is rounded once, its distance is exact. Weights. 4 u from exp2's polynomial; rounded to bf16 for the
- * second product, 2^-8. Rounded to 16 bits (avx512_vnni): weight times V's scale is off by up to half of 2^-15 of the chunk's
- * largest; that times at most 127, over n slots, deviates by 2^-15/sqrt(12) max|v| sqrt(n). Sums over n slots, and over the
- * last few steps: 6 u sqrt(n). Underflow. Denormal v and denormal results become zero: 2^-125. Each step may flush 2^-126 in O
- * while the largest weight is only 2^-32: n 2^-94; of int8, where it is weight times scale that may be flushed, 127 times that.
- * What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors above.
+ * 0.4 u |q||k|; 4 u |q||k| is ten of them. Where q is rounded to bf16 first (avx512_bf16 and amx, of bf16, unless q is a bf16
+ * number), each term is off by up to 2^-8 of itself: a deviation of 2^-8/sqrt(3) |q||k|/sqrt(d). Where it is rounded to int8
+ * (avx512_vnni and amx, of int8), each q is off by up to half of max|q|/127: a deviation of max|q|/127/sqrt(12) |k|; such a
+ * product of integers is exact, and what multiplies it rounds twice. So a weight is off by a factor within 2^+-e, and out, a
+ * mean of v under such weights, by 2 (2^e - 1) max|v|. tanh has a slope of at most 1, and adds 5 u of the cap for itself, 2 u
+ * for its argument and its product; ALiBi's sum is rounded once, its distance is exact. Weights. 4 u from exp2's polynomial;
+ * rounded to bf16 for the second product, 2^-8. Rounded to 16 bits (with q in int8): weight times V's scale is off by up to
+ * half of 2^-15 of the chunk's largest; that times at most 127, over n slots, deviates by 2^-15/sqrt(12) max|v| sqrt(n). Sums
+ * over n slots, and over the last few steps: 6 u sqrt(n). Underflow. Denormal v and denormal results become zero: 2^-125. Each
+ * step may flush 2^-126 in O while the largest weight is only 2^-32: n 2^-94; of int8, where it is weight times scale that may
+ * be flushed, 127 times that. What is 2^94 smaller than the largest weight is lost. Denormal q k is nothing beside the errors
+ * above.
  */
 static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse) {
     const ca_layout *l = &t->layout;
@@ -423,15 +432,14 @@ static tolerance tolerance_of(const test_case *t, int32_t row, const float *lse)
     if (strcmp(t->kernel->level, "ref") == 0)
         return (tolerance){v_max * 0x1p-22 + 0x1p-125, fabs((double)*lse) * 0x1p-23 + 0x1p-30};
 
-    const bool bf16 = strcmp(t->kernel->level, "avx512_bf16") == 0 || strcmp(t->kernel->level, "amx") == 0;
-    const bool vnni = strcmp(t->kernel->level, "avx512_vnni") == 0;
+    const bool bf16 = rounds_to_bf16(t->kernel), int8 = rounds_to_int8(t->kernel);
     const double u = 0x1p-24, qk = sqrt(q2 * k2_max), sums = 6 * u * sqrt(n + 16);
     double e = 4 * u * qk + 0x1p-100;
     if (bf16 && !t->exact_q) e += 6 * 0x1p-8 * qk / sqrt(l->d_k);
-    if (vnni && !t->exact_q) e += 3 * q_max / 127 * sqrt(k2_max);
+    if (int8 && !t->exact_q) e += 3 * q_max / 127 * sqrt(k2_max);
     if (t->softcap > 0) e += 8 * u * t->softcap;
     if (t->alibi) e += 2 * u * (fabsf(t->slopes[row] * t->distances[0][row]) + qk);
-    const double weights = (bf16 ? 0x1p-8 : vnni ? 3 * 0x1p-15 * sqrt(n) : 0) + 4 * u;
+    const double weights = (bf16 ? 0x1p-8 : int8 ? 3 * 0x1p-15 * sqrt(n) : 0) + 4 * u;
     const double flushed = (n + 1) * 0x1p-94 * (l->type == CATTN_I8 ? 127 : 1);
     return (tolerance){v_max * (2 * (exp2(e) - 1) + weights + sums + 0x1p-90) + flushed,
                        e + 4 * u + 2 * sums + fabs((double)*lse) * 2 * u};
@@ -464,9 +472,8 @@ static bool near(float a, float b, double tolerance) {
  */
 static bool must_be_nan(const test_case *t, int32_t row) {
     const ca_layout *l = &t->layout;
-    const bool rounds_q = strcmp(t->kernel->level, "avx512_vnni") == 0;
     bool q_finite = true;
-    for (int32_t i = 0; i < l->d_k && rounds_q; i++) q_finite = q_finite && isfinite(t->q[row * l->d_k + i]);
+    for (int32_t i = 0; i < l->d_k && rounds_to_int8(t->kernel); i++) q_finite = q_finite && isfinite(t->q[row * l->d_k + i]);
     for (int32_t chunk = 0; chunk < t->n_chunks && l->type == CATTN_I8; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
             const bool hidden = slot < t->n_hidden[chunk][row] && slot >= t->n_kept[chunk];
@@ -510,8 +517,20 @@ static bool same(const float *a, const float *b, int32_t n) {
     return true;
 }
 
+/* Cut and computed by a kernel as said, all rows must be the same as base. */
+static bool check_same(const test_case *t, const ca_kernel *kernel, const cut *how, const result *base, result *other, rng *r) {
+    const int32_t d_v = t->layout.d_v;
+    memcpy(other->out, base->out, (size_t)t->n_rows * (size_t)d_v * sizeof(float));
+    memcpy(other->lse, base->lse, (size_t)t->n_rows * sizeof(float));
+    if (!run_case(t, kernel, how, other, r)) return fail(t, "wrote out of bounds", 0);
+    for (int32_t row = 0; row < t->n_rows; row++)
+        if (!same(base->out + row * d_v, other->out + row * d_v, d_v) || !same(&base->lse[row], &other->lse[row], 1))
+            return fail(t, how->name, row);
+    return true;
+}
+
 static bool check_case(test_case *t, rng *r) {
-    static const cut whole = {.name = "whole"};
+    static const cut whole = {.name = "whole"}, integers = {.name = "not the bits of avx512_vnni"};
     static const cut cuts[] = {
         {.name = "whole, again, unseen poisoned", .owned_only = true},
         {.name = "rows alone, unseen poisoned", .max_tile = 1, .max_rows = 8, .owned_only = true},
@@ -525,16 +544,9 @@ static bool check_case(test_case *t, rng *r) {
 
     const unsigned mode = ca_fp_enter();
     bool ok = run_case(t, t->kernel, &whole, &base, r) || fail(t, "wrote out of bounds", 0);
-    for (size_t i = 0; ok && i < sizeof cuts / sizeof cuts[0]; i++) {
-        memcpy(other.out, base.out, n_out * sizeof(float));
-        memcpy(other.lse, base.lse, (size_t)t->n_rows * sizeof(float));
-        ok = run_case(t, t->kernel, &cuts[i], &other, r) || fail(t, "wrote out of bounds", 0);
-        for (int32_t row = 0; ok && row < t->n_rows; row++) {
-            const int32_t d_v = t->layout.d_v;
-            ok = same(base.out + row * d_v, other.out + row * d_v, d_v) && same(&base.lse[row], &other.lse[row], 1);
-            if (!ok) fail(t, cuts[i].name, row);
-        }
-    }
+    for (size_t i = 0; ok && i < sizeof cuts / sizeof cuts[0]; i++) ok = check_same(t, t->kernel, &cuts[i], &base, &other, r);
+    if (ok && rounds_to_int8(t->kernel))
+        ok = check_same(t, ca_kernel_find("avx512_vnni", ca_cpu_features(), CATTN_I8), &integers, &base, &other, r);
     ca_fp_leave(mode);
     ok = ok && check_reference(t, &base, &other, r);
 

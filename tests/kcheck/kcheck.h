@@ -46,6 +46,6 @@ void bench_kernel(const ca_kernel *kernel);
 void measure_costs(const ca_kernel *kernel);
 
 /* Measured peak of the instruction that a level multiplies with, one core; 0 if not known. */
-double peak_gflops(const char *level);
+double peak_gflops(const char *level, cattn_type kv_type);
 
 #endif

@@ -75,7 +75,7 @@ def test_attention(bin_dir, tmp_path, real_qkv, kind):
     for layer, (q, k, v) in zip(LAYERS, layers):
         exact = oracle.attend_rotated(model, layer, q, k, v, "f32")
         got, taken = attention(bin_dir, tmp_path, model, kv, level, q, k, v)
-        in_integers = kv == "int8" and taken == "avx512_vnni"
+        in_integers = kv == "int8" and taken in ("avx512_vnni", "amx")
         stored = oracle.attend_rotated(model, layer, oracle.rounded(q, "int8") if in_integers else q, k, v, kv)
         (rms, largest), cost = relative(got - exact, exact), relative(stored - exact, exact)[0]
         own = relative(got - stored, exact)[0]

@@ -1,9 +1,9 @@
 /*
- * Level amx: bf16 K and V through AMX tiles; q and the softmax weights are rounded to bf16, sums are f32.
+ * Level amx, whose int8 has a file of its own: bf16 K and V through AMX tiles; q and the softmax weights are rounded to bf16,
+ * sums are f32.
  *
  * A is 16 rows x 32 factors (of q, or weights), B is 16 lines of pairs x 16 columns, as K and V are stored: nothing is unpacked
- * and nothing is copied. Four tiles of sums: two row tiles by two columns of tiles, so that each A and each B is loaded for two
- * products; a single row tile, whose time goes by its B tiles however few its rows are, takes four columns.
+ * and nothing is copied.
  *
  * The arithmetic is the tiles': of 32 dimensions or slots the even and the odd products are summed apart, each with fused
  * roundings and ascending, then the two sums are added, and to what was there. So a row's bits depend on where its blocks of 32
@@ -18,10 +18,11 @@
 
 #include <stdbool.h>
 
-#include "base/tiles.h"
 #include "chunkattn.h"
+#include "lib/attn/x86/amx_int8.h"
+#include "lib/attn/x86/amx_tiles.h"
 
-enum { TILE_ROWS = 16, TILE_COLUMNS = 16, COLUMN_BYTES = 64 /* of a line of B, or a row of sums */ };
+enum { PASS_ROWS = 2 * TILE_ROWS };
 
 /* Slots of a block of weights; chunks are that large at least, or the block is the chunk. */
 static inline int32_t block_of(int32_t n) { return n % 32 == 0 ? 32 : 16; }
@@ -38,147 +39,15 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
 
 #include "lib/attn/x86/weigh.h"
 
-/* ---- Products ---- */
-
-/* One row tile, or two, by all columns: out = or += A times B. */
-typedef struct product {
-    const char *a;    /* factors of the first row */
-    const char *b;    /* the first line */
-    const char *next; /* to prefetch as many bytes as the lines have; NULL: nothing */
-    char *out;
-    ptrdiff_t a_stride, b_stride, out_stride; /* bytes to the next row, line, row */
-    int32_t n_rows;                           /* 1..32 */
-    int32_t n_columns;                        /* of tiles */
-    int32_t n_blocks, block;                  /* of 32 or 16 factors */
-    bool accumulate;
-} product;
-
-static void use_shapes(int32_t n_rows, int32_t block) {
-    ca_tile_shapes shapes = {0};
-    const int first = n_rows < TILE_ROWS ? n_rows : TILE_ROWS, second = n_rows > TILE_ROWS ? n_rows - TILE_ROWS : first;
-    for (int i = 0; i < 4; i++) ca_tiles_shape(&shapes, i, i < 2 ? first : second, COLUMN_BYTES);
-    ca_tiles_shape(&shapes, 4, first, 2 * block);
-    ca_tiles_shape(&shapes, 5, second, 2 * block);
-    for (int i = 6; i < 8; i++) ca_tiles_shape(&shapes, i, block / 2, COLUMN_BYTES);
-    ca_tiles_use(&shapes);
+/* Of n_rows <= PASS_ROWS that follow one another. */
+static void multiply_rows(product *p, int32_t n_rows) {
+    p->n_rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
+    p->n_rows_below = n_rows - p->n_rows;
+    p->a_below = p->a + TILE_ROWS * p->a_stride;
+    p->out_below = p->out + TILE_ROWS * p->out_stride;
+    use_shapes(p);
+    multiply(p, DOT_BF16);
 }
-
-#define TILE_INLINE static inline __attribute__((always_inline))
-
-/*
- * As many cache lines as a block of so many columns has, in the order of memory, so that the processor's own prefetching runs
- * ahead of these. Into the second-level cache: what 32 rows need of the first one is more than it holds with the next chunk in
- * it.
- */
-TILE_INLINE const char *prefetch(const char *next, int32_t block, int columns) {
-    for (int32_t i = 0; i < block / 2 * columns; i++) _mm_prefetch(next + i * 64, _MM_HINT_T1);
-    return next + block / 2 * columns * 64;
-}
-
-/* Where that begins for a column: behind what those before it have asked for. */
-TILE_INLINE const char *next_of(const product *p, int column) {
-    return p->next ? p->next + (ptrdiff_t)column * p->n_blocks * (p->block / 2) * 64 : NULL;
-}
-
-/* Up to 32 rows: tiles 0 and 1 are the sums of the first 16 in one column or two, 2 and 3 those of the others. */
-TILE_INLINE void multiply_two(const product *p, int column, const int columns) {
-    const ptrdiff_t a_stride = p->a_stride, b_stride = p->b_stride, out_stride = p->out_stride;
-    const ptrdiff_t a_block = 2 * p->block, b_block = p->block / 2 * b_stride;
-    const char *a = p->a, *a_below = a + TILE_ROWS * a_stride, *b = p->b + column * COLUMN_BYTES;
-    const char *next = next_of(p, column);
-    char *out = p->out + column * COLUMN_BYTES, *out_below = out + TILE_ROWS * out_stride;
-    if (p->accumulate) {
-        _tile_loadd(0, out, out_stride);
-        if (columns > 1) _tile_loadd(1, out + COLUMN_BYTES, out_stride);
-        _tile_loadd(2, out_below, out_stride);
-        if (columns > 1) _tile_loadd(3, out_below + COLUMN_BYTES, out_stride);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int32_t block = 0; block < p->n_blocks; block++, a += a_block, a_below += a_block, b += b_block) {
-        _tile_loadd(4, a, a_stride);
-        _tile_loadd(6, b, b_stride);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a_below, a_stride);
-        _tile_dpbf16ps(2, 5, 6);
-        if (columns > 1) {
-            _tile_loadd(7, b + COLUMN_BYTES, b_stride);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        if (next) next = prefetch(next, p->block, columns);
-    }
-    _tile_stored(0, out, out_stride);
-    if (columns > 1) _tile_stored(1, out + COLUMN_BYTES, out_stride);
-    _tile_stored(2, out_below, out_stride);
-    if (columns > 1) _tile_stored(3, out_below + COLUMN_BYTES, out_stride);
-}
-
-/* Up to 16 rows: tiles 0 to 3 are their sums in up to four columns. */
-TILE_INLINE void multiply_one(const product *p, int column, const int columns) {
-    const ptrdiff_t a_stride = p->a_stride, b_stride = p->b_stride, out_stride = p->out_stride;
-    const ptrdiff_t a_block = 2 * p->block, b_block = p->block / 2 * b_stride;
-    const char *a = p->a, *b = p->b + column * COLUMN_BYTES, *next = next_of(p, column);
-    char *out = p->out + column * COLUMN_BYTES;
-    if (p->accumulate) {
-        _tile_loadd(0, out, out_stride);
-        if (columns > 1) _tile_loadd(1, out + COLUMN_BYTES, out_stride);
-        if (columns > 2) _tile_loadd(2, out + 2 * COLUMN_BYTES, out_stride);
-        if (columns > 3) _tile_loadd(3, out + 3 * COLUMN_BYTES, out_stride);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int32_t block = 0; block < p->n_blocks; block++, a += a_block, b += b_block) {
-        _tile_loadd(4, a, a_stride);
-        _tile_loadd(6, b, b_stride);
-        _tile_dpbf16ps(0, 4, 6);
-        if (columns > 1) {
-            _tile_loadd(7, b + COLUMN_BYTES, b_stride);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (columns > 2) {
-            _tile_loadd(6, b + 2 * COLUMN_BYTES, b_stride);
-            _tile_dpbf16ps(2, 4, 6);
-        }
-        if (columns > 3) {
-            _tile_loadd(7, b + 3 * COLUMN_BYTES, b_stride);
-            _tile_dpbf16ps(3, 4, 7);
-        }
-        if (next) next = prefetch(next, p->block, columns);
-    }
-    _tile_stored(0, out, out_stride);
-    if (columns > 1) _tile_stored(1, out + COLUMN_BYTES, out_stride);
-    if (columns > 2) _tile_stored(2, out + 2 * COLUMN_BYTES, out_stride);
-    if (columns > 3) _tile_stored(3, out + 3 * COLUMN_BYTES, out_stride);
-}
-
-/* All columns by a function that takes up to `most` of them at once; the compiler makes one of each number. */
-#define EACH_COLUMNS(multiply, most)                                                                                           \
-    for (int column = 0; column < p->n_columns; column += (most)) switch (p->n_columns - column) {                             \
-        case 1: multiply(p, column, 1); break;                                                                                 \
-        case 2: multiply(p, column, 2); break;                                                                                 \
-        case 3: multiply(p, column, (most) < 3 ? (most) : 3); break;                                                           \
-        default: multiply(p, column, most); break;                                                                             \
-        }
-
-static void multiply(const product *p) {
-    use_shapes(p->n_rows, p->block);
-    if (p->n_rows > TILE_ROWS) {
-        EACH_COLUMNS(multiply_two, 2)
-    } else {
-        EACH_COLUMNS(multiply_one, 4)
-    }
-}
-
-/* ---- A chunk ---- */
-
-enum { PASS_ROWS = 2 * TILE_ROWS };
 
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_k;
@@ -187,18 +56,19 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
 
 /* Scores of the slots that some row sees, in whole tiles. */
 static void multiply_keys(const ca_tile *t, int32_t most_seen) {
-    const product p = {.a = t->q,
-                       .b = t->k,
-                       .next = t->next_k,
-                       .out = t->scratch,
-                       .a_stride = (ptrdiff_t)query_bytes(t->d_k),
-                       .b_stride = 4 * (ptrdiff_t)t->c,
-                       .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
-                       .n_rows = t->n_rows,
-                       .n_columns = n_parts(most_seen, TILE_COLUMNS),
-                       .n_blocks = t->d_k / block_of(t->d_k),
-                       .block = block_of(t->d_k)};
-    multiply(&p);
+    const int32_t block = block_of(t->d_k);
+    product p = {.a = t->q,
+                 .b = t->k,
+                 .next = t->next_k,
+                 .out = t->scratch,
+                 .a_stride = (ptrdiff_t)query_bytes(t->d_k),
+                 .b_stride = 4 * (ptrdiff_t)t->c,
+                 .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
+                 .a_block = 2 * block,
+                 .n_columns = n_parts(most_seen, TILE_COLUMNS),
+                 .n_blocks = t->d_k / block,
+                 .n_lines = block / 2};
+    multiply_rows(&p, t->n_rows);
 }
 
 /* Lines of the block of V that slot n is in, with zeros for slots from n on, into the scratch. */
@@ -225,18 +95,18 @@ static void add_values(const ca_tile *t, int32_t row, int32_t n, int32_t n_slots
                  .a_stride = stride,
                  .b_stride = 4 * (ptrdiff_t)t->d_v,
                  .out_stride = (ptrdiff_t)state_bytes(t->d_v),
-                 .n_rows = n,
+                 .a_block = 2 * block,
                  .n_columns = t->d_v / TILE_COLUMNS,
                  .n_blocks = whole,
-                 .block = block,
+                 .n_lines = block / 2,
                  .accumulate = true};
-    if (whole > 0) multiply(&p);
+    if (whole > 0) multiply_rows(&p, n);
     if (n_slots % block == 0) return;
-    p.a += whole * 2 * block;
+    p.a += whole * p.a_block;
     p.b = cut_block(t, n_slots);
     p.next = NULL;
     p.n_blocks = 1;
-    multiply(&p);
+    multiply_rows(&p, n);
 }
 
 /* Whether slots [begin, end) of V are numbers: a bf16 whose exponent is all ones is not. */
@@ -269,29 +139,14 @@ static void multiply_values(const ca_tile *t, int32_t most_seen) {
         if (t->n_seen[row] > 0) add_values(t, row, 1, t->n_seen[row]);
 }
 
-/* Rows [row, row + n) of a tile as one of their own, whose options are kept in *options. */
-static ca_tile rows_of(const ca_tile *t, int32_t row, int32_t n, ca_tile_options *options) {
-    ca_tile rows = *t;
-    rows.n_rows = n;
-    rows.q = (const char *)t->q + (size_t)row * query_bytes(t->d_k);
-    rows.state = state_at(t, row);
-    if (t->n_seen) rows.n_seen = t->n_seen + row;
-    if (row > 0) rows.next_k = rows.next_v = NULL; /* the first ones ask for it */
-    if (!t->options) return rows;
-    *options = *t->options;
-    if (options->slopes) options->slopes += row;
-    if (options->distances) options->distances += row;
-    if (options->n_hidden) options->n_hidden += row;
-    rows.options = options;
-    return rows;
-}
+#include "lib/attn/x86/amx_rows.h"
 
-/* In passes of as many rows as go into tiles at once, whose scores and sums stay in the first-level cache. */
 static void attend(const ca_tile *t) {
     for (int32_t row = 0; row < t->n_rows; row += PASS_ROWS) {
         ca_tile_options options;
         const int32_t left = t->n_rows - row;
-        const ca_tile rows = rows_of(t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
+        ca_tile rows = rows_of(t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
+        if (row > 0) rows.next_k = rows.next_v = NULL; /* the first ones ask for it */
         const int32_t most_seen = most_slots(&rows);
         if (most_seen == 0) continue;
         multiply_keys(&rows, most_seen);
@@ -303,8 +158,11 @@ static void attend(const ca_tile *t) {
 #include "lib/attn/x86/write.h"
 
 static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }
+static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 
 const ca_kernel ca_kernels_amx[CA_N_TYPES] = {
     [CATTN_BF16] = {"amx", CATTN_BF16, MAX_ROWS, TILE_ROWS, 24, query_bytes, state_bytes, scratch_bytes, pack_query, init,
                     attend, merge, write_bf16, ca_tiles_leave},
+    [CATTN_I8] = {"amx", CATTN_I8, MAX_ROWS, TILE_ROWS, 8, ca_amx_int8_query_bytes, state_bytes, ca_amx_int8_scratch_bytes,
+                  ca_amx_int8_pack_query, init, ca_amx_int8_attend, merge, write_i8, ca_tiles_leave},
 };

@@ -24,6 +24,7 @@
 #ifndef LIB_ATTN_X86_ATTEND_H
 #define LIB_ATTN_X86_ATTEND_H
 
+#include "lib/attn/x86/int8_scales.h"
 #include "lib/attn/x86/product.h"
 #include "lib/attn/x86/weigh.h"
 #include "lib/cache/layout.h"
@@ -37,11 +38,6 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_v;
     const int32_t lines = d_k > c ? d_k : c;
     return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES);
-}
-
-/* The scales [c] behind an int8 tile. */
-static inline const float *int8_scales(const void *tile, int32_t d, int32_t c) {
-    return (const float *)((const char *)tile + ca_layout_scales(d, c));
 }
 
 /* How many of what is left the next part takes. */
@@ -172,12 +168,6 @@ static void multiply_values(work *w, cattn_type type) {
         column += x.vecs * V_LANES;
         vecs -= x.vecs;
     }
-}
-
-/* They are few, so they are asked for at once. */
-static inline void prefetch_scales(const void *tile, int32_t d, int32_t c) {
-    const float *scales = int8_scales(tile, d, c);
-    for (int32_t i = 0; tile && i < c; i += 16) _mm_prefetch((const char *)(scales + i), _MM_HINT_T0);
 }
 
 static inline void attend(const ca_tile *t, cattn_type type) {

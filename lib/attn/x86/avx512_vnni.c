@@ -3,81 +3,39 @@
  *
  * 6 rows x 4 vectors of 32-bit sums, as in avx512_bf16: a line of quads is an operand as it is stored. vpdpbusd multiplies
  * unsigned bytes with signed ones. Scores: the panel is unsigned, n + 128, so a row's sum starts at -128 times the sum of its
- * q. Values: the weights are unsigned, 16 bits in two bytes, since 8 would be coarser than bf16. The high bytes go over the
- * panel first, then the sum is shifted left by 8 and the low bytes go over the panel, which is in L1 by then. Of up to 3 rows
- * both have sums in registers and go over it together.
- *
- * Nothing overflows: |score| <= 255 * 128 * 256 and |O| <= 65535 * 127 * 256 < 2^31, for d_k and chunks of up to 256.
+ * q. Values: the weights are unsigned, 16 bits in two bytes. The high bytes go over the panel first, then the sum is shifted
+ * left by 8 and the low bytes go over the panel, which is in L1 by then. Of up to 3 rows both have sums in registers and go
+ * over it together.
  */
-#include "lib/attn/x86/vec512.h"
+#include "lib/attn/x86/int8_rows.h"
 
 enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
 
 #include "chunkattn.h"
 #include "lib/attn/x86/product.h"
 
-/*
- * What stands in the last cache line of a row's factors. Before it, for q: a byte a dimension; for weights 16 bytes for each
- * quad of slots, the first four their high bytes, then the low ones: just where the scores they come from were.
- */
-typedef struct factors_end {
-    int32_t start; /* of the row's sums */
-    float scale;   /* what they are to be multiplied by */
-} factors_end;
+/* Of q 4 bytes a quad; of weights 16, weights_to_quads, which stand just where the scores they come from were. */
+enum { Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
 
-enum { END_BYTES = 64, Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
-
-static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }
-
-#include "lib/attn/x86/row.h"
-
-/* The largest of 16 in all lanes. */
-static inline __m128i largest(__m512i x) {
-    const __m256i half = _mm256_max_epu32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
-    __m128i y = _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    y = _mm_max_epu32(y, _mm_shuffle_epi32(y, 0x4e));
-    return _mm_max_epu32(y, _mm_shuffle_epi32(y, 0xb1));
-}
-
-/*
- * Weights of so many groups of slots to integers of 16 bits; gives what a sum of them is to be multiplied by. The largest comes
- * to between 2^15 and 2^16 before it is made smaller by 2^-16 of itself, so that it cannot round to 2^16. Below 2^-126 is
- * nothing, so that factor and inverse are normal numbers. Adding 2^23 rounds to an integer and leaves it in the low bytes.
- */
-TILE_INLINE __m128i weights_to_integers(float *scores, int groups) {
-    __m512i top = _mm512_setzero_si512(); /* as bits, in which order NaN is the largest */
+/* Weights of so many groups of slots to quads, in place; gives what a sum of them is to be multiplied by. */
+TILE_INLINE __m128 weights_to_integers(float *scores, int groups) {
+    const unit u = unit_of(scores, groups);
 #pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) top = _mm512_max_epu32(top, _mm512_loadu_si512(scores + g * V_LANES));
-
-    const __m128i most = largest(top), infinity = _mm_set1_epi32(0x7f800000), least = _mm_set1_epi32((127 + 15 - 126) << 23);
-    const __m128i exponent = _mm_max_epu32(_mm_and_si128(most, infinity), least);
-    const __m128 inverse = _mm_castsi128_ps(_mm_sub_epi32(_mm_set1_epi32((int)((127u + 15 + 127) << 23)), exponent));
-    const vec up = _mm512_broadcastss_ps(_mm_mul_ps(inverse, _mm_set1_ps(65535.0f / 65536))), to_low_bytes = v_set1(0x1p23f);
-    const __m512i quads = _mm512_broadcast_i32x4(_mm_setr_epi8(1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) {
-        const vec w = v_fma(v_load(scores + g * V_LANES), up, to_low_bytes);
-        _mm512_storeu_si512(scores + g * V_LANES, _mm512_shuffle_epi8(_mm512_castps_si512(w), quads));
-    }
-    const __m128 factor = _mm_castsi128_ps(_mm_sub_epi32(exponent, _mm_set1_epi32(15 << 23)));
-    const __m128i down = _mm_castps_si128(_mm_mul_ps(factor, _mm_set1_ps(65536.0f / 65535)));
-    return _mm_blendv_epi8(most, down, _mm_cmplt_epi32(exponent, infinity)); /* NaN goes on */
+    for (int g = 0; g < groups; g++) _mm512_storeu_si512(scores + g * V_LANES, weights_to_quads(scores + g * V_LANES, u.up));
+    return u.down;
 }
 
 /* A row's first n slots, and zeros up to `end`. */
 static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
     const int groups = (n + V_LANES - 1) / V_LANES, all = (end + V_LANES - 1) / V_LANES;
-    __m128i scale = _mm_set1_epi32(INT32_MIN); /* 0 * -0 changes no sum, not even one of -0: who sees nothing keeps his state */
-    if (groups == 4)                           /* whole chunks of the usual size, straight on */
+    __m128 scale = scale_of_nothing();
+    if (groups == 4) /* whole chunks of the usual size, straight on */
         scale = weights_to_integers(scores, 4);
     else if (groups > 0)
         scale = weights_to_integers(scores, groups);
     for (int g = groups; g < all; g++) v_store(scores + g * V_LANES, v_set1(0));
-    const __m128i to_store = _mm_unpacklo_epi32(_mm_setzero_si128(), scale);
-    _mm_storel_epi64((__m128i *)(scores + c), to_store);
+    end_weights(scores, c, scale);
 }
-
-static size_t query_bytes(int32_t d_k) { return ((size_t)d_k + 63) / 64 * 64 + END_BYTES; }
 
 /* As ca_layout_write does with K and V, layout.h. */
 static void pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {

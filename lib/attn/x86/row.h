@@ -19,10 +19,10 @@
 
 enum { L_LANES = 16, L_VECS = L_LANES / V_LANES };
 
-static size_t state_floats(int32_t d_v) { return (size_t)d_v + L_LANES + 16; }
-static size_t state_bytes(int32_t d_v) { return state_floats(d_v) * sizeof(float); }
+static inline size_t state_floats(int32_t d_v) { return (size_t)d_v + L_LANES + 16; }
+static inline size_t state_bytes(int32_t d_v) { return state_floats(d_v) * sizeof(float); }
 
-static void init(void *states, int32_t n_rows, int32_t d_v) {
+static inline void init(void *states, int32_t n_rows, int32_t d_v) {
     float *o = states;
     for (int32_t r = 0; r < n_rows; r++, o += state_floats(d_v)) {
         for (size_t i = 0; i < state_floats(d_v); i++) o[i] = 0;
@@ -91,7 +91,7 @@ static inline void softmax_row(float *scores, int n, const float *v_scales, floa
     for (int i = 0; i < L_VECS; i++) v_store(l + i * V_LANES, sum[i]);
 }
 
-static void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
+static inline void merge(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse) {
     const float *const *o = (const float *const *)states;
     float m = ceilf(fmaxf(sink, -FLT_MAX)), sum = 0;
     for (int32_t k = 0; k < n_states; k++) m = o[k][d_v + L_LANES] > m ? o[k][d_v + L_LANES] : m;

@@ -1,0 +1,18 @@
+/* The scales [c] behind an int8 tile of K or V, layout.h. */
+#ifndef LIB_ATTN_X86_INT8_SCALES_H
+#define LIB_ATTN_X86_INT8_SCALES_H
+
+#include <immintrin.h>
+
+#include "lib/cache/layout.h"
+
+static inline const float *int8_scales(const void *tile, int32_t d, int32_t c) {
+    return (const float *)((const char *)tile + ca_layout_scales(d, c));
+}
+
+/* They are few, so they are asked for at once. tile: NULL: nothing. */
+static inline void prefetch_scales(const void *tile, int32_t d, int32_t c) {
+    for (int32_t i = 0; tile && i < c; i += 16) _mm_prefetch((const char *)(int8_scales(tile, d, c) + i), _MM_HINT_T0);
+}
+
+#endif
