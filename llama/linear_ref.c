@@ -150,10 +150,5 @@ const linear_kernel linear_ref = {
     .tile_rows = LINEAR_TILE,
     .quantize = quantize,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    .rms_norm = ops_rms_norm,
-    .add = ops_add,
-    .swiglu = ops_swiglu,
-    .geglu = ops_geglu,
-    .rope = ops_rope,
-    .rope_halves = ops_rope_halves,
+    OPS_ENTRIES,
 };

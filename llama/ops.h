@@ -99,4 +99,9 @@ static inline void ops_rope_halves(float *x, const float *cos_sin, int32_t n_hea
     }
 }
 
+/* All of them but the soft-cap, in a level's table (linear_kernels.h). */
+#define OPS_ENTRIES                                                                                                            \
+    .rms_norm = ops_rms_norm, .add = ops_add, .swiglu = ops_swiglu, .geglu = ops_geglu, .rope = ops_rope,                      \
+    .rope_halves = ops_rope_halves
+
 #endif

@@ -16,10 +16,5 @@ const linear_kernel linear_amx = {
     .round = linear_round_avx512_bf16,
     .multiply = {linear_f32_avx512, linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     .leave = ca_tiles_leave,
-    .rms_norm = ops_rms_norm,
-    .add = ops_add,
-    .swiglu = ops_swiglu,
-    .geglu = ops_geglu,
-    .rope = ops_rope,
-    .rope_halves = ops_rope_halves,
+    OPS_ENTRIES,
 };

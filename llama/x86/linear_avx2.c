@@ -251,10 +251,5 @@ const linear_kernel linear_avx2 = {
     .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    .rms_norm = ops_rms_norm,
-    .add = ops_add,
-    .swiglu = ops_swiglu,
-    .geglu = ops_geglu,
-    .rope = ops_rope,
-    .rope_halves = ops_rope_halves,
+    OPS_ENTRIES,
 };

@@ -124,10 +124,5 @@ const linear_kernel linear_avx512 = {
     .tile_rows = LINEAR_TILE,
     .quantize = linear_quantize_avx2,
     .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    .rms_norm = ops_rms_norm,
-    .add = ops_add,
-    .swiglu = ops_swiglu,
-    .geglu = ops_geglu,
-    .rope = ops_rope,
-    .rope_halves = ops_rope_halves,
+    OPS_ENTRIES,
 };
