@@ -84,10 +84,7 @@ INLINE void unpack_outputs(form w, const linear_task *t, const uint8_t *panel, u
         }
         transpose_steps(codes);
         UNROLL for (int i = 0; i < 8; i++) _mm512_store_si512(to + 64 * i, codes[i]);
-        UNROLL for (int g = 0; g < n_groups(w); g++) {
-            _mm512_store_ps(to + d_at(u, g), load_scales(w, c.record + d_at(w, g), c.d));
-            if (w.f.min) _mm512_store_ps(to + m_at(u, g), load_scales(w, c.record + m_at(w, g), c.m));
-        }
+        unpack_scales(w, &c, to);
     }
 }
 

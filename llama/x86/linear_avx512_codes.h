@@ -94,6 +94,15 @@ INLINE void enter_block(form w, cursor *c, int32_t b) {
     c->record += linear_super_bytes(w.f);
 }
 
+/* Scales and minima of the packed record at c to the unpacked one at `to`. */
+INLINE void unpack_scales(form w, const cursor *c, uint8_t *to) {
+    const form u = unpacked_form(w.f);
+    UNROLL for (int g = 0; g < n_groups(w); g++) {
+        _mm512_store_ps(to + d_at(u, g), load_scales(w, c->record + d_at(w, g), c->d));
+        if (w.f.min) _mm512_store_ps(to + m_at(u, g), load_scales(w, c->record + m_at(w, g), c->m));
+    }
+}
+
 /* A packed panel to unpacked records. */
 INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uint8_t *to) {
     const form u = unpacked_form(w.f);
@@ -104,10 +113,7 @@ INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uin
         UNROLL for (int step = 0; step < 8; step++) {
             _mm512_store_si512(to + 64 * step, load_codes(w, table, c.record, step));
         }
-        for (int g = 0; g < n_groups(w); g++) {
-            _mm512_store_ps(to + d_at(u, g), load_scales(w, c.record + d_at(w, g), c.d));
-            if (w.f.min) _mm512_store_ps(to + m_at(u, g), load_scales(w, c.record + m_at(w, g), c.m));
-        }
+        unpack_scales(w, &c, to);
     }
 }
 
