@@ -14,27 +14,19 @@ static void clear_tiles(void) {
     _tile_zero(7);
 }
 
-static void multiply_bf16(int64_t rounds) {
-    clear_tiles();
-    for (int64_t r = 0; r < rounds; r++) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 5, 6);
-        _tile_dpbf16ps(2, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
+#define MULTIPLY(name, dot)                                                                                                    \
+    static void name(int64_t rounds) {                                                                                         \
+        clear_tiles();                                                                                                         \
+        for (int64_t r = 0; r < rounds; r++) {                                                                                 \
+            dot(0, 4, 6);                                                                                                      \
+            dot(1, 5, 6);                                                                                                      \
+            dot(2, 4, 7);                                                                                                      \
+            dot(3, 5, 7);                                                                                                      \
+        }                                                                                                                      \
+        ca_tiles_leave();                                                                                                      \
     }
-    ca_tiles_leave();
-}
-
-static void multiply_int8(int64_t rounds) {
-    clear_tiles();
-    for (int64_t r = 0; r < rounds; r++) {
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 5, 6);
-        _tile_dpbusd(2, 4, 7);
-        _tile_dpbusd(3, 5, 7);
-    }
-    ca_tiles_leave();
-}
+MULTIPLY(multiply_bf16, _tile_dpbf16ps)
+MULTIPLY(multiply_int8, _tile_dpbusd)
 
 const peak peaks_amx[2] = {
     {PEAK_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_bf16, NULL},
