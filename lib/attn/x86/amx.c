@@ -24,7 +24,7 @@
 
 enum { PASS_ROWS = 2 * TILE_ROWS };
 
-/* Slots of a block of weights; chunks are that large at least, or the block is the chunk. */
+/* Of n dimensions, or slots of a chunk, how many a block has. */
 static inline int32_t block_of(int32_t n) { return n % 32 == 0 ? 32 : 16; }
 
 /* Slots that a product over the first n > 0 slots of V runs over. */

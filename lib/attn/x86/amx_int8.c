@@ -173,6 +173,7 @@ static void multiply_values(const ca_tile *t, int32_t most_seen, int32_t lines) 
 
 static const ca_kernel *const vnni = &ca_kernels_avx512_vnni[CATTN_I8];
 
+/* Scratch: its scores of 96 rows are more than those of 16 and the sums, also in chunks of 16 slots. */
 size_t ca_amx_int8_query_bytes(int32_t d_k) { return vnni->query_bytes(d_k); }
 size_t ca_amx_int8_scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) { return vnni->scratch_bytes(d_k, d_v, c); }
 void ca_amx_int8_pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed) {
