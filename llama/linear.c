@@ -244,6 +244,7 @@ static void multiply(const linear_input *in, const linear *w, cell c, float *y, 
         .y = y,
         .y_stride = y_stride,
         .scratch = in->scratch + (size_t)worker * in->scratch_bytes,
+        .to_l2 = in->kernel->to_l2,
     };
     in->kernel->multiply[layout](&task);
 }

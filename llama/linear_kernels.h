@@ -60,6 +60,7 @@ typedef struct linear_task {
     float *y;             /* [n_rows][16 * n_panels - 16 + n_last], y_stride elements apart */
     size_t y_stride;
     uint8_t *scratch; /* LINEAR_SCRATCH_BYTES for each block, 64-byte aligned, contents lost */
+    bool to_l2;       /* linear_kernel.to_l2 */
 } linear_task;
 
 typedef struct linear_kernel {
@@ -67,6 +68,7 @@ typedef struct linear_kernel {
     uint32_t features; /* CA_CPU_* it needs */
 
     int32_t tile_rows, min_rows; /* multiples of 8 */
+    bool to_l2;                  /* weights are asked for ahead into the second-level cache instead of the first */
 
     /*
      * Quantise 1..8 rows of n_blocks blocks, row_stride elements apart, into a tile that has as many rows or more; `tile` is

@@ -13,6 +13,7 @@
 
 enum {
     BF16_ROWS = 16,                      /* a tile at most */
+    BF16_STREAM_ROWS = 64,               /* up to this many rows, the hardware's own prefetching is the fastest */
     BF16_LINE = 64,                      /* bytes: two inputs of a panel */
     BF16_BLOCK_BYTES = 16 * BF16_LINE,   /* a B */
     BF16_SUMS = LINEAR_LANES * BF16_ROWS /* floats of a C */
@@ -82,7 +83,7 @@ INLINE void multiply_bf16_tiles(const int R, const int V, const linear_task *t, 
     _tile_zero(SUMS_2);
     _tile_zero(SUMS_3);
     for (size_t line = 0; line + 16 <= n_lines; line += 16, panel += BF16_BLOCK_BYTES, x[0] += 32, x[1] += 32) {
-        stream_step(next, panel, BF16_BLOCK_BYTES);
+        if (t->n_rows > BF16_STREAM_ROWS) stream_step(next, panel, BF16_BLOCK_BYTES);
         add_lines(R, V, x, x_bytes, panel, panel_bytes);
     }
     if (n_tail) { /* behind the lines are those of other outputs, whose products with the rows' zeros need not be zero */
@@ -103,7 +104,7 @@ INLINE void multiply_bf16_tiles(const int R, const int V, const linear_task *t, 
 INLINE void multiply_bf16_rows(const int R, const int V, const linear_task *t, const uint8_t *panel, float *y, int32_t n_last) {
     const int32_t n_rows = t->n_rows < BF16_ROWS ? t->n_rows : BF16_ROWS, step = R * n_rows, last = t->n_rows - n_rows;
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, bytes = (size_t)V * BF16_LINE * n_lines;
-    stream next = stream_spread(panel + bytes, bytes, (size_t)((t->n_rows + step - 1) / step) * ((n_lines + 15) / 16));
+    stream next = stream_spread(t, panel + bytes, bytes, (size_t)((t->n_rows + step - 1) / step) * ((n_lines + 15) / 16));
     for (int32_t row = 0; row < t->n_rows; row += step) {
         const int32_t rows[2] = {row < last ? row : last, row + n_rows < last ? row + n_rows : last};
         multiply_bf16_tiles(R, V, t, panel, rows, n_rows, &next, y, n_last);

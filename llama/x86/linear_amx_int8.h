@@ -241,7 +241,7 @@ INLINE void multiply_tiles(form u, const linear_task *t, int32_t n_rows, size_t 
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         unpack(t, panel, t->scratch);
         __asm__ volatile("" ::: "memory"); /* or gcc 12, which does not know what a tile load reads, may do it before */
-        multiply_job(u, &job, stream_spread(panel + panel_bytes, panel_bytes, n_steps), t->y + LINEAR_LANES * (size_t)p,
+        multiply_job(u, &job, stream_spread(t, panel + panel_bytes, panel_bytes, n_steps), t->y + LINEAR_LANES * (size_t)p,
                      (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }

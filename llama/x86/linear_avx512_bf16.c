@@ -55,7 +55,7 @@ INLINE void multiply_tile(const int R, const int V, const linear_task *t, const 
 INLINE void multiply_rows(const int V, const linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
     const int32_t n_tiles = (t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
     const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);
-    stream next = stream_spread(panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
+    stream next = stream_spread(t, panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
     for (int32_t i = 0; i < n_tiles; i++) {
         const int32_t row = t->n_rows * i / n_tiles, end = t->n_rows * (i + 1) / n_tiles;
         switch (end - row) {

@@ -26,9 +26,9 @@ INLINE int packed_panels(linear_format f, int32_t n_rows) { return f.group == LI
 
 /* A single row tile over a single panel is as fast as the memory, and a short distance within the panel serves it best. */
 INLINE stream next_panels(const linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
-    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return stream_ahead();
+    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return stream_ahead(t);
     const size_t n_tiles = (size_t)(t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
-    return stream_spread(panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
+    return stream_spread(t, panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
                          n_tiles * (size_t)(t->n_in / LINEAR_BLOCK));
 }
 
