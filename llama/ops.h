@@ -8,6 +8,7 @@
 #define LLAMA_OPS_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -29,12 +30,25 @@ static inline void ops_add(float *x, const float *y, int32_t n) {
 }
 
 /*
+ * condition ? a : b, by masks: gcc 12 makes branches of the conditional, and behind them divides once for each outcome with
+ * AVX-512, and element by element with AVX2.
+ */
+static inline float ops_select(bool condition, float a, float b) {
+    uint32_t bits_a, bits_b;
+    memcpy(&bits_a, &a, sizeof a);
+    memcpy(&bits_b, &b, sizeof b);
+    const uint32_t mask = 0u - (uint32_t)condition, bits = (bits_a & mask) | (bits_b & ~mask);
+    memcpy(&a, &bits, sizeof a);
+    return a;
+}
+
+/*
  * e^x with a relative error below 3e-7 for -87 <= x <= 88; beyond, as at the end it is nearest to. x = n ln 2 + r with
  * |r| <= ln 2 / 2, where Taylor's series to r^7 / 7! leaves 5e-9; ln 2 in two parts, of which n times the first is exact.
  */
 static inline float ops_exp(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
+    x = ops_select(x < -87.0f, -87.0f, x);
+    x = ops_select(x > 88.0f, 88.0f, x);
     const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
     const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
     float p = 1.0f / 5040;
