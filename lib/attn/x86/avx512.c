@@ -1,8 +1,9 @@
 /*
  * Level avx512: AVX-512 F, BW, DQ and VL, f32 arithmetic; bf16 K and V without bf16 instructions.
  *
- * 12 rows x 2 vectors: 24 sums, a line of the panel and a factor fill the 32 registers. For each line of two vectors come 12
- * factors, so that 14 loads feed 24 multiplications; 6 x 4 would need fewer loads (10), but unpack twice the lines a row tile.
+ * 12 rows x 2 vectors: 24 sums, two lines of the panel, a factor and the bf16 mask take 30 of the 32 registers. For each line
+ * of two vectors come 12 factors, so that 14 loads feed 24 multiplications; 6 x 4 would need fewer loads (10), but unpack twice
+ * the lines a row tile.
  */
 #include "lib/attn/x86/vec512.h"
 
@@ -11,7 +12,7 @@
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) \
     X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 /* clang-format on */
-enum { TILE_ROWS = 12, TILE_VECS = 2 };
+enum { TILE_ROWS = 12, TILE_VECS = 2, TILE_LINES = 2 };
 
 #include "lib/attn/x86/f32_tile.h"
 

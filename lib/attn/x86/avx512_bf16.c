@@ -8,27 +8,18 @@ enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 0 };
 
 #include "chunkattn.h"
 #include "lib/attn/x86/bf16_rows.h"
+#include "lib/attn/x86/factor_rows.h"
 #include "lib/attn/x86/product.h"
 
 static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) { (void)scores, (void)c, (void)n, (void)end; }
-
-/* Keeps the compiler from deriving x anew from what it was made of: that takes more registers than there are. */
-#define OPAQUE(x) __asm__("" : "+r"(x))
-
-/* Rows of factors, and as a register of their own those from the fourth on: then one stride serves for all six. */
-typedef struct rows_at {
-    const char *low, *high;
-    ptrdiff_t stride;
-} rows_at;
-
-TILE_INLINE const char *row_at(rows_at f, int i) { return i < 3 ? f.low + i * f.stride : f.high + (i - 3) * f.stride; }
 
 TILE_INLINE void dot(vec *sum, const char *factor, __m512i x) {
     *sum = _mm512_dpbf16_ps(*sum, (__m512bh)_mm512_set1_epi32(*(const int32_t *)factor), (__m512bh)x);
 }
 
 /* One line of pairs times the rows' pairs of factors; `half`: of the line's pairs only the first may be read. */
-TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half, rows_at f) {
+TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs, const char *line, bool half,
+                               const factor_rows *f) {
     __m512i x[TILE_VECS];
 #pragma GCC unroll 4
     for (int j = 0; j < vecs; j++) {
@@ -38,7 +29,7 @@ TILE_INLINE void multiply_line(vec acc[TILE_ROWS][TILE_VECS], int rows, int vecs
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++) dot(&acc[i][j], row_at(f, i), x[j]);
+        for (int j = 0; j < vecs; j++) dot(&acc[i][j], factors_of(f, i), x[j]);
 }
 
 /* The last lines go row by row, so that the stores of one row run beside the arithmetic of the next. */
@@ -58,16 +49,14 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     const bool plain = p->n < 2 * LAST_LINES || p->n % 2;
     const char *line = p->panel, *next = p->next;
     const ptrdiff_t panel_stride = p->panel_stride, next_step = p->next_step;
-    rows_at f = {p->factors, (const char *)p->factors + 3 * p->factor_stride, p->factor_stride};
-    const char *end = f.low + (p->n / 2 - (plain ? 0 : LAST_LINES)) * 4;
-    OPAQUE(f.high);
+    factor_rows f = factor_rows_of(p);
+    const char *end = f.base[0] + (p->n / 2 - (plain ? 0 : LAST_LINES)) * 4;
     OPAQUE(end);
-    while (f.low < end) {
+    while (f.base[0] < end) {
 #pragma GCC unroll 4
         for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
-        multiply_line(acc, rows, vecs, line, false, f);
-        f.low += 4;
-        f.high += 4;
+        multiply_line(acc, rows, vecs, line, false, &f);
+        next_factors(&f, 4);
         line += panel_stride;
         next += next_step;
     }
@@ -75,7 +64,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     const ptrdiff_t out_stride = p->out_stride;
     out = p->out;
     if (__builtin_expect(plain, 0)) {
-        if (p->n % 2) multiply_line(acc, rows, vecs, line, true, f);
+        if (p->n % 2) multiply_line(acc, rows, vecs, line, true, &f);
 #pragma GCC unroll 6
         for (int i = 0; i < rows; i++, out += out_stride)
 #pragma GCC unroll 4
@@ -96,7 +85,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
         for (int l = 0; l < LAST_LINES; l++)
 #pragma GCC unroll 4
             for (int j = 0; j < vecs; j++)
-                dot(&acc[i][j], row_at(f, i) + l * 4, _mm512_loadu_si512(last[l] + (size_t)j * sizeof(vec)));
+                dot(&acc[i][j], factors_of(&f, i) + l * 4, _mm512_loadu_si512(last[l] + (size_t)j * sizeof(vec)));
 #pragma GCC unroll 4
         for (int j = 0; j < vecs; j++) v_store(out + j * V_LANES, acc[i][j]);
     }
