@@ -204,6 +204,7 @@ static void attend_unit(void *arg, int32_t task, int32_t worker) {
                     .n_seen = u->partial ? n_seen : NULL,
                     .k = k,
                     .v = k + l->k_bytes,
+                    .open = ca_chunk_open(a->pool, u->id),
                     .scratch = scratch};
     if (ahead < n_units) { /* about what this worker does next */
         tile.next_k = tile_at(m, &m->units.at[ahead], head);

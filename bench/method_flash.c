@@ -144,7 +144,7 @@ static void fill_sequence(void *arg, int32_t seq, int32_t worker) {
             const float *k = method_kv_row(layer, run, pos, 0), *v = method_kv_row(layer, run, pos, 1);
             for (int32_t h = 0; h < m->s->kv_heads; h++) {
                 char *tile = head_at(m, layer, seq, h) + (size_t)(pos / l->c) * l->chunk_bytes;
-                ca_layout_write(l, tile, tile + l->k_bytes, (int)(pos % l->c), k + (size_t)h * dim, v + (size_t)h * dim);
+                ca_layout_write(l, tile, tile + l->k_bytes, 0, (int)(pos % l->c), k + (size_t)h * dim, v + (size_t)h * dim);
             }
         }
 }

@@ -1,6 +1,8 @@
 /* The open step of a cache: claims, the place of each row's K/V, the plan and its workspace. */
 #include "step.h"
 
+#include <string.h>
+
 #include "base/fp.h"
 #include "error.h"
 #include "lib/cache/section.h"
@@ -96,6 +98,27 @@ static cattn_status find_leads(cattn_cache *c) {
     return CATTN_OK;
 }
 
+/* Rows from the first on that go to consecutive slots of one chunk. */
+static int32_t run_length(const ca_step *step, int32_t first) {
+    const ca_row *rows = step->rows.at + first;
+    int32_t n = 1;
+    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
+    return n;
+}
+
+/* Rows come to slots [begin, end) of a chunk: groups that begin with them are open, until a step fills them. */
+static void take_slots(cattn_cache *c, ca_chunk_id id, int32_t begin, int32_t end) {
+    const int32_t last = end / CA_GROUP * CA_GROUP; /* before it groups are full */
+    const bool begins = begin <= last && end > last;
+    if (c->layout.open_words == 0 || (begin / CA_GROUP == end / CA_GROUP && !begins)) return;
+    ca_chunk *chunk = ca_chunk_at(c->pool, id);
+    const uint32_t full = ca_group_bits(last) & ~ca_group_bits(begin / CA_GROUP * CA_GROUP);
+    for (uint32_t left = chunk->open & full; left; left &= left - 1)
+        c->step.closing.at[c->step.closing.n++] = (ca_full_group){id, __builtin_ctz(left)};
+    chunk->open &= ~full;
+    if (begins) chunk->open |= ca_group_bit(last);
+}
+
 /*
  * Rows that were placed in the last step and have only moved within their absolute chunks: within a leaf that is one physical
  * chunk, above it need not be.
@@ -111,6 +134,7 @@ static void move_rows(cattn_cache *c) {
         if (e->first_pos < leaf->start || e->first_pos - slot + row->slot < leaf->start)
             row->chunk = ca_path_chunk(c->tree, leaf, e->first_pos);
         row->slot = slot;
+        take_slots(c, row->chunk, slot, slot + 1);
     }
 }
 
@@ -123,6 +147,24 @@ static void place_rows(cattn_cache *c) {
             step->rows.at[step->rows.n++] =
                 (ca_row){ca_path_chunk(c->tree, step->seqs.at[i].leaf, p), (int32_t)(p & (c->layout.c - 1))};
     }
+    for (int32_t row = 0, n; row < (int32_t)step->rows.n; row += n) {
+        const ca_row *first = &step->rows.at[row];
+        n = run_length(step, row);
+        take_slots(c, first->chunk, first->slot, first->slot + n);
+    }
+}
+
+/* Room for the places of n_rows rows, and for the groups they fill. */
+static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
+    ca_step *step = &c->step;
+    const size_t n_layers = (size_t)c->layout.n_layers;
+    step->closing.n = 0;
+    if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, n_rows, sizeof *step->rows.at) ||
+        ca_grow(&c->alloc, (void **)&step->closing.at, &step->closing.capacity, n_rows, sizeof *step->closing.at) ||
+        ca_grow(&c->alloc, (void **)&step->closed.at, &step->closed.capacity, n_layers, sizeof *step->closed.at))
+        return CATTN_ERR_NOMEM;
+    memset(step->closed.at, 0, n_layers * sizeof *step->closed.at);
+    return CATTN_OK;
 }
 
 static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
@@ -150,8 +192,8 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     const int64_t n_rows = deal_rows(step, entries, row_limit);
     const bool had_rows = step->has_rows;
     step->has_rows = false;
-    if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, (size_t)n_rows, sizeof *step->rows.at) ||
-        find_leads(c) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
+    if (reserve_places(c, (size_t)n_rows) || find_leads(c) ||
+        ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
         status = reserve_workspace(c, error);
@@ -168,8 +210,19 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     return CATTN_OK;
 }
 
+/* Close one head's groups that are full now. */
+static void close_groups(const cattn_cache *c, int32_t layer, int32_t head) {
+    const ca_step *step = &c->step;
+    for (const ca_full_group *full = step->closing.at, *end = full + step->closing.n; full < end; full++)
+        ca_layout_turn(&c->layout, (char *)ca_chunk_data(c->pool, full->chunk) + ca_layout_k(&c->layout, layer, head),
+                       full->group);
+}
+
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
+    for (int32_t layer = 0; step->closing.n > 0 && layer < c->layout.n_layers; layer++) /* those that were not written */
+        for (int32_t head = 0; !step->closed.at[layer] && head < c->layout.n_kv_heads; head++) close_groups(c, layer, head);
+    step->closing.n = 0;
     for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);
     for (size_t i = step->leads.n; i-- > 0 && !ready;) /* backwards: a chunk may have more than one */
         ca_chunk_at(c->pool, step->leads.at[i].to)->n_copied = step->leads.at[i].begin;
@@ -182,6 +235,8 @@ void ca_step_free(cattn_cache *c) {
     CA_ARRAY_FREE(&c->alloc, &c->step.entries);
     CA_ARRAY_FREE(&c->alloc, &c->step.rows);
     CA_ARRAY_FREE(&c->alloc, &c->step.leads);
+    CA_ARRAY_FREE(&c->alloc, &c->step.closing);
+    CA_ARRAY_FREE(&c->alloc, &c->step.closed);
 }
 
 /* ---- Write ---- */
@@ -189,16 +244,9 @@ void ca_step_free(cattn_cache *c) {
 typedef struct write_job {
     const cattn_cache *cache;
     int32_t layer, heads_a_task;
+    bool closes; /* the full groups, before */
     const cattn_view *k, *v;
 } write_job;
-
-/* Rows from the first on that go to consecutive slots of one chunk. */
-static int32_t run_length(const ca_step *step, int32_t first) {
-    const ca_row *rows = step->rows.at + first;
-    int32_t n = 1;
-    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
-    return n;
-}
 
 /* Where the first of a run of rows goes, as what is written next. */
 static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t head) {
@@ -207,6 +255,13 @@ static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t hea
     w->next_k = chunk + ca_layout_k(&job->cache->layout, job->layer, head);
     w->next_v = chunk + ca_layout_v(&job->cache->layout, job->layer, head);
     w->next_slot = to->slot;
+    w->next_open = ca_chunk_open(job->cache->pool, to->chunk);
+}
+
+static ca_tokens tile_tokens(const cattn_cache *c, ca_chunk_id id, size_t tile) {
+    ca_tokens tokens = ca_chunk_tokens(c->pool, id);
+    tokens.data = (char *)tokens.data + tile;
+    return tokens;
 }
 
 /* One head's copies; some may be of rows that have just been written, or of a copy before. */
@@ -214,8 +269,8 @@ static void copy_leads(const write_job *job, int32_t head) {
     const cattn_cache *c = job->cache;
     const size_t tile = ca_layout_k(&c->layout, job->layer, head);
     for (const ca_lead *lead = c->step.leads.at, *end = lead + c->step.leads.n; lead < end; lead++)
-        ca_layout_copy_tile(&c->layout, (char *)ca_chunk_data(c->pool, lead->to) + tile,
-                            (const char *)ca_chunk_data(c->pool, lead->from) + tile, lead->begin, lead->end);
+        ca_layout_copy_tile(&c->layout, tile_tokens(c, lead->to, tile), tile_tokens(c, lead->from, tile), lead->begin,
+                            lead->end);
 }
 
 /* Some K/V heads of all rows: so no tile is written by two threads. Run by run, in which the heads' tiles are neighbours. */
@@ -227,6 +282,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
     const unsigned fp = ca_fp_enter();
     const int32_t first = task * job->heads_a_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
     const int32_t end = first + (left < job->heads_a_task ? left : job->heads_a_task);
+    for (int32_t h = first; job->closes && h < end; h++) close_groups(c, job->layer, h);
     for (int32_t row = 0, n; row < n_rows; row += n) {
         const ca_row *to = &c->step.rows.at[row];
         char *chunk = ca_chunk_data(c->pool, to->chunk);
@@ -237,6 +293,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
                           .c = l->c,
                           .slot = to->slot,
                           .n = n,
+                          .open = ca_chunk_open(c->pool, to->chunk),
                           .k = (const float *)job->k->data + row * job->k->row_stride + h * job->k->head_stride,
                           .v = (const float *)job->v->data + row * job->v->row_stride + h * job->v->head_stride,
                           .k_stride = job->k->row_stride,
@@ -260,8 +317,10 @@ void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cat
     const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
     if (n_rows == 0) return;
     const int64_t heads = NUMBERS_A_TASK / numbers + 1;
-    write_job job = {c, layer, heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads, k, v};
-    const int32_t tasks = (l->n_kv_heads + job.heads_a_task - 1) / job.heads_a_task;
+    const int32_t heads_a_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
+    write_job job = {c, layer, heads_a_task, !c->step.closed.at[layer], k, v};
+    c->step.closed.at[layer] = true;
+    const int32_t tasks = (l->n_kv_heads + heads_a_task - 1) / heads_a_task;
     if (tasks > 1)
         c->parallel.run(c->parallel.ctx, tasks, write_heads, &job);
     else

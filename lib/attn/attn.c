@@ -243,6 +243,11 @@ static const char *tile_at(const part *p, const ca_item *item, int32_t i) {
     return chunk + ca_layout_k(a->layout, p->job->layer, p->head);
 }
 
+/* The chunk's open groups. */
+static uint32_t open_at(const part *p, const ca_item *item, int32_t i) {
+    return ca_chunk_open(p->job->attn->pool, p->section->chunks.at[item->chunk + i]);
+}
+
 /* What a row sees of a chunk, as in ca_tile. */
 typedef struct sight {
     int32_t n_seen, n_hidden;
@@ -270,7 +275,7 @@ static sight sight_of(const part *p, int32_t row, int64_t start) {
 /* Rows [row_begin, row_end) of the part over the chunk from `start` on; what each sees is in the worker's arrays, if told so.
  */
 static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t row_end, bool told, bool hides, const char *k,
-                        const char *next) {
+                        uint32_t open, const char *next) {
     const ca_attn *a = p->job->attn;
     const ca_layout *l = a->layout;
     const ca_attn_worker *w = p->worker;
@@ -291,6 +296,7 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
                           .n_seen = told ? w->n_seen : NULL,
                           .k = k,
                           .v = k + l->k_bytes,
+                          .open = open,
                           .next_k = next,
                           .next_v = next ? next + l->k_bytes : NULL,
                           .scratch = w->scratch,
@@ -298,18 +304,24 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
     a->kernel->attend(&tile);
 }
 
+static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
+static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
+
 /*
- * Rows [row_begin, row_end) of the part over one absolute chunk. Where partial, their positions say what they see of it, and
- * rows that see nothing divide the others into tiles: a row tile with such a row would take its rows over V one by one.
+ * The part's rows over an item's i-th chunk. Where partial, their positions say what they see of it, and rows that see nothing
+ * divide the others into tiles: a row tile with such a row would take its rows over V one by one.
  */
-static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_t row_end, bool partial, const char *k,
-                         const char *next) {
-    const int32_t group = p->job->attn->group;
-    const int64_t start = (int64_t)chunk << p->job->attn->layout->log2_c;
-    if (!partial) {
-        attend_rows(p, start, row_begin, row_end, false, false, k, next);
+static void attend_chunk(const part *p, const ca_item *item, int32_t i, const char *next) {
+    const ca_attn *a = p->job->attn;
+    const int32_t group = a->group;
+    const int32_t row_begin = max32(item->row_begin, p->row_begin), row_end = min32(item->row_end, p->row_end);
+    const int64_t start = (int64_t)(item->first_chunk + i) << a->layout->log2_c;
+    const char *k = tile_at(p, item, i);
+    if (!item->partial) {
+        attend_rows(p, start, row_begin, row_end, false, false, k, 0, next);
         return;
     }
+    const uint32_t open = open_at(p, item, i);
     for (int32_t r = row_begin; r < row_end; r++) {
         const int32_t first = r;
         int32_t n = 0;
@@ -324,13 +336,10 @@ static void attend_chunk(const part *p, int32_t chunk, int32_t row_begin, int32_
             }
         }
         if (r == first) continue;
-        attend_rows(p, start, first, r, true, hides, k, next);
+        attend_rows(p, start, first, r, true, hides, k, open, next);
         next = NULL; /* one has asked for it */
     }
 }
-
-static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
-static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* The part's first item from the i-th on that has rows of the part; NULL: none. */
 static const ca_item *find_item(const part *p, int32_t i) {
@@ -359,13 +368,12 @@ static const char *prepare_chunk(const part *p, const ca_item *item, int32_t i) 
     const int32_t seen = most_seen(p, item, i);
     const char *k = tile_at(p, item, i);
     if (2 * seen > l->c) return k;
-    ca_prefetch_slots(l, k, k + l->k_bytes, 0, seen);
+    ca_prefetch_slots(l, k, open_at(p, item, i), k + l->k_bytes, seen);
     return NULL;
 }
 
 /* One item for all lanes; `after` is of the part `next`, NULL: nothing follows. */
 static void run_item(const part *lanes, int32_t n_lanes, const ca_item *item, const part *next, const ca_item *after) {
-    const int32_t row_begin = max32(item->row_begin, lanes->row_begin), row_end = min32(item->row_end, lanes->row_end);
     for (int32_t i = 0; i < item->n_chunks; i++)
         for (int32_t lane = 0; lane < n_lanes; lane++) {
             const part *p = &lanes[lane];
@@ -376,7 +384,7 @@ static void run_item(const part *lanes, int32_t n_lanes, const ca_item *item, co
                 next_k = prepare_chunk(lanes, item, i + 1);
             else if (after)
                 next_k = prepare_chunk(next, after, 0);
-            attend_chunk(p, item->first_chunk + i, row_begin, row_end, item->partial, tile_at(p, item, i), next_k);
+            attend_chunk(p, item, i, next_k);
         }
 }
 

@@ -50,6 +50,7 @@ typedef struct ca_tile {
     void *state;           /* states, state_bytes(d_v) apart; updated */
     const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..c; 0 leaves its state as it is. NULL: all see c */
     const void *k, *v;     /* tiles of the chunk, layout.h */
+    uint32_t open;         /* the K tile's open groups: rows see slots of one at most, behind those of closed ones */
     const void *next_k, *next_v;    /* tiles that this thread reads next, to prefetch; NULL: none */
     void *scratch;                  /* scratch_bytes, 64-byte aligned, contents lost */
     const ca_tile_options *options; /* NULL: none */
@@ -59,11 +60,13 @@ typedef struct ca_tile {
 typedef struct ca_write {
     int32_t d_k, d_v, c;
     int32_t slot, n;              /* to slots [slot, slot + n), n >= 1 */
+    uint32_t open;                /* the K tile's open groups, layout.h */
     const float *k, *v;           /* of the first token: [d_k], [d_v] */
     ptrdiff_t k_stride, v_stride; /* floats to the next token's */
     void *k_tile, *v_tile;
     const void *next_k, *next_v; /* tiles that this thread writes next, to ask for the lines of next_slot; NULL: none */
     int32_t next_slot;
+    uint32_t next_open;
 } ca_write;
 
 typedef struct ca_kernel {

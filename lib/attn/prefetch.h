@@ -13,17 +13,24 @@ CA_PREFETCH void ca_prefetch_bytes(const char *from, size_t bytes) {
     for (const char *p = from - (uintptr_t)from % CACHE_LINE; p < end; p += CACHE_LINE) __builtin_prefetch(p);
 }
 
-/* Slots [begin, end), begin < end, of the tiles k and v (layout.h): part of each line of K, and some lines of V. */
-CA_PREFETCH void ca_prefetch_slots(const ca_layout *l, const char *k, const char *v, int begin, int end) {
-    const size_t unit = ca_type_neighbours(l->type) * ca_type_size(l->type), line = (size_t)l->c * unit;
-    const size_t lines = (size_t)l->d_k / ca_type_neighbours(l->type);
-    for (size_t i = 0; i < lines; i++) ca_prefetch_bytes(k + i * line + (size_t)begin * unit, (size_t)(end - begin) * unit);
-    const size_t from = ca_layout_v_index(l, begin, 0), to = ca_layout_v_index(l, end - 1, l->d_v - 1) + 1;
-    ca_prefetch_bytes(v + from * ca_type_size(l->type), (to - from) * ca_type_size(l->type));
+/* Slots [begin, end) of K in one group: part of each line, or a line of each slot and block of words. */
+CA_PREFETCH void ca_prefetch_group(const ca_layout *l, const char *k, uint32_t open, int begin, int end) {
+    const size_t size = ca_type_size(l->type);
+    const int per = (int)ca_type_neighbours(l->type), closed = open & ca_group_bit(begin) ? l->open_words * per : 0;
+    for (int i = closed; i < l->d_k; i += per)
+        ca_prefetch_bytes(k + ca_layout_k_index(l, open, begin, i) * size, (size_t)((end - begin) * per) * size);
+    for (int slot = begin; slot < end; slot++)
+        for (int i = 0; i < closed; i += CA_GROUP * per) __builtin_prefetch(k + ca_layout_k_index(l, open, slot, i) * size);
+}
+
+/* Slots [0, n), n > 0, of the tiles k, with its open groups, and v (layout.h). */
+CA_PREFETCH void ca_prefetch_slots(const ca_layout *l, const char *k, uint32_t open, const char *v, int n) {
+    for (int slot = 0; slot < n; slot += CA_GROUP)
+        ca_prefetch_group(l, k, open, slot, n - slot < CA_GROUP ? n : slot + CA_GROUP);
+    ca_prefetch_bytes(v, (ca_layout_v_index(l, n - 1, l->d_v - 1) + 1) * ca_type_size(l->type));
     if (l->type != CATTN_I8) return;
-    const size_t first = (size_t)begin * sizeof(float), scale_bytes = (size_t)(end - begin) * sizeof(float);
-    ca_prefetch_bytes(k + ca_layout_scales(l->d_k, l->c) + first, scale_bytes);
-    ca_prefetch_bytes(v + ca_layout_scales(l->d_v, l->c) + first, scale_bytes);
+    ca_prefetch_bytes(k + ca_layout_scales(l->d_k, l->c), (size_t)n * sizeof(float));
+    ca_prefetch_bytes(v + ca_layout_scales(l->d_v, l->c), (size_t)n * sizeof(float));
 }
 
 #endif

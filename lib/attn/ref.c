@@ -58,10 +58,14 @@ static double scale_of(const void *tile, int32_t d, int32_t c, int32_t slot) {
     return ((const float *)((const char *)tile + ca_layout_scales(d, c)))[slot];
 }
 
-/* Dimension i of the token in a slot. */
+/* Dimension i of the token in a slot. In an open group line and slot of a word are exchanged within its block. */
 static double key(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) {
-    if (type != CATTN_I8) return element(t->k, type, i, t->c, slot);
-    const int n = ((const uint8_t *)t->k)[(i / 4 * t->c + slot) * 4 + i % 4] - 128;
+    const int32_t per = (int32_t)ca_type_neighbours(type), word = i / per, together = t->d_k / per / CA_GROUP * CA_GROUP;
+    const bool open = type != CATTN_F16 && (t->open & ca_group_bit(slot)) && word < together;
+    const int32_t turned = open ? slot % CA_GROUP - word % CA_GROUP : 0;
+    const int32_t line = word + turned, at = slot - turned;
+    if (type != CATTN_I8) return element(t->k, type, line * per + i % per, t->c, at);
+    const int n = ((const uint8_t *)t->k)[(line * t->c + at) * 4 + i % 4] - 128;
     return n * scale_of(t->k, t->d_k, t->c, slot);
 }
 static double value(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) {
@@ -135,7 +139,7 @@ static void write_tokens(const ca_write *w, cattn_type type) {
     ca_layout l;
     ca_layout_init(&l, type, 1, 1, w->d_k, w->d_v, w->c);
     for (int32_t i = 0; i < w->n; i++)
-        ca_layout_write(&l, w->k_tile, w->v_tile, w->slot + i, w->k + i * w->k_stride, w->v + i * w->v_stride);
+        ca_layout_write(&l, w->k_tile, w->v_tile, w->open, w->slot + i, w->k + i * w->k_stride, w->v + i * w->v_stride);
 }
 static void write_f32(const ca_write *w) { write_tokens(w, CATTN_F32); }
 static void write_f16(const ca_write *w) { write_tokens(w, CATTN_F16); }

@@ -214,6 +214,8 @@ ca_chunk *ca_chunk_at(ca_chunk_pool *p, ca_chunk_id id) {
     return &p->chunks[id];
 }
 
+uint32_t ca_chunk_open(const ca_chunk_pool *p, ca_chunk_id id) { return p->chunks[id].open; }
+
 void *ca_chunk_data(const ca_chunk_pool *p, ca_chunk_id id) { return p->data + (size_t)id * p->stride; }
 
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *p) {

@@ -5,7 +5,8 @@
  * A chunk is referred to by the tree's nodes. `refs` counts all of them, `live` those that a sequence covers; refs > 0 with
  * live == 0 is a retained chunk, which eviction can free. `fill` is the first slot not yet given to a node: slots are handed
  * out in ascending order, so only the node that filled slot fill - 1 can go on in the chunk. Where the first node does not
- * begin with slot 0, `n_copied` of the slots before hold copies of what its ancestors have there (ca_path_leads).
+ * begin with slot 0, `n_copied` of the slots before hold copies of what its ancestors have there (ca_path_leads). `open`: its
+ * open groups (layout.h).
  */
 #ifndef LIB_CACHE_CHUNK_POOL_H
 #define LIB_CACHE_CHUNK_POOL_H
@@ -22,6 +23,7 @@ typedef int32_t ca_chunk_id;
 typedef struct ca_chunk {
     int32_t refs, live;
     int32_t fill, n_copied;
+    uint32_t open;
     ca_chunk_id next_free;
 } ca_chunk;
 
@@ -34,7 +36,7 @@ typedef struct ca_chunk_pool ca_chunk_pool;
 cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes);
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
-/* Take a free chunk: refs = live = fill = n_copied = 0. CATTN_ERR_BUDGET when none is free and no slab may be added;
+/* Take a free chunk: refs, live, fill, n_copied and open are 0. CATTN_ERR_BUDGET when none is free and no slab may be added;
  * CATTN_ERR_NOMEM. */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
 
@@ -51,6 +53,7 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 
 ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
+uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 
 /* First byte of a chunk, 64-byte aligned, stable until it is put back. */
 void *ca_chunk_data(const ca_chunk_pool *pool, ca_chunk_id id);

@@ -179,8 +179,8 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
         const ca_chunk_id from = old->chunks[old->n_chunks - 1];
         ca_node_add_leaf(tree, branch.at, branch.leaf, old->tokens + old->n_tokens - 1, 1, seq);
         if (odd_ready) {
-            ca_layout_copy_slot(tree->layout, ca_chunk_data(tree->pool, branch.leaf->chunks[0]),
-                                ca_chunk_data(tree->pool, from), ca_slot_of(tree, seq->n_tokens - 1));
+            ca_layout_copy_slot(tree->layout, ca_chunk_tokens(tree->pool, branch.leaf->chunks[0]),
+                                ca_chunk_tokens(tree->pool, from), ca_slot_of(tree, seq->n_tokens - 1));
             branch.leaf->n_ready = branch.leaf->n_claimed = 1;
         }
         ca_node_extend(tree, branch.leaf, tokens, n_tokens);
@@ -238,9 +238,11 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
     cover_path(tree, branch.at);
     branch.leaf->domain = fork->domain;
     ca_node_add_leaf(tree, branch.at, branch.leaf, node->tokens, node->n_tokens, NULL);
-    for (size_t i = 0; i < node->n_chunks; i++)
-        memcpy(ca_chunk_data(tree->pool, branch.leaf->chunks[i]), ca_chunk_data(tree->pool, node->chunks[i]),
-               tree->layout->chunk_bytes);
+    for (size_t i = 0; i < node->n_chunks; i++) {
+        const ca_chunk_id from = node->chunks[i], to = branch.leaf->chunks[i];
+        memcpy(ca_chunk_data(tree->pool, to), ca_chunk_data(tree->pool, from), tree->layout->chunk_bytes);
+        ca_chunk_at(tree->pool, to)->open = ca_chunk_open(tree->pool, from);
+    }
     branch.leaf->n_ready = branch.leaf->n_claimed = node->n_ready;
     ca_seq_link(tree, fork, branch.leaf);
     ca_promise_update(tree, branch.leaf);

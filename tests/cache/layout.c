@@ -23,7 +23,7 @@ static float load(cattn_type type, const void *tile, size_t index) {
 static float scale_of(const void *tile, int d, int c, int slot) { return ((const float *)((const char *)tile + d * c))[slot]; }
 
 static float load_k(const ca_layout *l, const char *k, int slot, int i) {
-    const size_t at = ca_layout_k_index(l, slot, i);
+    const size_t at = ca_layout_k_index(l, 0, slot, i);
     if (l->type != CATTN_I8) return load(l->type, k, at);
     return (float)(((const uint8_t *)k)[at] - 128) * scale_of(k, l->d_k, l->c, slot);
 }
@@ -44,7 +44,7 @@ static void indices_follow_the_drawing(void **state) {
         const int n = types[t] == CATTN_I8 ? 4 : types[t] == CATTN_BF16 ? 2 : 1; /* quads, pairs, singles */
         for (int line = 0; line < 80 / n; line++)
             for (int slot = 0; slot < 16; slot++)
-                for (int i = 0; i < n; i++) assert_int_equal(ca_layout_k_index(&l, slot, n * line + i), at++);
+                for (int i = 0; i < n; i++) assert_int_equal(ca_layout_k_index(&l, 0, slot, n * line + i), at++);
         at = 0;
         for (int line = 0; line < 16 / n; line++)
             for (int i = 0; i < 64; i++)
@@ -103,13 +103,13 @@ static void writing_and_copying(void **state) {
                         for (int i = 0; i < D_K; i++) k[i] = i % 2 ? base : -base;
                         for (int i = 0; i < D_V; i++) v[i] = i == slot ? 127 : base;
                         ca_layout_write(&l, chunks[n] + ca_layout_k(&l, layer, head), chunks[n] + ca_layout_v(&l, layer, head),
-                                        slot, k, v);
+                                        0, slot, k, v);
                     }
         }
         enum { COPIED = 5, FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
         const size_t tile = ca_layout_k(&l, 1, 0);
-        ca_layout_copy_slot(&l, chunks[0], chunks[1], COPIED);
-        ca_layout_copy_tile(&l, chunks[0] + tile, chunks[1] + tile, FROM, TO);
+        ca_layout_copy_slot(&l, (ca_tokens){chunks[0], 0}, (ca_tokens){chunks[1], 0}, COPIED);
+        ca_layout_copy_tile(&l, (ca_tokens){chunks[0] + tile, 0}, (ca_tokens){chunks[1] + tile, 0}, FROM, TO);
         for (int layer = 0; layer < LAYERS; layer++)
             for (int head = 0; head < HEADS; head++)
                 for (int slot = 0; slot < SLOTS; slot++) {
@@ -122,6 +122,54 @@ static void writing_and_copying(void **state) {
         free(chunks[0]);
         free(chunks[1]);
     }
+}
+
+/* One K tile and its V tile, filled token by token with `open` groups open. */
+static char *filled(const ca_layout *l, uint32_t open, int begin, int end) {
+    char *tiles = aligned_alloc(64, l->chunk_bytes);
+    memset(tiles, 0x5a, l->chunk_bytes);
+    for (int slot = begin; slot < end; slot++) {
+        float k[256], v[64];
+        for (int i = 0; i < l->d_k; i++) k[i] = (float)((slot * 37 + i * 11) % 127);
+        for (int i = 0; i < l->d_v; i++) v[i] = (float)((slot * 29 + i * 13) % 127);
+        ca_layout_write(l, tiles, tiles + l->k_bytes, open, slot, k, v);
+    }
+    return tiles;
+}
+
+/* Words of one token stand together; turned, an open group is as if it had been written closed; copies turn what they must. */
+static void open_groups(void **state) {
+    (void)state;
+    enum { SLOTS = 32, MASKS = 4, FROM = 3, TO = 21 };
+    static const int dims[] = {8, 64, 80, 128};
+    for (int t = 0; t < N_TYPES; t++)
+        for (int d = 0; d < 4; d++) {
+            ca_layout l;
+            ca_layout_init(&l, types[t], 1, 1, dims[d], 64, SLOTS);
+            const int n = (int)ca_type_neighbours(l.type);
+            assert_int_equal(l.open_words, types[t] == CATTN_F16 ? 0 : dims[d] / n / CA_GROUP * CA_GROUP);
+            for (int i = 0; i < l.open_words * n; i++) {
+                const size_t first = ca_layout_k_index(&l, 2, CA_GROUP + 5, i / n / CA_GROUP * CA_GROUP * n);
+                assert_int_equal(ca_layout_k_index(&l, 2, CA_GROUP + 5, i), first + (size_t)(i % (CA_GROUP * n)));
+            }
+            char *closed = filled(&l, 0, 0, SLOTS);
+            for (uint32_t open = 0; open < MASKS; open++) {
+                char *tiles = filled(&l, open, 0, SLOTS);
+                for (uint32_t to = 0; to < MASKS; to++) {
+                    char *want = filled(&l, to, FROM, TO), *got = filled(&l, to, FROM, FROM);
+                    ca_layout_copy_tile(&l, (ca_tokens){got, to}, (ca_tokens){tiles, open}, FROM, TO);
+                    assert_memory_equal(got, want, l.chunk_bytes);
+                    free(got);
+                    free(want);
+                }
+                assert_int_equal(memcmp(tiles, closed, l.chunk_bytes) != 0, open != 0 && l.open_words > 0);
+                for (int group = 0; group < 2; group++)
+                    if (open & ca_group_bit(group * CA_GROUP)) ca_layout_turn(&l, tiles, group);
+                assert_memory_equal(tiles, closed, l.chunk_bytes);
+                free(tiles);
+            }
+            free(closed);
+        }
 }
 
 /* Tokens whose bytes and scale are known. */
@@ -151,7 +199,7 @@ static void int8_of_known_tokens(void **state) {
             memset(k, 0x5a, sizeof k);
             memset(v, 0x5a, sizeof v);
             memset(before, 0x5a, sizeof before);
-            ca_layout_write(&l, k, v, slot, cases[n].x, cases[n].x);
+            ca_layout_write(&l, k, v, 0, slot, cases[n].x, cases[n].x);
             for (int i = 0; i < D; i++) {
                 assert_int_equal(k[4 * slot + i], cases[n].n[i] + 128);
                 assert_int_equal((int8_t)v[4 * i + slot], cases[n].n[i]);
@@ -173,6 +221,7 @@ int main(void) {
         cmocka_unit_test(indices_follow_the_drawing),
         cmocka_unit_test(tiles_are_aligned_and_do_not_overlap),
         cmocka_unit_test(writing_and_copying),
+        cmocka_unit_test(open_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

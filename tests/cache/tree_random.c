@@ -123,7 +123,7 @@ static void write_slot(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     float k[2], v[2];
     fingerprint(path, k, v);
     char *data = ca_chunk_data(w->pool, chunk);
-    ca_layout_write(&w->layout, data + ca_layout_k(&w->layout, 0, 0), data + ca_layout_v(&w->layout, 0, 0), slot, k, v);
+    ca_layout_write(&w->layout, data + ca_layout_k(&w->layout, 0, 0), data + ca_layout_v(&w->layout, 0, 0), 0, slot, k, v);
 }
 
 static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
@@ -133,7 +133,7 @@ static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     const float *k_tile = (const float *)(data + ca_layout_k(&w->layout, 0, 0));
     const float *v_tile = (const float *)(data + ca_layout_v(&w->layout, 0, 0));
     for (int i = 0; i < 2; i++) {
-        if (k_tile[ca_layout_k_index(&w->layout, slot, i)] != k[i]) return false;
+        if (k_tile[ca_layout_k_index(&w->layout, 0, slot, i)] != k[i]) return false;
         if (v_tile[ca_layout_v_index(&w->layout, slot, i)] != v[i]) return false;
     }
     return true;

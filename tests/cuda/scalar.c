@@ -59,7 +59,8 @@ static void attend_chunk(const run *r, const ca_image_run *items, int32_t i, int
     if (seen == 0) return;
     const float distance = (float)(start - position[row]);
     const ca_tile_options options = {a->softcap, a->slopes ? &a->slopes[head * a->group + g] : NULL, &distance, &hidden, kept};
-    const char *k = (const char *)ca_chunk_data(a->pool, chunks[items->chunk + i]) + ca_layout_k(l, r->layer, head);
+    const ca_chunk_id id = chunks[items->chunk + i];
+    const char *k = (const char *)ca_chunk_data(a->pool, id) + ca_layout_k(l, r->layer, head);
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
@@ -69,6 +70,7 @@ static void attend_chunk(const run *r, const ca_image_run *items, int32_t i, int
                           .n_seen = &seen,
                           .k = k,
                           .v = k + l->k_bytes,
+                          .open = ca_chunk_open(a->pool, id),
                           .scratch = r->scratch,
                           .options = &options};
     a->kernel->attend(&tile);

@@ -74,7 +74,7 @@ static void fill(const bench *b, const ca_layout *l) {
             for (int32_t slot = 0; slot < C; slot++) {
                 char *k = b->kv + ((size_t)chunk * HEADS + (size_t)head) * 2 * b->tile_bytes;
                 row[rng_below(&r, b->d)] = rng_float(&r);
-                ca_layout_write(l, k, k + b->tile_bytes, slot, row, row);
+                ca_layout_write(l, k, k + b->tile_bytes, 0, slot, row, row);
             }
 }
 

@@ -140,7 +140,8 @@ static void make_poison(test_case *t) {
     const ca_layout *l = &t->layout;
     t->poison = tiles_new(l);
     for (int32_t slot = 0; slot < l->c; slot++) {
-        for (int32_t i = 0; i < l->d_k; i++) put(t->poison.k, l->type, ca_layout_k_index(l, slot, i), poison[(slot + i) % 3]);
+        for (int32_t i = 0; i < l->d_k; i++)
+            put(t->poison.k, l->type, ca_layout_k_index(l, 0, slot, i), poison[(slot + i) % 3]);
         for (int32_t i = 0; i < l->d_v; i++) put(t->poison.v, l->type, ca_layout_v_index(l, slot, i), poison[(slot + i) % 3]);
         if (l->type != CATTN_I8) continue;
         *k_scale(l, &t->poison, slot) = poison[slot % 3];
@@ -153,9 +154,9 @@ static void put_token(const test_case *t, int32_t chunk, int32_t slot, const flo
     const ca_layout *l = &t->layout;
     const tiles *x = &t->packed[chunk];
     double *k_stored = t->k[chunk] + slot * l->d_k, *v_stored = t->v[chunk] + slot * l->d_v;
-    if (l->type == CATTN_I8) ca_layout_write(l, x->k, x->v, slot, k, v);
+    if (l->type == CATTN_I8) ca_layout_write(l, x->k, x->v, 0, slot, k, v);
     for (int32_t i = 0; i < l->d_k; i++) {
-        const size_t at = ca_layout_k_index(l, slot, i);
+        const size_t at = ca_layout_k_index(l, 0, slot, i);
         k_stored[i] = l->type == CATTN_I8 ? (((uint8_t *)x->k)[at] - 128) * (double)*k_scale(l, x, slot) : k[i];
         if (l->type != CATTN_I8) put(x->k, l->type, at, k[i]);
     }
@@ -171,7 +172,7 @@ static void copy_slots(const ca_layout *l, const tiles *to, const tiles *from, i
     const size_t size = ca_type_size(l->type);
     const int32_t neighbours = (int32_t)ca_type_neighbours(l->type);
     for (int32_t i = 0; i < l->d_k; i += neighbours) {
-        const size_t at = ca_layout_k_index(l, begin, i) * size;
+        const size_t at = ca_layout_k_index(l, 0, begin, i) * size;
         memcpy(to->k + at, from->k + at, (size_t)(end - begin) * (size_t)neighbours * size);
     }
     for (int32_t slot = begin; slot < end && l->type == CATTN_I8; slot++) {
@@ -248,6 +249,17 @@ typedef struct cut {
     bool owned_only;  /* poison all slots that no row of the tile sees */
 } cut;
 
+/* Open the group of the last slot that some row sees, or not; and any group behind it. Returns which are. */
+static uint32_t open_groups(const ca_layout *l, const tiles *x, int32_t most_seen, rng *r) {
+    uint32_t open = 0;
+    for (int32_t group = most_seen > 0 ? (most_seen - 1) / CA_GROUP : 0; group < l->c / CA_GROUP; group++) {
+        if (l->open_words == 0 || rng_one_in(r, 2)) continue;
+        ca_layout_turn(l, x->k, group);
+        open |= ca_group_bit(group * CA_GROUP);
+    }
+    return open;
+}
+
 /* Take rows order[0..n) over one chunk with states of their own. False if it wrote around K or V. */
 static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how, int32_t chunk, const int32_t *order,
                      int32_t n, const void *q, void *states, void *scratch, rng *r) {
@@ -268,6 +280,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
     tiles x = tiles_new(l), next = tiles_new(l);
     copy_slots(l, &x, &t->poison, 0, l->c);
     copy_slots(l, &x, &t->packed[chunk], 0, end);
+    const uint32_t open = open_groups(l, &x, most, r);
     const ca_tile_options options = {.softcap = t->softcap,
                                      .slopes = t->alibi ? slopes : NULL,
                                      .distances = t->alibi ? distances : NULL,
@@ -283,6 +296,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                           .n_seen = least == l->c && rng_one_in(r, 2) ? NULL : n_seen,
                           .k = x.k,
                           .v = x.v,
+                          .open = open,
                           .next_k = rng_one_in(r, 2) ? next.k : NULL,
                           .next_v = rng_one_in(r, 2) ? next.v : NULL,
                           .scratch = scratch,

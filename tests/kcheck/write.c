@@ -50,16 +50,17 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
                   .c = l.c,
                   .slot = slot,
                   .n = n,
+                  .open = rng_next(r),
                   .k = k,
                   .v = v,
                   .k_stride = k_stride,
                   .v_stride = v_stride,
                   .k_tile = got_k,
                   .v_tile = got_v};
-    if (rng_one_in(r, 2)) w.next_k = want_k, w.next_v = want_v, w.next_slot = rng_below(r, l.c);
+    if (rng_one_in(r, 2)) w.next_k = want_k, w.next_v = want_v, w.next_slot = rng_below(r, l.c), w.next_open = rng_next(r);
 
     const unsigned mode = ca_fp_enter();
-    for (int32_t i = 0; i < n; i++) ca_layout_write(&l, want_k, want_v, slot + i, k + i * k_stride, v + i * v_stride);
+    for (int32_t i = 0; i < n; i++) ca_layout_write(&l, want_k, want_v, w.open, slot + i, k + i * k_stride, v + i * v_stride);
     kernel->write(&w);
     ca_fp_leave(mode);
     const bool same = memcmp(want_k, got_k, l.k_bytes) == 0 && memcmp(want_v, got_v, l.v_bytes) == 0;

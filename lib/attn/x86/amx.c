@@ -10,9 +10,9 @@
  * begin, which is the same in any tile, and on nothing else. Where a dimension is no multiple of 32, and in chunks of 16 slots,
  * blocks are of 16.
  *
- * B takes whole lines, where weights of 0 must not meet what is not a number: of the last block that a row sees of V, a copy is
- * taken with zeros behind. Rows of a tile that see different slots share the copy, unless what one of them does not see is not
- * finite: then each takes its own.
+ * B takes whole lines, where weights of 0 must not meet what is not a number: the last block that a row sees of V has as many
+ * lines as that takes, and where the last line is seen by half, a copy of them is taken with zeros for the other half. Rows of
+ * a tile that see different slots share these, unless what one of them does not see is not finite: then each takes its own.
  */
 #include "lib/attn/x86/bf16_rows.h"
 
@@ -21,6 +21,7 @@
 #include "chunkattn.h"
 #include "lib/attn/x86/amx_int8.h"
 #include "lib/attn/x86/amx_tiles.h"
+#include "lib/attn/x86/open_group.h"
 
 enum { PASS_ROWS = 2 * TILE_ROWS };
 
@@ -50,13 +51,12 @@ static void multiply_rows(product *p, int32_t n_rows) {
 }
 
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
-    (void)d_k;
-    return sizeof(float) * (PASS_ROWS * (size_t)scores_stride(c) + TILE_ROWS * (size_t)d_v);
+    return sizeof(float) * (PASS_ROWS * (size_t)scores_stride(c) + TILE_ROWS * (size_t)d_v) + (size_t)(d_k / 2) * OPEN_LINE;
 }
 
 /* Scores of the slots that some row sees, in whole tiles. */
 static void multiply_keys(const ca_tile *t, int32_t most_seen) {
-    const int32_t block = block_of(t->d_k);
+    const int32_t block = block_of(t->d_k), closed = closed_slots(t), open = most_seen - closed;
     product p = {.a = t->q,
                  .b = t->k,
                  .next = t->next_k,
@@ -65,22 +65,29 @@ static void multiply_keys(const ca_tile *t, int32_t most_seen) {
                  .b_stride = 4 * (ptrdiff_t)t->c,
                  .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
                  .a_block = 2 * block,
-                 .n_columns = n_parts(most_seen, TILE_COLUMNS),
+                 .n_columns = n_parts(open > 0 ? closed : most_seen, TILE_COLUMNS),
                  .n_blocks = t->d_k / block,
                  .n_lines = block / 2};
+    if (p.n_columns > 0) multiply_rows(&p, t->n_rows);
+    if (open <= 0) return;
+    p.next = next_of(&p, p.n_columns);
+    char *lines = (char *)((float *)t->scratch + PASS_ROWS * scores_stride(t->c) + TILE_ROWS * t->d_v);
+    copy_closed(t, CATTN_BF16, closed, open, lines);
+    p.b = lines;
+    p.b_stride = OPEN_LINE;
+    p.out += p.n_columns * COLUMN_BYTES;
+    p.n_columns = 1;
     multiply_rows(&p, t->n_rows);
 }
 
-/* Lines of the block of V that slot n is in, with zeros for slots from n on, into the scratch. */
-static const char *cut_block(const ca_tile *t, int32_t n) {
-    const int32_t lines = block_of(t->c) / 2, first = n / block_of(t->c) * lines, whole = n / 2 - first;
-    const size_t line = 4 * (size_t)t->d_v;
+/* The n lines of V from `from` on, the last one with zeros for its second slot, into the scratch. */
+static const char *cut_lines(const ca_tile *t, const char *from, int32_t n) {
+    const size_t line = 4 * (size_t)t->d_v, whole = (size_t)(n - 1) * line;
     char *copy = (char *)((float *)t->scratch + PASS_ROWS * scores_stride(t->c));
-    const char *from = (const char *)t->v + (size_t)first * line;
-    memcpy(copy, from, (size_t)whole * line);
-    memset(copy + (size_t)whole * line, 0, (size_t)(lines - whole) * line);
-    for (size_t i = (size_t)whole * line; n % 2 && i < (size_t)(whole + 1) * line; i += 64)
+    memcpy(copy, from, whole);
+    for (size_t i = whole; i < whole + line; i += 64)
         _mm512_store_si512(copy + i, _mm512_and_si512(_mm512_loadu_si512(from + i), _mm512_set1_epi32(0xffff)));
+    __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that a tile load reads it */
     return copy;
 }
 
@@ -103,9 +110,11 @@ static void add_values(const ca_tile *t, int32_t row, int32_t n, int32_t n_slots
     if (whole > 0) multiply_rows(&p, n);
     if (n_slots % block == 0) return;
     p.a += whole * p.a_block;
-    p.b = cut_block(t, n_slots);
+    p.b += whole * p.n_lines * p.b_stride;
     p.next = NULL;
     p.n_blocks = 1;
+    p.n_lines = n_parts(n_slots % block, 2);
+    if (n_slots % 2) p.b = cut_lines(t, p.b, p.n_lines);
     multiply_rows(&p, n);
 }
 

@@ -16,6 +16,7 @@
 #include "lib/attn/x86/amx_tiles.h"
 #include "lib/attn/x86/int8_rows.h"
 #include "lib/attn/x86/int8_scales.h"
+#include "lib/attn/x86/open_group.h"
 
 enum { FEW_ROWS = 6, PASS_ROWS = TILE_ROWS, BLOCK_SLOTS = 4 * TILE_LINES, BLOCK_GROUPS = BLOCK_SLOTS / V_LANES };
 
@@ -111,20 +112,30 @@ static inline void finish_scores(const ca_tile *t, int groups, int32_t lines) {
 /* Scores of the slots that some row sees, in whole groups. */
 static void multiply_keys(const ca_tile *t, int32_t most_seen, int32_t lines) {
     const int32_t n_blocks = blocks_of(t->d_k), n_lines = t->d_k / 4 / n_blocks;
-    const product p = {.a = t->q,
-                       .b = t->k,
-                       .out = t->scratch,
-                       .a_stride = (ptrdiff_t)query_bytes(t->d_k),
-                       .b_stride = 4 * (ptrdiff_t)t->c,
-                       .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
-                       .a_block = 4 * n_lines,
-                       .n_rows = t->n_rows,
-                       .n_columns = n_parts(most_seen, TILE_COLUMNS),
-                       .n_blocks = n_blocks,
-                       .n_lines = n_lines};
+    const int32_t closed = closed_slots(t), open = most_seen - closed;
+    product p = {.a = t->q,
+                 .b = t->k,
+                 .out = t->scratch,
+                 .a_stride = (ptrdiff_t)query_bytes(t->d_k),
+                 .b_stride = 4 * (ptrdiff_t)t->c,
+                 .out_stride = scores_stride(t->c) * (ptrdiff_t)sizeof(float),
+                 .a_block = 4 * n_lines,
+                 .n_rows = t->n_rows,
+                 .n_columns = n_parts(open > 0 ? closed : most_seen, TILE_COLUMNS),
+                 .n_blocks = n_blocks,
+                 .n_lines = n_lines};
     use_shapes(&p);
     multiply(&p, DOT_SIGNED_BY_UNSIGNED);
-    finish_scores(t, p.n_columns, lines);
+    if (open > 0) {
+        char *group = (char *)(sums_of(t, 0) + 4 * SUMS);
+        copy_closed(t, CATTN_I8, closed, open, group);
+        p.b = group;
+        p.b_stride = OPEN_LINE;
+        p.out += p.n_columns * COLUMN_BYTES;
+        p.n_columns = 1;
+        multiply(&p, DOT_SIGNED_BY_UNSIGNED);
+    }
+    finish_scores(t, n_parts(most_seen, TILE_COLUMNS), lines);
 }
 
 /* Sums of so many tiles of V to the rows' states. */

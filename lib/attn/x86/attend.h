@@ -25,6 +25,7 @@
 #define LIB_ATTN_X86_ATTEND_H
 
 #include "lib/attn/x86/int8_scales.h"
+#include "lib/attn/x86/open_group.h"
 #include "lib/attn/x86/product.h"
 #include "lib/attn/x86/weigh.h"
 #include "lib/cache/layout.h"
@@ -37,7 +38,8 @@ static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return n / (int32_
 static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
     (void)d_v;
     const int32_t lines = d_k > c ? d_k : c;
-    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES);
+    return sizeof(float) * (MAX_ROWS * (size_t)scores_stride(c) + (size_t)lines * TILE_VECS * V_LANES) +
+           (size_t)d_k * OPEN_LINE;
 }
 
 /* How many of what is left the next part takes. */
@@ -46,10 +48,11 @@ static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts -
 /* Of n rows dealt to row tiles, how many tiles from the first on are of one size and can be taken by one call. */
 static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
 
-/* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel. */
+/* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel and an open group. */
 typedef struct work {
     const ca_tile *tile;
     float *scores, *kept;
+    char *group;
     const char *ahead; /* what to prefetch next, NULL: nothing */
     int32_t most_seen; /* slots that some row sees */
 } work;
@@ -97,14 +100,13 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
     find_product(type, use, rows, x->vecs)(p);
 }
 
-/* Scores of the slots that some row sees, in whole groups. */
-static void multiply_keys(work *w, cattn_type type) {
+/* Scores of n slots from `slot` on, in whole groups, where lines of K begin with that slot and are `stride` bytes apart. */
+static void score_slots(work *w, cattn_type type, const char *lines, ptrdiff_t stride, int32_t slot, int32_t n) {
     const ca_tile *t = w->tile;
     const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
-    int32_t slot = 0, vecs = n_parts(w->most_seen, GROUP) * (GROUP / V_LANES);
+    int32_t vecs = n_parts(n, GROUP) * (GROUP / V_LANES);
     for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
-        panel x = {.stride = element_bytes(type, t->c), .vecs = deal(vecs, panels)};
-        x.lines = (const char *)t->k + element_bytes(type, slot);
+        panel x = {.stride = stride, .vecs = deal(vecs, panels), .lines = lines};
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
             rows = deal(t->n_rows - row, tiles - tile);
             equal = equal_tiles(t->n_rows - row, tiles - tile);
@@ -117,9 +119,20 @@ static void multiply_keys(work *w, cattn_type type) {
                          .n_tiles = equal};
             run(w, &p, &x, type, rows, t->d_k, tile, tiles);
         }
+        lines += element_bytes(type, x.vecs * V_LANES);
         slot += x.vecs * V_LANES;
         vecs -= x.vecs;
     }
+}
+
+/* Scores of the slots that some row sees. */
+static void multiply_keys(work *w, cattn_type type) {
+    const ca_tile *t = w->tile;
+    const int32_t closed = closed_slots(t), open = w->most_seen - closed;
+    score_slots(w, type, t->k, element_bytes(type, t->c), 0, open > 0 ? closed : w->most_seen);
+    if (open <= 0) return;
+    copy_closed(t, type, closed, open, w->group);
+    score_slots(w, type, w->group, OPEN_LINE, closed, open);
 }
 
 /* Slots that all of the rows see, such that no row goes on in the middle of a pair. In integers: whole groups that one sees. */
@@ -171,8 +184,9 @@ static void multiply_values(work *w, cattn_type type) {
 }
 
 static inline void attend(const ca_tile *t, cattn_type type) {
-    float *scores = t->scratch;
-    work w = {t, scores, scores + MAX_ROWS * scores_stride(t->c), t->next_k, most_slots(t)};
+    float *scores = t->scratch, *kept = scores + MAX_ROWS * scores_stride(t->c);
+    char *group = (char *)t->scratch + scratch_bytes(t->d_k, t->d_v, t->c) - (size_t)t->d_k * OPEN_LINE;
+    work w = {t, scores, kept, group, t->next_k, most_slots(t)};
     const float *v_scales = NULL;
     if (type == CATTN_I8) {
         v_scales = int8_scales(t->v, t->d_v, t->c);

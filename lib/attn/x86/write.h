@@ -2,8 +2,8 @@
  * How the x86 levels write K and V of some tokens into a tile: rows are rounded to the type one by one, up to eight of them go
  * into K together, through a transpose in registers, and what shares a word of V is put in at once.
  *
- * A single token, as in decode, touches a cache line for each word of its K. These are rarely in a cache: while one is written
- * the same one of the next tile is asked for.
+ * A single token, as in decode, touches a cache line for each word of its K, unless its group is open (layout.h). These are
+ * rarely in a cache: while a token is written those of the next tile are asked for.
  *
  * 256-bit vectors on all levels: it is the cache lines that take the time. Roundings are those of base/half.h bit for bit, so
  * without bf16 instructions, which take denormals for zero.
@@ -16,8 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/attn/kernels.h"
-#include "lib/cache/layout.h"
+#include "lib/attn/x86/open_group.h"
 
 #define WRITE_INLINE static inline __attribute__((always_inline))
 
@@ -115,29 +114,8 @@ WRITE_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, 
 
 /* ---- K: word w of a row goes to line w, at its slot ---- */
 
-WRITE_INLINE void transpose(__m256i x[8]) {
-    __m256i a[8], b[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
-        a[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        x[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-        x[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
-    }
-}
-
 /* Eight words of eight rows to eight lines of `line` bytes. */
-WRITE_INLINE void write_k_block(cattn_type type, const rounded *r, size_t word, char *to, size_t line) {
+WRITE_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word, char *to, ptrdiff_t line) {
     __m256i x[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -147,24 +125,37 @@ WRITE_INLINE void write_k_block(cattn_type type, const rounded *r, size_t word, 
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         if (type == CATTN_F16)
-            _mm_storeu_si128((__m128i *)(to + (size_t)i * line), _mm256_castsi256_si128(pack_halves(x[i], x[i])));
+            _mm_storeu_si128((__m128i *)(to + i * line), _mm256_castsi256_si128(pack_halves(x[i], x[i])));
         else
-            _mm256_storeu_si256((__m256i *)(to + (size_t)i * line), x[i]);
+            _mm256_storeu_si256((__m256i *)(to + i * line), x[i]);
     }
 }
 
+/* Ask for the lines that the next token's K goes to. */
+WRITE_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
+    const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
+    const int32_t words = key_words(type, w->d_k), slot = w->next_slot;
+    const int32_t together = in_open_group(type, w->next_open, slot) ? words_together(words) : 0;
+    const char *next = w->next_k;
+    if (!next) return;
+    for (int32_t k = 0; k < together; k += CA_GROUP) __builtin_prefetch(next + open_at(slot, line) + k * line, 1);
+    for (int32_t k = together; k < words; k++) __builtin_prefetch(next + k * line + slot * size, 1);
+}
+
 WRITE_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
-    const size_t size = word_bytes(type), line = (size_t)w->c * size, words = (size_t)(w->d_k / word_elements(type));
-    char *to = (char *)w->k_tile + (size_t)slot * size;
-    size_t done = 0;
-    if (n == WRITE_BLOCK)
-        for (; done + 8 <= words; done += 8) write_k_block(type, r, done, to + done * line, line);
-    const char *next = w->next_k ? (const char *)w->next_k + (size_t)w->next_slot * size : to;
-    for (int32_t i = 0; i < n; i++)
-        for (size_t k = done; k < words; k++) {
-            if (i == 0) __builtin_prefetch(next + k * line, 1);
-            memcpy(to + k * line + (size_t)i * size, r->row[i] + k * size, size);
-        }
+    const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
+    const int32_t words = key_words(type, w->d_k);
+    char *tile = w->k_tile;
+    int32_t done = 0;
+    if (n == WRITE_BLOCK && !in_open_group(type, w->open, slot) && !in_open_group(type, w->open, slot + n - 1))
+        for (; done + 8 <= words; done += 8) write_k_block(type, r, done, tile + slot * size + done * line, line);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t together = in_open_group(type, w->open, slot + i) ? words_together(words) : done;
+        for (int32_t k = done; k < together; k += CA_GROUP)
+            memcpy(tile + open_at(slot + i, line) + k * line, r->row[i] + k * size, OPEN_LINE);
+        for (int32_t k = together; k < words; k++)
+            memcpy(tile + k * line + (slot + i) * size, r->row[i] + k * size, (size_t)size);
+    }
 }
 
 /* ---- V: rows that share words, one of each in a lane ---- */
@@ -221,6 +212,7 @@ WRITE_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, 
 WRITE_INLINE void write_tokens(cattn_type type, const ca_write *w) {
     rounded r;
     float scales[WRITE_BLOCK];
+    prefetch_k(type, w);
     prefetch_v(type, w);
     for (int32_t at = 0; at < w->n; at += WRITE_BLOCK) {
         const int32_t n = w->n - at < WRITE_BLOCK ? w->n - at : WRITE_BLOCK, slot = w->slot + at;
