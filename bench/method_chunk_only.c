@@ -153,7 +153,7 @@ static void pack_row(void *arg, int32_t task, int32_t worker) {
 
 /* The K tile of a unit's chunk; the V tile is behind it. */
 static const char *tile_at(const chunk_only *m, const unit *u, int32_t head) {
-    return (const char *)ca_chunk_data(m->attn->pool, u->id) + ca_layout_k(m->attn->layout, m->layer, head);
+    return ca_chunk_tile(m->attn->pool, u->id, ca_layout_tile(m->attn->layout, m->layer, head));
 }
 
 /* (o, m, n) of the paper's attn_reduce: a state's normalised result joins the row's sum. */

@@ -137,7 +137,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
                      &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
-    if ((s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.chunk_bytes, config->budget_bytes)))
+    if ((s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes)))
         return ca_fail(error, s, -1, "budget_bytes is %llu, which does not hold one chunk of %zu bytes and the metadata",
                        (unsigned long long)config->budget_bytes, c->layout.chunk_bytes);
     c->attn.pool = c->pool;

@@ -214,8 +214,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
 static void close_groups(const cattn_cache *c, int32_t layer, int32_t head) {
     const ca_step *step = &c->step;
     for (const ca_full_group *full = step->closing.at, *end = full + step->closing.n; full < end; full++)
-        ca_layout_turn(&c->layout, (char *)ca_chunk_data(c->pool, full->chunk) + ca_layout_k(&c->layout, layer, head),
-                       full->group);
+        ca_layout_turn(&c->layout, ca_chunk_tile(c->pool, full->chunk, ca_layout_tile(&c->layout, layer, head)), full->group);
 }
 
 void ca_step_close(cattn_cache *c, bool ready) {
@@ -251,26 +250,21 @@ typedef struct write_job {
 /* Where the first of a run of rows goes, as what is written next. */
 static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t head) {
     const ca_row *to = &job->cache->step.rows.at[row];
-    const char *chunk = ca_chunk_data(job->cache->pool, to->chunk);
-    w->next_k = chunk + ca_layout_k(&job->cache->layout, job->layer, head);
-    w->next_v = chunk + ca_layout_v(&job->cache->layout, job->layer, head);
+    const ca_layout *l = &job->cache->layout;
+    const char *k_tile = ca_chunk_tile(job->cache->pool, to->chunk, ca_layout_tile(l, job->layer, head));
+    w->next_k = k_tile;
+    w->next_v = k_tile + l->k_bytes;
     w->next_slot = to->slot;
     w->next_open = ca_chunk_open(job->cache->pool, to->chunk);
-}
-
-static ca_tokens tile_tokens(const cattn_cache *c, ca_chunk_id id, size_t tile) {
-    ca_tokens tokens = ca_chunk_tokens(c->pool, id);
-    tokens.data = (char *)tokens.data + tile;
-    return tokens;
 }
 
 /* One head's copies; some may be of rows that have just been written, or of a copy before. */
 static void copy_leads(const write_job *job, int32_t head) {
     const cattn_cache *c = job->cache;
-    const size_t tile = ca_layout_k(&c->layout, job->layer, head);
+    const size_t tile = ca_layout_tile(&c->layout, job->layer, head);
     for (const ca_lead *lead = c->step.leads.at, *end = lead + c->step.leads.n; lead < end; lead++)
-        ca_layout_copy_tile(&c->layout, tile_tokens(c, lead->to, tile), tile_tokens(c, lead->from, tile), lead->begin,
-                            lead->end);
+        ca_layout_copy_tile(&c->layout, ca_chunk_tokens(c->pool, lead->to, tile), ca_chunk_tokens(c->pool, lead->from, tile),
+                            lead->begin, lead->end);
 }
 
 /* Some K/V heads of all rows: so no tile is written by two threads. Run by run, in which the heads' tiles are neighbours. */
@@ -285,9 +279,9 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
     for (int32_t h = first; job->closes && h < end; h++) close_groups(c, job->layer, h);
     for (int32_t row = 0, n; row < n_rows; row += n) {
         const ca_row *to = &c->step.rows.at[row];
-        char *chunk = ca_chunk_data(c->pool, to->chunk);
         n = run_length(&c->step, row);
         for (int32_t h = first; h < end; h++) {
+            char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, job->layer, h));
             ca_write w = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
@@ -298,8 +292,8 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
                           .v = (const float *)job->v->data + row * job->v->row_stride + h * job->v->head_stride,
                           .k_stride = job->k->row_stride,
                           .v_stride = job->v->row_stride,
-                          .k_tile = chunk + ca_layout_k(l, job->layer, h),
-                          .v_tile = chunk + ca_layout_v(l, job->layer, h)};
+                          .k_tile = k_tile,
+                          .v_tile = k_tile + l->k_bytes};
             if (h + 1 < end)
                 set_next(job, &w, row, h + 1);
             else if (row + n < n_rows)

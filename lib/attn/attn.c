@@ -103,25 +103,12 @@ void ca_attn_free(ca_attn *a) {
     a->slopes = a->sinks = NULL;
 }
 
-/*
- * Thin tasks, whose chains have few rows each, take some K/V heads in turn over each chunk: their tiles lie side by side, which
- * reads faster than one tile of each chunk. What a head needs in the worker's own room stands in a lane of its own.
- */
-enum { MAX_LANES = 8, LANE_ROWS = 8 }; /* query heads of a block */
-
-/* States of a lane's chain, one for each row and segment. */
-static size_t lane_states(const ca_attn *a, const ca_plan *plan) {
-    const size_t most = (size_t)(LANE_ROWS / a->group) * (size_t)plan->max_segments, all = (size_t)plan->n_chain_states;
-    return most < all ? most : all;
-}
-
 /* Bytes of the states that tasks leave to each other, and of those that each worker keeps for itself. */
 static size_t shared_bytes(const ca_attn *a, const ca_plan *plan) {
     return (size_t)plan->n_states * n_query_heads(a) * a->state_bytes;
 }
 static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
-    const size_t lanes = MAX_LANES * lane_states(a, plan), chain = (size_t)plan->n_chain_states;
-    return (lanes > chain ? lanes : chain) * (size_t)a->group * a->state_bytes;
+    return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
 }
 
 static size_t lacking(size_t need, size_t have) { return need > have ? need - have : 0; }
@@ -170,7 +157,7 @@ cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {
     return status;
 }
 
-/* ---- A task: one K/V head, or a few in turn, over some blocks ---- */
+/* ---- A task: one K/V head over some blocks ---- */
 
 typedef struct job {
     const ca_attn *attn;
@@ -178,32 +165,25 @@ typedef struct job {
     int32_t layer;
     const cattn_view *q, *out;
     float *lse;
-    int32_t n_lanes; /* heads that a thin task takes in turn */
 } job;
 
-/* What a task does in one block for one head. */
+/* What a task does in one block. */
 typedef struct part {
     const job *job;
     const ca_section *section;
     const ca_block *block;
     ca_attn_worker *worker;
-    int32_t head, lane;
+    int32_t head;
     int32_t row_begin, row_end; /* of the section */
 } part;
 
 static char *state_at(const part *p, const ca_block *block, int32_t row) {
     const ca_attn *a = p->job->attn;
     const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
-    if (!block->spread) {
-        const size_t own = (size_t)p->lane * lane_states(a, p->job->plan) + (size_t)(block->state + at);
-        return (char *)p->worker->states + own * (size_t)a->group * a->state_bytes;
-    }
+    if (!block->spread) return (char *)p->worker->states + (size_t)((block->state + at) * a->group) * a->state_bytes;
     const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
     return (char *)a->states + (size_t)i * a->state_bytes;
 }
-
-/* The lane's part of a worker's array of a block's query heads. */
-static size_t lane_at(const part *p) { return (size_t)p->lane * LANE_ROWS; }
 
 /* The query heads of a row of the part in q or out, a few cache lines that are far from those of other rows. */
 static float *heads_at(const part *p, const cattn_view *view, int32_t row) {
@@ -223,8 +203,8 @@ CA_PREFETCH void prefetch_heads(const part *p, const cattn_view *view, int32_t r
 
 static void pack_queries(const part *p) {
     const ca_attn *a = p->job->attn;
-    char *queries = (char *)p->worker->queries + lane_at(p) * a->query_bytes;
-    float *slopes = p->worker->slopes + lane_at(p);
+    char *queries = p->worker->queries;
+    float *slopes = p->worker->slopes;
     const cattn_view *q = p->job->q;
     for (int32_t r = p->row_begin; r < p->row_end; r++) {
         prefetch_heads(p, q, r + ROWS_AHEAD, a->layout->d_k);
@@ -239,8 +219,7 @@ static void pack_queries(const part *p) {
 /* The part's K tile in an item's i-th chunk; the V tile is behind it. */
 static const char *tile_at(const part *p, const ca_item *item, int32_t i) {
     const ca_attn *a = p->job->attn;
-    const char *chunk = ca_chunk_data(a->pool, p->section->chunks.at[item->chunk + i]);
-    return chunk + ca_layout_k(a->layout, p->job->layer, p->head);
+    return ca_chunk_tile(a->pool, p->section->chunks.at[item->chunk + i], ca_layout_tile(a->layout, p->job->layer, p->head));
 }
 
 /* The chunk's open groups. */
@@ -282,11 +261,11 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
     for (int32_t r = row_begin, n = 0; a->slopes && r < row_end; r++)
         for (int32_t g = 0; g < a->group; g++) w->distances[n++] = (float)(start - p->section->position.at[r]);
     const ca_tile_options options = {.softcap = a->softcap,
-                                     .slopes = a->slopes ? w->slopes + lane_at(p) : NULL,
+                                     .slopes = a->slopes ? w->slopes : NULL,
                                      .distances = w->distances,
                                      .n_hidden = hides ? w->n_hidden : NULL,
                                      .n_kept = hides ? n_kept_slots(p, start) : 0};
-    const size_t first = lane_at(p) + (size_t)(row_begin - p->row_begin) * (size_t)a->group;
+    const size_t first = (size_t)(row_begin - p->row_begin) * (size_t)a->group;
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,
@@ -372,20 +351,16 @@ static const char *prepare_chunk(const part *p, const ca_item *item, int32_t i) 
     return NULL;
 }
 
-/* One item for all lanes; `after` is of the part `next`, NULL: nothing follows. */
-static void run_item(const part *lanes, int32_t n_lanes, const ca_item *item, const part *next, const ca_item *after) {
-    for (int32_t i = 0; i < item->n_chunks; i++)
-        for (int32_t lane = 0; lane < n_lanes; lane++) {
-            const part *p = &lanes[lane];
-            const char *next_k = NULL;
-            if (lane + 1 < n_lanes)
-                next_k = prepare_chunk(p + 1, item, i);
-            else if (i + 1 < item->n_chunks)
-                next_k = prepare_chunk(lanes, item, i + 1);
-            else if (after)
-                next_k = prepare_chunk(next, after, 0);
-            attend_chunk(p, item, i, next_k);
-        }
+/* One item; `after` is of the part `next`, NULL: nothing follows. */
+static void run_item(const part *p, const ca_item *item, const part *next, const ca_item *after) {
+    for (int32_t i = 0; i < item->n_chunks; i++) {
+        const char *next_k = NULL;
+        if (i + 1 < item->n_chunks)
+            next_k = prepare_chunk(p, item, i + 1);
+        else if (after)
+            next_k = prepare_chunk(next, after, 0);
+        attend_chunk(p, item, i, next_k);
+    }
 }
 
 /* Merge the states of one row's heads and write its result. */
@@ -418,23 +393,22 @@ static void finish_rows(const part *p) {
         }
 }
 
-/* Attend the rows of a part for all lanes; `next` is what the first lane does after it, NULL: nothing. */
-static void run_part(const part *lanes, int32_t n_lanes, const part *next) {
-    const ca_attn *a = lanes->job->attn;
-    for (const part *p = lanes; p < lanes + n_lanes; p++)
-        a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
-    const ca_item *items = lanes->section->items.at, *item = find_item(lanes, lanes->block->item_begin);
+/* Attend the rows of a part; `next` is what comes after it, NULL: nothing. */
+static void run_part(const part *p, const part *next) {
+    const ca_attn *a = p->job->attn;
+    a->kernel->init(state_at(p, p->block, p->row_begin), (p->row_end - p->row_begin) * a->group, a->layout->d_v);
+    const ca_item *items = p->section->items.at, *item = find_item(p, p->block->item_begin);
     while (item) {
-        const part *of = lanes;
-        const ca_item *after = find_item(lanes, (int32_t)(item - items) + 1), *following = after;
+        const part *of = p;
+        const ca_item *after = find_item(p, (int32_t)(item - items) + 1), *following = after;
         if (!after && next) {
             of = next;
             following = find_item(next, next->block->item_begin);
         }
-        run_item(lanes, n_lanes, item, of, following);
+        run_item(p, item, of, following);
         item = after;
     }
-    for (const part *p = lanes; p < lanes + n_lanes && !p->block->spread; p++) finish_rows(p);
+    if (!p->block->spread) finish_rows(p);
 }
 
 /* The part at a block of task `index`, which is one K/V head of one of the plan's tasks. */
@@ -457,34 +431,19 @@ static bool same_rows(const part *p, const part *q) {
     return p->section == q->section && p->row_begin == q->row_begin && p->row_end == q->row_end;
 }
 
-/* Heads that task `index` takes in turn, from its own on; 0: another index takes them. */
-static int32_t lanes_of(const job *job, int32_t index) {
-    const int32_t n_heads = job->attn->layout->n_kv_heads, head = index % n_heads;
-    const int32_t most_rows = job->plan->tasks.at[index / n_heads].most_rows;
-    if (most_rows == 0 || most_rows * job->attn->group > LANE_ROWS) return 1;
-    return head % job->n_lanes ? 0 : min32(job->n_lanes, n_heads - head);
-}
-
 static void attend_task(void *arg, int32_t index, int32_t worker) {
     const job *job = arg;
     const ca_plan_task *t = &job->plan->tasks.at[index / job->attn->layout->n_kv_heads];
-    const int32_t n_lanes = lanes_of(job, index);
-    if (n_lanes <= 0) return;
     const unsigned fp = ca_fp_enter();
-    part lanes[MAX_LANES], packed = {0}, p = part_of(job, index, worker, t->begin);
+    part packed = {0}, p = part_of(job, index, worker, t->begin);
     for (ca_block_at at = t->begin; !ca_block_same(at, t->end);) {
         at = ca_block_after(job->plan, at);
         const bool more = !ca_block_same(at, t->end);
         const part next = more ? part_of(job, index, worker, at) : p;
         if (p.row_begin < p.row_end) { /* else the task's rows end before this segment */
-            for (int32_t lane = 0; lane < n_lanes; lane++) {
-                lanes[lane] = p;
-                lanes[lane].lane = lane;
-                lanes[lane].head += lane;
-                if (!same_rows(&p, &packed)) pack_queries(&lanes[lane]);
-            }
+            if (!same_rows(&p, &packed)) pack_queries(&p);
             packed = p;
-            run_part(lanes, n_lanes, more ? &next : NULL);
+            run_part(&p, more ? &next : NULL);
         }
         p = next;
     }
@@ -504,9 +463,8 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
 }
 
 void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
-    enum { TASKS_A_THREAD = 8 }; /* not fewer, or the threads do not finish together */
     const int32_t n = (int32_t)plan->tasks.n * a->layout->n_kv_heads;
-    job job = {a, plan, layer, q, out, lse, max32(1, min32(MAX_LANES, n / (TASKS_A_THREAD * a->n_threads)))};
+    job job = {a, plan, layer, q, out, lse};
     a->parallel.run(a->parallel.ctx, n, attend_task, &job);
     if (plan->n_states > 0) a->parallel.run(a->parallel.ctx, n, merge_task, &job);
 }

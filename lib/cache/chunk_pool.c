@@ -7,7 +7,7 @@
 enum {
     PAGE = 4096,
     HUGE_PAGE = 2 << 20,
-    SLAB_BYTES = 8 << 20,   /* large enough that a system call a slab costs nothing, small enough to give back often */
+    SLAB_BYTES = 32 << 20,  /* long runs of one head, and a system call a slab costs nothing; small enough to give back */
     MIN_SLABS_A_BUDGET = 16 /* a small budget is cut finer */
 };
 
@@ -20,8 +20,9 @@ typedef struct slab {
 
 struct ca_chunk_pool {
     ca_alloc *alloc;
-    size_t stride; /* bytes from chunk to chunk */
     uint64_t budget_bytes;
+    size_t tile_bytes; /* rounded up to cache lines */
+    int log2_slab_chunks;
     size_t slab_chunks, slab_bytes;
     slab *slabs;
     size_t n_slabs;
@@ -34,37 +35,34 @@ struct ca_chunk_pool {
     size_t first_usable; /* no slab before it is committed and has a free chunk */
 };
 
-/* Least number of chunks, a power of two, that ends at a multiple of `unit`, a power of two. */
-static size_t chunks_to_align(size_t stride, size_t unit) {
-    const int n_zeros = __builtin_ctzll(stride), unit_zeros = __builtin_ctzll(unit);
-    return n_zeros >= unit_zeros ? 1 : (size_t)1 << (unit_zeros - n_zeros);
-}
-
-static size_t round_down(size_t n, size_t power_of_two) { return n & ~(power_of_two - 1); }
-
-static size_t slab_size(size_t stride, uint64_t budget_bytes) {
+/* Chunks a slab, as a power of two: as few as make whole pages, or as many as there is room for. */
+static int log2_slab_size(size_t chunk_bytes, uint64_t budget_bytes) {
     const uint64_t share = budget_bytes / MIN_SLABS_A_BUDGET;
-    const size_t wanted = (size_t)(share < SLAB_BYTES ? share : SLAB_BYTES) / stride;
-    const size_t huge = chunks_to_align(stride, HUGE_PAGE), page = chunks_to_align(stride, PAGE);
-    if (wanted >= huge) return round_down(wanted, huge);
-    return wanted >= page ? round_down(wanted, page) : page;
+    const size_t wanted = (size_t)(share < SLAB_BYTES ? share : SLAB_BYTES) / chunk_bytes;
+    const int pages = __builtin_ctzll(PAGE) - __builtin_ctzll(chunk_bytes), least = pages > 0 ? pages : 0;
+    const int most = wanted > 0 ? 63 - __builtin_clzll(wanted) : 0;
+    return most > least ? most : least;
 }
 
-cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes) {
-    assert(chunk_bytes > 0);
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
+                                  uint64_t budget_bytes) {
+    assert(n_tiles > 0 && tile_bytes > 0);
     *pool = NULL;
-    const size_t stride = (chunk_bytes + 63) & ~(size_t)63;
-    const size_t slab_chunks = slab_size(stride, budget_bytes);
-    size_t slab_bytes;
-    if (__builtin_mul_overflow(slab_chunks, stride, &slab_bytes) || slab_bytes == 0 || slab_bytes > budget_bytes)
-        return CATTN_ERR_BUDGET;
-    const uint64_t id_bytes = (uint64_t)INT32_MAX * stride; /* as many ids as there are */
+    const size_t stride = (tile_bytes + 63) & ~(size_t)63;
+    size_t chunk_bytes, slab_bytes;
+    if (__builtin_mul_overflow(n_tiles, stride, &chunk_bytes) || chunk_bytes > budget_bytes) return CATTN_ERR_BUDGET;
+    const int log2_slab_chunks = log2_slab_size(chunk_bytes, budget_bytes);
+    const size_t slab_chunks = (size_t)1 << log2_slab_chunks;
+    if (__builtin_mul_overflow(slab_chunks, chunk_bytes, &slab_bytes) || slab_bytes > budget_bytes) return CATTN_ERR_BUDGET;
+    const uint64_t id_bytes = (uint64_t)INT32_MAX * chunk_bytes; /* as many ids as there are */
     const size_t n_slabs = (size_t)((budget_bytes < id_bytes ? budget_bytes : id_bytes) / slab_bytes);
 
     cattn_status status = CATTN_ERR_NOMEM;
     ca_chunk_pool *p = ca_new_zero(alloc, 1, sizeof *p);
     if (!p) return status;
-    *p = (ca_chunk_pool){.alloc = alloc, .stride = stride, .budget_bytes = budget_bytes, .slab_chunks = slab_chunks};
+    *p = (ca_chunk_pool){.alloc = alloc, .budget_bytes = budget_bytes, .tile_bytes = stride};
+    p->log2_slab_chunks = log2_slab_chunks;
+    p->slab_chunks = slab_chunks;
     p->slab_bytes = slab_bytes;
     p->n_slabs = n_slabs;
     p->slabs = ca_new_zero(alloc, n_slabs, sizeof *p->slabs);
@@ -216,7 +214,10 @@ ca_chunk *ca_chunk_at(ca_chunk_pool *p, ca_chunk_id id) {
 
 uint32_t ca_chunk_open(const ca_chunk_pool *p, ca_chunk_id id) { return p->chunks[id].open; }
 
-void *ca_chunk_data(const ca_chunk_pool *p, ca_chunk_id id) { return p->data + (size_t)id * p->stride; }
+void *ca_chunk_tile(const ca_chunk_pool *p, ca_chunk_id id, size_t tile) {
+    const size_t slab = (size_t)id >> p->log2_slab_chunks, in_slab = (size_t)id & (p->slab_chunks - 1);
+    return p->data + slab * p->slab_bytes + (tile * p->slab_chunks + in_slab) * p->tile_bytes;
+}
 
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *p) {
     const size_t n = affordable_slabs(p);

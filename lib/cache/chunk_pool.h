@@ -1,6 +1,14 @@
 /*
- * Fixed-size K/V chunks by id: one reserved address range, chunk id times stride, committed slab by slab up to a byte
- * budget and given back slab by slab.
+ * Fixed-size K/V chunks by id, in one reserved address range that is committed slab by slab up to a byte budget and given back
+ * slab by slab.
+ *
+ * A chunk is a number of tiles, one for each layer and K/V head, which are not neighbours: a slab is
+ *
+ *   [tiles of a chunk][chunks of the slab][bytes of a tile]
+ *
+ * Chunks are taken in ascending order, so those of a prompt follow one another, and a kernel that goes over one head's tiles
+ * of a run reads memory in its own order; from chunk to chunk it would jump otherwise, which costs the processor's prefetching
+ * a start each time (docs/kernels.md).
  *
  * A chunk is referred to by the tree's nodes. `refs` counts all of them, `live` those that a sequence covers; refs > 0 with
  * live == 0 is a retained chunk, which eviction can free. `fill` is the first slot not yet given to a node: slots are handed
@@ -30,10 +38,11 @@ typedef struct ca_chunk {
 typedef struct ca_chunk_pool ca_chunk_pool;
 
 /*
- * Reserve address space for as many chunks of chunk_bytes as budget_bytes can hold; commit none. *alloc is borrowed until
- * destroy; its `bytes` count against the budget beside the slabs. CATTN_ERR_BUDGET if not even one chunk fits.
+ * Reserve address space for as many chunks of n_tiles times tile_bytes as budget_bytes can hold; commit none. *alloc is
+ * borrowed until destroy; its `bytes` count against the budget beside the slabs. CATTN_ERR_BUDGET if not even one chunk fits.
  */
-cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t chunk_bytes, uint64_t budget_bytes);
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
+                                  uint64_t budget_bytes);
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
 /* Take a free chunk: refs, live, fill, n_copied and open are 0. CATTN_ERR_BUDGET when none is free and no slab may be added;
@@ -55,8 +64,8 @@ void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 
-/* First byte of a chunk, 64-byte aligned, stable until it is put back. */
-void *ca_chunk_data(const ca_chunk_pool *pool, ca_chunk_id id);
+/* First byte of one of a chunk's tiles, 64-byte aligned, stable until the chunk is put back. */
+void *ca_chunk_tile(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile);
 
 /* Give slabs without a taken chunk back until it were `bytes` or only n_keep chunks stay free; returns the bytes given back. */
 size_t ca_chunk_pool_trim(ca_chunk_pool *pool, size_t bytes, size_t n_keep);

@@ -22,7 +22,9 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
     if (type != CATTN_F16 && c >= CA_GROUP) l->open_words = d_k / (int)ca_type_neighbours(type) / CA_GROUP * CA_GROUP;
     l->k_bytes = round_up_64((size_t)d_k * (size_t)c * size + scales);
     l->v_bytes = round_up_64((size_t)d_v * (size_t)c * size + scales);
-    l->chunk_bytes = (size_t)n_layers * (size_t)n_kv_heads * (l->k_bytes + l->v_bytes);
+    l->tile_bytes = l->k_bytes + l->v_bytes;
+    l->n_tiles = (size_t)n_layers * (size_t)n_kv_heads;
+    l->chunk_bytes = l->n_tiles * l->tile_bytes;
 }
 
 /* ---- Open groups ---- */
@@ -118,12 +120,6 @@ static void copy_values(const ca_layout *l, void *dst, const void *src, int begi
 void ca_layout_copy_tile(const ca_layout *l, ca_tokens dst, ca_tokens src, int begin, int end) {
     copy_keys(l, dst, src, begin, end);
     copy_values(l, (char *)dst.data + l->k_bytes, (const char *)src.data + l->k_bytes, begin, end);
-}
-
-void ca_layout_copy_slot(const ca_layout *l, ca_tokens dst, ca_tokens src, int slot) {
-    for (size_t tile = 0; tile < l->chunk_bytes; tile += l->k_bytes + l->v_bytes)
-        ca_layout_copy_tile(l, (ca_tokens){(char *)dst.data + tile, dst.open}, (ca_tokens){(char *)src.data + tile, src.open},
-                            slot, slot + 1);
 }
 
 /* ---- Writing a token ---- */

@@ -1,8 +1,8 @@
 /*
  * Where each element of K and V sits in a chunk: the packed layout, version 2. Does not depend on the instruction set.
  *
- * A chunk holds c consecutive positions of all layers and K/V heads. Position p sits in slot p mod c. For each layer, then
- * each K/V head, there is a K tile and behind it a V tile, each aligned to 64 bytes:
+ * A chunk holds c consecutive positions of all layers and K/V heads. Position p sits in slot p mod c. For each layer and K/V
+ * head there is a K tile and behind it a V tile, each aligned to 64 bytes (where, chunk_pool.h knows):
  *
  *   bf16      K [d_k/2][c][2]   V [c/2][d_v][2]   two neighbours in d (K) or in c (V) make a pair for bf16 dot products
  *   f16, f32  K [d_k][c]        V [c][d_v]
@@ -54,7 +54,9 @@ typedef struct ca_layout {
     int open_words;     /* of a token's K, those that stand together in an open group; a multiple of CA_GROUP */
     size_t k_bytes;     /* one K tile */
     size_t v_bytes;     /* one V tile */
-    size_t chunk_bytes; /* all layers and heads */
+    size_t tile_bytes;  /* both */
+    size_t n_tiles;     /* of both, a chunk: one for each layer and head */
+    size_t chunk_bytes; /* all of them */
 } ca_layout;
 
 void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c);
@@ -62,11 +64,10 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
 /* Bytes of an element, without its share of a scale. */
 static inline size_t ca_type_size(cattn_type type) { return type == CATTN_F32 ? 4 : type == CATTN_I8 ? 1 : 2; }
 
-/* Offset in a chunk of the K tile of (layer, head); the V tile is k_bytes behind it. */
-static inline size_t ca_layout_k(const ca_layout *l, int layer, int head) {
-    return ((size_t)layer * (size_t)l->n_kv_heads + (size_t)head) * (l->k_bytes + l->v_bytes);
+/* Number of the K tile of (layer, head), and the V tile behind it, in a chunk. */
+static inline size_t ca_layout_tile(const ca_layout *l, int layer, int head) {
+    return (size_t)layer * (size_t)l->n_kv_heads + (size_t)head;
 }
-static inline size_t ca_layout_v(const ca_layout *l, int layer, int head) { return ca_layout_k(l, layer, head) + l->k_bytes; }
 
 /* Elements that stand together before the next lane's: neighbours in d (K) or in c (V). */
 static inline size_t ca_type_neighbours(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
@@ -92,7 +93,7 @@ static inline size_t ca_layout_scales(int d, int c) { return (size_t)d * (size_t
 /* Transpose a group of a K tile: open becomes closed, closed open. */
 void ca_layout_turn(const ca_layout *l, void *k_tile, int group);
 
-/* A K tile with the V tile behind it, or a chunk: where they are, and which groups are open. */
+/* A K tile with the V tile behind it: where they are, and which groups are open. */
 typedef struct ca_tokens {
     void *data;
     uint32_t open;
@@ -100,9 +101,6 @@ typedef struct ca_tokens {
 
 /* Copy slots [begin, end) of a K tile and the V tile behind it to the same slots of others. */
 void ca_layout_copy_tile(const ca_layout *l, ca_tokens dst, ca_tokens src, int begin, int end);
-
-/* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
-void ca_layout_copy_slot(const ca_layout *l, ca_tokens dst, ca_tokens src, int slot);
 
 /*
  * Write one token's k [d_k] and v [d_v], f32, into the tiles at k_tile and v_tile, rounded to the type to nearest even. For

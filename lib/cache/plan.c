@@ -178,11 +178,6 @@ static int push_task(dealer *d, const ca_plan_task *task) {
     return 0;
 }
 
-static void add_to_run(dealer *d, double cost, int32_t most_rows) {
-    d->run.cost += cost;
-    if (most_rows > d->run.most_rows) d->run.most_rows = most_rows;
-}
-
 /* Close the run before `at`, unless it is empty, and begin another one at `next`. */
 static int close_run(dealer *d, ca_block_at at, ca_block_at next) {
     d->run.end = at;
@@ -281,7 +276,7 @@ static int deal_chains(dealer *d, int32_t section) {
             continue;
         }
         if (d->run.cost + chain.cost > d->grain && close_run(d, chain.begin, chain.begin)) return -1;
-        add_to_run(d, chain.cost, chain.row_end - chain.row_begin);
+        d->run.cost += chain.cost;
     }
     return 0;
 }
@@ -313,7 +308,7 @@ static int deal(ca_plan *plan) {
         const bool fits = d.run.cost + s->cost <= d.grain, small = s->cost <= d.grain / 4;
         if (!fits && small && close_run(&d, first, first)) return -1;
         if (fits || small)
-            add_to_run(&d, s->cost, s->n_rows < plan->config.max_rows ? s->n_rows : plan->config.max_rows);
+            d.run.cost += s->cost;
         else if (deal_chains(&d, i))
             return -1;
     }

@@ -90,7 +90,6 @@ typedef struct ca_block_at {
 typedef struct ca_plan_task {
     ca_block_at begin, end;
     int32_t row_begin, row_end; /* of the section; all of them unless it is one chain */
-    int32_t most_rows;          /* of whole chains: the most rows that one of them has; 0: it is a part of a chain */
     double cost;
 } ca_plan_task;
 

@@ -121,6 +121,12 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
 
 /* ---- Append ---- */
 
+void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot) {
+    for (size_t tile = 0; tile < tree->layout->n_tiles; tile++)
+        ca_layout_copy_tile(tree->layout, ca_chunk_tokens(tree->pool, to, tile), ca_chunk_tokens(tree->pool, from, tile), slot,
+                            slot + 1);
+}
+
 /* Growth of a leaf that is the sequence's alone. */
 static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
     ca_node *leaf = seq->leaf;
@@ -179,8 +185,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
         const ca_chunk_id from = old->chunks[old->n_chunks - 1];
         ca_node_add_leaf(tree, branch.at, branch.leaf, old->tokens + old->n_tokens - 1, 1, seq);
         if (odd_ready) {
-            ca_layout_copy_slot(tree->layout, ca_chunk_tokens(tree->pool, branch.leaf->chunks[0]),
-                                ca_chunk_tokens(tree->pool, from), ca_slot_of(tree, seq->n_tokens - 1));
+            ca_chunk_copy_slot(tree, branch.leaf->chunks[0], from, ca_slot_of(tree, seq->n_tokens - 1));
             branch.leaf->n_ready = branch.leaf->n_claimed = 1;
         }
         ca_node_extend(tree, branch.leaf, tokens, n_tokens);
@@ -240,7 +245,8 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
     ca_node_add_leaf(tree, branch.at, branch.leaf, node->tokens, node->n_tokens, NULL);
     for (size_t i = 0; i < node->n_chunks; i++) {
         const ca_chunk_id from = node->chunks[i], to = branch.leaf->chunks[i];
-        memcpy(ca_chunk_data(tree->pool, to), ca_chunk_data(tree->pool, from), tree->layout->chunk_bytes);
+        for (size_t tile = 0; tile < tree->layout->n_tiles; tile++)
+            memcpy(ca_chunk_tile(tree->pool, to, tile), ca_chunk_tile(tree->pool, from, tile), tree->layout->tile_bytes);
         ca_chunk_at(tree->pool, to)->open = ca_chunk_open(tree->pool, from);
     }
     branch.leaf->n_ready = branch.leaf->n_claimed = node->n_ready;

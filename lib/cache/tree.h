@@ -145,8 +145,8 @@ int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 
-static inline ca_tokens ca_chunk_tokens(const ca_chunk_pool *pool, ca_chunk_id id) {
-    return (ca_tokens){ca_chunk_data(pool, id), ca_chunk_open(pool, id)};
+static inline ca_tokens ca_chunk_tokens(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile) {
+    return (ca_tokens){ca_chunk_tile(pool, id, tile), ca_chunk_open(pool, id)};
 }
 
 /* A copy of slots [begin, end) from one chunk to another. */

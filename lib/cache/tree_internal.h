@@ -184,6 +184,9 @@ int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n
 
 /* ---- tree.c, truncate.c ---- */
 
+/* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
+void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot);
+
 /* Mark the path from node to the root as just used. */
 void ca_path_touch(ca_tree *tree, ca_node *node);
 

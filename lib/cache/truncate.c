@@ -69,8 +69,7 @@ static void copy_first(ca_tree *tree, ca_branch *branch, const ca_seq *seq, cons
     leaf->domain = seq->domain;
     ca_node_add_leaf(tree, branch->at, leaf, from->tokens, 1, NULL);
     if (from->n_ready == 0) return;
-    ca_layout_copy_slot(tree->layout, ca_chunk_tokens(tree->pool, leaf->chunks[0]),
-                        ca_chunk_tokens(tree->pool, from->chunks[0]), ca_slot_of(tree, leaf->start));
+    ca_chunk_copy_slot(tree, leaf->chunks[0], from->chunks[0], ca_slot_of(tree, leaf->start));
     leaf->n_ready = leaf->n_claimed = 1;
 }
 

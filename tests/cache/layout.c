@@ -68,59 +68,50 @@ static void tiles_are_aligned_and_do_not_overlap(void **state) {
                 const size_t scales = types[t] == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
                 assert_true(l.k_bytes >= (size_t)dims[k] * (size_t)c * ca_type_size(types[t]) + scales);
                 assert_true(l.v_bytes >= (size_t)d_v * (size_t)c * ca_type_size(types[t]) + scales);
-                size_t at = 0;
+                size_t n = 0;
                 for (int layer = 0; layer < 3; layer++)
                     for (int head = 0; head < 2; head++) {
-                        assert_int_equal(ca_layout_k(&l, layer, head), at);
-                        assert_int_equal(ca_layout_v(&l, layer, head), at + l.k_bytes);
-                        assert_int_equal(at % 64 + l.k_bytes % 64, 0);
-                        at += l.k_bytes + l.v_bytes;
+                        assert_int_equal(ca_layout_tile(&l, layer, head), n);
+                        n++;
                     }
-                assert_int_equal(l.chunk_bytes, at);
+                assert_int_equal(l.k_bytes % 64 + l.v_bytes % 64, 0);
+                assert_int_equal(l.n_tiles, n);
+                assert_int_equal(l.chunk_bytes, n * l.tile_bytes);
             }
 }
 
 /* Same, but for the rounding of int8's scale, 127 n / 127. */
 static bool near(cattn_type type, float a, float b) { return type == CATTN_I8 ? fabsf(a - b) <= fabsf(b) * 0x1p-23f : a == b; }
 
-/* Every slot of every tile written, then slots of another chunk copied over them: each element is where it belongs. */
+/* Every slot of two tiles written, then slots of one copied over the other's: each element is where it belongs. */
 static void writing_and_copying(void **state) {
     (void)state;
-    enum { LAYERS = 2, HEADS = 2, D_K = 8, D_V = 10, SLOTS = 8 };
+    enum { D_K = 8, D_V = 10, SLOTS = 8 };
     for (int t = 0; t < N_TYPES; t++) {
         ca_layout l;
-        ca_layout_init(&l, types[t], LAYERS, HEADS, D_K, D_V, SLOTS);
-        char *chunks[2];
+        ca_layout_init(&l, types[t], 2, 2, D_K, D_V, SLOTS);
+        char *tiles[2];
         for (int n = 0; n < 2; n++) {
-            chunks[n] = aligned_alloc(64, l.chunk_bytes);
-            memset(chunks[n], 0xff, l.chunk_bytes);
-            for (int layer = 0; layer < LAYERS; layer++)
-                for (int head = 0; head < HEADS; head++)
-                    for (int slot = 0; slot < SLOTS; slot++) {
-                        float k[D_K], v[D_V];
-                        const float base =
-                            (float)(64 * n + 16 * layer + 8 * head + slot); /* exact in bf16; and alone in int8 */
-                        for (int i = 0; i < D_K; i++) k[i] = i % 2 ? base : -base;
-                        for (int i = 0; i < D_V; i++) v[i] = i == slot ? 127 : base;
-                        ca_layout_write(&l, chunks[n] + ca_layout_k(&l, layer, head), chunks[n] + ca_layout_v(&l, layer, head),
-                                        0, slot, k, v);
-                    }
+            tiles[n] = aligned_alloc(64, l.tile_bytes);
+            memset(tiles[n], 0xff, l.tile_bytes);
+            for (int slot = 0; slot < SLOTS; slot++) {
+                float k[D_K], v[D_V];
+                const float base = (float)(64 * n + slot); /* exact in bf16; and alone in int8 */
+                for (int i = 0; i < D_K; i++) k[i] = i % 2 ? base : -base;
+                for (int i = 0; i < D_V; i++) v[i] = i == slot ? 127 : base;
+                ca_layout_write(&l, tiles[n], tiles[n] + l.k_bytes, 0, slot, k, v);
+            }
         }
-        enum { COPIED = 5, FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
-        const size_t tile = ca_layout_k(&l, 1, 0);
-        ca_layout_copy_slot(&l, (ca_tokens){chunks[0], 0}, (ca_tokens){chunks[1], 0}, COPIED);
-        ca_layout_copy_tile(&l, (ca_tokens){chunks[0] + tile, 0}, (ca_tokens){chunks[1] + tile, 0}, FROM, TO);
-        for (int layer = 0; layer < LAYERS; layer++)
-            for (int head = 0; head < HEADS; head++)
-                for (int slot = 0; slot < SLOTS; slot++) {
-                    const char *k = chunks[0] + ca_layout_k(&l, layer, head), *v = chunks[0] + ca_layout_v(&l, layer, head);
-                    const bool copied = slot == COPIED || (layer == 1 && head == 0 && slot >= FROM && slot < TO);
-                    const float base = (float)(64 * copied + 16 * layer + 8 * head + slot);
-                    for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, k, slot, i), i % 2 ? base : -base));
-                    for (int i = 0; i < D_V; i++) assert_true(load_v(&l, v, slot, i) == (i == slot ? 127 : base));
-                }
-        free(chunks[0]);
-        free(chunks[1]);
+        enum { FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
+        ca_layout_copy_tile(&l, (ca_tokens){tiles[0], 0}, (ca_tokens){tiles[1], 0}, FROM, TO);
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const float base = (float)(64 * (slot >= FROM && slot < TO) + slot);
+            for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, tiles[0], slot, i), i % 2 ? base : -base));
+            for (int i = 0; i < D_V; i++)
+                assert_true(load_v(&l, tiles[0] + l.k_bytes, slot, i) == (i == slot ? 127 : base));
+        }
+        free(tiles[0]);
+        free(tiles[1]);
     }
 }
 

@@ -122,16 +122,15 @@ static void fingerprint(uint64_t path, float k[2], float v[2]) {
 static void write_slot(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     float k[2], v[2];
     fingerprint(path, k, v);
-    char *data = ca_chunk_data(w->pool, chunk);
-    ca_layout_write(&w->layout, data + ca_layout_k(&w->layout, 0, 0), data + ca_layout_v(&w->layout, 0, 0), 0, slot, k, v);
+    char *k_tile = ca_chunk_tile(w->pool, chunk, 0);
+    ca_layout_write(&w->layout, k_tile, k_tile + w->layout.k_bytes, 0, slot, k, v);
 }
 
 static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     float k[2], v[2];
     fingerprint(path, k, v);
-    const char *data = ca_chunk_data(w->pool, chunk);
-    const float *k_tile = (const float *)(data + ca_layout_k(&w->layout, 0, 0));
-    const float *v_tile = (const float *)(data + ca_layout_v(&w->layout, 0, 0));
+    const char *data = ca_chunk_tile(w->pool, chunk, 0);
+    const float *k_tile = (const float *)data, *v_tile = (const float *)(data + w->layout.k_bytes);
     for (int i = 0; i < 2; i++) {
         if (k_tile[ca_layout_k_index(&w->layout, 0, slot, i)] != k[i]) return false;
         if (v_tile[ca_layout_v_index(&w->layout, slot, i)] != v[i]) return false;
@@ -387,7 +386,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
            (int)budget, faulty ? ", faults" : "");
     fflush(stdout);
     ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, c);
-    assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.chunk_bytes, budget), CATTN_OK);
+    assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.n_tiles, w.layout.tile_bytes, budget), CATTN_OK);
     assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
     w.seqs = calloc(MAX_SEQS, sizeof *w.seqs);
     w.written = calloc(8192, (size_t)c);
@@ -483,7 +482,7 @@ static void computed_tokens_follow_the_rule(void **state) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         world w = {.rng = seed, .alloc = ca_alloc_default()};
         ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, 16);
-        assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.chunk_bytes, 4 << 20), CATTN_OK);
+        assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.n_tiles, w.layout.tile_bytes, 4 << 20), CATTN_OK);
         assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
         int64_t n_computed = 0;
         for (int i = 0; i < N; i++) {

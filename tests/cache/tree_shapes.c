@@ -25,9 +25,9 @@ static void setup(world *w, cattn_sharing sharing, cattn_retention retention, in
     const ca_tree_config config = {sharing, retention};
     ca_layout_init(&w->layout, CATTN_F32, 1, 1, 32, 32, C); /* 1 KiB a chunk, four a page */
     const uint64_t metadata = 1 << 16;
-    assert_int_equal(
-        ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.chunk_bytes, metadata + (uint64_t)n_chunks * w->layout.chunk_bytes),
-        CATTN_OK);
+    assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes,
+                                          metadata + (uint64_t)n_chunks * w->layout.chunk_bytes),
+                     CATTN_OK);
     assert_int_equal(ca_tree_create(&w->tree, &config, &w->layout, w->pool, &w->alloc), CATTN_OK);
 }
 

@@ -60,7 +60,7 @@ static void attend_chunk(const run *r, const ca_image_run *items, int32_t i, int
     const float distance = (float)(start - position[row]);
     const ca_tile_options options = {a->softcap, a->slopes ? &a->slopes[head * a->group + g] : NULL, &distance, &hidden, kept};
     const ca_chunk_id id = chunks[items->chunk + i];
-    const char *k = (const char *)ca_chunk_data(a->pool, id) + ca_layout_k(l, r->layer, head);
+    const char *k = ca_chunk_tile(a->pool, id, ca_layout_tile(l, r->layer, head));
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
                           .c = l->c,

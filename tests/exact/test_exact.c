@@ -62,8 +62,11 @@ static void poison(cattn_cache *cache) {
     static ca_chunk_id ids[MOST];
     int n = 0;
     while (n < MOST && ca_chunk_pool_get(cache->pool, &ids[n]) == CATTN_OK) {
-        uint16_t *data = ca_chunk_data(cache->pool, ids[n++]);
-        for (size_t i = 0; i < cache->layout.chunk_bytes / 2; i++) data[i] = i % 3 ? 0x7f80 : 0xffff;
+        for (size_t tile = 0; tile < cache->layout.n_tiles; tile++) {
+            uint16_t *data = ca_chunk_tile(cache->pool, ids[n], tile);
+            for (size_t i = 0; i < cache->layout.tile_bytes / 2; i++) data[i] = i % 3 ? 0x7f80 : 0xffff;
+        }
+        n++;
     }
     while (n > 0) ca_chunk_pool_put(cache->pool, ids[--n]);
 }

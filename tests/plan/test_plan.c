@@ -252,7 +252,8 @@ static void open_fixture(fixture *f, int32_t c, cattn_retention retention, const
     f->n_plans = 1;
     f->alloc = ca_alloc_default();
     ca_layout_init(&f->layout, CATTN_F32, 1, 1, 64, 64, c);
-    assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.chunk_bytes, (uint64_t)1 << 30), CATTN_OK);
+    assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.n_tiles, f->layout.tile_bytes, (uint64_t)1 << 30),
+                     CATTN_OK);
     const ca_tree_config tree = {CATTN_SHARED, retention};
     assert_int_equal(ca_tree_create(&f->tree, &tree, &f->layout, f->pool, &f->alloc), CATTN_OK);
     ca_plan_init(&f->plans[0], config, f->tree, &f->layout, &f->alloc);
