@@ -83,14 +83,20 @@ static cattn_status choose_level(const char *asked, const char **level, cattn_er
 
 /* ---- Cache ---- */
 
-/* Tasks for each K/V head that make four for each thread; where there are few, as many for one thread as for another. */
+/* Tasks for each K/V head of which all heads' together are as many for one thread as for another: a multiple of this. */
+static int32_t task_step(const cattn_config *config) {
+    int32_t n = 1;
+    while (n * config->n_kv_heads % config->n_threads) n++;
+    return n;
+}
+
+/* Tasks for each K/V head that make four for each thread; where there are few, a multiple of the step. */
 static int32_t min_tasks(const cattn_config *config) {
     enum { TASKS_A_THREAD = 4 };
-    const int32_t heads = config->n_kv_heads, threads = config->n_threads;
+    const int32_t heads = config->n_kv_heads, threads = config->n_threads, step = task_step(config);
     if (threads == 1) return 1;
-    int32_t n = (TASKS_A_THREAD * threads + heads - 1) / heads;
-    while (n > 1 && n * heads % threads) n++;
-    return n;
+    const int32_t n = (TASKS_A_THREAD * threads + heads - 1) / heads;
+    return n > 1 ? (n + step - 1) / step * step : n;
 }
 
 /* A plan for each different window among the layers. */
@@ -101,6 +107,7 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
                            .min_part = 2 * c->attn.kernel->tile_rows,
                            .chunk_cost = c->attn.kernel->chunk_cost,
                            .min_tasks = min_tasks(config),
+                           .task_step = task_step(config),
                            .n_kept = config->n_sink_tokens};
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;

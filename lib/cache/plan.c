@@ -238,6 +238,9 @@ static int split_rows(dealer *d, const ca_plan_task *chain, int32_t parts) {
     return 0;
 }
 
+/* At most n parts of equal cost, if it can be as many for one thread as for another. */
+static int32_t even_parts(const ca_plan_config *c, int32_t n) { return n > c->task_step ? n / c->task_step * c->task_step : n; }
+
 /* The chain that begins at `at`, and the cost of its dearest block. */
 static ca_plan_task chain_at(const ca_plan *plan, ca_block_at at, double *dearest_block) {
     const ca_section *s = plan->sections.at[at.section];
@@ -271,7 +274,7 @@ static int deal_chains(dealer *d, int32_t section) {
         if (spreads || splits) {
             if (close_run(d, chain.begin, chain.end)) return -1;
             if (spreads ? spread_chain(d, &chain, parts < blocks ? parts : blocks)
-                        : split_rows(d, &chain, parts < most ? parts : most))
+                        : split_rows(d, &chain, even_parts(&d->plan->config, parts < most ? parts : most)))
                 return -1;
             continue;
         }

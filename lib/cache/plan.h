@@ -117,6 +117,7 @@ typedef struct ca_plan_config {
     int32_t min_part;  /* query heads that the rows of a chain are split down to */
     double chunk_cost; /* what a chunk costs a K/V head besides arithmetic, in units of a query head's arithmetic on it */
     int32_t min_tasks; /* tasks wanted for each K/V head so that the threads finish together */
+    int32_t task_step; /* multiples of this are as many tasks for one thread as for another */
     int32_t window;    /* a row sees its own position and so many less one before; 0: all */
     int32_t n_kept;    /* first positions that every row sees all the same */
 } ca_plan_config;

@@ -275,7 +275,8 @@ static void run(uint64_t seed, bool together) {
                              .max_rows = (int32_t)rng_range(&f.r, 4, 64),
                              .min_part = 16,
                              .chunk_cost = 8,
-                             .min_tasks = (int32_t)rng_range(&f.r, 1, 12)};
+                             .min_tasks = (int32_t)rng_range(&f.r, 1, 12),
+                             .task_step = (int32_t)rng_range(&f.r, 1, 4)};
     open_fixture(&f, c, retention, &config);
     /* Beside the plan without a window one with a small window, and two with larger ones, of which one keeps first positions.
      */
@@ -325,7 +326,7 @@ static void join_decoding(fixture *f, int i, int n_shared) {
 
 static void open_decoding(fixture *f, int n_shared) {
     static const ca_plan_config config = {
-        .together = true, .group = GROUP, .max_rows = 64, .min_part = 16, .chunk_cost = 8, .min_tasks = 1};
+        .together = true, .group = GROUP, .max_rows = 64, .min_part = 16, .chunk_cost = 8, .min_tasks = 1, .task_step = 1};
     open_fixture(f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i, n_shared);
     f->n_seqs = N_ROOTS * A_ROOT;
@@ -413,11 +414,16 @@ static void rows_that_share_no_chunk_are_chains_of_their_own(void **state) {
     }
 }
 
-static void rows_are_split_where_segments_are_uneven(void **state) {
-    (void)state;
-    enum { N = 9, PARTS = 3, SHARED = 2 * CA_SEGMENT };
-    static const ca_plan_config config = {
-        .together = true, .group = GROUP, .max_rows = 64, .min_part = GROUP, .chunk_cost = 8, .min_tasks = PARTS};
+/* Into so many parts: as many as are wanted, or can be, if that is a multiple of the step. */
+static void split_uneven_segments(int32_t min_part, int32_t min_tasks, int32_t task_step, size_t parts) {
+    enum { N = 9, SHARED = 2 * CA_SEGMENT };
+    const ca_plan_config config = {.together = true,
+                                   .group = GROUP,
+                                   .max_rows = 64,
+                                   .min_part = min_part,
+                                   .chunk_cost = 8,
+                                   .min_tasks = min_tasks,
+                                   .task_step = task_step};
     fixture f = {0};
     open_fixture(&f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N; i++) {
@@ -427,11 +433,19 @@ static void rows_are_split_where_segments_are_uneven(void **state) {
     }
     f.n_seqs = N;
     decode(&f, 0);
-    assert_int_equal(f.plans[0].sections.at[0]->blocks.n, PARTS); /* two large segments, one small */
+    assert_int_equal(f.plans[0].sections.at[0]->blocks.n, 3); /* two large segments, one small */
     assert_int_equal(f.plans[0].n_states, 0);
-    assert_int_equal(f.plans[0].tasks.n, PARTS);
-    for (int i = 0; i < PARTS; i++) assert_true(f.plans[0].tasks.at[i].cost == f.plans[0].tasks.at[0].cost);
+    assert_int_equal(f.plans[0].tasks.n, parts);
+    for (size_t i = 0; i < parts; i++) assert_true(f.plans[0].tasks.at[i].cost == f.plans[0].tasks.at[0].cost);
     close_fixture(&f);
+}
+
+static void rows_are_split_where_segments_are_uneven(void **state) {
+    (void)state;
+    split_uneven_segments(GROUP, 3, 1, 3);
+    split_uneven_segments(3 * GROUP, 4, 1, 3);
+    split_uneven_segments(3 * GROUP, 4, 2, 2);
+    split_uneven_segments(3 * GROUP, 4, 4, 3); /* fewer than a step */
 }
 
 static void *no_memory(void *ctx, size_t size, size_t align) {
