@@ -267,7 +267,7 @@ static void copy_leads(const write_job *job, int32_t head) {
                             lead->begin, lead->end);
 }
 
-/* Some K/V heads of all rows: so no tile is written by two threads. Run by run, in which the heads' tiles are neighbours. */
+/* Some K/V heads of all rows: so no tile is written by two threads. Run by run, so that k and v are read in their order. */
 static void write_heads(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const write_job *job = arg;
