@@ -107,8 +107,7 @@ static void writing_and_copying(void **state) {
         for (int slot = 0; slot < SLOTS; slot++) {
             const float base = (float)(64 * (slot >= FROM && slot < TO) + slot);
             for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, tiles[0], slot, i), i % 2 ? base : -base));
-            for (int i = 0; i < D_V; i++)
-                assert_true(load_v(&l, tiles[0] + l.k_bytes, slot, i) == (i == slot ? 127 : base));
+            for (int i = 0; i < D_V; i++) assert_true(load_v(&l, tiles[0] + l.k_bytes, slot, i) == (i == slot ? 127 : base));
         }
         free(tiles[0]);
         free(tiles[1]);
