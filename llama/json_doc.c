@@ -19,8 +19,11 @@ void json_doc_open(json_doc *doc, const char *folder, const char *name, bool req
     file_map map;
     doc->status = file_map_open(doc->path, &map, error);
     if (doc->status != CL_OK) return;
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     json_error_t wrong;
-    doc->root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &wrong);
+    doc->root = json_loadb((const char *)map.data, map.size, flags, &wrong);
+    if (!doc->root && json_error_code(&wrong) == json_error_numeric_overflow)
+        doc->root = json_loadb((const char *)map.data, map.size, flags | JSON_DECODE_INT_AS_REAL, &wrong);
     if (!doc->root)
         json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))

@@ -103,7 +103,8 @@ TEMPLATE = (
 def test_chat_template(bin_dir, tmp_path, where):
     tok = train("qwen2")
     tok.add_special_tokens([AddedToken(t, normalized=False) for t in ("<|im_start|>", "<|im_end|>")])
-    config = {"string": {"chat_template": TEMPLATE}, "file": {"bos_token": None},
+    unknown = {"model_max_length": int(1e30)}  # as written where no limit is known; more than 64 bits
+    config = {"string": {"chat_template": TEMPLATE} | unknown, "file": {"bos_token": None},
               "list": {"chat_template": [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]}}[where]  # fmt: skip
     folder = write_folder(tmp_path / "hf", tok, tokenizer_config=config)
     if where == "file":
