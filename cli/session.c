@@ -39,8 +39,12 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     s->pool = ca_pool_create(n_threads(opt));
     if (!s->pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower --threads", n_threads(opt));
     if (opt->pin_threads && !ca_pool_pin(s->pool))
-        return cl_fail(error, CL_ERR_ARG, "--pin-threads with %d threads, but this process may use %d CPUs; lower --threads",
-                       n_threads(opt), ca_cpu_count());
+        return n_threads(opt) > ca_cpu_count()
+                   ? cl_fail(error, CL_ERR_ARG,
+                             "--pin-threads with %d threads, but this process may use %d CPUs; lower --threads", n_threads(opt),
+                             ca_cpu_count())
+                   : cl_fail(error, CL_ERR_ARG, "%s",
+                             "--pin-threads: the system lets no thread be bound to a CPU; leave it out");
     const model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
     const cl_status loaded = model_load(opt->model, &mo, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;

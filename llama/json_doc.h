@@ -17,8 +17,8 @@ typedef struct json_doc {
 } json_doc;
 
 /*
- * folder/name; where it is not there and not required, root is NULL and nothing has failed. With an integer of more than 64 bits
- * in it, which is how tokenizer_config.json says that model_max_length is not known, all of the file's integers are reals.
+ * folder/name; where it is not there and not required, root is NULL and nothing has failed. With an integer of more than 64
+ * bits in it, which is how tokenizer_config.json says that model_max_length is not known, all of the file's integers are reals.
  */
 void json_doc_open(json_doc *doc, const char *folder, const char *name, bool required, cl_error *error);
 void json_doc_close(json_doc *doc);

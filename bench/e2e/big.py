@@ -92,5 +92,6 @@ def big(args, _):
             warm_prefixes=True,
         )["peak"]
     shared, private = peak["kv_bytes"] / 1e6, peak["kv_bytes_unshared"] / 1e6
-    out.add({"figure": "K/V at most, MB", "shared": shared, "private": private, "ratio": shared / private if private else None, "bar": 0.2})
+    ratio = shared / private if private else None
+    out.add({"figure": "K/V at most, MB", "shared": shared, "private": private, "ratio": ratio, "bar": 0.2})
     out.close()
