@@ -248,7 +248,7 @@ static void read_fields(hf_config *c, model_file *file, const hf_class *class) {
 cl_status hf_read_config(const char *folder, model_file *file, hf_config *c, cl_error *error) {
     *c = (hf_config){.bos = -1};
     json_doc *doc = &c->doc;
-    json_doc_open(doc, folder, "config.json", true, error);
+    json_doc_open(doc, folder, "config.json", JSON_DOC_REQUIRED, error);
     if (doc->status != CL_OK) return doc->status;
     const hf_class *class = find_class(doc);
     if (!class) return doc->status;

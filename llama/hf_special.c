@@ -89,7 +89,8 @@ cl_status hf_read_special(const char *folder, const hf_config *config, const jso
                           model_file *file, cl_error *error) {
     const reader r = {config, tokenizer, texts, file};
     json_doc doc;
-    json_doc_open(&doc, folder, "tokenizer_config.json", false, error);
+    /* Where no limit is known, model_max_length is 10^30. */
+    json_doc_open(&doc, folder, "tokenizer_config.json", JSON_DOC_REALS, error);
     if (doc.status == CL_OK) read_special(&r, &doc);
     const str text = template_in(&doc);
     if (text.size > 0) meta_put_string(file, "tokenizer.chat_template", text);

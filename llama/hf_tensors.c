@@ -46,7 +46,7 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
         s->names[s->n++] = SINGLE;
         return CL_OK;
     }
-    json_doc_open(&s->index, folder, INDEX, false, error);
+    json_doc_open(&s->index, folder, INDEX, 0, error);
     if (s->index.status != CL_OK) return s->index.status;
     if (!s->index.root) return cl_fail(error, CL_ERR_FILE, "%s: neither %s nor %s is there", folder, SINGLE, INDEX);
     s->weight_map = json_doc_field(&s->index, s->index.root, "", "weight_map", JSON_KIND_OBJECT, true);

@@ -195,7 +195,7 @@ static void read_pipeline(reader *r) {
 
 cl_status hf_read_tokenizer(const char *folder, const hf_config *config, model_file *file, cl_error *error) {
     reader r = {.config = config, .file = file};
-    json_doc_open(&r.doc, folder, "tokenizer.json", true, error);
+    json_doc_open(&r.doc, folder, "tokenizer.json", JSON_DOC_REQUIRED, error);
     if (r.doc.status == CL_OK) check_model(&r);
     if (r.doc.status == CL_OK) read_pipeline(&r);
     if (r.doc.status == CL_OK) read_vocab(&r);

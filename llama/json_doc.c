@@ -7,7 +7,7 @@
 
 #include "file_map.h"
 
-void json_doc_open(json_doc *doc, const char *folder, const char *name, bool required, cl_error *error) {
+void json_doc_open(json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
     *doc = (json_doc){.error = error};
     const int n = snprintf(doc->path, sizeof doc->path, "%s/%s", folder, name);
     if (n < 0 || (size_t)n >= sizeof doc->path) {
@@ -15,15 +15,13 @@ void json_doc_open(json_doc *doc, const char *folder, const char *name, bool req
             cl_fail(error, CL_ERR_ARG, "%.100s...: a path of %d bytes; the limit is %zu", folder, n, sizeof doc->path - 1);
         return;
     }
-    if (!required && access(doc->path, F_OK) != 0) return;
+    if (!(how & JSON_DOC_REQUIRED) && access(doc->path, F_OK) != 0) return;
     file_map map;
     doc->status = file_map_open(doc->path, &map, error);
     if (doc->status != CL_OK) return;
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    const size_t reals = how & JSON_DOC_REALS ? JSON_DECODE_INT_AS_REAL : 0;
     json_error_t wrong;
-    doc->root = json_loadb((const char *)map.data, map.size, flags, &wrong);
-    if (!doc->root && json_error_code(&wrong) == json_error_numeric_overflow)
-        doc->root = json_loadb((const char *)map.data, map.size, flags | JSON_DECODE_INT_AS_REAL, &wrong);
+    doc->root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
     if (!doc->root)
         json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))

@@ -16,11 +16,13 @@ typedef struct json_doc {
     cl_status status;
 } json_doc;
 
-/*
- * folder/name; where it is not there and not required, root is NULL and nothing has failed. With an integer of more than 64
- * bits in it, which is how tokenizer_config.json says that model_max_length is not known, all of the file's integers are reals.
- */
-void json_doc_open(json_doc *doc, const char *folder, const char *name, bool required, cl_error *error);
+enum {
+    JSON_DOC_REQUIRED = 1, /* it must be there */
+    JSON_DOC_REALS = 2     /* its integers are read as reals, so that they may be of any size */
+};
+
+/* folder/name; where it is not there and not required, root is NULL and nothing has failed. how: JSON_DOC_*, or-ed. */
+void json_doc_open(json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error);
 void json_doc_close(json_doc *doc);
 
 /* The first failure stays. */

@@ -176,6 +176,7 @@ WRONG = {
     "layers 0": (config(num_hidden_layers=0), ["config.json: num_hidden_layers is 0; allowed: 1 to 1024"]),
     "layers 2": (config(num_hidden_layers=2), ["tensor model.layers.1.input_layernorm.weight is missing"]),
     "layers many": (config(num_hidden_layers=2**40), ["num_hidden_layers is 1099511627776"]),
+    "layers too long": (config(num_hidden_layers=10**30), ["config.json: line ", "too big integer"]),
     "heads": (config(num_attention_heads=3, num_key_value_heads=2), ["config.json: num_attention_heads is 3"]),
     "width": (config(hidden_size=192), ["tensor model.embed_tokens.weight has shape [160, 261", "[192, 261]"]),
     "vocab": (config(vocab_size=300), ["tensor model.embed_tokens.weight has shape", "300"]),
