@@ -36,7 +36,11 @@ struct ca_pool {
     pthread_mutex_t mutex;
     pthread_cond_t work, done; /* for workers and for the caller */
     int n_threads, n_started;
+    ca_task share_fn; /* of the present loop in shares */
+    void *share_arg;
     struct worker {
+        alignas(64) _Atomic int32_t next; /* of its share: not taken yet */
+        int32_t end;
         ca_pool *pool;
         pthread_t thread;
         int32_t id;
@@ -142,7 +146,8 @@ static int start_workers(ca_pool *pool) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = 0;
     for (int i = 1; i < pool->n_threads && !failed; i++) {
-        pool->workers[i] = (struct worker){.pool = pool, .id = i};
+        pool->workers[i].pool = pool;
+        pool->workers[i].id = i;
         failed = pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]);
         if (!failed) pool->n_started++;
     }
@@ -214,4 +219,30 @@ void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
     wake_workers(p, n_tasks - 1);
     work(p, 0);
     if (!spin(p, is_done)) sleep_till_done(p);
+}
+
+/* There is a task left: as many are taken as ca_pool_run calls. */
+static int32_t take_shared(ca_pool *pool, int32_t worker) {
+    for (int32_t i = worker;; i = i + 1 < pool->n_threads ? i + 1 : 0) {
+        struct worker *w = &pool->workers[i];
+        if (atomic_load(&w->next) >= w->end) continue;
+        const int32_t task = atomic_fetch_add(&w->next, 1);
+        if (task < w->end) return task;
+    }
+}
+
+static void run_shared(void *arg, int32_t turn, int32_t worker) {
+    (void)turn;
+    ca_pool *pool = arg;
+    pool->share_fn(pool->share_arg, take_shared(pool, worker), worker);
+}
+
+void ca_pool_run_shares(ca_pool *pool, int32_t n_tasks, ca_task fn, void *arg) {
+    for (int i = 0; i < pool->n_threads; i++) {
+        atomic_store(&pool->workers[i].next, (int32_t)((int64_t)n_tasks * i / pool->n_threads));
+        pool->workers[i].end = (int32_t)((int64_t)n_tasks * (i + 1) / pool->n_threads);
+    }
+    pool->share_fn = fn;
+    pool->share_arg = arg;
+    ca_pool_run(pool, n_tasks, run_shared, pool);
 }

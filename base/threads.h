@@ -31,4 +31,10 @@ bool ca_pool_pin(ca_pool *pool);
  */
 void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg);
 
+/*
+ * The same in equal shares of tasks that follow one another: each worker has its own, the same one in every loop of n_tasks,
+ * so that what it leaves in its cache is there when it comes back; who has done its share helps the others.
+ */
+void ca_pool_run_shares(ca_pool *pool, int32_t n_tasks, ca_task fn, void *arg);
+
 #endif

@@ -12,7 +12,9 @@ static int32_t tile_end(const piece *p, int32_t tile) {
     return end < p->n ? end : p->n;
 }
 
-static void run_tiles(piece *p, ca_task task) { ca_pool_run(p->f->pool, (p->n + LINEAR_TILE - 1) / LINEAR_TILE, task, p); }
+static void run_tiles(piece *p, ca_task task) {
+    ca_pool_run_shares(p->f->pool, (p->n + LINEAR_TILE - 1) / LINEAR_TILE, task, p);
+}
 
 /* The same for tasks that end in norm_rows. */
 static void run_norm_tiles(piece *p, ca_task task) {

@@ -2,7 +2,6 @@
 #include "linear.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,12 +64,6 @@ enum {
     PAIR_FLOATS = ROW_BLOCK * LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
 };
 
-/* A worker's share of the tasks of a product, on a cache line of its own. */
-typedef struct share {
-    _Alignas(64) _Atomic int32_t next; /* not taken yet */
-    int32_t end;
-} share;
-
 struct linear_input {
     const linear_kernel *kernel;
     unsigned forms;
@@ -78,11 +71,10 @@ struct linear_input {
     const float *x;
     size_t x_stride;
     int32_t n_rows, n_in;
-    uint8_t *tiles;       /* [max_rows][max_in / 32] rows of a tile */
-    uint16_t *bf16;       /* [max_rows], bf16_stride(n_in) elements apart */
-    uint8_t *scratch;     /* [n_workers] */
-    float *pairs;         /* [n_workers][2][PAIR_FLOATS] */
-    struct share *shares; /* [n_workers] */
+    uint8_t *tiles;   /* [max_rows][max_in / 32] rows of a tile */
+    uint16_t *bf16;   /* [max_rows], bf16_stride(n_in) elements apart */
+    uint8_t *scratch; /* [n_workers] */
+    float *pairs;     /* [n_workers][2][PAIR_FLOATS] */
     size_t tiles_bytes, bf16_bytes, scratch_bytes;
     ca_alloc alloc;
 };
@@ -115,9 +107,8 @@ linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, i
     in->bf16 = ca_new(&alloc, in->bf16_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
     in->pairs = ca_new(&alloc, (size_t)n_workers, 2 * PAIR_FLOATS * sizeof(float));
-    in->shares = ca_new(&alloc, (size_t)n_workers, sizeof *in->shares);
     in->alloc = alloc;
-    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs || !in->shares) linear_input_free(&in);
+    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs) linear_input_free(&in);
     return in;
 }
 
@@ -129,7 +120,6 @@ void linear_input_free(linear_input **input) {
     ca_delete(&alloc, in->bf16, in->bf16_bytes, 1);
     ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
     ca_delete(&alloc, in->pairs, (size_t)in->n_workers, 2 * PAIR_FLOATS * sizeof(float));
-    ca_delete(&alloc, in->shares, (size_t)in->n_workers, sizeof *in->shares);
     ca_delete(&alloc, in, 1, sizeof *in);
     *input = NULL;
 }
@@ -183,7 +173,7 @@ static void prepare_task(void *arg, int32_t task, int32_t worker) {
 }
 
 void linear_prepare(linear_input *in, ca_pool *pool) {
-    ca_pool_run(pool, (in->n_rows + LINEAR_TILE - 1) / LINEAR_TILE, prepare_task, in);
+    ca_pool_run_shares(pool, (in->n_rows + LINEAR_TILE - 1) / LINEAR_TILE, prepare_task, in);
 }
 
 /* ---- Products ---- */
@@ -191,7 +181,6 @@ void linear_prepare(linear_input *in, ca_pool *pool) {
 /* A row of panels cut into ranges of about the same length, for each block of rows: a task is a range and a block. */
 typedef struct grid {
     const linear_input *in;
-    int n_workers;
     int32_t n_panels, n_ranges, row_block;
 } grid;
 
@@ -203,12 +192,13 @@ typedef struct cell {
 static int32_t panels_of(const linear *w) { return (w->n_out + LINEAR_LANES - 1) / LINEAR_LANES; }
 
 static grid make_grid(const linear_input *in, int32_t n_panels, const ca_pool *pool) {
-    assert(ca_pool_size(pool) <= in->n_workers);
-    grid g = {.in = in, .n_workers = ca_pool_size(pool), .n_panels = n_panels};
+    const int n_workers = ca_pool_size(pool);
+    assert(n_workers <= in->n_workers);
+    grid g = {.in = in, .n_panels = n_panels};
     const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
     const int32_t tile_rows = tile_rows_of(in);
     g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + tile_rows - 1) / tile_rows * tile_rows;
-    const int32_t wanted = g.n_workers > 1 ? TASKS_A_WORKER * g.n_workers : 1;
+    const int32_t wanted = n_workers > 1 ? TASKS_A_WORKER * n_workers : 1;
     g.n_ranges = wanted < (n_panels + 1) / 2 ? wanted : (n_panels + 1) / 2;
     return g;
 }
@@ -249,39 +239,18 @@ static void multiply(const linear_input *in, const linear *w, cell c, float *y, 
     in->kernel->multiply[layout](&task);
 }
 
-/*
- * Every worker is given tasks that follow each other in memory, so that the weights a kernel has asked for ahead are in the
- * cache where they are needed; who has done its share helps the others.
- */
-static void deal(const linear_input *in, int32_t n_tasks, int n_workers) {
-    for (int i = 0; i < n_workers; i++) {
-        atomic_store(&in->shares[i].next, (int32_t)((int64_t)n_tasks * i / n_workers));
-        in->shares[i].end = (int32_t)((int64_t)n_tasks * (i + 1) / n_workers);
-    }
-}
-
-/* There is one left: as many are taken as the pool calls. */
-static int32_t take_task(const linear_input *in, int32_t worker, int n_workers) {
-    for (int i = worker;; i = i + 1 < n_workers ? i + 1 : 0) {
-        share *s = &in->shares[i];
-        if (atomic_load(&s->next) >= s->end) continue;
-        const int32_t task = atomic_fetch_add(&s->next, 1);
-        if (task < s->end) return task;
-    }
-}
-
-static cell take_cell(const grid *g, int32_t worker) {
-    const int32_t task = take_task(g->in, worker, g->n_workers);
+static cell cell_of(const grid *g, int32_t task) {
     const int32_t range = task % g->n_ranges, row = task / g->n_ranges * g->row_block;
     const int32_t left = g->in->n_rows - row;
     return (cell){range_begin(g, range), range_begin(g, range + 1), row, left < g->row_block ? left : g->row_block};
 }
 
-/* Call fn once for each cell, for it to take; arg begins with the grid. */
+/*
+ * Call fn for each cell; arg begins with the grid. Cells of a share follow each other in memory, so that the weights a kernel
+ * has asked for ahead are in the cache where they are needed.
+ */
 static void run_grid(const grid *g, ca_task fn, void *arg, ca_pool *pool) {
-    const int32_t n_tasks = g->n_ranges * ((g->in->n_rows + g->row_block - 1) / g->row_block);
-    deal(g->in, n_tasks, g->n_workers);
-    ca_pool_run(pool, n_tasks, fn, arg);
+    ca_pool_run_shares(pool, g->n_ranges * ((g->in->n_rows + g->row_block - 1) / g->row_block), fn, arg);
 }
 
 /* The panels of all products are one row of the grid. */
@@ -291,11 +260,10 @@ typedef struct apply {
     int n;
 } apply;
 
-static void apply_task(void *arg, int32_t turn, int32_t worker) {
-    (void)turn;
+static void apply_task(void *arg, int32_t task, int32_t worker) {
     const apply *a = arg;
     const unsigned fp = ca_fp_enter();
-    const cell all = take_cell(&a->grid, worker);
+    const cell all = cell_of(&a->grid, task);
     int32_t first = 0; /* panel number of the product's first */
     for (int i = 0; i < a->n; i++) {
         const linear_product *p = &a->products[i];
@@ -364,11 +332,10 @@ static void combine(const gated *a, cell c, int32_t worker) {
                sizeof(float) * (size_t)n);
 }
 
-static void gated_task(void *arg, int32_t turn, int32_t worker) {
-    (void)turn;
+static void gated_task(void *arg, int32_t task, int32_t worker) {
     const gated *a = arg;
     const unsigned fp = ca_fp_enter();
-    const cell all = take_cell(&a->grid, worker);
+    const cell all = cell_of(&a->grid, task);
     const int32_t at_once = PAIR_FLOATS / (LINEAR_LANES * all.n_rows) & ~1;
     for (cell c = all; c.begin < all.end; c.begin = c.end) {
         c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/cpu.h"
@@ -18,6 +19,7 @@ typedef struct loop {
     int32_t n_calls[MAX_TASKS];
     atomic_int busy[MAX_THREADS];
     atomic_int n_bad, last;
+    int32_t n_tasks, latest[MAX_THREADS]; /* of a loop in shares; -1: none of its own share yet, n_tasks: it helps others */
 } loop;
 
 static void task_fn(void *arg, int32_t task, int32_t worker) {
@@ -56,6 +58,35 @@ static void every_task_once(void **state) {
         assert_null(pool);
     }
     ca_pool_destroy(NULL);
+}
+
+/* A worker's own share comes first, ascending, and is not come back to. */
+static void shared_task(void *arg, int32_t task, int32_t worker) {
+    loop *l = arg;
+    const int64_t begin = (int64_t)l->n_tasks * worker / l->n_threads, end = (int64_t)l->n_tasks * (worker + 1) / l->n_threads;
+    const bool own = task >= begin && task < end;
+    if (own && task <= l->latest[worker]) atomic_fetch_add(&l->n_bad, 1);
+    l->latest[worker] = own ? task : l->n_tasks;
+    task_fn(arg, task, worker);
+}
+
+static void shares(void **state) {
+    (void)state;
+    static loop l;
+    for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++) {
+        ca_pool *pool = ca_pool_create(n_threads);
+        l.n_threads = n_threads;
+        const int32_t counts[] = {0, 1, n_threads - 1, n_threads + 1, 64, MAX_TASKS};
+        for (int round = 0; round < 300; round++) {
+            l.n_tasks = counts[round % (int)(sizeof counts / sizeof *counts)];
+            memset(l.n_calls, 0, sizeof l.n_calls);
+            for (int i = 0; i < n_threads; i++) l.latest[i] = -1;
+            ca_pool_run_shares(pool, l.n_tasks, shared_task, &l);
+            for (int32_t i = 0; i < l.n_tasks; i++) assert_int_equal(l.n_calls[i], 1);
+            assert_int_equal(atomic_load(&l.n_bad), 0);
+        }
+        ca_pool_destroy(&pool);
+    }
 }
 
 /* Loops so far apart that everybody sleeps in between, also shorter than it takes to wake up. */
@@ -157,8 +188,10 @@ static void pinned(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_once), cmocka_unit_test(after_sleep), cmocka_unit_test(create_and_destroy),
-        cmocka_unit_test(caller_sleeps),   cmocka_unit_test(ascending),   cmocka_unit_test(pinned),
+        cmocka_unit_test(every_task_once), cmocka_unit_test(shares),
+        cmocka_unit_test(after_sleep),     cmocka_unit_test(create_and_destroy),
+        cmocka_unit_test(caller_sleeps),   cmocka_unit_test(ascending),
+        cmocka_unit_test(pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
