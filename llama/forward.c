@@ -51,8 +51,7 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     f->k = new_floats(rows, (size_t)f->n_kv);
     f->v = new_floats(rows, (size_t)f->n_kv);
     f->attended = new_floats(rows, (size_t)f->n_q);
-    f->normed = new_floats(n_piece, (size_t)p->n_embd);
-    f->delta = new_floats(n_piece, (size_t)p->n_embd);
+    f->branch = new_floats(n_piece, (size_t)p->n_embd);
     f->h = new_floats(n_piece, (size_t)p->n_ff);
     f->rope = p->rope_halves ? m->kernel->rope_halves : m->kernel->rope;
     f->activate = p->arch->gelu ? m->kernel->geglu : m->kernel->swiglu;
@@ -62,7 +61,7 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
     f->in_h = linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
-    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->normed || !f->delta || !f->h || !angles || !f->in || !f->in_h) {
+    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !angles || !f->in || !f->in_h) {
         forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
     }
@@ -73,7 +72,7 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
 void forward_free(forward **forward_) {
     forward *f = *forward_;
     if (!f) return;
-    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->normed, f->delta, f->h};
+    float *const buffers[] = {f->x, f->q, f->k, f->v, f->attended, f->branch, f->h};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
     for (int i = 0; i < N_ROPES; i++) {
         free(f->cos_sin[i]);
@@ -109,10 +108,10 @@ static void after_attention(piece *p, int32_t layer) {
     p->layer = layer;
     linear_set(f->in, row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
     linear_prepare(f->in, f->pool);
-    linear_apply(f->in, &(linear_product){&l->o, f->delta, (size_t)n_embd}, 1, f->pool);
+    linear_apply(f->in, &(linear_product){&l->o, f->branch, (size_t)n_embd}, 1, f->pool);
     rows_add_attention(p);
     linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
-    linear_apply(f->in_h, &(linear_product){&l->down, f->delta, (size_t)n_embd}, 1, f->pool);
+    linear_apply(f->in_h, &(linear_product){&l->down, f->branch, (size_t)n_embd}, 1, f->pool);
     rows_add_ffn(p);
 }
 

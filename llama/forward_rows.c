@@ -19,7 +19,7 @@ static void run_tiles(piece *p, ca_task task) {
 /* The same for tasks that end in norm_rows. */
 static void run_norm_tiles(piece *p, ca_task task) {
     const int32_t n_embd = p->f->m->params.n_embd;
-    linear_set(p->f->in, p->f->normed, (size_t)n_embd, p->n, n_embd);
+    linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
     run_tiles(p, task);
 }
 
@@ -40,7 +40,7 @@ static void norm_rows(const piece *p, int32_t tile, const float *weight) {
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
         f->m->kernel->rms_norm(row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                               row_of(f->normed, i, n_embd));
+                               row_of(f->branch, i, n_embd));
     linear_prepare_tile(f->in, tile);
 }
 
@@ -61,12 +61,12 @@ static void embed_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* post: the norm that delta goes through first, or NULL. */
+/* post: the norm that branch goes through first, or NULL. */
 static void add_rows(const piece *p, int32_t tile, const float *post) {
     const struct forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++) {
-        float *delta = row_of(f->delta, i, n_embd);
+        float *delta = row_of(f->branch, i, n_embd);
         if (post) f->m->kernel->rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
         f->m->kernel->add(row_of(f->x, p->first + i, n_embd), delta, n_embd);
     }

@@ -18,7 +18,7 @@ struct forward {
     float *x;                    /* [max_rows][n_embd] residual stream */
     float *q, *k, *v, *attended; /* [max_rows][n_q or n_kv] */
     float *cos_sin[N_ROPES];     /* [max_rows][n_rot]; NULL: no layer has it */
-    float *normed, *delta;       /* [piece][n_embd]; delta is what the last product adds to x */
+    float *branch;               /* [piece][n_embd] what the last product adds to x; then, while in the cache, x normed */
     float *h;                    /* [piece][n_ff] of a feed-forward part whose last matrix reads floats */
     double *frequency[N_ROPES];  /* [n_rot / 2] radians a position */
     linear_input *in, *in_h;     /* in_h of h, in of everything else */
@@ -47,10 +47,10 @@ static inline int rope_of(const model_params *p, int32_t layer) {
     return p->windows && p->windows[layer] ? ROPE_WINDOW : ROPE_FULL;
 }
 
-void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine; x to normed */
+void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine; x, normed, to branch */
 void rows_rotate(piece *p);        /* Q, K and V: bias, norm, rotation */
-void rows_add_attention(piece *p); /* delta, normed where the architecture says so, joins x; x to normed */
-void rows_add_ffn(piece *p);       /* the same behind the feed-forward part; normed for the next layer, or for the output */
+void rows_add_attention(piece *p); /* branch, normed where the architecture says so, joins x; x, normed, to branch */
+void rows_add_ffn(piece *p);       /* the same behind the feed-forward part, for the next layer or the output */
 void rows_cap_logits(piece *p);
 
 #endif
