@@ -3,6 +3,9 @@
  *
  * Tiles of 16 rows, or of all where there are fewer; the last one begins as early as it takes to be full, since rows that are
  * computed twice have the same bits. 2 tiles by 2 panels, or 1 by 4, are 4 chains of sums.
+ *
+ * Rows are loaded past the first-level cache, where the panels stay for the rows to follow: its lines on their way are few, and
+ * what it need not fetch again leaves them to the weights to come.
  */
 #ifndef LLAMA_X86_LINEAR_AMX_BF16_H
 #define LLAMA_X86_LINEAR_AMX_BF16_H
@@ -40,8 +43,8 @@ INLINE ca_tile_shapes bf16_shapes(int n_rows) {
 /* Add 32 inputs of R tiles of rows, whose first values are at x, times those of V panels, panel_bytes apart. */
 INLINE void add_lines(const int R, const int V, const uint16_t *const *x, size_t x_bytes, const uint8_t *panel,
                       size_t panel_bytes) {
-    _tile_loadd(ROWS_0, x[0], x_bytes);
-    if (R == 2) _tile_loadd(ROWS_1, x[1], x_bytes);
+    _tile_stream_loadd(ROWS_0, x[0], x_bytes);
+    if (R == 2) _tile_stream_loadd(ROWS_1, x[1], x_bytes);
     _tile_loadd(EVEN_PANEL, panel, BF16_LINE);
     _tile_dpbf16ps(SUMS_0, ROWS_0, EVEN_PANEL);
     if (R == 2) _tile_dpbf16ps(SUMS_2, ROWS_1, EVEN_PANEL);

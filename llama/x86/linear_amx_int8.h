@@ -12,7 +12,8 @@
  * Beside AMX a CPU has one 512-bit multiplier of its two left (Intel, family 6, model 167), so the two or three multiply-adds
  * of a vector and group are the limit, and integers become floats by an integer addition (linear_kernels.h: LINEAR_MAGIC).
  * Tiles, vectors and the memory between them work at the same time, since a block's integer sums are stored one block, and
- * begun two, before they are scaled; over the ends of tiles, too.
+ * begun two, before they are scaled; over the ends of tiles, too. Activations are loaded past the first-level cache, where the
+ * unpacked panel stays for the rows to follow.
  */
 #ifndef LLAMA_X86_LINEAR_AMX_INT8_H
 #define LLAMA_X86_LINEAR_AMX_INT8_H
@@ -120,10 +121,10 @@ INLINE void walk_on(form u, const amx_job *j, walk *a) {
 /* The next block's operands, into tile registers. */
 INLINE void load_operands(form u, const walk *a) {
     _tile_loadd(A_0, a->w, LINEAR_BLOCK);
-    _tile_loadd(B_0, a->x, a->line);
+    _tile_stream_loadd(B_0, a->x, a->line);
     if (u.f.group == LINEAR_BLOCK) return;
     _tile_loadd(A_1, a->w + LINEAR_BLOCK / 2, LINEAR_BLOCK);
-    _tile_loadd(B_1, a->x + 4 * a->line, a->line);
+    _tile_stream_loadd(B_1, a->x + 4 * a->line, a->line);
 }
 
 /* Its integer sums, which stay in the registers. */
