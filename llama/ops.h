@@ -49,16 +49,16 @@ static inline float ops_select(bool condition, float a, float b) {
 static inline float ops_exp(float x) {
     x = ops_select(x < -87.0f, -87.0f, x);
     x = ops_select(x > 88.0f, 88.0f, x);
-    const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounds to an integer */
-    const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    const float n = fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f; /* rounds to an integer */
+    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
     float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    p = fmaf(p, r, 1.0f / 720);
+    p = fmaf(p, r, 1.0f / 120);
+    p = fmaf(p, r, 1.0f / 24);
+    p = fmaf(p, r, 1.0f / 6);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
     const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof power);
