@@ -340,13 +340,14 @@ static int32_t most_seen(const part *p, const ca_item *item, int32_t i) {
 
 /*
  * Before an item's i-th chunk. A whole tile is left to the kernel, which asks for it little by little: returned. The few slots
- * of a last chunk are asked for here at once: NULL.
+ * of a last chunk are asked for here at once: NULL. Few, for half of K's lines, here and there, take memory longer than all of
+ * them one after another.
  */
 static const char *prepare_chunk(const part *p, const ca_item *item, int32_t i) {
     const ca_layout *l = p->job->attn->layout;
     const int32_t seen = most_seen(p, item, i);
     const char *k = tile_at(p, item, i);
-    if (2 * seen > l->c) return k;
+    if (4 * seen > l->c) return k;
     ca_prefetch_slots(l, k, open_at(p, item, i), k + l->k_bytes, seen);
     return NULL;
 }
