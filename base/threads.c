@@ -30,14 +30,14 @@ struct ca_pool {
     alignas(64) _Atomic int32_t n_tasks;
     _Atomic(ca_task) fn;
     _Atomic(void *) arg;
+    ca_task share_fn; /* of the present loop in shares; on the cache line that every loop takes to the workers */
+    void *share_arg;
     _Atomic bool stop;
     _Atomic int32_t n_sleeping; /* workers */
     _Atomic bool caller_sleeping;
     pthread_mutex_t mutex;
     pthread_cond_t work, done; /* for workers and for the caller */
     int n_threads, n_started;
-    ca_task share_fn; /* of the present loop in shares */
-    void *share_arg;
     struct worker {
         alignas(64) _Atomic int32_t next; /* of its share: not taken yet */
         int32_t end;
