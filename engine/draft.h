@@ -11,6 +11,7 @@
 typedef struct draft {
     choice *choice;
     int32_t n_max; /* at most so many */
+    float worth;   /* what drafts may save the choice until its end, in units of a step; where token_cost is not 0 */
     int32_t n;
     int32_t tokens[DRAFT_MAX];
     uint8_t ranks[DRAFT_MAX]; /* of each token's evidence, 1 to CHANCE_RANKS - 1: what chances are learnt by */
@@ -24,8 +25,9 @@ struct drafter {
     void (*leave)(drafter *d, choice *c);
     void (*free)(drafter *d);
     /*
-     * What drafting a token costs, in units of what a step costs however few its rows. Where it is not 0, tokens that are not
-     * likely enough are not asked for, so the ranks must be known before: CHANCE_RANKS - 1 and from there down.
+     * What drafting a token of each choice costs, in units of what a step costs however few its rows, and as much again by
+     * the row as of a step. Where it is not 0, tokens that are not likely enough are not asked for, so their rank must be known
+     * before: CHANCE_RANKS - 1.
      */
     float token_cost;
 };

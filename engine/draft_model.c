@@ -20,6 +20,8 @@ typedef struct draft_model {
     forward *forward;
     sampler **samplers; /* [threads of the pool] */
     int32_t max_rows;
+    float row_cost; /* as of the target's steps */
+    float forgone;  /* what drafts of choices that were declined since the last that was not might have saved */
     draft **active; /* [n_active] those that draft in the open call, in the order of entries */
     cattn_entry *entries;
     int32_t n_active;
@@ -44,14 +46,42 @@ static int64_t n_common(const choice *c) {
     return n < c->n_tokens ? n : c->n_tokens - 1; /* the last is computed again: its logits are wanted */
 }
 
-/* Make the sequence's tokens the choice's. False: there is no room for it. */
-static bool catch_up(draft_model *m, choice *c) {
+/*
+ * Whether drafts are worth the rows that they take before the first. A prompt that many share is not worth it for the first of
+ * them, so what has been forgone so far counts, too: where nothing is shared, no more is lost by it than might have been saved.
+ * A row of a long prompt costs half of what one of a few does.
+ */
+static bool is_worth(draft_model *m, const draft *d, int64_t n_rows) {
+    const float cost = m->base.token_cost * m->row_cost / 2 * (float)n_rows;
+    if (cost > d->worth + m->forgone) {
+        m->forgone += d->worth;
+        return false;
+    }
+    if (cost > d->worth) m->forgone = 0;
+    return true;
+}
+
+/* A sequence for the choice, whose tokens are computed if they are worth it, but for those that there are. */
+static bool join(draft_model *m, const draft *d) {
+    choice *c = d->choice;
+    draft_seq *s = &c->model_seq;
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = c->owner->asked.domain;
+    cattn_join_result result;
+    if (s->declined || cattn_seq_join(m->cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
+        return false;
+    s->declined = !is_worth(m, d, c->n_tokens - result.n_ready);
+    if (s->declined) forget(m, c);
+    return !s->declined;
+}
+
+/* Make the sequence's tokens the choice's. False: there is no room for it, or it is not worth it. */
+static bool catch_up(draft_model *m, const draft *d) {
+    choice *c = d->choice;
     draft_seq *s = &c->model_seq;
     if (s->seq == 0) {
-        cattn_join_options options;
-        cattn_join_options_init(&options);
-        options.domain = c->owner->asked.domain;
-        if (cattn_seq_join(m->cache, c->tokens, c->n_tokens, &options, &s->seq, NULL, NULL) != CATTN_OK) return false;
+        if (!join(m, d)) return false;
     } else {
         const int64_t n = n_common(c);
         if (cattn_seq_truncate(m->cache, s->seq, n, NULL) != CATTN_OK ||
@@ -106,7 +136,7 @@ static void draw_one(void *arg, int32_t task, int32_t worker) {
         sampler_draw(m->samplers[worker], &asked->sampling, logits, c->tokens, asked->n_prompt, position, c->index, position);
     c->tokens[position] = token;
     d->tokens[d->n++] = token;
-    d->ranks[d->n - 1] = (uint8_t)(CHANCE_RANKS - d->n); /* chances fall with each token */
+    d->ranks[d->n - 1] = CHANCE_RANKS - 1;
 }
 
 /* Go on with those that have been drawn a token and may have another. */
@@ -129,7 +159,7 @@ static void propose(drafter *base, draft *drafts, int32_t n_drafts) {
     m->n_active = 0;
     for (int32_t i = 0; i < n_drafts; i++) {
         drafts[i].n = 0;
-        if (drafts[i].n_max > 0 && catch_up(m, drafts[i].choice)) m->active[m->n_active++] = &drafts[i];
+        if (drafts[i].n_max > 0 && catch_up(m, &drafts[i])) m->active[m->n_active++] = &drafts[i];
     }
     while (run_step(m)) {
         if (m->n_active > 0) ca_pool_run(m->pool, m->n_active, draw_one, m);
@@ -206,6 +236,7 @@ cl_status draft_model_create(const model *small, const model *target, ca_pool *p
     m->model = small;
     m->pool = pool;
     m->max_rows = config->max_step_rows;
+    m->row_cost = config->row_cost;
     /* room for as many tokens as the model's own cache has */
     const uint64_t budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
     status = model_cache_create(&small->params, pool, config, budget, &m->cache, error);

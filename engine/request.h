@@ -21,6 +21,7 @@ enum { DRAFT_MAX = 8 }; /* tokens drafted for a choice in a step */
 /* A choice's sequence in the draft model's cache. */
 typedef struct draft_seq {
     cattn_seq seq;     /* 0: none */
+    bool declined;     /* its prompt would have cost more than the drafts save */
     int64_t n_tokens;  /* in it */
     int32_t n_drafted; /* of these, the last, which may turn out otherwise: */
     int32_t drafted[DRAFT_MAX];

@@ -59,32 +59,43 @@ void speculation_free(speculation **spp) {
 
 void speculation_clear(speculation *sp) { sp->n_drafts = 0; }
 
+/* Tokens that the choice may still have. */
+static int64_t n_left(const choice *c) { return c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens; }
+
 void speculation_add(speculation *sp, choice *c) {
-    const int64_t left = c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens;
-    const int64_t n_max = left - 1 < DRAFT_MAX ? left - 1 : DRAFT_MAX; /* the last token is drawn behind them */
+    const int64_t before_last = n_left(c) - 1; /* which is drawn behind them */
+    const int64_t n_max = before_last < DRAFT_MAX ? before_last : DRAFT_MAX;
     if (n_max > 0) sp->drafts[sp->n_drafts++] = (draft){.choice = c, .n_max = (int32_t)n_max};
 }
 
-/*
- * Whether one more row gains, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows; the row,
- * with what its token costs to draft, must give tokens at a better rate than the step does without it.
- */
-static bool pays(const speculation *sp, float chance, float n_tokens, int32_t n_rows) {
-    const float cost = sp->row_cost + sp->drafter->token_cost;
-    return CAUTION * chance * (1 + sp->row_cost * (float)n_rows) > n_tokens * cost;
+/* Whether a further token at `cost` is had at a better rate than n_tokens, which cost `spent`. */
+static bool pays(float chance, float cost, float n_tokens, float spent) { return CAUTION * chance * spent > n_tokens * cost; }
+
+/* The same of one more row, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows. */
+static bool row_pays(const speculation *sp, float chance, float n_tokens, int32_t n_rows) {
+    return pays(chance, sp->row_cost, n_tokens, 1 + sp->row_cost * (float)n_rows);
 }
 
 static chance *common_of(speculation *sp, const choice *c) { return &sp->common[c->owner->asked.sampling.temperature > 0]; }
 
-/* Tokens that are likely enough to be worth their drafting too. */
-static int32_t worth_drafting(speculation *sp, const draft *d, int32_t n_decoding) {
-    float chance = 1;
+/*
+ * Keep of n_max the tokens that are likely enough to be worth their drafting, too, by what a choice has of the step and of the
+ * small model's steps, one a token for all that draft. An answer is taken to become half as long as it may.
+ */
+static void limit_draft(speculation *sp, draft *d, int32_t n_decoding) {
+    const choice *c = d->choice;
+    const float alone = 1 / (float)n_decoding + sp->row_cost;
+    const float cost = sp->row_cost + sp->drafter->token_cost * (1 / (float)sp->n_drafts + sp->row_cost);
+    float chance = 1, n_tokens = 1, spent = alone;
     int32_t n = 0;
     for (; n < d->n_max; n++) {
-        chance *= chance_of(&d->choice->chance, common_of(sp, d->choice), CHANCE_RANKS - 1 - n);
-        if (!pays(sp, chance, (float)n_decoding, n_decoding)) break;
+        chance *= chance_of(&c->chance, common_of(sp, c), CHANCE_RANKS - 1);
+        if (!pays(chance, cost, n_tokens, spent)) break;
+        n_tokens += chance;
+        spent += cost;
     }
-    return n;
+    d->n_max = n;
+    d->worth = (alone - spent / n_tokens) * (float)n_left(c) / 2;
 }
 
 static int32_t list_bids(speculation *sp) {
@@ -115,7 +126,7 @@ static void deal_rows(speculation *sp, int32_t n_decoding, int32_t max_rows) {
     for (int32_t i = 0; i < sp->n_drafts; i++) sp->drafts[i].n = 0;
     float n_tokens = (float)n_decoding;
     for (int32_t i = 0; i < n_bids && i < max_rows; i++) {
-        if (!pays(sp, sp->bids[i].chance, n_tokens, n_decoding + i)) return;
+        if (!row_pays(sp, sp->bids[i].chance, n_tokens, n_decoding + i)) return;
         n_tokens += sp->bids[i].chance;
         sp->drafts[sp->bids[i].draft].n = sp->bids[i].n;
     }
@@ -132,9 +143,8 @@ static void append(speculation *sp, const draft *d) {
 
 void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows) {
     if (max_rows > STEP_DRAFTED_ROWS) max_rows = STEP_DRAFTED_ROWS;
-    if (sp->n_drafts == 0 || max_rows < 1 || !pays(sp, 1, (float)n_decoding, n_decoding)) return;
-    for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++)
-        sp->drafts[i].n_max = worth_drafting(sp, &sp->drafts[i], n_decoding);
+    if (sp->n_drafts == 0 || max_rows < 1 || !row_pays(sp, 1, (float)n_decoding, n_decoding)) return;
+    for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++) limit_draft(sp, &sp->drafts[i], n_decoding);
     sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
     deal_rows(sp, n_decoding, max_rows);
     for (int32_t i = 0; i < sp->n_drafts; i++) append(sp, &sp->drafts[i]);

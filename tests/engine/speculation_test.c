@@ -91,10 +91,12 @@ static engine_drafts run_all(const setting *set, cattn_type kv_type, const draft
     return stats.drafts;
 }
 
-/* Whoever drafts: the store, a model that is mostly right, the model itself. */
+/* Whoever drafts: the store, a model that is mostly right, the model itself, as if it cost nothing. */
 static void same_bytes_with_drafts(void **state) {
     (void)state;
-    const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model()}, {true, toy_model()}};
+    model same = *toy_model();
+    same.weights.bytes = 0;
+    const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model(0.1f)}, {true, &same}};
     static const setting settings[] = {
         {CATTN_PRIVATE, CATTN_RETAIN_NONE, 3, 0, 64, 1, 64 * MIB, true},
         {CATTN_SHARED, CATTN_RETAIN_LRU, 3, 0, 64, 1, 64 * MIB, true},
@@ -124,6 +126,71 @@ static void same_bytes_with_drafts(void **state) {
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
     }
+}
+
+/* ---- A draft model ---- */
+
+enum { LONG_PROMPT = 400 };
+
+/* The next of a series of requests; tokens drafted for it. */
+static int64_t n_drafted_for(fixture *f, int64_t n_prompt, int64_t shared, uint32_t individual, int64_t max_tokens) {
+    int32_t tokens[LONG_PROMPT];
+    const int64_t before = stats_when_idle(f).drafts.n_tokens;
+    recording *r = recording_create();
+    make_prompt(tokens, n_prompt, shared, 0, individual);
+    const engine_request request = make_request(tokens, n_prompt, max_tokens, r);
+    submit(f, &request);
+    recording_wait(r);
+    recording_free(r);
+    return stats_when_idle(f).drafts.n_tokens - before;
+}
+
+static void start_with_draft_model(fixture *f, float part, float row_cost) {
+    engine_config config = drafting_config();
+    config.row_cost = row_cost;
+    config.draft_model = toy_draft_model(part);
+    fixture_start(f, &config, 1);
+}
+
+/*
+ * The small model is not asked for what costs more than it saves: a prompt for a short answer. What many share is computed in
+ * the end, when what they would have saved together is enough, and then all that follow are drafted for.
+ */
+static void prompts_must_be_worth_it(void **state) {
+    (void)state;
+    fixture f;
+    start_with_draft_model(&f, 0.3f, 0.15f);
+    assert_true(n_drafted_for(&f, 3, 0, 1, 60) > 0);
+    assert_int_equal(n_drafted_for(&f, LONG_PROMPT, 0, 2, 10), 0);
+    fixture_stop(&f);
+
+    start_with_draft_model(&f, 0.3f, 0.15f);
+    int first = 0;
+    for (int i = 0; i < 40; i++) {
+        const bool drafted = n_drafted_for(&f, LONG_PROMPT, LONG_PROMPT - 2, (uint32_t)i, 30) > 0;
+        if (drafted && first == 0) first = i;
+        assert_int_equal(drafted, first > 0);
+    }
+    assert_in_range(first, 1, 10);
+    fixture_stop(&f);
+}
+
+/* The more a small model costs, the fewer tokens it drafts at once, down to none. */
+static void dear_models_draft_less(void **state) {
+    (void)state;
+    static const float parts[] = {0.02f, 0.3f, 1.5f};
+    double n[3];
+    for (int i = 0; i < 3; i++) {
+        fixture f;
+        start_with_draft_model(&f, parts[i], 0.15f);
+        (void)n_drafted_for(&f, 4, 0, 1, 300);
+        const engine_drafts d = stats_when_idle(&f).drafts;
+        n[i] = d.n_drafts == 0 ? 0 : (double)d.n_tokens / (double)d.n_drafts;
+        fixture_stop(&f);
+    }
+    assert_true(n[0] > n[1] + 0.5);
+    assert_true(n[1] > 1.2);
+    assert_true(n[2] == 0);
 }
 
 /* A draft model of other tokens is refused, and the message says how they differ. */
@@ -337,7 +404,8 @@ int main(void) {
         cmocka_unit_test(same_bytes_with_drafts),       cmocka_unit_test(another_vocabulary_is_refused),
         cmocka_unit_test(drafts_do_not_delay_prefill),  cmocka_unit_test(cancelled_amid_a_draft),
         cmocka_unit_test(failed_step_takes_its_drafts), cmocka_unit_test(lookup_finds_what_followed),
-        cmocka_unit_test(lookup_forgets_the_oldest),
+        cmocka_unit_test(lookup_forgets_the_oldest),    cmocka_unit_test(prompts_must_be_worth_it),
+        cmocka_unit_test(dear_models_draft_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
