@@ -211,38 +211,42 @@ void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
         return;
     }
     const uint64_t number = (atomic_load(&p->loop) >> 32) + 1;
-    atomic_store(&p->fn, fn);
-    atomic_store(&p->arg, arg);
-    atomic_store(&p->n_tasks, n_tasks);
-    atomic_store(&p->n_done, 0);
+    /* The store to `loop` orders these; one by one, each would wait for a line that the workers have had. */
+    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
+    atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
+    atomic_store_explicit(&p->n_tasks, n_tasks, memory_order_relaxed);
+    atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     atomic_store(&p->loop, number << 32 | (uint32_t)n_tasks);
     wake_workers(p, n_tasks - 1);
     work(p, 0);
     if (!spin(p, is_done)) sleep_till_done(p);
 }
 
-/* There is a task left: as many are taken as ca_pool_run calls. */
+/* A task that is left, of the worker's own share first; -1: there is none. */
 static int32_t take_shared(ca_pool *pool, int32_t worker) {
-    for (int32_t i = worker;; i = i + 1 < pool->n_threads ? i + 1 : 0) {
+    for (int32_t n = 0, i = worker; n < pool->n_threads; n++, i = i + 1 < pool->n_threads ? i + 1 : 0) {
         struct worker *w = &pool->workers[i];
         if (atomic_load(&w->next) >= w->end) continue;
         const int32_t task = atomic_fetch_add(&w->next, 1);
         if (task < w->end) return task;
     }
+    return -1;
 }
 
+/* One of as many as there are threads, so that what is common to all is written that often, not for each task. */
 static void run_shared(void *arg, int32_t turn, int32_t worker) {
     (void)turn;
     ca_pool *pool = arg;
-    pool->share_fn(pool->share_arg, take_shared(pool, worker), worker);
+    for (int32_t task; (task = take_shared(pool, worker)) >= 0;) pool->share_fn(pool->share_arg, task, worker);
 }
 
 void ca_pool_run_shares(ca_pool *pool, int32_t n_tasks, ca_task fn, void *arg) {
     for (int i = 0; i < pool->n_threads; i++) {
-        atomic_store(&pool->workers[i].next, (int32_t)((int64_t)n_tasks * i / pool->n_threads));
+        const int32_t first = (int32_t)((int64_t)n_tasks * i / pool->n_threads);
+        atomic_store_explicit(&pool->workers[i].next, first, memory_order_relaxed);
         pool->workers[i].end = (int32_t)((int64_t)n_tasks * (i + 1) / pool->n_threads);
     }
     pool->share_fn = fn;
     pool->share_arg = arg;
-    ca_pool_run(pool, n_tasks, run_shared, pool);
+    ca_pool_run(pool, n_tasks < pool->n_threads ? n_tasks : pool->n_threads, run_shared, pool);
 }
