@@ -60,7 +60,7 @@ const char *linear_level_name(int i) {
 enum {
     MAX_PRODUCTS = 4,
     ROW_BLOCK = 256,                       /* rows a task at most: their tiles stay in the second-level cache */
-    TASKS_A_WORKER = 12,                   /* so that one that is held up leaves work to the others */
+    TASKS_A_WORKER = 6,                    /* so that one that is held up leaves work to the others */
     PAIR_FLOATS = ROW_BLOCK * LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
 };
 
