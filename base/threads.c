@@ -233,7 +233,10 @@ static int32_t take_shared(ca_pool *pool, int32_t worker) {
     return -1;
 }
 
-/* One of as many as there are threads, so that what is common to all is written that often, not for each task. */
+/*
+ * One of as many as there are threads, so that what is common to all is written that often, not for each task. A worker that is
+ * not scheduled amid its turn is waited for, as one amid a task is; its share is taken by the others.
+ */
 static void run_shared(void *arg, int32_t turn, int32_t worker) {
     (void)turn;
     ca_pool *pool = arg;

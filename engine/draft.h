@@ -25,9 +25,9 @@ struct drafter {
     void (*leave)(drafter *d, choice *c);
     void (*free)(drafter *d);
     /*
-     * What drafting a token of each choice costs, in units of what a step costs however few its rows, and as much again by
-     * the row as of a step. Where it is not 0, tokens that are not likely enough are not asked for, so their rank must be known
-     * before: CHANCE_RANKS - 1.
+     * In units of what a step costs however few its rows: drafting a token of each of n choices costs token_cost (1 + row_cost
+     * n), row_cost being engine_config's. Where it is not 0, tokens that are not likely enough are not asked for, so their rank
+     * must be known before: CHANCE_RANKS - 1.
      */
     float token_cost;
 };
