@@ -1,4 +1,4 @@
-/* Quantises up to 8 rows of a tile with AVX2, a row a lane where rows have something in common to do; for every x86 level. */
+/* Quantises up to 8 rows of a tile with AVX2, for every x86 level. */
 #ifndef LLAMA_X86_QUANTIZE_AVX2_H
 #define LLAMA_X86_QUANTIZE_AVX2_H
 
