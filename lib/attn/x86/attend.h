@@ -5,7 +5,7 @@
  * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop, row tiles the inner, so that
  * a panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles: asked for at
  * once it would fill the queues to memory, and the tile's own loads would wait behind it (measured: a sixth of the time at 32
- * rows). Where unpacking costs, the first row tile keeps the unpacked panel in scratch for those that follow.
+ * rows). It goes to L2: of lines on their way into L1 a core has some 12 to 24 at once, which memory answers too slowly. Where unpacking costs, the first row tile keeps the unpacked panel in scratch for those that follow.
  *
  * Rows are dealt evenly to as few tiles as hold them, columns to as few panels; neither shows in the bits of a row: a lane of
  * the product is one chain of operations, lines ascending, whatever is computed beside it.

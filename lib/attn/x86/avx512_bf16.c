@@ -54,7 +54,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     OPAQUE(end);
     while (f.base[0] < end) {
 #pragma GCC unroll 4
-        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
         multiply_line(acc, rows, vecs, line, false, &f);
         next_factors(&f, 4);
         line += panel_stride;
@@ -74,7 +74,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
 #pragma GCC unroll 3
     for (int l = 0; l < LAST_LINES; l++, next += next_step)
 #pragma GCC unroll 4
-        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
     const char *last[LAST_LINES] = {line, line + panel_stride, line + 2 * panel_stride};
     OPAQUE(last[1]);
     OPAQUE(last[2]);

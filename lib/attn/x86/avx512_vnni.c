@@ -104,7 +104,7 @@ TILE_INLINE void multiply_lines(const product *p, int rows, int vecs, enum produ
     int32_t n = p->n / 4; /* at least one group: such loops leave the sums in their registers */
     do {
 #pragma GCC unroll 4
-        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T0);
+        for (int j = 0; j < ahead; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
         multiply_line(acc, rows, parts, vecs, line, values, factors, stride);
         factors += quad_bytes;
         line += p->panel_stride;

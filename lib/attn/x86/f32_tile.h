@@ -93,7 +93,7 @@ TILE_INLINE void multiply_lines(vec acc[TILE_ROWS][TILE_VECS], int rows, int vec
 
 TILE_INLINE void prefetch(const char *from, int cache_lines) {
 #pragma GCC unroll 4
-    for (int j = 0; j < cache_lines; j++) _mm_prefetch(from + j * 64, _MM_HINT_T0);
+    for (int j = 0; j < cache_lines; j++) _mm_prefetch(from + j * 64, _MM_HINT_T1);
 }
 
 TILE_INLINE void multiply(const product *p, int rows, int vecs, cattn_type type, enum product_use use) {
