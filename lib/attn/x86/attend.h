@@ -5,7 +5,12 @@
  * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop, row tiles the inner, so that
  * a panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles: asked for at
  * once it would fill the queues to memory, and the tile's own loads would wait behind it (measured: a sixth of the time at 32
- * rows). It goes to L2: of lines on their way into L1 a core has some 12 to 24 at once, which memory answers too slowly. Where unpacking costs, the first row tile keeps the unpacked panel in scratch for those that follow.
+ * rows). It goes to L2: of lines on their way into L1 a core has some 12 to 24 at once, which memory answers too slowly. Where
+ * unpacking costs, the first row tile keeps the unpacked panel in scratch for those that follow.
+ *
+ * Few rows over chunks that lie one behind the other in memory (STREAM_ROWS) do not ask: there the processor's own prefetching
+ * is faster, which runs further ahead than a core has lines under way, as long as what is read is one stretch. So it is that
+ * panels of V are wide for such rows: two that are half as wide would read the first half of all lines, then the second.
  *
  * Rows are dealt evenly to as few tiles as hold them, columns to as few panels; neither shows in the bits of a row: a lane of
  * the product is one chain of operations, lines ascending, whatever is computed beside it.
@@ -14,8 +19,8 @@
  * a row tile runs over the leading slots that all its rows see, and each row finishes its own alone. Integers are nothing but
  * numbers: there a row tile runs over all slots that one of its rows sees, and weights of 0 do the rest.
  *
- * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, WEIGHT_BYTES (of one slot), INTEGERS (whether it
- * multiplies in integers) and
+ * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, STREAM_ROWS (0: never), WIDE_ROWS and WIDE_VECS
+ * (of a register tile over a wide panel), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in integers) and
  *     size_t query_bytes(int32_t d_k)
  *     seal_weights (weigh.h)
  *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
@@ -85,7 +90,7 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
         n_lines = n;
         p->panel = (const char *)w->kept;
         p->panel_stride = x->vecs * (ptrdiff_t)sizeof(vec);
-    } else if (!unpacks(type) && tiles >= TILE_VECS) {
+    } else if (!unpacks(type) && (tiles >= TILE_VECS || !w->ahead)) {
         use = USE_AGAIN;
     }
 
@@ -162,9 +167,10 @@ static inline void add_values(work *w, cattn_type type, panel *x, int32_t column
 
 static void multiply_values(work *w, cattn_type type) {
     const ca_tile *t = w->tile;
-    const int32_t tiles = n_parts(t->n_rows, TILE_ROWS);
     int32_t column = 0, vecs = t->d_v / V_LANES;
-    for (int32_t panels = n_parts(vecs, TILE_VECS); panels > 0; panels--) {
+    const bool wide = t->n_rows <= STREAM_ROWS && vecs > TILE_VECS;
+    const int32_t tiles = n_parts(t->n_rows, wide ? WIDE_ROWS : TILE_ROWS);
+    for (int32_t panels = n_parts(vecs, wide ? WIDE_VECS : TILE_VECS); panels > 0; panels--) {
         panel x = {.stride = element_bytes(type, t->d_v), .vecs = deal(vecs, panels)};
         x.lines = (const char *)t->v + element_bytes(type, column);
         for (int32_t row = 0, rows, equal, tile = 0; tile < tiles; tile += equal, row += equal * rows) {
@@ -183,10 +189,17 @@ static void multiply_values(work *w, cattn_type type) {
     }
 }
 
+/* Whether the next chunk lies behind this one, and few rows read both in passing. */
+static inline bool is_stream(const ca_tile *t, cattn_type type) {
+    const size_t v_bytes = (size_t)t->c * (size_t)t->d_v * ca_type_size(type);
+    return t->n_rows <= STREAM_ROWS && t->next_k == (const char *)t->v + v_bytes;
+}
+
 static inline void attend(const ca_tile *t, cattn_type type) {
     float *scores = t->scratch, *kept = scores + MAX_ROWS * scores_stride(t->c);
     char *group = (char *)t->scratch + scratch_bytes(t->d_k, t->d_v, t->c) - (size_t)t->d_k * OPEN_LINE;
-    work w = {t, scores, kept, group, t->next_k, most_slots(t)};
+    const bool asks = !is_stream(t, type);
+    work w = {t, scores, kept, group, asks ? t->next_k : NULL, most_slots(t)};
     const float *v_scales = NULL;
     if (type == CATTN_I8) {
         v_scales = int8_scales(t->v, t->d_v, t->c);
@@ -196,7 +209,7 @@ static inline void attend(const ca_tile *t, cattn_type type) {
 
     multiply_keys(&w, type);
     weigh_rows(t, scores, v_scales, w.most_seen);
-    w.ahead = t->next_v;
+    w.ahead = asks ? t->next_v : NULL;
     multiply_values(&w, type);
 }
 

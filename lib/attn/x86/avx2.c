@@ -7,7 +7,7 @@
 
 #define TILE_EACH_ROWS(X, ...)                                                                                                 \
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-enum { TILE_ROWS = 6, TILE_VECS = 2, TILE_LINES = 1 };
+enum { TILE_ROWS = 6, TILE_VECS = 2, TILE_LINES = 1, STREAM_ROWS = 0, WIDE_ROWS = TILE_ROWS, WIDE_VECS = TILE_VECS };
 
 #include "lib/attn/x86/f32_tile.h"
 

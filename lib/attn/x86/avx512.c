@@ -12,7 +12,7 @@
     X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) \
     X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 /* clang-format on */
-enum { TILE_ROWS = 12, TILE_VECS = 2, TILE_LINES = 2 };
+enum { TILE_ROWS = 12, TILE_VECS = 2, TILE_LINES = 2, STREAM_ROWS = 0, WIDE_ROWS = TILE_ROWS, WIDE_VECS = TILE_VECS };
 
 #include "lib/attn/x86/f32_tile.h"
 

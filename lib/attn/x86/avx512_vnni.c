@@ -9,7 +9,7 @@
  */
 #include "lib/attn/x86/int8_rows.h"
 
-enum { TILE_ROWS = 6, TILE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
+enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WIDE_ROWS = 6, WIDE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
 
 #include "chunkattn.h"
 #include "lib/attn/x86/product.h"
@@ -151,6 +151,11 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
 }
 
 #include "lib/attn/x86/dot_tiles.h"
+
+static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
+    (void)type;
+    return find_tiles(use, rows, vecs);
+}
 
 #include "lib/attn/x86/attend.h"
 

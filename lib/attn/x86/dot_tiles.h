@@ -45,8 +45,7 @@ static inline bool unpacks(cattn_type type) {
     (void)type;
     return false;
 }
-static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
-    (void)type;
+static inline product_fn find_tiles(enum product_use use, int32_t rows, int32_t vecs) {
     return use == USE_FIRST ? first[vecs][rows] : again[vecs][rows];
 }
 
