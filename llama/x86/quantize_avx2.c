@@ -73,7 +73,7 @@ static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks,
         for (int r = 0; r < 8; r++) {
             max[r] = _mm256_setzero_ps();
             for (int i = 0; i < LINEAR_BLOCK; i += 8)
-                max[r] = _mm256_max_ps(max[r], magnitudes(x + (size_t)r * row_stride + i));
+                max[r] = _mm256_max_ps(magnitudes(x + (size_t)r * row_stride + i), max[r]);
         }
         const __m256 scale = scale_of(max_of_each(max));
         float inverse[8];
@@ -113,7 +113,7 @@ static inline int32_t sum_of_all(__m128i v) {
 static void quantize_row(const float *x, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
     for (int32_t b = 0; b < n_blocks; b++, x += LINEAR_BLOCK, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
         __m256 max = _mm256_setzero_ps();
-        for (int i = 0; i < LINEAR_BLOCK; i += 8) max = _mm256_max_ps(max, magnitudes(x + i));
+        for (int i = 0; i < LINEAR_BLOCK; i += 8) max = _mm256_max_ps(magnitudes(x + i), max);
         const __m256 scale = scale_of(max_of_all(max));
         const __m256i q = round_block(x, inverse_of(scale));
         uint32_t groups[8];

@@ -209,6 +209,35 @@ static void test_same_bits(void **state) {
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
 
+/* A row that holds what is not a number gives the same alone as among others, whichever lane that is in. */
+static void test_not_a_number(void **state) {
+    (void)state;
+    enum { N_ROWS = 8, N_IN = 64, N_OUT = 16 };
+    ca_pool *pool = ca_pool_create(1);
+    matrix m = make_matrix(TENSOR_Q4_1, N_OUT, N_IN);
+    linear w;
+    assert_int_equal(linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
+    for (int level = 0; linear_level_name(level); level++) {
+        const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
+        for (int at = 0; at < 32; at++) {
+            float x[N_ROWS * N_IN], y[N_ROWS * N_OUT], alone[N_OUT];
+            make_rows(x, N_ROWS, N_IN);
+            x[3 * N_IN + at] = NAN;
+            x[5 * N_IN + 32 + at] = -INFINITY;
+            apply(kernel, &w, x, N_ROWS, y, N_OUT, pool);
+            for (int r = 0; r < N_ROWS; r++) {
+                apply(kernel, &w, x + r * N_IN, 1, alone, N_OUT, pool);
+                for (int o = 0; o < N_OUT; o++)
+                    if (!isnan(alone[o]) || !isnan(y[r * N_OUT + o]))
+                        assert_int_equal(ca_f32_bits(y[r * N_OUT + o]), ca_f32_bits(alone[o]));
+            }
+        }
+    }
+    linear_free(&w);
+    free_matrix(&m);
+    ca_pool_destroy(&pool);
+}
+
 /* Several products over one input are those one by one; more rows than a block of rows and more panels than tasks. */
 static void test_products(void **state) {
     (void)state;
@@ -505,10 +534,10 @@ static void test_ops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_gated),     cmocka_unit_test(test_against_double),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_not_a_number),
+        cmocka_unit_test(test_products),       cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_against_double), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_levels),         cmocka_unit_test(test_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
