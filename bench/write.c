@@ -1,5 +1,6 @@
 /*
- * `cattn-bench write`: what writing K and V of a step's rows into packed chunks takes, beside the attention of the same step.
+ * `cattn-bench write`: what writing K and V of a step's rows into packed chunks takes, beside the attention of the same step
+ * and the linear layers around it.
  *
  * Steps write and attend layer after layer, enough of them that what a layer touches has left the caches when it comes again.
  */
@@ -11,13 +12,16 @@
 #include "base/cpu.h"
 #include "bench.h"
 #include "compare.h"
+#include "linear_time.h"
 #include "method.h"
 #include "results.h"
 
-enum { FILL_ROWS = 256, MAX_STEPS = 256 };
+enum { FILL_ROWS = 256, MAX_STEPS = 256, LLAMA_2_7B_EMBD = 4096, LLAMA_2_7B_FF = 11008 };
 
 typedef struct world {
     int32_t heads, kv_heads, dim, layers, batch;
+    int32_t n_embd, n_ff;
+    uint32_t weight_type;
     int64_t prefix;
     cattn_type type;
     const char *level;
@@ -150,59 +154,99 @@ static void destroy(world *w) {
     free(w->seqs), free(w->entries), free(w->rows), free(w->q), free(w->out);
 }
 
-static void add_row(results *r, const world *w, const char *what, int32_t n_rows, double write_us, double attend_us) {
-    const double mb = 2e-6 * n_rows * w->kv_heads * w->dim * sizeof(float);
-    results_add(r,
-                json_pack("{ss ss ss si si si si si sf so so sf}", "rows", what, "kv_type", compare_type_name(w->type), "level",
-                          cattn_cache_level(w->cache), "n_rows", n_rows, "heads", w->heads, "kv_heads", w->kv_heads, "head_dim",
-                          w->dim, "layers", w->layers, "write_us", write_us, "attend_us", results_number(attend_us), "percent",
-                          results_number(attend_us > 0 ? 100 * write_us / (write_us + attend_us) : 0), "input_gbs",
-                          mb / write_us * 1e3));
+/* A layer's linear parts for a row of each sequence, without the attention's output, which the paper's Table 1 leaves out. */
+static bool time_linear(const world *w, int64_t steps, const bench_common *common, double *us) {
+    static const layer_part parts[] = {LAYER_QKV, LAYER_MLP};
+    const layer_shape shape = {w->n_embd, w->n_ff, 0, w->heads, w->kv_heads, w->dim};
+    for (int i = 0; i < 2; i++) {
+        linear_timer *timer = linear_timer_create(&shape, parts[i], w->weight_type, linear_kernel_find(w->level), w->batch,
+                                                  common->quick ? 0 : 2 * ca_cpu_cache_bytes(), common->pool);
+        if (!timer) return false;
+        *us += linear_timer_us(timer, w->batch, (int)steps);
+        linear_timer_destroy(&timer);
+    }
+    return true;
 }
 
-static bool measure(results *r, world w, int64_t shared, int64_t steps, const bench_common *common) {
+/* What a layer takes; 0: not measured. */
+typedef struct layer_times {
+    double write_us, attend_us, linear_us;
+} layer_times;
+
+static double percent(const layer_times *t, double others_us) {
+    return others_us > 0 ? 100 * t->write_us / (t->write_us + others_us) : 0;
+}
+
+static void add_row(results *r, const world *w, const char *what, int32_t n_rows, const layer_times *t) {
+    const double mb = 2e-6 * n_rows * w->kv_heads * w->dim * sizeof(float);
+    results_add(r, json_pack("{ss ss ss si si si si si sf so so so so sf}", "rows", what, "kv_type", compare_type_name(w->type),
+                             "level", cattn_cache_level(w->cache), "n_rows", n_rows, "heads", w->heads, "kv_heads", w->kv_heads,
+                             "head_dim", w->dim, "layers", w->layers, "write_us", t->write_us, "attend_us",
+                             results_number(t->attend_us), "percent", results_number(percent(t, t->attend_us)), "linear_us",
+                             results_number(t->linear_us), "layer_percent",
+                             results_number(t->linear_us > 0 ? percent(t, t->attend_us + t->linear_us) : 0), "input_gbs",
+                             mb / t->write_us * 1e3));
+}
+
+static bool measure(results *r, world w, int64_t shared, int64_t steps, double linear_us, const bench_common *common) {
     double write_us[MAX_STEPS], attend_us[MAX_STEPS];
     char what[64];
     bool fine = create(&w, shared, common) && fill(&w, shared) && decode(&w, steps, write_us, attend_us);
     if (fine) {
         snprintf(what, sizeof what, "decode, %" PRId64 " tokens, %" PRId64 " shared", w.prefix, shared);
-        add_row(r, &w, what, w.batch, results_median(write_us, (int)steps), results_median(attend_us, (int)steps));
+        add_row(r, &w, what, w.batch,
+                &(layer_times){results_median(write_us, (int)steps), results_median(attend_us, (int)steps), linear_us});
     }
     if (fine && shared > 0) {
         fine = prefill(&w, steps, write_us);
-        if (fine) add_row(r, &w, "prefill", FILL_ROWS, results_median(write_us, (int)steps), 0);
+        if (fine) add_row(r, &w, "prefill", FILL_ROWS, &(layer_times){.write_us = results_median(write_us, (int)steps)});
     }
     destroy(&w);
     return fine;
 }
 
-static const results_column columns[] = {{"rows", "rows", -32},       {"n_rows", "n", 0},
-                                         {"kv_type", "K/V", -5},      {"level", "level", -12},
-                                         {"write_us", "write us", 1}, {"attend_us", "attend us", 1},
-                                         {"percent", "write %", 2},   {"input_gbs", "input GB/s", 2}};
+static const results_column columns[] = {{"rows", "rows", -32},
+                                         {"n_rows", "n", 0},
+                                         {"kv_type", "K/V", -5},
+                                         {"level", "level", -12},
+                                         {"write_us", "write us", 1},
+                                         {"attend_us", "attend us", 1},
+                                         {"percent", "write %", 2},
+                                         {"linear_us", "linear us", 1},
+                                         {"layer_percent", "of layer %", 2},
+                                         {"input_gbs", "input GB/s", 2}};
 
-static const plot bars = {
-    .kind = PLOT_BARS, .x = "rows", .y = "percent", .series = "kv_type", .x_label = "", .y_label = "writing, % of a step"};
+static const plot bars = {.kind = PLOT_BARS,
+                          .x = "rows",
+                          .y = "percent",
+                          .series = "kv_type",
+                          .x_label = "",
+                          .y_label = "writing, % of it and attention"};
 
 static const results_spec spec = {
     .name = "write",
     .title = "Writing K and V of one layer of a step, beside its attention; medians",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
-    .note = "write %: of both together. input GB/s: f32 K and V of the rows.",
+    .note = "write %: of writing and attention together; of layer %: with the QKV projection and the MLP, too. input GB/s: f32 "
+            "K and V of the rows.",
     .plot = &bars,
 };
 
 int bench_write(int argc, char **argv) {
-    int64_t heads = 32, kv_heads = 0, dim = 128, batch = 32, prefix = 4096, steps = 0;
-    const char *type = "bf16", *level = NULL;
+    int64_t heads = 32, kv_heads = 0, dim = 128, n_embd = 0, n_ff = 0, batch = 32, prefix = 4096, steps = 0;
+    const char *type = "bf16", *weights = "bf16", *level = NULL;
     const option_row rows[] = {
         {"heads", OPTION_INT, &heads, 1, 256, "query heads", 0},
         {"kv-heads", OPTION_INT, &kv_heads, 0, 256, "K/V heads; 0: as many as query heads", 0},
         {"head-dim", OPTION_INT, &dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
+        {"embd", OPTION_INT, &n_embd, 0, 65536, "D, size of a row between layers; 0: heads times head size", 0},
+        {"ff", OPTION_INT, &n_ff, 0, 262144, "F, inner size of the MLP; 0: Llama-2-7B's part of D", 0},
         {"batch", OPTION_INT, &batch, 1, 256, "sequences", 0},
         {"prefix", OPTION_INT, &prefix, 1, 100000, "tokens in the cache before the step's own", 0},
         {"kv-type", OPTION_TEXT, &type, 0, 0, "how K and V are stored", 0},
+        {"weights", OPTION_TEXT, &weights, 0, 0,
+         "of linear layers: a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k", 0},
         {"isa", OPTION_TEXT, &level, 0, 0, "highest kernel level; the CPU's best without", 0},
         {"steps", OPTION_INT, &steps, 0, MAX_STEPS, "steps that are timed; 0: 15", 0},
     };
@@ -215,9 +259,11 @@ int bench_write(int argc, char **argv) {
     world w = {.heads = (int32_t)heads,
                .kv_heads = (int32_t)(kv_heads ? kv_heads : heads),
                .dim = (int32_t)dim,
+               .n_embd = (int32_t)(n_embd ? n_embd : heads * dim),
                .batch = (int32_t)batch,
                .prefix = common.quick ? 100 : prefix,
                .level = level};
+    w.n_ff = (int32_t)(n_ff ? n_ff : w.n_embd * LLAMA_2_7B_FF / LLAMA_2_7B_EMBD / 32 * 32);
     int t = 0;
     while (compare_type_name(t) && strcmp(compare_type_name(t), type) != 0) t++;
     if (!compare_type_name(t) || heads % w.kv_heads || w.kv_heads * w.dim > METHOD_MAX_ROW) {
@@ -225,12 +271,19 @@ int bench_write(int argc, char **argv) {
                         "times --head-dim at most 32768\n");
         return 2;
     }
+    if (!linear_time_type(weights, &w.weight_type) || !linear_kernel_find(level)) {
+        fprintf(stderr, "cattn-bench write: --weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k, "
+                        "and --isa a kernel level of this CPU\n");
+        return 2;
+    }
     w.type = (cattn_type)t;
     if (steps == 0) steps = common.quick ? 2 : 15;
     if (!bench_common_start(&common, argv[0])) return 1;
     method_rows_init();
     results *r = results_open(&spec, &common);
-    bool fine = r && measure(r, w, 0, steps, &common) && measure(r, w, w.prefix, steps, &common);
+    double linear_us = 0;
+    bool fine = r && time_linear(&w, steps, &common, &linear_us) && measure(r, w, 0, steps, linear_us, &common) &&
+                measure(r, w, w.prefix, steps, linear_us, &common);
     if (r) fine &= results_close(r);
     bench_common_stop(&common);
     return fine ? 0 : 1;
