@@ -162,7 +162,7 @@ static void multiply(linear_timer *t, linear_input *in, const float *x, int32_t 
     for (int i = 0; i < n; i++) products[i] = (linear_product){.w = &w[i], .y = y[i], .y_stride = (size_t)w[i].n_out};
     linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
     linear_prepare(in, t->pool);
-    linear_apply(in, products, n, t->pool);
+    linear_apply(in, products, n, NULL, t->pool);
 }
 
 /* The MLP's last product takes what the first gave: the gate between them is no matter of linear layers. */

@@ -96,8 +96,7 @@ static void before_attention(piece *p, int32_t layer) {
         {&l->k, row_of(f->k, p->first, f->n_kv), (size_t)f->n_kv},
         {&l->v, row_of(f->v, p->first, f->n_kv), (size_t)f->n_kv},
     };
-    linear_apply(f->in, products, 3, f->pool);
-    rows_rotate(p);
+    linear_apply(f->in, products, 3, &(linear_finish){rows_finish_qkv, p, rows_qkv_unit(p)}, f->pool);
 }
 
 /* The attention's output and x through the rest of a layer to x, normed for what follows. */
@@ -108,17 +107,17 @@ static void after_attention(piece *p, int32_t layer) {
     p->layer = layer;
     linear_set(f->in, row_of(f->attended, p->first, f->n_q), (size_t)f->n_q, p->n, f->n_q);
     linear_prepare(f->in, f->pool);
-    linear_apply(f->in, &(linear_product){&l->o, f->branch, (size_t)n_embd}, 1, f->pool);
+    linear_apply(f->in, &(linear_product){&l->o, f->branch, (size_t)n_embd}, 1, NULL, f->pool);
     rows_add_attention(p);
     linear_apply_gated(f->in, &l->gate, &l->up, f->activate, f->h, &l->down, f->in_h, f->pool);
-    linear_apply(f->in_h, &(linear_product){&l->down, f->branch, (size_t)n_embd}, 1, f->pool);
+    linear_apply(f->in_h, &(linear_product){&l->down, f->branch, (size_t)n_embd}, 1, NULL, f->pool);
     rows_add_ffn(p);
 }
 
 /* Normed x to logits. */
 static void output(piece *p) {
     forward *f = p->f;
-    linear_apply(f->in, &(linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, f->pool);
+    linear_apply(f->in, &(linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, NULL, f->pool);
     if (f->m->params.logit_softcap > 0) rows_cap_logits(p);
 }
 

@@ -91,32 +91,56 @@ static void add_ffn_tile(void *arg, int32_t tile, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* A row of Q or K: its bias and norm, where they are not NULL, and the rotation. */
-static void rotate(const piece *p, float *x, int32_t n_heads, const float *bias, const float *norm, const float *cos_sin) {
-    const struct forward *f = p->f;
+/* Rotate columns [begin, end) of a row, which cut heads into whole pairs where pairs lie side by side. */
+static void rotate(const struct forward *f, float *x, const float *cos_sin, int32_t begin, int32_t end) {
     const model_params *mp = &f->m->params;
-    if (bias) f->m->kernel->add(x, bias, n_heads * mp->head_dim);
-    for (int32_t h = 0; norm && h < n_heads; h++) {
-        float *head = row_of(x, h, mp->head_dim);
-        f->m->kernel->rms_norm(head, norm, mp->head_dim, mp->rms_eps, head);
+    for (int32_t at = begin, n; at < end; at += n) {
+        const int32_t in_head = at % mp->head_dim, n_heads = in_head ? 0 : (end - at) / mp->head_dim;
+        const int32_t rest = mp->head_dim - in_head < end - at ? mp->head_dim - in_head : end - at; /* of a head */
+        const int32_t n_rot = mp->n_rot - in_head < rest ? mp->n_rot - in_head : rest;
+        if (n_heads)
+            f->rope(x + at, cos_sin, n_heads, mp->head_dim, mp->n_rot);
+        else if (n_rot > 0)
+            f->rope(x + at, cos_sin + in_head, 1, rest, n_rot);
+        n = n_heads ? n_heads * mp->head_dim : rest;
     }
-    f->rope(x, cos_sin, n_heads, mp->head_dim, mp->n_rot);
 }
 
-static void rotate_tile(void *arg, int32_t tile, int32_t worker) {
-    (void)worker;
+/* What becomes of Q, K or V; NULL: nothing of the kind. */
+typedef struct finish {
+    float *rows;
+    int32_t n;
+    const float *bias, *norm;
+    float *cos_sin; /* of the step's rows */
+} finish;
+
+static finish finish_of(const piece *p, int which) {
+    const struct forward *f = p->f;
+    const layer_weights *l = layer_of(p);
+    float *cos_sin = f->cos_sin[rope_of(&f->m->params, p->layer)];
+    if (which == 0) return (finish){f->q, f->n_q, l->q_bias, l->q_norm, cos_sin};
+    if (which == 1) return (finish){f->k, f->n_kv, l->k_bias, l->k_norm, cos_sin};
+    return (finish){f->v, f->n_kv, l->v_bias, NULL, NULL};
+}
+
+void rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
     const piece *p = arg;
     const struct forward *f = p->f;
     const model_params *mp = &f->m->params;
-    const layer_weights *l = layer_of(p);
-    const unsigned fp = ca_fp_enter();
-    for (int32_t i = p->first + tile * LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
-        const float *cos_sin = row_of(f->cos_sin[rope_of(mp, p->layer)], i, mp->n_rot);
-        rotate(p, row_of(f->q, i, f->n_q), mp->n_heads, l->q_bias, l->q_norm, cos_sin);
-        rotate(p, row_of(f->k, i, f->n_kv), mp->n_kv_heads, l->k_bias, l->k_norm, cos_sin);
-        if (l->v_bias) f->m->kernel->add(row_of(f->v, i, f->n_kv), l->v_bias, f->n_kv);
+    const finish of = finish_of(p, which);
+    for (int32_t i = p->first + row; i < p->first + row + n_rows; i++) {
+        float *x = row_of(of.rows, i, of.n);
+        if (of.bias) f->m->kernel->add(x + begin, of.bias + begin, end - begin);
+        for (int32_t at = begin; of.norm && at < end; at += mp->head_dim)
+            f->m->kernel->rms_norm(x + at, of.norm, mp->head_dim, mp->rms_eps, x + at);
+        if (of.cos_sin) rotate(f, x, row_of(of.cos_sin, i, mp->n_rot), begin, end);
     }
-    ca_fp_leave(fp);
+}
+
+int32_t rows_qkv_unit(const piece *p) {
+    const layer_weights *l = layer_of(p);
+    const bool by_head = p->f->m->params.rope_halves || l->q_norm || l->k_norm;
+    return by_head ? p->f->m->params.head_dim : 0;
 }
 
 static void cap_tile(void *arg, int32_t tile, int32_t worker) {
@@ -130,7 +154,6 @@ static void cap_tile(void *arg, int32_t tile, int32_t worker) {
 }
 
 void rows_embed(piece *p) { run_norm_tiles(p, embed_tile); }
-void rows_rotate(piece *p) { run_tiles(p, rotate_tile); }
 void rows_add_attention(piece *p) { run_norm_tiles(p, add_attention_tile); }
 void rows_add_ffn(piece *p) { run_norm_tiles(p, add_ffn_tile); }
 void rows_cap_logits(piece *p) { run_tiles(p, cap_tile); }

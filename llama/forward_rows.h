@@ -1,6 +1,7 @@
 /*
  * What the forward pass does to rows between two products: look-up, norms, bias, rotation, residual. Each is one task a tile of
- * rows, and leaves the rows ready for the product that follows.
+ * rows, and leaves the rows ready for the product that follows; or, after Q, K and V, is done to what a thread has just
+ * computed.
  */
 #ifndef LLAMA_FORWARD_ROWS_H
 #define LLAMA_FORWARD_ROWS_H
@@ -48,9 +49,12 @@ static inline int rope_of(const model_params *p, int32_t layer) {
 }
 
 void rows_embed(piece *p);         /* token ids to x, positions to the angles' cosine and sine; x, normed, to branch */
-void rows_rotate(piece *p);        /* Q, K and V: bias, norm, rotation */
 void rows_add_attention(piece *p); /* branch, normed where the architecture says so, joins x; x, normed, to branch */
 void rows_add_ffn(piece *p);       /* the same behind the feed-forward part, for the next layer or the output */
 void rows_cap_logits(piece *p);
+
+/* Bias, norm and rotation of columns of Q, K or V (0, 1, 2), as linear_finish calls it with a piece and the layer's unit. */
+void rows_finish_qkv(void *piece, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+int32_t rows_qkv_unit(const piece *p);
 
 #endif

@@ -61,6 +61,7 @@ enum {
     MAX_PRODUCTS = 4,
     ROW_BLOCK = 256,                       /* rows a task at most: their tiles stay in the second-level cache */
     TASKS_A_WORKER = 6,                    /* so that one that is held up leaves work to the others */
+    PANELS_AT_ONCE = 2,                    /* that kernels take */
     PAIR_FLOATS = ROW_BLOCK * LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
 };
 
@@ -182,6 +183,7 @@ void linear_prepare(linear_input *in, ca_pool *pool) {
 typedef struct grid {
     const linear_input *in;
     int32_t n_panels, n_ranges, row_block;
+    int32_t unit; /* panels that stay together */
 } grid;
 
 typedef struct cell {
@@ -191,22 +193,22 @@ typedef struct cell {
 
 static int32_t panels_of(const linear *w) { return (w->n_out + LINEAR_LANES - 1) / LINEAR_LANES; }
 
-static grid make_grid(const linear_input *in, int32_t n_panels, const ca_pool *pool) {
+static grid make_grid(const linear_input *in, int32_t n_panels, int32_t unit, const ca_pool *pool) {
     const int n_workers = ca_pool_size(pool);
     assert(n_workers <= in->n_workers);
-    grid g = {.in = in, .n_panels = n_panels};
+    grid g = {.in = in, .n_panels = n_panels, .unit = unit};
     const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
     const int32_t tile_rows = tile_rows_of(in);
     g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + tile_rows - 1) / tile_rows * tile_rows;
     const int32_t wanted = n_workers > 1 ? TASKS_A_WORKER * n_workers : 1;
-    g.n_ranges = wanted < (n_panels + 1) / 2 ? wanted : (n_panels + 1) / 2;
+    const int32_t n_units = (n_panels + unit - 1) / unit;
+    g.n_ranges = wanted < n_units ? wanted : n_units;
     return g;
 }
 
-/* Where range i begins: even, since kernels take panels in pairs. */
 static int32_t range_begin(const grid *g, int32_t i) {
     if (i == g->n_ranges) return g->n_panels;
-    return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) & ~1;
+    return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) / g->unit * g->unit;
 }
 
 /* The form that w reads; 0: f32. */
@@ -258,6 +260,7 @@ typedef struct apply {
     grid grid;
     const linear_product *products;
     int n;
+    const linear_finish *finish;
 } apply;
 
 static void apply_task(void *arg, int32_t task, int32_t worker) {
@@ -272,21 +275,26 @@ static void apply_task(void *arg, int32_t task, int32_t worker) {
         c.begin = all.begin > first ? all.begin - first : 0;
         c.end = all.end - first < n_panels ? all.end - first : n_panels;
         float *y = p->y + (size_t)c.row * p->y_stride + (size_t)c.begin * LINEAR_LANES;
-        if (c.begin < c.end) multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
         first += n_panels;
+        if (c.begin >= c.end) continue;
+        multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
+        const int32_t end = c.end * LINEAR_LANES < p->w->n_out ? c.end * LINEAR_LANES : p->w->n_out;
+        if (a->finish) a->finish->fn(a->finish->arg, i, c.row, c.n_rows, c.begin * LINEAR_LANES, end);
     }
     leave(a->grid.in, fp);
 }
 
-void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool) {
+void linear_apply(const linear_input *in, const linear_product *products, int n, const linear_finish *finish, ca_pool *pool) {
     assert(n >= 1 && n <= MAX_PRODUCTS);
+    const int32_t unit = finish ? finish->unit : 0;
     int32_t n_panels = 0;
     for (int i = 0; i < n; i++) {
         assert(products[i].w->n_in == in->n_in);
         assert((linear_forms(products[i].w) & ~in->forms) == 0);
+        assert(unit == 0 || (unit % LINEAR_LANES == 0 && products[i].w->n_out % unit == 0));
         n_panels += panels_of(products[i].w);
     }
-    apply a = {.grid = make_grid(in, n_panels, pool), .products = products, .n = n};
+    apply a = {make_grid(in, n_panels, unit ? unit / LINEAR_LANES : PANELS_AT_ONCE, pool), products, n, finish};
     run_grid(&a.grid, apply_task, &a, pool);
 }
 
@@ -347,7 +355,7 @@ static void gated_task(void *arg, int32_t task, int32_t worker) {
 void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
                         const linear *next, linear_input *out, ca_pool *pool) {
     assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
-    gated a = {make_grid(in, panels_of(gate), pool), gate, up, activate, h, form_of(out, next), out};
+    gated a = {make_grid(in, panels_of(gate), PANELS_AT_ONCE, pool), gate, up, activate, h, form_of(out, next), out};
     linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
     run_grid(&a.grid, gated_task, &a, pool);
 }

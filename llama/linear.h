@@ -76,8 +76,20 @@ typedef struct linear_product {
     size_t y_stride;
 } linear_product;
 
-/* y = W x for n products (1..4) over all rows of a prepared input. Allocates nothing. */
-void linear_apply(const linear_input *in, const linear_product *products, int n, ca_pool *pool);
+/*
+ * What is done with outputs while they are in the cache: fn(arg, i, row, n_rows, begin, end) by the thread that has just
+ * computed columns [begin, end) of rows [row, row + n_rows) of product i, once for each column and row, in the kernels' mode of
+ * floating point. Columns are cut at multiples of `unit`, itself one of 16 and a divisor of each product's n_out; 0: at
+ * multiples of 16.
+ */
+typedef struct linear_finish {
+    void (*fn)(void *arg, int i, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+    void *arg;
+    int32_t unit;
+} linear_finish;
+
+/* y = W x for n products (1..4) over all rows of a prepared input; finish may be NULL. Allocates nothing. */
+void linear_apply(const linear_input *in, const linear_product *products, int n, const linear_finish *finish, ca_pool *pool);
 
 /* out [n] from gate and up [n], value by value; out may be gate. */
 typedef void linear_activate(const float *gate, const float *up, int32_t n, float *out);

@@ -108,7 +108,7 @@ static void apply(const linear_kernel *kernel, const linear *w, const float *x, 
     assert_non_null(in);
     linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
     linear_prepare(in, pool);
-    linear_apply(in, &(linear_product){w, y, y_stride}, 1, pool);
+    linear_apply(in, &(linear_product){w, y, y_stride}, 1, NULL, pool);
     linear_input_free(&in);
 }
 
@@ -264,7 +264,7 @@ static void test_products(void **state) {
     assert_non_null(in);
     linear_set(in, x, N_IN, N_ROWS, N_IN);
     linear_prepare(in, pool);
-    linear_apply(in, products, N, pool);
+    linear_apply(in, products, N, NULL, pool);
     for (int i = 0; i < N; i++) {
         apply(kernel, &w[i], x, N_ROWS, expected, (size_t)sizes[i], one);
         assert_memory_equal(y[i], expected, sizeof(float) * N_ROWS * sizes[i]);
@@ -273,6 +273,71 @@ static void test_products(void **state) {
     linear_input_free(&in);
     ca_pool_destroy(&pool);
     ca_pool_destroy(&one);
+}
+
+enum { N_FINISHED = 3 };
+
+/* Products and how often each of their values was finished. */
+typedef struct finished {
+    const linear_product *products;
+    int32_t unit;
+    float *times[N_FINISHED];
+} finished;
+
+static void negate(void *arg, int i, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
+    const finished *f = arg;
+    const linear_product *p = &f->products[i];
+    if (begin % f->unit || (end % f->unit && end != p->w->n_out)) f->times[i][0] = 100;
+    for (int32_t r = row; r < row + n_rows; r++)
+        for (int32_t o = begin; o < end; o++) {
+            p->y[(size_t)r * p->y_stride + o] *= -1;
+            f->times[i][r * p->w->n_out + o]++;
+        }
+}
+
+/* Each value is finished once, when it is there, in whole units; with any number of threads, units and rows. */
+static void test_finish(void **state) {
+    (void)state;
+    enum { N_IN = 64, MAX_N = 300, MAX_OUT = 480 };
+    static const struct {
+        int32_t unit, of_16;
+        int sizes[N_FINISHED];
+    } cases[] = {{0, 16, {200, 17, 50}}, {16, 16, {48, 16, 16}}, {64, 64, {192, 64, 64}}, {80, 80, {480, 80, 80}}};
+    static float x[MAX_N * N_IN], y[N_FINISHED][MAX_N * MAX_OUT], expected[MAX_N * MAX_OUT], times[N_FINISHED][MAX_N * MAX_OUT];
+    ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
+    const linear_kernel *kernel = linear_kernel_find(NULL);
+    make_rows(x, MAX_N, N_IN);
+    for (int i = 0; i < MAX_N * N_IN; i++) x[i] = fmodf(x[i], 64); /* or some sums would not be numbers */
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        linear w[N_FINISHED];
+        linear_product products[N_FINISHED];
+        for (int i = 0; i < N_FINISHED; i++) {
+            matrix m = make_matrix(TENSOR_Q4_1, cases[c].sizes[i], N_IN);
+            assert_int_equal(linear_pack(&m.tensor, pools[0], &w[i], NULL), CL_OK);
+            products[i] = (linear_product){&w[i], y[i], (size_t)cases[c].sizes[i]};
+            free_matrix(&m);
+        }
+        for (int n = 1; n <= MAX_N; n += n == 1 ? 32 : 267) {
+            memset(times, 0, sizeof times);
+            finished f = {products, cases[c].of_16, {times[0], times[1], times[2]}};
+            ca_pool *pool = pools[n % 3];
+            linear_input *in = linear_input_create(kernel, LINEAR_IN_INT8, n, N_IN, ca_pool_size(pool));
+            assert_non_null(in);
+            linear_set(in, x, N_IN, n, N_IN);
+            linear_prepare(in, pool);
+            linear_apply(in, products, N_FINISHED, &(linear_finish){negate, &f, cases[c].unit}, pool);
+            linear_input_free(&in);
+            for (int i = 0; i < N_FINISHED; i++) {
+                apply(kernel, &w[i], x, n, expected, (size_t)cases[c].sizes[i], pools[0]);
+                for (int k = 0; k < n * cases[c].sizes[i]; k++) {
+                    assert_true(times[i][k] == 1);
+                    assert_int_equal(ca_f32_bits(y[i][k]), ca_f32_bits(-expected[k]));
+                }
+            }
+        }
+        for (int i = 0; i < N_FINISHED; i++) linear_free(&w[i]);
+    }
+    for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
 
 /* Gate, up, the activation and the matrix behind them, each pass over all rows by itself. */
@@ -337,7 +402,7 @@ static void test_gated(void **state) {
                 linear_set(in, x, N_IN, n, N_IN);
                 linear_prepare(in, pool);
                 linear_apply_gated(in, &w[0], &w[1], kernel->swiglu, h, &w[2], in_h, pool);
-                linear_apply(in_h, &(linear_product){&w[2], y, N_OUT}, 1, pool);
+                linear_apply(in_h, &(linear_product){&w[2], y, N_OUT}, 1, NULL, pool);
                 if (memcmp(y, expected_y, sizeof *y * N_OUT * n) != 0 || memcmp(h, expected_h, sizeof *h * n_written) != 0)
                     fail_msg("%s, case %zu: %d rows, %zu threads: differs", linear_level_name(level), c, n, i % 3 + 1);
                 assert_memory_equal(h + n_written, untouched, sizeof h - sizeof *h * n_written);
@@ -534,10 +599,9 @@ static void test_ops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_not_a_number),
-        cmocka_unit_test(test_products),       cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_against_double), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_levels),         cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_finish),    cmocka_unit_test(test_gated),        cmocka_unit_test(test_against_double),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),       cmocka_unit_test(test_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
