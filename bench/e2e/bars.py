@@ -13,12 +13,20 @@ import studies
 import systems
 from output import Output
 
-OURS, SAME_FILE = "chunkllama shared", "llama.cpp Q4_1"
+OURS, OURS_INT8, SAME_FILE = "chunkllama shared", "chunkllama shared, int8 K/V", "llama.cpp Q4_1"
 
 
 def tokens_per_s(n):
-    """Of n streams that decode side by side."""
-    return lambda result: n / result["tpot_s"]["mean"] if result["tpot_s"] else None
+    """Of n streams that decode side by side; None where tokens came several at once, since then the time between a stream's
+    first and last says nothing of what they took."""
+
+    def rate(result):
+        if not result["tpot_s"] or not result["itl_s"]:
+            return None
+        singly = result["itl_s"]["n"] > 0.9 * (result["completion_tokens"] - result["requests"]["ok"])
+        return n / result["tpot_s"]["mean"] if singly else None
+
+    return rate
 
 
 def prefill_rate(n_tokens):
@@ -65,8 +73,9 @@ def json_lines(command, environment=None):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def ours_offline(args, prompt, decoded, batch):
+def ours_offline(args, prompt, decoded, batch, kv_type="bf16"):
     command = [args.bin / "chunkllama", "bench", "--model", args.model, "--threads", args.threads, "--json", "--shared"]
+    command += ["--kv-type", kv_type]
     line = json_lines([*command, "--pp", prompt, "--tg", decoded or 1, "--batch", batch])[-1]
     return line["S_TG" if decoded else "S_PP"]
 
@@ -95,8 +104,8 @@ def llama_offline(args, kind, prompt, decoded, batch):
 
 
 def offline(args, system, work):
-    if system.name == OURS:
-        return ours_offline(args, *work)
+    if system.name in (OURS, OURS_INT8):
+        return ours_offline(args, *work, "int8" if system.name == OURS_INT8 else "bf16")
     return llama_offline(args, system.name.split()[1], *work) if system.name.startswith("llama.cpp") else None
 
 
@@ -130,8 +139,8 @@ def worth_more_rounds(running, found, bar):
         """Of its better figure; a system that has none takes forever."""
         return min((v if bar.lower else 1 / v for v in found[system.name].values()), default=float("inf"))
 
-    limit = 2 * min((time(s) for s in running if s.name != OURS), default=0)
-    return [s for s in running if s.name == OURS or time(s) <= limit]
+    limit = 2 * min((time(s) for s in running if not s.ours), default=0)
+    return [s for s in running if s.ours or time(s) <= limit]
 
 
 def compare(args, out, running, bar):
@@ -155,20 +164,25 @@ def compare(args, out, running, bar):
     def best(names):
         return (min if bar.lower else max)((v for (name, _), v in medians.items() if name in names), default=None)
 
-    peer_names = [s.name for s in running if not s.name.startswith("chunkllama")]
-    mine, peer, same = best([OURS]), best(peer_names), best([SAME_FILE])
+    peer_names = [s.name for s in running if not s.ours]
+    mine, mine_int8, peer, same = best([OURS]), best([OURS_INT8]), best(peer_names), best([SAME_FILE])
     who = next((f"{name}, {kind}" for (name, kind), v in medians.items() if v == peer and name in peer_names), "-")
     every = {f"{name}, {kind}": v for (name, kind), v in medians.items()}
+
+    def ratio(of, theirs):
+        return (theirs / of if bar.lower else of / theirs) if theirs and of else None
+
     for bound, theirs, against in ((bar.bar, peer, f"best peer: {who}"), (bar.bar_same_file, same, "llama.cpp, same file")):
         if bound:
-            ratio = (theirs / mine if bar.lower else mine / theirs) if theirs and mine else None
             out.add(
                 {
                     "figure": bar.figure,
                     "against": against,
                     "ours": mine,
                     "theirs": theirs,
-                    "ratio": ratio,
+                    "ratio": ratio(mine, theirs),
+                    "ours_int8": mine_int8,
+                    "ratio_int8": ratio(mine_int8, theirs),
                     "bar": bound,
                     "all": every,
                 }
@@ -218,6 +232,7 @@ def private_against_shared(args, out, running):
 
 
 def bars(args, running):
+    int8 = systems.chunkllama(args, "shared", kv_type="int8")
     out = Output(
         args,
         "bars",
@@ -228,17 +243,21 @@ def bars(args, running):
             ("ours", "ours", 2),
             ("theirs", "theirs", 2),
             ("ratio", "ratio", 2),
+            ("ours_int8", "int8 K/V", 2),
+            ("ratio_int8", "its ratio", 2),
             ("bar", "bar", 2),
         ],
-        studies.flags(running),
+        studies.flags([*running, int8]),
     )
-    contenders = [s for s in running if s.name == OURS or not s.name.startswith("chunkllama")]
-    for bar in BARS:
-        compare(args, out, contenders, bar)
+    with int8:
+        contenders = [s for s in running if s.name == OURS] + [int8] + [s for s in running if not s.ours]
+        for bar in BARS:
+            compare(args, out, contenders, bar)
     bandwidth(args, out)
     private_against_shared(args, out, running)
     out.notes.append(
-        "ratio: how many times better; in the last line the time of private over that of shared. One stream is without servers "
+        "ratio: how many times better; in the last line the time of private over that of shared. int8 K/V: this project with "
+        "K and V in 8 bits, as OpenVINO holds them; the others have 16. One stream is without servers "
         "and drafts; where this project is served, its server drafts, as it does by default. Every figure of every system is in "
         "bars.json."
     )

@@ -87,6 +87,11 @@ def parse():
             parser.error(f"--only has '{name}'; there are {', '.join(STUDIES)}")
     if not args.model:
         parser.error("no model: give --model FILE")
+    if not args.quick and os.sched_getscheduler(0) != os.SCHED_OTHER:
+        parser.error(
+            "not under a real-time scheduler: threads that wait in a loop keep a server's others from running, and what it "
+            "sends comes in bursts"
+        )
     args.no_peers |= args.quick
     args.rounds = 1 if args.quick else args.rounds
     return args
@@ -99,9 +104,8 @@ def main():
     print(args.machine)
     with contextlib.ExitStack() as stack:
         running = []
-        wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")] + systems.peers(
-            args
-        )
+        wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")]
+        wanted += systems.peers(args)
         for system in wanted if set(args.only) - {"budget", "big"} else []:
             try:
                 with load.machine(args):

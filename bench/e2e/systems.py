@@ -27,6 +27,7 @@ class System:
 
     def __init__(self, name, command, environment=None, kv_capacity=None):
         self.name, self.command, self.environment = name, [str(c) for c in command], environment or {}
+        self.ours = name.startswith("chunkllama")
         self.kv_capacity = kv_capacity  # bytes, where /metrics tells only the part of it in use
 
     def about(self):
@@ -92,9 +93,9 @@ class System:
         self.log.close()
 
 
-def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0):
+def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0, kv_type=None):
     return System(
-        f"chunkllama {sharing}",
+        f"chunkllama {sharing}" + (f", {kv_type} K/V" if kv_type else ""),
         [
             args.bin / "chunkllama",
             "serve",
@@ -111,6 +112,7 @@ def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0
             "--kv-budget",
             kv_budget or args.kv_budget,
             *(["--ctx", context] if context else []),
+            *(["--kv-type", kv_type] if kv_type else []),
         ],
     )
 

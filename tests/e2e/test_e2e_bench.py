@@ -67,3 +67,13 @@ def test_wrong_usage():
         [sys.executable, "bench/e2e/run.py", "-o", "x", "--only", "table5"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2 and "--only has 'table5'; there are table4, fig5" in done.stderr
+
+
+def test_rate_of_bursts(monkeypatch):
+    """Tokens that come several at once say nothing of how long each took."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench/e2e"))
+    import bars
+
+    result = {"requests": {"ok": 32}, "completion_tokens": 32 * 64, "tpot_s": {"mean": 0.16}, "itl_s": {"n": 32 * 63}}
+    assert bars.tokens_per_s(32)(result) == pytest.approx(200)
+    assert bars.tokens_per_s(32)({**result, "itl_s": {"n": 310}}) is None
