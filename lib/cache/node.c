@@ -242,8 +242,17 @@ void ca_node_remove(ca_tree *tree, ca_node *leaf) {
     ca_node_free(tree, leaf);
 }
 
-static void set_parent(ca_node *node) {
+/* `node` takes the children of `from`, which is left with node's array, emptied. */
+static void take_children(ca_node *node, ca_node *from) {
+    ca_node **own = node->children;
+    const size_t capacity = node->children_capacity;
+    node->children = from->children;
+    node->children_capacity = from->children_capacity;
+    node->n_children = from->n_children;
     for (size_t i = 0; i < node->n_children; i++) node->children[i]->parent = node;
+    from->children = own;
+    from->children_capacity = capacity;
+    from->n_children = 0;
 }
 
 static void set_leaf(ca_node *node) {
@@ -275,16 +284,7 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     while (node->n_chunks > (size_t)n_upper_chunks) pop_chunk(tree, node);
     node->ending = NULL;
 
-    /* The lower node takes the children, the upper one the lower's empty array. */
-    ca_node **empty = lower->children;
-    const size_t capacity = lower->children_capacity;
-    lower->children = node->children;
-    lower->children_capacity = node->children_capacity;
-    lower->n_children = node->n_children;
-    set_parent(lower);
-    node->children = empty;
-    node->children_capacity = capacity;
-    node->n_children = 0;
+    take_children(lower, node);
     link_child(node, lower);
     tree->counts.n_nodes++;
     ca_evict_update(tree, node);
@@ -316,15 +316,7 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     node->ending = child->ending;
     set_leaf(node);
 
-    ca_node **single = node->children;
-    const size_t capacity = node->children_capacity;
-    node->children = child->children;
-    node->children_capacity = child->children_capacity;
-    node->n_children = child->n_children;
-    set_parent(node);
-    child->children = single;
-    child->children_capacity = capacity;
-    child->n_children = 0;
+    take_children(node, child);
     ca_evict_forget(tree, child);
     ca_node_free(tree, child);
     tree->counts.n_nodes--;
