@@ -3,26 +3,11 @@
 #include <stdbool.h>
 
 #include "base/cpu.h"
-#include "llama/linear_kernels.h"
+#include "linear_x86.h"
 #include "llama/ops.h"
 #include "quantize_avx2.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-
 enum { ROWS = 4, PREFETCH_BYTES = 3072 };
-
-INLINE int32_t load_i32(const uint8_t *p) {
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE float load_f32(const uint8_t *p) {
-    float v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
 
 INLINE __m256 load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 
@@ -76,21 +61,11 @@ INLINE __m256 load_scales(const linear_format f, const uint8_t *p, int h, __m256
     return _mm256_mul_ps(super, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8 * h)))));
 }
 
-/*
- * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,
- * their sign given to the activation) says how many steps may be added up there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127 =
- * 32512, 2 * 128 * 127 = 32512. Then they are added up in 32 bits.
- */
-INLINE int steps_in_16_bits(const linear_format f) {
-    const int largest = f.zero ? f.zero : (1 << f.bits) - 1;
-    const int steps = 32767 / (2 * 127 * largest);
-    return steps > 1 ? steps : 1;
-}
-
 /* Integer sums of group g of a block for one half of a panel. */
 INLINE void dot_group(const int R, const linear_format f, __m256i table, const uint8_t *half, const uint8_t *x, size_t x_step,
                       const int g, __m256i *sum) {
-    const int first = g * f.group / 4, end = first + f.group / 4, run = steps_in_16_bits(f);
+    const int first = g * f.group / 4, end = first + f.group / 4;
+    const int run = steps_in_16_bits(f.zero ? f.zero : (1 << f.bits) - 1);
     __m256i pairs[ROWS];
     UNROLL for (int r = 0; r < R; r++) sum[r] = pairs[r] = _mm256_setzero_si256();
     UNROLL for (int step = first; step < end; step++) {
@@ -187,10 +162,6 @@ INLINE void keep_sums(__m256 (*acc)[2]) {
                      : "+x"(acc[0][0]), "+x"(acc[0][1]), "+x"(acc[1][0]), "+x"(acc[1][1]), "+x"(acc[2][0]), "+x"(acc[2][1]),
                        "+x"(acc[3][0]), "+x"(acc[3][1]));
 }
-
-/* A line of a panel: the weights of one input, or of two with BF16. */
-INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
-INLINE size_t line_bytes(const linear_layout layout) { return layout == LINEAR_F16 ? 32 : 64; }
 
 /* Weights of input i of a line for half a panel. */
 INLINE __m256 load_weights(const linear_layout layout, const uint8_t *line, const int i, const int h) {

@@ -5,20 +5,10 @@
 #include "llama/ops.h"
 #include "quantize_avx2.h"
 
-/*
- * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,
- * their sign given to the activation) says how many steps may be added up there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127 =
- * 32512, 2 * 128 * 127 = 32512. Then they are added up in 32 bits.
- */
-INLINE int steps_in_16_bits(form w) {
-    const int largest = w.f.table ? 128 : w.f.zero ? w.f.zero : w.unpacked ? 31 : (1 << w.f.bits) - 1;
-    const int steps = 32767 / (2 * 127 * largest);
-    return steps > 1 ? steps : 1;
-}
-
 INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
                       __m512 (*scaled)[2]) {
-    const int first = g * w.f.group / 4, end = first + w.f.group / 4, run = steps_in_16_bits(w);
+    const int first = g * w.f.group / 4, end = first + w.f.group / 4;
+    const int run = steps_in_16_bits(w.f.table ? 128 : w.f.zero ? w.f.zero : w.unpacked ? 31 : (1 << w.f.bits) - 1);
     __m512i sum[8][2], pairs[8][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) sum[r][v] = pairs[r][v] = _mm512_setzero_si512(); }
     UNROLL for (int step = first; step < end; step++) {
@@ -48,10 +38,6 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
         UNROLL for (int v = 0; v < V; v++) scaled[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale);
     }
 }
-
-/* A line of a panel: the weights of one input, or of two with BF16. */
-INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
-INLINE size_t line_bytes(const linear_layout layout) { return layout == LINEAR_F16 ? 32 : 64; }
 
 /* Weights of input i of a line for 16 outputs. */
 INLINE __m512 load_weights(const linear_layout layout, const uint8_t *line, const int i) {

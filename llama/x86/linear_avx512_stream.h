@@ -7,10 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "llama/linear_kernels.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
+#include "linear_x86.h"
 
 enum { PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */ };
 

@@ -12,6 +12,7 @@
 
 #include "linear_avx512_codes.h"
 #include "linear_avx512_stream.h"
+#include "linear_x86.h"
 
 enum {
     DIRECT_ROWS = 32, /* up to this many rows, unpacking once costs more than it saves */
@@ -30,18 +31,6 @@ INLINE stream next_panels(const linear_task *t, const uint8_t *panel, size_t pan
     const size_t n_tiles = (size_t)(t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
     return stream_spread(t, panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
                          n_tiles * (size_t)(t->n_in / LINEAR_BLOCK));
-}
-
-INLINE int32_t load_i32(const uint8_t *p) {
-    int32_t v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE float load_f32(const uint8_t *p) {
-    float v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
 }
 
 /* What an integer sum of group g of row r begins with, so that codes that are 128 too large come out right. */
