@@ -90,7 +90,7 @@ int64_t ca_path_n_claimed(const ca_node *leaf) {
 }
 
 int64_t ca_path_claim(ca_node *leaf, int64_t max_rows) {
-    const int64_t from = ca_path_n_claimed(leaf), to = ca_min(from + max_rows, ca_node_end(leaf));
+    const int64_t from = ca_path_n_claimed(leaf), to = from + ca_min(max_rows, ca_node_end(leaf) - from);
     for (ca_node *node = leaf; node->parent && ca_node_end(node) > from; node = node->parent)
         node->n_claimed = ca_max(node->n_claimed, ca_min(to - node->start, node->n_tokens));
     return to - from;

@@ -274,6 +274,22 @@ static int64_t step_of(cattn_cache *cache, cattn_seq seq, int64_t max_rows, catt
     return entry.n_rows;
 }
 
+/* max_rows may be as large as it gets, also where some rows were computed before. */
+static void rows_without_limit(void **state) {
+    (void)state;
+    cattn_config c = small();
+    c.n_layers = c.n_kv_heads = 1;
+    c.n_heads = 16;
+    cattn_cache *cache = create(&c);
+    static const int32_t tokens[40];
+    cattn_seq seq;
+    assert_int_equal(cattn_seq_join(cache, tokens, 40, NULL, &seq, NULL, NULL), CATTN_OK);
+    assert_int_equal(step_of(cache, seq, 10, NULL), 10);
+    assert_int_equal(step_of(cache, seq, INT64_MAX, NULL), 30);
+    assert_int_equal(step_of(cache, seq, INT64_MAX, NULL), 0);
+    cattn_cache_destroy(&cache);
+}
+
 /* A cache full of retained tokens, of which the first are a sibling of seq's. */
 static void retain_all(cattn_cache *cache, int64_t n_common) {
     for (int32_t i = 0;; i++) {
@@ -420,6 +436,7 @@ int main(void) {
         cmocka_unit_test(sequence_calls_are_checked),
         cmocka_unit_test(steps_are_checked),
         cmocka_unit_test(any_allocation_may_fail),
+        cmocka_unit_test(rows_without_limit),
         cmocka_unit_test(workspace_is_had_by_evicting),
         cmocka_unit_test(names_are_told),
     };
