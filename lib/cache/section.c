@@ -69,7 +69,7 @@ static int walk(builder *b, ca_node *root) {
 
 /* Chunks that hold kept positions, and those of them that hold no others. */
 static int64_t kept_chunks(const ca_plan *plan) {
-    return plan->config.window == 0 ? 0 : (plan->config.n_kept + plan->layout->c - 1) >> plan->layout->log2_c;
+    return plan->config.window == 0 ? 0 : ((int64_t)plan->config.n_kept + plan->layout->c - 1) >> plan->layout->log2_c;
 }
 static int64_t whole_kept_chunks(const ca_plan *plan) { return plan->config.n_kept >> plan->layout->log2_c; }
 
@@ -256,7 +256,7 @@ static int add_blocks(builder *b) {
     const ca_plan_config *c = &b->plan->config;
     ca_section *s = b->section;
     size_t visit = 0;
-    const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : (c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
+    const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : ((int64_t)c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
         const int32_t most = (int32_t)min64(part_at(b, &visit, begin), begin + c->max_rows);

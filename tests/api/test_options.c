@@ -127,8 +127,8 @@ static void run(const cattn_config *c) {
 
 static void options_are_as_their_formulas_say(void **state) {
     (void)state;
-    enum { WINDOWS = 1, KEPT = 2, SOFTCAP = 4, SINKS = 8, ALIBI = 16, ALL = 31 };
-    static const int sets[] = {0, WINDOWS, WINDOWS | KEPT, SOFTCAP, SINKS, ALIBI, ALL};
+    enum { WINDOWS = 1, KEPT = 2, SOFTCAP = 4, SINKS = 8, ALIBI = 16, ALL = 31, KEPT_ALL = 32 };
+    static const int sets[] = {0, WINDOWS, WINDOWS | KEPT, WINDOWS | KEPT_ALL, SOFTCAP, SINKS, ALIBI, ALL};
     for (int level = 0; cattn_level_name(level); level++)
         for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
             cattn_config c;
@@ -144,7 +144,7 @@ static void options_are_as_their_formulas_say(void **state) {
             c.n_threads = 2;
             c.level = cattn_level_name(level);
             c.windows = sets[i] & WINDOWS ? all_windows : NULL;
-            c.n_sink_tokens = sets[i] & KEPT ? 21 : 0;
+            c.n_sink_tokens = sets[i] & KEPT_ALL ? INT32_MAX : sets[i] & KEPT ? 21 : 0;
             c.softcap = sets[i] & SOFTCAP ? 7 : 0;
             c.sink_logits = sets[i] & SINKS ? all_sinks : NULL;
             c.alibi_slopes = sets[i] & ALIBI ? all_slopes : NULL;
