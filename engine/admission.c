@@ -7,9 +7,9 @@ static const uint32_t OWN_DOMAINS = 0x80000000u;
 void admission_init(admission *a, cattn_cache *cache, speculation *sp, int32_t max_seqs) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(cache, &stats);
-    /* The rest is left to the steps' workspace and to metadata; prefixes kept for later joins may use it meanwhile. */
+    /* An eighth is left to the steps' workspace and to metadata; prefixes kept for later joins may use it meanwhile. */
     const int64_t capacity = (int64_t)stats.chunks_capacity;
-    *a = (admission){.cache = cache, .speculation = sp, .max_seqs = max_seqs, .n_chunks = capacity - capacity / 8};
+    *a = (admission){.cache = cache, .speculation = sp, .max_seqs = max_seqs, .n_chunks = capacity - (capacity + 7) / 8};
 }
 
 static uint32_t own_domain(admission *a) { return OWN_DOMAINS + a->n_own_domains++ % OWN_DOMAINS; }

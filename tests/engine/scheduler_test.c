@@ -197,6 +197,38 @@ static void small_budget_makes_small_steps(void **state) {
     recording_free(r[1]);
 }
 
+/* A request that is accepted ends well, also where the budget holds a few chunks only. */
+static void what_is_accepted_fits(void **state) {
+    (void)state;
+    int n_accepted = 0;
+    for (uint64_t budget = 180 << 10; budget < 420 << 10; budget += 6 << 10) {
+        engine_config config = fixture_config();
+        config.kv_budget_bytes = budget;
+        config.chunk_size = 64;
+        ca_pool *pool = ca_pool_create(2);
+        engine *e;
+        if (engine_create(toy_model(), pool, &config, &e, NULL) == CL_OK) {
+            for (int turn = 0; turn < 2; turn++) {
+                int32_t tokens[14];
+                make_prompt(tokens, 14, 0, 0, (uint32_t)turn);
+                recording *r = recording_create();
+                engine_request request = make_request(tokens, turn == 0 ? 8 : 14, turn == 0 ? 8 : -1, r);
+                request.n = 2;
+                uint64_t id;
+                if (engine_submit(e, &request, &id, NULL) == CL_OK) {
+                    recording_wait(r);
+                    for (int i = 0; i < 2; i++) assert_int_equal(r->choices[i].finish, ENGINE_LENGTH);
+                    n_accepted++;
+                }
+                recording_free(r);
+            }
+            engine_destroy(&e);
+        }
+        ca_pool_destroy(&pool);
+    }
+    assert_true(n_accepted > 10);
+}
+
 /* Turns of a conversation, each of which parts within a chunk from what the one before left, up to all that the budget holds.
  */
 static void a_conversation_fills_the_budget(void **state) {
@@ -205,7 +237,7 @@ static void a_conversation_fills_the_budget(void **state) {
     config.kv_budget_bytes = 9 << 18;
     fixture f;
     fixture_start(&f, &config, 1);
-    const int64_t capacity = (int64_t)stats_of(&f).kv.chunks_capacity, longest = (capacity - capacity / 8) * 16 - 16;
+    const int64_t capacity = (int64_t)stats_of(&f).kv.chunks_capacity, longest = (capacity - (capacity + 7) / 8) * 16 - 16;
     static int32_t prompt[5000], turn[5000];
     assert_in_range(longest, 1000, 5000);
     make_prompt(prompt, longest, longest, 1, 0);
@@ -276,7 +308,7 @@ int main(void) {
         cmocka_unit_test(prefixes_are_computed_once),      cmocka_unit_test(waiting_request_takes_over),
         cmocka_unit_test(budget_admits_by_arrival),        cmocka_unit_test(small_budget_makes_small_steps),
         cmocka_unit_test(a_conversation_fills_the_budget), cmocka_unit_test(decoding_goes_before_prefill),
-        cmocka_unit_test(failed_step_ends_the_youngest),
+        cmocka_unit_test(what_is_accepted_fits),           cmocka_unit_test(failed_step_ends_the_youngest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
