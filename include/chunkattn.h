@@ -170,12 +170,12 @@ typedef struct cattn_stats {
     uint64_t bytes_peak;           /* largest bytes_in_use so far */
     uint64_t chunk_bytes;          /* one chunk, all layers and K/V heads, K and V */
     uint64_t chunks_live;          /* referred to by at least one sequence */
-    uint64_t chunks_live_peak;     /* largest chunks_live so far */
+    uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
     uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed */
     uint64_t chunks_reserved;      /* promised to running sequences, not taken yet */
     uint64_t chunks_capacity;      /* chunks the budget can hold */
     uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared */
-    uint64_t chunks_unshared_peak; /* largest chunks_unshared so far */
+    uint64_t chunks_unshared_peak; /* the same of chunks_unshared */
     uint64_t tokens_stored;        /* tokens in the tree, each once */
     uint64_t tokens_referenced;    /* sum of the sequences' lengths: tokens stored if nothing were shared */
     uint64_t tokens_joined;        /* all tokens ever passed to join */

@@ -123,6 +123,12 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
     return CATTN_OK;
 }
 
+static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
+    return ca_fail(error, CATTN_ERR_BUDGET, -1,
+                   "budget_bytes is %llu, which does not hold one chunk of %zu bytes and the metadata",
+                   (unsigned long long)c->budget_bytes, c->layout.chunk_bytes);
+}
+
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     const char *level;
     cattn_status s = choose_level(config->level, &level, error);
@@ -144,17 +150,17 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
                      &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
-    if ((s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes)))
-        return s == CATTN_ERR_NOMEM
-                   ? ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
-                             (unsigned long long)config->budget_bytes)
-                   : ca_fail(error, s, -1, "budget_bytes is %llu, which does not hold one chunk of %zu bytes and the metadata",
-                             (unsigned long long)config->budget_bytes, c->layout.chunk_bytes);
+    s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
+    if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
+    if (s)
+        return ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
+                       (unsigned long long)config->budget_bytes);
     c->attn.pool = c->pool;
     const ca_tree_config tree = {config->sharing, config->retention};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
+    if (ca_chunk_pool_n_free(c->pool) == 0) return holds_no_chunk(c, error);
     ca_cache_bytes(c);
     return CATTN_OK;
 }
@@ -351,7 +357,9 @@ cattn_status cattn_seq_truncate(cattn_cache *c, cattn_seq id, int64_t n_tokens, 
     if (n_tokens < 1 || n_tokens > seq->n_tokens)
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the sequence's length, %lld",
                        (long long)n_tokens, (long long)seq->n_tokens);
-    return ca_tree_truncate(c->tree, seq, n_tokens, error);
+    s = ca_tree_truncate(c->tree, seq, n_tokens, error);
+    ca_cache_bytes(c);
+    return s;
 }
 
 cattn_status cattn_seq_fork(cattn_cache *c, cattn_seq id, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error) {
@@ -369,7 +377,9 @@ cattn_status cattn_seq_reserve(cattn_cache *c, cattn_seq id, int64_t n_tokens, c
     ca_seq *seq;
     cattn_status s;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("n_tokens", &n_tokens, error))) return s;
-    return ca_tree_reserve(c->tree, seq, n_tokens, error);
+    s = ca_tree_reserve(c->tree, seq, n_tokens, error);
+    ca_cache_bytes(c);
+    return s;
 }
 
 cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) {
@@ -377,6 +387,7 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
     cattn_status s;
     if ((s = need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
     ca_tree_leave(c->tree, seq);
+    ca_cache_bytes(c);
     *id = 0;
     return CATTN_OK;
 }

@@ -172,27 +172,36 @@ static void find_leaves(ca_step *step) {
     for (size_t i = 0; i < step->seqs.n; i++) step->seqs.at[i].leaf = step->entries.at[i].seq->leaf;
 }
 
-static cattn_status reserve_workspace(cattn_cache *c, cattn_error *error) {
+/* Make sure that what the step has taken since the cache held bytes_before, and has yet to take, is in the budget. */
+static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn_error *error) {
     const size_t missing = ca_attn_missing(&c->attn, c->plans.at, c->plans.n);
-    const uint64_t after = ca_cache_bytes(c) + missing;
-    const size_t excess = missing > 0 && after > c->budget_bytes ? (size_t)(after - c->budget_bytes) : 0;
+    const uint64_t after = c->alloc.bytes + missing + ca_chunk_pool_bytes(c->pool);
+    const bool grows = c->alloc.bytes + missing > bytes_before;
+    const size_t excess = grows && after > c->budget_bytes ? (size_t)(after - c->budget_bytes) : 0;
     /* Nothing is evicted for what all of it together would not give. */
     const bool fits = excess == 0 || (ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess));
     find_leaves(&c->step);
     if (!fits)
         return ca_fail(
             error, CATTN_ERR_BUDGET, -1,
-            "the step's workspace needs %zu bytes more, and the budget of %llu bytes has no room beside the chunks that are "
-            "used and promised; raise budget_bytes or lower row_limit",
-            missing, (unsigned long long)c->budget_bytes);
+            "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and chunks beside them are used or promised; "
+            "raise it or lower row_limit",
+            (unsigned long long)c->budget_bytes, excess);
     if (ca_attn_reserve(&c->attn, c->plans.at, c->plans.n))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the step's workspace");
-    ca_cache_bytes(c);
     return CATTN_OK;
 }
 
-cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+/* Give back what steps hold from one to the next. */
+static void give_back(cattn_cache *c) {
+    for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
+    ca_attn_release(&c->attn);
+    ca_step_free(c);
+}
+
+static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     ca_step *step = &c->step;
+    const size_t bytes_before = c->alloc.bytes;
     cattn_status status = CATTN_OK;
     if (!same_entries(c, entries, n_entries)) {
         status = find_entries(c, entries, n_entries, error);
@@ -205,7 +214,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
         ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
-        status = reserve_workspace(c, error);
+        status = reserve_workspace(c, bytes_before, error);
     if (status) {
         ca_step_close(c, false);
         return status;
@@ -217,6 +226,21 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     step->has_rows = true;
     step->open = true;
     return CATTN_OK;
+}
+
+cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+    cattn_error cause;
+    cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
+    if (status == CATTN_ERR_BUDGET ||
+        status == CATTN_ERR_NOMEM) { /* larger steps before may have left more than this one needs */
+        give_back(c);
+        status = try_begin(c, entries, n_entries, row_limit, &cause);
+        if (status) give_back(c);
+    }
+    if (status && error) *error = cause;
+    if (status == CATTN_OK) ca_tree_note_peaks(c->tree);
+    ca_cache_bytes(c);
+    return status;
 }
 
 /* Close one head's groups that are full now. */
@@ -239,6 +263,7 @@ void ca_step_close(cattn_cache *c, bool ready) {
 }
 
 void ca_step_free(cattn_cache *c) {
+    c->step.has_rows = false;
     CA_ARRAY_FREE(&c->alloc, &c->step.seqs);
     CA_ARRAY_FREE(&c->alloc, &c->step.entries);
     CA_ARRAY_FREE(&c->alloc, &c->step.rows);

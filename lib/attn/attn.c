@@ -8,15 +8,13 @@
 #include "prefetch.h"
 
 struct ca_attn_worker {
-    void *states; /* of the chain at hand, unless it is spread over tasks */
-    size_t states_size;
+    ca_attn_buffer states;      /* of the chain at hand, unless it is spread over tasks */
+    ca_attn_buffer merging;     /* const void *[]: states of the row that is merged, one a segment */
     void *queries;              /* packed, of the block at hand */
     void *scratch;              /* the kernel's */
     int32_t *n_seen, *n_hidden; /* [block_heads], as the next two: of the rows of a tile */
     float *slopes;              /* of the block at hand */
     float *distances;
-    const void **merging; /* states of the row that is merged, one a segment */
-    size_t n_merging;     /* room in it */
 };
 
 /* ---- Workspace ---- */
@@ -83,6 +81,7 @@ cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *
 }
 
 void ca_attn_free(ca_attn *a) {
+    if (a->workers) ca_attn_release(a);
     for (int32_t i = 0; a->workers && i < a->n_threads; i++) {
         ca_attn_worker *w = &a->workers[i];
         ca_delete(a->alloc, w->queries, block_heads(a), a->query_bytes);
@@ -91,15 +90,11 @@ void ca_attn_free(ca_attn *a) {
         ca_delete(a->alloc, w->n_hidden, block_heads(a), sizeof *w->n_hidden);
         ca_delete(a->alloc, w->slopes, block_heads(a), sizeof *w->slopes);
         ca_delete(a->alloc, w->distances, block_heads(a), sizeof *w->distances);
-        ca_delete(a->alloc, w->merging, w->n_merging, sizeof *w->merging);
-        ca_delete(a->alloc, w->states, 1, w->states_size);
     }
     ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
-    ca_delete(a->alloc, a->states, 1, a->states_size);
     ca_delete(a->alloc, a->slopes, n_query_heads(a), sizeof *a->slopes);
     ca_delete(a->alloc, a->sinks, n_sinks(a), sizeof *a->sinks);
     a->workers = NULL;
-    a->states = NULL;
     a->slopes = a->sinks = NULL;
 }
 
@@ -111,11 +106,9 @@ static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
     return (size_t)plan->n_chain_states * (size_t)a->group * a->state_bytes;
 }
 
-static size_t lacking(size_t need, size_t have) { return need > have ? need - have : 0; }
-
 /* The most that some plan needs. */
 typedef struct need {
-    size_t shared, own, segments;
+    size_t shared, own, merging; /* bytes */
 } need;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
@@ -125,36 +118,49 @@ static need need_of(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
     for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
         n.shared = max_size(n.shared, shared_bytes(a, plan));
         n.own = max_size(n.own, own_bytes(a, plan));
-        n.segments = max_size(n.segments, (size_t)plan->max_segments);
+        n.merging = max_size(n.merging, (size_t)plan->max_segments * sizeof(const void *));
     }
     return n;
 }
 
-size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
-    const need need = need_of(a, plans, n_plans);
-    size_t missing = lacking(need.shared, a->states_size);
-    for (int32_t i = 0; i < a->n_threads; i++) missing += lacking(need.own, a->workers[i].states_size);
-    return missing;
+static size_t lacking(const ca_attn_buffer *b, size_t size) { return size > b->size ? size - b->size : 0; }
+
+static cattn_status reserve(const ca_attn *a, ca_attn_buffer *b, size_t size) {
+    if (size <= b->size) return CATTN_OK;
+    ca_delete(a->alloc, b->at, 1, b->size);
+    b->at = ca_new(a->alloc, 1, size);
+    b->size = b->at ? size : 0;
+    return b->at ? CATTN_OK : CATTN_ERR_NOMEM;
 }
 
-/* Room for states, which need not be kept. */
-static cattn_status reserve_states(const ca_attn *a, void **states, size_t *size, size_t need) {
-    if (need <= *size) return CATTN_OK;
-    ca_delete(a->alloc, *states, 1, *size);
-    *states = ca_new(a->alloc, 1, need);
-    *size = *states ? need : 0;
-    return *states ? CATTN_OK : CATTN_ERR_NOMEM;
+static void release(const ca_attn *a, ca_attn_buffer *b) {
+    ca_delete(a->alloc, b->at, 1, b->size);
+    *b = (ca_attn_buffer){0};
+}
+
+size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    const need need = need_of(a, plans, n_plans);
+    size_t missing = lacking(&a->states, need.shared);
+    for (int32_t i = 0; i < a->n_threads; i++)
+        missing += lacking(&a->workers[i].states, need.own) + lacking(&a->workers[i].merging, need.merging);
+    return missing;
 }
 
 cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {
     const need need = need_of(a, plans, n_plans);
-    cattn_status status = reserve_states(a, &a->states, &a->states_size, need.shared);
-    for (int32_t i = 0; i < a->n_threads && status == CATTN_OK; i++) {
-        ca_attn_worker *w = &a->workers[i];
-        status = reserve_states(a, &w->states, &w->states_size, need.own);
-        if (ca_grow(a->alloc, (void **)&w->merging, &w->n_merging, need.segments, sizeof *w->merging)) status = CATTN_ERR_NOMEM;
+    if (reserve(a, &a->states, need.shared)) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < a->n_threads; i++)
+        if (reserve(a, &a->workers[i].states, need.own) || reserve(a, &a->workers[i].merging, need.merging))
+            return CATTN_ERR_NOMEM;
+    return CATTN_OK;
+}
+
+void ca_attn_release(ca_attn *a) {
+    release(a, &a->states);
+    for (int32_t i = 0; i < a->n_threads; i++) {
+        release(a, &a->workers[i].states);
+        release(a, &a->workers[i].merging);
     }
-    return status;
 }
 
 /* ---- A task: one K/V head over some blocks ---- */
@@ -180,9 +186,9 @@ typedef struct part {
 static char *state_at(const part *p, const ca_block *block, int32_t row) {
     const ca_attn *a = p->job->attn;
     const int64_t n_rows = block->row_end - block->row_begin, at = row - block->row_begin;
-    if (!block->spread) return (char *)p->worker->states + (size_t)((block->state + at) * a->group) * a->state_bytes;
+    if (!block->spread) return (char *)p->worker->states.at + (size_t)((block->state + at) * a->group) * a->state_bytes;
     const int64_t i = (block->state * a->layout->n_kv_heads + p->head * n_rows + at) * a->group;
-    return (char *)a->states + (size_t)i * a->state_bytes;
+    return (char *)a->states.at + (size_t)i * a->state_bytes;
 }
 
 /* The query heads of a row of the part in q or out, a few cache lines that are far from those of other rows. */
@@ -372,7 +378,7 @@ static void finish_row(const part *p, int32_t row) {
     const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
     const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
     float *heads = heads_at(p, job->out, row);
-    const void **states = p->worker->merging;
+    const void **states = p->worker->merging.at;
     for (int32_t g = 0; g < a->group; g++) {
         const int64_t q_head = p->head * a->group + g;
         for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;

@@ -10,6 +10,12 @@
 
 typedef struct ca_attn_worker ca_attn_worker;
 
+/* Memory whose contents need not outlast a step. */
+typedef struct ca_attn_buffer {
+    void *at;
+    size_t size; /* bytes */
+} ca_attn_buffer;
+
 /* What cattn_config has to say on scores, in natural units; zeros: nothing. */
 typedef struct ca_attn_options {
     float softcap;
@@ -31,8 +37,7 @@ typedef struct ca_attn {
     float *slopes;    /* [n_heads], NULL: none */
     float *sinks;     /* [n_layers][n_heads], NULL: none */
     size_t state_bytes, query_bytes;
-    void *states;
-    size_t states_size;      /* bytes */
+    ca_attn_buffer states;   /* of chains that are spread over tasks */
     ca_attn_worker *workers; /* [n_threads] */
 } ca_attn;
 
@@ -45,6 +50,9 @@ void ca_attn_free(ca_attn *attn);
 /* Bytes that ca_attn_reserve would take in addition, and taking them: what the most demanding of some plans needs. */
 size_t ca_attn_missing(const ca_attn *attn, const ca_plan *plans, size_t n_plans);
 cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans);
+
+/* Free what ca_attn_reserve took. */
+void ca_attn_release(ca_attn *attn);
 
 /* Attend the plan's rows in one layer; views as in cattn_step_attend. */
 void ca_attn_run(const ca_attn *attn, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out,

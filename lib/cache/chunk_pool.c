@@ -143,10 +143,11 @@ static void touch(volatile char *page, const volatile char *end) {
     for (; page < end; page += PAGE) *page = *page;
 }
 
-/* The lowest slab with free chunks that is not resident; NULL: none. */
-static slab *find_cold(ca_chunk_pool *p) {
+/* The lowest slab that is not resident and has one of the next n_chunks free chunks; NULL: none. */
+static slab *find_cold(ca_chunk_pool *p, size_t n_chunks) {
+    const size_t n = n_chunks < p->n_free ? n_chunks : p->n_free;
     size_t n_seen = 0;
-    for (slab *s = p->slabs + p->first_usable; n_seen < p->n_free; s++) {
+    for (slab *s = p->slabs + p->first_usable; n_seen < n; s++) {
         if (!s->committed || s->free < 0) continue;
         if (s->n_resident < p->slab_bytes) return s;
         n_seen += p->slab_chunks - (size_t)s->n_taken;
@@ -155,8 +156,8 @@ static slab *find_cold(ca_chunk_pool *p) {
 }
 
 bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
-    slab *cold = find_cold(p);
-    if (!cold && p->n_free < n_chunks && commit_slab(p) == CATTN_OK) cold = find_cold(p);
+    slab *cold = find_cold(p, n_chunks);
+    if (!cold && p->n_free < n_chunks && commit_slab(p) == CATTN_OK) cold = find_cold(p, n_chunks);
     if (!cold) return false;
     const size_t left = p->slab_bytes - cold->n_resident, n = left < HUGE_PAGE ? left : HUGE_PAGE;
     char *from = p->data + (size_t)(cold - p->slabs) * p->slab_bytes + cold->n_resident;

@@ -160,8 +160,10 @@ static inline bool ca_plan_same_chunks(const ca_plan *plan, int64_t from, int64_
     return (from ^ to) >> plan->layout->log2_c == 0 && ca_plan_window_chunk(plan, from) == ca_plan_window_chunk(plan, to);
 }
 
-/* tree, layout and alloc are borrowed until ca_plan_free. */
+/* tree, layout and alloc are borrowed as long as the plan is in use. */
 void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, const ca_layout *layout, ca_alloc *alloc);
+
+/* Free all it holds, after which it is an empty plan. */
 void ca_plan_free(ca_plan *plan);
 
 /*

@@ -31,8 +31,8 @@ cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error 
     const int64_t promised = (int64_t)tree->counts.chunks_reserved, taken = demand->n_chunks + demand->n_reserved;
     const int64_t evictable = (int64_t)tree->counts.chunks_retained + demand->n_released - demand->n_revived;
     const int64_t needed = taken + demand->n_revived - demand->n_released;
-    if (needed > 0) {                               /* more than was promised */
-        size_t excess = ca_chunk_pool_excess(pool); /* the call's own memory counts */
+    if (needed > 0 || demand->adds_seq) {                 /* more than was promised */
+        const size_t excess = ca_chunk_pool_excess(pool); /* the call's own memory counts */
         if (excess > 0) {
             const size_t given = ca_chunk_pool_trim(pool, excess, (size_t)ca_max(promised + taken, 0));
             const int64_t n_spare = (int64_t)ca_chunk_pool_n_committed_free(pool) + evictable - promised - taken;
@@ -65,9 +65,6 @@ void ca_room_make(ca_tree *tree, int64_t n_chunks) {
 }
 
 void ca_room_close(ca_tree *tree) {
-    ca_tree_counts *counts = &tree->counts;
-    counts->chunks_live_peak = (uint64_t)ca_max((int64_t)counts->chunks_live_peak, (int64_t)counts->chunks_live);
-    counts->chunks_unshared_peak = (uint64_t)ca_max((int64_t)counts->chunks_unshared_peak, (int64_t)counts->chunks_unshared);
     const size_t excess = ca_chunk_pool_excess(tree->pool);
     if (excess > 0) ca_tree_make_room(tree, excess);
 }

@@ -30,6 +30,12 @@ void ca_section_free(ca_section *section, ca_alloc *alloc);
          ? 0                                                                                                                   \
          : ca_grow((plan)->alloc, (void **)&(array)->at, &(array)->capacity, (array)->n + (more), sizeof *(array)->at))
 
-#define CA_ARRAY_FREE(alloc, array) ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at)
+/* Free an array, which is an empty one then. */
+#define CA_ARRAY_FREE(alloc, array)                                                                                            \
+    do {                                                                                                                       \
+        ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at);                                               \
+        (array)->at = NULL;                                                                                                    \
+        (array)->n = (array)->capacity = 0;                                                                                    \
+    } while (0)
 
 #endif

@@ -45,6 +45,12 @@ ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->counts; }
 
+void ca_tree_note_peaks(ca_tree *tree) {
+    ca_tree_counts *n = &tree->counts;
+    if (n->chunks_live > n->chunks_live_peak) n->chunks_live_peak = n->chunks_live;
+    if (n->chunks_unshared > n->chunks_unshared_peak) n->chunks_unshared_peak = n->chunks_unshared;
+}
+
 uint64_t ca_tree_version(const ca_tree *tree) { return tree->n_versions; }
 
 /* A path with one sequence more. */
@@ -244,6 +250,7 @@ static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_
     ca_node *node = seq->leaf;
     const int64_t n_before = seq->n_reserved;
     const ca_demand demand = {.call = "fork",
+                              .adds_seq = true,
                               .n_reserved = ca_promise(tree, fork->n_tokens, fork->reserve_to, false) +
                                             ca_promise(tree, seq->n_tokens, seq->reserve_to, false) - n_before};
     const cattn_status status = ca_room_secure(tree, &demand, error);

@@ -101,6 +101,9 @@ void ca_tree_destroy(ca_tree **tree);
 ca_node *ca_tree_root(ca_tree *tree);
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
 
+/* Bring the peaks up to date: what has joined takes part in a step now, and is not tried only. */
+void ca_tree_note_peaks(ca_tree *tree);
+
 /* Changes whenever the version of some child of the root does, or one comes or goes. */
 uint64_t ca_tree_version(const ca_tree *tree);
 

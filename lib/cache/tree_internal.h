@@ -159,6 +159,7 @@ typedef struct ca_demand {
     int64_t n_reserved; /* promised, now more than before */
     int64_t n_revived;  /* retained chunks that become live */
     int64_t n_released; /* live chunks that become free or retained before any is taken */
+    bool adds_seq;      /* whose metadata must be in the budget though it takes no chunk */
 } ca_demand;
 
 /*

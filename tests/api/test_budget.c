@@ -1,0 +1,160 @@
+/* The budget: bytes in use stay within it whatever is asked, and what fails for want of it leaves nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "chunkattn.h"
+
+enum { MAX_SEQS = 4000 };
+
+static cattn_config tiny(uint64_t budget_bytes) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = 1;
+    c.n_heads = 1;
+    c.n_kv_heads = 1;
+    c.head_dim = 64;
+    c.chunk_size = 16;
+    c.kv_type = CATTN_F32;
+    c.n_threads = 1;
+    c.budget_bytes = budget_bytes;
+    return c;
+}
+
+static cattn_cache *create(uint64_t budget_bytes) {
+    const cattn_config c = tiny(budget_bytes);
+    cattn_cache *cache = NULL;
+    cattn_error error = {0};
+    if (cattn_cache_create(&c, &cache, &error)) fail_msg("%s", error.message);
+    return cache;
+}
+
+static cattn_stats stats_of(const cattn_cache *cache) {
+    cattn_stats s = {.struct_size = sizeof s};
+    assert_int_equal(cattn_cache_stats(cache, &s), CATTN_OK);
+    return s;
+}
+
+static uint64_t bytes_of(const cattn_cache *cache) { return stats_of(cache).bytes_in_use; }
+
+/* Sequences of two tokens until the budget is full. Returns how many. */
+static int32_t fill(cattn_cache *cache, cattn_entry *entries) {
+    for (int32_t n = 0; n < MAX_SEQS; n++) {
+        const int32_t tokens[] = {n, 1};
+        cattn_entry *e = &entries[n];
+        *e = (cattn_entry){.max_rows = 2};
+        if (cattn_seq_join(cache, tokens, 2, NULL, &e->seq, NULL, NULL) != CATTN_OK) return n;
+    }
+    fail_msg("%d sequences are no end of the budget", MAX_SEQS);
+    return 0;
+}
+
+/* A step that does nothing. Where there is room for it, it stays in the budget, and where there is not, nothing is left. */
+static bool begins(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit) {
+    const cattn_stats before = stats_of(cache);
+    const cattn_status status = cattn_step_begin(cache, entries, n, row_limit, NULL);
+    if (status != CATTN_OK) {
+        assert_int_equal(status, CATTN_ERR_BUDGET);
+        assert_true(bytes_of(cache) <= before.bytes_in_use);
+        return false;
+    }
+    assert_true(bytes_of(cache) <= before.budget_bytes);
+    assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
+    return true;
+}
+
+static void steps_stay_within_it(void **state) {
+    (void)state;
+    static cattn_entry entries[MAX_SEQS];
+    for (uint64_t budget = 256 << 10; budget <= 2 << 20; budget += 32 << 10) {
+        cattn_cache *cache = create(budget);
+        const int32_t n = fill(cache, entries);
+        int32_t most = 0; /* entries of a step there is room for: not fewer after larger ones failed */
+        for (int32_t i = 1; i <= n; i++)
+            if (begins(cache, entries, i, 0)) most = i;
+        for (int32_t i = 1; i <= n; i++) assert_int_equal(begins(cache, entries, i, 0), i <= most);
+        cattn_cache_destroy(&cache);
+    }
+}
+
+static void forks_stay_within_it(void **state) {
+    (void)state;
+    cattn_cache *cache = create(1 << 20);
+    static const int32_t tokens[10];
+    cattn_seq seq, fork;
+    cattn_error error;
+    cattn_status status;
+    assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
+    while ((status = cattn_seq_fork(cache, seq, 0, &fork, &error)) == CATTN_OK) assert_true(bytes_of(cache) <= 1 << 20);
+    assert_int_equal(status, CATTN_ERR_BUDGET);
+    assert_true(stats_of(cache).n_seqs > 1000);
+    cattn_cache_destroy(&cache);
+}
+
+static void a_cache_holds_a_chunk(void **state) {
+    (void)state;
+    int n_refused = 0, n_created = 0;
+    for (uint64_t budget = 16 << 10; budget <= 128 << 10; budget += 64) {
+        const cattn_config c = tiny(budget);
+        cattn_cache *cache;
+        cattn_error error;
+        const cattn_status status = cattn_cache_create(&c, &cache, &error);
+        if (status != CATTN_OK) {
+            assert_int_equal(status, CATTN_ERR_BUDGET);
+            n_refused++;
+            continue;
+        }
+        assert_true(stats_of(cache).chunks_capacity > 0);
+        n_created++;
+        cattn_cache_destroy(&cache);
+    }
+    assert_true(n_refused > 0 && n_created > 0);
+}
+
+static void peaks_are_of_what_ran(void **state) {
+    (void)state;
+    cattn_cache *cache = create(4 << 20);
+    static const int32_t tokens[2000];
+    cattn_seq seqs[2], fork;
+    assert_int_equal(cattn_seq_join(cache, tokens, 100, NULL, &seqs[0], NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_join(cache, tokens, 2000, NULL, &seqs[1], NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_fork(cache, seqs[1], 0, &fork, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_leave(cache, &seqs[1], NULL), CATTN_OK); /* was tried, and did not run */
+    cattn_entry entry = {.seq = seqs[0], .max_rows = 100};
+    assert_true(begins(cache, &entry, 1, 0));
+    assert_int_equal(stats_of(cache).chunks_live_peak, 7);
+    assert_int_equal(stats_of(cache).chunks_unshared_peak, 7);
+    assert_int_equal(cattn_seq_reserve(cache, seqs[0], 1000, NULL), CATTN_OK);
+    const uint64_t peak = stats_of(cache).bytes_peak;
+    assert_true(peak >= bytes_of(cache));
+    assert_int_equal(cattn_seq_leave(cache, &seqs[0], NULL), CATTN_OK);
+    assert_true(stats_of(cache).bytes_peak >= peak);
+    cattn_cache_destroy(&cache);
+}
+
+static void no_chunk_is_made_resident_unasked(void **state) {
+    (void)state;
+    cattn_cache *cache = create(64 << 20);
+    static const int32_t tokens[10];
+    cattn_seq seq;
+    assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_cache_prefault(cache, 0), 0);
+    assert_int_equal(cattn_cache_prefault(cache, 1), 1);
+    cattn_cache_destroy(&cache);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_stay_within_it),
+        cmocka_unit_test(forks_stay_within_it),
+        cmocka_unit_test(a_cache_holds_a_chunk),
+        cmocka_unit_test(peaks_are_of_what_ran),
+        cmocka_unit_test(no_chunk_is_made_resident_unasked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
