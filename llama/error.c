@@ -3,6 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "str.h"
 
 void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     if (!error) return;
@@ -11,4 +14,5 @@ void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     error->code = code;
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
+    str_disarm(error->message, strlen(error->message)); /* it may quote a file */
 }

@@ -17,6 +17,7 @@ typedef struct cl_error {
     char message[512]; /* always terminated */
 } cl_error;
 
+/* Control characters of the finished message become question marks: it may quote a file, and end on a terminal. */
 void cl_error_set(cl_error *error, cl_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Fill *error (NULL is ignored); the value is code, for `return cl_fail(error, CL_ERR_ARG, "...", ...)`. */

@@ -1,14 +1,20 @@
 /* Showing names from files. */
 #include "str.h"
 
+void str_disarm(char *text, size_t size) {
+    unsigned char *c = (unsigned char *)text;
+    for (size_t i = 0; i < size; i++) {
+        if (i + 1 < size && c[i] == 0xc2 && c[i + 1] >= 0x80 && c[i + 1] < 0xa0) c[i] = c[i + 1] = '?'; /* U+0080 to U+009F */
+        if (c[i] < 0x20 || c[i] == 0x7f) c[i] = '?';
+    }
+}
+
 const char *str_show(str s, char *buf, size_t size) {
     const bool cut = s.size >= size;
     size_t n = cut ? size - 4 : s.size;                                    /* "..." and the end */
     while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* not inside a UTF-8 character */
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)s.data[i];
-        buf[i] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-    }
+    if (n) memcpy(buf, s.data, n);
+    str_disarm(buf, n);
     memcpy(buf + n, cut ? "..." : "", cut ? 4 : 1);
     return buf;
 }

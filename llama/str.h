@@ -14,6 +14,9 @@ typedef struct str {
 static inline str str_of(const char *text) { return (str){text, strlen(text)}; }
 static inline bool str_is(str s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
 
+/* Replace control characters, U+0080 to U+009F too, by question marks: a terminal would take them as commands. */
+void str_disarm(char *text, size_t size);
+
 /* A name from a file, fit to be shown: control characters replaced, cut to the buffer (size >= 8). Returns buf. */
 const char *str_show(str s, char *buf, size_t size);
 

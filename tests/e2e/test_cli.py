@@ -141,6 +141,16 @@ def test_info_of_a_hostile_file(chunkllama, tmp_path):
     assert re.search(r"^parameters +9223372036854775807, ", out, re.M) and re.search(r"^  I8 +3 +9223372036854775807 +0 ", out, re.M)
 
 
+def test_error_about_a_hostile_file(chunkllama, tmp_path):
+    """What a message quotes of a file reaches the terminal without control characters."""
+    key, value = b"tokenizer.ggml.model", b"\x1b]0;owned\x07\x1b[31mX"
+    body = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + body)
+    error = chunkllama("tokenize", "-m", tmp_path / "x.gguf", "x", status=1).stderr
+    assert error == ("chunkllama tokenize: tokenizer.ggml.model: '?]0;owned??[31mX' is not supported; "
+                     "known are gpt2 and llama\n")
+
+
 def test_tokenize(chunkllama, tmp_path):
     ids = json.loads(chunkllama("tokenize", "Hello world").stdout)
     assert ids == [19556, 905]
