@@ -38,7 +38,7 @@ struct slot {
 struct job {
     session session;
     openai_context context;
-    char model_name[256];
+    char *model_name; /* from the path; NULL: --model-name */
     FILE *in, *out;
     char *buffer; /* of getline */
     size_t buffer_size;
@@ -261,7 +261,9 @@ static cl_status empty_output(job *j, const options *opt, cl_error *error) {
 static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
     openai_context *c = &j->context;
     c->model = j->session.model;
-    c->model_name = session_model_name(opt, j->model_name, sizeof j->model_name);
+    if (!opt->model_name && !(j->model_name = model_file_name(opt->model)))
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the model's name");
+    c->model_name = opt->model_name ? opt->model_name : j->model_name;
     openai_defaults_init(&c->defaults);
     c->defaults.sampling = session_sampling(opt);
     c->defaults.has_seed = opt->seed >= 0;
@@ -294,6 +296,7 @@ int cmd_batch(const options *opt) {
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     free(j.window);
     free(j.buffer);
+    free(j.model_name);
     if (j.out == stdout && j.write_error.code != CL_OK) return 1; /* main tells */
     return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
 }

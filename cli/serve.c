@@ -23,8 +23,7 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     server_config_init(&config, s->model);
     config.host = opt->host;
     config.port = (uint16_t)opt->port;
-    char name[256];
-    config.model_name = session_model_name(opt, name, sizeof name);
+    config.model_name = opt->model_name;
     config.api_key = opt->api_key;
     config.cors_origin = opt->cors_origin;
     config.request.sampling = session_sampling(opt);
@@ -33,7 +32,7 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     server *server = NULL;
     if (status == CL_OK) status = server_start(&config, s->engine, s->model, &server, error);
     if (status != CL_OK) return status;
-    print_hello(opt->host, server_port(server), config.model_name);
+    print_hello(opt->host, server_port(server), server_model_name(server));
     int signal;
     sigwait(ends, &signal);
     server_stop(&server);

@@ -88,13 +88,6 @@ cl_status session_chat_format(const session *s, const options *opt, chat_format 
     return cl_fail(error, CL_ERR_ARG, "the model's file has no chat format; name one with --chat-format");
 }
 
-const char *session_model_name(const options *opt, char *buf, size_t size) {
-    if (opt->model_name) return opt->model_name;
-    const str name = model_file_name(opt->model);
-    snprintf(buf, size, "%.*s", (int)name.size, name.data);
-    return buf;
-}
-
 sampler_params session_sampling(const options *opt) {
     sampler_params p;
     sampler_params_init(&p);

@@ -24,9 +24,6 @@ void session_close(session *s);
 /* The chat format asked for or the model's own. An error where there is none. */
 cl_status session_chat_format(const session *s, const options *opt, chat_format *format, cl_error *error);
 
-/* --model-name, or the model file's name without folder and .gguf, put in buf. */
-const char *session_model_name(const options *opt, char *buf, size_t size);
-
 sampler_params session_sampling(const options *opt);
 
 /* The kernel level of attention that --isa names; NULL (the best) without --isa. Linear layers take --isa as it is. */

@@ -9,6 +9,7 @@
 #include "gguf.h"
 #include "hf.h"
 #include "model_file_data.h"
+#include "utf8.h"
 
 cl_status model_file_open(const char *path, model_file **file, cl_error *error) {
     struct stat st;
@@ -20,14 +21,14 @@ cl_status model_file_open(const char *path, model_file **file, cl_error *error) 
     return gguf_open(path, file, error);
 }
 
-str model_file_name(const char *path) {
+char *model_file_name(const char *path) {
     static const char ending[] = ".gguf";
     size_t end = strlen(path), m = sizeof ending - 1;
     while (end > 1 && path[end - 1] == '/') end--;
     size_t start = end;
     while (start > 0 && path[start - 1] != '/') start--;
     if (end - start > m && memcmp(path + end - m, ending, m) == 0) end -= m;
-    return (str){path + start, end - start};
+    return utf8_mended(path + start, end - start, NULL);
 }
 
 const char *model_file_source_name(const model_file *file, const char *name) {

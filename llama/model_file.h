@@ -40,8 +40,11 @@ typedef struct model_file model_file;
 cl_status model_file_open(const char *path, model_file **file, cl_error *error);
 void model_file_close(model_file **file);
 
-/* A model's name from its path: the file's without ".gguf", or the folder's. Points into path. */
-str model_file_name(const char *path);
+/*
+ * A model's name from its path: the file's without ".gguf", or the folder's. Goes into JSON, so bytes that are no UTF-8 are
+ * U+FFFD. The caller frees it; NULL without memory.
+ */
+char *model_file_name(const char *path);
 
 /* "GGUF version 3", "safetensors" */
 const char *model_file_format(const model_file *file);

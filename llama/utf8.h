@@ -1,4 +1,4 @@
-/* Where characters end in text that may not be UTF-8. */
+/* Where characters end in text that may not be UTF-8, and making it so. */
 #ifndef LLAMA_UTF8_H
 #define LLAMA_UTF8_H
 
@@ -17,5 +17,14 @@ static inline size_t utf8_char(const char *text, size_t size) {
     if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
     return n;
 }
+
+/* Bytes before the first that is no UTF-8; size where there is none. */
+size_t utf8_valid(const char *text, size_t size);
+
+/*
+ * A terminated copy in which each byte that is no UTF-8 is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
+ * The caller frees it; NULL without memory.
+ */
+char *utf8_mended(const char *text, size_t size, size_t *mended_size);
 
 #endif

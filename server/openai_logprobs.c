@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
+#include "llama/utf8.h"
 #include "server/openai.h"
 
 /* A token's bytes. */
@@ -21,16 +21,7 @@ static bool piece_get(const openai_result *result, int32_t id, piece *p) {
     return p->bytes && tokenizer_piece(tok, id, true, p->bytes, p->size) == p->size;
 }
 
-static bool is_utf8(const piece *p) {
-    for (size_t i = 0; i < p->size;) {
-        utf8proc_int32_t c;
-        const utf8proc_ssize_t n =
-            utf8proc_iterate((const utf8proc_uint8_t *)p->bytes + i, (utf8proc_ssize_t)(p->size - i), &c);
-        if (n <= 0) return false;
-        i += (size_t)n;
-    }
-    return true;
-}
+static bool is_utf8(const piece *p) { return utf8_valid(p->bytes, p->size) == p->size; }
 
 /* Characters that begin in the piece, so that a character in several pieces counts once. */
 static int64_t n_characters(const piece *p) {

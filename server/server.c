@@ -10,6 +10,7 @@
 #include "generation.h"
 #include "http.h"
 #include "listener.h"
+#include "llama/utf8.h"
 #include "server_state.h"
 
 void server_config_init(server_config *config, const model *m) {
@@ -32,15 +33,13 @@ static cl_status check(const server_config *c, cl_error *error) {
         return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
                        c->n_threads);
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
+    const char *name = c->model_name ? c->model_name : "";
+    const size_t valid = utf8_valid(name, strlen(name));
+    if (name[valid])
+        return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; give it in UTF-8, as JSON needs it", valid);
     if (c->max_body_bytes < 1024)
         return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;
-}
-
-/* The name of the file, without ".gguf", or of the folder; NULL without memory. */
-static char *name_from_path(const char *path) {
-    const str name = model_file_name(path ? path : "model");
-    return strndup(name.data, name.size);
 }
 
 /* Serve on the listening socket. */
@@ -87,7 +86,7 @@ cl_status server_start(const server_config *config, engine *e, const model *m, s
     s->engine = e;
     s->port = port;
     s->started = (int64_t)time(NULL);
-    s->model_name = config->model_name ? strdup(config->model_name) : name_from_path(m->path);
+    s->model_name = config->model_name ? strdup(config->model_name) : model_file_name(m->path ? m->path : "model");
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
                                   .chat = config->chat,

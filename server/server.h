@@ -20,7 +20,7 @@ typedef struct server server;
 typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
     uint16_t port;           /* 0: any free one, see server_port; default 8080 */
-    const char *model_name;  /* as clients see it; NULL (default): the model file's name without .gguf */
+    const char *model_name;  /* as clients see it; NULL (default): model_file_name of its path. UTF-8 */
     chat_format chat;        /* default: the model's */
     openai_defaults request; /* for what requests leave out; default: OpenAI's */
     const char *api_key;     /* what clients must send as "Authorization: Bearer KEY" to /v1; NULL (default): nothing */

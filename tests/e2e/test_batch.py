@@ -111,6 +111,14 @@ def test_logprobs(batch):
     assert "logprobs" not in none[0]
 
 
+def test_model_name_that_is_not_utf8(batch, model_path, tmp_path):
+    path = os.fsencode(tmp_path) + b"/mod\xe9le.gguf"
+    os.symlink(model_path, path)
+    line = {"custom_id": "x", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 1}}
+    records, _ = batch([line], "-m", os.fsdecode(path))
+    assert records[0]["response"]["body"]["model"] == "mod\ufffdle"
+
+
 def test_standard_streams(chunkllama):
     done = chunkllama("batch", "-i", "-", "--max-tokens", 2, stdin='{"id": 1, "prompt": "a b c"}\n')
     assert json.loads(done.stdout)["id"] == 1

@@ -1,8 +1,10 @@
 """`chunkllama serve`: what it prints works, and signals end it."""
 import json
+import os
 import re
 import signal
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -43,6 +45,17 @@ def test_serve(start, end):
     server.send_signal(end)
     assert server.wait(timeout=20) == 0
     assert server.stderr.read() == ""
+
+
+def test_name_that_is_not_utf8(start, model_path, tmp_path):
+    """A path may be any bytes; the name that JSON tells is made UTF-8."""
+    path = os.fsencode(tmp_path) + b"/mod\xe9le.gguf"
+    os.symlink(model_path, path)
+    url, _ = read_hello(start("--port", "0", "-m", path))
+    with urllib.request.urlopen(url + "/v1/models", timeout=60) as reply:
+        assert json.load(reply)["data"][0]["id"] == "mod\ufffdle"
+    with urllib.request.urlopen(url + "/v1/completions", b'{"prompt": "a", "max_tokens": 1}', timeout=60) as reply:
+        assert json.load(reply)["model"] == "mod\ufffdle"
 
 
 def test_port_in_use(start):

@@ -536,6 +536,10 @@ static void a_port_in_use_is_told(void **state) {
     config.n_threads = 0;
     assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_ARG);
     assert_non_null(strstr(error.message, "n_threads"));
+    config = base_config();
+    config.model_name = "x\xe9";
+    assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_ARG);
+    assert_non_null(strstr(error.message, "model_name is not UTF-8 at byte 1"));
 }
 
 int main(void) {

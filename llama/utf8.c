@@ -1,0 +1,35 @@
+/* Text from outside, where JSON needs UTF-8. */
+#include "utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+size_t utf8_valid(const char *text, size_t size) {
+    size_t at = 0;
+    while (at < size) {
+        const size_t n = utf8_char(text + at, size - at);
+        if (n == 0) break;
+        at += n;
+    }
+    return at;
+}
+
+char *utf8_mended(const char *text, size_t size, size_t *mended_size) {
+    char *mended = malloc(size * (sizeof replacement - 1) + 1), *end = mended; /* at worst each byte is replaced */
+    if (!mended) return NULL;
+    for (size_t at = 0; at < size;) {
+        const size_t n = utf8_valid(text + at, size - at);
+        memcpy(end, text + at, n);
+        end += n;
+        at += n;
+        if (at == size) break;
+        memcpy(end, replacement, sizeof replacement - 1);
+        end += sizeof replacement - 1;
+        at++;
+    }
+    *end = 0;
+    if (mended_size) *mended_size = (size_t)(end - mended);
+    return mended;
+}
