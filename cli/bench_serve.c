@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "llama/utf8.h"
 #include "loadgen/arrivals.h"
 #include "loadgen/report.h"
 #include "progress.h"
@@ -117,6 +118,14 @@ static cl_status measure(bench *b, cl_error *error) {
     return status;
 }
 
+/* Paths may have any bytes; NULL without memory. */
+static json_t *path_json(const char *path) {
+    char *text = utf8_mended(path, strlen(path), NULL);
+    json_t *json = text ? json_string(text) : NULL;
+    free(text);
+    return json;
+}
+
 /* What was asked for. Lengths are those of synthetic requests. */
 static json_t *load_json(const bench *b) {
     const options *opt = b->opt;
@@ -125,7 +134,7 @@ static json_t *load_json(const bench *b) {
                              "max_concurrency", (json_int_t)opt->max_concurrency, "completion_tokens",
                              (json_int_t)opt->completion_tokens, "warm_prefixes", (int)opt->warm_prefixes);
     if (opt->input)
-        json_object_set_new(load, "input", json_string(opt->input));
+        json_object_set_new(load, "input", path_json(opt->input));
     else
         json_object_update_new(load, json_pack("{s:I, s:I, s:I, s:b}", "prompt_tokens", (json_int_t)opt->prompt_tokens,
                                                "shared_tokens", (json_int_t)opt->shared_tokens, "prefixes",
@@ -137,8 +146,8 @@ static cl_status write_json(const bench *b, const report *r, cl_error *error) {
     const char *path = b->opt->json_file;
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
     json_t *object = json_object();
-    json_object_set_new(object, "load", load_json(b));
-    const bool made = json_object_update_new(object, report_json(r, &b->result)) == 0;
+    const bool made = json_object_set_new(object, "load", load_json(b)) == 0 &&
+                      json_object_update_new(object, report_json(r, &b->result)) == 0;
     int failed = 0;
     if (strcmp(path, "-") == 0) { /* main sees whether that is written */
         json_dumpf(object, stdout, flags);

@@ -24,6 +24,8 @@ enum {
     { name, letter, OPT_FLAG, AT(field), NULL, 0, 0, NULL, "", help, cmds }
 #define TEXT(name, letter, field, value, help, cmds)                                                                           \
     { name, letter, OPT_STRING, AT(field), NULL, 0, 0, NULL, value, help, cmds }
+#define UTF8(name, letter, field, fallback, value, help, cmds)                                                                 \
+    { name, letter, OPT_UTF8, AT(field), fallback, 0, 0, NULL, value, help, cmds }
 #define INT(name, letter, field, fallback, min, max, help, cmds)                                                               \
     { name, letter, OPT_INT, AT(field), fallback, min, max, NULL, "N", help, cmds }
 #define REAL(name, field, fallback, min, max, help, cmds)                                                                      \
@@ -51,7 +53,8 @@ const option option_table[] = {
     TEXT("api-key", 0, api_key, "KEY", "clients must send it as a bearer token; none is asked for if absent", IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN", "web pages from here may call the server; * is all, none if absent",
          IN(SERVE)),
-    TEXT("model-name", 0, model_name, "NAME", "the model's name in answers; the file's name if absent", IN(SERVE) | IN(BATCH)),
+    UTF8("model-name", 0, model_name, NULL, "NAME", "the model's name in answers; the file's name if absent",
+         IN(SERVE) | IN(BATCH)),
 
     FLAG("jsonl", 0, jsonl, "each input line is a JSON string and gives an array of its own", IN(TOKENIZE)),
     FLAG("special", 0, special, "names of special tokens in the text stand for these tokens", IN(TOKENIZE)),
@@ -65,8 +68,8 @@ const option option_table[] = {
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
     FLAG("json", 0, json, "print one JSON object a line", IN(BENCH) | IN(PERPLEXITY)),
 
-    {"url", 0, OPT_STRING, AT(url), "http://127.0.0.1:8080", 0, 0, NULL, "URL", "the endpoint, without /v1", IN(BENCH_SERVE)},
-    TEXT("model-name", 0, model_name, "NAME", "the model to ask for; the first that the endpoint lists if absent",
+    UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE)),
+    UTF8("model-name", 0, model_name, NULL, "NAME", "the model to ask for; the first that the endpoint lists if absent",
          IN(BENCH_SERVE)),
     TEXT("api-key", 0, api_key, "KEY", "sent as a bearer token", IN(BENCH_SERVE)),
     TEXT("input", 'i', input, "FILE", "send the requests of a JSONL file as batch reads it; synthetic ones if absent",

@@ -18,6 +18,7 @@ typedef enum option_type {
     OPT_SIZE,   /* int64_t: bytes, with K, M or G (powers of 1024) */
     OPT_REAL,   /* double */
     OPT_STRING, /* const char * */
+    OPT_UTF8,   /* const char *: a text that goes into JSON, which knows nothing else */
     OPT_CHOICE, /* int32_t: index in choices */
 } option_type;
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama/utf8.h"
 #include "options.h"
 
 typedef struct message {
@@ -80,6 +81,13 @@ static options_status parse_choice(const option *o, const char *text, const char
     return wrong(m, "%s is '%s'; it must be one of %s", source, text, list);
 }
 
+static options_status parse_utf8(const char *text, const char *source, const char **value, message m) {
+    const size_t valid = utf8_valid(text, strlen(text));
+    *value = text;
+    if (!text[valid]) return OPTIONS_OK;
+    return wrong(m, "%s is not UTF-8 at byte %zu, 0x%02x; give it in UTF-8", source, valid, (unsigned char)text[valid]);
+}
+
 /* Put the value where it belongs. source names the flag or variable that it comes from. */
 static options_status assign(const option *o, const char *text, const char *source, options *opt, message m) {
     void *field = (char *)opt + o->offset;
@@ -92,6 +100,7 @@ static options_status assign(const option *o, const char *text, const char *sour
         return OPTIONS_OK;
     }
     case OPT_STRING: *(const char **)field = text; return OPTIONS_OK;
+    case OPT_UTF8: return parse_utf8(text, source, field, m);
     case OPT_CHOICE: return parse_choice(o, text, source, field, m);
     case OPT_INT:
     case OPT_SIZE: {

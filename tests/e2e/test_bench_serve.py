@@ -1,6 +1,7 @@
 """`chunkllama bench serve` against our server, and against endpoints that misbehave."""
 import http.server
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -70,6 +71,12 @@ def test_workload(bench, url, tmp_path):
     assert own["requests"]["ok"] == 2 and own["completion_tokens"] == 8
     fixed = bench(url, "-i", tmp_path / "w.jsonl", "--requests", "3", "-n", "6")
     assert fixed["requests"]["ok"] == 3 and fixed["completion_tokens"] == 18
+
+
+def test_input_path_that_is_not_utf8(bench, url, tmp_path):
+    path = tmp_path / os.fsdecode(b"w\xe9.jsonl")
+    path.write_text(json.dumps({"prompt": "a"}) + "\n")
+    assert bench(url, "-i", path, "-n", "1")["load"]["input"] == f"{tmp_path}/w\ufffd.jsonl"
 
 
 def test_refusals_are_counted(bench, url):

@@ -79,6 +79,13 @@ def test_wrong_usage(chunkllama, args, message):
     assert message is None or message in done.stderr
 
 
+@pytest.mark.parametrize("command, option", [("serve", "--model-name"), ("batch", "--model-name"), ("bench serve", "--model-name"),
+                                             ("bench serve", "--url")])
+def test_text_for_json_is_utf8(chunkllama, command, option):
+    message = f"chunkllama {command}: {option} is not UTF-8 at byte 1, 0xe9; give it in UTF-8\n"
+    assert chunkllama(*command.split(), option, os.fsdecode(b"x\xe9"), "--none", status=2).stderr == message
+
+
 def test_environment(chunkllama):
     assert "CHUNKLLAMA_MAX_SEQS is 0; it must be from 1 to 4096" in chunkllama("serve", status=2,
                                                                               env={"CHUNKLLAMA_MAX_SEQS": "0"}).stderr
