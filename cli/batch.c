@@ -52,7 +52,7 @@ struct job {
     slot **window; /* ring of `capacity` */
     size_t first, n, capacity;
     bool all_read;
-    cl_error write_error; /* code is not CL_OK: the output failed */
+    cl_error write_error; /* code is not CL_OK: a record could not be made or written */
 };
 
 static void close_prompts(slot *s, size_t n) {
@@ -110,7 +110,7 @@ static cl_status add_line(job *j, const char *text, size_t size, cl_error *error
     return CL_OK;
 }
 
-/* Wait for room in the window. False: the output failed, nothing needs to be read any more. */
+/* Wait for room in the window. False: a record failed, nothing needs to be read any more. */
 static bool wait_room(job *j) {
     pthread_mutex_lock(&j->mutex);
     while (j->n == j->capacity && j->write_error.code == CL_OK) pthread_cond_wait(&j->changed, &j->mutex);
@@ -167,11 +167,13 @@ static slot *take_first(job *j) {
     return s;
 }
 
-static bool write_record(job *j, const slot *s) {
+static cl_status write_record(job *j, const slot *s, cl_error *error) {
     json_t *record = batch_line_json(&s->line);
-    const bool written = record && json_dumpf(record, j->out, 0) == 0 && fputc('\n', j->out) != EOF && fflush(j->out) == 0;
+    if (!record) return cl_fail(error, CL_ERR_NOMEM, "line %zu: no memory for its record", s->line.number);
+    const bool written = json_dumpf(record, j->out, 0) == 0 && fputc('\n', j->out) != EOF && fflush(j->out) == 0;
+    const int cause = errno;
     json_decref(record);
-    return written;
+    return written ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
 }
 
 static void slot_free(slot *s) {
@@ -180,19 +182,19 @@ static void slot_free(slot *s) {
     free(s);
 }
 
-/* The writing thread. When the output fails it says so and ends; lines that are left are freed with the job. */
+/* The writing thread. A record that it cannot make or write it tells, and ends; lines that are left are freed with the job. */
 static void *write_lines(void *arg) {
     job *j = arg;
-    bool ok = true;
-    for (slot *s; ok && (s = take_first(j)) != NULL;) {
-        ok = write_record(j, s);
-        const int cause = errno;
+    cl_error error;
+    cl_status status = CL_OK;
+    for (slot *s; status == CL_OK && (s = take_first(j)) != NULL;) {
+        status = write_record(j, s, &error);
         j->summary.n_requests++;
         j->summary.n_failed += s->line.failed || s->line.result.failed;
         slot_free(s);
-        if (ok) continue;
+        if (status == CL_OK) continue;
         pthread_mutex_lock(&j->mutex);
-        cl_fail(&j->write_error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
+        j->write_error = error;
         pthread_cond_broadcast(&j->changed);
         pthread_mutex_unlock(&j->mutex);
     }
@@ -297,6 +299,6 @@ int cmd_batch(const options *opt) {
     free(j.window);
     free(j.buffer);
     free(j.model_name);
-    if (j.out == stdout && j.write_error.code != CL_OK) return 1; /* main tells */
+    if (j.out == stdout && j.write_error.code == CL_ERR_FILE) return 1; /* main tells */
     return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
 }
