@@ -1,4 +1,4 @@
-/* Bytes that grow at their end. */
+/* Bytes that grow at their end, up to a limit: they come from an endpoint, which may never stop. */
 #ifndef LOADGEN_BUFFER_H
 #define LOADGEN_BUFFER_H
 
@@ -11,8 +11,13 @@ typedef struct buffer {
     size_t size, capacity;
 } buffer;
 
-/* False without memory; the buffer is as it was. */
+enum { BUFFER_MAX = 16 << 20 };
+
+static inline bool buffer_has_room(const buffer *b, size_t size) { return size <= BUFFER_MAX - b->size; }
+
+/* False without memory or beyond BUFFER_MAX; the buffer is as it was. */
 static inline bool buffer_add(buffer *b, const char *bytes, size_t size) {
+    if (!buffer_has_room(b, size)) return false;
     if (b->size + size + 1 > b->capacity) {
         const size_t capacity = 2 * (b->size + size) + 64;
         char *grown = realloc(b->bytes, capacity);

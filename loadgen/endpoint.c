@@ -69,7 +69,10 @@ cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
     json_t *list = json_loadb(body.size ? body.bytes : "", body.size, 0, NULL);
     const char *id = json_string_value(json_object_get(json_array_get(json_object_get(list, "data"), 0), "id"));
     cl_status status = CL_OK;
-    if (code != CURLE_OK)
+    if (code == CURLE_WRITE_ERROR)
+        status = cl_fail(error, CL_ERR_FORMAT, "%s/v1/models has more than %d bytes; name the model with --model-name", e->url,
+                         BUFFER_MAX);
+    else if (code != CURLE_OK)
         status = cl_fail(error, CL_ERR_FILE, "cannot reach %s: %s; --url names the endpoint, without /v1", e->url,
                          curl_easy_strerror(code));
     else if (http_status != 200 || !id)

@@ -104,10 +104,16 @@ static bool on_event(void *ctx, const char *data, size_t size) {
 
 /* ---- The body ---- */
 
+/* An event that was wrong has told so; else it is the stream. */
+static bool fail_feed(reply *r) {
+    char what[48] = "no memory";
+    if (r->sse.too_large) snprintf(what, sizeof what, "an event has more than %d bytes", BUFFER_MAX);
+    return fail_text(r, OUTCOME_BAD_STREAM, what, "");
+}
+
 bool reply_feed(reply *r, long http_status, const char *bytes, size_t size, double now) {
     r->now = now;
-    if (http_status == 200)
-        return sse_feed(&r->sse, bytes, size, on_event, r) || fail_text(r, OUTCOME_BAD_STREAM, "no memory", "");
+    if (http_status == 200) return sse_feed(&r->sse, bytes, size, on_event, r) || fail_feed(r);
     const size_t room = MAX_REFUSAL - r->refusal.size;
     return buffer_add(&r->refusal, bytes, size < room ? size : room);
 }

@@ -1,5 +1,10 @@
 #include "sse.h"
 
+static bool add(sse *s, buffer *b, const char *bytes, size_t size) {
+    s->too_large |= !buffer_has_room(b, size);
+    return buffer_add(b, bytes, size);
+}
+
 /* A whole line. Fields other than data (event, id, retry) and comments mean nothing here. */
 static bool end_line(sse *s, sse_handler handler, void *ctx) {
     const char *line = s->line.size ? s->line.bytes : "";
@@ -13,8 +18,8 @@ static bool end_line(sse *s, sse_handler handler, void *ctx) {
         line += size == 4 ? 4 : 5;
         size -= size == 4 ? 4 : 5;
         if (size && *line == ' ') line++, size--;
-        if (s->has_data) ok = buffer_add(&s->data, "\n", 1);
-        if (ok) ok = buffer_add(&s->data, line, size);
+        if (s->has_data) ok = add(s, &s->data, "\n", 1);
+        if (ok) ok = add(s, &s->data, line, size);
         s->has_data = true;
     }
     buffer_clear(&s->line);
@@ -28,7 +33,7 @@ bool sse_feed(sse *s, const char *bytes, size_t size, sse_handler handler, void 
         s->after_cr = false;
         const char *stop = bytes;
         while (stop < end && *stop != '\n' && *stop != '\r') stop++;
-        if (!buffer_add(&s->line, bytes, (size_t)(stop - bytes))) return false;
+        if (!add(s, &s->line, bytes, (size_t)(stop - bytes))) return false;
         if (stop == end) return true;
         s->after_cr = *stop == '\r';
         if (!end_line(s, handler, ctx)) return false;

@@ -1,4 +1,5 @@
 """`chunkllama bench serve` against our server, and against endpoints that misbehave."""
+import contextlib
 import http.server
 import json
 import os
@@ -137,6 +138,7 @@ REPLIES = {
     "garbage": (200, [b"data: {{{\n\n"]),
     "error": (200, [CHUNK, b'data: {"error": {"message": "out of memory"}}\n\n', b"data: [DONE]\n\n"]),
     "busy": (429, [b'{"error": {"message": "try later"}}']),
+    "endless": (200, [CHUNK, b"data: " + b"x" * (17 << 20)]),
     "gone": None,
 }
 
@@ -166,29 +168,53 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(piece)
 
 
-@pytest.fixture(scope="module")
-def fake():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+@contextlib.contextmanager
+def faking(handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.handle_error = lambda *_: None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def fake():
+    with faking(Handler) as url:
+        yield url
+
+
 def test_misbehaviour_is_told(bench, fake, tmp_path):
     (tmp_path / "w.jsonl").write_text("".join(json.dumps({"prompt": name}) + "\n" for name in [*REPLIES, "fine"]))
     got = bench(fake, "-i", tmp_path / "w.jsonl", "-n", "2", status=1)
-    assert got["requests"] == {"total": 7, "ok": 2, "unreachable": 1, "refused": 1, "bad_stream": 3, "cut": 0, "wrong_length": 0}
+    assert got["requests"] == {"total": 8, "ok": 2, "unreachable": 1, "refused": 1, "bad_stream": 4, "cut": 0, "wrong_length": 0}
     messages = {e["message"]: e["kind"] for e in got["errors"]}
     assert messages["HTTP 429: try later"] == "refused"
     assert messages["error event: out of memory"] == "bad_stream"
     assert messages["the stream ended without [DONE]"] == "bad_stream"
     assert messages["an event is no JSON object: {{{"] == "bad_stream"
-    assert "unreachable" in messages.values() and len(messages) == 5
+    assert messages["an event has more than 16777216 bytes"] == "bad_stream"
+    assert "unreachable" in messages.values() and len(messages) == 6
     # Without usage events count; without /metrics peaks are unknown.
     assert got["completion_tokens"] == 4 and got["cached_tokens"] is None
     assert got["peak"] == {"batch": None, "waiting": None, "kv_usage": None, "kv_bytes": None, "kv_bytes_unshared": None,
-                           "in_flight": 7}
+                           "in_flight": 8}
+
+
+class Endless(Handler):
+    """Every page is larger than what is kept of it."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"x 1\n" * (5 << 20))
+
+
+def test_endless_pages(bench, chunkllama):
+    with faking(Endless) as url:
+        told = chunkllama("bench", "serve", "--url", url, status=1).stderr
+        got = bench(url, "--model-name", "fake", "--requests", "1", "-n", "2")
+    assert f"{url}/v1/models has more than 16777216 bytes; name the model with --model-name" in told
+    assert got["requests"]["ok"] == 1 and got["peak"]["batch"] is None
 
 
 def test_wrong_length_is_told(bench, fake):

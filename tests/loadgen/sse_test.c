@@ -2,6 +2,7 @@
 #include "tests/base/testing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "loadgen/sse.h"
@@ -76,8 +77,32 @@ static void test_long_lines(void **state) {
     sse_free(&s);
 }
 
+/* Bytes of a stream that repeats `text` until it is refused; 0: it is not. */
+static size_t refused_after(const char *text, size_t size) {
+    sse s = {0};
+    size_t fed = 0;
+    while (fed < 4 * (size_t)BUFFER_MAX && feed(&s, text, size)) fed += size;
+    const bool refused = s.too_large && s.line.capacity <= 2 * (BUFFER_MAX + 64) && s.data.capacity <= 2 * (BUFFER_MAX + 64);
+    sse_free(&s);
+    return refused ? fed : 0;
+}
+
+static void test_endless(void **state) {
+    (void)state;
+    const size_t size = 1 << 20;
+    char *text = malloc(size + 1);
+    memset(text, 'x', size);
+    assert_int_equal(refused_after(text, size), BUFFER_MAX); /* a line */
+    memcpy(text, "data: ", 6);
+    text[size - 1] = '\n';
+    assert_int_equal(refused_after(text, size), BUFFER_MAX); /* an event of many lines */
+    memcpy(text, ":     ", 6);
+    assert_int_equal(refused_after(text, size), 0); /* comments are nothing */
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams), cmocka_unit_test(test_handler_stops),
-                                       cmocka_unit_test(test_long_lines)};
+                                       cmocka_unit_test(test_long_lines), cmocka_unit_test(test_endless)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
