@@ -5,6 +5,9 @@
 
 enum { MAX_REFUSAL = 4096 };
 
+/* Far more than any context; and sums over 2^30 requests, of which no file has so many, do not overflow. */
+static const json_int_t max_tokens = (json_int_t)1 << 32;
+
 void outcome_free(outcome *o) {
     free(o->gaps);
     o->gaps = NULL;
@@ -66,12 +69,24 @@ static bool has_output(const reply *r, const json_t *choice) {
     return json_string_length(text) || (json_is_string(text) && !json_is_string(json_object_get(choice, "finish_reason")));
 }
 
-static void read_usage(outcome *o, const json_t *usage) {
-    const json_t *prompt = json_object_get(usage, "prompt_tokens"), *tokens = json_object_get(usage, "completion_tokens"),
-                 *cached = json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
-    if (json_is_integer(prompt)) o->prompt_tokens = json_integer_value(prompt);
-    if (json_is_integer(tokens)) o->tokens = json_integer_value(tokens);
-    if (json_is_integer(cached)) o->cached_tokens = json_integer_value(cached);
+/* *count stays as it was where the endpoint does not say. */
+static bool read_count(reply *r, const json_t *object, const char *name, int64_t *count) {
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_integer(value)) return true;
+    const json_int_t n = json_integer_value(value);
+    if (n >= 0 && n <= max_tokens) {
+        *count = n;
+        return true;
+    }
+    char what[96];
+    snprintf(what, sizeof what, "usage: %s is %lld; 0 to %lld are believed", name, (long long)n, (long long)max_tokens);
+    return fail_text(r, OUTCOME_BAD_STREAM, what, "");
+}
+
+static bool read_usage(reply *r, const json_t *usage) {
+    outcome *o = r->outcome;
+    return read_count(r, usage, "prompt_tokens", &o->prompt_tokens) && read_count(r, usage, "completion_tokens", &o->tokens) &&
+           read_count(r, json_object_get(usage, "prompt_tokens_details"), "cached_tokens", &o->cached_tokens);
 }
 
 static bool read_chunk(reply *r, const json_t *chunk, const char *data, size_t size) {
@@ -82,7 +97,7 @@ static bool read_chunk(reply *r, const json_t *chunk, const char *data, size_t s
                        : fail(r, OUTCOME_BAD_STREAM, "error event: ", data, size);
     }
     if (!json_is_array(choices)) return fail(r, OUTCOME_BAD_STREAM, "an event is no completion: ", data, size);
-    read_usage(r->outcome, json_object_get(chunk, "usage"));
+    if (!read_usage(r, json_object_get(chunk, "usage"))) return false;
     bool output = false;
     for (size_t i = 0; i < json_array_size(choices); i++) output |= has_output(r, json_array_get(choices, i));
     return !output || add_output(r);

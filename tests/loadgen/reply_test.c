@@ -86,6 +86,23 @@ static void test_wrong_streams(void **state) {
     assert_wrong(OUTCOME_BAD_STREAM, "the stream brought no output");
 }
 
+#define COUNTS(prompt, tokens, cached)                                                                                         \
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":" prompt ",\"completion_tokens\":" tokens                              \
+    ",\"prompt_tokens_details\":{\"cached_tokens\":" cached "}}}\n\n"
+
+static void test_counts_beyond_belief(void **state) {
+    (void)state;
+    RUN(false, 200, NULL, TEXT("a"), COUNTS("9223372036854775807", "1", "0"), DONE);
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: prompt_tokens is 9223372036854775807; 0 to 4294967296 are believed");
+    RUN(false, 200, NULL, TEXT("a"), COUNTS("1", "-9223372036854775808", "0"), DONE);
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: completion_tokens is -9223372036854775808; 0 to 4294967296 are believed");
+    RUN(false, 200, NULL, TEXT("a"), COUNTS("1", "2", "4294967297"), DONE);
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: cached_tokens is 4294967297; 0 to 4294967296 are believed");
+    RUN(false, 200, NULL, TEXT("a"), COUNTS("4294967296", "0", "null"), DONE);
+    assert_int_equal(o.status, OUTCOME_OK);
+    assert_true(o.prompt_tokens == 4294967296 && o.tokens == 0 && o.cached_tokens == -1);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     RUN(false, 400, NULL, "{\"error\": {\"mess", "age\": \"too long\"}}");
@@ -109,8 +126,9 @@ static void test_connection(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_completion), cmocka_unit_test(test_without_usage),
-                                       cmocka_unit_test(test_chat),       cmocka_unit_test(test_wrong_streams),
-                                       cmocka_unit_test(test_refusals),   cmocka_unit_test(test_connection)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_completion),    cmocka_unit_test(test_without_usage),        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_wrong_streams), cmocka_unit_test(test_counts_beyond_belief), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_connection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
