@@ -1,5 +1,6 @@
 #include "gauges.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,21 +19,24 @@ static const struct {
     [GAUGE_KV_BYTES_UNSHARED] = {{"chunkattn_kv_bytes_unshared"}, "chunkattn_kv_bytes_unshared_peak"},
 };
 
-/* The sum of a name's samples, whatever their labels. False: there is none. */
+/* The sum of a name's samples, whatever their labels; what is not a finite number counts as none. False: there is none. */
 static bool read_metric(const char *page, const char *name, double *value) {
     const size_t size = strlen(name);
     bool found = false;
     *value = 0;
-    for (const char *line = page; *line; line += *line == '\n') {
-        const char *end = line + strcspn(line, "\n"), *number = line + size;
+    for (const char *line = page, *end; *line; line = end + (*end == '\n')) {
+        const char *number = line + size;
+        end = line + strcspn(line, "\n");
         if (strncmp(line, name, size) == 0 && (*number == '{' || *number == ' ')) {
             /* A label's value may hold anything but an unescaped quote; the sample follows the last brace. */
             for (const char *c = number; c < end; c++)
                 if (*c == '}') number = c + 1;
-            *value += strtod(number, NULL);
+            char *stop; /* beyond the line where it holds no number, since strtod skips its end, too */
+            const double sample = strtod(number, &stop);
+            if (stop == number || stop > end || !isfinite(*value + sample)) continue;
+            *value += sample;
             found = true;
         }
-        line = end;
     }
     return found;
 }

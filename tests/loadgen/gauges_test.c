@@ -34,6 +34,20 @@ static void test_own_peak(void **state) {
     assert_true(g.peak[GAUGE_KV_BYTES] == 700);
 }
 
+/* Only finite numbers count, and only those of the sample's own line. */
+static void test_no_numbers(void **state) {
+    (void)state;
+    gauges g = {0};
+    gauges_update(&g, "vllm:num_requests_running NaN\nvllm:num_requests_waiting \n7777 1\nvllm:kv_cache_usage_perc +Inf\n"
+                      "chunkattn_kv_bytes_live 1e308\nchunkattn_kv_bytes_live 1e308\nchunkattn_kv_bytes_unshared \r\n 5");
+    assert_false(g.known[GAUGE_BATCH] || g.known[GAUGE_WAITING] || g.known[GAUGE_KV_USAGE] || g.known[GAUGE_KV_BYTES_UNSHARED]);
+    assert_true(g.peak[GAUGE_KV_BYTES] == 1e308);
+    gauges_update(&g, "vllm:num_requests_running{a=\"1\"} nan\nvllm:num_requests_running{a=\"2\"} 3\n"
+                      "vllm:num_requests_waiting x\nvllm:num_requests_waiting");
+    assert_true(g.peak[GAUGE_BATCH] == 3);
+    assert_false(g.known[GAUGE_WAITING]);
+}
+
 static void test_nothing(void **state) {
     (void)state;
     gauges g = {0};
@@ -44,6 +58,7 @@ static void test_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_polled_peak), cmocka_unit_test(test_other_names),
-                                       cmocka_unit_test(test_own_peak), cmocka_unit_test(test_nothing)};
+                                       cmocka_unit_test(test_own_peak), cmocka_unit_test(test_no_numbers),
+                                       cmocka_unit_test(test_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
