@@ -108,25 +108,26 @@ static bool is_added(const vocab *v, int32_t id) {
     return (vocab_is_special(v, id) || v->types[id] == VOCAB_USER) && v->pieces[id].size > 0;
 }
 
-/* By first byte, then length downwards, then id. */
-static int compare_added(const void *a, const void *b, void *ctx) {
+static int compare_names(const void *a, const void *b, void *ctx) {
     const vocab *v = ctx;
     const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
     const str s = v->pieces[i], t = v->pieces[j];
-    if (s.data[0] != t.data[0]) return (unsigned char)s.data[0] < (unsigned char)t.data[0] ? -1 : 1;
-    if (s.size != t.size) return s.size > t.size ? -1 : 1;
+    const int order = memcmp(s.data, t.data, s.size < t.size ? s.size : t.size);
+    if (order != 0) return order;
+    if (s.size != t.size) return s.size < t.size ? -1 : 1;
     return i < j ? -1 : 1;
 }
 
-static void list_added(vocab *v) {
+static void list_names(vocab *v, bool special, vocab_names *names) {
     int32_t n = 0;
     for (int32_t id = 0; id < v->n; id++)
-        if (is_added(v, id)) v->added[n++] = id;
-    qsort_r(v->added, (size_t)n, sizeof *v->added, compare_added, v);
+        if (is_added(v, id) && vocab_is_special(v, id) == special) names->ids[n++] = id;
+    qsort_r(names->ids, (size_t)n, sizeof *names->ids, compare_names, v);
     for (int32_t i = 0, byte = 0; byte <= 256; byte++) {
-        while (i < n && (unsigned char)v->pieces[v->added[i]].data[0] < byte) i++;
-        v->added_at[byte] = i;
+        while (i < n && (unsigned char)v->pieces[names->ids[i]].data[0] < byte) i++;
+        names->first[byte] = i;
     }
+    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= names->first[byte] < names->first[byte + 1];
 }
 
 /* Where two tokens have the same bytes, the lower id is found. */
@@ -140,7 +141,9 @@ static void index_tokens(vocab *v, bool byte_level) {
         if (word && piece.size > 0) str_map_add(&v->words, piece.data, piece.size, id);
         if (is_added(v, id)) str_map_add(&v->names, piece.data, piece.size, id);
     }
-    list_added(v);
+    list_names(v, true, &v->special);
+    list_names(v, false, &v->user);
+    if (v->spaced) v->begins_name[(unsigned char)SPACE[0]] |= v->begins_name[' '];
 }
 
 cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error) {
@@ -154,8 +157,10 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
     v->bytes = malloc(bytes + 1);
-    v->added = malloc(n * sizeof *v->added);
-    if (!v->types || !v->pieces || !v->bytes || !v->added || str_map_init(&v->words, n) != 0 || str_map_init(&v->names, n) != 0)
+    v->special.ids = malloc(n * sizeof *v->special.ids);
+    v->user.ids = malloc(n * sizeof *v->user.ids);
+    if (!v->types || !v->pieces || !v->bytes || !v->special.ids || !v->user.ids || str_map_init(&v->words, n) != 0 ||
+        str_map_init(&v->names, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %zu tokens", n);
     cl_status status = load_types(v, file, error);
     char *buf = v->bytes;
@@ -172,7 +177,8 @@ void vocab_free(vocab *v) {
     free(v->types);
     free(v->pieces);
     free(v->bytes);
-    free(v->added);
+    free(v->special.ids);
+    free(v->user.ids);
     str_map_free(&v->words);
     str_map_free(&v->names);
 }
@@ -183,26 +189,49 @@ static size_t space_size(const char *text, size_t size) {
     return size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0 ? SPACE_SIZE : 0;
 }
 
-/* Bytes of text that the token's piece stands for at its start, or 0. */
-static size_t piece_at(const vocab *v, int32_t id, const char *text, size_t size) {
-    const str piece = v->pieces[id];
-    if (!v->spaced || vocab_is_special(v, id))
-        return piece.size <= size && memcmp(piece.data, text, piece.size) == 0 ? piece.size : 0;
-    size_t at = 0;
-    for (size_t i = 0; i < piece.size; i++) {
-        const size_t space = piece.data[i] == ' ' ? space_size(text + at, size - at) : 0;
-        if (space == 0 && (at == size || text[at] != piece.data[i])) return 0;
-        at += space ? space : 1;
+/* The first of ids [from, to), which have their first `at` bytes in common, whose next byte is not below `byte`. */
+static int32_t not_below(const vocab *v, const int32_t *ids, int32_t from, int32_t to, size_t at, int byte) {
+    while (from < to) {
+        const int32_t middle = from + (to - from) / 2;
+        const str piece = v->pieces[ids[middle]];
+        if (piece.size > at && (unsigned char)piece.data[at] >= byte)
+            to = middle;
+        else
+            from = middle + 1;
     }
-    return at;
+    return from;
+}
+
+/* The longest of the names that text starts with, or -1: byte by byte, those left are a range of those before. */
+static int32_t longest_at(const vocab *v, const vocab_names *names, bool spaced, const char *text, size_t size, size_t *taken) {
+    int32_t longest = -1, from = 0, to = 0;
+    size_t end = 0;
+    for (size_t at = 0; end < size; at++) {
+        const size_t space = spaced ? space_size(text + end, size - end) : 0;
+        const int byte = space ? ' ' : (unsigned char)text[end];
+        end += space ? space : 1;
+        from = at ? not_below(v, names->ids, from, to, at, byte) : names->first[byte];
+        to = at ? not_below(v, names->ids, from, to, at, byte + 1) : names->first[byte + 1];
+        if (from == to) break;
+        if (v->pieces[names->ids[from]].size > at + 1) continue;
+        longest = names->ids[from];
+        *taken = end;
+    }
+    return longest;
+}
+
+/* By the length of their pieces; of equal ones the lower id. */
+static bool is_before(const vocab *v, int32_t a, int32_t b) {
+    const size_t m = v->pieces[a].size, n = v->pieces[b].size;
+    return m != n ? m > n : a < b;
 }
 
 int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
-    const unsigned char first = v->spaced && space_size(text, size) ? ' ' : (unsigned char)text[0];
-    for (int32_t i = v->added_at[first]; i < v->added_at[first + 1]; i++) {
-        const int32_t id = v->added[i];
-        *taken = piece_at(v, id, text, vocab_is_special(v, id) ? special_size : size);
-        if (*taken > 0) return id;
-    }
-    return -1;
+    if (!v->begins_name[(unsigned char)text[0]]) return -1; /* nearly everywhere */
+    const int32_t user = longest_at(v, &v->user, v->spaced, text, size, taken);
+    size_t special_taken = 0;
+    const int32_t special = longest_at(v, &v->special, false, text, special_size, &special_taken);
+    if (special < 0 || (user >= 0 && is_before(v, user, special))) return user;
+    *taken = special_taken;
+    return special;
 }

@@ -20,17 +20,24 @@ typedef enum vocab_type {
     VOCAB_BYTE = 6,
 } vocab_type;
 
+/* Tokens that a text is searched for, in the order of their bytes; those with the same bytes by id. */
+typedef struct vocab_names {
+    int32_t *ids;
+    int32_t first[257]; /* where those with a first byte begin */
+} vocab_names;
+
 typedef struct vocab {
     int32_t n;
-    unsigned char *types; /* [n] vocab_type */
-    str *pieces;          /* [n] the bytes of output text; of special tokens their name */
-    bool spaced;          /* SentencePiece's: U+2581 in a text is a space */
-    size_t longest;       /* bytes of the longest piece */
-    char *bytes;          /* what the pieces point into */
-    str_map words;        /* tokens that merging can yield */
-    str_map names;        /* special and added tokens */
-    int32_t *added;       /* special and added tokens by first byte, the longest first */
-    int32_t added_at[257];
+    unsigned char *types;  /* [n] vocab_type */
+    str *pieces;           /* [n] the bytes of output text; of special tokens their name */
+    bool spaced;           /* SentencePiece's: U+2581 in a text is a space */
+    size_t longest;        /* bytes of the longest piece */
+    char *bytes;           /* what the pieces point into */
+    str_map words;         /* tokens that merging can yield */
+    str_map names;         /* special and added tokens */
+    vocab_names special;   /* found where names stand for tokens */
+    vocab_names user;      /* found everywhere */
+    bool begins_name[256]; /* first bytes of a text that may start with one of either */
 } vocab;
 
 /* byte_level: texts are in the alphabet of byte-level BPE; otherwise they have U+2581 for spaces and "<0xNN>" for bytes. */
@@ -41,8 +48,9 @@ void vocab_free(vocab *v);
 int32_t vocab_find(const vocab *v, const char *data, size_t size);
 
 /*
- * The longest added token that text (size >= 1) starts with, and the bytes it takes; or -1. Special ones only within the first
- * special_size bytes.
+ * The longest special or added token that text (size >= 1) starts with, and the bytes it takes; or -1. Special ones only within
+ * the first special_size (<= size) bytes. Time goes with the bytes that text shares with any of them, and the logarithm of
+ * their number.
  */
 int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken);
 
