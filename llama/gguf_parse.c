@@ -228,6 +228,39 @@ static cl_status place_tensor(reader *r, tensor *t, uint64_t offset, size_t star
     return CL_OK;
 }
 
+static int by_place(const void *a, const void *b) {
+    const tensor *s = *(const tensor *const *)a, *t = *(const tensor *const *)b;
+    return s->data < t->data ? -1 : s->data > t->data;
+}
+
+/* placed: room for all tensors. Those of types that cannot be read, whose size is unknown, have no data. */
+static cl_status check_places(reader *r, const model_file *file, size_t start, const tensor **placed) {
+    size_t n = 0;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        if (file->tensors[i].data) placed[n++] = &file->tensors[i];
+    qsort(placed, n, sizeof *placed, by_place);
+    for (size_t i = 1; i < n; i++) {
+        const tensor *before = placed[i - 1], *t = placed[i];
+        const size_t begin = (size_t)((const unsigned char *)t->data - r->data);
+        const size_t end = (size_t)((const unsigned char *)before->data - r->data) + before->bytes;
+        r->name = t->name;
+        if (begin < end)
+            return FAIL(r, CL_ERR_FORMAT, begin,
+                        ": its data begin at offset %zu, but those of %s end at %zu: each needs its own", begin - start,
+                        str_show(before->name, (char[SHOWN]){0}, SHOWN), end - start);
+    }
+    return CL_OK;
+}
+
+/* Weights are packed anew at load: bytes that many tensors share would become many times the file's size. */
+static cl_status refuse_overlap(reader *r, const model_file *file, size_t start) {
+    const tensor **placed = malloc((file->n_tensors + 1) * sizeof *placed);
+    if (!placed) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for %zu tensors", file->n_tensors);
+    const cl_status status = check_places(r, file, start, placed);
+    free(placed);
+    return status;
+}
+
 static cl_status read_tensors(reader *r, model_file *file, uint64_t *offsets) {
     size_t alignment;
     cl_status status = read_alignment(r, file, &alignment);
@@ -244,7 +277,7 @@ static cl_status read_tensors(reader *r, model_file *file, uint64_t *offsets) {
     const size_t start = (r->pos + alignment - 1) & ~(alignment - 1);
     for (size_t i = 0; status == CL_OK && i < file->n_tensors; i++)
         status = place_tensor(r, &file->tensors[i], offsets[i], start, alignment);
-    return status;
+    return status == CL_OK ? refuse_overlap(r, file, start) : status;
 }
 
 static cl_status read_header(reader *r, model_file *file) {

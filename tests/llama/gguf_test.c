@@ -291,6 +291,36 @@ static void checks_tensors(void **state) {
     }
 }
 
+/* The file of three tensors, of 64, 32 and, where it is read, 32 bytes. */
+static gguf_bytes three_tensors(uint64_t a, uint64_t b, uint64_t c, uint32_t type_of_c) {
+    gguf_bytes bytes = {0};
+    put_header(&bytes, 3, 3, 0);
+    put_tensor(&bytes, "a", TENSOR_F32, 16, 1, a), put_tensor(&bytes, "b", TENSOR_F32, 1, 8, b);
+    put_tensor(&bytes, "c", type_of_c, type_of_c == TENSOR_F32 ? 8 : 256, 1, c);
+    put_padding(&bytes, 32), put(&bytes, (char[128]){0}, 128);
+    return bytes;
+}
+
+static void refuses_tensors_that_overlap(void **state) {
+    (void)state;
+    enum { IQ2_XXS = 16 };
+    expect_error(three_tensors(0, 32, 96, TENSOR_F32), CL_ERR_FORMAT,
+                 "tensor b: its data begin at offset 32, but those of a end at 64: each needs its own");
+    expect_error(three_tensors(32, 0, 64, TENSOR_F32), CL_ERR_FORMAT,
+                 "tensor c: its data begin at offset 64, but those of a end at 96");
+    expect_error(three_tensors(32, 96, 96, TENSOR_F32), CL_ERR_FORMAT, "its data begin at offset 96, but those of ");
+    static const uint64_t apart[][3] = {{0, 64, 96}, {64, 32, 0}, {32, 0, 96}};
+    cl_error error;
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
+        gguf_bytes b = three_tensors(apart[i][0], apart[i][1], apart[i][2], TENSOR_F32);
+        assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
+        free(b.data);
+    }
+    gguf_bytes b = three_tensors(0, 64, 32, IQ2_XXS); /* nothing is read of it, and its size is not known */
+    assert_int_equal(open_at_edge(b.data, b.size, &error), CL_OK);
+    free(b.data);
+}
+
 static void opens_files(void **state) {
     (void)state;
     gguf_bytes b = good_file(3);
@@ -323,6 +353,7 @@ int main(void) {
         cmocka_unit_test(survives_every_bit_flip),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(checks_tensors),
+        cmocka_unit_test(refuses_tensors_that_overlap),
         cmocka_unit_test(opens_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
