@@ -9,8 +9,7 @@ static const char IDS[] = "tokenizer.merge_ids";
 
 /* The pair's slot, or the empty one where it belongs. */
 static merge_rule *find_slot(const merge_rules *rules, int32_t left, int32_t right) {
-    const uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
-    size_t i = (h ^ h >> 32) & rules->mask;
+    size_t i = hash_u64(rules->key, (uint64_t)(uint32_t)left << 32 | (uint32_t)right) & rules->mask;
     const merge_rule *slots = rules->slots;
     while (slots[i].left >= 0 && (slots[i].left != left || slots[i].right != right)) i = (i + 1) & rules->mask;
     return &rules->slots[i];
@@ -32,6 +31,7 @@ static cl_status reserve(merge_rules *rules, size_t n, cl_error *error) {
     while (n_slots / 2 < n) n_slots *= 2;
     rules->slots = malloc(n_slots * sizeof *rules->slots);
     rules->mask = n_slots - 1;
+    rules->key = hash_new_key();
     if (!rules->slots) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
     for (size_t i = 0; i < n_slots; i++) rules->slots[i].left = -1;
     return CL_OK;

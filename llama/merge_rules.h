@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "hash.h"
 #include "model_file.h"
 #include "vocab.h"
 
@@ -16,6 +17,7 @@ typedef struct merge_rule {
 typedef struct merge_rules {
     merge_rule *slots; /* open addressing, a power of two of them */
     size_t mask;
+    hash_key key;
 } merge_rules;
 
 /* From the file's merges, as ids or as text. On failure, and after use, merge_rules_free. */

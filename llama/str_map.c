@@ -4,18 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a, then a mix, since its low bits alone are weak. */
-static uint64_t hash_bytes(const char *data, size_t size) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; i++) h = (h ^ (unsigned char)data[i]) * 0x100000001b3u;
-    return h ^ h >> 32;
-}
-
 int str_map_init(str_map *map, size_t n) {
     size_t n_slots = 16;
     while (n_slots / 2 < n) n_slots *= 2;
     map->slots = calloc(n_slots, sizeof *map->slots);
     map->mask = n_slots - 1;
+    map->key = hash_new_key();
     return map->slots ? 0 : -1;
 }
 
@@ -36,12 +30,12 @@ static str_map_slot *find(const str_map *map, const char *data, size_t size, uin
 }
 
 int32_t str_map_get(const str_map *map, const char *data, size_t size) {
-    const str_map_slot *slot = find(map, data, size, hash_bytes(data, size));
+    const str_map_slot *slot = find(map, data, size, hash_bytes(map->key, data, size));
     return slot->data ? slot->value : -1;
 }
 
 int32_t str_map_add(str_map *map, const char *data, size_t size, int32_t value) {
-    const uint64_t hash = hash_bytes(data, size);
+    const uint64_t hash = hash_bytes(map->key, data, size);
     str_map_slot *slot = find(map, data, size, hash);
     if (slot->data) return slot->value;
     *slot = (str_map_slot){data, size, hash, value};

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hash.h"
+
 typedef struct str_map_slot {
     const char *data; /* borrowed; NULL: empty */
     size_t size;
@@ -15,6 +17,7 @@ typedef struct str_map_slot {
 typedef struct str_map {
     str_map_slot *slots; /* a power of two of them, at most half full */
     size_t mask;
+    hash_key key;
 } str_map;
 
 /* An empty map with room for n strings. Returns 0, or -1 without memory. */
