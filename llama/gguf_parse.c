@@ -123,18 +123,31 @@ static cl_status read_type(reader *r, const char *what, meta_type *type) {
     return CL_OK;
 }
 
+/* Keys that only other formats' readers set (model_file.h). */
+static bool is_internal(str name) {
+    static const char *const endings[] = {"tokenizer.merge_ids", "tokenizer.space_prefix", ".rope.halves"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const str end = str_of(endings[i]);
+        if (name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0) return true;
+    }
+    return false;
+}
+
 static cl_status read_key(reader *r, meta_key *key) {
+    const size_t at = r->pos;
     cl_status status = read_name(r, MAX_KEY_SIZE);
     if (status != CL_OK) return status;
+    if (is_internal(r->name))
+        return FAIL(r, CL_ERR_FORMAT, at, ": %s", "it is no key of GGUF files but the program's own; leave it out");
     key->name = r->name;
     status = read_type(r, "value type", &key->type);
     if (status != CL_OK) return status;
     if (key->type != META_ARRAY) return read_values(r, key, key->type, 1);
 
-    const size_t at = r->pos;
+    const size_t elem_at = r->pos;
     status = read_type(r, "element type", &key->elem);
     if (status != CL_OK) return status;
-    if (key->elem == META_ARRAY) return FAIL(r, CL_ERR_UNSUPPORTED, at, ": %s", "arrays of arrays are not supported");
+    if (key->elem == META_ARRAY) return FAIL(r, CL_ERR_UNSUPPORTED, elem_at, ": %s", "arrays of arrays are not supported");
     /* A string takes at least the eight bytes of its length. */
     status = read_count(r, "array's length", key->elem == META_STRING ? 8 : meta_size(key->elem), &key->n);
     return status == CL_OK ? read_values(r, key, key->elem, key->n) : status;

@@ -252,6 +252,15 @@ static void names_what_is_wrong(void **state) {
     put_header(&b, 3, 0, 1), put_key_u32(&b, "general.alignment", 24);
     expect_error(b, CL_ERR_FORMAT, "key general.alignment: it is 24; a power of two");
 
+    static const char *const internal[] = {"tokenizer.merge_ids", "tokenizer.space_prefix", "qwen2.rope.halves"};
+    for (size_t i = 0; i < sizeof internal / sizeof *internal; i++) {
+        b = (gguf_bytes){0};
+        put_header(&b, 3, 0, 1), put_array(&b, internal[i], META_I32, 3), put(&b, (int32_t[3]){0}, sizeof(int32_t[3]));
+        char expect[128];
+        (void)snprintf(expect, sizeof expect, "byte 24: key %s: it is no key of GGUF files", internal[i]);
+        expect_error(b, CL_ERR_FORMAT, expect);
+    }
+
     b = (gguf_bytes){0};
     put_header(&b, 3, 0, 1), put_key_string(&b, "esc\x1b[31m", "v"), b.size--;
     expect_error(b, CL_ERR_FORMAT, "key esc?[31m: ");
