@@ -64,7 +64,7 @@ static cl_status load_special(tokenizer *t, const model_file *file, cl_error *er
         if (id >= 0) t->ends[id] = true;
     }
     for (size_t i = 0; i < sizeof end_names / sizeof *end_names; i++) {
-        const int32_t id = str_map_get(&t->vocab.names, end_names[i], strlen(end_names[i]));
+        const int32_t id = str_map_get(&t->vocab.by_name, end_names[i], strlen(end_names[i]));
         const bool is_tag = strcmp(end_names[i], "</s>") == 0;
         if (id >= 0 && (!is_tag || vocab_is_special(&t->vocab, id))) t->ends[id] = true;
     }
@@ -118,7 +118,7 @@ bool tokenizer_is_end(const tokenizer *tok, int32_t id) { return known(tok, id) 
 bool tokenizer_is_special(const tokenizer *tok, int32_t id) { return known(tok, id) && vocab_is_special(&tok->vocab, id); }
 
 int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size) {
-    const int32_t id = str_map_get(&tok->vocab.names, text, size);
+    const int32_t id = str_map_get(&tok->vocab.by_name, text, size);
     return id >= 0 ? id : vocab_find(&tok->vocab, text, size);
 }
 

@@ -108,30 +108,19 @@ static bool is_added(const vocab *v, int32_t id) {
     return (vocab_is_special(v, id) || v->types[id] == VOCAB_USER) && v->pieces[id].size > 0;
 }
 
-static int compare_names(const void *a, const void *b, void *ctx) {
-    const vocab *v = ctx;
-    const int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
-    const str s = v->pieces[i], t = v->pieces[j];
-    const int order = memcmp(s.data, t.data, s.size < t.size ? s.size : t.size);
-    if (order != 0) return order;
-    if (s.size != t.size) return s.size < t.size ? -1 : 1;
-    return i < j ? -1 : 1;
-}
-
-static void list_names(vocab *v, bool special, vocab_names *names) {
-    int32_t n = 0;
+static cl_status list_names(vocab *v, bool special, names *list, cl_error *error) {
+    name *all = malloc(((size_t)v->n + 1) * sizeof *all);
+    if (!all) return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %d tokens", v->n);
+    size_t n = 0;
     for (int32_t id = 0; id < v->n; id++)
-        if (is_added(v, id) && vocab_is_special(v, id) == special) names->ids[n++] = id;
-    qsort_r(names->ids, (size_t)n, sizeof *names->ids, compare_names, v);
-    for (int32_t i = 0, byte = 0; byte <= 256; byte++) {
-        while (i < n && (unsigned char)v->pieces[names->ids[i]].data[0] < byte) i++;
-        names->first[byte] = i;
-    }
-    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= names->first[byte] < names->first[byte + 1];
+        if (is_added(v, id) && vocab_is_special(v, id) == special) all[n++] = (name){v->pieces[id], id};
+    names_init(list, all, n);
+    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= names_begin_with(list, (unsigned char)byte);
+    return CL_OK;
 }
 
 /* Where two tokens have the same bytes, the lower id is found. */
-static void index_tokens(vocab *v, bool byte_level) {
+static cl_status index_tokens(vocab *v, bool byte_level, cl_error *error) {
     for (int32_t id = 0; id < v->n; id++) {
         const str piece = v->pieces[id];
         const int type = v->types[id];
@@ -139,11 +128,12 @@ static void index_tokens(vocab *v, bool byte_level) {
         /* A trained merge may also have been added; SentencePiece never merges into one. */
         const bool word = type == VOCAB_NORMAL || (byte_level && (type == VOCAB_UNUSED || type == VOCAB_USER));
         if (word && piece.size > 0) str_map_add(&v->words, piece.data, piece.size, id);
-        if (is_added(v, id)) str_map_add(&v->names, piece.data, piece.size, id);
+        if (is_added(v, id)) str_map_add(&v->by_name, piece.data, piece.size, id);
     }
-    list_names(v, true, &v->special);
-    list_names(v, false, &v->user);
+    cl_status status = list_names(v, true, &v->special, error);
+    if (status == CL_OK) status = list_names(v, false, &v->user, error);
     if (v->spaced) v->begins_name[(unsigned char)SPACE[0]] |= v->begins_name[' '];
+    return status;
 }
 
 cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error) {
@@ -157,10 +147,7 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
     v->bytes = malloc(bytes + 1);
-    v->special.ids = malloc(n * sizeof *v->special.ids);
-    v->user.ids = malloc(n * sizeof *v->user.ids);
-    if (!v->types || !v->pieces || !v->bytes || !v->special.ids || !v->user.ids || str_map_init(&v->words, n) != 0 ||
-        str_map_init(&v->names, n) != 0)
+    if (!v->types || !v->pieces || !v->bytes || str_map_init(&v->words, n) != 0 || str_map_init(&v->by_name, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %zu tokens", n);
     cl_status status = load_types(v, file, error);
     char *buf = v->bytes;
@@ -169,7 +156,7 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
         buf += v->pieces[id].size;
     }
     v->spaced = !byte_level;
-    if (status == CL_OK) index_tokens(v, byte_level);
+    if (status == CL_OK) status = index_tokens(v, byte_level, error);
     return status;
 }
 
@@ -177,61 +164,25 @@ void vocab_free(vocab *v) {
     free(v->types);
     free(v->pieces);
     free(v->bytes);
-    free(v->special.ids);
-    free(v->user.ids);
+    names_free(&v->special);
+    names_free(&v->user);
     str_map_free(&v->words);
-    str_map_free(&v->names);
+    str_map_free(&v->by_name);
 }
 
 int32_t vocab_find(const vocab *v, const char *data, size_t size) { return str_map_get(&v->words, data, size); }
 
-static size_t space_size(const char *text, size_t size) {
-    return size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0 ? SPACE_SIZE : 0;
-}
-
-/* The first of ids [from, to), which have their first `at` bytes in common, whose next byte is not below `byte`. */
-static int32_t not_below(const vocab *v, const int32_t *ids, int32_t from, int32_t to, size_t at, int byte) {
-    while (from < to) {
-        const int32_t middle = from + (to - from) / 2;
-        const str piece = v->pieces[ids[middle]];
-        if (piece.size > at && (unsigned char)piece.data[at] >= byte)
-            to = middle;
-        else
-            from = middle + 1;
-    }
-    return from;
-}
-
-/* The longest of the names that text starts with, or -1: byte by byte, those left are a range of those before. */
-static int32_t longest_at(const vocab *v, const vocab_names *names, bool spaced, const char *text, size_t size, size_t *taken) {
-    int32_t longest = -1, from = 0, to = 0;
-    size_t end = 0;
-    for (size_t at = 0; end < size; at++) {
-        const size_t space = spaced ? space_size(text + end, size - end) : 0;
-        const int byte = space ? ' ' : (unsigned char)text[end];
-        end += space ? space : 1;
-        from = at ? not_below(v, names->ids, from, to, at, byte) : names->first[byte];
-        to = at ? not_below(v, names->ids, from, to, at, byte + 1) : names->first[byte + 1];
-        if (from == to) break;
-        if (v->pieces[names->ids[from]].size > at + 1) continue;
-        longest = names->ids[from];
-        *taken = end;
-    }
-    return longest;
-}
-
 /* By the length of their pieces; of equal ones the lower id. */
-static bool is_before(const vocab *v, int32_t a, int32_t b) {
-    const size_t m = v->pieces[a].size, n = v->pieces[b].size;
-    return m != n ? m > n : a < b;
+static bool is_before(const name *a, const name *b) {
+    return a->text.size != b->text.size ? a->text.size > b->text.size : a->id < b->id;
 }
 
 int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
     if (!v->begins_name[(unsigned char)text[0]]) return -1; /* nearly everywhere */
-    const int32_t user = longest_at(v, &v->user, v->spaced, text, size, taken);
     size_t special_taken = 0;
-    const int32_t special = longest_at(v, &v->special, false, text, special_size, &special_taken);
-    if (special < 0 || (user >= 0 && is_before(v, user, special))) return user;
+    const name *user = names_at(&v->user, v->spaced, text, size, taken);
+    const name *special = names_at(&v->special, false, text, special_size, &special_taken);
+    if (!special || (user && is_before(user, special))) return user ? user->id : -1;
     *taken = special_taken;
-    return special;
+    return special->id;
 }

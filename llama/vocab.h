@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "model_file.h"
+#include "names.h"
 #include "str_map.h"
 
 /* As in tokenizer.ggml.token_type. */
@@ -20,12 +21,6 @@ typedef enum vocab_type {
     VOCAB_BYTE = 6,
 } vocab_type;
 
-/* Tokens that a text is searched for, in the order of their bytes; those with the same bytes by id. */
-typedef struct vocab_names {
-    int32_t *ids;
-    int32_t first[257]; /* where those with a first byte begin */
-} vocab_names;
-
 typedef struct vocab {
     int32_t n;
     unsigned char *types;  /* [n] vocab_type */
@@ -34,9 +29,9 @@ typedef struct vocab {
     size_t longest;        /* bytes of the longest piece */
     char *bytes;           /* what the pieces point into */
     str_map words;         /* tokens that merging can yield */
-    str_map names;         /* special and added tokens */
-    vocab_names special;   /* found where names stand for tokens */
-    vocab_names user;      /* found everywhere */
+    str_map by_name;       /* special and added tokens */
+    names special;         /* found where names stand for tokens */
+    names user;            /* found everywhere */
     bool begins_name[256]; /* first bytes of a text that may start with one of either */
 } vocab;
 
