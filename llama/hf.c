@@ -16,16 +16,22 @@ static const char *source_name(const model_file *file, const char *name) {
 }
 
 /*
- * The tokenizer takes memory by vocab_size, so that must not be more than there are rows, which are bytes of a file. A folder
- * without weights has its tokenizer read all the same.
+ * The tokenizer takes memory by vocab_size, so the tensor that has a row for each token, of hidden_size bytes or more, must be
+ * there before it.
  */
-static cl_status check_vocabulary(const model_file *file, hf_config *config) {
+static cl_status check_embedding(const model_file *file, hf_config *config, cl_error *error) {
     static const char embedding[] = "token_embd.weight";
     const tensor *t = model_file_find_tensor(file, embedding);
-    if (t && config->n_vocab > t->ne[1])
+    const char *name = hf_tensor_source(config->four_norms, embedding);
+    if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
+    if (config->n_embd != t->ne[0])
         json_doc_fail(&config->doc, CL_ERR_FORMAT,
-                      "vocab_size is %d; tensor %s has %" PRId64 " rows, and one is needed for each", config->n_vocab,
-                      hf_tensor_source(config->four_norms, embedding), t->ne[1]);
+                      "hidden_size is %" PRId64 "; tensor %s has rows of %" PRId64 ", and they must be as long", config->n_embd,
+                      name, t->ne[0]);
+    if (config->n_vocab > t->ne[1])
+        json_doc_fail(&config->doc, CL_ERR_FORMAT,
+                      "vocab_size is %d; tensor %s has %" PRId64 " rows, and one is needed for each", config->n_vocab, name,
+                      t->ne[1]);
     return config->doc.status;
 }
 
@@ -37,7 +43,7 @@ static cl_status fill(const char *folder, model_file *file, cl_error *error) {
     hf_config config;
     status = hf_read_config(folder, file, &config, error);
     if (status == CL_OK) status = hf_read_tensors(folder, &config, file, error);
-    if (status == CL_OK) status = check_vocabulary(file, &config);
+    if (status == CL_OK) status = check_embedding(file, &config, error);
     if (status == CL_OK) status = hf_read_tokenizer(folder, &config, file, error);
     json_doc_close(&config.doc);
     if (status == CL_OK && file->no_memory) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the model in %s", folder);

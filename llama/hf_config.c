@@ -256,6 +256,7 @@ static void read_fields(hf_config *c, model_file *file, const hf_class *class) {
     if (n_vocab && (n < 1 || n > INT32_MAX))
         json_doc_fail(doc, CL_ERR_FORMAT, "vocab_size is %lld; 1 to %d are allowed", (long long)n, INT32_MAX);
     c->n_vocab = (int32_t)n;
+    c->n_embd = json_integer_value(json_object_get(doc->root, "hidden_size"));
     const double scalar = class->reads & SCORES ? json_doc_number(doc, doc->root, "", "query_pre_attn_scalar", 0) : 0;
     if (scalar > 0) put_number(c, file, "attention.scale", 1 / sqrt(scalar));
 }

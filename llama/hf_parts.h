@@ -13,6 +13,7 @@ typedef struct hf_config {
     bool four_norms;    /* a layer's norms stand before and behind each part */
     bool tied;          /* the embedding is the output matrix */
     int32_t n_vocab;
+    int64_t n_embd;
     double rope_factor, low_factor, high_factor, trained; /* Llama 3's scaling; rope_factor 0: none */
     double rope_base;
     int32_t n_rot;

@@ -210,7 +210,9 @@ def index(edit):
 
 
 Q = "model.layers.0.self_attn.q_proj.weight"
+EMBEDDING = "model.embed_tokens.weight"
 ADDED = {"id": 3, "content": "x", "special": False}
+without_tokenizer = dict(after=lambda f: (f / "tokenizer.json").unlink())
 WRONG = {
     "config missing": (dict(after=lambda f: (f / "config.json").unlink()), ["config.json", "cannot be opened"]),
     "config cut": (dict(after=lambda f: (f / "config.json").write_text('{"a": ')), ["config.json: line 1, column"]),
@@ -225,7 +227,7 @@ WRONG = {
     "layers many": (config(num_hidden_layers=2**40), ["num_hidden_layers is 1099511627776"]),
     "layers too long": (config(num_hidden_layers=10**30), ["config.json: line ", "too big integer"]),
     "heads": (config(num_attention_heads=3, num_key_value_heads=2), ["config.json: num_attention_heads is 3"]),
-    "width": (config(hidden_size=192), ["tensor model.embed_tokens.weight has shape [160, 261", "[192, 261]"]),
+    "width": (config(hidden_size=192), ["config.json: hidden_size is 192; tensor model.embed_tokens.weight has rows of 160"]),
     "vocab": (config(vocab_size=300), ["config.json: vocab_size is 300; tensor model.embed_tokens.weight has 261 rows"]),
     "vocab huge": (config(vocab_size=2**31 - 1), ["config.json: vocab_size is 2147483647; tensor model.embed_tokens.weight has 261 rows"]),
     "vocab small": (config(vocab_size=100), ["model.vocab: the id of", "below vocab_size in config.json, 100"]),
@@ -238,7 +240,7 @@ WRONG = {
     "quantised": (config(quantization_config={"quant_method": "fp8"}), ["quantization_config"]),
     "eos": (config(eos_token_id=999), ["eos_token_id must be a token id below vocab_size, 261"]),
     "layer types": (config(layer_types=["linear_attention"]), ["layer_types[0] must be"]),
-    "tokenizer missing": (dict(after=lambda f: (f / "tokenizer.json").unlink()), ["tokenizer.json", "cannot be opened"]),
+    "tokenizer missing": (without_tokenizer, ["tokenizer.json", "cannot be opened"]),
     "tokenizer type": (tokenizer(lambda t: t["model"].update(type="WordPiece")), ['model.type is "WordPiece"; supported: BPE']),
     "normalizer": (tokenizer(lambda t: t.update(normalizer={"type": "Lowercase"})), ["normalizer, pre_tokenizer", "known ones"]),
     "id twice": (tokenizer(lambda t: t["model"]["vocab"].update(zz=7)), ["model.vocab: 'zz' has id 7, which '<0x04>' has already"]),
@@ -249,6 +251,9 @@ WRONG = {
     "merge three": (tokenizer(lambda t: t["model"].update(merges=["a b c"])), ["model.merges[0] must be two tokens"]),
     "no weights": (dict(after=lambda f: (f / "model.safetensors").unlink()), ["neither model.safetensors nor"]),
     "tensor missing": (tensors(lambda t: t.pop(Q)), [f"tensor {Q} is missing"]),
+    # Said before the tokenizer is read, which takes memory by vocab_size.
+    "embedding missing": (tensors(lambda t: t.pop(EMBEDDING)) | without_tokenizer, [f"tensor {EMBEDDING} is missing"]),
+    "embedding thin": (config(hidden_size=161) | without_tokenizer, ["config.json: hidden_size is 161", f"{EMBEDDING} has rows of 160"]),
     "tensor unknown": (tensors(lambda t: t.update({"model.extra.weight": ("F32", [1], bytes(4))})), ["tensor model.extra.weight is not part"]),
     "bias tensor": (tensors(lambda t: t.update({Q[:-6] + "bias": ("F32", [128], bytes(512))})), ["self_attn.q_proj.bias: this bias"]),
     "o bias": (tensors(lambda t: t.update({"model.layers.0.self_attn.o_proj.bias": ("F32", [1], bytes(4))})), ["o_proj.bias is not part"]),

@@ -52,14 +52,14 @@ def write_folder(folder, tok, n_vocab=None, tokenizer_config=None, **config):
     """As much of a model as its tokenizer needs."""
     n_vocab = n_vocab or tok.get_vocab_size()
     folder.mkdir()
-    fields = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=1, hidden_size=64, intermediate_size=64, vocab_size=n_vocab,
+    fields = dict(architectures=["LlamaForCausalLM"], num_hidden_layers=1, hidden_size=1, intermediate_size=64, vocab_size=n_vocab,
                   max_position_embeddings=64, num_attention_heads=1, rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=1,
                   eos_token_id=2)  # fmt: skip
     (folder / "config.json").write_text(json.dumps(fields | config))
     (folder / "tokenizer.json").write_text(tok if isinstance(tok, str) else tok.to_str())
     if tokenizer_config:
         (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
-    write_hf.write_safetensors(folder / "model.safetensors", {"model.norm.weight": ("BF16", [1], b"12")})
+    write_hf.write_safetensors(folder / "model.safetensors", {"model.embed_tokens.weight": ("BF16", [n_vocab, 1], bytes(2 * n_vocab))})
     return folder
 
 
