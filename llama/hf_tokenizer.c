@@ -189,6 +189,7 @@ static void read_pipeline(reader *r) {
         meta_put_string(r->file, "tokenizer.ggml.pre", str_of(p.name));
         return;
     }
+    meta_put_bool(r->file, "tokenizer.fuse_unknown", json_doc_bool(&r->doc, r->model, "model.", "fuse_unk", false));
     meta_put_bool(r->file, "tokenizer.ggml.add_space_prefix", p.name != NULL);
     if (p.name) meta_put_string(r->file, "tokenizer.space_prefix", str_of(p.name));
 }

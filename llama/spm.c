@@ -19,6 +19,7 @@ struct spm {
     int32_t byte_ids[256];
     int32_t unknown; /* -1: none */
     bool add_space_prefix;
+    bool fuse_unknown; /* a run of unknown characters is one token, as in SentencePiece */
     spm_prefix prefix;
 };
 
@@ -63,6 +64,8 @@ cl_status spm_create(const model_file *file, const vocab *v, spm **out, cl_error
         if (v->types[id] == VOCAB_BYTE) s->byte_ids[(unsigned char)v->pieces[id].data[0]] = id;
         if (v->types[id] == VOCAB_UNKNOWN) s->unknown = id;
     }
+    s->fuse_unknown = true;
+    model_file_get_bool(file, "tokenizer.fuse_unknown", &s->fuse_unknown);
     s->add_space_prefix = true;
     model_file_get_bool(file, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
     static const char *const rules[] = {
@@ -108,7 +111,7 @@ static bool lookup(const void *ctx, const merge_symbol *left, const merge_symbol
     return true;
 }
 
-/* Bytes of a symbol that is no token; a run of them without byte tokens is one unknown. */
+/* Bytes of a symbol that is no token; those without byte tokens are one unknown, with those before it if they may fuse. */
 static cl_status add_bytes(const encoding *e, const merge_symbol *symbol, bool *unknown, token_list *out, cl_error *error) {
     cl_status status = CL_OK;
     for (uint32_t i = 0; status == CL_OK && i < symbol->size; i++) {
@@ -135,6 +138,7 @@ static cl_status encode(encoding *e, size_t size, token_list *out, cl_error *err
     for (int32_t i = 0; status == CL_OK && i >= 0; i = e->space.symbols[i].next) {
         const merge_symbol *symbol = &e->space.symbols[i];
         if (symbol->id < 0) {
+            unknown = unknown && e->s->fuse_unknown;
             status = add_bytes(e, symbol, &unknown, out, error);
         } else {
             status = token_list_add(out, symbol->id, error);

@@ -79,6 +79,28 @@ def test_same_ids(bin_dir, tmp_path, kind):
     assert back == tok.decode_batch(ours, skip_special_tokens=False)
 
 
+UNKNOWN = ["日本語 𓀀𓀁 a", "\u0378x\u0378\u0379", "x\u0378", "naïve 日本\n\t", "e\u0301 \u0378\u0378<tool>\u0378"]
+
+
+def without_bytes(kind, **model):
+    """A tokenizer whose characters are words or unknown; fields of its model that are None are left out."""
+    fields = json.loads(train(kind).to_str())
+    fields["model"] |= {"byte_fallback": False} | model
+    fields["model"] = {k: v for k, v in fields["model"].items() if v is not None}
+    return Tokenizer.from_str(json.dumps(fields)), json.dumps(fields)
+
+
+@pytest.mark.parametrize("kind", ["llama2", "gemma", "first"])
+@pytest.mark.parametrize("fuse", [True, False, None])
+def test_unknown(bin_dir, tmp_path, kind, fuse):
+    """One for each character, or for a run of them."""
+    tok, text = without_bytes(kind, fuse_unk=fuse)
+    folder = write_folder(tmp_path / "hf", text, tok.get_vocab_size())
+    expected = [e.ids for e in tok.encode_batch(UNKNOWN, add_special_tokens=False)]
+    assert tokenize_dump(bin_dir, folder, UNKNOWN) == expected
+    assert any(ids[i : i + 2] == [0, 0] for ids in expected for i in range(len(ids))) == (not fuse)
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "gemma"])
 def test_merges_as_text(bin_dir, tmp_path, kind):
     """Older files write a merge as a string."""
