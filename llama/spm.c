@@ -125,13 +125,23 @@ static cl_status add_bytes(const encoding *e, const merge_symbol *symbol, bool *
     return status;
 }
 
+/* A tokenizer.json without an unknown token leaves characters out that it has nothing for, and their neighbours may merge. */
+static bool left_out(const spm *s, const char *text, size_t size) {
+    if (s->orders || s->unknown >= 0) return false;
+    for (size_t i = 0; i < size; i++)
+        if (s->byte_ids[(unsigned char)text[i]] < 0) return true;
+    return false;
+}
+
 static cl_status encode(encoding *e, size_t size, token_list *out, cl_error *error) {
     if (merge_reserve(&e->space, size) != 0) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
     for (size_t i = 0; i < size;) {
         const size_t n = utf8_char(e->text + i, size - i), bytes = n ? n : 1;
-        merge_add(&e->space, (uint32_t)i, (uint32_t)bytes, n ? vocab_find(e->s->vocab, e->text + i, n) : -1);
+        const int32_t id = n ? vocab_find(e->s->vocab, e->text + i, n) : -1;
+        if (id >= 0 || !left_out(e->s, e->text + i, bytes)) merge_add(&e->space, (uint32_t)i, (uint32_t)bytes, id);
         i += bytes;
     }
+    if (e->space.n_symbols == 0) return CL_OK;
     merge_run(&e->space, lookup, e);
     cl_status status = CL_OK;
     bool unknown = false;

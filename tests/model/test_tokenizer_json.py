@@ -101,6 +101,19 @@ def test_unknown(bin_dir, tmp_path, kind, fuse):
     assert any(ids[i : i + 2] == [0, 0] for ids in expected for i in range(len(ids))) == (not fuse)
 
 
+@pytest.mark.parametrize("kind", ["llama2", "gemma", "never"])
+@pytest.mark.parametrize("byte", [False, True])
+def test_no_unknown(bin_dir, tmp_path, kind, byte):
+    """Characters without a token are left out, and what is beside them merges; with bytes there are none."""
+    tok, text = without_bytes(kind, unk_token=None, byte_fallback=byte)
+    folder = write_folder(tmp_path / "hf", text, tok.get_vocab_size())
+    lines = [*UNKNOWN, "th\u0378e peo\u0378ple", "\u0378", "\u0378\u0379<tool>"]
+    expected = [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)]
+    assert tokenize_dump(bin_dir, folder, lines) == expected
+    merged = [e.ids for e in tok.encode_batch(["the people", "th\u0378e peo\u0378ple"], add_special_tokens=False)]
+    assert (merged[0] == merged[1]) == (not byte)
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "gemma"])
 def test_merges_as_text(bin_dir, tmp_path, kind):
     """Older files write a merge as a string."""
