@@ -14,6 +14,9 @@ void bpe_free(bpe **b);
 /* The family's habit where the file does not say. */
 bool bpe_adds_bos(const bpe *b);
 
+/* *out: text as it is before it is cut, maybe in *buf, which the caller frees. Once more changes nothing. */
+cl_status bpe_normalize(const bpe *b, str text, char **buf, str *out, cl_error *error);
+
 /* Ids of text without special tokens. A byte that the vocabulary lacks is left out. */
 cl_status bpe_encode(const bpe *b, const char *text, size_t size, token_list *out, cl_error *error);
 

@@ -125,7 +125,8 @@ static cl_status read_type(reader *r, const char *what, meta_type *type) {
 
 /* Keys that only other formats' readers set (model_file.h). */
 static bool is_internal(str name) {
-    static const char *const endings[] = {"tokenizer.merge_ids", "tokenizer.space_prefix", ".rope.halves"};
+    static const char *const endings[] = {"tokenizer.fuse_unknown", "tokenizer.late_tokens", "tokenizer.merge_ids",
+                                          "tokenizer.space_prefix", ".rope.halves"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const str end = str_of(endings[i]);
         if (name.size >= end.size && memcmp(name.data + name.size - end.size, end.data, end.size) == 0) return true;

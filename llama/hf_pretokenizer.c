@@ -109,6 +109,7 @@ bool hf_read_pipeline(json_doc *doc, bool ignore_merges, hf_pipeline *p) {
     const steps pre = steps_of(json_object_get(doc->root, "pre_tokenizer"), "pretokenizers");
     const bool nfc = normal.n == 1 && is_type(step(&normal, 0), "NFC");
     *p = (hf_pipeline){.byte_level = pre.n > 0 && is_type(step(&pre, pre.n - 1), "ByteLevel")};
+    p->metaspace = !p->byte_level && normal.n == 0;
     if (p->byte_level) {
         if (nfc || normal.n == 0) p->name = byte_level_name(&pre, nfc, ignore_merges);
         if (p->name) return true;

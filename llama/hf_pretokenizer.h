@@ -6,6 +6,7 @@
 
 typedef struct hf_pipeline {
     bool byte_level;
+    bool metaspace;   /* spaces are replaced when text is cut, so after the search for added tokens */
     const char *name; /* byte-level: of pretokenizer.c; otherwise of spm.h's rules for the space, NULL: none is put before */
 } hf_pipeline;
 

@@ -17,9 +17,10 @@ typedef struct reader {
     const json_t *model, *vocab;
     const hf_config *config;
     model_file *file;
-    str *texts;     /* [n_vocab] */
-    int32_t *types; /* [n_vocab]; 0: not seen yet */
-    bool byte_level;
+    str *texts;          /* [n_vocab] */
+    int32_t *types;      /* [n_vocab]; 0: not seen yet */
+    unsigned char *late; /* [n_vocab] vocab.h's; NULL: no token is */
+    bool byte_level, metaspace;
 } reader;
 
 /* ---- The vocabulary ---- */
@@ -55,6 +56,22 @@ static void add_words(reader *r) {
     }
 }
 
+static void mark_late(reader *r, int32_t id) {
+    if (!r->late) r->late = meta_put_array(r->file, "tokenizer.late_tokens", META_BOOL, (size_t)r->config->n_vocab);
+    if (r->late) r->late[id] = 1;
+}
+
+/*
+ * Text is searched for most added tokens before spaces are replaced, so those with U+2581 are found by merging only. Late ones
+ * are found with it; in SentencePiece's kind those of model.vocab may be merged as well.
+ */
+static vocab_type added_type(const reader *r, str text, bool special, bool late, bool trained) {
+    if (special) return VOCAB_CONTROL;
+    if (r->byte_level) return VOCAB_USER;
+    const bool merged = late ? trained : memmem(text.data, text.size, "\xe2\x96\x81", 3) != NULL;
+    return merged ? VOCAB_NORMAL : VOCAB_USER;
+}
+
 static void add_token(reader *r, size_t i, const json_t *token) {
     static const char *const flags[] = {"lstrip", "rstrip", "single_word"};
     char where[40];
@@ -62,6 +79,7 @@ static void add_token(reader *r, size_t i, const json_t *token) {
     const json_t *number = json_doc_field(&r->doc, token, where, "id", JSON_KIND_INT, true);
     const json_t *content = json_doc_field(&r->doc, token, where, "content", JSON_KIND_STRING, true);
     const bool special = json_doc_bool(&r->doc, token, where, "special", false);
+    const bool late = json_doc_bool(&r->doc, token, where, "normalized", false) && !special && !r->metaspace;
     for (size_t j = 0; j < sizeof flags / sizeof *flags; j++)
         if (json_doc_bool(&r->doc, token, where, flags[j], false))
             json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "%s%s is true; only false is supported", where, flags[j]);
@@ -80,9 +98,8 @@ static void add_token(reader *r, size_t i, const json_t *token) {
         return;
     }
     if (!same) r->texts[id] = meta_copy(r->file, text);
-    /* Text is searched for added tokens before spaces are replaced, so those with U+2581 are found by merging only. */
-    const bool spaced = !r->byte_level && memmem(text.data, text.size, "\xe2\x96\x81", 3);
-    if (r->types[id] != VOCAB_UNKNOWN) r->types[id] = special ? VOCAB_CONTROL : spaced ? VOCAB_NORMAL : VOCAB_USER;
+    if (r->types[id] != VOCAB_UNKNOWN) r->types[id] = added_type(r, text, special, late, same);
+    if (late) mark_late(r, (int32_t)id);
 }
 
 static void fill_gaps(reader *r) {
@@ -184,6 +201,7 @@ static void read_pipeline(reader *r) {
     hf_pipeline p;
     if (!hf_read_pipeline(&r->doc, json_doc_bool(&r->doc, r->model, "model.", "ignore_merges", false), &p)) return;
     r->byte_level = p.byte_level;
+    r->metaspace = p.metaspace;
     meta_put_string(r->file, "tokenizer.ggml.model", str_of(p.byte_level ? "gpt2" : "llama"));
     if (p.byte_level) {
         meta_put_string(r->file, "tokenizer.ggml.pre", str_of(p.name));

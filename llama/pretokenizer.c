@@ -152,6 +152,17 @@ static cl_status cut_valid(const split *s, const char *text, size_t size) {
     return status;
 }
 
+cl_status pretokenizer_normalize(const pretokenizer *p, str text, char **buf, str *out, cl_error *error) {
+    *buf = NULL;
+    *out = text;
+    if (!p->definition->nfc || !nfc_may_change(text)) return CL_OK;
+    for (size_t i = 0, n; i < text.size; i += n) {
+        n = utf8_char(text.data + i, text.size - i);
+        if (n == 0) return CL_OK;
+    }
+    return nfc_normalize(text, buf, out, error);
+}
+
 cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_fn fn, void *ctx,
                              cl_error *error) {
     split s = {.p = p, .fn = fn, .ctx = ctx, .error = error};

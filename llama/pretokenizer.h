@@ -19,6 +19,12 @@ bool pretokenizer_whole_words(const pretokenizer *p);
 /* The models that use it put BOS first where the file does not say. */
 bool pretokenizer_adds_bos(const pretokenizer *p);
 
+/*
+ * *out: the text in normalisation form C where the definition says so, maybe in *buf, which the caller frees. Text that is not
+ * UTF-8 stays as it is.
+ */
+cl_status pretokenizer_normalize(const pretokenizer *p, str text, char **buf, str *out, cl_error *error);
+
 typedef cl_status (*pretokenizer_fn)(void *ctx, const char *piece, size_t size, cl_error *error);
 
 /*

@@ -158,10 +158,11 @@ static cl_status encode(encoding *e, size_t size, token_list *out, cl_error *err
     return status;
 }
 
-cl_status spm_encode(const spm *s, const char *text, size_t size, bool prefix, token_list *out, cl_error *error) {
+cl_status spm_normalize(const spm *s, const char *text, size_t size, bool prefix, char **buf, str *out, cl_error *error) {
+    *buf = NULL;
     if (size >= INT32_MAX)
         return cl_fail(error, CL_ERR_LIMIT, "a text of %zu bytes is too long; the limit is %d", size, INT32_MAX - 1);
-    char *spaced = malloc(size + 1);
+    char *spaced = *buf = malloc(size + 1);
     if (!spaced) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
     size_t n = 0;
     const bool begins = size > 0 && (text[0] == ' ' || (size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0));
@@ -172,9 +173,18 @@ cl_status spm_encode(const spm *s, const char *text, size_t size, bool prefix, t
         spaced[n] = space ? ' ' : text[i];
         i += space ? SPACE_SIZE : 1;
     }
-    encoding e = {.s = s, .text = spaced};
-    const cl_status status = n > 0 ? encode(&e, n, out, error) : CL_OK;
+    *out = (str){spaced, n};
+    return CL_OK;
+}
+
+cl_status spm_encode(const spm *s, const char *text, size_t size, bool prefix, token_list *out, cl_error *error) {
+    char *buf;
+    str spaced;
+    cl_status status = spm_normalize(s, text, size, prefix, &buf, &spaced, error);
+    if (status != CL_OK) return status;
+    encoding e = {.s = s, .text = spaced.data};
+    if (spaced.size > 0) status = encode(&e, spaced.size, out, error);
     merge_free(&e.space);
-    free(spaced);
+    free(buf);
     return status;
 }

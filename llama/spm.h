@@ -20,6 +20,9 @@ cl_status spm_create(const model_file *file, const vocab *v, spm **s, cl_error *
 void spm_free(spm **s);
 spm_prefix spm_prefix_rule(const spm *s);
 
+/* *out: text with plain spaces, and one before it as below; in *buf, which the caller frees. Once more changes nothing. */
+cl_status spm_normalize(const spm *s, const char *text, size_t size, bool prefix, char **buf, str *out, cl_error *error);
+
 /* Ids of text without special tokens; `prefix`: a space goes before it, if the file wants that and the rule allows it. */
 cl_status spm_encode(const spm *s, const char *text, size_t size, bool prefix, token_list *out, cl_error *error);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bpe.h"
+#include "names.h"
 #include "spm.h"
 #include "tokenizer_text.h"
 #include "vocab.h"
@@ -13,6 +14,8 @@ struct tokenizer {
     vocab vocab;
     bpe *bpe; /* one of the two */
     spm *spm;
+    names late;       /* added tokens that normalised text is searched for, normalised themselves */
+    char **late_bufs; /* [late.n] what their texts may lie in */
     int32_t bos, eos;
     bool adds_bos;
     bool *ends; /* [n_vocab] generation stops here */
@@ -74,6 +77,29 @@ static cl_status load_special(tokenizer *t, const model_file *file, cl_error *er
     return status;
 }
 
+static cl_status normalize(const tokenizer *tok, str text, bool first, char **buf, str *out, cl_error *error) {
+    if (tok->spm) return spm_normalize(tok->spm, text.data, text.size, first, buf, out, error);
+    return bpe_normalize(tok->bpe, text, buf, out, error);
+}
+
+/* A late token is normalised as a text of its own, with the space that may go before one. */
+static cl_status load_late(tokenizer *t, cl_error *error) {
+    size_t n = 0, n_loaded = 0;
+    for (int32_t id = 0; id < t->vocab.n; id++) n += vocab_is_late(&t->vocab, id);
+    if (n == 0) return CL_OK;
+    name *all = malloc(n * sizeof *all);
+    t->late_bufs = calloc(n, sizeof *t->late_bufs);
+    cl_status status = all && t->late_bufs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu added tokens", n);
+    for (int32_t id = 0; status == CL_OK && id < t->vocab.n; id++) {
+        if (!vocab_is_late(&t->vocab, id) || t->vocab.pieces[id].size == 0) continue;
+        all[n_loaded].id = id;
+        status = normalize(t, t->vocab.pieces[id], true, &t->late_bufs[n_loaded], &all[n_loaded].text, error);
+        if (status == CL_OK) n_loaded++;
+    }
+    names_init(&t->late, all, n_loaded);
+    return status;
+}
+
 cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *error) {
     *tok = NULL;
     str kind;
@@ -90,6 +116,7 @@ cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *er
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     if (status == CL_OK)
         status = byte_level ? bpe_create(file, &t->vocab, &t->bpe, error) : spm_create(file, &t->vocab, &t->spm, error);
+    if (status == CL_OK) status = load_late(t, error);
     if (status == CL_OK) status = load_special(t, file, error);
     if (status != CL_OK) tokenizer_free(&t);
     *tok = t;
@@ -101,6 +128,9 @@ void tokenizer_free(tokenizer **tok) {
     if (!t) return;
     bpe_free(&t->bpe);
     spm_free(&t->spm);
+    for (size_t i = 0; i < t->late.n; i++) free(t->late_bufs[i]);
+    free(t->late_bufs);
+    names_free(&t->late);
     vocab_free(&t->vocab);
     free(t->ends);
     free(t);
@@ -123,10 +153,36 @@ int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size) {
 }
 
 /* Text without added tokens. */
-static cl_status encode_words(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+static cl_status encode_plain(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
                               cl_error *error) {
     if (tok->spm) return spm_encode(tok->spm, text, size, first, out, error);
     return bpe_encode(tok->bpe, text, size, out, error);
+}
+
+/* Text in which at most late tokens are left. What they leave is normalised, and no space goes before it. */
+static cl_status encode_words(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+                              cl_error *error) {
+    if (tok->late.n == 0) return encode_plain(tok, text, size, first, out, error);
+    char *buf;
+    str normal;
+    cl_status status = normalize(tok, (str){text, size}, first, &buf, &normal, error);
+    if (status != CL_OK) return status;
+    size_t start = 0;
+    for (size_t i = 0; status == CL_OK && i < normal.size;) {
+        size_t taken;
+        const name *token = names_at(&tok->late, false, normal.data + i, normal.size - i, &taken);
+        if (!token) {
+            i++;
+            continue;
+        }
+        if (i > start) status = encode_plain(tok, normal.data + start, i - start, false, out, error);
+        if (status == CL_OK) status = token_list_add(out, token->id, error);
+        start = i += taken;
+    }
+    if (status == CL_OK && normal.size > start)
+        status = encode_plain(tok, normal.data + start, normal.size - start, false, out, error);
+    free(buf);
+    return status;
 }
 
 /*

@@ -7,6 +7,7 @@
 
 static const char TOKENS[] = "tokenizer.ggml.tokens";
 static const char TYPES[] = "tokenizer.ggml.token_type";
+static const char LATE[] = "tokenizer.late_tokens";
 static const char SPACE[] = "\xe2\x96\x81"; /* U+2581 */
 enum { SPACE_SIZE = sizeof SPACE - 1 };
 
@@ -104,6 +105,13 @@ static cl_status load_types(vocab *v, const model_file *file, cl_error *error) {
     return CL_OK;
 }
 
+static void load_late(vocab *v, const model_file *file) {
+    meta_type type;
+    size_t n;
+    const void *data;
+    if (model_file_get_array(file, LATE, &type, &n, &data) && type == META_BOOL && n == (size_t)v->n) v->late = data;
+}
+
 static bool is_added(const vocab *v, int32_t id) {
     return (vocab_is_special(v, id) || v->types[id] == VOCAB_USER) && v->pieces[id].size > 0;
 }
@@ -113,7 +121,8 @@ static cl_status list_names(vocab *v, bool special, names *list, cl_error *error
     if (!all) return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %d tokens", v->n);
     size_t n = 0;
     for (int32_t id = 0; id < v->n; id++)
-        if (is_added(v, id) && vocab_is_special(v, id) == special) all[n++] = (name){v->pieces[id], id};
+        if (is_added(v, id) && !vocab_is_late(v, id) && vocab_is_special(v, id) == special)
+            all[n++] = (name){v->pieces[id], id};
     names_init(list, all, n);
     for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= names_begin_with(list, (unsigned char)byte);
     return CL_OK;
@@ -128,7 +137,7 @@ static cl_status index_tokens(vocab *v, bool byte_level, cl_error *error) {
         /* A trained merge may also have been added; SentencePiece never merges into one. */
         const bool word = type == VOCAB_NORMAL || (byte_level && (type == VOCAB_UNUSED || type == VOCAB_USER));
         if (word && piece.size > 0) str_map_add(&v->words, piece.data, piece.size, id);
-        if (is_added(v, id)) str_map_add(&v->by_name, piece.data, piece.size, id);
+        if (is_added(v, id) || vocab_is_late(v, id)) str_map_add(&v->by_name, piece.data, piece.size, id);
     }
     cl_status status = list_names(v, true, &v->special, error);
     if (status == CL_OK) status = list_names(v, false, &v->user, error);
@@ -156,6 +165,7 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
         buf += v->pieces[id].size;
     }
     v->spaced = !byte_level;
+    load_late(v, file);
     if (status == CL_OK) status = index_tokens(v, byte_level, error);
     return status;
 }

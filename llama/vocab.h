@@ -33,6 +33,8 @@ typedef struct vocab {
     names special;         /* found where names stand for tokens */
     names user;            /* found everywhere */
     bool begins_name[256]; /* first bytes of a text that may start with one of either */
+    /* [n] in the file: 1 for an added token that is searched for in text after that was normalised; NULL: there is none */
+    const unsigned char *late;
 } vocab;
 
 /* byte_level: texts are in the alphabet of byte-level BPE; otherwise they have U+2581 for spaces and "<0xNN>" for bytes. */
@@ -53,6 +55,9 @@ int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t spe
 static inline bool vocab_is_special(const vocab *v, int32_t id) {
     return v->types[id] == VOCAB_CONTROL || v->types[id] == VOCAB_UNKNOWN;
 }
+
+/* Special tokens never are: only a template names them, and it means them. */
+static inline bool vocab_is_late(const vocab *v, int32_t id) { return v->late && v->late[id] && !vocab_is_special(v, id); }
 
 /*
  * Translate from the alphabet of byte-level BPE, in which every byte has a printable character; text with any other character

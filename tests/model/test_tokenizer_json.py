@@ -1,6 +1,7 @@
 """tokenizer.json: trained by PyPI `tokenizers` with each kind of normaliser and pre-tokenizer, and the same ids as theirs."""
 
 import json
+import random
 import time
 
 import jinja2
@@ -59,7 +60,8 @@ def write_folder(folder, tok, n_vocab=None, tokenizer_config=None, **config):
     (folder / "tokenizer.json").write_text(tok if isinstance(tok, str) else tok.to_str())
     if tokenizer_config:
         (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
-    write_hf.write_safetensors(folder / "model.safetensors", {"model.embed_tokens.weight": ("BF16", [n_vocab, 1], bytes(2 * n_vocab))})
+    embedding = ("BF16", [n_vocab, 1], bytes(2 * n_vocab))
+    write_hf.write_safetensors(folder / "model.safetensors", {"model.embed_tokens.weight": embedding})
     return folder
 
 
@@ -77,6 +79,43 @@ def test_same_ids(bin_dir, tmp_path, kind):
         return
     back = tokenize_dump(bin_dir, folder, ours, "--decode")
     assert back == tok.decode_batch(ours, skip_special_tokens=False)
+
+
+LATE = ["<late>", "a b", " c", "▁d", "<té>", "<te\u0301>x", "日本", "<tool>xy", "the", "é", "x<"]
+
+
+@pytest.mark.parametrize("kind", [*SPACED, "qwen2", "gpt-2", "llama-bpe"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_normalized(bin_dir, tmp_path, kind, trained):
+    """Added tokens that are searched for in normalised text, so not before those that are searched for as they are."""
+    tok = train(kind)
+    tok.add_tokens([AddedToken(t, normalized=True) for t in LATE if trained or tok.token_to_id(t) is None])
+    folder = write_folder(tmp_path / "hf", tok)
+    raw = kind in ("first", "always", "never")  # where spaces are replaced later, a space and U+2581 are not the same
+    parts = [t for t in LATE if not (raw and ("▁" in t or " " in t))]
+    parts += ["<tool>", " ", "  ", "a", "e\u0301", "\u0301", "ß", "c", "d", "<t"]
+    rng = random.Random(11)
+    lines = ["".join(rng.choices(parts, k=rng.randint(1, 7))) for _ in range(3000)]
+    lines = [t for t in lines if not raw or "<tool>" not in t]  # one search for both there
+    ours = tokenize_dump(bin_dir, folder, lines)
+    assert_same(lines, ours, [e.ids for e in tok.encode_batch(lines, add_special_tokens=False)])
+
+
+@pytest.mark.parametrize("kind", ["llama2", "qwen2"])
+def test_normalized_special(bin_dir, tmp_path, kind):
+    """Special tokens are text in any text; in a template they are meant, whatever is beside them."""
+    tok = train(kind)
+    fields, n_vocab = json.loads(tok.to_str()), tok.get_vocab_size()
+    chat = [{"role": "user", "content": "x<s>y"}]
+    lines = ["a</s>b </s> c"]
+    got = []
+    for normalized in (False, True):
+        for token in fields["added_tokens"][: len(SPECIAL)]:
+            token["normalized"] = normalized
+        config = {"chat_template": "{{ '<|user|>\n' + eos_token }}{{ '<|assistant|>' }}"}
+        folder = write_folder(tmp_path / f"hf{normalized}", json.dumps(fields), n_vocab, tokenizer_config=config)
+        got.append((tokenize_dump(bin_dir, folder, lines), tokenize_dump(bin_dir, folder, [chat], "--chat")))
+    assert got[0] == got[1] and 2 not in got[0][0][0] and 2 in got[0][1][0]
 
 
 UNKNOWN = ["日本語 𓀀𓀁 a", "\u0378x\u0378\u0379", "x\u0378", "naïve 日本\n\t", "e\u0301 \u0378\u0378<tool>\u0378"]
