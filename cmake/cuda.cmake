@@ -14,7 +14,7 @@ endif()
 
 # Whether nvcc can make an object file here; what it says otherwise goes to *why.
 function(ca_try_nvcc works why)
-  set(source ${CMAKE_BINARY_DIR}/try_nvcc.cu)
+  set(source ${PROJECT_BINARY_DIR}/try_nvcc.cu)
   file(WRITE ${source} "__global__ void empty() {}\n")
   execute_process(COMMAND ${CATTN_NVCC} -c -gencode=arch=compute_90a,code=sm_90a -o ${source}.o ${source}
                   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -57,7 +57,7 @@ function(ca_cuda_objects objects)
     get_filename_component(folder ${object} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${object}
-      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include
+      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
               -MD -MT ${object} -MF ${object}.d -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Building CUDA object ${source}.o" VERBATIM)
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

@@ -30,8 +30,19 @@ LD_LIBRARY_PATH=$libdir "$work/example"
 echo "CMake package, both"
 cmake -S "$here/package" -B "$work/package" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/package" >/dev/null
-"$work/package/with_shared"
+"$work/package/with_chunkattn"
 "$work/package/with_static"
+
+echo "CMake package, shared, where the CUDA Toolkit is not"
+cmake -S "$here/package" -B "$work/package" -DLIBRARIES=chunkattn -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON --fresh -G Ninja >/dev/null
+
+echo "a folder of another build"
+cmake -S "$here/subproject" -B "$work/subproject" -G Ninja -DCATTN_CUDA=OFF >/dev/null
+grep -q '^  FLAGS = .*-O3' "$work/subproject/build.ninja" || { echo "not optimized where no build type is named"; exit 1; }
+cmake --build "$work/subproject" >/dev/null
+"$work/subproject/with_chunkattn"
+"$work/subproject/with_static"
 
 echo "exported symbols"
 exported=$(nm -D --defined-only "$libdir/libchunkattn.so" | awk '{print $3}' | sort)
