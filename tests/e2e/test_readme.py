@@ -1,4 +1,4 @@
-"""README.md is true: its commands run, and its program is docs/example.c, which ctest compiles and runs."""
+"""README.md and docs/library.md are true: their commands run, and their programs are docs/*.c, which ctest compiles and runs."""
 import json
 import pathlib
 import re
@@ -11,6 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text()
+LIBRARY = (ROOT / "docs/library.md").read_text()
 SH = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
 
 
@@ -72,10 +73,13 @@ def test_table_of_methods_can_be_measured():
 def test_library_installs():
     run(block("cmake --preset release"))
     assert (ROOT / "build/prefix/include/chunkattn.h").exists()
+    (commands,) = re.findall(r"```sh\n(.*?)```", LIBRARY, re.S)
+    assert run(commands).stdout == "prefill: 1020 and 20 rows\n"
 
 
-def test_program_is_the_one_that_is_compiled():
-    assert re.search(r"```c\n(.*?)```", TEXT, re.S).group(1) == (ROOT / "docs/example.c").read_text()
+def test_programs_are_those_that_are_compiled():
+    for text, name in ((TEXT, "example"), (LIBRARY, "decode")):
+        assert re.search(r"```c\n(.*?)```", text, re.S).group(1) == (ROOT / f"docs/{name}.c").read_text()
 
 
 def test_files_that_are_named_exist():

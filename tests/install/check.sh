@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into a fresh prefix, then builds and runs foreign.c and the documented example against it as others would: with
+# Installs into a fresh prefix, then builds and runs foreign.c and the documented programs against it as others would: with
 # pkg-config, shared and static, and with CMake. Last, the shared library must export the public interface and nothing else.
 set -euo pipefail
 build=$1 prefix=$2
@@ -22,10 +22,12 @@ echo "pkg-config, static"
 cc -std=c11 -static "$here/foreign.c" -o "$work/static" $(pkg-config --static --cflags --libs chunkattn)
 "$work/static"
 
-echo "the example of docs/library.md"
-# shellcheck disable=SC2046
-cc -std=c11 -Wall -Wextra -Werror "$here/../../docs/example.c" -o "$work/example" $(pkg-config --cflags --libs chunkattn)
-LD_LIBRARY_PATH=$libdir "$work/example"
+for program in example decode; do
+  echo "docs/$program.c"
+  # shellcheck disable=SC2046
+  cc -std=c11 -Wall -Wextra -Werror "$here/../../docs/$program.c" -o "$work/$program" $(pkg-config --cflags --libs chunkattn)
+  LD_LIBRARY_PATH=$libdir "$work/$program"
+done
 
 echo "CMake package, both"
 cmake -S "$here/package" -B "$work/package" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
