@@ -270,7 +270,7 @@ def bars(args, running):
     out.notes.append(
         "ratio: how many times better; in the last line the time of private over that of shared. int8 K/V: this project with "
         "K and V in 8 bits, as OpenVINO holds them; the others have 16. One stream is without servers "
-        "and drafts; where this project is served, its server drafts, as it does by default. Every figure of every system is in "
-        "bars.json."
+        "and drafts; otherwise the better of a system's two figures counts, with a server and without. Where this project is "
+        "served, its server drafts, as it does by default. Every figure of every system is in bars.json."
     )
     out.close()
