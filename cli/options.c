@@ -102,6 +102,8 @@ const option option_table[] = {
 
     INT("max-tokens", 'n', max_tokens, "-1", -1, INT_MAX, "generate at most this many tokens; -1: up to the context's end",
         IN(RUN) | IN(CHAT)),
+    INT("max-tokens", 'n', max_tokens, "-1", -1, INT_MAX,
+        "generate at most this many tokens for a chat that does not say; -1: up to the context's end", IN(SERVE)),
     INT("max-tokens", 'n', max_tokens, "512", -1, INT_MAX,
         "generate at most this many tokens for a request that does not say; -1: up to the context's end", IN(BATCH)),
     REAL("temperature", temperature, "1", 0, 100, "0: always the likeliest token", SAMPLES),

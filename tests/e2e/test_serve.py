@@ -58,6 +58,16 @@ def test_name_that_is_not_utf8(start, model_path, tmp_path):
         assert json.load(reply)["model"] == "mod\ufffdle"
 
 
+def test_chats_that_do_not_say_how_long(start):
+    url, _ = read_hello(start("--port", "0", "--max-tokens", "3", "--temperature", "0"))
+    for asked, tokens in (({}, 3), ({"max_tokens": 5}, 5)):
+        body = {"messages": [{"role": "user", "content": "Count to a hundred."}], **asked}
+        request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] == tokens
+
+
 def test_port_in_use(start):
     first = start("--port", "0")
     port = read_hello(first)[0].rsplit(":", 1)[1]
