@@ -12,6 +12,21 @@ void openai_defaults_init(openai_defaults *defaults) {
     sampler_params_init(&defaults->sampling);
 }
 
+/* The request's seed; without one, the server's; without that, another one each time. */
+static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint64_t *seed, openai_error *error) {
+    int64_t given = -1; /* llama-server's, vLLM's and our --seed's word for "none" */
+    if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &given, error)) return false;
+    if (given != -1) {
+        *seed = (uint64_t)given;
+        return true;
+    }
+    if (defaults->has_seed || getrandom(seed, sizeof *seed, 0) == sizeof *seed) return true;
+    openai_fail(error, NULL, "no random seed to be had from the operating system: give 'seed'");
+    error->status = 500;
+    error->type = "server_error";
+    return false;
+}
+
 static bool parse_sampling(const openai_context *context, const json_t *body, sampler_params *s, openai_error *error) {
     *s = context->defaults.sampling;
     const int32_t n_vocab = tokenizer_n_vocab(context->model->tok);
@@ -23,17 +38,7 @@ static bool parse_sampling(const openai_context *context, const json_t *body, sa
         !field_float(body, "frequency_penalty", -2, 2, &s->frequency_penalty, error))
         return false;
     if (s->top_k < 0) s->top_k = 0; /* -1 is vLLM's word for "off" */
-    if (field_get(body, "seed")) {
-        int64_t seed = 0;
-        if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &seed, error)) return false;
-        s->seed = (uint64_t)seed;
-    } else if (!context->defaults.has_seed && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
-        openai_fail(error, NULL, "no random seed to be had from the operating system: give 'seed'");
-        error->status = 500;
-        error->type = "server_error";
-        return false;
-    }
-    return true;
+    return parse_seed(&context->defaults, body, &s->seed, error);
 }
 
 static bool parse_length(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {

@@ -44,7 +44,7 @@ static void every_field_is_read(void **state) {
     openai_request r;
     parse_ok(&c, OPENAI_COMPLETION,
              "{\"model\":\"any\",\"prompt\":\"ab\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,"
-             "\"min_p\":0.125,\"repetition_penalty\":1.5,\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":-1,"
+             "\"min_p\":0.125,\"repetition_penalty\":1.5,\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":-2,"
              "\"stop\":[\"x\",\"yz\"],\"stop_token_ids\":[5,257],\"ignore_eos\":true,\"logprobs\":4,\"echo\":true,"
              "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true,\"unheard_of\":1}",
              &r);
@@ -60,7 +60,7 @@ static void every_field_is_read(void **state) {
     assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.25f && p.sampling.top_k == 40);
     assert_true(p.sampling.min_p == 0.125f && p.sampling.repetition_penalty == 1.5f);
     assert_true(p.sampling.presence_penalty == -1 && p.sampling.frequency_penalty == 2);
-    assert_true(p.sampling.seed == UINT64_MAX);
+    assert_true(p.sampling.seed == UINT64_MAX - 1);
     assert_int_equal(p.n_stop, 2);
     assert_string_equal(p.stop[1], "yz");
     assert_int_equal(p.n_stop_tokens, 2);
@@ -99,6 +99,24 @@ static void what_is_left_out_has_openais_defaults(void **state) {
     parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":false}", &r);
     assert_true(!r.params.logprobs && r.params.n_top == 0);
     openai_request_free(&r);
+}
+
+static void seed_minus_one_is_another_each_time(void **state) {
+    (void)state;
+    openai_context c = context();
+    uint64_t seeds[3];
+    for (int i = 0; i < 3; i++) {
+        openai_request r;
+        if (i == 2) {
+            c.defaults.has_seed = true;
+            c.defaults.sampling.seed = 42;
+        }
+        parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"seed\":-1}", &r);
+        seeds[i] = r.params.sampling.seed;
+        openai_request_free(&r);
+    }
+    assert_true(seeds[0] != seeds[1]);
+    assert_true(seeds[2] == 42);
 }
 
 static void prompts_and_messages_become_tokens(void **state) {
@@ -479,6 +497,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(what_is_left_out_has_openais_defaults),
+        cmocka_unit_test(seed_minus_one_is_another_each_time),
         cmocka_unit_test(prompts_and_messages_become_tokens),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(stop_strings_have_a_limit),
