@@ -84,6 +84,7 @@ typedef struct openai_request {
     engine_request params; /* everything but prompt, on_event and ctx; pointers lead into this struct */
     bool stream;
     bool include_usage;    /* stream_options.include_usage */
+    bool continuous_usage; /* .continuous_usage_stats, too: each chunk tells its choice's so far */
     bool echo;             /* completions */
     bool return_token_ids; /* "return_token_ids": each choice carries `token_ids` and `prompt_token_ids` */
     char *stop[OPENAI_MAX_STOP];

@@ -6,6 +6,23 @@ const json_t *field_get(const json_t *object, const char *name) {
     return json_is_null(value) ? NULL : value;
 }
 
+static bool says_nothing(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return json_object_size(value) == 0;
+    case JSON_ARRAY: return json_array_size(value) == 0;
+    case JSON_STRING: return json_string_length(value) == 0;
+    case JSON_INTEGER:
+    case JSON_REAL: return json_number_value(value) == 0;
+    case JSON_TRUE: return false;
+    default: return true;
+    }
+}
+
+const json_t *field_get_asking(const json_t *object, const char *name) {
+    const json_t *value = field_get(object, name);
+    return value && !says_nothing(value) ? value : NULL;
+}
+
 const char *field_kind(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";

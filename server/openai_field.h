@@ -7,6 +7,9 @@
 /* The field, NULL where it is absent or null. */
 const json_t *field_get(const json_t *object, const char *name);
 
+/* The same, and NULL where it is false, 0 or empty and so asks for nothing. */
+const json_t *field_get_asking(const json_t *object, const char *name);
+
 /* What a value is, for messages: "a string", "an integer", ... */
 const char *field_kind(const json_t *value);
 

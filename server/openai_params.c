@@ -120,7 +120,11 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
     if (!json_is_object(options))
         return openai_fail(error, "stream_options", "'stream_options' must be an object, not %s", field_kind(options));
     if (!r->stream) return openai_fail(error, "stream_options", "'stream_options' needs 'stream': true");
-    return field_bool(options, "include_usage", &r->include_usage, error);
+    if (!field_bool(options, "include_usage", &r->include_usage, error) ||
+        !field_bool(options, "continuous_usage_stats", &r->continuous_usage, error))
+        return false;
+    r->continuous_usage = r->continuous_usage && r->include_usage;
+    return true;
 }
 
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {

@@ -11,6 +11,6 @@ bool openai_parse_prompts(const openai_context *context, const json_t *body, ope
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /* Refuse known fields that are not offered and would change the result (openai_refused.c). */
-bool openai_check_offered(const json_t *body, openai_error *error);
+bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
 
 #endif

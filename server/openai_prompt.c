@@ -72,7 +72,7 @@ static bool parse_message(const json_t *value, size_t i, chat_message *message, 
         snprintf(where, sizeof where, "messages[%zu].role", i);
         return openai_fail(error, where, "'%s' must be \"system\", \"user\" or \"assistant\"", where);
     }
-    if (field_get(value, "tool_calls") || field_get(value, "function_call")) {
+    if (field_get_asking(value, "tool_calls") || field_get_asking(value, "function_call")) {
         snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
         return openai_fail(error, where, "'%s' is not supported by this server: tell what was called in 'content'", where);
     }

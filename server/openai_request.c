@@ -11,7 +11,7 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     const json_t *model = field_get(body, "model");
     if (model && !json_is_string(model))
         return openai_fail(error, "model", "'model' must be a string, not %s", field_kind(model));
-    if (openai_check_offered(body, error) && openai_parse_params(context, body, request, error) &&
+    if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
         openai_parse_prompts(context, body, request, error))
         return true;
     openai_request_free(request);

@@ -73,6 +73,13 @@ static json_t *chunk_json(const openai_result *result, json_t *choices, json_t *
     return chunk;
 }
 
+/* What choice c of prompt i has had so far. */
+static json_t *usage_so_far(const openai_result *result, size_t i, const openai_choice *c) {
+    openai_usage usage = result->usage[i];
+    usage.completion_tokens = (int64_t)c->tokens.n;
+    return openai_usage_json(&usage);
+}
+
 json_t *openai_chunk_json(openai_result *result, size_t i, const engine_event *event) {
     const openai_request *r = result->request;
     const bool chat = r->endpoint == OPENAI_CHAT, has_token = event->token >= 0;
@@ -106,7 +113,7 @@ json_t *openai_chunk_json(openai_result *result, size_t i, const engine_event *e
         json_object_set_new(choice, "token_ids", ids_json(&c->tokens, first_token));
         if (first) json_object_set_new(choice, "prompt_token_ids", ids_json(&r->prompts[i].tokens, 0));
     }
-    return chunk_json(result, json_pack("[o]", choice), json_null());
+    return chunk_json(result, json_pack("[o]", choice), r->continuous_usage ? usage_so_far(result, i, c) : json_null());
 }
 
 json_t *openai_chunk_usage_json(const openai_result *result) {

@@ -46,7 +46,8 @@ static void every_field_is_read(void **state) {
              "{\"model\":\"any\",\"prompt\":\"ab\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,"
              "\"min_p\":0.125,\"repetition_penalty\":1.5,\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":-2,"
              "\"stop\":[\"x\",\"yz\"],\"stop_token_ids\":[5,257],\"ignore_eos\":true,\"logprobs\":4,\"echo\":true,"
-             "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"return_token_ids\":true,\"unheard_of\":1}",
+             "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true},\"return_token_ids\":"
+             "true,\"unheard_of\":1}",
              &r);
     assert_int_equal(r.n_prompts, 1);
     assert_tokens(&r.prompts[0], "ab");
@@ -66,7 +67,7 @@ static void every_field_is_read(void **state) {
     assert_int_equal(p.n_stop_tokens, 2);
     assert_int_equal(p.stop_tokens[1], 257);
     assert_true(p.ignore_eos && p.logprobs && p.prompt_logprobs && p.n_top == 4);
-    assert_true(r.stream && r.include_usage && r.echo && r.return_token_ids);
+    assert_true(r.stream && r.include_usage && r.continuous_usage && r.echo && r.return_token_ids);
     openai_request_free(&r);
 }
 
@@ -215,6 +216,29 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":2"), "best_of", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
+        {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
+        {OPENAI_CHAT, CHAT("\"add_generation_prompt\":false"), "add_generation_prompt", "or say true"},
+        {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or say true"},
+        {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
+        {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0"), "prompt_logprobs", "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":1"), "prompt_logprobs", "use 'echo' with 'logprobs'"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_embeds\":\"x\""), "prompt_embeds", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"return_tokens_as_token_ids\":true"), "return_tokens_as_token_ids",
+         "use 'return_token_ids'"},
+        {OPENAI_COMPLETION, COMPLETION("\"logits_processors\":[\"x\"]"), "logits_processors", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"structured_outputs\":{\"json\":{}}"), "structured_outputs", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"grammar\":\"root ::= \\\"yes\\\"\""), "grammar", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"json_schema\":{\"type\":\"object\"}"), "json_schema", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"n_predict\":0"), "n_predict", "use 'max_tokens'"},
+        {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":1.3"), "repeat_penalty", "use 'repetition_penalty'"},
+        {OPENAI_COMPLETION, COMPLETION("\"mirostat\":2"), "mirostat", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "say 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
+        {OPENAI_COMPLETION, COMPLETION("\"dry_multiplier\":0.8"), "dry_multiplier", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"xtc_probability\":0.5"), "xtc_probability", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}"),
+         "continuous_usage_stats", "true or false"},
     };
     const openai_context c = context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -225,6 +249,32 @@ static void what_is_wrong_is_refused(void **state) {
         if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
         assert_int_equal(error.status, 400);
         assert_int_equal(r.n_prompts, 0);
+    }
+}
+
+static void what_asks_for_nothing_is_taken(void **state) {
+    (void)state;
+    static const struct {
+        openai_endpoint endpoint;
+        const char *body;
+    } cases[] = {
+        {OPENAI_CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[],"
+         "\"function_call\":null},{\"role\":\"user\",\"content\":\"c\"}]}"},
+        {OPENAI_CHAT, CHAT("\"tools\":[],\"tool_choice\":\"auto\",\"functions\":[],\"function_call\":\"auto\"")},
+        {OPENAI_CHAT,
+         CHAT("\"echo\":false,\"add_special_tokens\":false,\"add_generation_prompt\":true,\"prompt_logprobs\":null")},
+        {OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"add_special_tokens\":true,\"skip_special_tokens\":true")},
+        {OPENAI_COMPLETION,
+         COMPLETION("\"best_of\":1,\"length_penalty\":1,\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
+        {OPENAI_COMPLETION,
+         COMPLETION("\"n_predict\":-1,\"top_n_sigma\":-1,\"grammar\":\"\",\"json_schema\":{},\"n_probs\":0")},
+    };
+    const openai_context c = context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        parse_ok(&c, cases[i].endpoint, cases[i].body, &r);
+        openai_request_free(&r);
     }
 }
 
@@ -500,6 +550,7 @@ int main(void) {
         cmocka_unit_test(seed_minus_one_is_another_each_time),
         cmocka_unit_test(prompts_and_messages_become_tokens),
         cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(what_asks_for_nothing_is_taken),
         cmocka_unit_test(stop_strings_have_a_limit),
         cmocka_unit_test(text_that_cannot_fit_is_refused),
         cmocka_unit_test(without_a_chat_format_chat_is_refused),

@@ -215,6 +215,29 @@ static void streams_end_with_done(void **state) {
     close(fd);
 }
 
+static void each_chunk_may_tell_the_usage_so_far(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    client_send(fd, "POST", "/v1/completions",
+                "{\"prompt\":\"ab\",\"max_tokens\":2,\"stream\":true,"
+                "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}");
+    char *text = client_read_until(fd, "[DONE]");
+    static const char *const parts[] = {
+        "\"text\":\"a\"",           "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":1,\"total_tokens\":3",
+        "\"text\":\"b\"",           "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":2,\"total_tokens\":4",
+        "\"choices\":[],\"usage\"", "\"completion_tokens\":2",
+    };
+    assert_null(strstr(text, "\"usage\":null"));
+    const char *at = text;
+    for (size_t i = 0; at && i < sizeof parts / sizeof *parts; i++) {
+        at = strstr(at, parts[i]);
+        if (!at) print_error("no %s in %s", parts[i], text);
+    }
+    assert_non_null(at);
+    free(text);
+    close(fd);
+}
+
 /* Status and error object of a refused request. */
 static void assert_refused(uint16_t port, const char *method, const char *path, const char *body, int status, const char *param,
                            const char *in_message) {
@@ -548,6 +571,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(metrics_count, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(completions_take_every_prompt_form, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(streams_end_with_done, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(each_chunk_may_tell_the_usage_so_far, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_large_chunked_body_is_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_asks_first_is_told_at_once, set_up_fast, tear_down),
