@@ -86,7 +86,7 @@ void option_env_name(const option *o, char *buf, size_t size);
 typedef enum options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_status;
 
 /*
- * Fill *opt from the table's defaults, then the environment, then argv (what stands behind the subcommand's name).
+ * Fill *opt from argv (what stands behind the subcommand's name), else the environment, else the table's defaults.
  * OPTIONS_HELP: --help or -h is among them. OPTIONS_WRONG: message says what is wrong and hints at a fix. Borrows argv.
  */
 options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *message, size_t message_size);

@@ -1,4 +1,5 @@
-/* Values for the options: defaults, then the environment, then the command line. */
+/* Values for the options: from the command line, else the environment, else the defaults. */
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -122,19 +123,37 @@ static options_status assign(const option *o, const char *text, const char *sour
     return OPTIONS_OK;
 }
 
+enum { MAX_OPTIONS = 128 };
+
+/* Which rows of the table the command line has set. */
+typedef struct given {
+    bool row[MAX_OPTIONS];
+} given;
+
 static options_status parse_defaults(command_id cmd, options *opt, message m) {
-    for (size_t i = 0; i < option_table_size; i++) {
+    options_status status = OPTIONS_OK;
+    for (size_t i = 0; i < option_table_size && status == OPTIONS_OK; i++) {
         const option *o = &option_table[i];
-        if (!belongs(o, cmd)) continue;
+        if (belongs(o, cmd) && o->fallback) status = assign(o, o->fallback, o->name, opt, m);
+    }
+    return status;
+}
+
+/*
+ * What the command line has not set. A value that it overrules is not even looked at: it may be somebody else's, as
+ * CHUNKLLAMA_PORT is Kubernetes' where a Service is named chunkllama.
+ */
+static options_status parse_environment(command_id cmd, const given *set, options *opt, message m) {
+    options_status status = OPTIONS_OK;
+    for (size_t i = 0; i < option_table_size && status == OPTIONS_OK; i++) {
+        const option *o = &option_table[i];
+        if (!belongs(o, cmd) || set->row[i]) continue;
         char name[64];
         option_env_name(o, name, sizeof name);
         const char *text = getenv(name);
-        options_status status = OPTIONS_OK;
-        if (o->fallback) status = assign(o, o->fallback, o->name, opt, m);
-        if (status == OPTIONS_OK && text && *text) status = assign(o, text, name, opt, m);
-        if (status != OPTIONS_OK) return status;
+        if (text && *text) status = assign(o, text, name, opt, m);
     }
-    return OPTIONS_OK;
+    return status;
 }
 
 static options_status unknown(command_id cmd, const char *flag, message m) {
@@ -153,13 +172,14 @@ static options_status unknown(command_id cmd, const char *flag, message m) {
 }
 
 /* One flag at argv[*i], its value behind '=' or in the next argument. */
-static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, options *opt, message m) {
+static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, given *set, options *opt, message m) {
     const char *flag = argv[*i], *value = strchr(flag, '=');
     const size_t size = value ? (size_t)(value - flag) : strlen(flag);
     const option *o = flag[1] == '-' ? option_find(cmd, flag + 2, size - 2)
                       : size == 2    ? option_find_letter(cmd, flag[1])
                                      : NULL;
     if (!o) return unknown(cmd, flag, m);
+    set->row[o - option_table] = true;
     char source[64];
     snprintf(source, sizeof source, "--%s", o->name);
     if (value) return assign(o, value + 1, source, opt, m);
@@ -170,6 +190,8 @@ static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, 
 
 options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *text, size_t text_size) {
     const message m = {text, text_size};
+    given set = {0};
+    assert(option_table_size <= MAX_OPTIONS);
     *opt = (options){0};
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return OPTIONS_HELP;
@@ -181,11 +203,12 @@ options_status options_parse(command_id cmd, int argc, char **argv, options *opt
             break;
         }
         if (argv[i][0] == '-' && argv[i][1])
-            status = parse_flag(cmd, argc, argv, &i, opt, m);
+            status = parse_flag(cmd, argc, argv, &i, &set, opt, m);
         else
             argv[n_args++] = argv[i];
     }
     while (i < argc) argv[n_args++] = argv[i++];
+    if (status == OPTIONS_OK) status = parse_environment(cmd, &set, opt, m);
     if (status == OPTIONS_OK && n_args && !*commands[cmd].arguments)
         status = wrong(m, "'%s' is left over: chunkllama %s takes options only", argv[0], commands[cmd].name);
     opt->args = (const char *const *)argv;

@@ -92,7 +92,9 @@ def test_environment(chunkllama):
     plain = json.loads(chunkllama("tokenize", "<|im_end|>").stdout)
     special = json.loads(chunkllama("tokenize", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout)
     assert len(plain) > 1 and len(special) == 1
-    # The command line wins.
+    # The command line wins, also over what would be wrong.
+    served = chunkllama("serve", "--port=0", "--host", "none.invalid", env={"CHUNKLLAMA_PORT": "tcp://10.0.0.1:8080"}, status=1)
+    assert "none.invalid" in served.stderr and "CHUNKLLAMA_PORT" not in served.stderr
     assert json.loads(chunkllama("tokenize", "--special=0", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout) == plain
 
 
