@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "generation.h"
 #include "routes.h"
@@ -39,12 +40,26 @@ enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
 
 /* ---- Routing ---- */
 
-static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
+/* With a header of its own; NULL: none. */
+static enum MHD_Result refuse_with(exchange *x, int status, const char *code, const char *message, const char *header,
+                                   const char *value) {
     openai_error error;
     openai_fail(&error, NULL, "%s", message);
-    error.status = status;
     error.code = code;
-    return http_reply_error(x, &error);
+    json_t *json = openai_error_json(&error);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    struct MHD_Response *response = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (!response) {
+        free(text);
+        return MHD_NO;
+    }
+    if (header) MHD_add_response_header(response, header, value);
+    return http_queue(x, (unsigned)status, "application/json", response);
+}
+
+static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
+    return refuse_with(x, status, code, message, NULL, NULL);
 }
 
 /* Compares all of the key whatever the first difference is, so that its time does not tell how much was right. */
@@ -52,9 +67,11 @@ static bool has_key(const exchange *x) {
     const char *key = x->server->config.api_key;
     const char *sent = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     if (!key) return true;
-    if (!sent || strncmp(sent, "Bearer ", 7) != 0 || strlen(sent + 7) != strlen(key)) return false;
+    if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return false;
+    sent += 7 + strspn(sent + 7, " ");
+    if (strlen(sent) != strlen(key)) return false;
     unsigned char differs = 0;
-    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[7 + i]);
+    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[i]);
     return differs == 0;
 }
 
@@ -74,15 +91,32 @@ static enum MHD_Result reply_preflight(exchange *x) {
 }
 
 static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *allowed) {
-    openai_error error;
-    openai_fail(&error, NULL, "%s is not allowed for %s: use %s", method, x->path, allowed);
-    json_t *json = openai_error_json(&error);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    struct MHD_Response *response = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
-    if (!response) return MHD_NO;
-    MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allowed);
-    return http_queue(x, MHD_HTTP_METHOD_NOT_ALLOWED, "application/json", response);
+    char message[512];
+    snprintf(message, sizeof message, "%.100s is not allowed for %.200s: use %s", method, x->path, allowed);
+    return refuse_with(x, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, message, MHD_HTTP_HEADER_ALLOW, allowed);
+}
+
+typedef struct length_headers {
+    int n_lengths, n_encodings;
+} length_headers;
+
+static enum MHD_Result count_length_header(void *seen, enum MHD_ValueKind kind, const char *key, const char *value) {
+    (void)kind;
+    (void)value;
+    length_headers *l = seen;
+    l->n_lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    l->n_encodings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/*
+ * Whether the headers say in two ways where the body ends. The daemon takes one of them; a proxy before it may take the other,
+ * and what is a body to one is the next request to the other.
+ */
+static bool is_ambiguous(const exchange *x) {
+    length_headers seen = {0};
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_length_header, &seen);
+    return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
 }
 
 static bool may_call(const exchange *x, const route *route) { return !route->needs_key || has_key(x); }
@@ -106,8 +140,9 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
     if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, route->method) != 0)
         return reply_wrong_method(x, method, route->method);
     if (!may_call(x, route))
-        return refuse(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
-                      "this server wants its API key: send it as 'Authorization: Bearer KEY'");
+        return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
+                           "this server wants its API key: send it as 'Authorization: Bearer KEY'",
+                           MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (x->too_large) {
         snprintf(message, sizeof message, "the body is larger than %zu bytes, the most this server takes",
                  x->server->config.max_body_bytes);
@@ -148,14 +183,27 @@ static bool add_body(exchange *x, const char *data, size_t size) {
     return true;
 }
 
-enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+/* The path of a request's target, which may be a whole URL (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target) {
+    const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+    if (!scheme) return target;
+    const char *path = strchr(target + scheme, '/');
+    return path ? path : "/";
+}
+
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state) {
     (void)version;
+    const char *path = path_of(target);
     exchange *x = *state;
     if (!x) {
         *state = x = exchange_begin(cls, connection);
         if (!x) return MHD_NO;
-        x->unwanted = !wants_body(x, url, method);
+        if (is_ambiguous(x)) /* the daemon closes the connection after an answer that does not wait for the body */
+            return refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
+                               "where the body ends is said twice: send one Content-Length, or Transfer-Encoding without it",
+                               MHD_HTTP_HEADER_CONNECTION, "close");
+        x->unwanted = !wants_body(x, path, method);
         /* A client that asks before it sends can be told at once. */
         const bool asks = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
         if (!asks || (!x->too_large && !x->unwanted)) return MHD_YES;
@@ -166,7 +214,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
         return MHD_YES;
     }
     if (x->generation) return generation_resumed(x);
-    x->path = url;
+    x->path = path;
     return dispatch(x, method);
 }
 

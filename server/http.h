@@ -16,7 +16,7 @@ typedef struct exchange {
 } exchange;
 
 /* Callbacks of the daemon; cls is the server. */
-enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state);
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 

@@ -42,7 +42,7 @@ static cl_status check(const server_config *c, cl_error *error) {
     return CL_OK;
 }
 
-/* Serve on the listening socket. */
+/* Serve on the listening socket. "Strict": HTTP/1.1 without Host is refused, as RFC 9112 wants. */
 static struct MHD_Daemon *start_daemon(server *s, int fd) {
     const server_config *c = &s->config;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
@@ -50,7 +50,7 @@ static struct MHD_Daemon *start_daemon(server *s, int fd) {
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_request, s,
                             MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)c->timeout_s, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
 }
 
 /* Start all threads, with all signals blocked: they are the program's. */

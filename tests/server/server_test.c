@@ -376,6 +376,57 @@ static void the_key_is_wanted(void **state) {
     }
 }
 
+/* Send `request` as it is, and expect an answer that begins and goes on so, before the server closes. */
+static void assert_answered(uint16_t port, const char *request, const char *begins, const char *has) {
+    const int fd = client_connect(port);
+    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+    char *text = client_read_all(fd);
+    if (strncmp(text, begins, strlen(begins)) != 0 || !strstr(text, has)) fail_msg("<%s>: <%s>", request, text);
+    free(text);
+    close(fd);
+}
+
+static void the_scheme_of_a_key_has_no_case(void **state) {
+    const fixture *f = *state;
+    const char *const path = "GET /v1/models HTTP/1.1\r\nHost: test\r\nConnection: close\r\n";
+    char request[200];
+    static const char *const good[] = {"bearer secret", "BEARER  secret"}, *const bad[] = {"Basic secret", "Bearersecret"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(request, sizeof request, "%sAuthorization: %s\r\n\r\n", path, good[i]);
+        assert_answered(f->port, request, "HTTP/1.1 200", "\"object\"");
+        snprintf(request, sizeof request, "%sAuthorization: %s\r\n\r\n", path, bad[i]);
+        assert_answered(f->port, request, "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n");
+    }
+}
+
+/* What RFC 9112 wants refused: a proxy may read it differently. */
+static void ambiguous_requests_are_refused(void **state) {
+    const fixture *f = *state;
+#define POST "POST /v1/completions HTTP/1.1\r\n"
+    static const char *const requests[] = {
+        POST "Host: x\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nabcde",
+        POST "Host: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        POST "Host: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    };
+#undef POST
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        assert_answered(f->port, requests[i], "HTTP/1.1 400", "send one Content-Length");
+    assert_answered(f->port, "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host");
+}
+
+static void a_target_may_be_a_whole_url(void **state) {
+    const fixture *f = *state;
+#define REST " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    assert_answered(f->port, "GET http://any:1/health" REST "\r\n", "HTTP/1.1 200", "\"ok\"");
+    assert_answered(f->port, "GET HTTPS://any/v1/models?a=b" REST "\r\n", "HTTP/1.1 200", "\"list\"");
+    assert_answered(f->port, "GET http://any" REST "\r\n", "HTTP/1.1 200", "ChunkLlama");
+    assert_answered(f->port,
+                    "POST http://any/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
+                    "HTTP/1.1 200", "\"text\":\"a\"");
+    assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "at /nowhere");
+#undef REST
+}
+
 /* Browsers ask with the headers that the client's code adds; without any, those that every client sends are named. */
 static void a_browser_may_send_its_clients_headers(void **state) {
     const fixture *f = *state;
@@ -578,6 +629,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_unwanted_body_is_read_to_its_end, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_key_is_wanted, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_browser_may_send_its_clients_headers, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
