@@ -18,18 +18,13 @@ static void print_help(const char *command, const option_list *list, const char 
     printf("cattn-bench %s: %s\n\n", command, about);
     for (int i = 0; i < list->n; i++) {
         const option_row *r = &list->rows[i];
-        char letter[8] = "    ", argument[48] = "", standard[64] = "";
+        char letter[8] = "    ";
         if (r->letter) snprintf(letter, sizeof letter, "-%c, ", r->letter);
-        if (r->kind == OPTION_INT) {
-            snprintf(argument, sizeof argument, " N");
-            snprintf(standard, sizeof standard, " (default %" PRId64 ")", *(const int64_t *)r->value);
-        } else if (r->kind == OPTION_TEXT) {
-            const char *text = *(const char **)r->value;
-            snprintf(argument, sizeof argument, " TEXT");
-            if (text) snprintf(standard, sizeof standard, " (default %s)", text);
-        }
-        printf("  %s--%s%-*s  %s%s\n", letter, r->name, (int)(18 - snprintf(NULL, 0, "%s", r->name)), argument, r->help,
-               standard);
+        const char *argument = r->kind == OPTION_INT ? " N" : r->kind == OPTION_TEXT ? " TEXT" : "";
+        printf("  %s--%s%-*s  %s", letter, r->name, (int)(18 - strlen(r->name)), argument, r->help);
+        if (r->kind == OPTION_INT) printf(" (default %" PRId64 ")", *(const int64_t *)r->value);
+        if (r->kind == OPTION_TEXT && *(const char **)r->value) printf(" (default %s)", *(const char **)r->value);
+        printf("\n");
     }
 }
 

@@ -83,3 +83,8 @@ def test_wrong_files(table2, file, tmp_path):
     assert "cannot open" in table2(tmp_path / "nothing.jsonl", status=1)
     assert "holds no requests" in table2(file("", "  "), status=1)
     assert "no GGUF file" in table2("workloads/chatbot.jsonl", model=ROOT / "README.md", status=1)
+
+
+def test_help_tells_whole_defaults(bin_dir):
+    text = subprocess.run([bin_dir / "cattn-bench", "table2", "--help"], capture_output=True, text=True, timeout=60).stdout
+    assert "workloads/document_qa.jsonl)\n" in text

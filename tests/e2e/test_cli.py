@@ -37,6 +37,13 @@ def test_help_of_each_command(chunkllama, command):
     assert text == chunkllama(*command.split(), "-h").stdout
 
 
+@pytest.mark.parametrize("option", ["sharing", "retention", "speculate", "kv-type"])
+def test_help_lists_choices(chunkllama, option):
+    choices = re.search(r" one of (.*)", chunkllama("run", f"--{option}", "xyzzy", status=2).stderr)[1].split(", ")
+    told = re.search(rf"--{option} NAME ([^[]*)", chunkllama("run", "--help").stdout)[1]
+    assert len(choices) > 1 and set(choices) <= set(re.findall(r"\w+", told))
+
+
 @pytest.mark.parametrize("args", [["tokenize", "x"], ["info"], ["bench", "--pp", "16", "--tg", "1", "--batch", "1"],
                                   ["perplexity", "-f", ROOT / "README.md", "--ctx", "64", "--chunks", "1"], ["run", "-n", "2", "x"],
                                   ["batch", "-i", "-", "--max-tokens", "1"]], ids=lambda args: args[0])
@@ -67,6 +74,7 @@ def test_version(chunkllama):
     (["batch", "--max-seqs", "0"], "--max-seqs is 0; it must be from 1 to 4096"),
     (["batch", "--max-seqs=99999999999999999999"], "which is not a whole number"),
     (["batch", "--temperature", "nan"], "--temperature is 'nan', which is not a number"),
+    (["batch", "--temperature", "2.5"], "--temperature is 2.5; it must be from 0 to 2"),
     (["batch", "--top-p", "1.5"], "--top-p is 1.5; it must be from 0 to 1"),
     (["batch", "--kv-budget", "2X"], "--kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),
     (["batch", "--sharing", "prvate"], "none of shared, shared_storage, private; did you mean private?"),
@@ -113,6 +121,8 @@ def test_not_a_model(chunkllama, tmp_path):
 
 def test_unknown_level(chunkllama):
     assert "--isa is 'mmx'; this CPU has ref" in chunkllama("bench", "--isa", "mmx", status=1).stderr
+    asked = chunkllama("run", "hi", env={"CATTN_LEVEL": "foo"}, status=1).stderr
+    assert re.search(r"CATTN_LEVEL is 'foo', which is no kernel level; this CPU has ref\b", asked)
     too_many = chunkllama("bench", "--threads", "1000", "--pin-threads", status=1).stderr
     assert "--pin-threads with 1000 threads, but this process may use " in too_many and "lower --threads" in too_many
 
