@@ -3,8 +3,8 @@
  * own name is the file's.
  *
  * Keys that GGUF does not have, and for which a GGUF file is refused: ARCH.rope.halves (bool: weights of Q and K are not
- * permuted), tokenizer.merge_ids (int32 [n][3]: left, right, result), tokenizer.space_prefix (string) and tokenizer.fuse_unknown
- * (bool), spm.h, and tokenizer.late_tokens (bool [n]; vocab.h).
+ * permuted), tokenizer.merge_ids (int32 [n][3]: left, right, result), tokenizer.space_prefix (string) and
+ * tokenizer.fuse_unknown (bool), spm.h, and tokenizer.late_tokens (bool [n]; vocab.h).
  *
  * All of it is checked when the file is opened. What is returned points into the file or the handle and lives until
  * model_file_close. Immutable; safe from any number of threads.
