@@ -18,26 +18,35 @@ typedef struct job {
 } job;
 
 struct generation {
+    preparer_task task;
     server *server;
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
-    openai_request request;
-    openai_result result; /* of the connection's thread */
+    openai_endpoint endpoint;
+    char *body; /* until it is read */
+    size_t body_size;
     double began;
-    job *jobs; /* [n_jobs], one a prompt that the engine has taken */
+
+    /* Of the preparer's thread until `prepared`. */
+    openai_request request;
+    openai_result result; /* afterwards of the connection's thread */
+    job *jobs;            /* [n_jobs], one a prompt that the engine has taken */
     size_t n_jobs;
-    double *told_at; /* [choices of all prompts]: when the last token came; of the engine's thread */
+    double *told_at;    /* [choices of all prompts]: when the last token came; of the engine's thread */
+    openai_error error; /* why the request was refused */
 
     /* Guarded by server->lock. */
-    size_t n_owners; /* the connection, and each prompt until its last event */
+    size_t n_owners; /* the connection, the preparer until it is done, and each prompt until its last event */
     generation *previous, *next;
 
     pthread_mutex_t lock; /* of what follows */
     event_queue events;
-    size_t n_ended; /* jobs whose last event came */
-    bool suspended; /* the connection; an event wakes it */
-    bool gone;      /* the client hung up, or there was no memory for an event */
-    bool stopped;   /* by the server's end */
+    size_t n_ended;                      /* jobs whose last event came */
+    bool (*awaited)(const generation *); /* what the connection is suspended for; NULL: it is not */
+    bool prepared;                       /* all jobs are the engine's, or the request was refused */
+    bool refused;
+    bool gone;    /* the connection or its client, or there was no memory for an event */
+    bool stopped; /* by the server's end */
 
     /* A stream's bytes that wait to be taken. Of the connection's thread. */
     char *out;
@@ -56,8 +65,15 @@ static void generation_free(generation *g) {
     pthread_mutex_destroy(&g->lock);
     free(g->jobs);
     free(g->told_at);
+    free(g->body);
     free(g->out);
     free(g);
+}
+
+static void add_owners(generation *g, size_t n) {
+    pthread_mutex_lock(&g->server->lock);
+    g->n_owners += n;
+    pthread_mutex_unlock(&g->server->lock);
 }
 
 static void drop_owners(generation *g, size_t n) {
@@ -86,7 +102,11 @@ static const openai_error *stopped_error(openai_error *error) {
     return server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down");
 }
 
-/* Add to the server's list, unless it is stopping. */
+static const openai_error *no_memory(openai_error *error) {
+    return server_error(error, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
+}
+
+/* Add to the server's list, owned by the connection, unless the server is stopping. */
 static bool enlist(generation *g) {
     server *s = g->server;
     pthread_mutex_lock(&s->lock);
@@ -95,26 +115,40 @@ static bool enlist(generation *g) {
         g->next = s->generations;
         if (g->next) g->next->previous = g;
         s->generations = g;
-        g->n_owners = 1 + g->request.n_prompts;
+        g->n_owners = 1;
     }
     pthread_mutex_unlock(&s->lock);
     return ok;
 }
 
+/* g->lock is held: wake the connection if what it sleeps for is there, or will never be. */
+static void wake_if_due(generation *g) {
+    if (!g->awaited || !(g->gone || g->stopped || g->awaited(g))) return;
+    g->awaited = NULL;
+    MHD_resume_connection(g->connection);
+}
+
+static void cancel_jobs(generation *g) {
+    for (size_t i = 0; i < g->n_jobs; i++) engine_cancel(g->server->engine, g->jobs[i].id); /* done ones are unknown to it */
+}
+
+/* Nobody wants the answer any more. What is still being prepared is cancelled by the preparer, which sees `gone` then. */
+static void give_up(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    g->gone = true;
+    wake_if_due(g);
+    const bool prepared = g->prepared;
+    pthread_mutex_unlock(&g->lock);
+    if (prepared) cancel_jobs(g);
+}
+
 void generation_close(generation *g) {
     watch_remove(g->server->watch, g->fd);
-    for (size_t i = 0; i < g->n_jobs; i++) engine_cancel(g->server->engine, g->jobs[i].id); /* done ones are unknown to it */
-    drop_owners(g, 1 + g->request.n_prompts - g->n_jobs);
+    give_up(g);
+    drop_owners(g, 1);
 }
 
 /* ---- On the engine's thread ---- */
-
-/* g->lock is held. */
-static void wake(generation *g) {
-    if (!g->suspended) return;
-    g->suspended = false;
-    MHD_resume_connection(g->connection);
-}
 
 static void measure(job *j, const engine_event *event) {
     generation *g = j->generation;
@@ -140,21 +174,14 @@ static void on_event(void *ctx, const engine_event *event) {
     else
         g->gone = true;
     if (event->last) g->n_ended++;
-    if (g->gone || g->request.stream || g->n_ended == g->n_jobs) wake(g);
+    wake_if_due(g);
     pthread_mutex_unlock(&g->lock);
     if (event->last) drop_owners(g, 1);
 }
 
 /* ---- On other threads that wake the connection ---- */
 
-void generation_gone(void *owner) {
-    generation *g = owner;
-    for (size_t i = 0; i < g->n_jobs; i++) engine_cancel(g->server->engine, g->jobs[i].id);
-    pthread_mutex_lock(&g->lock);
-    g->gone = true;
-    wake(g);
-    pthread_mutex_unlock(&g->lock);
-}
+void generation_gone(void *g) { give_up(g); }
 
 void generation_stop_all(server *s) {
     pthread_mutex_lock(&s->lock);
@@ -162,7 +189,7 @@ void generation_stop_all(server *s) {
     for (generation *g = s->generations; g; g = g->next) {
         pthread_mutex_lock(&g->lock);
         g->stopped = true;
-        wake(g);
+        wake_if_due(g);
         pthread_mutex_unlock(&g->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -183,35 +210,40 @@ void generation_wait_all(server *s, double seconds) {
 
 typedef enum turn { TURN_WRITE, TURN_SLEEP, TURN_STOPPED, TURN_GONE } turn;
 
-/* What the connection is to do next: write with the events in *events, sleep (it is suspended then), or end. */
-static turn next_turn(generation *g, bool whole, queued_event **events) {
+static bool has_events(const generation *g) { return g->events.first; }
+
+/* The answer can begin: a stream's at once, so that the client knows that it was accepted. */
+static bool has_answer(const generation *g) {
+    return g->prepared && (g->refused || g->request.stream || g->n_ended == g->n_jobs);
+}
+
+/* What the connection is to do next: write what it awaits, sleep (it is suspended then), or end. */
+static turn next_turn(generation *g, bool (*awaited)(const generation *)) {
     turn t = TURN_WRITE;
     pthread_mutex_lock(&g->lock);
     if (g->gone) {
         t = TURN_GONE;
     } else if (g->stopped) {
         t = TURN_STOPPED;
-    } else if (whole ? g->n_ended < g->n_jobs : !g->events.first) {
+    } else if (!awaited(g)) {
         t = TURN_SLEEP;
-        g->suspended = true;
+        g->awaited = awaited;
         MHD_suspend_connection(g->connection);
-    } else {
-        *events = event_queue_take(&g->events);
     }
     pthread_mutex_unlock(&g->lock);
     return t;
 }
 
-enum MHD_Result generation_resumed(exchange *x) {
+static queued_event *take_events(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    queued_event *events = event_queue_take(&g->events);
+    pthread_mutex_unlock(&g->lock);
+    return events;
+}
+
+static enum MHD_Result reply_whole(exchange *x) {
     generation *g = x->generation;
-    queued_event *events = NULL;
-    openai_error error;
-    switch (next_turn(g, true, &events)) {
-    case TURN_SLEEP: return MHD_YES;
-    case TURN_GONE: return MHD_NO;
-    case TURN_STOPPED: return http_reply_error(x, stopped_error(&error));
-    case TURN_WRITE: break;
-    }
+    queued_event *events = take_events(g);
     for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event);
     event_list_free(events);
     if (g->result.failed) return http_reply_error(x, &g->result.error);
@@ -246,12 +278,18 @@ static bool put_end(generation *g, const openai_error *error) {
     return put_text(g, "[DONE]");
 }
 
-static bool put_events(generation *g, const queued_event *events) {
-    for (const queued_event *e = events; e; e = e->next) {
-        openai_result_add(&g->result, e->prompt, &e->event);
-        if (g->result.failed) return put_end(g, &g->result.error);
-        if (!put_json(g, openai_chunk_json(&g->result, e->prompt, &e->event))) return false;
-    }
+static bool put_event(generation *g, const queued_event *e) {
+    openai_result_add(&g->result, e->prompt, &e->event);
+    return g->result.failed || put_json(g, openai_chunk_json(&g->result, e->prompt, &e->event));
+}
+
+static bool put_events(generation *g) {
+    queued_event *events = take_events(g);
+    bool ok = true;
+    for (const queued_event *e = events; ok && e && !g->result.failed; e = e->next) ok = put_event(g, e);
+    event_list_free(events);
+    if (!ok) return false;
+    if (g->result.failed) return put_end(g, &g->result.error);
     return !openai_result_done(&g->result) || put_end(g, NULL);
 }
 
@@ -262,16 +300,14 @@ static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) 
     while (g->out_at == g->out_size) {
         if (g->out_ended) return MHD_CONTENT_READER_END_OF_STREAM;
         g->out_at = g->out_size = 0;
-        queued_event *events = NULL;
         openai_error error;
         bool ok = false;
-        switch (next_turn(g, false, &events)) {
+        switch (next_turn(g, has_events)) {
         case TURN_SLEEP: return 0;
         case TURN_GONE: break;
         case TURN_STOPPED: ok = put_end(g, stopped_error(&error)); break;
-        case TURN_WRITE: ok = put_events(g, events); break;
+        case TURN_WRITE: ok = put_events(g); break;
         }
-        event_list_free(events);
         if (!ok) return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     const size_t left = g->out_size - g->out_at, size = left < max ? left : max;
@@ -289,70 +325,117 @@ static enum MHD_Result begin_stream(exchange *x) {
     return http_queue(x, MHD_HTTP_OK, "text/event-stream; charset=utf-8", response);
 }
 
-/* ---- The request ---- */
+enum MHD_Result generation_resumed(exchange *x) {
+    generation *g = x->generation;
+    openai_error error;
+    switch (next_turn(g, has_answer)) {
+    case TURN_SLEEP: return MHD_YES;
+    case TURN_GONE: return MHD_NO;
+    case TURN_STOPPED: return http_reply_error(x, stopped_error(&error));
+    case TURN_WRITE: break;
+    }
+    if (g->refused) return http_reply_error(x, &g->error);
+    return g->request.stream ? begin_stream(x) : reply_whole(x);
+}
+
+/* ---- The request, on the preparer's thread ---- */
 
 /* The body as JSON; NULL with *error. */
-static json_t *parse_body(const exchange *x, openai_error *error) {
+static json_t *parse_body(const generation *g, openai_error *error) {
     json_error_t at;
-    json_t *body = json_loadb(x->body ? x->body : "", x->body_size, JSON_ALLOW_NUL, &at);
+    json_t *body = json_loadb(g->body ? g->body : "", g->body_size, JSON_ALLOW_NUL, &at);
     if (!body)
         openai_fail(error, NULL, "the body is not valid JSON: %s at line %d, column %d (byte %d)", at.text, at.line, at.column,
                     at.position);
     return body;
 }
 
-/* A generation with its request read; NULL with *error. */
-static generation *generation_create(exchange *x, openai_endpoint endpoint, const json_t *body, openai_error *error) {
-    const openai_context *context = &x->server->context;
+/* The body to g->request. Neither it nor its JSON is kept. */
+static bool read_request(generation *g) {
+    json_t *body = parse_body(g, &g->error);
+    free(g->body);
+    g->body = NULL;
+    const bool ok = body && openai_request_parse(&g->server->context, g->endpoint, body, &g->request, &g->error);
+    json_decref(body);
+    return ok;
+}
+
+static bool make_room(generation *g) {
+    const size_t n = g->request.n_prompts;
+    g->jobs = calloc(n, sizeof *g->jobs);
+    g->told_at = calloc(n * (size_t)g->request.params.n, sizeof *g->told_at);
+    if (g->jobs && g->told_at && openai_result_init(&g->result, &g->server->context, &g->request)) return true;
+    no_memory(&g->error);
+    return false;
+}
+
+/* Give prompt i to the engine. */
+static bool submit(generation *g, size_t i) {
+    job *j = &g->jobs[i];
+    *j = (job){.generation = g, .prompt = i};
+    const engine_request request = openai_engine_request(&g->request, i, on_event, j);
+    cl_error cause;
+    if (engine_submit(g->server->engine, &request, &j->id, &cause) != CL_OK) return openai_fail_from(&g->error, NULL, &cause);
+    pthread_mutex_lock(&g->lock);
+    g->n_jobs++;
+    pthread_mutex_unlock(&g->lock);
+    return true;
+}
+
+static bool is_wanted(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    const bool wanted = !g->gone && !g->stopped;
+    pthread_mutex_unlock(&g->lock);
+    return wanted;
+}
+
+void generation_prepare(preparer_task *task) {
+    generation *g = (generation *)task;
+    bool ok = is_wanted(g) && read_request(g);
+    const size_t n = g->request.n_prompts; /* none unless it was read */
+    add_owners(g, n);
+    ok = ok && make_room(g);
+    for (size_t i = 0; ok && i < n; i++) ok = is_wanted(g) && submit(g, i);
+    pthread_mutex_lock(&g->lock);
+    g->prepared = true;
+    g->refused = !ok; /* where it is unwanted nobody is told */
+    const bool useless = g->refused || g->gone;
+    wake_if_due(g);
+    pthread_mutex_unlock(&g->lock);
+    if (useless) cancel_jobs(g);
+    drop_owners(g, 1 + n - g->n_jobs);
+}
+
+/* ---- Its beginning, on the connection's thread ---- */
+
+/* With x's body taken over; NULL without memory. */
+static generation *generation_create(exchange *x, openai_endpoint endpoint) {
     generation *g = calloc(1, sizeof *g);
-    if (!g) goto no_memory;
+    if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->server = x->server;
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    g->endpoint = endpoint;
+    g->body = x->body;
+    g->body_size = x->body_size;
     g->began = metrics_now();
-    if (!openai_request_parse(context, endpoint, body, &g->request, error)) goto fail;
-    g->jobs = calloc(g->request.n_prompts, sizeof *g->jobs);
-    g->told_at = calloc(g->request.n_prompts * (size_t)g->request.params.n, sizeof *g->told_at);
-    if (g->jobs && g->told_at && openai_result_init(&g->result, context, &g->request)) return g;
-no_memory:
-    server_error(error, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
-fail:
-    if (g) generation_free(g);
-    return NULL;
-}
-
-/* Give all prompts to the engine. */
-static bool submit(generation *g, openai_error *error) {
-    const size_t n = g->request.n_prompts;
-    for (size_t i = 0; i < n; i++) {
-        job *j = &g->jobs[i];
-        *j = (job){.generation = g, .prompt = i};
-        const engine_request request = openai_engine_request(&g->request, i, on_event, j);
-        cl_error cause;
-        if (engine_submit(g->server->engine, &request, &j->id, &cause) != CL_OK) return openai_fail_from(error, NULL, &cause);
-        pthread_mutex_lock(&g->lock);
-        g->n_jobs++;
-        pthread_mutex_unlock(&g->lock);
-    }
-    return true;
+    x->body = NULL;
+    x->body_size = x->body_capacity = 0;
+    return g;
 }
 
 enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint) {
     openai_error error;
-    json_t *body = parse_body(x, &error);
-    generation *g = body ? generation_create(x, endpoint, body, &error) : NULL;
-    json_decref(body);
-    if (!g) return http_reply_error(x, &error);
+    generation *g = generation_create(x, endpoint);
+    if (!g) return http_reply_error(x, no_memory(&error));
     if (!enlist(g)) {
         generation_free(g);
         return http_reply_error(x, stopped_error(&error));
     }
-    if (!submit(g, &error)) {
-        generation_close(g);
-        return http_reply_error(x, &error);
-    }
     x->generation = g;
     if (!watch_add(x->server->watch, g->fd, g)) return MHD_NO;
-    return g->request.stream ? begin_stream(x) : generation_resumed(x);
+    add_owners(g, 1);
+    preparer_add(x->server->preparer, &g->task);
+    return generation_resumed(x);
 }

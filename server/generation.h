@@ -1,9 +1,9 @@
 /*
  * A completion under way: from the request's body to the last byte of the answer.
  *
- * The engine's thread puts events into a queue and wakes the connection; the connection's thread, one of the daemon's, takes
- * them out and writes. With nothing to write the connection is suspended. A client that hangs up, seen by the watch or by the
- * daemon, cancels what the engine still has.
+ * The preparer's thread reads the body and submits its prompts. The engine's thread puts events into a queue and wakes the
+ * connection; the connection's thread, one of the daemon's, takes them out and writes. With nothing to write the connection is
+ * suspended. A client that hangs up, seen by the watch or by the daemon, cancels what the engine still has.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -12,14 +12,17 @@
 
 typedef struct generation generation;
 
-/* Read x's body, submit its prompts and answer, at once or later. */
+/* Take x's body over, and answer later: its turn to be prepared comes after those that came before. */
 enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint);
 
-/* x's connection was suspended in generation_begin and has been woken. */
+/* x's connection was suspended and has been woken. */
 enum MHD_Result generation_resumed(exchange *x);
 
 /* The connection is done with it; what the engine still computes for it is cancelled. */
 void generation_close(generation *g);
+
+/* Read the body and submit its prompts. For preparer_create. */
+void generation_prepare(preparer_task *task);
 
 /* The client hung up. For watch_create. */
 void generation_gone(void *g);

@@ -59,13 +59,15 @@ static bool start_threads(server *s, int fd) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     s->watch = watch_create(generation_gone);
-    if (s->watch) s->daemon = start_daemon(s, fd);
+    s->preparer = preparer_create(generation_prepare);
+    if (s->watch && s->preparer) s->daemon = start_daemon(s, fd);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return s->daemon;
 }
 
 static void server_free(server *s) {
     watch_destroy(&s->watch);
+    preparer_destroy(&s->preparer);
     metrics_destroy(&s->metrics);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
@@ -117,7 +119,7 @@ void server_stop(server **address) {
     generation_stop_all(s);
     generation_wait_all(s, 2);
     MHD_stop_daemon(s->daemon); /* no connection is suspended any more */
-    generation_wait_all(s, -1); /* the engine's last events */
+    generation_wait_all(s, -1); /* the engine's last events, and what is being prepared */
     close(fd);
     server_free(s);
 }

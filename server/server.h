@@ -28,7 +28,7 @@ typedef struct server_config {
     size_t max_body_bytes;   /* larger requests get 413; default 16 MiB */
     int32_t max_connections; /* further ones wait to be accepted; default 1024 */
     int32_t timeout_s;       /* a connection that neither sends nor takes bytes for so long is closed; default 60 */
-    int32_t n_threads;       /* that read requests and write answers; default 2 */
+    int32_t n_threads;       /* that receive requests and write answers; one more reads them; default 2 */
 } server_config;
 
 void server_config_init(server_config *config, const model *m);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "server/metrics.h"
+#include "server/preparer.h"
 #include "server/server.h"
 #include "server/watch.h"
 
@@ -19,6 +20,7 @@ struct server {
     int64_t started;  /* seconds since 1970 */
     uint16_t port;
     struct MHD_Daemon *daemon;
+    preparer *preparer;
     watch *watch;
     metrics metrics;
 

@@ -11,6 +11,11 @@ enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
 
 const model *fake_model(void);
 
+/* While text is held, whoever tokenizes any waits. */
+void fake_hold_text(bool hold);
+/* Returns once somebody does. */
+void fake_wait_for_text(void);
+
 typedef struct fake_config {
     int32_t step_us;       /* a step's duration */
     int32_t max_running;   /* more requests wait */

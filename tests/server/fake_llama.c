@@ -1,8 +1,36 @@
 /* A tokenizer whose tokens are bytes, and a chat format that joins the messages. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool held;
+static int n_waiting;
+
+void fake_hold_text(bool hold) {
+    pthread_mutex_lock(&lock);
+    held = hold;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_wait_for_text(void) {
+    pthread_mutex_lock(&lock);
+    while (n_waiting == 0) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_while_held(void) {
+    pthread_mutex_lock(&lock);
+    n_waiting++;
+    pthread_cond_broadcast(&changed);
+    while (held) pthread_cond_wait(&changed, &lock);
+    n_waiting--;
+    pthread_mutex_unlock(&lock);
+}
 
 const model *fake_model(void) {
     static const model m = {.chat = CHAT_CHATML};
@@ -54,6 +82,7 @@ cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, 
     (void)tok;
     (void)first;
     cl_status status = CL_OK;
+    wait_while_held();
     for (size_t i = 0; i < size && status == CL_OK; i++) status = token_list_add(out, (unsigned char)text[i], error);
     return status;
 }

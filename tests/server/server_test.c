@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -537,6 +538,91 @@ static void only_idle_clients_time_out(void **state) {
     close(whole);
 }
 
+/* ---- While requests are read ---- */
+
+enum { N_HELD = 8 }; /* more than the server has threads for its connections */
+
+/* Send prompts whose text is held, one a connection that has been accepted. */
+static void send_held(uint16_t port, int *fds) {
+    fake_hold_text(true);
+    for (int i = 0; i < N_HELD; i++) {
+        fds[i] = client_connect(port);
+        client_send(fds[i], "GET", "/health", NULL);
+        free(client_read_until(fds[i], "ok"));
+    }
+    for (int i = 0; i < N_HELD; i++)
+        client_send_last(fds[i], "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}");
+}
+
+/* Streams and short answers go on, however many requests wait to be read; all of these are answered in the end. */
+static void reading_a_request_holds_up_nobody(void **state) {
+    const fixture *f = *state;
+    const int stream = client_connect(f->port);
+    client_send(stream, "POST", "/v1/completions", endless);
+    free(client_read_until(stream, "\"text\":\"a\""));
+    int fds[N_HELD];
+    send_held(f->port, fds);
+    fake_wait_for_text();
+    for (int i = 0; i < N_HELD; i++) {
+        char *text;
+        assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
+        free(text);
+        free(client_read_until(stream, "\"text\":\"b\""));
+    }
+    assert_true(client_metric(f->port, "vllm:num_requests_running") == 1);
+    assert_refused(f->port, "GET", "/v1/completions", NULL, 405, NULL, "use POST");
+    fake_hold_text(false);
+    for (int i = 0; i < N_HELD; i++) {
+        char *text = client_read_all(fds[i]);
+        assert_non_null(strstr(text, "\"text\":\"abc\""));
+        free(text);
+        close(fds[i]);
+    }
+    close(stream);
+}
+
+/* Neither those that wait nor the one that is being read reach the engine. */
+static void hanging_up_before_a_request_is_read_drops_it(void **state) {
+    const fixture *f = *state;
+    int fds[N_HELD];
+    send_held(f->port, fds);
+    for (int i = 0; i < N_HELD; i++) {
+        shutdown(fds[i], SHUT_WR);
+        char *text = client_read_all(fds[i]); /* until the server closes it */
+        assert_string_equal(text, "");
+        free(text);
+        close(fds[i]);
+    }
+    fake_hold_text(false);
+    char *text;
+    assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}", &text), 200);
+    free(text);
+    assert_true(client_metric(f->port, "vllm:prompt_tokens_total") == 3);
+    assert_true(client_metric(f->port, "vllm:num_requests_running") == 0);
+}
+
+static void *stop(void *server) {
+    server_stop(server);
+    return NULL;
+}
+
+static void stopping_tells_clients_that_wait_to_be_read(void **state) {
+    fixture *f = *state;
+    int fds[N_HELD];
+    pthread_t stopper;
+    send_held(f->port, fds);
+    fake_wait_for_text(); /* one is being read: the server waits for that, and the others arrive meanwhile */
+    pthread_create(&stopper, NULL, stop, &f->server);
+    for (int i = 0; i < N_HELD; i++) {
+        char *text = client_read_all(fds[i]);
+        if (!strstr(text, "HTTP/1.1 503")) fail_msg("%d: <%s>", i, text);
+        free(text);
+        close(fds[i]);
+    }
+    fake_hold_text(false);
+    pthread_join(stopper, NULL);
+}
+
 /* ---- Many at once ---- */
 
 static void *call_many(void *arg) {
@@ -638,6 +724,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_holds_up_nobody, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(only_idle_clients_time_out, set_up_impatient, tear_down),
+        cmocka_unit_test_setup_teardown(reading_a_request_holds_up_nobody, set_up_slow, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_read_drops_it, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(stopping_tells_clients_that_wait_to_be_read, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(many_at_once, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_tells_the_clients, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_told, set_up_fast, tear_down),

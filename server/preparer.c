@@ -1,0 +1,71 @@
+/* A queue of tasks, and the thread that takes them out. */
+#include "preparer.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct preparer {
+    void (*prepare)(preparer_task *task);
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    preparer_task *first, **end;
+    bool stop;
+};
+
+/* The next task, once there is one; NULL: the preparer is to end. */
+static preparer_task *take(preparer *p) {
+    pthread_mutex_lock(&p->lock);
+    while (!p->first && !p->stop) pthread_cond_wait(&p->changed, &p->lock);
+    preparer_task *task = p->first;
+    if (task) {
+        p->first = task->next;
+        if (!p->first) p->end = &p->first;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return task;
+}
+
+static void *run(void *arg) {
+    preparer *p = arg;
+    for (preparer_task *task; (task = take(p));) p->prepare(task);
+    return NULL;
+}
+
+preparer *preparer_create(void (*prepare)(preparer_task *task)) {
+    preparer *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->prepare = prepare;
+    p->end = &p->first;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    if (pthread_create(&p->thread, NULL, run, p) == 0) return p;
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+    return NULL;
+}
+
+void preparer_destroy(preparer **address) {
+    preparer *p = address ? *address : NULL;
+    if (!p) return;
+    *address = NULL;
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void preparer_add(preparer *p, preparer_task *task) {
+    task->next = NULL;
+    pthread_mutex_lock(&p->lock);
+    *p->end = task;
+    p->end = &task->next;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
