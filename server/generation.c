@@ -2,6 +2,7 @@
 #include "generation.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,6 +341,9 @@ enum MHD_Result generation_resumed(exchange *x) {
 
 /* ---- The request, on the preparer's thread ---- */
 
+/* Bytes of a body after which memory is given back to the system: that means to walk the whole heap. */
+enum { LARGE_BODY = 1 << 20 };
+
 /* The body as JSON; NULL with *error. */
 static json_t *parse_body(const generation *g, openai_error *error) {
     json_error_t at;
@@ -350,13 +354,17 @@ static json_t *parse_body(const generation *g, openai_error *error) {
     return body;
 }
 
-/* The body to g->request. Neither it nor its JSON is kept. */
+/*
+ * The body to g->request. Neither it nor its JSON is kept: "[]" in it takes forty times its bytes, and the allocator would keep
+ * them for a next one.
+ */
 static bool read_request(generation *g) {
     json_t *body = parse_body(g, &g->error);
     free(g->body);
     g->body = NULL;
     const bool ok = body && openai_request_parse(&g->server->context, g->endpoint, body, &g->request, &g->error);
     json_decref(body);
+    if (g->body_size > LARGE_BODY) malloc_trim(0);
     return ok;
 }
 

@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import urllib.request
 
 from test_server import serving
 
@@ -31,3 +32,15 @@ def test_memory(chunkllama_bin, model_path):
         most = resident(server.process, "VmHWM")
         print(f"{most / 1e6:.0f} MB at most; the file has {file_bytes / 1e6:.0f} MB")
         assert file_bytes < most <= 2 * file_bytes + KV_BUDGET + ALLOWANCE
+
+
+def test_a_large_body_leaves_nothing_behind(chunkllama_bin, model_path):
+    """A body whose JSON takes forty times its bytes is legal, and its memory goes back when it has been read."""
+    with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
+        server.complete(max_tokens=1)
+        before = resident(server.process, "VmRSS")
+        lists = ",".join(["[]"] * 5_000_000)
+        request = urllib.request.Request(server.url + "/v1/completions", f'{{"prompt":"a","max_tokens":1,"x":[{lists}]}}'.encode())
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            assert reply.status == 200
+        assert resident(server.process, "VmRSS") <= before + ALLOWANCE
