@@ -49,6 +49,8 @@ void bpe_free(bpe **b) {
 
 bool bpe_adds_bos(const bpe *b) { return pretokenizer_adds_bos(b->pre); }
 
+bool bpe_normalizes(const bpe *b) { return pretokenizer_normalizes(b->pre); }
+
 cl_status bpe_normalize(const bpe *b, str text, char **buf, str *out, cl_error *error) {
     return pretokenizer_normalize(b->pre, text, buf, out, error);
 }

@@ -14,6 +14,9 @@ void bpe_free(bpe **b);
 /* The family's habit where the file does not say. */
 bool bpe_adds_bos(const bpe *b);
 
+/* Text is normalised first. */
+bool bpe_normalizes(const bpe *b);
+
 /* *out: text as it is before it is cut, maybe in *buf, which the caller frees. Once more changes nothing. */
 cl_status bpe_normalize(const bpe *b, str text, char **buf, str *out, cl_error *error);
 

@@ -112,6 +112,7 @@ void pretokenizer_free(pretokenizer **p) {
 
 bool pretokenizer_whole_words(const pretokenizer *p) { return p->definition->whole_words; }
 bool pretokenizer_adds_bos(const pretokenizer *p) { return p->definition->adds_bos; }
+bool pretokenizer_normalizes(const pretokenizer *p) { return p->definition->nfc; }
 
 typedef struct split {
     const pretokenizer *p;

@@ -19,6 +19,9 @@ bool pretokenizer_whole_words(const pretokenizer *p);
 /* The models that use it put BOS first where the file does not say. */
 bool pretokenizer_adds_bos(const pretokenizer *p);
 
+/* The definition asks for normalisation form C. */
+bool pretokenizer_normalizes(const pretokenizer *p);
+
 /*
  * *out: the text in normalisation form C where the definition says so, maybe in *buf, which the caller frees. Text that is not
  * UTF-8 stays as it is.

@@ -141,6 +141,7 @@ int32_t tokenizer_n_vocab(const tokenizer *tok) { return tok->vocab.n; }
 int32_t tokenizer_bos(const tokenizer *tok) { return tok->bos; }
 int32_t tokenizer_eos(const tokenizer *tok) { return tok->eos; }
 size_t tokenizer_longest(const tokenizer *tok) { return tok->vocab.longest; }
+bool tokenizer_shortens(const tokenizer *tok) { return tok->spm || bpe_normalizes(tok->bpe); }
 bool tokenizer_adds_bos(const tokenizer *tok) { return tok->adds_bos; }
 
 static bool known(const tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }

@@ -37,11 +37,16 @@ bool tokenizer_is_end(const tokenizer *tok, int32_t id); /* end of sequence, of 
 bool tokenizer_is_special(const tokenizer *tok, int32_t id);
 
 /*
- * Bytes of the longest piece, so that n tokens are at most n times as many bytes of text; of text as it is encoded. Before, NFC
- * (tokenizers of Qwen's kind) may compose it to a third of its bytes, U+2581 of three bytes may become a space, and what the
- * vocabulary has neither tokens nor bytes for may vanish.
+ * Bytes of the longest piece, so that n tokens are at most n times as many bytes of text; of text as it is encoded. What the
+ * vocabulary has neither tokens nor bytes for may vanish before.
  */
 size_t tokenizer_longest(const tokenizer *tok);
+
+/*
+ * Text may become shorter before it is encoded: NFC (tokenizers of Qwen's kind) may compose it to a third of its bytes, and
+ * SentencePiece reads U+2581, of three bytes, as a space.
+ */
+bool tokenizer_shortens(const tokenizer *tok);
 
 /* The id whose text is exactly this, special ones included; -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size);

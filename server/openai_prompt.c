@@ -12,17 +12,18 @@ static bool no_memory(openai_error *error) {
 
 /*
  * Bytes of text for a byte of its tokens' pieces, with one to spare: a character that NFC composes has at least a third of the
- * bytes of its parts, and a space those of the U+2581 it may stand for (tokenizer_longest).
+ * bytes of its parts, and a space those of the U+2581 it may stand for (tokenizer_shortens).
  */
 enum { MOST_SHORTENED = 4 };
 
 /*
- * Refuse text that cannot fit the context whatever it says. The engine counts tokens, but to tokenize megabytes takes a thread
- * that others wait for whole seconds.
+ * Refuse text that cannot fit the context whatever it says. The engine counts tokens, but to tokenize megabytes takes whole
+ * seconds, for which all requests behind this one wait.
  */
 static bool check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
-    const size_t longest = tokenizer_longest(context->model->tok);
-    const size_t limit = (size_t)context->n_ctx * MOST_SHORTENED * longest;
+    const tokenizer *tok = context->model->tok;
+    const size_t shortened = tokenizer_shortens(tok) ? MOST_SHORTENED : 1;
+    const size_t limit = (size_t)context->n_ctx * shortened * tokenizer_longest(tok);
     if (limit == 0 || size <= limit) return true;
     cl_error cause;
     cl_fail(&cause, CL_ERR_LIMIT, "'%s' has %zu bytes of text; a context of %d tokens holds at most %zu: shorten it", where,

@@ -159,6 +159,20 @@ static small_vocab ab_vocab(void) {
     return v;
 }
 
+/* NFC and SentencePiece's spaces do. */
+static void some_shorten_text(void **state) {
+    (void)state;
+    const struct {
+        small_vocab v;
+        bool shortens;
+    } cases[] = {{byte_level_vocab("gpt-2"), false}, {byte_level_vocab("qwen2"), true}, {ab_vocab(), true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f = open_tokenizer(&cases[i].v);
+        assert_int_equal(tokenizer_shortens(f.tok), cases[i].shortens);
+        close_tokenizer(&f);
+    }
+}
+
 static void spm_merges_by_score(void **state) {
     (void)state;
     small_vocab v = ab_vocab();
@@ -318,15 +332,11 @@ static void utf8_by_definition(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_level_merges_by_rank),
-        cmocka_unit_test(special_tokens_only_from_templates),
-        cmocka_unit_test(pieces_are_output_bytes),
-        cmocka_unit_test(whole_words),
-        cmocka_unit_test(spm_merges_by_score),
-        cmocka_unit_test(refuses_what_it_cannot_do),
-        cmocka_unit_test(long_words),
-        cmocka_unit_test(utf8_by_definition),
-        cmocka_unit_test(random_bytes_come_back),
+        cmocka_unit_test(byte_level_merges_by_rank), cmocka_unit_test(special_tokens_only_from_templates),
+        cmocka_unit_test(pieces_are_output_bytes),   cmocka_unit_test(whole_words),
+        cmocka_unit_test(some_shorten_text),         cmocka_unit_test(spm_merges_by_score),
+        cmocka_unit_test(refuses_what_it_cannot_do), cmocka_unit_test(long_words),
+        cmocka_unit_test(utf8_by_definition),        cmocka_unit_test(random_bytes_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

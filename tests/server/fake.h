@@ -11,6 +11,9 @@ enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
 
 const model *fake_model(void);
 
+/* Whether text may become shorter before it is tokenized; it does not. */
+void fake_shorten(bool shortens);
+
 /* While text is held, whoever tokenizes any waits. */
 void fake_hold_text(bool hold);
 /* Returns once somebody does. */

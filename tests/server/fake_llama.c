@@ -8,7 +8,10 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool held;
+static bool may_shorten;
 static int n_waiting;
+
+void fake_shorten(bool shortens) { may_shorten = shortens; }
 
 void fake_hold_text(bool hold) {
     pthread_mutex_lock(&lock);
@@ -71,6 +74,11 @@ int32_t tokenizer_bos(const tokenizer *tok) {
 size_t tokenizer_longest(const tokenizer *tok) {
     (void)tok;
     return strlen("</s>");
+}
+
+bool tokenizer_shortens(const tokenizer *tok) {
+    (void)tok;
+    return may_shorten;
 }
 
 bool tokenizer_adds_bos(const tokenizer *tok) {

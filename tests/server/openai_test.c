@@ -300,25 +300,24 @@ static void stop_strings_have_a_limit(void **state) {
     }
 }
 
-/* Ten tokens of at most four bytes ("</s>"), each of which may have been four times as long before it was normalised. */
-static void text_that_cannot_fit_is_refused(void **state) {
-    (void)state;
-    static const struct {
+/* Ten tokens of at most four bytes ("</s>"), each of which may have been so many times as long before it was normalised. */
+static void check_text_that_cannot_fit(int shortened) {
+    const struct {
         openai_endpoint endpoint;
         const char *format; /* of text twice */
         int size;           /* of that text */
         const char *param;  /* NULL: it is taken */
     } cases[] = {
         {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 9, NULL},
-        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 160, "prompt"},
-        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 161, "prompt"},
+        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 40 * shortened, "prompt"},
+        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 40 * shortened + 1, "prompt"},
         {OPENAI_COMPLETION, "{\"prompt\":[\"%s\",\"%s\"]}", 9, NULL},
-        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 160, "prompt[1]"},
-        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 161, "prompt[1]"},
-        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}", 80,
-         NULL},
-        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}", 81,
-         "messages"},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened, "prompt[1]"},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened + 1, "prompt[1]"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
+         20 * shortened, NULL},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
+         20 * shortened + 1, "messages"},
     };
     openai_context c = context();
     c.n_ctx = 10;
@@ -338,14 +337,22 @@ static void text_that_cannot_fit_is_refused(void **state) {
         assert_int_equal(error.status, 400);
         assert_string_equal(error.code, "context_length_exceeded");
         assert_string_equal(error.param, cases[i].param);
-        if (cases[i].size == 160) { /* it could have fitted */
+        if (cases[i].size == 40 * shortened) { /* it could have fitted */
             assert_non_null(strstr(error.message, " tokens, more than the context of 10: shorten it"));
             continue;
         }
-        snprintf(message, sizeof message, "'%s' has %d bytes of text; a context of 10 tokens holds at most 160: shorten it",
-                 cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size);
+        snprintf(message, sizeof message, "'%s' has %d bytes of text; a context of 10 tokens holds at most %d: shorten it",
+                 cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size, 40 * shortened);
         assert_string_equal(error.message, message);
     }
+}
+
+static void text_that_cannot_fit_is_refused(void **state) {
+    (void)state;
+    check_text_that_cannot_fit(1);
+    fake_shorten(true);
+    check_text_that_cannot_fit(4);
+    fake_shorten(false);
 }
 
 static void without_a_chat_format_chat_is_refused(void **state) {
