@@ -1,0 +1,189 @@
+/* The server and HTTP: bodies, keys, headers and targets, as the RFCs and browsers have them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client.h"
+#include "server_fixture.h"
+
+static void a_large_chunked_body_is_refused(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n";
+    char chunk[4096 + 9];
+    snprintf(chunk, sizeof chunk, "1000\r\n%4096s\r\n", " ");
+    assert_int_equal(write(fd, head, sizeof head - 1), sizeof head - 1);
+    for (int i = 0; i < 40; i++) assert_int_equal(write(fd, chunk, 4096 + 8), 4096 + 8);
+    assert_int_equal(write(fd, "0\r\n\r\n", 5), 5);
+    char *text = client_read_until(fd, "request_too_large");
+    assert_non_null(strstr(text, "413 "));
+    free(text);
+    close(fd);
+}
+
+/* Ask whether to send a body (Expect: 100-continue), and read until `until` has come. */
+static void assert_told(uint16_t port, const char *target, int length, const char *status, const char *until) {
+    const int fd = client_connect(port);
+    char head[300];
+    snprintf(head, sizeof head, "%s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", target,
+             length);
+    assert_int_equal(write(fd, head, strlen(head)), strlen(head));
+    char *text = client_read_until(fd, until);
+    if (strncmp(text, status, strlen(status)) != 0) fail_msg("%s, %d bytes: <%s>", target, length, text);
+    free(text);
+    close(fd);
+}
+
+static void a_client_that_asks_first_is_told_at_once(void **state) {
+    const fixture *f = *state;
+    assert_told(f->port, "POST /v1/completions", 200000, "HTTP/1.1 413", "request_too_large");
+    assert_told(f->port, "POST /nowhere", 2, "HTTP/1.1 404", "not_found");
+    assert_told(f->port, "POST /health", 2, "HTTP/1.1 405", "use GET");
+    assert_told(f->port, "PUT /v1/completions", 2, "HTTP/1.1 405", "use POST");
+    assert_told(f->port, "GET /health", 2, "HTTP/1.1 200", "\"ok\"");
+    assert_told(f->port, "POST /v1/completions", 2, "HTTP/1.1 100", "\r\n\r\n");
+}
+
+/* A body that nobody will read is dropped, and neither the answer nor the connection suffers from it. */
+static void an_unwanted_body_is_read_to_its_end(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    char *body = malloc(90001);
+    memset(body, 'x', 90000);
+    body[90000] = '\0';
+    for (int i = 0; i < 3; i++) {
+        client_send(fd, "POST", "/nowhere", body);
+        char *text = client_read_until(fd, "not_found");
+        assert_memory_equal(text, "HTTP/1.1 404", 12);
+        free(text);
+    }
+    client_send(fd, "GET", "/health", body);
+    char *text = client_read_until(fd, "ok\"");
+    assert_memory_equal(text, "HTTP/1.1 200", 12);
+    free(text);
+    free(body);
+    close(fd);
+}
+
+static void the_key_is_wanted(void **state) {
+    const fixture *f = *state;
+    char *text;
+    assert_refused(f->port, "GET", "/v1/models", NULL, 401, NULL, "API key");
+    assert_refused(f->port, "POST", "/v1/completions", "{}", 401, NULL, "API key");
+    assert_told(f->port, "POST /v1/completions", 2, "HTTP/1.1 401", "API key");
+    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
+    free(text);
+    static const struct {
+        const char *key;
+        const char *status;
+    } cases[] = {{"secret", "HTTP/1.1 200"}, {"secret2", "HTTP/1.1 401"}, {"secreT", "HTTP/1.1 401"}, {"", "HTTP/1.1 401"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int fd = client_connect(f->port);
+        char request[200];
+        snprintf(request, sizeof request,
+                 "GET /v1/models HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n",
+                 cases[i].key);
+        assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+        text = client_read_all(fd);
+        assert_memory_equal(text, cases[i].status, strlen(cases[i].status));
+        assert_non_null(strstr(text, "Access-Control-Allow-Origin: *"));
+        free(text);
+        close(fd);
+    }
+}
+
+/* Send `request` as it is, and expect an answer that begins and goes on so, before the server closes. */
+static void assert_answered(uint16_t port, const char *request, const char *begins, const char *has) {
+    const int fd = client_connect(port);
+    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+    char *text = client_read_all(fd);
+    if (strncmp(text, begins, strlen(begins)) != 0 || !strstr(text, has)) fail_msg("<%s>: <%s>", request, text);
+    free(text);
+    close(fd);
+}
+
+static void the_scheme_of_a_key_has_no_case(void **state) {
+    const fixture *f = *state;
+    const char *const path = "GET /v1/models HTTP/1.1\r\nHost: test\r\nConnection: close\r\n";
+    char request[200];
+    static const char *const good[] = {"bearer secret", "BEARER  secret"}, *const bad[] = {"Basic secret", "Bearersecret"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(request, sizeof request, "%sAuthorization: %s\r\n\r\n", path, good[i]);
+        assert_answered(f->port, request, "HTTP/1.1 200", "\"object\"");
+        snprintf(request, sizeof request, "%sAuthorization: %s\r\n\r\n", path, bad[i]);
+        assert_answered(f->port, request, "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n");
+    }
+}
+
+/* What RFC 9112 wants refused: a proxy may read it differently. */
+static void ambiguous_requests_are_refused(void **state) {
+    const fixture *f = *state;
+#define POST "POST /v1/completions HTTP/1.1\r\n"
+    static const char *const requests[] = {
+        POST "Host: x\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nabcde",
+        POST "Host: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        POST "Host: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    };
+#undef POST
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        assert_answered(f->port, requests[i], "HTTP/1.1 400", "send one Content-Length");
+    assert_answered(f->port, "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host");
+}
+
+static void a_target_may_be_a_whole_url(void **state) {
+    const fixture *f = *state;
+#define REST " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    assert_answered(f->port, "GET http://any:1/health" REST "\r\n", "HTTP/1.1 200", "\"ok\"");
+    assert_answered(f->port, "GET HTTPS://any/v1/models?a=b" REST "\r\n", "HTTP/1.1 200", "\"list\"");
+    assert_answered(f->port, "GET http://any" REST "\r\n", "HTTP/1.1 200", "ChunkLlama");
+    assert_answered(f->port,
+                    "POST http://any/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
+                    "HTTP/1.1 200", "\"text\":\"a\"");
+    assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "at /nowhere");
+#undef REST
+}
+
+/* Browsers ask with the headers that the client's code adds; without any, those that every client sends are named. */
+static void a_browser_may_send_its_clients_headers(void **state) {
+    const fixture *f = *state;
+    static const struct {
+        const char *asked, *allowed;
+    } cases[] = {
+        {"", "Access-Control-Allow-Headers: Authorization, Content-Type\r\n"},
+        {"Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n",
+         "Access-Control-Allow-Headers: authorization,content-type,x-stainless-os\r\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int fd = client_connect(f->port);
+        char request[300];
+        snprintf(request, sizeof request,
+                 "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: test\r\nConnection: close\r\nOrigin: http://page\r\n"
+                 "Access-Control-Request-Method: POST\r\n%s\r\n",
+                 cases[i].asked);
+        assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+        char *text = client_read_all(fd);
+        assert_memory_equal(text, "HTTP/1.1 204", 12);
+        assert_non_null(strstr(text, cases[i].allowed));
+        free(text);
+        close(fd);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_large_chunked_body_is_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_asks_first_is_told_at_once, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(an_unwanted_body_is_read_to_its_end, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(the_key_is_wanted, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_browser_may_send_its_clients_headers, set_up_guarded, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

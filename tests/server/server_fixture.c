@@ -1,0 +1,99 @@
+#include "server_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "client.h"
+#include "fake.h"
+
+const char endless[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"stream\":true}";
+const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}";
+
+static int set_up_with(void **state, const server_config *config, const fake_config *fake) {
+    fixture *f = calloc(1, sizeof *f);
+    cl_error error;
+    f->engine = fake_engine_create(fake);
+    if (server_start(config, f->engine, fake_model(), &f->server, &error) != CL_OK) {
+        print_error("%s\n", error.message);
+        return -1;
+    }
+    f->port = server_port(f->server);
+    *state = f;
+    return 0;
+}
+
+static const fake_config fast = {.step_us = 200, .max_running = 64, .prefill_steps = 1, .n_ctx = 4096};
+static const fake_config slow = {.step_us = 5000, .max_running = 2, .prefill_steps = 1, .n_ctx = 100000};
+static const fake_config long_prefill = {.step_us = 5000, .max_running = 2, .prefill_steps = 100000, .n_ctx = 4096};
+
+server_config base_config(void) {
+    server_config config;
+    server_config_init(&config, fake_model());
+    config.port = 0;
+    config.model_name = "fake \"model\"";
+    config.max_body_bytes = 100000;
+    return config;
+}
+
+int set_up_fast(void **state) {
+    const server_config config = base_config();
+    return set_up_with(state, &config, &fast);
+}
+int set_up_slow(void **state) {
+    const server_config config = base_config();
+    return set_up_with(state, &config, &slow);
+}
+int set_up_long_prefill(void **state) {
+    const server_config config = base_config();
+    return set_up_with(state, &config, &long_prefill);
+}
+int set_up_guarded(void **state) {
+    server_config config = base_config();
+    config.api_key = "secret";
+    config.cors_origin = "*";
+    return set_up_with(state, &config, &fast);
+}
+
+int set_up_impatient(void **state) {
+    server_config config = base_config();
+    config.timeout_s = 1;
+    return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 500, .n_ctx = 4096});
+}
+
+int tear_down(void **state) {
+    fixture *f = *state;
+    server_stop(&f->server);
+    engine_destroy(&f->engine);
+    free(f);
+    return 0;
+}
+
+bool comes_to(uint16_t port, const char *metric, double value) {
+    for (int i = 0; i < 6000; i++) {
+        if (client_metric(port, metric) == value) return true;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return false;
+}
+
+void assert_refused(uint16_t port, const char *method, const char *path, const char *body, int status, const char *param,
+                    const char *in_message) {
+    json_t *reply;
+    const int got = client_call_json(port, method, path, body, &reply);
+    if (got != status) fail_msg("%s %s: status %d, not %d", path, body ? body : "", got, status);
+    const char *message, *type;
+    const json_t *param_json, *code;
+    assert_unpack(reply, "{s:{s:s, s:s, s:o, s:o!}!}", "error", "message", &message, "type", &type, "param", &param_json,
+                  "code", &code);
+    if (!strstr(message, in_message)) fail_msg("'%s' does not say '%s'", message, in_message);
+    if (param)
+        assert_string_equal(json_string_value(param_json), param);
+    else
+        assert_true(json_is_null(param_json));
+    json_decref(reply);
+}
