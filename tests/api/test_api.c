@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "cache.h"
 #include "chunkattn.h"
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64 };
@@ -24,19 +25,6 @@ static cattn_config small(void) {
     c.n_threads = 1;
     c.budget_bytes = (uint64_t)64 << 20;
     return c;
-}
-
-static cattn_cache *create(const cattn_config *config) {
-    cattn_cache *cache = NULL;
-    cattn_error error = {0};
-    if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
-    return cache;
-}
-
-static cattn_stats stats_of(const cattn_cache *cache) {
-    cattn_stats s = {.struct_size = sizeof s};
-    assert_int_equal(cattn_cache_stats(cache, &s), CATTN_OK);
-    return s;
 }
 
 /* The call must fail with this status, and its message must hold this text. */

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "cache.h"
 #include "chunkattn.h"
 
 enum { MAX_SEQS = 4000 };
@@ -25,18 +26,9 @@ static cattn_config tiny(uint64_t budget_bytes) {
     return c;
 }
 
-static cattn_cache *create(uint64_t budget_bytes) {
+static cattn_cache *create_tiny(uint64_t budget_bytes) {
     const cattn_config c = tiny(budget_bytes);
-    cattn_cache *cache = NULL;
-    cattn_error error = {0};
-    if (cattn_cache_create(&c, &cache, &error)) fail_msg("%s", error.message);
-    return cache;
-}
-
-static cattn_stats stats_of(const cattn_cache *cache) {
-    cattn_stats s = {.struct_size = sizeof s};
-    assert_int_equal(cattn_cache_stats(cache, &s), CATTN_OK);
-    return s;
+    return create(&c);
 }
 
 static uint64_t bytes_of(const cattn_cache *cache) { return stats_of(cache).bytes_in_use; }
@@ -71,7 +63,7 @@ static void steps_stay_within_it(void **state) {
     (void)state;
     static cattn_entry entries[MAX_SEQS];
     for (uint64_t budget = 256 << 10; budget <= 2 << 20; budget += 32 << 10) {
-        cattn_cache *cache = create(budget);
+        cattn_cache *cache = create_tiny(budget);
         const int32_t n = fill(cache, entries);
         int32_t most = 0; /* entries of a step there is room for: not fewer after larger ones failed */
         for (int32_t i = 1; i <= n; i++)
@@ -83,7 +75,7 @@ static void steps_stay_within_it(void **state) {
 
 static void forks_stay_within_it(void **state) {
     (void)state;
-    cattn_cache *cache = create(1 << 20);
+    cattn_cache *cache = create_tiny(1 << 20);
     static const int32_t tokens[10];
     cattn_seq seq, fork;
     cattn_error error;
@@ -117,7 +109,7 @@ static void a_cache_holds_a_chunk(void **state) {
 
 static void peaks_are_of_what_ran(void **state) {
     (void)state;
-    cattn_cache *cache = create(4 << 20);
+    cattn_cache *cache = create_tiny(4 << 20);
     static const int32_t tokens[2000];
     cattn_seq seqs[2], fork;
     assert_int_equal(cattn_seq_join(cache, tokens, 100, NULL, &seqs[0], NULL, NULL), CATTN_OK);
@@ -139,7 +131,7 @@ static void peaks_are_of_what_ran(void **state) {
 
 static void no_chunk_is_made_resident_unasked(void **state) {
     (void)state;
-    cattn_cache *cache = create(64 << 20);
+    cattn_cache *cache = create_tiny(64 << 20);
     static const int32_t tokens[10];
     cattn_seq seq;
     assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
