@@ -231,9 +231,8 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
 cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     cattn_error cause;
     cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
-    if (status == CATTN_ERR_BUDGET ||
-        status == CATTN_ERR_NOMEM) { /* larger steps before may have left more than this one needs */
-        give_back(c);
+    if (status == CATTN_ERR_BUDGET || status == CATTN_ERR_NOMEM) {
+        give_back(c); /* which may be more than this step needs: larger ones before left it */
         status = try_begin(c, entries, n_entries, row_limit, &cause);
         if (status) give_back(c);
     }
