@@ -156,11 +156,7 @@ static cl_status cut_valid(const split *s, const char *text, size_t size) {
 cl_status pretokenizer_normalize(const pretokenizer *p, str text, char **buf, str *out, cl_error *error) {
     *buf = NULL;
     *out = text;
-    if (!p->definition->nfc || !nfc_may_change(text)) return CL_OK;
-    for (size_t i = 0, n; i < text.size; i += n) {
-        n = utf8_char(text.data + i, text.size - i);
-        if (n == 0) return CL_OK;
-    }
+    if (!p->definition->nfc || !nfc_may_change(text) || utf8_valid(text.data, text.size) < text.size) return CL_OK;
     return nfc_normalize(text, buf, out, error);
 }
 
