@@ -62,7 +62,7 @@ int set_up_guarded(void **state) {
 int set_up_impatient(void **state) {
     server_config config = base_config();
     config.timeout_s = 1;
-    return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 500, .n_ctx = 4096});
+    return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 800, .n_ctx = 4096});
 }
 
 int tear_down(void **state) {
