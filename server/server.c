@@ -37,6 +37,10 @@ static cl_status check(const server_config *c, cl_error *error) {
     const size_t valid = utf8_valid(name, strlen(name));
     if (name[valid])
         return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; give it in UTF-8, as JSON needs it", valid);
+    if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
+        return cl_fail(error, CL_ERR_ARG,
+                       "cors_origin is empty or has control characters; give an origin or *, or leave it out");
+    if (c->api_key && !*c->api_key) return cl_fail(error, CL_ERR_ARG, "api_key is empty; give a key, or leave it out");
     if (c->max_body_bytes < 1024)
         return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;

@@ -210,28 +210,41 @@ static void stopping_tells_the_clients(void **state) {
     assert_int_equal(client_connect(f->port), -1);
 }
 
-static void a_port_in_use_is_told(void **state) {
-    const fixture *f = *state;
+static void assert_no_start(const fixture *f, const server_config *config, cl_status code, const char *message) {
     server *second;
     cl_error error;
+    assert_int_equal(server_start(config, f->engine, fake_model(), &second, &error), code);
+    assert_null(second);
+    if (!strstr(error.message, message)) fail_msg("<%s> does not say <%s>", error.message, message);
+}
+
+static void a_port_in_use_is_told(void **state) {
+    const fixture *f = *state;
     server_config config = base_config();
     config.port = f->port;
-    assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_FILE);
-    assert_null(second);
-    assert_non_null(strstr(error.message, "in use"));
-    assert_non_null(strstr(error.message, "choose another port"));
-    config = base_config();
+    assert_no_start(f, &config, CL_ERR_FILE, "another program uses it: end that one or choose another port");
+}
+
+static void bad_settings_are_told(void **state) {
+    const fixture *f = *state;
+    server_config config = base_config();
     config.host = "no such host";
-    assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "no such host"));
+    assert_no_start(f, &config, CL_ERR_ARG, "no such host");
     config = base_config();
     config.n_threads = 0;
-    assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "n_threads"));
+    assert_no_start(f, &config, CL_ERR_ARG, "n_threads");
     config = base_config();
     config.model_name = "x\xe9";
-    assert_int_equal(server_start(&config, f->engine, fake_model(), &second, &error), CL_ERR_ARG);
-    assert_non_null(strstr(error.message, "model_name is not UTF-8 at byte 1"));
+    assert_no_start(f, &config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
+    config = base_config();
+    config.api_key = ""; /* as from an unset variable: nobody could ever send it */
+    assert_no_start(f, &config, CL_ERR_ARG, "api_key is empty");
+    static const char *const no_origins[] = {"", "a\r\nb", "a\tb"};
+    for (int i = 0; i < 3; i++) { /* no header could be sent with these, and so no answer */
+        config = base_config();
+        config.cors_origin = no_origins[i];
+        assert_no_start(f, &config, CL_ERR_ARG, "cors_origin is empty or has");
+    }
 }
 
 int main(void) {
@@ -245,6 +258,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_tells_the_clients, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_told, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(bad_settings_are_told, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
