@@ -127,21 +127,32 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
 
 /* ---- Completions ---- */
 
+/* The engine would refuse them, but only once all prompts are tokenized and their texts made. */
+static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
+    if (context->n_ctx == 0 || n_tokens <= (size_t)context->n_ctx) return true;
+    cl_error cause;
+    cl_fail(&cause, CL_ERR_LIMIT, "'%s' has %zu tokens, more than the context of %d: shorten it", where, n_tokens,
+            context->n_ctx);
+    return openai_fail_from(error, where, &cause);
+}
+
 static bool add_token(token_list *list, int32_t id, openai_error *error) {
     cl_error cause;
     return token_list_add(list, id, &cause) == CL_OK || openai_fail_from(error, "prompt", &cause);
 }
 
-static bool parse_text(const openai_context *context, const json_t *value, bool echo, openai_prompt *prompt,
+static bool parse_text(const openai_context *context, const json_t *value, const char *where, bool echo, openai_prompt *prompt,
                        openai_error *error) {
     const tokenizer *tok = context->model->tok;
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
     const bool bos = tokenizer_adds_bos(tok) || (size == 0 && tokenizer_bos(tok) >= 0);
+    if (!check_size(context, where, size, error)) return false;
     if (bos && !add_token(&prompt->tokens, tokenizer_bos(tok), error)) return false;
     cl_error cause;
     if (tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
         return openai_fail_from(error, "prompt", &cause);
+    if (!check_count(context, where, prompt->tokens.n, error)) return false;
     if (!echo) return true;
     prompt->text = malloc(size + 1);
     if (!prompt->text) return no_memory(error);
@@ -166,6 +177,7 @@ static bool set_text(const tokenizer *tok, openai_prompt *prompt, openai_error *
 
 static bool parse_ids(const openai_context *context, const json_t *value, const char *where, bool echo, openai_prompt *prompt,
                       openai_error *error) {
+    if (!check_count(context, where, json_array_size(value), error)) return false;
     char element[96];
     for (size_t i = 0; i < json_array_size(value); i++) {
         int32_t id;
@@ -180,20 +192,14 @@ static bool parse_ids(const openai_context *context, const json_t *value, const 
 static bool parse_prompt(const openai_context *context, const json_t *value, const char *where, bool echo,
                          openai_prompt *prompt, openai_error *error) {
     if (json_is_string(value)) {
-        if (!check_size(context, where, json_string_length(value), error) || !parse_text(context, value, echo, prompt, error))
-            return false;
+        if (!parse_text(context, value, where, echo, prompt, error)) return false;
     } else if (json_is_array(value)) {
         if (!parse_ids(context, value, where, echo, prompt, error)) return false;
     } else {
         return openai_fail(error, where, "'%s' must be a string or an array of token ids, not %s", where, field_kind(value));
     }
     if (prompt->tokens.n == 0) return openai_fail(error, where, "'%s' must have at least one token", where);
-    /* The engine would refuse it, but only once all that follow are tokenized, too. */
-    if (context->n_ctx == 0 || prompt->tokens.n <= (size_t)context->n_ctx) return true;
-    cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, "'%s' has %zu tokens, more than the context of %d: shorten it", where, prompt->tokens.n,
-            context->n_ctx);
-    return openai_fail_from(error, where, &cause);
+    return true;
 }
 
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {

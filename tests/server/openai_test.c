@@ -347,6 +347,18 @@ static void check_text_that_cannot_fit(int shortened) {
     }
 }
 
+/* They are counted first: the last one is no token, and its text is asked for. */
+static void ids_that_cannot_fit_are_not_read(void **state) {
+    (void)state;
+    openai_context c = context();
+    openai_request r;
+    openai_error error;
+    c.n_ctx = 10;
+    assert_false(parse(&c, OPENAI_COMPLETION, "{\"prompt\":[[1],[1,1,1,1,1,1,1,1,1,1,-1]],\"echo\":true}", &r, &error));
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_string_equal(error.message, "'prompt[1]' has 11 tokens, more than the context of 10: shorten it");
+}
+
 static void text_that_cannot_fit_is_refused(void **state) {
     (void)state;
     check_text_that_cannot_fit(1);
@@ -559,6 +571,7 @@ int main(void) {
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(what_asks_for_nothing_is_taken),
         cmocka_unit_test(stop_strings_have_a_limit),
+        cmocka_unit_test(ids_that_cannot_fit_are_not_read),
         cmocka_unit_test(text_that_cannot_fit_is_refused),
         cmocka_unit_test(without_a_chat_format_chat_is_refused),
         cmocka_unit_test(chat_logprobs_have_bytes),
