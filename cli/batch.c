@@ -222,13 +222,14 @@ static cl_status process(job *j, cl_error *error) {
     return status;
 }
 
-/* Lines that are not blank, if the input is a file that can be read twice. */
+/* Lines that are not blank from here on, if the input is a file that can be read twice; it may be another's standard input. */
 static size_t count_requests(job *j) {
     struct stat st;
-    if (fstat(fileno(j->in), &st) || !S_ISREG(st.st_mode)) return 0;
+    const off_t here = ftello(j->in);
+    if (here < 0 || fstat(fileno(j->in), &st) || !S_ISREG(st.st_mode)) return 0;
     size_t n = 0;
     for (ssize_t size; (size = getline(&j->buffer, &j->buffer_size, j->in)) >= 0;) n += !is_blank(j->buffer, (size_t)size);
-    rewind(j->in);
+    fseeko(j->in, here, SEEK_SET); /* clears the end of file, too */
     return n;
 }
 

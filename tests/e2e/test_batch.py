@@ -127,10 +127,13 @@ def test_standard_streams(chunkllama):
 
 @pytest.mark.usefixtures("terminals")
 def test_progress_bar(chunkllama_bin, model_path, tmp_path):
-    (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {i}, "prompt": "{i} and"}}\n' for i in range(6)))
+    """What it counts is what it reads: here the rest of a file whose first line somebody else has read."""
+    (tmp_path / "in.jsonl").write_text("a head\n" + "".join(f'{{"id": {i}, "prompt": "{i} and"}}\n' for i in range(6)))
     ours, its = pty.openpty()
-    subprocess.run([chunkllama_bin, "batch", "-m", model_path, "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl",
-                    "--max-tokens", "48", "--ignore-eos", "--max-seqs", "1"], check=True, stderr=its, timeout=600)
+    with open(tmp_path / "in.jsonl", "rb", buffering=0) as requests:
+        requests.seek(len("a head\n"))
+        subprocess.run([chunkllama_bin, "batch", "-m", model_path, "-i", "-", "-o", tmp_path / "out.jsonl", "--max-tokens", "48",
+                        "--ignore-eos", "--max-seqs", "1"], check=True, stdin=requests, stderr=its, timeout=600)
     os.close(its)
     shown = b""
     while True:
@@ -139,6 +142,7 @@ def test_progress_bar(chunkllama_bin, model_path, tmp_path):
         except OSError:  # all is read and the other end closed
             break
     assert re.search(rb"\r\[#*\.*\] [0-6]/6 requests, \d+ tokens", shown) and b"prompt tokens computed" in shown
+    assert [json.loads(line)["id"] for line in open(tmp_path / "out.jsonl")] == list(range(6))
 
 
 def test_wrong_files(chunkllama, tmp_path):
