@@ -8,7 +8,8 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "clock.h"
 
 /*
  * One word holds the loop's number and how many of its tasks are not handed out:
@@ -55,24 +56,18 @@ static void pause_cpu(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Wait for ready(pool) without sleeping. False when the time is up, and sleeping is due. */
 static bool spin(ca_pool *pool, bool (*ready)(ca_pool *)) {
-    enum { PAUSES = 32, SPIN_NS = 5000, YIELD_NS = 50000 };
-    const int64_t start = now_ns();
+    enum { PAUSES = 32 };
+    const double spin_s = 5e-6, yield_s = 50e-6, start = clock_seconds();
     for (;;) {
         for (int i = 0; i < PAUSES; i++) {
             if (ready(pool)) return true;
             pause_cpu();
         }
-        const int64_t waited = now_ns() - start;
-        if (waited > YIELD_NS) return false;
-        if (waited > SPIN_NS) sched_yield();
+        const double waited = clock_seconds() - start;
+        if (waited > yield_s) return false;
+        if (waited > spin_s) sched_yield();
     }
 }
 

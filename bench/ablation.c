@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "bench.h"
 #include "compare.h"
 #include "planned.h"
@@ -146,9 +147,9 @@ static bool run_threads(const bench *b, const token_tree *tree) {
 /* Opening a step that goes on as the last one did, with the plan kept or built anew. */
 static bool time_plan(planned *p, bool anew, double *us) {
     if (anew) planned_forget(p);
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     const bool ok = planned_begin(p);
-    *us = (bench_seconds() - start) * 1e6;
+    *us = (clock_seconds() - start) * 1e6;
     return ok && cattn_step_abort(p->cache, NULL) == CATTN_OK;
 }
 

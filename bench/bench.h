@@ -2,9 +2,6 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include <stdint.h>
-#include <time.h>
-
 /* argv[0] is the subcommand's name; the result is the exit status. */
 int bench_ablation(int argc, char **argv);
 int bench_balance(int argc, char **argv);
@@ -21,11 +18,5 @@ int bench_table2(int argc, char **argv);
 int bench_table3(int argc, char **argv);
 int bench_trees(int argc, char **argv);
 int bench_write(int argc, char **argv);
-
-static inline double bench_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "bench.h"
 #include "formulas.h"
@@ -194,10 +195,10 @@ static void time_rounds(const bench *b, const group *g, comparison *c) {
         probe_limits(b, g, read, peak);
         for (int i = g->begin; i < g->end; i++) {
             method *m = g->methods[i];
-            const double start = bench_seconds();
+            const double start = clock_seconds();
             m->attend(m, (step + N_WARMUP) % m->n_layers, b->q, b->out[i]);
             if (step < 0) continue;
-            c->us[i][step] = (bench_seconds() - start) * 1e6;
+            c->us[i][step] = (clock_seconds() - start) * 1e6;
             c->read_gbs[i][step] = read[i];
             c->peak_gflops[i][step] = peak[i];
         }

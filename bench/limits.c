@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/threads.h"
-#include "bench.h"
 #include "peaks.h"
 
 enum { N_RUNS = 7, MAX_KEPT = 8 };
@@ -65,9 +65,9 @@ static void run_share(void *arg, int32_t task, int32_t worker) {
 }
 
 static double time_run(ca_pool *pool, work *w) {
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     ca_pool_run(pool, ca_pool_size(pool), run_share, w);
-    return bench_seconds() - start;
+    return clock_seconds() - start;
 }
 
 /*

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/half.h"
-#include "bench.h"
 #include "llama/quant_block.h"
 #include "results.h"
 
@@ -176,9 +176,9 @@ static void step(linear_timer *t, int32_t n_rows) {
 double linear_timer_us(linear_timer *t, int32_t n_rows, int n_steps) {
     double us[MAX_STEPS];
     for (int i = -N_WARMUP; i < n_steps; i++) {
-        const double start = bench_seconds();
+        const double start = clock_seconds();
         step(t, n_rows);
-        if (i >= 0) us[i] = (bench_seconds() - start) * 1e6;
+        if (i >= 0) us[i] = (clock_seconds() - start) * 1e6;
     }
     return results_median(us, n_steps);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "bench.h"
 #include "common.h"
 
@@ -66,13 +67,13 @@ static void run_part(paper *p, int i) {
         argv[argc++] = "--model";
         argv[argc++] = (char *)p->model;
     }
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     p->outcomes[i].status = parts[i].run(argc, argv);
-    p->outcomes[i].seconds = bench_seconds() - start;
+    p->outcomes[i].seconds = clock_seconds() - start;
 }
 
 static void run_parts(paper *p) {
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     for (int i = 0; i < N_PARTS; i++) {
         if (skips(p, i)) {
             p->outcomes[i].skipped = true;
@@ -80,11 +81,11 @@ static void run_parts(paper *p) {
             continue;
         }
         fprintf(stderr, "[%d/%d] %s: %.0f s elapsed, about %.0f s left\n", i + 1, N_PARTS, parts[i].name,
-                bench_seconds() - start, estimate_left(p, i));
+                clock_seconds() - start, estimate_left(p, i));
         run_part(p, i);
         if (p->outcomes[i].status != 0) fprintf(stderr, "[%d/%d] %s: failed\n", i + 1, N_PARTS, parts[i].name);
     }
-    fprintf(stderr, "[%d/%d] done: %.0f s; the index is %s/README.md\n", N_PARTS, N_PARTS, bench_seconds() - start,
+    fprintf(stderr, "[%d/%d] done: %.0f s; the index is %s/README.md\n", N_PARTS, N_PARTS, clock_seconds() - start,
             p->common->dir);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "bench.h"
 #include "lib/cache_handle.h"
@@ -60,7 +61,7 @@ static void drive_out(bench *b) {
 }
 
 static void add(samples *s, double start) {
-    const double us = (bench_seconds() - start) * 1e6;
+    const double us = (clock_seconds() - start) * 1e6;
     if (s->n < MAX_SAMPLES) s->us[s->n++] = us;
 }
 
@@ -142,12 +143,12 @@ static void measure_join(bench *b, const char *tree, int64_t shared, int64_t mat
         cattn_seq seq;
         const int32_t *tokens = make_tokens(w, 0, matched);
         drive_out(b);
-        double start = bench_seconds();
+        double start = clock_seconds();
         check(cattn_seq_join(w->cache, tokens, w->length, NULL, &seq, NULL, &error), &error);
         if (i >= 0) add(&b->a, start);
         compute_all_but(w, seq, 0);
         drive_out(b);
-        start = bench_seconds();
+        start = clock_seconds();
         check(cattn_seq_leave(w->cache, &seq, &error), &error);
         if (i >= 0) add(&b->b, start);
     }
@@ -171,7 +172,7 @@ static void step(bench *b, samples *s) {
     cattn_error error;
     for (int32_t i = 0; i < w->n_seqs; i++) w->entries[i] = (cattn_entry){.seq = w->seqs[i], .max_rows = 1};
     drive_out(b);
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     check(cattn_step_begin(w->cache, w->entries, w->n_seqs, 0, &error), &error);
     check(cattn_step_end(w->cache, &error), &error);
     if (s) add(s, start);
@@ -186,7 +187,7 @@ static void plan_step(bench *b, samples *s) {
         w->plan_entries[i] = (ca_plan_entry){seq, first, (int32_t)ca_seq_claim(seq, 1), i};
     }
     drive_out(b);
-    const double start = bench_seconds();
+    const double start = clock_seconds();
     const cattn_status status = ca_plan_update(w->cache->plans.at, w->cache->plans.n, w->plan_entries, w->n_seqs);
     if (s) add(s, start);
     check(status, &(cattn_error){.message = "no memory for the plan"});

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "bench.h"
 #include "compare.h"
@@ -57,12 +58,12 @@ static bool step(world *w, int32_t n, double *write_us, double *attend_us) {
     cattn_error error;
     if (!ok(cattn_step_begin(w->cache, w->entries, n, FILL_ROWS, &error), &error)) return false;
     for (int32_t layer = 0; layer < w->layers; layer++) {
-        const double start = bench_seconds();
+        const double start = clock_seconds();
         if (!write_layer(w, layer)) return false;
-        const double middle = bench_seconds();
+        const double middle = clock_seconds();
         if (attend_us && !attend_layer(w, layer)) return false;
         if (write_us) *write_us += (middle - start) * 1e6 / w->layers;
-        if (attend_us) *attend_us += (bench_seconds() - middle) * 1e6 / w->layers;
+        if (attend_us) *attend_us += (clock_seconds() - middle) * 1e6 / w->layers;
     }
     return ok(cattn_step_end(w->cache, &error), &error);
 }

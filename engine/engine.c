@@ -35,17 +35,6 @@ void engine_config_init(engine_config *config) {
     };
 }
 
-const char *engine_finish_name(engine_finish finish) {
-    switch (finish) {
-    case ENGINE_RUNNING: return "running";
-    case ENGINE_STOP: return "stop";
-    case ENGINE_LENGTH: return "length";
-    case ENGINE_CANCELLED: return "cancelled";
-    case ENGINE_ERROR: return "error";
-    }
-    return "unknown";
-}
-
 /* ---- The thread ---- */
 
 static void publish_stats(engine *e) {

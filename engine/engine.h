@@ -52,9 +52,6 @@ typedef enum engine_finish {
     ENGINE_ERROR,
 } engine_finish;
 
-/* "running", "stop", "length", "cancelled", "error"; static storage. */
-const char *engine_finish_name(engine_finish finish);
-
 /*
  * What a request is told. For each choice: one event for each token, then one with token -1 that ends it and brings the text
  * still held back. Before those, where prompt_logprobs was asked for: one event for each position of the prompt, once for the

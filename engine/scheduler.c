@@ -3,9 +3,9 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "admission.h"
+#include "base/clock.h"
 #include "draw.h"
 #include "model_cache.h"
 #include "speculation.h"
@@ -260,12 +260,6 @@ static void drop_drafts(scheduler *s) {
     list_entries(s);
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int64_t count_prefill_rows(const step *st) {
     int64_t n = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
@@ -302,7 +296,7 @@ void scheduler_step(scheduler *s) {
     while (s->waiting.n > 0 && admit_first(s)) {
     }
     if (s->running.n == 0) return;
-    const double start = now_s();
+    const double start = clock_seconds();
     draft_tokens(s);
     list_entries(s);
     cl_error error;
@@ -317,7 +311,7 @@ void scheduler_step(scheduler *s) {
     }
     draw_tokens(s);
     settle_drafts(s);
-    count_step(s, now_s() - start);
+    count_step(s, clock_seconds() - start);
 }
 
 /* ---- Telling ---- */

@@ -146,12 +146,6 @@ bool tokenizer_adds_bos(const tokenizer *tok) { return tok->adds_bos; }
 
 static bool known(const tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
 bool tokenizer_is_end(const tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }
-bool tokenizer_is_special(const tokenizer *tok, int32_t id) { return known(tok, id) && vocab_is_special(&tok->vocab, id); }
-
-int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size) {
-    const int32_t id = str_map_get(&tok->vocab.by_name, text, size);
-    return id >= 0 ? id : vocab_find(&tok->vocab, text, size);
-}
 
 /* Text without added tokens. */
 static cl_status encode_plain(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,

@@ -34,7 +34,6 @@ int32_t tokenizer_bos(const tokenizer *tok);             /* -1: none */
 int32_t tokenizer_eos(const tokenizer *tok);             /* -1: none */
 bool tokenizer_adds_bos(const tokenizer *tok);           /* the file asks for BOS before a plain prompt */
 bool tokenizer_is_end(const tokenizer *tok, int32_t id); /* end of sequence, of turn or of message: generation stops */
-bool tokenizer_is_special(const tokenizer *tok, int32_t id);
 
 /*
  * Bytes of the longest piece, so that n tokens are at most n times as many bytes of text; of text as it is encoded. What the
@@ -47,9 +46,6 @@ size_t tokenizer_longest(const tokenizer *tok);
  * SentencePiece reads U+2581, of three bytes, as a space.
  */
 bool tokenizer_shortens(const tokenizer *tok);
-
-/* The id whose text is exactly this, special ones included; -1 if there is none. */
-int32_t tokenizer_find(const tokenizer *tok, const char *text, size_t size);
 
 /*
  * Append the ids of size bytes of text. Plain text only: the names of special tokens in it are encoded as ordinary text.

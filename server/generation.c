@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "event_queue.h"
 
 /* One prompt of the request, as the engine's thread sees it. */
@@ -153,7 +154,7 @@ void generation_close(generation *g) {
 
 static void measure(job *j, const engine_event *event) {
     generation *g = j->generation;
-    const double now = metrics_now();
+    const double now = clock_seconds();
     if (event->token >= 0 && !event->prompt) {
         double *told_at = &g->told_at[j->prompt * (size_t)g->request.params.n + (size_t)event->choice];
         if (*told_at > 0) metrics_inter_token(&g->server->metrics, now - *told_at);
@@ -427,7 +428,7 @@ static generation *generation_create(exchange *x, openai_endpoint endpoint) {
     g->endpoint = endpoint;
     g->body = x->body;
     g->body_size = x->body_size;
-    g->began = metrics_now();
+    g->began = clock_seconds();
     x->body = NULL;
     x->body_size = x->body_capacity = 0;
     return g;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "server/openai.h"
 
@@ -18,12 +17,6 @@ void metrics_init(metrics *m) {
 }
 
 void metrics_destroy(metrics *m) { pthread_mutex_destroy(&m->lock); }
-
-double metrics_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void observe(histogram *h, double seconds) {
     int i = 0;

@@ -23,9 +23,6 @@ typedef struct metrics {
 void metrics_init(metrics *m);
 void metrics_destroy(metrics *m);
 
-/* Seconds on a clock that only goes forward. */
-double metrics_now(void);
-
 void metrics_first_token(metrics *m, double seconds);
 void metrics_inter_token(metrics *m, double seconds);
 void metrics_finished(metrics *m, engine_finish how, double seconds);

@@ -52,7 +52,7 @@ static cl_status render(const small_vocab *v, chat_format format, const chat_mes
     *n_special = 0;
     for (size_t i = 0; i < ids.n; i++) {
         text += tokenizer_piece(tok, ids.ids[i], true, text, 64);
-        *n_special += tokenizer_is_special(tok, ids.ids[i]);
+        *n_special += tokenizer_piece(tok, ids.ids[i], false, NULL, 0) == 0;
     }
     *text = 0;
     token_list_free(&ids);
