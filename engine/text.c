@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama/utf8.h"
+
 static bool reserve(text_bytes *b, size_t more) {
     if (more <= b->capacity - b->size) return true;
     const size_t capacity = (b->size + more) * 2 + 64;
@@ -24,41 +26,18 @@ char *text_room(text *t, size_t n) {
     return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL for no bytes either */
 }
 
-/*
- * Bytes of the character, or of the maximal broken part, that starts at s (Unicode, table 3-7). *valid: it is a character.
- * 0: the n bytes are the beginning of a character.
- */
-static size_t character(const unsigned char *s, size_t n, bool *valid) {
-    *valid = s[0] < 0x80;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 1;
-    const size_t want = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte: no overlong forms, no surrogates, nothing past U+10FFFF */
-    if (s[0] == 0xe0) low = 0xa0;
-    if (s[0] == 0xed) high = 0x9f;
-    if (s[0] == 0xf0) low = 0x90;
-    if (s[0] == 0xf4) high = 0x8f;
-    for (size_t i = 1; i < want; i++) {
-        if (i == n) return 0;
-        if (s[i] < low || s[i] > high) return i;
-        low = 0x80;
-        high = 0xbf;
-    }
-    *valid = true;
-    return want;
-}
-
 /* Move held bytes to out up to n, in whole characters; at the end (`all`) an unfinished one too. */
 static bool release(text *t, size_t n, bool all) {
     t->out.size = 0;
     if (!reserve(&t->out, 3 * n)) return false; /* a broken byte becomes three */
-    const unsigned char *s = (const unsigned char *)t->held.data;
+    const char *s = t->held.data;
     size_t at = 0;
     while (at < n) {
         bool valid;
-        size_t size = character(s + at, n - at, &valid);
+        size_t size = utf8_part(s + at, n - at, &valid);
         if (size == 0 && !all) break;
         if (size == 0) size = n - at;
-        memcpy(t->out.data + t->out.size, valid ? (const char *)s + at : "\xef\xbf\xbd", valid ? size : 3);
+        memcpy(t->out.data + t->out.size, valid ? s + at : "\xef\xbf\xbd", valid ? size : 3);
         t->out.size += valid ? size : 3;
         at += size;
     }

@@ -20,14 +20,13 @@ char *utf8_mended(const char *text, size_t size, size_t *mended_size) {
     char *mended = malloc(size * (sizeof replacement - 1) + 1), *end = mended; /* at worst each byte is replaced */
     if (!mended) return NULL;
     for (size_t at = 0; at < size;) {
-        const size_t n = utf8_valid(text + at, size - at);
-        memcpy(end, text + at, n);
-        end += n;
+        bool valid;
+        size_t n = utf8_part(text + at, size - at, &valid);
+        if (n == 0) n = size - at;
+        const size_t n_put = valid ? n : sizeof replacement - 1;
+        memcpy(end, valid ? text + at : replacement, n_put);
+        end += n_put;
         at += n;
-        if (at == size) break;
-        memcpy(end, replacement, sizeof replacement - 1);
-        end += sizeof replacement - 1;
-        at++;
     }
     *end = 0;
     if (mended_size) *mended_size = (size_t)(end - mended);

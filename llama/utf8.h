@@ -2,27 +2,45 @@
 #ifndef LLAMA_UTF8_H
 #define LLAMA_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the character at the start of text (size >= 1), or 0 where the bytes there are no UTF-8 (RFC 3629). */
-static inline size_t utf8_char(const char *text, size_t size) {
+/*
+ * Bytes of the character, or of the maximal broken part, at the start of text (size >= 1; Unicode, table 3-7). *valid: it is a
+ * character. 0: all of text is the beginning of a character.
+ */
+static inline size_t utf8_part(const char *text, size_t size, bool *valid) {
     const unsigned char *s = (const unsigned char *)text;
-    if (s[0] < 0x80) return 1;
-    const size_t n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-    if (n == 0 || n > size) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    /* Overlong forms, surrogates and numbers above U+10FFFF show in the second byte. */
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    *valid = s[0] < 0x80;
+    if (s[0] < 0xc2 || s[0] > 0xf4) return 1;
+    const size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    unsigned char low = 0x80, high = 0xbf; /* of the second byte: no overlong forms, no surrogates, nothing past U+10FFFF */
+    if (s[0] == 0xe0) low = 0xa0;
+    if (s[0] == 0xed) high = 0x9f;
+    if (s[0] == 0xf0) low = 0x90;
+    if (s[0] == 0xf4) high = 0x8f;
+    for (size_t i = 1; i < n; i++) {
+        if (i == size) return 0;
+        if (s[i] < low || s[i] > high) return i;
+        low = 0x80;
+        high = 0xbf;
+    }
+    *valid = true;
     return n;
+}
+
+/* Bytes of the character at the start of text (size >= 1), or 0 where the bytes there are no UTF-8. */
+static inline size_t utf8_char(const char *text, size_t size) {
+    bool valid;
+    const size_t n = utf8_part(text, size, &valid);
+    return valid ? n : 0;
 }
 
 /* Bytes before the first that is no UTF-8; size where there is none. */
 size_t utf8_valid(const char *text, size_t size);
 
 /*
- * A terminated copy in which each byte that is no UTF-8 is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
+ * A terminated copy in which each maximal broken part is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
  * The caller frees it; NULL without memory.
  */
 char *utf8_mended(const char *text, size_t size, size_t *mended_size);
