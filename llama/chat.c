@@ -1,5 +1,4 @@
 /* Which chat format a file has, and the way from messages through a prompt's text to tokens. */
-#define _GNU_SOURCE /* memmem */
 #include "chat.h"
 
 #include "chat_prompt.h"
@@ -43,23 +42,21 @@ static str template_of(const model_file *file) {
     return text;
 }
 
-static bool contains(str text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
-
 cl_status chat_detect(const model_file *file, chat_format *format, cl_error *error) {
     const str text = template_of(file);
     *format = CHAT_NONE;
     if (text.size == 0) return CL_OK;
-    if (contains(text, "<|im_start|>") && contains(text, "<|im_end|>"))
+    if (str_contains(text, "<|im_start|>") && str_contains(text, "<|im_end|>"))
         *format = CHAT_CHATML;
-    else if (contains(text, "<|start_header_id|>") && contains(text, "<|eot_id|>"))
+    else if (str_contains(text, "<|start_header_id|>") && str_contains(text, "<|eot_id|>"))
         *format = CHAT_LLAMA3;
-    else if (contains(text, "<start_of_turn>") && contains(text, "<end_of_turn>"))
+    else if (str_contains(text, "<start_of_turn>") && str_contains(text, "<end_of_turn>"))
         *format = CHAT_GEMMA;
-    else if (contains(text, "[INST]") && contains(text, "<<SYS>>"))
+    else if (str_contains(text, "[INST]") && str_contains(text, "<<SYS>>"))
         *format = CHAT_LLAMA2;
-    else if (contains(text, "[INST]") && !contains(text, "[SYSTEM_PROMPT]"))
+    else if (str_contains(text, "[INST]") && !str_contains(text, "[SYSTEM_PROMPT]"))
         *format = CHAT_MISTRAL;
-    else if (contains(text, "<|user|>") && contains(text, "<|assistant|>") && contains(text, "eos_token"))
+    else if (str_contains(text, "<|user|>") && str_contains(text, "<|assistant|>") && str_contains(text, "eos_token"))
         *format = CHAT_ZEPHYR;
     if (*format != CHAT_NONE) return CL_OK;
     return cl_fail(error, CL_ERR_UNSUPPORTED,

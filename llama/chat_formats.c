@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* memmem */
 #include "chat_prompt.h"
 
-static bool contains(str text, const char *part) { return memmem(text.data, text.size, part, strlen(part)) != NULL; }
 static str content_of(const chat_message *m) { return (str){m->content, m->content_size}; }
 
 /* White space that begins a text: its bytes, or 0. What Python's str.strip takes, and so Jinja's trim. */
@@ -89,7 +88,7 @@ static str without_thought(str text) {
 }
 
 void chat_write_chatml(prompt *p, const chat_input *in) {
-    const bool drops_thoughts = contains(in->template, "split('</think>')"); /* Qwen 3 */
+    const bool drops_thoughts = str_contains(in->template, "split('</think>')"); /* Qwen 3 */
     if (!chat_is_role(&in->messages[0], "system")) add_default_system(p, in->template);
     for (size_t i = 0; i < in->n; i++) {
         prompt_add_format(p, "<|im_start|>");
@@ -102,8 +101,8 @@ void chat_write_chatml(prompt *p, const chat_input *in) {
     }
     prompt_add_format(p, "<|im_start|>assistant\n");
     /* Models that always think; those that can be told not to have another literal, which goes on. */
-    if (contains(in->template, "<|im_start|>assistant\\n<think>\\n'") ||
-        contains(in->template, "<|im_start|>assistant\\n<think>\\n\""))
+    if (str_contains(in->template, "<|im_start|>assistant\\n<think>\\n'") ||
+        str_contains(in->template, "<|im_start|>assistant\\n<think>\\n\""))
         prompt_add_format(p, "<think>\n");
 }
 
@@ -112,7 +111,7 @@ void chat_write_chatml(prompt *p, const chat_input *in) {
  * with today's no prompt would be the same tomorrow.
  */
 static size_t add_dates(prompt *p, const chat_input *in) {
-    if (!contains(in->template, "Cutting Knowledge Date: December 2023")) return 0;
+    if (!str_contains(in->template, "Cutting Knowledge Date: December 2023")) return 0;
     const bool has_system = chat_is_role(&in->messages[0], "system");
     prompt_add_format(p, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
                          "Today Date: 26 Jul 2024\n\n");
@@ -173,11 +172,11 @@ void chat_write_llama2(prompt *p, const chat_input *in) {
 void chat_write_mistral(prompt *p, const chat_input *in) {
     const str template = in->template;
     const bool any = template.size > 0;
-    const char *open = !any || contains(template, "[INST] ") ? "[INST] " : "[INST]";
-    const char *close = !any || contains(template, " [/INST]") ? " [/INST]" : "[/INST]";
-    const bool spaced = contains(template, "' ' + message") || contains(template, "\" \" + message");
-    const bool trims = contains(template, "message['content']|trim") || contains(template, "message[\"content\"]|trim");
-    const size_t system_at = contains(template, "loop.last") ? in->n - 1 : 0;
+    const char *open = !any || str_contains(template, "[INST] ") ? "[INST] " : "[INST]";
+    const char *close = !any || str_contains(template, " [/INST]") ? " [/INST]" : "[/INST]";
+    const bool spaced = str_contains(template, "' ' + message") || str_contains(template, "\" \" + message");
+    const bool trims = str_contains(template, "message['content']|trim") || str_contains(template, "message[\"content\"]|trim");
+    const size_t system_at = str_contains(template, "loop.last") ? in->n - 1 : 0;
     for (size_t i = 0; i < in->n; i++) {
         if (i % 2 == 1) {
             if (spaced) prompt_add_format(p, " ");

@@ -1,5 +1,4 @@
 /* tokenizer.json to GGUF's keys. */
-#define _GNU_SOURCE /* memmem */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "hf_parts.h"
 #include "hf_pretokenizer.h"
 #include "meta_build.h"
+#include "spaced.h"
 #include "vocab.h"
 
 enum { SHOWN = 60 };
@@ -24,12 +24,6 @@ typedef struct reader {
 } reader;
 
 /* ---- The vocabulary ---- */
-
-/* Entries of the vocabulary that stand for single bytes. */
-static bool is_byte(str text) {
-    return text.size == 6 && memcmp(text.data, "<0x", 3) == 0 && text.data[5] == '>' &&
-           strspn(text.data + 3, "0123456789ABCDEF") == 2;
-}
 
 static void add_words(reader *r) {
     const str unknown = json_doc_string(&r->doc, r->model, "model.", "unk_token");
@@ -51,7 +45,7 @@ static void add_words(reader *r) {
         const str s = str_of(text);
         r->texts[id] = meta_copy(r->file, s);
         r->types[id] = unknown.size == s.size && memcmp(unknown.data, text, s.size) == 0 ? VOCAB_UNKNOWN
-                       : bytes && is_byte(s)                                             ? VOCAB_BYTE
+                       : bytes && vocab_byte_token(s) >= 0                               ? VOCAB_BYTE
                                                                                          : VOCAB_NORMAL;
     }
 }
@@ -68,7 +62,7 @@ static void mark_late(reader *r, int32_t id) {
 static vocab_type added_type(const reader *r, str text, bool special, bool late, bool trained) {
     if (special) return VOCAB_CONTROL;
     if (r->byte_level) return VOCAB_USER;
-    const bool merged = late ? trained : memmem(text.data, text.size, "\xe2\x96\x81", 3) != NULL;
+    const bool merged = late ? trained : str_contains(text, SPACED);
     return merged ? VOCAB_NORMAL : VOCAB_USER;
 }
 

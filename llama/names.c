@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-static const char SPACE[] = "\xe2\x96\x81"; /* U+2581 */
-enum { SPACE_SIZE = sizeof SPACE - 1 };
+#include "spaced.h"
 
 static int compare(const void *a, const void *b) {
     const name *s = a, *t = b;
@@ -44,15 +43,11 @@ static size_t not_below(const names *names, size_t from, size_t to, size_t at, i
     return from;
 }
 
-static size_t space_size(const char *text, size_t size) {
-    return size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0 ? SPACE_SIZE : 0;
-}
-
 const name *names_at(const names *names, bool spaced, const char *text, size_t size, size_t *taken) {
     const name *longest = NULL;
     size_t from = 0, to = 0, end = 0;
     for (size_t at = 0; end < size; at++) {
-        const size_t space = spaced ? space_size(text + end, size - end) : 0;
+        const size_t space = spaced ? spaced_size(text + end, size - end) : 0;
         const int byte = space ? ' ' : (unsigned char)text[end];
         end += space ? space : 1;
         from = at ? not_below(names, from, to, at, byte) : names->first[byte];

@@ -6,11 +6,10 @@
 
 #include "merge.h"
 #include "merge_rules.h"
+#include "spaced.h"
 #include "utf8.h"
 
 static const char SCORES[] = "tokenizer.ggml.scores";
-static const char SPACE[] = "\xe2\x96\x81"; /* U+2581, which in SentencePiece is a space */
-enum { SPACE_SIZE = sizeof SPACE - 1 };
 
 struct spm {
     const vocab *vocab;
@@ -165,14 +164,10 @@ cl_status spm_normalize(const spm *s, const char *text, size_t size, bool prefix
     char *spaced = *buf = malloc(size + 1);
     if (!spaced) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
     size_t n = 0;
-    const bool begins = size > 0 && (text[0] == ' ' || (size >= SPACE_SIZE && memcmp(text, SPACE, SPACE_SIZE) == 0));
+    const bool begins = size > 0 && (text[0] == ' ' || spaced_size(text, size) > 0);
     const bool unless_space = s->prefix == SPM_PREFIX_FIRST || s->prefix == SPM_PREFIX_ALWAYS;
     if (prefix && s->add_space_prefix && !(unless_space && begins)) spaced[n++] = ' ';
-    for (size_t i = 0; i < size; n++) {
-        const bool space = size - i >= SPACE_SIZE && memcmp(text + i, SPACE, SPACE_SIZE) == 0;
-        spaced[n] = space ? ' ' : text[i];
-        i += space ? SPACE_SIZE : 1;
-    }
+    n += spaced_translate(text, size, spaced + n);
     *out = (str){spaced, n};
     return CL_OK;
 }

@@ -1,5 +1,8 @@
-/* Showing names from files. */
+/* Looking into such bytes, and showing names from files. */
+#define _GNU_SOURCE /* memmem */
 #include "str.h"
+
+bool str_contains(str s, const char *part) { return memmem(s.data, s.size, part, strlen(part)) != NULL; }
 
 void str_disarm(char *text, size_t size) {
     unsigned char *c = (unsigned char *)text;

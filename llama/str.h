@@ -14,6 +14,8 @@ typedef struct str {
 static inline str str_of(const char *text) { return (str){text, strlen(text)}; }
 static inline bool str_is(str s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
 
+bool str_contains(str s, const char *part);
+
 /* Replace control characters, U+0080 to U+009F too, by question marks: a terminal would take them as commands. */
 void str_disarm(char *text, size_t size);
 

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spaced.h"
+
 static const char TOKENS[] = "tokenizer.ggml.tokens";
 static const char TYPES[] = "tokenizer.ggml.token_type";
 static const char LATE[] = "tokenizer.late_tokens";
-static const char SPACE[] = "\xe2\x96\x81"; /* U+2581 */
-enum { SPACE_SIZE = sizeof SPACE - 1 };
 
 /*
  * The byte of a character of the byte-level alphabet, or -1. Bytes that Latin-1 prints stand for themselves; the others, in
@@ -41,24 +41,13 @@ size_t vocab_from_byte_level(str text, char *buf) {
     return n;
 }
 
-static size_t from_spaced(str text, char *buf) {
-    size_t n = 0;
-    for (size_t i = 0; i < text.size; n++) {
-        const bool space = text.size - i >= SPACE_SIZE && memcmp(text.data + i, SPACE, SPACE_SIZE) == 0;
-        buf[n] = space ? ' ' : text.data[i];
-        i += space ? SPACE_SIZE : 1;
-    }
-    return n;
-}
-
 static int hex_digit(char c) {
     static const char digits[] = "0123456789ABCDEF";
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }
 
-/* "<0x0A>" to its byte, or -1. */
-static int byte_token(str text) {
+int vocab_byte_token(str text) {
     if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
     const int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
@@ -69,17 +58,19 @@ static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, cha
     piece->data = buf;
     switch (v->types[id]) {
     case VOCAB_BYTE: {
-        const int byte = byte_token(text);
+        const int byte = vocab_byte_token(text);
         if (byte < 0) return cl_fail(error, CL_ERR_FORMAT, "%s[%d]: a byte token must read <0x00> to <0xFF>", TOKENS, id);
         buf[0] = (char)byte;
         piece->size = 1;
         break;
     }
     case VOCAB_NORMAL:
-    case VOCAB_UNUSED: piece->size = byte_level ? vocab_from_byte_level(text, buf) : from_spaced(text, buf); break;
+    case VOCAB_UNUSED:
+        piece->size = byte_level ? vocab_from_byte_level(text, buf) : spaced_translate(text.data, text.size, buf);
+        break;
     case VOCAB_USER:
         if (!byte_level) {
-            piece->size = from_spaced(text, buf);
+            piece->size = spaced_translate(text.data, text.size, buf);
             break;
         } /* fall through */
     default: /* special and added tokens are written as they are */ memcpy(buf, text.data, text.size); piece->size = text.size;
@@ -141,7 +132,7 @@ static cl_status index_tokens(vocab *v, bool byte_level, cl_error *error) {
     }
     cl_status status = list_names(v, true, &v->special, error);
     if (status == CL_OK) status = list_names(v, false, &v->user, error);
-    if (v->spaced) v->begins_name[(unsigned char)SPACE[0]] |= v->begins_name[' '];
+    if (v->spaced) v->begins_name[(unsigned char)SPACED[0]] |= v->begins_name[' '];
     return status;
 }
 

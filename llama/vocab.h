@@ -65,4 +65,7 @@ static inline bool vocab_is_late(const vocab *v, int32_t id) { return v->late &&
  */
 size_t vocab_from_byte_level(str text, char *buf);
 
+/* The byte that a token of this text stands for, as "<0x0A>" for a line feed; -1: it reads otherwise. */
+int vocab_byte_token(str text);
+
 #endif
