@@ -21,17 +21,31 @@ enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struc
     return ok;
 }
 
-enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size) {
+/* With a header of its own; NULL: none. */
+static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type, char *text, size_t size, const char *header,
+                                  const char *value) {
     if (!text) return MHD_NO;
     struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
     if (!response) free(text);
+    if (response && header && !MHD_add_response_header(response, header, value)) {
+        MHD_destroy_response(response);
+        return MHD_NO;
+    }
     return http_queue(x, status, type, response);
 }
 
-enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json) {
+enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size) {
+    return reply_with(x, status, type, text, size, NULL, NULL);
+}
+
+static enum MHD_Result reply_json_with(exchange *x, unsigned status, json_t *json, const char *header, const char *value) {
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    return http_reply(x, status, "application/json", text, text ? strlen(text) : 0);
+    return reply_with(x, status, "application/json", text, text ? strlen(text) : 0, header, value);
+}
+
+enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json) {
+    return reply_json_with(x, status, json, NULL, NULL);
 }
 
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
@@ -46,16 +60,7 @@ static enum MHD_Result refuse_with(exchange *x, int status, const char *code, co
     openai_error error;
     openai_fail(&error, NULL, "%s", message);
     error.code = code;
-    json_t *json = openai_error_json(&error);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    struct MHD_Response *response = text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
-    if (!response) {
-        free(text);
-        return MHD_NO;
-    }
-    if (header) MHD_add_response_header(response, header, value);
-    return http_queue(x, (unsigned)status, "application/json", response);
+    return reply_json_with(x, (unsigned)status, openai_error_json(&error), header, value);
 }
 
 static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
@@ -90,9 +95,11 @@ static enum MHD_Result reply_preflight(exchange *x) {
     return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
 }
 
-static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *allowed) {
-    char message[512];
-    snprintf(message, sizeof message, "%.100s is not allowed for %.200s: use %s", method, x->path, allowed);
+static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *wanted) {
+    char message[512], allowed[32];
+    snprintf(message, sizeof message, "%.100s is not allowed for %.200s: use %s", method, x->path, wanted);
+    snprintf(allowed, sizeof allowed, "%s%s%s", wanted, strcmp(wanted, MHD_HTTP_METHOD_GET) == 0 ? ", HEAD" : "",
+             x->server->config.cors_origin ? ", OPTIONS" : "");
     return refuse_with(x, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, message, MHD_HTTP_HEADER_ALLOW, allowed);
 }
 

@@ -145,8 +145,14 @@ static void a_target_may_be_a_whole_url(void **state) {
                     "POST http://any/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
                     "HTTP/1.1 200", "\"text\":\"a\"");
     assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "at /nowhere");
-#undef REST
 }
+
+static void allowed_methods_are_told(void **state) {
+    const fixture *f = *state;
+    assert_answered(f->port, "PUT /health" REST "\r\n", "HTTP/1.1 405", "Allow: GET, HEAD\r\n");
+    assert_answered(f->port, "GET /v1/completions" REST "\r\n", "HTTP/1.1 405", "Allow: POST\r\n");
+}
+#undef REST
 
 /* Browsers ask with the headers that the client's code adds; without any, those that every client sends are named. */
 static void a_browser_may_send_its_clients_headers(void **state) {
@@ -183,6 +189,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(allowed_methods_are_told, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_browser_may_send_its_clients_headers, set_up_guarded, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
