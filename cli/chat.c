@@ -47,7 +47,7 @@ static cl_status answer_turn(const session *s, const options *opt, chat_format f
     cl_status status = chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
     if (status == CL_OK) {
         /* An interrupt ends the answer here and the program elsewhere. */
-        struct sigaction action = {.sa_handler = on_interrupt}, before;
+        struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before; /* no write fails of it */
         interrupted = 0;
         sigaction(SIGINT, &action, &before);
         status = stream_answer(s->engine, opt, &tokens, &interrupted, stdout, &a, error);
