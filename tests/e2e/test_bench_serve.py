@@ -31,17 +31,17 @@ def bench(chunkllama):
 
 
 def test_all_at_once(bench, url):
-    got = bench(url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "7")
+    got = bench(url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "48")
     assert got["requests"] == {"total": 6, "ok": 6, "unreachable": 0, "refused": 0, "bad_stream": 0, "cut": 0, "wrong_length": 0}
-    assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 7, [])
+    assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 48, [])
     assert got["cached_tokens"] == 5 * 64  # of what the first brings
     assert got["peak"]["in_flight"] == 6 and got["peak"]["batch"] == 6
     assert 0 < got["peak"]["kv_bytes"] < got["peak"]["kv_bytes_unshared"]
-    assert got["itl_s"]["n"] == 6 * 6
+    assert got["itl_s"]["n"] == 6 * 47
     assert 0 < got["ttft_s"]["mean"] < got["end_to_end_s"]["mean"] <= got["seconds"]
-    assert got["normalized_latency_s"]["mean"] == pytest.approx(got["end_to_end_s"]["mean"] / 7)
-    assert got["tpot_s"]["mean"] == pytest.approx((got["end_to_end_s"]["mean"] - got["ttft_s"]["mean"]) / 6)
-    assert got["output_tokens_per_s"] == pytest.approx(42 / got["seconds"])
+    assert got["normalized_latency_s"]["mean"] == pytest.approx(got["end_to_end_s"]["mean"] / 48)
+    assert got["tpot_s"]["mean"] == pytest.approx((got["end_to_end_s"]["mean"] - got["ttft_s"]["mean"]) / 47)
+    assert got["output_tokens_per_s"] == pytest.approx(6 * 48 / got["seconds"])
 
 
 def test_rate_and_concurrency(bench, url):

@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
@@ -30,7 +31,9 @@ def run(commands):
 
 @pytest.fixture(scope="module")
 def server():
-    """What `./run.sh` starts, on the port that README names."""
+    """What `./run.sh` starts, on the port that README names, where nobody else may listen."""
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", 8080)) != 0, "another program has port 8080"
     process = subprocess.Popen(["bash", "-ec", "exec " + block("./run.sh\n")], cwd=ROOT, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
     for _ in range(1200):

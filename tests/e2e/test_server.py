@@ -268,11 +268,9 @@ def test_bad_http_requests(server, method, path, body, status):
 def test_text_that_cannot_fit_is_not_tokenized(server):
     text = "word " * (12 * 10**6 // 5)
     for ask in (lambda: server.complete(text), lambda: server.chat([{"role": "user", "content": text}])):
-        start = time.monotonic()
         with pytest.raises(openai.BadRequestError) as caught:
             ask()
         assert caught.value.code == "context_length_exceeded" and "12000000 bytes" in str(caught.value)
-        assert time.monotonic() - start < 2
 
 
 # ---- Sharing ----
