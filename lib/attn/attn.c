@@ -352,6 +352,7 @@ static int32_t most_seen(const part *p, const ca_item *item, int32_t i) {
 static const char *prepare_chunk(const part *p, const ca_item *item, int32_t i) {
     const ca_layout *l = p->job->attn->layout;
     const int32_t seen = most_seen(p, item, i);
+    if (seen <= 0) return NULL; /* no row of this part goes on so far */
     const char *k = tile_at(p, item, i);
     if (4 * seen > l->c) return k;
     ca_prefetch_slots(l, k, open_at(p, item, i), k + l->k_bytes, seen);
