@@ -1,3 +1,4 @@
+/* Counting, clearing and growing on top of any allocator: see alloc.h. */
 #include "alloc.h"
 
 #include <assert.h>
@@ -40,10 +41,17 @@ void ca_delete(ca_alloc *a, void *p, size_t n, size_t size) {
     a->free(a->ctx, p, n * size, ALIGN);
 }
 
+static size_t grown_capacity(size_t capacity, size_t need) {
+    if (need <= capacity) return capacity;
+    const size_t doubled = capacity > SIZE_MAX / 2 ? SIZE_MAX : capacity * 2;
+    return need > doubled ? need : doubled;
+}
+
+size_t ca_growth(size_t capacity, size_t need, size_t size) { return (grown_capacity(capacity, need) - capacity) * size; }
+
 int ca_grow(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size) {
-    if (need <= *capacity) return 0;
-    const size_t doubled = *capacity > SIZE_MAX / 2 ? SIZE_MAX : *capacity * 2;
-    const size_t n = need > doubled ? need : doubled;
+    const size_t n = grown_capacity(*capacity, need);
+    if (n == *capacity) return 0;
     void *grown = ca_new(a, n, size);
     if (!grown) return -1;
     if (*array) memcpy(grown, *array, *capacity * size);

@@ -31,4 +31,7 @@ void ca_delete(ca_alloc *a, void *p, size_t n, size_t size);
  */
 int ca_grow(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size);
 
+/* Bytes that it would add. */
+size_t ca_growth(size_t capacity, size_t need, size_t size);
+
 #endif

@@ -112,7 +112,7 @@ typedef struct cattn_config {
     cattn_sharing sharing;     /* default CATTN_SHARED */
     cattn_retention retention; /* default CATTN_RETAIN_LRU */
     float scale;               /* multiplies q.k before softmax; 0 (default): 1/sqrt(head_dim) */
-    uint64_t budget_bytes;     /* for chunks, metadata and workspace; default 1 GiB */
+    uint64_t budget_bytes;     /* for chunks, metadata and workspace (docs/library.md, "Memory"); default 1 GiB */
     int32_t n_threads;         /* workers; 0 (default): one for each CPU this process may use */
     const char *level;         /* highest kernel level to use, one of cattn_level_name(); NULL (default): the CPU's best.
                                   The environment variable CATTN_LEVEL lowers it further. */

@@ -175,9 +175,8 @@ static void find_leaves(ca_step *step) {
 /* Make sure that what the step has taken since the cache held bytes_before, and has yet to take, is in the budget. */
 static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn_error *error) {
     const size_t missing = ca_attn_missing(&c->attn, c->plans.at, c->plans.n);
-    const uint64_t after = c->alloc.bytes + missing + ca_chunk_pool_bytes(c->pool);
     const bool grows = c->alloc.bytes + missing > bytes_before;
-    const size_t excess = grows && after > c->budget_bytes ? (size_t)(after - c->budget_bytes) : 0;
+    const size_t excess = grows ? ca_chunk_pool_excess(c->pool, missing) : 0;
     /* Nothing is evicted for what all of it together would not give. */
     const bool fits = excess == 0 || (ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess));
     find_leaves(&c->step);

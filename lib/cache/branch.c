@@ -8,15 +8,19 @@ int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_k
     }
     *branch = (ca_branch){.at = at, .n_kept = n_kept};
     const int64_t position = at->start + n_kept;
-    if (ca_evict_reserve(tree, 2) != 0) return -1;
-    if (n_kept < at->n_tokens)
-        branch->lower = ca_node_new(tree, position, at->n_tokens - n_kept, 2);
-    else if (ca_node_reserve_child(tree, at) != 0)
-        return -1;
+    if (n_kept < at->n_tokens) branch->lower = ca_node_new(tree, position, at->n_tokens - n_kept, 2);
     if (n_tokens > 0) branch->leaf = ca_node_new(tree, position, n_tokens, 0);
     if ((n_kept == at->n_tokens || branch->lower) && (n_tokens == 0 || branch->leaf)) return 0;
     ca_branch_abandon(tree, branch);
     return -1;
+}
+
+size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch) {
+    return ca_evict_growth(tree, 2) + (branch->lower ? 0 : ca_node_child_growth(branch->at));
+}
+
+int ca_branch_reserve(ca_tree *tree, const ca_branch *branch) {
+    return ca_evict_reserve(tree, 2) || (!branch->lower && ca_node_reserve_child(tree, branch->at)) ? -1 : 0;
 }
 
 void ca_branch_abandon(ca_tree *tree, ca_branch *branch) {

@@ -235,7 +235,7 @@ size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *p) { return p->slab_bytes; 
 
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *p) { return p->n_committed * p->slab_bytes; }
 
-size_t ca_chunk_pool_excess(const ca_chunk_pool *p) {
-    const uint64_t used = p->n_committed * p->slab_bytes + p->alloc->bytes;
+size_t ca_chunk_pool_excess(const ca_chunk_pool *p, size_t more) {
+    const uint64_t used = p->n_committed * p->slab_bytes + p->alloc->bytes + more;
     return used > p->budget_bytes ? (size_t)(used - p->budget_bytes) : 0;
 }

@@ -82,8 +82,8 @@ size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *pool);
 
-/* Committed slab bytes, and by how many bytes slabs and other memory exceed the budget together. */
+/* Committed slab bytes, and by how many bytes slabs and other memory, and `more` of that, exceed the budget together. */
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *pool);
-size_t ca_chunk_pool_excess(const ca_chunk_pool *pool);
+size_t ca_chunk_pool_excess(const ca_chunk_pool *pool, size_t more);
 
 #endif

@@ -8,6 +8,10 @@ int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes) {
                    sizeof *tree->heap);
 }
 
+size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes) {
+    return ca_growth(tree->heap_capacity, tree->counts.n_nodes + n_new_nodes, sizeof *tree->heap);
+}
+
 /* Ties, as after a split, go by id: the order depends on the calls alone. */
 static bool before(const ca_node *a, const ca_node *b) {
     return a->last_use != b->last_use ? a->last_use < b->last_use : a->id < b->id;

@@ -37,9 +37,19 @@ int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     return ca_grow(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, (size_t)n_chunks, sizeof *node->chunks);
 }
 
+size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens) {
+    const int64_t n_chunks = ca_chunks_for(tree, node->start + n_tokens) - ca_chunk_of(tree, node->start);
+    return ca_growth(node->tokens_capacity, (size_t)n_tokens, sizeof *node->tokens) +
+           ca_growth(node->chunks_capacity, (size_t)n_chunks, sizeof *node->chunks);
+}
+
 int ca_node_reserve_child(ca_tree *tree, ca_node *node) {
     return ca_grow(tree->alloc, (void **)&node->children, &node->children_capacity, node->n_children + 1,
                    sizeof *node->children);
+}
+
+size_t ca_node_child_growth(const ca_node *node) {
+    return ca_growth(node->children_capacity, node->n_children + 1, sizeof *node->children);
 }
 
 /* ---- Children, sorted by (domain, first token, second token, id) ---- */

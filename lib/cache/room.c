@@ -31,8 +31,9 @@ cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error 
     const int64_t promised = (int64_t)tree->counts.chunks_reserved, taken = demand->n_chunks + demand->n_reserved;
     const int64_t evictable = (int64_t)tree->counts.chunks_retained + demand->n_released - demand->n_revived;
     const int64_t needed = taken + demand->n_revived - demand->n_released;
-    if (needed > 0 || demand->adds_seq) {                 /* more than was promised */
-        const size_t excess = ca_chunk_pool_excess(pool); /* the call's own memory counts */
+    if (needed > 0 || demand->adds_seq || demand->n_bytes > 0) { /* more than was promised */
+        const size_t growth = demand->n_bytes + (demand->branch ? ca_branch_growth(tree, demand->branch) : 0);
+        const size_t excess = ca_chunk_pool_excess(pool, growth);
         if (excess > 0) {
             const size_t given = ca_chunk_pool_trim(pool, excess, (size_t)ca_max(promised + taken, 0));
             const int64_t n_spare = (int64_t)ca_chunk_pool_n_committed_free(pool) + evictable - promised - taken;
@@ -53,7 +54,7 @@ cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error 
     const int64_t n_commit = ca_max(ca_min(demand->n_chunks, n_free), promised + taken - evictable);
     if (n_commit > 0 && ca_chunk_pool_prepare(pool, (size_t)n_commit) != CATTN_OK)
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the system gave no memory for %lld chunks", call, (long long)n_commit);
-    return CATTN_OK;
+    return demand->branch && ca_branch_reserve(tree, demand->branch) != 0 ? ca_no_memory(error, call) : CATTN_OK;
 }
 
 void ca_room_make(ca_tree *tree, int64_t n_chunks) {
@@ -65,6 +66,6 @@ void ca_room_make(ca_tree *tree, int64_t n_chunks) {
 }
 
 void ca_room_close(ca_tree *tree) {
-    const size_t excess = ca_chunk_pool_excess(tree->pool);
+    const size_t excess = ca_chunk_pool_excess(tree->pool, 0);
     if (excess > 0) ca_tree_make_room(tree, excess);
 }

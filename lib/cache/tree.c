@@ -99,9 +99,11 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
     j->seq = ca_seq_new(tree);
     j->n_chunks = ca_branch_chunks(tree, &j->branch, j->n_new, NULL);
     const ca_demand demand = {.call = "join",
+                              .branch = &j->branch,
                               .n_chunks = j->n_chunks,
                               .n_reserved = ca_promise(tree, n_tokens, n_tokens + reserve_tokens, true),
-                              .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens)};
+                              .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
+                              .adds_seq = true};
     const cattn_status status = j->seq ? ca_room_secure(tree, &demand, error) : ca_no_memory(error, "join");
     if (status == CATTN_OK) return CATTN_OK;
     ca_seq_free(tree, j->seq);
@@ -165,19 +167,21 @@ static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *t
     ca_node *leaf = seq->leaf;
     const int64_t n_after = seq->n_tokens + n_tokens;
     const int64_t n_chunks = ca_chunks_for(tree, n_after) - ca_chunks_for(tree, seq->n_tokens);
-    if (ca_node_reserve_tokens(tree, leaf, leaf->n_tokens + n_tokens) != 0) return ca_no_memory(error, "append");
-    if (n_chunks > 0) {
+    const size_t growth = ca_node_growth(tree, leaf, leaf->n_tokens + n_tokens);
+    if (n_chunks > 0 || growth > 0) {
         const ca_demand demand = {.call = "append",
                                   .n_chunks = n_chunks,
-                                  .n_reserved = ca_promise(tree, n_after, seq->reserve_to, true) - seq->n_reserved};
+                                  .n_reserved = ca_promise(tree, n_after, seq->reserve_to, true) - seq->n_reserved,
+                                  .n_bytes = n_after > seq->reserve_to ? growth : 0};
         const cattn_status status = ca_room_secure(tree, &demand, error);
         if (status != CATTN_OK) return status;
+        if (ca_node_reserve_tokens(tree, leaf, leaf->n_tokens + n_tokens) != 0) return ca_no_memory(error, "append");
         ca_node_pin(tree, leaf);
         ca_room_make(tree, n_chunks);
     }
     ca_node_extend(tree, leaf, tokens, n_tokens);
     ca_seq_resize(tree, seq, n_after);
-    if (n_chunks > 0) {
+    if (n_chunks > 0 || growth > 0) {
         ca_promise_update(tree, leaf);
         ca_node_unpin(tree);
         ca_room_close(tree);
@@ -201,6 +205,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     if (ca_branch_prepare(tree, &branch, old, old->n_tokens - n_odd, n_odd + n_tokens + n_slack) != 0)
         return ca_no_memory(error, "append");
     const ca_demand demand = {.call = "append",
+                              .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, n_odd + n_tokens, seq),
                               .n_reserved = ca_promise(tree, n_after, seq->reserve_to, true) - seq->n_reserved};
     const cattn_status status = ca_room_secure(tree, &demand, error);
@@ -267,6 +272,7 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
     ca_branch branch;
     if (ca_branch_prepare(tree, &branch, tree->root, 0, node->n_tokens) != 0) return ca_no_memory(error, "fork");
     const ca_demand demand = {.call = "fork",
+                              .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, node->n_tokens, NULL),
                               .n_reserved = ca_promise(tree, fork->n_tokens, fork->reserve_to, true)};
     const cattn_status status = ca_room_secure(tree, &demand, error);

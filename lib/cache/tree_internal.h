@@ -63,9 +63,11 @@ ca_node *ca_node_new(ca_tree *tree, int64_t start, int64_t n_tokens, size_t chil
 /* Free the memory of a node that refers to no chunk. NULL is ignored. */
 void ca_node_free(ca_tree *tree, ca_node *node);
 
-/* Make room for n_tokens tokens in all and for one child more. 0, or -1 without memory. */
+/* Make room for n_tokens tokens in all and for one child more. 0, or -1 without memory. `growth`: bytes that it would take. */
 int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens);
 int ca_node_reserve_child(ca_tree *tree, ca_node *node);
+size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens);
+size_t ca_node_child_growth(const ca_node *node);
 
 /* Index of the first child that is not before (domain, first pair, id). `second` is -1 where there is no second token. */
 size_t ca_node_lower_bound(const ca_node *node, uint32_t domain, int32_t first, int32_t second, uint64_t id);
@@ -139,6 +141,7 @@ void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
 
 /* Make sure that as many leaves as the tree may soon have fit: cannot fail later. 0, or -1 without memory. */
 int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes);
+size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes); /* bytes that it would take */
 
 /* Put node in the heap or take it out, according to its state; take it out since it is about to go. */
 void ca_evict_update(ca_tree *tree, ca_node *node);
@@ -150,17 +153,7 @@ bool ca_evict_one(ca_tree *tree);
 /* Bring node up to date after a child of it has gone or a sequence has ceased to end there: promises, shape, heap. */
 void ca_node_settle(ca_tree *tree, ca_node *node);
 
-/* ---- room.c: chunks for a call, and promises of chunks ---- */
-
-/* What a call needs. */
-typedef struct ca_demand {
-    const char *call;   /* its name for messages */
-    int64_t n_chunks;   /* taken now */
-    int64_t n_reserved; /* promised, now more than before */
-    int64_t n_revived;  /* retained chunks that become live */
-    int64_t n_released; /* live chunks that become free or retained before any is taken */
-    bool adds_seq;      /* whose metadata must be in the budget though it takes no chunk */
-} ca_demand;
+/* ---- branch.c: where a path leaves the others' ---- */
 
 /*
  * A change at a place in the tree, with the memory it takes: behind the first n_kept (even) tokens of `at` a leaf is added,
@@ -177,16 +170,15 @@ typedef struct ca_branch {
 int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_kept, int64_t n_tokens);
 void ca_branch_abandon(ca_tree *tree, ca_branch *branch);
 
+/* Make room in the tree for what is prepared, which stays with the tree. 0, or -1 without memory. */
+int ca_branch_reserve(ca_tree *tree, const ca_branch *branch);
+size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch); /* bytes that it would take */
+
 /* Cut; branch->at is then where the leaf belongs. */
 void ca_branch_cut(ca_tree *tree, ca_branch *branch);
 
 /* Chunks that the leaf will take for n_tokens tokens. */
 int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender);
-
-/* ---- tree.c, truncate.c ---- */
-
-/* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
-void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot);
 
 /* Mark the path from node to the root as just used. */
 void ca_path_touch(ca_tree *tree, ca_node *node);
@@ -197,13 +189,30 @@ void ca_path_touch(ca_tree *tree, ca_node *node);
  */
 void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to);
 
-/* Check and commit, after all memory has been allocated: evictions then give what is missing. Errors as the public calls. */
+/* ---- room.c: chunks and memory for a call, and promises of chunks ---- */
+
+/* What a call needs. */
+typedef struct ca_demand {
+    const char *call;        /* its name for messages */
+    int64_t n_chunks;        /* taken now */
+    int64_t n_reserved;      /* promised, now more than before */
+    int64_t n_revived;       /* retained chunks that become live */
+    int64_t n_released;      /* live chunks that become free or retained before any is taken */
+    const ca_branch *branch; /* that is to be added; NULL: none */
+    bool adds_seq;           /* whose metadata must be in the budget though it takes no chunk */
+    size_t n_bytes;          /* of metadata yet to be taken that no promise covers, the branch's left out */
+} ca_demand;
+
+/*
+ * Check and commit, after the call's own memory but n_bytes has been allocated, and make room for the branch: evictions then
+ * give what is missing. Errors as the public calls; the tree is no larger then.
+ */
 cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
 
 /* Evict until n_chunks secured chunks are free. */
 void ca_room_make(ca_tree *tree, int64_t n_chunks);
 
-/* Close a call that changed the tree: give back what exceeds the budget, note peaks. */
+/* Close a call that changed the tree: give back what exceeds the budget. */
 void ca_room_close(ca_tree *tree);
 
 /* Chunks to promise to a sequence of n_tokens, and whether it can go on in the tail of its last chunk. */
@@ -211,6 +220,11 @@ int64_t ca_promise(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bo
 
 /* Bring the promises to the sequences that end at node up to date. */
 void ca_promise_update(ca_tree *tree, ca_node *node);
+
+/* ---- tree.c ---- */
+
+/* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
+void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot);
 
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);

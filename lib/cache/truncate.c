@@ -83,6 +83,7 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     if (cuts && ca_branch_prepare(tree, &branch, t.node, ca_even(t.n_kept), t.copies) != 0)
         return ca_no_memory(error, "truncate");
     const ca_demand demand = {.call = "truncate",
+                              .branch = cuts ? &branch : NULL,
                               .n_chunks = t.copies ? ca_branch_chunks(tree, &branch, 1, NULL) : 0,
                               .n_reserved = promise_change(tree, seq, &t, n_tokens),
                               .n_released = n_released(tree, seq, &t)};

@@ -73,17 +73,68 @@ static void steps_stay_within_it(void **state) {
     }
 }
 
+/* Sequences that take no chunk, until the budget has no room for another. Returns bytes: the last may have left a table larger.
+ */
+static uint64_t fill_with_forks(cattn_cache *cache) {
+    static const int32_t tokens[10];
+    cattn_seq seq, fork;
+    cattn_status status;
+    assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
+    while ((status = cattn_seq_fork(cache, seq, 0, &fork, NULL)) == CATTN_OK) assert_true(bytes_of(cache) <= 1 << 20);
+    assert_int_equal(status, CATTN_ERR_BUDGET);
+    return bytes_of(cache);
+}
+
 static void forks_stay_within_it(void **state) {
     (void)state;
     cattn_cache *cache = create_tiny(1 << 20);
-    static const int32_t tokens[10];
-    cattn_seq seq, fork;
-    cattn_error error;
-    cattn_status status;
-    assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seq, NULL, NULL), CATTN_OK);
-    while ((status = cattn_seq_fork(cache, seq, 0, &fork, &error)) == CATTN_OK) assert_true(bytes_of(cache) <= 1 << 20);
-    assert_int_equal(status, CATTN_ERR_BUDGET);
+    fill_with_forks(cache);
     assert_true(stats_of(cache).n_seqs > 1000);
+    cattn_cache_destroy(&cache);
+}
+
+/* One token after the other, and none of its chunk promised: the ids may need another array without another chunk. */
+static void appends_stay_within_it(void **state) {
+    (void)state;
+    static int32_t tokens[1500] = {1000000};
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_seq seq;
+    cattn_status status = CATTN_OK;
+    assert_int_equal(cattn_seq_join(cache, tokens, 1500, NULL, &seq, NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_append(cache, seq, tokens, 16, NULL), CATTN_OK);
+    const uint64_t full = fill_with_forks(cache);
+    for (int n = 0; status == CATTN_OK; n++) {
+        assert_true(n < 16);
+        status = cattn_seq_append(cache, seq, tokens, 1, NULL);
+        assert_true(bytes_of(cache) <= full);
+    }
+    assert_int_equal(status, CATTN_ERR_BUDGET);
+    cattn_cache_destroy(&cache);
+}
+
+/* A join that goes on in a chunk where another has left room takes no chunk, but memory. */
+static void joins_without_a_chunk_stay_within_it(void **state) {
+    (void)state;
+    enum { N_TAILS = 40 };
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_seq seqs[N_TAILS], fork;
+    for (int32_t i = 0; i < N_TAILS; i++) {
+        const int32_t tokens[11] = {1000000 + i};
+        assert_int_equal(cattn_seq_join(cache, tokens, 10, NULL, &seqs[i], NULL, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_fork(cache, seqs[i], 0, &fork, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_append(cache, seqs[i], tokens, 1, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
+    }
+    const uint64_t full = fill_with_forks(cache);
+    int n_joined = 0;
+    for (int32_t i = 0; i < N_TAILS; i++) {
+        const int32_t tokens[11] = {1000000 + i, [10] = 5};
+        const cattn_status status = cattn_seq_join(cache, tokens, 11, NULL, &seqs[i], NULL, NULL);
+        assert_true(status == CATTN_OK || status == CATTN_ERR_BUDGET);
+        assert_true(bytes_of(cache) <= full);
+        n_joined += status == CATTN_OK;
+    }
+    assert_true(n_joined < N_TAILS);
     cattn_cache_destroy(&cache);
 }
 
@@ -144,6 +195,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_stay_within_it),
         cmocka_unit_test(forks_stay_within_it),
+        cmocka_unit_test(appends_stay_within_it),
+        cmocka_unit_test(joins_without_a_chunk_stay_within_it),
         cmocka_unit_test(a_cache_holds_a_chunk),
         cmocka_unit_test(peaks_are_of_what_ran),
         cmocka_unit_test(no_chunk_is_made_resident_unasked),
