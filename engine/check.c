@@ -61,11 +61,10 @@ cl_status check_request(const engine_limits *limits, const engine_request *asked
     const int64_t n_prompt = asked->n_prompt, room = limits->n_ctx - n_prompt;
     const int64_t wanted = asked->max_tokens < 0 ? 1 : asked->max_tokens;
     if (wanted > room)
-        return cl_fail(
-            error, CL_ERR_LIMIT,
-            "%lld prompt tokens and a completion of %lld are more than the context of %lld tokens; shorten the prompt "
-            "or lower max_tokens",
-            (long long)n_prompt, (long long)wanted, (long long)limits->n_ctx);
+        return cl_fail(error, CL_ERR_LIMIT,
+                       ENGINE_CONTEXT_LENGTH
+                       "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
+                       (long long)limits->n_ctx, (long long)n_prompt, (long long)wanted);
     const int64_t needed = chunks_needed(limits, n_prompt, wanted, asked->n);
     if (needed > limits->n_chunks)
         return cl_fail(

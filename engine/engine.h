@@ -104,9 +104,13 @@ cl_status engine_create(const model *m, ca_pool *pool, const engine_config *conf
 /* Cancels what waits and runs (their last events come before this returns), stops the thread. Not from on_event. */
 void engine_destroy(engine **e);
 
+/* How messages about a request that is too long begin. Clients know it by OpenAI's words, not by a code. Takes a long long. */
+#define ENGINE_CONTEXT_LENGTH "This model's maximum context length is %lld tokens"
+
 /*
  * Queue a request (copied). Any thread. CL_ERR_ARG names the field; CL_ERR_LIMIT with both numbers if it is too large for the
- * context or the K/V budget. No event comes then.
+ * context or the K/V budget; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED while the engine stops. No event comes then,
+ * and *id means nothing.
  */
 cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, cl_error *error);
 

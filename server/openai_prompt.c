@@ -26,14 +26,14 @@ static bool check_size(const openai_context *context, const char *where, size_t 
     const size_t limit = (size_t)context->n_ctx * shortened * tokenizer_longest(tok);
     if (limit == 0 || size <= limit) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, "'%s' has %zu bytes of text; a context of %d tokens holds at most %zu: shorten it", where,
-            size, context->n_ctx, limit);
+    cl_fail(&cause, CL_ERR_LIMIT, ENGINE_CONTEXT_LENGTH ", at most %zu bytes of text; '%s' has %zu bytes: shorten it",
+            (long long)context->n_ctx, limit, where, size);
     return openai_fail_from(error, where, &cause);
 }
 
 /* ---- Chat ---- */
 
-/* Join the text parts of message i's content, an array, into one allocated string. */
+/* Join the text parts of message i's content, an array, into one allocated string, a line each. */
 static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_error *error) {
     char where[64];
     *size = 0;
@@ -45,7 +45,7 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
             openai_fail(error, where, "'%s' must be {\"type\": \"text\", \"text\": ...}: this model reads text only", where);
             return NULL;
         }
-        *size += json_string_length(json_object_get(part, "text"));
+        *size += (j > 0) + json_string_length(json_object_get(part, "text"));
     }
     char *text = malloc(*size + 1), *end = text;
     if (!text) {
@@ -54,6 +54,7 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
     }
     for (size_t j = 0; j < json_array_size(parts); j++) {
         const json_t *part = json_object_get(json_array_get(parts, j), "text");
+        if (j > 0) *end++ = '\n'; /* as vLLM and llama.cpp do for templates of texts */
         memcpy(end, json_string_value(part), json_string_length(part));
         end += json_string_length(part);
     }
@@ -131,8 +132,8 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
 static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
     if (context->n_ctx == 0 || n_tokens <= (size_t)context->n_ctx) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, "'%s' has %zu tokens, more than the context of %d: shorten it", where, n_tokens,
-            context->n_ctx);
+    cl_fail(&cause, CL_ERR_LIMIT, ENGINE_CONTEXT_LENGTH "; '%s' has %zu: shorten it", (long long)context->n_ctx, where,
+            n_tokens);
     return openai_fail_from(error, where, &cause);
 }
 

@@ -126,10 +126,12 @@ def test_token_ids_are_the_same_prompt(server):
 
 
 def test_content_in_parts(server):
-    parts = [{"role": "user", "content": [{"type": "text", "text": "Name three "},
-                                          {"type": "text", "text": "primary colors."}]}]
+    """Each is a line of its own."""
+    texts = ["Name three", "primary colors."]
+    whole, parts = ([{"role": "user", "content": content}] for content in
+                    ("\n".join(texts), [{"type": "text", "text": text} for text in texts]))
     assert (server.chat(parts, max_tokens=20, temperature=0).choices[0].message.content ==
-            server.chat(max_tokens=20, temperature=0).choices[0].message.content)
+            server.chat(whole, max_tokens=20, temperature=0).choices[0].message.content)
 
 
 def test_n_and_seed(server):
@@ -236,7 +238,7 @@ def test_bad_chat_requests(server, param, fields):
     error = caught.value
     assert error.param == param and error.type == "invalid_request_error" and len(error.body["message"]) > 20
     if param is None:
-        assert error.code == "context_length_exceeded"
+        assert error.code == "context_length_exceeded" and "This model's maximum context length is" in error.body["message"]
     assert server.chat(max_tokens=1).usage.completion_tokens == 1
 
 

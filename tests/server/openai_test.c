@@ -143,8 +143,8 @@ static void prompts_and_messages_become_tokens(void **state) {
              "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
              "\"text\":\"b\"},{\"type\":\"text\",\"text\":\"cd\"}]}],\"max_tokens\":9,\"max_completion_tokens\":5}",
              &r);
-    assert_int_equal(r.prompts[0].tokens.n, 5);
-    for (int i = 0; i < 4; i++) assert_int_equal(r.prompts[0].tokens.ids[i], "abcd"[i]);
+    assert_int_equal(r.prompts[0].tokens.n, 6);
+    for (int i = 0; i < 5; i++) assert_int_equal(r.prompts[0].tokens.ids[i], "ab\ncd"[i]);
     assert_true(r.params.max_tokens == 5);
     openai_request_free(&r);
 }
@@ -338,11 +338,12 @@ static void check_text_that_cannot_fit(int shortened) {
         assert_string_equal(error.code, "context_length_exceeded");
         assert_string_equal(error.param, cases[i].param);
         if (cases[i].size == 40 * shortened) { /* it could have fitted */
-            assert_non_null(strstr(error.message, " tokens, more than the context of 10: shorten it"));
+            assert_non_null(strstr(error.message, "This model's maximum context length is 10 tokens; '"));
             continue;
         }
-        snprintf(message, sizeof message, "'%s' has %d bytes of text; a context of 10 tokens holds at most %d: shorten it",
-                 cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size, 40 * shortened);
+        snprintf(message, sizeof message,
+                 "This model's maximum context length is 10 tokens, at most %d bytes of text; '%s' has %d bytes: shorten it",
+                 40 * shortened, cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size);
         assert_string_equal(error.message, message);
     }
 }
@@ -356,7 +357,7 @@ static void ids_that_cannot_fit_are_not_read(void **state) {
     c.n_ctx = 10;
     assert_false(parse(&c, OPENAI_COMPLETION, "{\"prompt\":[[1],[1,1,1,1,1,1,1,1,1,1,-1]],\"echo\":true}", &r, &error));
     assert_string_equal(error.code, "context_length_exceeded");
-    assert_string_equal(error.message, "'prompt[1]' has 11 tokens, more than the context of 10: shorten it");
+    assert_string_equal(error.message, "This model's maximum context length is 10 tokens; 'prompt[1]' has 11: shorten it");
 }
 
 static void text_that_cannot_fit_is_refused(void **state) {
