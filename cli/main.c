@@ -1,7 +1,9 @@
 /* chunkllama: picks the subcommand, parses its options, runs it. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chunkattn.h"
 #include "command.h"
@@ -21,7 +23,8 @@ const command commands[N_COMMANDS] = {
     [CMD_BATCH] = {"batch", "", "answer a file of requests, with what their prompts share computed once",
                    "Each input line is OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
                    "\"messages\" or \"prompt\", parameters}. Answers come in the order of the input; a bad line gets an error "
-                   "record and the others go on. Parameters in a line win over the options below.",
+                   "record, the others go on, and the exit status is 1. The output is written anew. Parameters in a line win "
+                   "over the options below.",
                    cmd_batch},
     [CMD_SERVE] = {"serve", "", "serve the model to OpenAI clients over HTTP", "An interrupt or SIGTERM ends it.", cmd_serve},
     [CMD_INFO] = {"info", "[FILE]", "tell what is in a model file", "The file is the argument or --model.", cmd_info},
@@ -83,7 +86,16 @@ static int see_written(command_id cmd, int status) {
     return status ? status : 1;
 }
 
+/* Whoever starts us may have closed them: the next file opened would be one of them, and get what is printed. */
+static void open_standard_files(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main(int argc, char **argv) {
+    open_standard_files();
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         options_print_commands();
         return argc < 2 ? 2 : 0;

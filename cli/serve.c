@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/server.h"
 #include "session.h"
@@ -40,6 +41,23 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     return CL_OK;
 }
 
+static void *end_at_signal(void *ends) {
+    int signal;
+    sigwait(ends, &signal);
+    _exit(128 + signal); /* nothing has begun that wants an end of its own */
+}
+
+/* Load and start, which may take a while: a signal ends the program meanwhile. */
+static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error *error) {
+    pthread_t waiting;
+    if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    cl_status status = session_load(s, opt, error);
+    if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
+    pthread_cancel(waiting);
+    pthread_join(waiting, NULL);
+    return status;
+}
+
 int cmd_serve(const options *opt) {
     session s = {0};
     cl_error error;
@@ -48,8 +66,7 @@ int cmd_serve(const options *opt) {
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    cl_status status = session_load(&s, opt, &error);
-    if (status == CL_OK) status = session_start(&s, opt, opt->max_seqs, &error);
+    cl_status status = start(&s, opt, &ends, &error);
     if (status == CL_OK) status = serve(&s, opt, &ends, &error);
     session_close(&s);
     return status == CL_OK ? 0 : session_fail(CMD_SERVE, &error);

@@ -3,7 +3,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -66,6 +68,43 @@ def test_chats_that_do_not_say_how_long(start):
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
             assert json.load(answer)["usage"]["completion_tokens"] == tokens
+
+
+def test_a_signal_ends_it_while_it_loads(start, tmp_path):
+    """Here for ever: a pipe that nobody writes to."""
+    os.mkfifo(tmp_path / "model")
+    server = start("--port", "0", "-m", str(tmp_path / "model"))
+    deadline = time.monotonic() + 60
+    while not re.search(r"SigBlk:\s*0*4002$", open(f"/proc/{server.pid}/status").read(), re.M):  # INT and TERM are waited for
+        assert time.monotonic() < deadline and server.poll() is None
+        time.sleep(0.01)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=20) == 128 + signal.SIGTERM
+    assert server.stdout.read() == server.stderr.read() == ""
+
+
+def test_standard_files_may_be_closed(chunkllama_bin, model_path, tmp_path):
+    """What is printed does not go into a file that is opened in their place."""
+    (tmp_path / "in").write_text('{"prompt": "a", "max_tokens": 1}\n')
+    command = [chunkllama_bin, "batch", "-m", model_path, "-i", tmp_path / "in", "-o", tmp_path / "out"]
+    subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "-", *command], check=True, timeout=60)
+    assert [json.loads(line)["id"] for line in open(tmp_path / "out")] == [1]
+    with socket.socket() as probe:  # a port that was free a moment ago
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    serve = ["bash", "-c", 'exec "$@" >&-', "-", chunkllama_bin, "serve", "-m", model_path, "--port", port]
+    server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
+    try:
+        while True:
+            assert server.poll() is None, server.stderr.read()
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+    finally:
+        server.terminate()
+    assert server.wait(timeout=20) == 0 and server.stderr.read() == ""
 
 
 def test_port_in_use(start):
