@@ -150,6 +150,11 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
         return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
                            "this server wants its API key: send it as 'Authorization: Bearer KEY'",
                            MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        snprintf(message, sizeof message, "a body with Content-Encoding %.100s is not read here: send it without", coding);
+        return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
+    }
     if (x->too_large) {
         snprintf(message, sizeof message, "the body is larger than %zu bytes, the most this server takes",
                  x->server->config.max_body_bytes);

@@ -147,6 +147,16 @@ static void a_target_may_be_a_whole_url(void **state) {
     assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "at /nowhere");
 }
 
+static void packed_bodies_are_refused(void **state) {
+    const fixture *f = *state;
+#define PROMPT "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}"
+    assert_answered(f->port, "POST /v1/completions" REST "Content-Encoding: gzip\r\n" PROMPT, "HTTP/1.1 415",
+                    "Content-Encoding gzip");
+    assert_answered(f->port, "POST /v1/completions" REST "Content-Encoding: identity\r\n" PROMPT, "HTTP/1.1 200",
+                    "\"text\":\"a\"");
+#undef PROMPT
+}
+
 static void allowed_methods_are_told(void **state) {
     const fixture *f = *state;
     assert_answered(f->port, "PUT /health" REST "\r\n", "HTTP/1.1 405", "Allow: GET, HEAD\r\n");
@@ -190,6 +200,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(allowed_methods_are_told, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(packed_bodies_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_browser_may_send_its_clients_headers, set_up_guarded, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
