@@ -301,5 +301,8 @@ int cmd_batch(const options *opt) {
     free(j.buffer);
     free(j.model_name);
     if (j.out == stdout && j.write_error.code == CL_ERR_FILE) return 1; /* main tells */
+    if (status == CL_OK && j.summary.n_failed > 0)
+        status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", j.summary.n_failed,
+                         j.summary.n_requests);
     return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
 }

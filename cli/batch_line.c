@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "llama/utf8.h"
+
 static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;
     openai_fail(&line->error, param, "%s", message);
@@ -48,7 +50,8 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context) {
     json_error_t problem;
     line->number = number;
-    json_t *object = json_loadb(text, size, JSON_ALLOW_NUL, &problem);
+    const size_t mark = number == 1 ? utf8_mark_size(text, size) : 0;
+    json_t *object = json_loadb(text + mark, size - mark, JSON_ALLOW_NUL, &problem);
     bool ok;
     if (json_is_object(object)) {
         ok = parse_object(line, object, context);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /*
  * Bytes of the character, or of the maximal broken part, at the start of text (size >= 1; Unicode, table 3-7). *valid: it is a
@@ -34,6 +35,11 @@ static inline size_t utf8_char(const char *text, size_t size) {
     bool valid;
     const size_t n = utf8_part(text, size, &valid);
     return valid ? n : 0;
+}
+
+/* Bytes of the byte order mark that a file may begin with, or 0. */
+static inline size_t utf8_mark_size(const char *text, size_t size) {
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 /* Bytes before the first that is no UTF-8; size where there is none. */

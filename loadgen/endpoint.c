@@ -75,6 +75,9 @@ cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
     else if (code != CURLE_OK)
         status = cl_fail(error, CL_ERR_FILE, "cannot reach %s: %s; --url names the endpoint, without /v1", e->url,
                          curl_easy_strerror(code));
+    else if (http_status == 404)
+        status =
+            cl_fail(error, CL_ERR_FORMAT, "there is no %s/v1/models (HTTP 404); --url names the endpoint, without /v1", e->url);
     else if (http_status != 200 || !id)
         status = cl_fail(error, CL_ERR_FORMAT, "%s/v1/models answered HTTP %ld%s; --model-name and --api-key may be missing",
                          e->url, http_status, http_status == 200 ? " without a model" : "");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama/utf8.h"
 #include "random.h"
 
 /* Fields that streaming and a fixed length take, beside the prompt; body is taken over. False without memory. */
@@ -99,7 +100,8 @@ bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_
 /* The body in a line, without what is told to nobody but `batch`. NULL with *error filled. */
 static json_t *read_line(const char *text, size_t size, const char *path, size_t number, cl_error *error) {
     json_error_t problem;
-    json_t *line = json_loadb(text, size, JSON_ALLOW_NUL, &problem);
+    const size_t mark = number == 1 ? utf8_mark_size(text, size) : 0;
+    json_t *line = json_loadb(text + mark, size - mark, JSON_ALLOW_NUL, &problem);
     json_t *body = json_object_get(line, "body") ? json_object_get(line, "body") : line;
     if (!json_object_get(body, "messages") && !json_object_get(body, "prompt")) {
         cl_error_set(error, CL_ERR_FORMAT, "%s, line %zu: it must be a JSON object with messages or a prompt%s%s", path, number,

@@ -16,10 +16,12 @@ SUMMARY_KEYS = ["prefill_tokens_computed", "prompt_tokens", "completion_tokens",
 def batch(chunkllama, tmp_path):
     """Runs lines (objects or raw text) and returns the records and the summary."""
 
-    def run(lines, *args):
+    def run(lines, *args, n_failed=0):
         source, out, summary = (tmp_path / name for name in ("in.jsonl", "out.jsonl", "summary.json"))
         source.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
-        chunkllama("batch", "-i", source, "-o", out, "--summary", summary, "--temperature", 0, *args)
+        done = chunkllama("batch", "-i", source, "-o", out, "--summary", summary, "--temperature", 0, *args,
+                          status=1 if n_failed else 0)
+        assert not n_failed or f"{n_failed} of {len(out.read_text().splitlines())} requests failed" in done.stderr
         return [json.loads(line) for line in out.read_text().splitlines()], json.loads(summary.read_text())
 
     return run
@@ -64,7 +66,7 @@ def test_openai_form(batch):
         {"custom_id": "w", "method": "POST", "url": chat, "body": {"messages": []}},
         {"custom_id": "v", "url": chat},
     ]
-    records, _ = batch(lines)
+    records, _ = batch(lines, n_failed=3)
     assert [r["custom_id"] for r in records] == list("xyzwv")
     assert all(list(r) == ["id", "custom_id", "response", "error"] and r["error"] is None for r in records)
     assert [r["response"]["status_code"] for r in records] == [200, 200, 400, 400, 400]
@@ -80,7 +82,7 @@ def test_bad_lines_do_not_stop_the_others(batch):
     good = {"id": "good", "prompt": "Once upon", "max_tokens": 2}
     lines = [good, "{not json", "[1]", "", {"id": "n", "prompt": "x", "n": 2}, {"id": "none"}, {"id": "t", "prompt": "x", "temperature": -1},
              {"id": "long", "prompt": "word " * 20000}, {"id": "role", "messages": [{"role": "x", "content": "y"}]}, good]
-    records, _ = batch(lines)
+    records, _ = batch(lines, n_failed=7)
     assert len(records) == 9
     assert records[0]["text"] == records[-1]["text"]
     errors = records[1:-1]
@@ -89,6 +91,11 @@ def test_bad_lines_do_not_stop_the_others(batch):
     assert [r["line"] for r in errors] == [2, 3, 5, 6, 7, 8, 9]
     assert all(r["error"]["message"] for r in errors)
     assert errors[4]["error"]["param"] == "temperature"
+
+
+def test_a_byte_order_mark_is_no_error(batch):
+    records, _ = batch(["\ufeff" + json.dumps({"id": "a", "prompt": "x"}) + "\r", {"id": "b", "prompt": "x"}], "--max-tokens", 1)
+    assert [r["id"] for r in records] == ["a", "b"]
 
 
 def test_order_is_the_inputs(batch):

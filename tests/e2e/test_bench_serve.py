@@ -64,10 +64,15 @@ def test_text_prompts(bench, url):
     assert got["prompt_tokens"] == 100
 
 
+def test_the_url_is_without_v1(chunkllama, url):
+    told = chunkllama("bench", "serve", "--url", url + "/v1", status=1).stderr
+    assert f"there is no {url}/v1/v1/models (HTTP 404); --url names the endpoint, without /v1" in told
+
+
 def test_workload(bench, url, tmp_path):
     lines = [{"id": 1, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3},
              {"custom_id": "b", "url": "/v1/completions", "body": {"prompt": "Once upon a time", "max_tokens": 5}}]
-    (tmp_path / "w.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "w.jsonl").write_text("\ufeff" + "".join(json.dumps(line) + "\n" for line in lines))
     own = bench(url, "-i", tmp_path / "w.jsonl", "-n", "0")
     assert own["requests"]["ok"] == 2 and own["completion_tokens"] == 8
     fixed = bench(url, "-i", tmp_path / "w.jsonl", "--requests", "3", "-n", "6")
@@ -84,7 +89,7 @@ def test_refusals_are_counted(bench, url):
     got = bench(url, "--requests", "3", "--prompt-tokens", "9000", "--warm-up", "0", status=1)
     assert got["requests"]["refused"] == 3 and got["normalized_latency_s"] is None
     error, = got["errors"]
-    assert error["count"] == 3 and "HTTP 400: 'prompt' has 9000 tokens" in error["message"]
+    assert error["count"] == 3 and "context length is 8192 tokens; 'prompt' has 9000:" in error["message"]
 
 
 def test_time_limit(bench, url):
