@@ -117,7 +117,7 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
         while (i < c->plans.n && c->plans.at[i].config.window != plan.window) i++;
         c->layer_plan[layer] = (int32_t)i;
         if (i < c->plans.n) continue;
-        if (ca_grow(&c->alloc, (void **)&c->plans.at, &c->plans.capacity, i + 1, sizeof *c->plans.at)) return CATTN_ERR_NOMEM;
+        if (CA_ROOM(&c->alloc, &c->plans, 1)) return CATTN_ERR_NOMEM;
         ca_plan_init(&c->plans.at[c->plans.n++], &plan, c->tree, &c->layout, &c->alloc);
     }
     return CATTN_OK;

@@ -2,7 +2,7 @@
 #ifndef LIB_CACHE_HANDLE_H
 #define LIB_CACHE_HANDLE_H
 
-#include "base/alloc.h"
+#include "base/array.h"
 #include "base/threads.h"
 #include "chunkattn.h"
 #include "lib/attn/attn.h"

@@ -5,7 +5,6 @@
 
 #include "base/fp.h"
 #include "error.h"
-#include "lib/cache/section.h"
 
 uint64_t ca_cache_bytes(cattn_cache *c) {
     const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
@@ -50,7 +49,7 @@ static cattn_status find_entry(cattn_cache *c, const cattn_entry *entries, int32
 static cattn_status find_entries(cattn_cache *c, const cattn_entry *entries, int32_t n, cattn_error *error) {
     ca_step *step = &c->step;
     step->seqs.n = step->entries.n = 0;
-    if (CA_ROOM(c->plans.at, &step->seqs, (size_t)n) || CA_ROOM(c->plans.at, &step->entries, (size_t)n))
+    if (CA_ROOM(&c->alloc, &step->seqs, (size_t)n) || CA_ROOM(&c->alloc, &step->entries, (size_t)n))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for %d entries", n);
     cattn_status status = CATTN_OK;
     for (int32_t i = 0; i < n && status == CATTN_OK; i++) status = find_entry(c, entries, i, error);
@@ -88,7 +87,7 @@ static cattn_status find_leads(cattn_cache *c) {
         if (e->n_rows == 0 || e->first_pos > leaf->start + 1) continue;
         const int32_t n = ca_path_leads(c->tree, leaf, e->first_pos, last, NULL);
         if (n == 0) continue;
-        if (CA_ROOM(c->plans.at, &step->leads, (size_t)n)) return CATTN_ERR_NOMEM;
+        if (CA_ROOM(&c->alloc, &step->leads, (size_t)n)) return CATTN_ERR_NOMEM;
         ca_path_leads(c->tree, leaf, e->first_pos, last, step->leads.at + step->leads.n + n);
         for (size_t end = step->leads.n + (size_t)n; step->leads.n < end; step->leads.n++) {
             const ca_lead *lead = &step->leads.at[step->leads.n];
@@ -159,9 +158,8 @@ static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
     ca_step *step = &c->step;
     const size_t n_layers = (size_t)c->layout.n_layers;
     step->closing.n = 0;
-    if (ca_grow(&c->alloc, (void **)&step->rows.at, &step->rows.capacity, n_rows, sizeof *step->rows.at) ||
-        ca_grow(&c->alloc, (void **)&step->closing.at, &step->closing.capacity, n_rows, sizeof *step->closing.at) ||
-        ca_grow(&c->alloc, (void **)&step->closed.at, &step->closed.capacity, n_layers, sizeof *step->closed.at))
+    if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->closing, n_rows) ||
+        CA_RESERVE(&c->alloc, &step->closed, n_layers))
         return CATTN_ERR_NOMEM;
     memset(step->closed.at, 0, n_layers * sizeof *step->closed.at);
     return CATTN_OK;

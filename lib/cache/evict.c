@@ -97,13 +97,6 @@ bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
 }
 
 bool ca_tree_make_room(ca_tree *tree, size_t bytes) {
-    if (bytes == 0) {
-        const size_t n_free = ca_chunk_pool_n_free(tree->pool);
-        if (n_free + tree->counts.chunks_retained <= tree->counts.chunks_reserved) return false;
-        while (ca_chunk_pool_n_free(tree->pool) <= n_free)
-            if (!ca_evict_one(tree)) return false;
-        return true;
-    }
     for (size_t given = 0;;) {
         given += ca_chunk_pool_trim(tree->pool, bytes - given, n_promised_free(tree));
         if (given >= bytes) return true;

@@ -58,7 +58,8 @@ static bool move_all(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entr
 static cattn_status find_roots(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
     const size_t n_last = plan->last.n;
     plan->last.n = plan->roots.n = 0;
-    if (CA_ROOM(plan, &plan->roots, (size_t)n_entries) || CA_ROOM(plan, &plan->last, (size_t)n_entries)) return CATTN_ERR_NOMEM;
+    if (CA_ROOM(plan->alloc, &plan->roots, (size_t)n_entries) || CA_ROOM(plan->alloc, &plan->last, (size_t)n_entries))
+        return CATTN_ERR_NOMEM;
     for (int32_t i = 0; i < n_entries; i++) {
         const ca_plan_entry *e = &entries[i];
         ca_plan_last *l = &plan->last.at[i];
@@ -111,7 +112,8 @@ static ca_section *new_section(ca_plan *plan) {
 static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries, bool *changed) {
     const size_t n_old = plan->sections.n;
     plan->next.n = 0;
-    if (CA_ROOM(plan, &plan->next, plan->roots.n) || CA_ROOM(plan, &plan->spare, plan->spare.n + n_old)) return CATTN_ERR_NOMEM;
+    if (CA_ROOM(plan->alloc, &plan->next, plan->roots.n) || CA_ROOM(plan->alloc, &plan->spare, plan->spare.n + n_old))
+        return CATTN_ERR_NOMEM;
     for (size_t i = 0; i < plan->roots.n; i++) {
         ca_node *root = plan->roots.at[i];
         ca_section *s = take_section(plan, root, entries);
@@ -173,7 +175,7 @@ typedef struct dealer {
 } dealer;
 
 static int push_task(dealer *d, const ca_plan_task *task) {
-    if (CA_ROOM(d->plan, &d->plan->tasks, 1)) return -1;
+    if (CA_ROOM(d->plan->alloc, &d->plan->tasks, 1)) return -1;
     d->plan->tasks.at[d->plan->tasks.n++] = *task;
     return 0;
 }

@@ -28,7 +28,7 @@
 #ifndef LIB_CACHE_PLAN_H
 #define LIB_CACHE_PLAN_H
 
-#include "base/alloc.h"
+#include "base/array.h"
 #include "tree.h"
 
 /* Rows that pass over consecutive chunks together. */
@@ -56,13 +56,6 @@ typedef struct ca_section_seq {
     int32_t row_begin, n_rows;
     int32_t entry; /* index of the step's entry */
 } ca_section_seq;
-
-/* A growing array of the planner's. */
-#define CA_ARRAY(type)                                                                                                         \
-    struct {                                                                                                                   \
-        type *at;                                                                                                              \
-        size_t n, capacity;                                                                                                    \
-    }
 
 typedef struct ca_section {
     uint64_t root_id, version;

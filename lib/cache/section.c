@@ -17,8 +17,8 @@ static int64_t node_end(const ca_node *n) { return n->start + n->n_tokens; }
 static int add_rows(builder *b, ca_seq *seq) {
     const ca_plan_entry *e = &b->entries[seq->step_entry];
     ca_section *s = b->section;
-    if (CA_ROOM(b->plan, &s->seqs, 1) || CA_ROOM(b->plan, &s->source, (size_t)e->n_rows) ||
-        CA_ROOM(b->plan, &s->position, (size_t)e->n_rows))
+    if (CA_ROOM(b->plan->alloc, &s->seqs, 1) || CA_ROOM(b->plan->alloc, &s->source, (size_t)e->n_rows) ||
+        CA_ROOM(b->plan->alloc, &s->position, (size_t)e->n_rows))
         return -1;
     s->seqs.at[s->seqs.n++] = (ca_section_seq){seq, s->n_rows, e->n_rows, seq->step_entry};
     for (int32_t i = 0; i < e->n_rows; i++) {
@@ -35,7 +35,7 @@ static bool has_rows(const builder *b, const ca_seq *seq) {
 
 static int enter(builder *b, ca_node *node, size_t parent) {
     ca_plan *plan = b->plan;
-    if (CA_ROOM(plan, &plan->visits, 1)) return -1;
+    if (CA_ROOM(plan->alloc, &plan->visits, 1)) return -1;
     const int32_t row_begin = b->section->n_rows;
     for (ca_seq *seq = node->ending; seq; seq = seq->next)
         if (has_rows(b, seq) && add_rows(b, seq)) return -1;
@@ -107,7 +107,7 @@ static int push_item(builder *b, ca_item item) {
         {full, min64(seen_by_all, end), false},
         {max64(seen_by_all, full), end, true},
     };
-    if (CA_ROOM(b->plan, &s->items, N_PARTS)) return -1;
+    if (CA_ROOM(b->plan->alloc, &s->items, N_PARTS)) return -1;
     for (int part = 0; part < N_PARTS; part++) {
         const int64_t from = parts[part].from, to = parts[part].to;
         if (from >= to) continue;
@@ -162,7 +162,7 @@ static int add_item(builder *b, const ca_item *item) {
 static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     ca_section *s = b->section;
     if (from >= to || row_begin >= row_end) return 0;
-    if (CA_ROOM(b->plan, &s->chunks, (size_t)(to - from))) return -1;
+    if (CA_ROOM(b->plan->alloc, &s->chunks, (size_t)(to - from))) return -1;
     const ca_item item = {.row_begin = row_begin,
                           .row_end = row_end,
                           .first_chunk = (int32_t)from,
@@ -203,7 +203,7 @@ static int add_node(builder *b, const ca_visit *v, int64_t segment) {
 
 static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t segment) {
     ca_section *s = b->section;
-    if (CA_ROOM(b->plan, &s->blocks, 1)) return -1;
+    if (CA_ROOM(b->plan->alloc, &s->blocks, 1)) return -1;
     s->blocks.at[s->blocks.n++] =
         (ca_block){.row_begin = row_begin, .row_end = row_end, .segment = (int32_t)segment, .item_begin = (int32_t)s->items.n};
     for (size_t i = 0; i < b->plan->visits.n; i++) {
@@ -278,14 +278,14 @@ static int add_blocks(builder *b) {
 static int link_rows(builder *b) {
     ca_section *s = b->section;
     const size_t n_rows = (size_t)s->n_rows;
-    if (CA_ROOM(b->plan, &s->first_block, n_rows + 1)) return -1;
+    if (CA_ROOM(b->plan->alloc, &s->first_block, n_rows + 1)) return -1;
     int32_t *first = s->first_block.at;
     for (size_t r = 0; r <= n_rows; r++) first[r] = 0;
     size_t total = 0;
     for (size_t i = 0; i < s->blocks.n; i++)
         for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++)
             if (sees_segment(b, r, s->blocks.at[i].segment)) first[r]++, total++;
-    if (CA_ROOM(b->plan, &s->row_blocks, total)) return -1;
+    if (CA_ROOM(b->plan->alloc, &s->row_blocks, total)) return -1;
     int32_t sum = 0;
     for (size_t r = 0; r <= n_rows; r++) {
         const int32_t n = first[r];

@@ -24,18 +24,4 @@ bool ca_section_refresh(ca_plan *plan, ca_section *section, const ca_plan_entry 
 
 void ca_section_free(ca_section *section, ca_alloc *alloc);
 
-/* Make room in a CA_ARRAY for `more` elements behind its n; 0, or -1 without memory. */
-#define CA_ROOM(plan, array, more)                                                                                             \
-    ((array)->n + (more) <= (array)->capacity                                                                                  \
-         ? 0                                                                                                                   \
-         : ca_grow((plan)->alloc, (void **)&(array)->at, &(array)->capacity, (array)->n + (more), sizeof *(array)->at))
-
-/* Free an array, which is an empty one then. */
-#define CA_ARRAY_FREE(alloc, array)                                                                                            \
-    do {                                                                                                                       \
-        ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at);                                               \
-        (array)->at = NULL;                                                                                                    \
-        (array)->n = (array)->capacity = 0;                                                                                    \
-    } while (0)
-
 #endif

@@ -120,9 +120,8 @@ cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn
 void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 
 /*
- * Evict until the pool could hand out one chunk more (bytes == 0), or until at least `bytes` bytes of slabs have been given
- * back, empty ones first. For workspace growth; the tree's own calls make their room themselves. False when nothing evictable
- * is left or the room is promised.
+ * Evict until at least `bytes` bytes (> 0) of slabs have been given back, empty ones first. For workspace growth; the tree's
+ * own calls make their room themselves. False when nothing evictable is left or the room is promised.
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define GROW(dp, array, need) ca_grow((dp)->alloc, (void **)&(array)->at, &(array)->capacity, (need), sizeof *(array)->at)
-
 static const size_t element_words[CA_IMAGE_ARRAYS] = {
     [CA_IMAGE_POSITION] = 1,
     [CA_IMAGE_SOURCE] = 1,
@@ -313,8 +311,8 @@ static void flatten(ca_device_plan *dp, ca_image *image, const ca_plan *plan, co
 
 static cattn_status make_room(ca_device_plan *dp, const ca_plan *plan, const int32_t n[CA_IMAGE_ARRAYS]) {
     const size_t n_parts = (size_t)dp->config.n_parts;
-    if (GROW(dp, &dp->bases, plan->sections.n + 1) || GROW(dp, &dp->load, n_parts) || GROW(dp, &dp->heap, n_parts) ||
-        GROW(dp, &dp->owner, (size_t)n[CA_IMAGE_JOB]))
+    if (CA_RESERVE(dp->alloc, &dp->bases, plan->sections.n + 1) || CA_RESERVE(dp->alloc, &dp->load, n_parts) ||
+        CA_RESERVE(dp->alloc, &dp->heap, n_parts) || CA_RESERVE(dp->alloc, &dp->owner, (size_t)n[CA_IMAGE_JOB]))
         return CATTN_ERR_NOMEM;
     if (fits(dp, n)) return CATTN_OK;
     dp->moved = true;

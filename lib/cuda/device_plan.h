@@ -2,7 +2,7 @@
 #ifndef LIB_CUDA_DEVICE_PLAN_H
 #define LIB_CUDA_DEVICE_PLAN_H
 
-#include "base/alloc.h"
+#include "base/array.h"
 #include "image.h"
 #include "lib/cache/plan.h"
 

@@ -5,6 +5,7 @@
 #include "tests/base/testing.h"
 
 #include "check_tree.h"
+#include "lib/cache/tree_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -430,7 +431,7 @@ static void a_promise_of_all_there_is(void **state) {
     const int32_t again[5] = {12, 13, 14, 15, 16}; /* matches what is retained, and would take it from the promise */
     assert_int_equal(ca_tree_join(w.tree, again, 5, 0, 0, &id, NULL, NULL), CATTN_ERR_BUDGET);
     assert_int_equal(ca_tree_fork(w.tree, at(&w, 1), 1, &id, NULL), CATTN_ERR_BUDGET);
-    assert_false(ca_tree_make_room(w.tree, 0));
+    assert_false(ca_tree_make_room(w.tree, 1));
     assert_true(hash_tree(w.tree, w.pool) == hash);
 
     for (int round = 0; round < 3; round++) {
@@ -496,18 +497,18 @@ static void leaves_go_first_least_recently_used_first(void **state) {
                "  4..7 efgh | B0-3 |\n"
                "  4..7 mnop | C0-3 |\n"
                "0..5 uvwxyz | D0-3 E0-1 |\n");
-    assert_true(ca_tree_make_room(w.tree, 0));
+    assert_true(ca_evict_one(w.tree));
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..5 uvwxyz | C0-3 D0-1 |\n");
-    assert_true(ca_tree_make_room(w.tree, 0)); /* a chunk at a time, from the end */
+    assert_true(ca_evict_one(w.tree)); /* a chunk at a time, from the end */
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..3 uvwx | C0-3 |\n");
-    assert_true(ca_tree_make_room(w.tree, 0));
-    assert_true(ca_tree_make_room(w.tree, 0));
+    assert_true(ca_evict_one(w.tree));
+    assert_true(ca_evict_one(w.tree));
     expect(&w, "0..3 abcd | A0-3 |\n");
     assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 14);
-    assert_true(ca_tree_make_room(w.tree, 0));
-    assert_false(ca_tree_make_room(w.tree, 0));
+    assert_true(ca_evict_one(w.tree));
+    assert_false(ca_evict_one(w.tree));
     expect(&w, "");
     teardown(&w);
 }

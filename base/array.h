@@ -1,0 +1,26 @@
+/* Growing arrays, whose memory is counted (alloc.h). */
+#ifndef BASE_ARRAY_H
+#define BASE_ARRAY_H
+
+#include "alloc.h"
+
+#define CA_ARRAY(type)                                                                                                         \
+    struct {                                                                                                                   \
+        type *at;                                                                                                              \
+        size_t n, capacity;                                                                                                    \
+    }
+
+/* Make room in an array for `need` elements in all, or for `more` behind its n; 0, or -1 without memory. */
+#define CA_RESERVE(alloc, array, need) ca_grow((alloc), (void **)&(array)->at, &(array)->capacity, (need), sizeof *(array)->at)
+#define CA_ROOM(alloc, array, more)                                                                                            \
+    ((array)->n + (more) <= (array)->capacity ? 0 : CA_RESERVE((alloc), (array), (array)->n + (more)))
+
+/* Free an array, which is an empty one then. */
+#define CA_ARRAY_FREE(alloc, array)                                                                                            \
+    do {                                                                                                                       \
+        ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at);                                               \
+        (array)->at = NULL;                                                                                                    \
+        (array)->n = (array)->capacity = 0;                                                                                    \
+    } while (0)
+
+#endif
