@@ -83,7 +83,10 @@ typedef enum cattn_retention {
     CATTN_RETAIN_NONE = 1, /* dropped as soon as no sequence covers it, as in the paper */
 } cattn_retention;
 
-/* All three or none. `size` and `align` (a power of two) are what alloc was called with. */
+/*
+ * For metadata and workspace; chunks are mapped by the library. alloc and free or neither; ctx may be NULL. alloc returns NULL
+ * on failure; `size` and `align` (a power of two) of free are what alloc was called with.
+ */
 typedef struct cattn_allocator {
     void *(*alloc)(void *ctx, size_t size, size_t align);
     void (*free)(void *ctx, void *ptr, size_t size, size_t align);
@@ -145,7 +148,8 @@ typedef struct cattn_cache cattn_cache;
  * Create an empty cache. *config is borrowed for the call only.
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET when the budget does not hold
- * one chunk and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks. *cache is NULL then.
+ * one chunk and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks, and
+ * for any CUDA device, as there are no kernels yet. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
@@ -261,7 +265,10 @@ CATTN_API cattn_status cattn_seq_fork(cattn_cache *cache, cattn_seq seq, int64_t
 /* Promise room for n_tokens >= 0 tokens beyond the present length, instead of any earlier promise. Errors as join. */
 CATTN_API cattn_status cattn_seq_reserve(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_error *error);
 
-/* End *seq and set it to 0. Its tokens stay for later joins or are dropped, as the cache's retention says. */
+/*
+ * End *seq and set it to 0. Its tokens stay for later joins or are dropped, as the cache's retention says.
+ * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE while a step is open.
+ */
 CATTN_API cattn_status cattn_seq_leave(cattn_cache *cache, cattn_seq *seq, cattn_error *error);
 
 typedef struct cattn_seq_info {
@@ -272,6 +279,7 @@ typedef struct cattn_seq_info {
     int64_t n_reserved; /* tokens beyond n_tokens that are promised */
 } cattn_seq_info;
 
+/* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */
 CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq seq, cattn_seq_info *info, cattn_error *error);
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------------- */
@@ -297,7 +305,7 @@ typedef struct cattn_entry {
  *
  * Errors: CATTN_ERR_ARG (entry: the one that is foreign, listed twice or has max_rows < 1); CATTN_ERR_STATE when a step is
  * open already; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET for the workspace, when retained tokens may have been evicted for it. No step
- * is open then.
+ * is open then, and what the entries' out fields hold means nothing.
  */
 CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                         cattn_error *error);
@@ -330,16 +338,22 @@ CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const
  *      there is one; NULL if not wanted.
  * Query head i uses K/V head i / (n_heads / n_kv_heads).
  *
- * Borrows its arguments for the call only; allocates nothing and takes no lock. Errors as cattn_step_write.
+ * Borrows its arguments for the call only; allocates nothing. Errors as cattn_step_write.
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.
  */
 CATTN_API cattn_status cattn_step_attend(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out,
                                          float *lse, cattn_error *error);
 
-/* Close the step: the claimed tokens are ready for all. The caller has written every layer. */
+/*
+ * Close the step: the claimed tokens are ready for all. The caller has written every layer. CATTN_ERR_ARG for NULL;
+ * CATTN_ERR_STATE without an open step.
+ */
 CATTN_API cattn_status cattn_step_end(cattn_cache *cache, cattn_error *error);
 
-/* Close the step without making anything ready; the tokens can be claimed again, by any sequence that covers them. */
+/*
+ * Close the step without making anything ready; the tokens can be claimed again, by any sequence that covers them. Errors as
+ * cattn_step_end.
+ */
 CATTN_API cattn_status cattn_step_abort(cattn_cache *cache, cattn_error *error);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
  *   config.cuda_device = 0;
  *   cattn_cache_create(&config, &cache, &error);
  *   cattn_seq_join(...), cattn_seq_append(...), ...                       as ever
- *   cattn_cuda_step_begin(cache, entries, n, 0, stream, &error);          instead of cattn_step_begin
+ *   cattn_cuda_step_begin(cache, entries, n, 0, stream, &moved, &error);  instead of cattn_step_begin
  *   cattn_cuda_step_write(cache, layer, &k, &v, stream, &error);          instead of cattn_step_write
  *   cattn_cuda_step_attend(cache, layer, &q, &out, lse, stream, &error);  instead of cattn_step_attend
  *   cattn_step_end(cache, &error);                                        as ever

@@ -4,7 +4,7 @@
 
 #include "chunkattn.h"
 
-/* CATTN_OK, or CATTN_ERR_UNSUPPORTED with what is missing and what to do. */
+/* CATTN_ERR_ARG for a number that no device has; else CATTN_ERR_UNSUPPORTED, with what is missing and what to do. */
 cattn_status ca_cuda_check_device(int32_t device, cattn_error *error);
 
 #endif
