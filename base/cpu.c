@@ -1,4 +1,5 @@
-#define _GNU_SOURCE
+/* CPUID, and what the system tells: see cpu.h. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "cpu.h"
 
 #include <pthread.h>
@@ -44,10 +45,8 @@ static uint32_t detect(void) {
     if (has_avx512) features |= CA_CPU_AVX512;
     if (has_avx512 && c & bit_AVX512VNNI) features |= CA_CPU_AVX512_VNNI;
     if ((d & CPUID_AMX) == CPUID_AMX && (saved & XCR0_TILES) == XCR0_TILES && may_use_tiles()) features |= CA_CPU_AMX;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) { /* a: the highest subleaf of leaf 7 */
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) /* a: the highest subleaf of leaf 7 */
         if (has_avx512 && a & bit_AVX512BF16) features |= CA_CPU_AVX512_BF16;
-        if (features & CA_CPU_AVX2 && a & bit_AVXVNNI) features |= CA_CPU_AVX_VNNI;
-    }
     return features;
 }
 #else

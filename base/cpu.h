@@ -1,4 +1,7 @@
-/* CPU features: the only place that asks the processor. Detected once; safe from any thread. */
+/*
+ * What the machine is (features, CPUs, cache, name): the only place that asks the processor. Detected once; safe from any
+ * thread.
+ */
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
@@ -10,8 +13,7 @@ enum {
     CA_CPU_AVX512 = 1u << 1, /* F, BW, DQ, VL, and the operating system saves zmm */
     CA_CPU_AVX512_VNNI = 1u << 2,
     CA_CPU_AVX512_BF16 = 1u << 3,
-    CA_CPU_AVX_VNNI = 1u << 4,
-    CA_CPU_AMX = 1u << 5, /* tiles with BF16 and INT8, and the operating system lets this process use them */
+    CA_CPU_AMX = 1u << 4, /* tiles with BF16 and INT8, and the operating system lets this process use them */
 };
 
 /* Set of CA_CPU_* that both the processor and the operating system support; 0 on other architectures. */

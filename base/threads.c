@@ -1,4 +1,5 @@
-#define _GNU_SOURCE
+/* One word says which loop runs and how many of its tasks are left: see threads.h. */
+#define _GNU_SOURCE /* CPU sets */
 #include "threads.h"
 
 #include <assert.h>

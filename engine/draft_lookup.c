@@ -30,7 +30,7 @@ typedef struct lookup {
     int64_t n;      /* places ever used; the first is 1 */
 } lookup;
 
-/* What followed: n tokens at `next`, which are the store's where `store` is set. */
+/* What followed, from `next` on: in the store, or in the choice's own tokens. */
 typedef struct match {
     int32_t length;
     bool stored;

@@ -50,7 +50,7 @@ const char *cattn_level_name(int32_t i) {
     const ca_level *levels = ca_levels(&n);
     const uint32_t features = ca_cpu_features();
     for (int j = 0; j < n; j++)
-        if ((levels[j].features & ~features) == 0 && i-- == 0) return levels[j].name;
+        if (ca_level_runs(&levels[j], features) && i-- == 0) return levels[j].name;
     return NULL;
 }
 
@@ -65,7 +65,7 @@ static cattn_status choose_level(const char *asked, const char **level, cattn_er
         if (i < 0)
             return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
                            asked);
-        if (levels[i].features & ~ca_cpu_features())
+        if (!ca_level_runs(&levels[i], ca_cpu_features()))
             return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
                            asked);
         *level = asked;
@@ -75,7 +75,7 @@ static cattn_status choose_level(const char *asked, const char **level, cattn_er
         if (i < 0)
             return ca_fail(error, CATTN_ERR_ARG, -1,
                            "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name", env);
-        const bool lower = (levels[i].features & ~ca_cpu_features()) == 0 && (!asked || i < level_index(asked));
+        const bool lower = ca_level_runs(&levels[i], ca_cpu_features()) && (!asked || i < level_index(asked));
         if (lower) *level = levels[i].name;
     }
     return CATTN_OK;
@@ -145,17 +145,16 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     }
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
-    const int32_t group = config->n_heads / config->n_kv_heads;
-    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
-    if (ca_attn_init(&c->attn, kernel, &c->layout, NULL, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
-                     &options))
-        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
     s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
     if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
     if (s)
         return ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
                        (unsigned long long)config->budget_bytes);
-    c->attn.pool = c->pool;
+    const int32_t group = config->n_heads / config->n_kv_heads;
+    const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
+    if (ca_attn_init(&c->attn, kernel, &c->layout, c->pool, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
+                     &options))
+        return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
     const ca_tree_config tree = {config->sharing, config->retention};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
@@ -243,45 +242,27 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
 
 int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {
     if (!c || !fn) return CATTN_ERR_ARG;
-    const ca_node *root = ca_tree_root(c->tree), *n = root;
+    const ca_node *root = ca_tree_root(c->tree);
     uint64_t first_seq = 0;
-    int32_t depth = -1;
-    for (;;) {
-        if (n != root) {
-            const cattn_node_info info = {.struct_size = sizeof info,
-                                          .id = n->id,
-                                          .parent_id = n->parent == root ? 0 : n->parent->id,
-                                          .depth = depth,
-                                          .domain = n->domain,
-                                          .first_pos = n->start,
-                                          .n_tokens = n->n_tokens,
-                                          .n_ready = n->n_ready,
-                                          .n_chunks = (int64_t)n->n_chunks,
-                                          .tokens = n->tokens,
-                                          .first_seq = first_seq,
-                                          .n_seqs = (uint64_t)n->n_seqs};
-            const int stop = fn(ctx, &info);
-            if (stop) return stop;
-            for (const ca_seq *s = n->ending; s; s = s->next) first_seq++;
-        }
-        if (n->n_children > 0) {
-            n = n->children[0];
-            depth++;
-            continue;
-        }
-        while (n != root) { /* the next sibling, or that of the nearest ancestor that has one */
-            const ca_node *parent = n->parent;
-            size_t i = 0;
-            while (parent->children[i] != n) i++;
-            if (i + 1 < parent->n_children) {
-                n = parent->children[i + 1];
-                break;
-            }
-            n = parent;
-            depth--;
-        }
-        if (n == root) return 0;
+    int32_t depth = -1; /* the root's */
+    for (const ca_node *n = ca_tree_next(root, &depth); n; n = ca_tree_next(n, &depth)) {
+        const cattn_node_info info = {.struct_size = sizeof info,
+                                      .id = n->id,
+                                      .parent_id = n->parent == root ? 0 : n->parent->id,
+                                      .depth = depth,
+                                      .domain = n->domain,
+                                      .first_pos = n->start,
+                                      .n_tokens = n->n_tokens,
+                                      .n_ready = n->n_ready,
+                                      .n_chunks = (int64_t)n->n_chunks,
+                                      .tokens = n->tokens,
+                                      .first_seq = first_seq,
+                                      .n_seqs = (uint64_t)n->n_seqs};
+        const int stop = fn(ctx, &info);
+        if (stop) return stop;
+        for (const ca_seq *s = n->ending; s; s = s->next) first_seq++;
     }
+    return 0;
 }
 
 /* ---- Sequences ---- */
@@ -313,12 +294,15 @@ static cattn_status check_reserve(const char *name, int64_t *n, cattn_error *err
     return CATTN_OK;
 }
 
-static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
-    cattn_status s = check_closed(c, error);
-    if (s) return s;
+static cattn_status find_running(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
     *seq = ca_tree_find(c->tree, id);
     if (*seq) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_ARG, -1, "seq is %llu, which is no running sequence of this cache", (unsigned long long)id);
+}
+
+static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
+    const cattn_status s = check_closed(c, error);
+    return s ? s : find_running(c, id, seq, error);
 }
 
 cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
@@ -398,10 +382,8 @@ cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_in
     if (info->struct_size < sizeof *info)
         return ca_fail(error, CATTN_ERR_ARG, -1, "info->struct_size is %zu; set it to sizeof(cattn_seq_info)",
                        info->struct_size);
-    const ca_seq *seq = ca_tree_find(c->tree, id);
-    if (!seq)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "seq is %llu, which is no running sequence of this cache",
-                       (unsigned long long)id);
+    ca_seq *seq;
+    if ((s = find_running(c, id, &seq, error))) return s;
     *info = (cattn_seq_info){.struct_size = info->struct_size,
                              .domain = seq->domain,
                              .n_tokens = seq->n_tokens,

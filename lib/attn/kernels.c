@@ -23,14 +23,14 @@ const ca_level *ca_levels(int *n) {
     return levels;
 }
 
-static int runs_on(const ca_level *level, uint32_t features) { return (level->features & ~features) == 0; }
+bool ca_level_runs(const ca_level *level, uint32_t features) { return (level->features & ~features) == 0; }
 
 const ca_kernel *ca_kernel_find(const char *level, uint32_t features, cattn_type kv_type) {
     int top = N_LEVELS - 1;
     if (level) {
         while (top >= 0 && strcmp(levels[top].name, level) != 0) top--;
-        if (top < 0 || !runs_on(&levels[top], features)) return NULL;
+        if (top < 0 || !ca_level_runs(&levels[top], features)) return NULL;
     }
-    while (!runs_on(&levels[top], features) || !levels[top].kernels[kv_type]) top--; /* ref has all and needs nothing */
+    while (!ca_level_runs(&levels[top], features) || !levels[top].kernels[kv_type]) top--; /* ref has all and needs nothing */
     return levels[top].kernels[kv_type];
 }

@@ -27,6 +27,7 @@
 #define LIB_ATTN_KERNELS_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "chunkattn.h"
@@ -123,6 +124,9 @@ typedef struct ca_level {
 
 /* Levels in the order of isa.def, lowest first; only those compiled in. */
 const ca_level *ca_levels(int *n);
+
+/* Whether a CPU with these features runs it. */
+bool ca_level_runs(const ca_level *level, uint32_t features);
 
 /*
  * The kernel of the highest level that is at most `level` (NULL: any), that features allow and that has one for kv_type.

@@ -244,7 +244,6 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
 void ca_node_remove(ca_tree *tree, ca_node *leaf) {
     assert(leaf->n_children == 0 && !leaf->ending);
     const size_t i = ca_node_index(leaf);
-    ca_node_changed(tree, leaf);
     ca_node_trim(tree, leaf, 0);
     unlink_child(leaf->parent, i);
     tree->counts.n_nodes--;

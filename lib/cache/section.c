@@ -7,11 +7,6 @@ typedef struct builder {
     const ca_plan_entry *entries;
 } builder;
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static int64_t node_end(const ca_node *n) { return n->start + n->n_tokens; }
-
 /* ---- Rows ---- */
 
 static int add_rows(builder *b, ca_seq *seq) {
@@ -89,23 +84,23 @@ static int push_item(builder *b, ca_item item) {
     while (item.row_begin < item.row_end && pos[item.row_begin] >> c_shift < first) item.row_begin++;
     while (item.row_begin < item.row_end && pos[item.row_end - 1] >> c_shift < first) item.row_end--;
     for (int32_t r = item.row_begin; r < item.row_end; r++) {
-        last = max64(last, pos[r] >> c_shift);
-        seen_by_all = min64(seen_by_all, (pos[r] + 1) >> c_shift);
+        last = ca_max(last, pos[r] >> c_shift);
+        seen_by_all = ca_min(seen_by_all, (pos[r] + 1) >> c_shift);
         if (pos[r] >> c_shift < first) continue;
-        window_first = min64(window_first, ca_plan_window_chunk(b->plan, pos[r]));
-        window_last = max64(window_last, ca_plan_window_chunk(b->plan, pos[r]));
+        window_first = ca_min(window_first, ca_plan_window_chunk(b->plan, pos[r]));
+        window_last = ca_max(window_last, ca_plan_window_chunk(b->plan, pos[r]));
     }
-    const int64_t end = min64(first + item.n_chunks, last + 1), window = clamp64(window_first, first, max64(first, end));
-    const int64_t full = clamp64(window_last + 1, window, max64(window, end));
+    const int64_t end = ca_min(first + item.n_chunks, last + 1), window = clamp64(window_first, first, ca_max(first, end));
+    const int64_t full = clamp64(window_last + 1, window, ca_max(window, end));
     const struct {
         int64_t from, to;
         bool partial;
     } parts[N_PARTS] = {
-        {first, min64(min64(whole_kept_chunks(b->plan), seen_by_all), window), false},
-        {max64(first, min64(whole_kept_chunks(b->plan), seen_by_all)), min64(kept_chunks(b->plan), window), true},
+        {first, ca_min(ca_min(whole_kept_chunks(b->plan), seen_by_all), window), false},
+        {ca_max(first, ca_min(whole_kept_chunks(b->plan), seen_by_all)), ca_min(kept_chunks(b->plan), window), true},
         {window, full, true},
-        {full, min64(seen_by_all, end), false},
-        {max64(seen_by_all, full), end, true},
+        {full, ca_min(seen_by_all, end), false},
+        {ca_max(seen_by_all, full), end, true},
     };
     if (CA_ROOM(b->plan->alloc, &s->items, N_PARTS)) return -1;
     for (int part = 0; part < N_PARTS; part++) {
@@ -146,8 +141,8 @@ static int add_item(builder *b, const ca_item *item) {
         for (size_t k = lo; k < s->seqs.n && s->seqs.at[k].row_begin < item->row_end; k++) {
             const ca_section_seq *q = &s->seqs.at[k];
             ca_item own = *item;
-            own.row_begin = (int32_t)max64(own.row_begin, q->row_begin);
-            own.row_end = (int32_t)min64(own.row_end, q->row_begin + q->n_rows);
+            own.row_begin = (int32_t)ca_max(own.row_begin, q->row_begin);
+            own.row_end = (int32_t)ca_min(own.row_end, q->row_begin + q->n_rows);
             if (step < item->n_chunks) {
                 own.first_chunk += i;
                 own.chunk += i;
@@ -176,11 +171,11 @@ static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to,
 /* Of chunks [from, to) of a node those that some row sees: its kept ones, and from the first window on. */
 static int add_seen_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     const int64_t *pos = b->section->position.at;
-    const int64_t kept = min64(kept_chunks(b->plan), to);
+    const int64_t kept = ca_min(kept_chunks(b->plan), to);
     int64_t window = to;
-    for (int32_t r = row_begin; r < row_end && window > max64(from, kept); r++)
-        if (pos[r] >> b->plan->layout->log2_c >= from) window = min64(window, ca_plan_window_chunk(b->plan, pos[r]));
-    if (window <= max64(from, kept)) return add_chunks(b, node, from, to, row_begin, row_end);
+    for (int32_t r = row_begin; r < row_end && window > ca_max(from, kept); r++)
+        if (pos[r] >> b->plan->layout->log2_c >= from) window = ca_min(window, ca_plan_window_chunk(b->plan, pos[r]));
+    if (window <= ca_max(from, kept)) return add_chunks(b, node, from, to, row_begin, row_end);
     if (add_chunks(b, node, from, kept, row_begin, row_end)) return -1;
     return add_chunks(b, node, window, to, row_begin, row_end);
 }
@@ -190,13 +185,14 @@ static int add_node(builder *b, const ca_visit *v, int64_t segment) {
     const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
     const int shift = b->plan->layout->log2_c;
     const int64_t per_segment = CA_SEGMENT >> shift, c = b->plan->layout->c;
-    const int64_t begin = max64(v->node->start >> shift, segment * per_segment);
-    const int64_t complete = min64(node_end(v->node) >> shift, (segment + 1) * per_segment);
-    const int64_t end = min64((node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
-    const int32_t row_begin = (int32_t)max64(v->row_begin, block->row_begin);
-    if (add_seen_chunks(b, v->node, begin, complete, row_begin, (int32_t)min64(v->row_end, block->row_end))) return -1;
+    const int64_t begin = ca_max(v->node->start >> shift, segment * per_segment);
+    const int64_t complete = ca_min(ca_node_end(v->node) >> shift, (segment + 1) * per_segment);
+    const int64_t end = ca_min((ca_node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
+    const int32_t row_begin = (int32_t)ca_max(v->row_begin, block->row_begin);
+    if (add_seen_chunks(b, v->node, begin, complete, row_begin, (int32_t)ca_min(v->row_end, block->row_end))) return -1;
     /* The last chunk goes on in the children, except for those who end here. */
-    return add_seen_chunks(b, v->node, max64(begin, complete), end, row_begin, (int32_t)min64(v->row_own_end, block->row_end));
+    return add_seen_chunks(b, v->node, ca_max(begin, complete), end, row_begin,
+                           (int32_t)ca_min(v->row_own_end, block->row_end));
 }
 
 /* ---- Blocks ---- */
@@ -209,8 +205,8 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     for (size_t i = 0; i < b->plan->visits.n; i++) {
         const ca_visit *v = &b->plan->visits.at[i];
         if (v->row_begin >= row_end) break;
-        if (v->row_end > row_begin && node_end(v->node) > segment * CA_SEGMENT && v->node->start < (segment + 1) * CA_SEGMENT &&
-            add_node(b, v, segment))
+        if (v->row_end > row_begin && ca_node_end(v->node) > segment * CA_SEGMENT &&
+            v->node->start < (segment + 1) * CA_SEGMENT && add_node(b, v, segment))
             return -1;
     }
     s->blocks.at[s->blocks.n - 1].item_end = (int32_t)s->items.n;
@@ -259,11 +255,11 @@ static int add_blocks(builder *b) {
     const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : ((int64_t)c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
-        const int32_t most = (int32_t)min64(part_at(b, &visit, begin), begin + c->max_rows);
+        const int32_t most = (int32_t)ca_min(part_at(b, &visit, begin), begin + c->max_rows);
         int64_t last = 0, window = INT64_MAX; /* segments: the last one, and the first that a window touches */
         for (end = begin; end < most; end++) {
-            last = max64(last, pos[end] / CA_SEGMENT);
-            window = c->window == 0 ? 0 : min64(window, max64(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
+            last = ca_max(last, pos[end] / CA_SEGMENT);
+            window = c->window == 0 ? 0 : ca_min(window, ca_max(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
         }
         for (int64_t segment = 0; segment <= last; segment++) {
             if (segment >= kept && segment < window) segment = window;
@@ -299,7 +295,7 @@ static int link_rows(builder *b) {
     for (size_t r = n_rows; r > 0; r--) first[r] = first[r - 1];
     first[0] = 0;
     s->max_segments = 0;
-    for (size_t r = 0; r < n_rows; r++) s->max_segments = (int32_t)max64(s->max_segments, first[r + 1] - first[r]);
+    for (size_t r = 0; r < n_rows; r++) s->max_segments = (int32_t)ca_max(s->max_segments, first[r + 1] - first[r]);
     s->cost = 0;
     for (size_t i = 0; i < s->blocks.n; i++) s->cost += s->blocks.at[i].cost;
     s->unplaced = true;

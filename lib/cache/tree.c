@@ -43,6 +43,18 @@ void ca_tree_destroy(ca_tree **tree) {
 
 ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
 
+const ca_node *ca_tree_next(const ca_node *n, int32_t *depth) {
+    if (n->n_children > 0) {
+        ++*depth;
+        return n->children[0];
+    }
+    for (; n->parent; n = n->parent, --*depth) {
+        const size_t next = ca_node_index(n) + 1;
+        if (next < n->parent->n_children) return n->parent->children[next];
+    }
+    return NULL;
+}
+
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->counts; }
 
 void ca_tree_note_peaks(ca_tree *tree) {
@@ -125,7 +137,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
      */
     while ((status = join_prepare(tree, tokens, n_tokens, limit, domain, reserve_tokens, &j, &cause)) == CATTN_ERR_BUDGET &&
            j.match.n_tokens > 0 && j.match.node->n_seqs == 0)
-        limit = ca_even(j.match.node->start);
+        limit = j.match.node->start;
     if (status != CATTN_OK) {
         if (error) *error = cause;
         return status;

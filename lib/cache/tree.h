@@ -41,6 +41,9 @@ typedef struct ca_node ca_node;
 typedef struct ca_seq ca_seq;
 typedef struct ca_tree ca_tree;
 
+static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ca_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
 struct ca_node {
     /* One cache line with all that a step looks at for each sequence: between two steps it has left the caches. */
     ca_node *parent; /* NULL for the tree's root */
@@ -68,6 +71,8 @@ struct ca_node {
     bool plan_met;        /* during ca_plan_update: has such rows */
     bool plan_moved;      /* during ca_plan_update: their positions are all that changed */
 };
+
+static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
 
 struct ca_seq {
     cattn_seq id;
@@ -99,6 +104,10 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
 void ca_tree_destroy(ca_tree **tree);
 
 ca_node *ca_tree_root(ca_tree *tree);
+
+/* The node after n in depth-first order, NULL behind the last; *depth goes along. */
+const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
+
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
 
 /* Bring the peaks up to date: what has joined takes part in a step now, and is not tried only. */

@@ -33,11 +33,7 @@ struct ca_tree {
     ca_node *pinned; /* takes part in no merge, nor does its parent, since a call in progress holds them */
 };
 
-static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t ca_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ca_even(int64_t n) { return n & ~(int64_t)1; }
-
-static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
 
 /* Absolute chunk of a position; chunks that positions [0, n) touch; slot of a position. */
 static inline int64_t ca_chunk_of(const ca_tree *tree, int64_t position) { return position >> tree->layout->log2_c; }
