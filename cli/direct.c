@@ -3,35 +3,20 @@
 
 #include <stdlib.h>
 
-#include "base/threads.h"
+#include "engine/model_cache.h"
+#include "llama/kv_status.h"
 
 cl_status direct_fail(const cattn_error *cause, cl_error *error) {
-    static const cl_status codes[] = {
-        [-CATTN_ERR_ARG] = CL_ERR_ARG,
-        [-CATTN_ERR_NOMEM] = CL_ERR_NOMEM,
-        [-CATTN_ERR_BUDGET] = CL_ERR_LIMIT,
-        [-CATTN_ERR_STATE] = CL_ERR_ARG,
-        [-CATTN_ERR_UNSUPPORTED] = CL_ERR_UNSUPPORTED,
-    };
-    return cl_fail(error, codes[-cause->code], "%s%s", cause->message,
+    return cl_fail(error, kv_status(cause->code), "%s%s", cause->message,
                    cause->code == CATTN_ERR_BUDGET ? " (--kv-budget raises it)" : "");
 }
 
 static cl_status make_cache(direct *d, const options *opt, cl_error *error) {
-    cattn_config config;
-    cattn_config_init(&config);
-    params_to_cache(&d->s.model->params, &config);
-    config.chunk_size = (int32_t)opt->chunk_size;
-    config.kv_type = (cattn_type)opt->kv_type;
-    config.sharing = (cattn_sharing)opt->sharing;
-    config.retention = CATTN_RETAIN_NONE;
-    config.budget_bytes = (uint64_t)opt->kv_budget;
-    config.n_threads = ca_pool_size(d->s.pool);
-    config.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = d->s.pool};
-    const cl_status status = session_attention_level(opt, &config.level, error);
+    engine_config config;
+    const cl_status status = session_engine_config(&d->s, opt, opt->max_seqs, &config, error);
     if (status != CL_OK) return status;
-    cattn_error cause;
-    return cattn_cache_create(&config, &d->cache, &cause) == CATTN_OK ? CL_OK : direct_fail(&cause, error);
+    config.retention = CATTN_RETAIN_NONE;
+    return model_cache_create(&d->s.model->params, d->s.pool, &config, config.kv_budget_bytes, &d->cache, error);
 }
 
 cl_status direct_open(direct *d, const options *opt, int32_t max_rows, int32_t max_logits, cl_error *error) {

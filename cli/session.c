@@ -52,21 +52,26 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     return model_load(opt->draft_model, &mo, &s->draft_model, error);
 }
 
+cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, engine_config *config,
+                                cl_error *error) {
+    engine_config_init(config);
+    config->sharing = (cattn_sharing)opt->sharing;
+    config->retention = (cattn_retention)opt->retention;
+    config->kv_type = (cattn_type)opt->kv_type;
+    config->kv_budget_bytes = (uint64_t)opt->kv_budget;
+    config->n_ctx = (int32_t)opt->ctx;
+    config->max_seqs = (int32_t)max_seqs;
+    config->max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
+    config->prefill_piece = (int32_t)opt->prefill_piece;
+    config->chunk_size = (int32_t)opt->chunk_size;
+    config->speculate = opt->speculate != 0;
+    config->draft_model = s->draft_model;
+    return session_attention_level(opt, &config->level, error);
+}
+
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
     engine_config config;
-    engine_config_init(&config);
-    config.sharing = (cattn_sharing)opt->sharing;
-    config.retention = (cattn_retention)opt->retention;
-    config.kv_type = (cattn_type)opt->kv_type;
-    config.kv_budget_bytes = (uint64_t)opt->kv_budget;
-    config.n_ctx = (int32_t)opt->ctx;
-    config.max_seqs = (int32_t)max_seqs;
-    config.max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);
-    config.prefill_piece = (int32_t)opt->prefill_piece;
-    config.chunk_size = (int32_t)opt->chunk_size;
-    config.speculate = opt->speculate != 0;
-    config.draft_model = s->draft_model;
-    const cl_status status = session_attention_level(opt, &config.level, error);
+    const cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
     return status != CL_OK ? status : engine_create(s->model, s->pool, &config, &s->engine, error);
 }
 

@@ -16,6 +16,9 @@ typedef struct session {
 /* Start the threads and load --model. */
 cl_status session_load(session *s, const options *opt, cl_error *error);
 
+/* What the options say of an engine, or of a cache alone, for max_seqs sequences at once. */
+cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, engine_config *config, cl_error *error);
+
 /* Start an engine on the loaded model; max_seqs sequences at once. */
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error);
 

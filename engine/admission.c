@@ -1,6 +1,8 @@
 /* Joins and leaves: see admission.h. */
 #include "admission.h"
 
+#include "llama/kv_status.h"
+
 /* Domains from here up belong to one request each; those that requests name are lower. */
 static const uint32_t OWN_DOMAINS = 0x80000000u;
 
@@ -57,7 +59,7 @@ admission_answer admission_join(admission *a, request *r, bool alone, cl_error *
         a->full = true;
         return ADMISSION_WAITS;
     }
-    cl_fail(error, status == CATTN_ERR_BUDGET ? CL_ERR_LIMIT : CL_ERR_NOMEM, "K/V cache: %s", cause.message);
+    cl_fail(error, kv_status(status), "K/V cache: %s", cause.message);
     return ADMISSION_NEVER;
 }
 

@@ -1,6 +1,8 @@
 /* A cache in a model's shape: see model_cache.h. */
 #include "model_cache.h"
 
+#include "llama/kv_status.h"
+
 cl_status model_cache_create(const model_params *p, ca_pool *pool, const engine_config *config, uint64_t budget_bytes,
                              cattn_cache **cache, cl_error *error) {
     cattn_config cc;
@@ -16,6 +18,5 @@ cl_status model_cache_create(const model_params *p, ca_pool *pool, const engine_
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     cattn_error cause;
     const cattn_status status = cattn_cache_create(&cc, cache, &cause);
-    if (status == CATTN_OK) return CL_OK;
-    return cl_fail(error, status == CATTN_ERR_NOMEM ? CL_ERR_NOMEM : CL_ERR_ARG, "K/V cache: %s", cause.message);
+    return status == CATTN_OK ? CL_OK : cl_fail(error, kv_status(status), "K/V cache: %s", cause.message);
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama/kv_status.h"
+
 bool step_init(step *st, cattn_cache *cache, forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows) {
     const size_t n_seqs = (size_t)max_seqs, n_rows = (size_t)max_rows, n_logits = n_seqs + STEP_SCORED_ROWS + STEP_DRAFTED_ROWS;
     *st = (step){
@@ -108,10 +110,7 @@ static int32_t want_logits(step *st) {
 }
 
 static cl_status fail(cl_error *error, const char *call, const cattn_error *cause) {
-    const cl_status code = cause->code == CATTN_ERR_NOMEM    ? CL_ERR_NOMEM
-                           : cause->code == CATTN_ERR_BUDGET ? CL_ERR_LIMIT
-                                                             : CL_ERR_ARG;
-    return cl_fail(error, code, "%s: %s", call, cause->message);
+    return cl_fail(error, kv_status(cause->code), "%s: %s", call, cause->message);
 }
 
 cl_status step_run(step *st, int32_t row_limit, cl_error *error) {

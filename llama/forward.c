@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "forward_rows.h"
+#include "kv_status.h"
 
 enum { PIECE = 512 };
 
@@ -128,12 +129,7 @@ static cl_status attend(forward *f, int32_t layer, cl_error *error) {
     cattn_error e;
     cattn_status status = cattn_step_write(f->cache, layer, &k, &v, &e);
     if (status == CATTN_OK) status = cattn_step_attend(f->cache, layer, &q, &out, NULL, &e);
-    if (status == CATTN_OK) return CL_OK;
-    const cl_status code = status == CATTN_ERR_NOMEM         ? CL_ERR_NOMEM
-                           : status == CATTN_ERR_BUDGET      ? CL_ERR_LIMIT
-                           : status == CATTN_ERR_UNSUPPORTED ? CL_ERR_UNSUPPORTED
-                                                             : CL_ERR_ARG;
-    return cl_fail(error, code, "attention of layer %d: %s", layer, e.message);
+    return status == CATTN_OK ? CL_OK : cl_fail(error, kv_status(status), "attention of layer %d: %s", layer, e.message);
 }
 
 /* Move rows `kept`, ascending, to the front: nothing behind the last layer's attention needs the others. */

@@ -26,8 +26,8 @@
 #ifndef LIB_ATTN_KERNELS_H
 #define LIB_ATTN_KERNELS_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "chunkattn.h"
