@@ -6,10 +6,11 @@ setup_packages() {
     local pattern='/test/d' wanted missing
     [ "${1:-}" = test ] && pattern=''
     wanted=$(sed -e "$pattern" -e 's/#.*//' packages.txt)
-    # What dpkg does not know at all it only complains about, so ask for what is there and take it away.
+    # dpkg-query fails as soon as it does not know one of the packages, which is the rule on a bare machine.
+    local installed
     # shellcheck disable=SC2086
-    missing=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^installed //p' |
-        sort - | comm -13 - <(printf '%s\n' $wanted | sort))
+    installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^installed //p' || true)
+    missing=$(comm -13 <(sort <<<"$installed") <(tr -s ' \n' '\n' <<<"$wanted" | sed '/^$/d' | sort))
     [ -z "$missing" ] && return
     if [ "$(id -u)" != 0 ]; then
         echo "Missing Debian packages; install them as root: apt-get install" $missing >&2
