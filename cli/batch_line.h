@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "server/openai.h"
+#include "openai/openai.h"
 
 typedef struct batch_line {
     size_t number;    /* in the input, from 1 */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "llama/model_file.h"
+#include "llama/file/model_file.h"
 #include "session.h"
 
 /* Names and texts are the file's: nothing in them may reach the terminal as a command. */

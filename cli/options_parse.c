@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/utf8.h"
+#include "llama/common/utf8.h"
 #include "options.h"
 
 typedef struct message {

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "llama/error.h"
+#include "llama/common/error.h"
 
 /* Growing bytes, terminated; zero-initialise, free `data`. */
 typedef struct text {

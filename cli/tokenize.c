@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/tokenizer.h"
+#include "llama/text/tokenizer.h"
 #include "session.h"
 #include "text.h"
 

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "chunkattn.h"
-#include "llama/error.h"
+#include "llama/common/error.h"
 #include "llama/model.h"
 #include "llama/sampler.h"
 

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "error.h"
-#include "str.h"
+#include "llama/common/error.h"
+#include "llama/common/str.h"
 
 typedef struct arch {
     const char *name;          /* general.architecture; what its keys begin with */

@@ -7,7 +7,7 @@
 #define LLAMA_FORWARD_ROWS_H
 
 #include "chunkattn.h"
-#include "linear_kernels.h"
+#include "llama/linear/linear_kernels.h"
 #include "model.h"
 
 struct forward {

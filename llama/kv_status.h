@@ -3,7 +3,7 @@
 #define LLAMA_KV_STATUS_H
 
 #include "chunkattn.h"
-#include "error.h"
+#include "llama/common/error.h"
 
 static inline cl_status kv_status(cattn_status status) {
     switch (status) {

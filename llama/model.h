@@ -6,9 +6,9 @@
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
 
-#include "chat.h"
+#include "llama/chat/chat.h"
+#include "llama/text/tokenizer.h"
 #include "params.h"
-#include "tokenizer.h"
 #include "weights.h"
 
 typedef struct model {

@@ -4,7 +4,7 @@
 
 #include "arch.h"
 #include "chunkattn.h"
-#include "model_file.h"
+#include "llama/file/model_file.h"
 
 /* A rotation: dimension pair i of n_rot / 2 turns by base^(-2i / n_rot) / scale / factors[i] radians a position. */
 typedef struct rope_params {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "philox.h"
+#include "llama/common/philox.h"
 
 typedef struct candidate {
     float logit; /* never NaN */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor_row.h"
+#include "llama/file/tensor_row.h"
 
 enum { NAME_SIZE = 64 };
 

@@ -3,8 +3,8 @@
 #define LLAMA_WEIGHTS_H
 
 #include "base/threads.h"
-#include "linear.h"
-#include "model_file.h"
+#include "llama/file/model_file.h"
+#include "llama/linear/linear.h"
 #include "params.h"
 
 /* Vectors that an architecture does not have are NULL. */

@@ -4,7 +4,7 @@
 
 #include <curl/curl.h>
 
-#include "llama/error.h"
+#include "llama/common/error.h"
 
 typedef struct endpoint {
     const char *url; /* "http://127.0.0.1:8080", without /v1 */

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "llama/philox.h"
+#include "llama/common/philox.h"
 
 typedef enum random_stream { RANDOM_ARRIVALS, RANDOM_SHARED, RANDOM_OWN } random_stream;
 

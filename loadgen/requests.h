@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "llama/error.h"
+#include "llama/common/error.h"
 
 typedef struct load_request {
     char *body; /* JSON, terminated */

@@ -2,7 +2,7 @@
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
-#include "server/server_state.h"
+#include "server_state.h"
 
 typedef struct exchange {
     server *server;

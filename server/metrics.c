@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/openai.h"
+#include "openai/openai.h"
 
 static const double bounds[METRICS_N_BUCKETS] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
                                                  1,     2,     5,     10,   20,   50,   100, 200, 500};

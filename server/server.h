@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 #include "llama/model.h"
-#include "server/openai.h"
+#include "openai/openai.h"
 
 typedef struct server server;
 

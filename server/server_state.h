@@ -5,10 +5,10 @@
 #include <microhttpd.h>
 #include <pthread.h>
 
-#include "server/metrics.h"
-#include "server/preparer.h"
-#include "server/server.h"
-#include "server/watch.h"
+#include "metrics.h"
+#include "preparer.h"
+#include "server.h"
+#include "watch.h"
 
 struct generation;
 

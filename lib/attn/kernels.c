@@ -1,5 +1,5 @@
 /* The list of kernel levels and the choice among them. */
-#include "lib/attn/kernels.h"
+#include "kernels.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@
      {KERNEL(name, CATTN_F32, f32), KERNEL(name, CATTN_F16, f16), KERNEL(name, CATTN_BF16, bf16),                              \
       KERNEL(name, CATTN_I8, i8)}},
 static const ca_level levels[] = {
-#include "lib/attn/isa.def"
+#include "isa.def"
 };
 #undef CA_LEVEL
 

@@ -112,7 +112,7 @@ typedef struct ca_kernel {
 
 /* Of each level, by cattn_type. */
 #define CA_LEVEL(name, features, f32, f16, bf16, i8) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];
-#include "lib/attn/isa.def"
+#include "isa.def"
 #undef CA_LEVEL
 
 /* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */

@@ -4,7 +4,7 @@
  * It follows the paper: attend is partial_attn of one chunk joined to what the row has so far, merge is attn_reduce; O, m and
  * n of the paper are the state's o, max and sum. Unlike the paper it works in base 2.
  */
-#include "lib/attn/kernels.h"
+#include "kernels.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "tests/base/testing.h"
+#include "../base/testing.h"
 
 #include "check_tree.h"
 

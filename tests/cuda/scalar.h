@@ -5,9 +5,9 @@
 #ifndef TESTS_CUDA_SCALAR_H
 #define TESTS_CUDA_SCALAR_H
 
+#include "../exact/rng.h"
 #include "lib/attn/attn.h"
 #include "lib/cuda/image.h"
-#include "tests/exact/rng.h"
 
 /* As ca_attn_run. attn: for its kernel, layout, pool and options. Parts take turns as r has it. */
 void scalar_run(const ca_image *image, const ca_attn *attn, int32_t layer, const cattn_view *q, const cattn_view *out,

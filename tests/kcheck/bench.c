@@ -2,7 +2,7 @@
  * Times a kernel: whole chunks of 64 slots, hot (one chunk over and over) and cold (32 heads x 4096 positions in the order of
  * a decode step, more than the last-level cache), for a few numbers of rows.
  */
-#include "tests/kcheck/kcheck.h"
+#include "kcheck.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/fp.h"
-#include "bench/peaks.h"
+#include "bench/shared/peaks.h"
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
 

@@ -5,7 +5,7 @@
  * in one tile first, then in other tiles and orders, with everything that a row does not see replaced by NaN and
  * infinities: the bits must not change. Levels that multiply int8 in integers have the same bits as each other.
  */
-#include "tests/kcheck/kcheck.h"
+#include "kcheck.h"
 
 #include <float.h>
 #include <math.h>

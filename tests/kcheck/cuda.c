@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "chunkattn_cuda.h"
-#include "tests/kcheck/kcheck.h"
+#include "kcheck.h"
 
 int check_cuda(void) {
     cattn_config config;

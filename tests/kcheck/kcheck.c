@@ -1,5 +1,5 @@
 /* kcheck: the command line, the random generator, guarded memory. */
-#include "tests/kcheck/kcheck.h"
+#include "kcheck.h"
 
 #include <stdio.h>
 #include <stdlib.h>

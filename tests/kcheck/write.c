@@ -5,7 +5,7 @@
 
 #include "base/fp.h"
 #include "base/half.h"
-#include "tests/kcheck/kcheck.h"
+#include "kcheck.h"
 
 enum { CASES = 3000 };
 

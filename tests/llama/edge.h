@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "llama/model_file.h"
+#include "llama/file/model_file.h"
 
 /* A copy, at most 8 KB, behind which reading one byte is a crash; until the next call. */
 static inline unsigned char *copy_to_edge(const unsigned char *data, size_t size) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/gguf.h"
+#include "llama/file/gguf.h"
 
 typedef struct gguf_bytes {
     unsigned char *data;

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "llama/model_file.h"
-#include "llama/tensor_row.h"
+#include "llama/file/model_file.h"
+#include "llama/file/tensor_row.h"
 
 static int write_rows(const model_file *file, FILE *out) {
     for (size_t i = 0; i < model_file_n_tensors(file); i++) {

@@ -4,7 +4,7 @@
 
 #include "gguf_build.h"
 
-#include "llama/tokenizer.h"
+#include "llama/text/tokenizer.h"
 
 enum { MAX_TOKENS = 512 };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/chat.h"
+#include "llama/chat/chat.h"
 
 static int give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);

@@ -5,7 +5,7 @@ rotate in halves as published; a llama file's rows of Q and K are permuted for r
 A Gemma file's norms hold 1 + w already.
 
 Three options make the differences that the program is allowed, so that their size can be measured on the oracle alone:
-`quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear_kernels.h defines it,
+`quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear/linear_kernels.h defines it,
 `bf16` rounds those before a BF16 matrix to bf16, as the levels avx512_bf16 and amx do, and `kv` rounds what goes through attention as
 K and V of that type are stored and multiplied.
 """

@@ -1,4 +1,4 @@
-"""tests/exact/test_exact_model.c on a small random model of each architecture: no bit hangs on batch, threads, cuts or sharing."""
+"""tests/exact/test_models.c on a small random model of each architecture: no bit hangs on batch, threads, cuts or sharing."""
 
 import os
 import subprocess
@@ -21,6 +21,6 @@ MODELS = {
 def test_same_bits(bin_dir, tmp_path, arch):
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, arch=arch, **MODELS[arch])
-    done = subprocess.run([bin_dir / "test_exact_model"], env={**os.environ, "CHUNKLLAMA_MODEL": str(path)}, timeout=300,
+    done = subprocess.run([bin_dir / "exact_models_test"], env={**os.environ, "CHUNKLLAMA_MODEL": str(path)}, timeout=300,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0 and "18 runs compared, 0 failures" in done.stdout, done.stdout + done.stderr

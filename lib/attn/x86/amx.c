@@ -14,14 +14,14 @@
  * lines as that takes, and where the last line is seen by half, a copy of them is taken with zeros for the other half. Rows of
  * a tile that see different slots share these, unless what one of them does not see is not finite: then each takes its own.
  */
-#include "lib/attn/x86/bf16_rows.h"
+#include "bf16_rows.h"
 
 #include <stdbool.h>
 
+#include "amx_int8.h"
+#include "amx_tiles.h"
 #include "chunkattn.h"
-#include "lib/attn/x86/amx_int8.h"
-#include "lib/attn/x86/amx_tiles.h"
-#include "lib/attn/x86/open_group.h"
+#include "open_group.h"
 
 enum { PASS_ROWS = 2 * TILE_ROWS };
 
@@ -38,7 +38,7 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
         _mm256_storeu_si256((__m256i *)scores + slot / 16, _mm256_setzero_si256());
 }
 
-#include "lib/attn/x86/weigh.h"
+#include "weigh.h"
 
 /* Of n_rows <= PASS_ROWS that follow one another. */
 static void multiply_rows(product *p, int32_t n_rows) {
@@ -148,7 +148,7 @@ static void multiply_values(const ca_tile *t, int32_t most_seen) {
         if (t->n_seen[row] > 0) add_values(t, row, 1, t->n_seen[row]);
 }
 
-#include "lib/attn/x86/amx_rows.h"
+#include "amx_rows.h"
 
 static void attend(const ca_tile *t) {
     for (int32_t row = 0; row < t->n_rows; row += PASS_ROWS) {
@@ -164,7 +164,7 @@ static void attend(const ca_tile *t) {
     }
 }
 
-#include "lib/attn/x86/write.h"
+#include "write.h"
 
 static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }
 static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }

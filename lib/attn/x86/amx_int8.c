@@ -11,12 +11,12 @@
  * Up to 6 rows are a register tile of avx512_vnni, which is faster: tiles of few rows take as long as of 16, and go through
  * memory. Rows go in passes of one row tile, whose scores, sums and states stay in the first-level cache.
  */
-#include "lib/attn/x86/amx_int8.h"
+#include "amx_int8.h"
 
-#include "lib/attn/x86/amx_tiles.h"
-#include "lib/attn/x86/int8_rows.h"
-#include "lib/attn/x86/int8_scales.h"
-#include "lib/attn/x86/open_group.h"
+#include "amx_tiles.h"
+#include "int8_rows.h"
+#include "int8_scales.h"
+#include "open_group.h"
 
 enum { FEW_ROWS = 6, PASS_ROWS = TILE_ROWS, BLOCK_SLOTS = 4 * TILE_LINES, BLOCK_GROUPS = BLOCK_SLOTS / V_LANES };
 
@@ -59,7 +59,7 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
     end_weights(scores, c, u.down);
 }
 
-#include "lib/attn/x86/weigh.h"
+#include "weigh.h"
 
 /*
  * Scores [PASS_ROWS][scores_stride], then sums of SUM_COLUMNS tiles [2][high, low][PASS_ROWS][SUM_STRIDE]: of those that tiles
@@ -180,7 +180,7 @@ static void multiply_values(const ca_tile *t, int32_t most_seen, int32_t lines) 
     add_sums(t, (n_tiles - 1) / SUM_COLUMNS * SUM_COLUMNS, p.n_columns, lines);
 }
 
-#include "lib/attn/x86/amx_rows.h"
+#include "amx_rows.h"
 
 static const ca_kernel *const vnni = &ca_kernels_avx512_vnni[CATTN_I8];
 

@@ -29,11 +29,11 @@
 #ifndef LIB_ATTN_X86_ATTEND_H
 #define LIB_ATTN_X86_ATTEND_H
 
-#include "lib/attn/x86/int8_scales.h"
-#include "lib/attn/x86/open_group.h"
-#include "lib/attn/x86/product.h"
-#include "lib/attn/x86/weigh.h"
+#include "int8_scales.h"
 #include "lib/cache/layout.h"
+#include "open_group.h"
+#include "product.h"
+#include "weigh.h"
 
 /* Bytes from a line's start to element n: pairs of bf16 share one, quads of int8. And the line that slot or dimension n is in.
  */

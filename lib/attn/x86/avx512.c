@@ -5,7 +5,7 @@
  * of two vectors come 12 factors, so that 14 loads feed 24 multiplications; 6 x 4 would need fewer loads (10), but unpack twice
  * the lines a row tile.
  */
-#include "lib/attn/x86/vec512.h"
+#include "vec512.h"
 
 /* clang-format off */
 #define TILE_EACH_ROWS(X, ...)                                                                                  \
@@ -14,10 +14,10 @@
 /* clang-format on */
 enum { TILE_ROWS = 12, TILE_VECS = 2, TILE_LINES = 2, STREAM_ROWS = 0, WIDE_ROWS = TILE_ROWS, WIDE_VECS = TILE_VECS };
 
-#include "lib/attn/x86/f32_tile.h"
+#include "f32_tile.h"
 
-#include "lib/attn/x86/row.h"
+#include "row.h"
 
-#include "lib/attn/x86/f32_level.h"
+#include "f32_level.h"
 
 const ca_kernel ca_kernels_avx512[CA_N_TYPES] = F32_KERNELS("avx512", 12.5f, 3.5f, 4, 2.5f);

@@ -7,10 +7,10 @@
  */
 enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 4, WIDE_ROWS = 3, WIDE_VECS = 8, WEIGHT_BYTES = 2, INTEGERS = 0 };
 
+#include "bf16_rows.h"
 #include "chunkattn.h"
-#include "lib/attn/x86/bf16_rows.h"
-#include "lib/attn/x86/factor_rows.h"
-#include "lib/attn/x86/product.h"
+#include "factor_rows.h"
+#include "product.h"
 
 static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) { (void)scores, (void)c, (void)n, (void)end; }
 
@@ -92,7 +92,7 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
     }
 }
 
-#include "lib/attn/x86/dot_tiles.h"
+#include "dot_tiles.h"
 
 #define WIDE_PRODUCTS(vecs) PRODUCT(1, vecs) PRODUCT(2, vecs) PRODUCT(3, vecs)
 WIDE_PRODUCTS(5)
@@ -110,9 +110,9 @@ static inline product_fn find_product(cattn_type type, enum product_use use, int
     return vecs > TILE_VECS ? wide[use != USE_FIRST][vecs - TILE_VECS - 1][rows] : find_tiles(use, rows, vecs);
 }
 
-#include "lib/attn/x86/attend.h"
+#include "attend.h"
 
-#include "lib/attn/x86/write.h"
+#include "write.h"
 
 static void attend_bf16(const ca_tile *t) { attend(t, CATTN_BF16); }
 static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }

@@ -7,12 +7,12 @@
  * left by 8 and the low bytes go over the panel, which is in L1 by then. Of up to 3 rows both have sums in registers and go
  * over it together.
  */
-#include "lib/attn/x86/int8_rows.h"
+#include "int8_rows.h"
 
 enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WIDE_ROWS = 6, WIDE_VECS = 4, WEIGHT_BYTES = 2, INTEGERS = 1 };
 
 #include "chunkattn.h"
-#include "lib/attn/x86/product.h"
+#include "product.h"
 
 /* Of q 4 bytes a quad; of weights 16, weights_to_quads, which stand just where the scores they come from were. */
 enum { Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
@@ -150,16 +150,16 @@ TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use
         multiply_lines(p, rows, vecs, use, false);
 }
 
-#include "lib/attn/x86/dot_tiles.h"
+#include "dot_tiles.h"
 
 static inline product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs) {
     (void)type;
     return find_tiles(use, rows, vecs);
 }
 
-#include "lib/attn/x86/attend.h"
+#include "attend.h"
 
-#include "lib/attn/x86/write.h"
+#include "write.h"
 
 static void attend_i8(const ca_tile *t) { attend(t, CATTN_I8); }
 static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }

@@ -2,13 +2,13 @@
 #ifndef LIB_ATTN_X86_BF16_ROWS_H
 #define LIB_ATTN_X86_BF16_ROWS_H
 
-#include "lib/attn/x86/vec512.h"
+#include "vec512.h"
 
 static inline void store_weights(float *scores, int group, vec p) {
     _mm256_storeu_si256((__m256i *)scores + group, (__m256i)_mm512_cvtneps_pbh(p));
 }
 
-#include "lib/attn/x86/row.h"
+#include "row.h"
 
 static size_t query_bytes(int32_t d_k) { return ((size_t)d_k * 2 + 63) / 64 * 64; }
 

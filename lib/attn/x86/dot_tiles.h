@@ -11,7 +11,7 @@
 #define LIB_ATTN_X86_DOT_TILES_H
 
 #include "chunkattn.h"
-#include "lib/attn/x86/product.h"
+#include "product.h"
 
 enum { TILES_IN_TURN = 1 };
 

@@ -4,9 +4,9 @@
 #ifndef LIB_ATTN_X86_F32_LEVEL_H
 #define LIB_ATTN_X86_F32_LEVEL_H
 
-#include "lib/attn/x86/attend.h"
+#include "attend.h"
 
-#include "lib/attn/x86/write.h"
+#include "write.h"
 
 static void attend_f32(const ca_tile *t) { attend(t, CATTN_F32); }
 static void attend_f16(const ca_tile *t) { attend(t, CATTN_F16); }

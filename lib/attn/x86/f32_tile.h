@@ -12,9 +12,9 @@
 #define LIB_ATTN_X86_F32_TILE_H
 
 #include "chunkattn.h"
-#include "lib/attn/x86/factor_rows.h"
-#include "lib/attn/x86/product.h"
+#include "factor_rows.h"
 #include "lib/cache/layout.h"
+#include "product.h"
 
 enum { WEIGHT_BYTES = sizeof(float), INTEGERS = 0 };
 

@@ -8,7 +8,7 @@
 #ifndef LIB_ATTN_X86_FACTOR_ROWS_H
 #define LIB_ATTN_X86_FACTOR_ROWS_H
 
-#include "lib/attn/x86/product.h"
+#include "product.h"
 
 /* Keeps the compiler from deriving x anew from what it was made of: that takes more registers than there are. */
 #define OPAQUE(x) __asm__("" : "+r"(x))

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "lib/attn/x86/vec512.h"
+#include "vec512.h"
 
 /* What stands in the last cache line of a row's factors; before it, for q, a byte a dimension. */
 typedef struct factors_end {
@@ -21,7 +21,7 @@ enum { END_BYTES = 64 };
 
 static inline void store_weights(float *scores, int group, vec p) { v_store(scores + group * V_LANES, p); }
 
-#include "lib/attn/x86/row.h"
+#include "row.h"
 
 /* The largest of 16 in all lanes. */
 static inline __m128i largest(__m512i x) {

@@ -8,8 +8,8 @@
 #ifndef LIB_ATTN_X86_WEIGH_H
 #define LIB_ATTN_X86_WEIGH_H
 
+#include "adjust.h"
 #include "lib/attn/kernels.h"
-#include "lib/attn/x86/adjust.h"
 
 enum { MAX_ROWS = 96, GROUP = 16 }; /* panels of K begin at a multiple of GROUP slots */
 

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/attn/x86/open_group.h"
+#include "open_group.h"
 
 #define WRITE_INLINE static inline __attribute__((always_inline))
 

@@ -1,0 +1,28 @@
+/* The latency of a layer's linear parts: ChunkLlama's linear layers on random weights. */
+#ifndef BENCH_SHARED_LINEAR_TIME_H
+#define BENCH_SHARED_LINEAR_TIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/threads.h"
+#include "layer_cost.h"
+#include "llama/linear/linear.h"
+
+typedef struct linear_timer linear_timer;
+
+/* False: there is no such type. Names are those of `chunkllama info`, in lower case. */
+bool linear_time_type(const char *name, uint32_t *type);
+
+/*
+ * Weights of LAYER_QKV, LAYER_MLP or LAYER_OUTPUT, in as many copies as reading them all takes at least cold_bytes. The pool
+ * is borrowed. NULL with a message on stderr: no memory, or the type's blocks do not divide the shape.
+ */
+linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const linear_kernel *kernel,
+                                  int32_t max_rows, size_t cold_bytes, ca_pool *pool);
+void linear_timer_destroy(linear_timer **timer);
+
+/* Median of n_steps steps with n_rows rows, in microseconds; quantising the rows is part of it. */
+double linear_timer_us(linear_timer *timer, int32_t n_rows, int n_steps);
+
+#endif

@@ -1,0 +1,11 @@
+/* GGUF v2 and v3 files: memory-mapped, every count, length, offset and type checked against the file before use. */
+#ifndef LLAMA_FILE_GGUF_H
+#define LLAMA_FILE_GGUF_H
+
+#include "model_file.h"
+
+cl_status gguf_open(const char *path, model_file **file, cl_error *error);
+/* Same over bytes of the caller's, which must outlive the handle (tests, fuzzing). */
+cl_status gguf_open_memory(const void *data, size_t size, model_file **file, cl_error *error);
+
+#endif

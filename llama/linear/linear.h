@@ -1,0 +1,106 @@
+/*
+ * Linear layers y = W x on quantised weights, repacked at load into few kernel layouts.
+ *
+ * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads: outputs
+ * run across vector lanes, the inner dimension in one fixed order, and threads split outputs or rows only. It is the same
+ * function at any kernel level, but for BF16 weights, with which the levels "avx512_bf16" and "amx" have others than those
+ * below them. Which level is taken depends on the CPU, so the same machine, build and level give the same bits.
+ *
+ * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32 and F16 weights
+ * multiply f32 activations, and so do BF16 weights, but from the level "avx512_bf16" on activations rounded to bf16. Rounded to
+ * bf16, F16 weights would lose 3 of their bits, and stay with f32. "ref" is the specification in scalar C; linear_kernels.h has
+ * what those levels do otherwise.
+ */
+#ifndef LLAMA_LINEAR_LINEAR_H
+#define LLAMA_LINEAR_LINEAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/threads.h"
+#include "llama/common/error.h"
+#include "llama/file/tensor.h"
+
+typedef struct linear_kernel linear_kernel; /* one level; linear_kernels.h */
+
+/* One weight matrix [n_out][n_in] in a kernel layout, the same for all levels. */
+typedef struct linear {
+    int32_t n_out, n_in;
+    uint32_t type; /* tensor_type it came from */
+    void *data;    /* packed; owned */
+    size_t bytes;
+} linear;
+
+/*
+ * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. NULL: the name is
+ * unknown, or the CPU lacks that level.
+ */
+const linear_kernel *linear_kernel_find(const char *level);
+const char *linear_kernel_level(const linear_kernel *kernel);
+/* Level names of this CPU, lowest first; NULL past the last. */
+const char *linear_level_name(int i);
+
+/*
+ * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block.
+ */
+cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
+void linear_free(linear *w);
+
+/* Forms of activations besides f32 that weights may be multiplied with; bits of a mask. */
+enum { LINEAR_IN_INT8 = 1, LINEAR_IN_BF16 = 2 };
+unsigned linear_forms(const linear *w);
+
+/*
+ * Activations of up to max_rows rows of max_in inputs, as a kernel wants them, and scratch for n_workers threads. One
+ * preparation serves several matrices (Q, K and V; gate and up). forms: linear_forms of all matrices to come, or-ed.
+ */
+typedef struct linear_input linear_input;
+linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+                                  int n_workers); /* NULL without memory */
+void linear_input_free(linear_input **in);
+
+/* Take x [n_rows][n_in] f32, row_stride elements apart. It is borrowed until the next linear_set. */
+void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
+
+/*
+ * Bring rows [8 tile, 8 tile + 8) of x, as many as there are, into the forms; for the thread that has just written them.
+ * linear_prepare does all of them.
+ */
+void linear_prepare_tile(linear_input *in, int32_t tile);
+void linear_prepare(linear_input *in, ca_pool *pool);
+
+/* One product of several over the same input. */
+typedef struct linear_product {
+    const linear *w;
+    float *y; /* [n_rows][n_out] f32 */
+    size_t y_stride;
+} linear_product;
+
+/*
+ * What is done with outputs while they are in the cache: fn(arg, i, row, n_rows, begin, end) by the thread that has just
+ * computed columns [begin, end) of rows [row, row + n_rows) of product i, once for each column and row, in the kernels' mode of
+ * floating point. Columns are cut at multiples of `unit`, itself one of 16 and a divisor of each product's n_out; 0: at
+ * multiples of 16.
+ */
+typedef struct linear_finish {
+    void (*fn)(void *arg, int i, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
+    void *arg;
+    int32_t unit;
+} linear_finish;
+
+/* y = W x for n products (1..4) over all rows of a prepared input; finish may be NULL. Allocates nothing. */
+void linear_apply(const linear_input *in, const linear_product *products, int n, const linear_finish *finish, ca_pool *pool);
+
+/* out [n] from gate and up [n], value by value; out may be gate. */
+typedef void linear_activate(const float *gate, const float *up, int32_t n, float *out);
+
+/*
+ * h = activate(gate x, up x), prepared in `out` as the input of next, a third matrix; gate and up have one shape. Bits are
+ * those of linear_apply, activate, linear_set and linear_prepare, but the values go from one product to the other a few outputs
+ * at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next multiplies f32 values, and
+ * then borrowed until out's next linear_set. Allocates nothing.
+ */
+void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
+                        const linear *next, linear_input *out, ca_pool *pool);
+
+#endif

@@ -1,0 +1,153 @@
+/* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
+#include "linear_pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "linear.h"
+#include "llama/file/tensor_row.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+typedef struct packing {
+    const tensor *tensor;
+    linear *w;
+    linear_layout layout;
+    size_t panel_bytes, row_bytes; /* row of the file */
+    const quant_type *quant;       /* NULL: floats */
+    uint32_t block, block_bytes;   /* of the file */
+} packing;
+
+static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in, size_t element) {
+    for (size_t k = 0; k < (size_t)n_in; k++)
+        memcpy(panel + (k * LINEAR_LANES + (size_t)lane) * element, row + k * element, element);
+}
+
+static void pack_bf16(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in) {
+    for (size_t k = 0; k < (size_t)n_in; k++)
+        memcpy(panel + k / 2 * 4 * LINEAR_LANES + 4 * (size_t)lane + k % 2 * 2, row + 2 * k, 2);
+}
+
+/* Four codes of 8 bits are one word, in steps as records have them. */
+static void put_word(uint8_t *record, int vector, int lane, uint32_t word) {
+    memcpy(record + 64 * vector + 4 * lane, &word, sizeof word);
+}
+
+static void pack_codes(uint8_t *record, int lane, int bits, const uint8_t *codes) {
+    uint32_t step[8];
+    memcpy(step, codes, sizeof step);
+    if (bits == 8) {
+        for (int j = 0; j < 8; j++) put_word(record, j, lane, step[j]);
+        return;
+    }
+    int shift = 0;
+    if (bits & 4) {
+        for (int i = 0; i < 4; i++) put_word(record, i, lane, (step[i] & 0x0f0f0f0f) | (step[i + 4] & 0x0f0f0f0f) << 4);
+        record += 256;
+        shift = 4;
+    }
+    if (bits & 2) {
+        for (int i = 0; i < 2; i++) {
+            uint32_t word = 0;
+            for (int j = 0; j < 4; j++) word |= (step[4 * i + j] >> shift & 0x03030303) << 2 * j;
+            put_word(record, i, lane, word);
+        }
+        record += 128;
+        shift += 2;
+    }
+    if (bits & 1) {
+        uint32_t word = 0;
+        for (int j = 0; j < 8; j++) word |= (step[j] >> shift & 0x01010101) << j;
+        put_word(record, 0, lane, word);
+    }
+}
+
+static void put_f16(uint8_t *to, int lane, const uint8_t *from, uint16_t flip) {
+    uint16_t h;
+    memcpy(&h, from, sizeof h);
+    h ^= flip;
+    memcpy(to + 2 * lane, &h, sizeof h);
+}
+
+/* One row of the file into its lane of a panel. */
+static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_t *row) {
+    const quant_type *type = p->quant;
+    const linear_format f = linear_formats[p->layout];
+    const int n_groups = LINEAR_BLOCK / f.group;
+    quant_block parts;
+    for (int32_t k = 0; k < p->w->n_in; k += (int32_t)p->block, row += p->block_bytes) {
+        type->decode(row, &parts);
+        if (f.super) {
+            put_f16(record, lane, row + type->d_at, 0);
+            if (f.min) put_f16(record + 2 * LINEAR_LANES, lane, row + type->m_at, 0x8000); /* subtracted in the file */
+            record += linear_super_bytes(f);
+        }
+        for (uint32_t b = 0; b < p->block / LINEAR_BLOCK; b++, record += linear_record_bytes(f)) {
+            pack_codes(record, lane, f.bits, parts.codes + (size_t)b * LINEAR_BLOCK);
+            for (int g = 0; g < n_groups; g++) {
+                const size_t group = (size_t)b * (size_t)n_groups + (size_t)g;
+                if (f.super) {
+                    record[linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
+                    if (f.min) record[linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];
+                } else {
+                    put_f16(record + linear_d_at(f, g), lane, row + type->d_at, 0);
+                    if (f.min) put_f16(record + linear_m_at(f, g), lane, row + type->m_at, 0);
+                }
+            }
+        }
+    }
+}
+
+static void pack_panel(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    const packing *p = arg;
+    const int32_t n_in = p->w->n_in, first = task * LINEAR_LANES;
+    uint8_t *panel = (uint8_t *)p->w->data + (size_t)task * p->panel_bytes;
+    if (first + LINEAR_LANES > p->w->n_out || n_in % 2) memset(panel, 0, p->panel_bytes);
+    for (int lane = 0; lane < LINEAR_LANES && first + lane < p->w->n_out; lane++) {
+        const uint8_t *row = (const uint8_t *)p->tensor->data + (size_t)(first + lane) * p->row_bytes;
+        if (p->quant)
+            pack_quant(p, panel, lane, row);
+        else if (p->layout == LINEAR_BF16)
+            pack_bf16(panel, lane, row, n_in);
+        else
+            pack_float(panel, lane, row, n_in, p->layout == LINEAR_F32 ? 4 : 2);
+    }
+}
+
+cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
+    const int name_size = (int)tensor->name.size;
+    const char *name = tensor->name.data;
+    memset(out, 0, sizeof *out);
+    packing p = {.tensor = tensor, .w = out, .layout = linear_layout_of(tensor->type), .quant = quant_type_of(tensor->type)};
+    if (p.layout == LINEAR_N_LAYOUTS || !tensor_block(tensor->type, &p.block, &p.block_bytes))
+        return tensor_fail_type(tensor, error);
+    if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - LINEAR_BLOCK ||
+        tensor->ne[1] > INT32_MAX - LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s is not a matrix", name_size, name);
+    if (tensor->ne[0] % p.block)
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %u", name_size, name,
+                       (long long)tensor->ne[0], tensor_type_name(tensor->type), p.block);
+
+    out->n_in = (int32_t)tensor->ne[0];
+    out->n_out = (int32_t)tensor->ne[1];
+    out->type = tensor->type;
+    p.panel_bytes = linear_panel_bytes(p.layout, out->n_in);
+    p.row_bytes = tensor_row_bytes(tensor->type, out->n_in);
+    const int32_t n_panels = (out->n_out + LINEAR_LANES - 1) / LINEAR_LANES;
+    out->bytes = (size_t)n_panels * p.panel_bytes;
+    /* Large matrices on huge pages: a decode step streams all of them and would miss the TLB at every page. */
+    const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
+    out->data = aligned_alloc(align, size);
+    if (!out->data)
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", out->bytes, name_size, name);
+    if (align == HUGE_PAGE) (void)madvise(out->data, size, MADV_HUGEPAGE);
+    ca_pool_run(pool, n_panels, pack_panel, &p);
+    return CL_OK;
+}
+
+void linear_free(linear *w) {
+    free(w->data);
+    memset(w, 0, sizeof *w);
+}

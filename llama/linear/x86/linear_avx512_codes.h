@@ -1,0 +1,120 @@
+/* Codes and scales of packed records (linear_format.h), and of records unpacked for many rows, in AVX-512 registers. */
+#ifndef LLAMA_LINEAR_X86_LINEAR_AVX512_CODES_H
+#define LLAMA_LINEAR_X86_LINEAR_AVX512_CODES_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+
+#include "linear_avx512_stream.h"
+#include "llama/linear/linear_kernels.h"
+
+enum {
+    CODES_BYTES = 512,   /* an unpacked record's codes, a byte each: [8][16][4]; then f32 d[16] for each group, m[16] */
+    UNPACKED_BYTES = 768 /* at most */
+};
+
+/*
+ * What a record looks like: a layout's format, or, unpacked, 8-bit codes with f32 scales. Constant after inlining. Where the
+ * format has a zero, codes in registers and unpacked ones are the weight plus 128.
+ */
+typedef struct form {
+    linear_format f;
+    bool unpacked;
+} form;
+
+INLINE form packed_form(linear_layout layout) { return (form){linear_formats[layout], false}; }
+
+INLINE form unpacked_form(linear_format f) {
+    return (form){{.bits = 8, .group = f.group, .zero = f.zero ? 128 : 0, .min = f.min}, true};
+}
+
+INLINE int n_groups(form w) { return LINEAR_BLOCK / w.f.group; }
+
+INLINE size_t record_bytes(form w) {
+    if (!w.unpacked) return linear_record_bytes(w.f);
+    return CODES_BYTES + (size_t)n_groups(w) * (w.f.min ? 128 : 64);
+}
+
+INLINE size_t d_at(form w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : linear_d_at(w.f, g); }
+INLINE size_t m_at(form w, int g) { return w.unpacked ? d_at(w, n_groups(w) + g) : linear_m_at(w.f, g); }
+
+/* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
+INLINE __m512i shift_bits(__m512i x, int n) { return n < 0 ? _mm512_slli_epi16(x, -n) : _mm512_srli_epi16(x, n); }
+
+/* Inputs 4 step .. 4 step + 3 of a record, 16 outputs, unsigned. `table`: a task's in each 128-bit lane. */
+INLINE __m512i load_codes(form w, __m512i table, const uint8_t *record, int step) {
+    if (w.f.bits == 8) return _mm512_loadu_si512(record + 64 * step);
+    __m512i codes = _mm512_setzero_si512();
+    int shift = 0;
+    if (w.f.bits & 4) {
+        const __m512i both = _mm512_loadu_si512(record + 64 * (step & 3));
+        codes = _mm512_and_si512(step < 4 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+        record += 256;
+        shift = 4;
+    }
+    if (w.f.bits & 2) {
+        const __m512i four = _mm512_loadu_si512(record + 64 * (step >> 2));
+        const __m512i mask = _mm512_set1_epi8((char)(3 << shift));
+        codes = _mm512_or_si512(codes, _mm512_and_si512(shift_bits(four, 2 * (step & 3) - shift), mask));
+        record += 128;
+        shift += 2;
+    }
+    if (w.f.bits & 1) {
+        const __m512i mask = _mm512_set1_epi8((char)(1 << shift));
+        codes = _mm512_or_si512(codes, _mm512_and_si512(shift_bits(_mm512_loadu_si512(record), step - shift), mask));
+    }
+    if (w.f.table) return _mm512_shuffle_epi8(table, codes);
+    return w.f.zero ? _mm512_add_epi8(codes, _mm512_set1_epi8((char)(128 - w.f.zero))) : codes;
+}
+
+INLINE __m512i load_table(form w, const linear_task *t) {
+    return w.f.table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t->table)) : _mm512_setzero_si512();
+}
+
+INLINE __m512 load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+
+/* 16 scales of a record; super: what they are factors of. */
+INLINE __m512 load_scales(form w, const uint8_t *p, __m512 super) {
+    if (w.unpacked) return _mm512_loadu_ps(p);
+    if (!w.f.super) return load_f16(p);
+    return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))));
+}
+
+/* Where a panel is being read, and its super-block's f16 scales. */
+typedef struct cursor {
+    const uint8_t *record;
+    __m512 d, m;
+} cursor;
+
+/* To be called before block b is read, b ascending. */
+INLINE void enter_block(form w, cursor *c, int32_t b) {
+    if (!w.f.super || b % LINEAR_SUPER) return;
+    c->d = load_f16(c->record);
+    if (w.f.min) c->m = load_f16(c->record + 2 * LINEAR_LANES);
+    c->record += linear_super_bytes(w.f);
+}
+
+/* Scales and minima of the packed record at c to the unpacked one at `to`. */
+INLINE void unpack_scales(form w, const cursor *c, uint8_t *to) {
+    const form u = unpacked_form(w.f);
+    UNROLL for (int g = 0; g < n_groups(w); g++) {
+        _mm512_store_ps(to + d_at(u, g), load_scales(w, c->record + d_at(w, g), c->d));
+        if (w.f.min) _mm512_store_ps(to + m_at(u, g), load_scales(w, c->record + m_at(w, g), c->m));
+    }
+}
+
+/* A packed panel to unpacked records. */
+INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uint8_t *to) {
+    const form u = unpacked_form(w.f);
+    const __m512i table = load_table(w, t);
+    cursor c = {.record = panel};
+    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
+        enter_block(w, &c, b);
+        UNROLL for (int step = 0; step < 8; step++) {
+            _mm512_store_si512(to + 64 * step, load_codes(w, table, c.record, step));
+        }
+        unpack_scales(w, &c, to);
+    }
+}
+
+#endif

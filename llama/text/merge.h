@@ -1,0 +1,43 @@
+/* Pair merging, the core of both kinds of BPE: the best pair of neighbours becomes one symbol until no pair is known. */
+#ifndef LLAMA_TEXT_MERGE_H
+#define LLAMA_TEXT_MERGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct merge_symbol {
+    uint32_t start, size; /* bytes of the text; size 0: merged into its left neighbour */
+    int32_t id;           /* token, or -1 */
+    int32_t prev, next;   /* neighbours, or -1 */
+} merge_symbol;
+
+typedef struct merge_pair {
+    uint32_t order; /* smallest first, then leftmost */
+    int32_t left, right;
+    uint32_t size; /* of both together, when the pair was found */
+    int32_t id;
+} merge_pair;
+
+/* Room that lasts over many texts; zero-initialise. */
+typedef struct merge_space {
+    merge_symbol *symbols;
+    merge_pair *heap;
+    size_t n_symbols, n_heap, capacity;
+} merge_space;
+
+/* Whether two neighbours merge, into which token and in which order. */
+typedef bool (*merge_lookup)(const void *ctx, const merge_symbol *left, const merge_symbol *right, uint32_t *order,
+                             int32_t *id);
+
+/* Make room for n symbols. Returns 0, or -1 without memory. */
+int merge_reserve(merge_space *space, size_t n);
+void merge_free(merge_space *space);
+
+/* Append a symbol behind the others (there is room for it). */
+void merge_add(merge_space *space, uint32_t start, uint32_t size, int32_t id);
+
+/* Merge; the result is the chain from symbols[0] over `next`. n log n for n symbols. */
+void merge_run(merge_space *space, merge_lookup lookup, const void *ctx);
+
+#endif

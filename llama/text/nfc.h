@@ -1,0 +1,16 @@
+/* Unicode's normalisation form C, which some tokenizers apply to text first. */
+#ifndef LLAMA_TEXT_NFC_H
+#define LLAMA_TEXT_NFC_H
+
+#include <stdbool.h>
+
+#include "llama/common/error.h"
+#include "llama/common/str.h"
+
+/* Whether normalising could change the text: no character below U+0300 ever changes. */
+bool nfc_may_change(str text);
+
+/* *out: UTF-8 text (valid) normalised, in *buf, which the caller frees; n log n in its size. */
+cl_status nfc_normalize(str text, char **buf, str *out, cl_error *error);
+
+#endif

@@ -1,0 +1,85 @@
+/* Typed fields of a JSON object. */
+#include "field.h"
+
+const json_t *field_get(const json_t *object, const char *name) {
+    const json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static bool says_nothing(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return json_object_size(value) == 0;
+    case JSON_ARRAY: return json_array_size(value) == 0;
+    case JSON_STRING: return json_string_length(value) == 0;
+    case JSON_INTEGER:
+    case JSON_REAL: return json_number_value(value) == 0;
+    case JSON_TRUE: return false;
+    default: return true;
+    }
+}
+
+const json_t *field_get_asking(const json_t *object, const char *name) {
+    const json_t *value = field_get(object, name);
+    return value && !says_nothing(value) ? value : NULL;
+}
+
+const char *field_kind(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error) {
+    const json_t *field = field_get(object, name);
+    if (!field) return true;
+    if (!json_is_boolean(field)) return openai_fail(error, name, "'%s' must be true or false, not %s", name, field_kind(field));
+    *value = json_is_true(field);
+    return true;
+}
+
+bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error) {
+    const json_t *field = field_get(object, name);
+    if (!field) return true;
+    if (!json_is_integer(field)) return openai_fail(error, name, "'%s' must be an integer, not %s", name, field_kind(field));
+    const int64_t x = json_integer_value(field);
+    if (x < min || x > max)
+        return openai_fail(error, name, "'%s' is %lld; it must be from %lld to %lld", name, (long long)x, (long long)min,
+                           (long long)max);
+    *value = x;
+    return true;
+}
+
+bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error) {
+    int64_t x = *value;
+    if (!field_int(object, name, min, max, &x, error)) return false;
+    *value = (int32_t)x;
+    return true;
+}
+
+bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error) {
+    const json_t *field = field_get(object, name);
+    if (!field) return true;
+    if (!json_is_number(field)) return openai_fail(error, name, "'%s' must be a number, not %s", name, field_kind(field));
+    const double x = json_number_value(field);
+    if (!(x >= min && x <= max)) return openai_fail(error, name, "'%s' is %g; it must be from %g to %g", name, x, min, max);
+    *value = (float)x;
+    return true;
+}
+
+bool field_token(const json_t *value, const char *param, const model *model, int32_t *id, openai_error *error) {
+    if (!json_is_integer(value))
+        return openai_fail(error, param, "'%s' must be a token id, an integer, not %s", param, field_kind(value));
+    const int32_t n_vocab = tokenizer_n_vocab(model->tok);
+    const int64_t x = json_integer_value(value);
+    if (x < 0 || x >= n_vocab)
+        return openai_fail(error, param, "'%s' is %lld; the model's token ids are 0 to %d", param, (long long)x, n_vocab - 1);
+    *id = (int32_t)x;
+    return true;
+}

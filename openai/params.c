@@ -1,0 +1,137 @@
+/* How to generate and what to tell: the fields of a request beside its prompt. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "field.h"
+#include "parse.h"
+
+void openai_defaults_init(openai_defaults *defaults) {
+    *defaults = (openai_defaults){.max_tokens_chat = -1, .max_tokens_completion = 16};
+    sampler_params_init(&defaults->sampling);
+}
+
+/* The request's seed; without one, the server's; without that, another one each time. */
+static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint64_t *seed, openai_error *error) {
+    int64_t given = -1; /* llama-server's, vLLM's and our --seed's word for "none" */
+    if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &given, error)) return false;
+    if (given != -1) {
+        *seed = (uint64_t)given;
+        return true;
+    }
+    if (defaults->has_seed || getrandom(seed, sizeof *seed, 0) == sizeof *seed) return true;
+    openai_fail(error, NULL, "no random seed to be had from the operating system: give 'seed'");
+    error->status = 500;
+    error->type = "server_error";
+    return false;
+}
+
+static bool parse_sampling(const openai_context *context, const json_t *body, sampler_params *s, openai_error *error) {
+    *s = context->defaults.sampling;
+    const int32_t n_vocab = tokenizer_n_vocab(context->model->tok);
+    if (!field_float(body, "temperature", 0, 2, &s->temperature, error) ||
+        !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) || !field_float(body, "top_p", 0, 1, &s->top_p, error) ||
+        !field_float(body, "min_p", 0, 1, &s->min_p, error) ||
+        !field_float(body, "repetition_penalty", 0.01, 100, &s->repetition_penalty, error) ||
+        !field_float(body, "presence_penalty", -2, 2, &s->presence_penalty, error) ||
+        !field_float(body, "frequency_penalty", -2, 2, &s->frequency_penalty, error))
+        return false;
+    if (s->top_k < 0) s->top_k = 0; /* -1 is vLLM's word for "off" */
+    return parse_seed(&context->defaults, body, &s->seed, error);
+}
+
+static bool parse_length(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    const bool chat = r->endpoint == OPENAI_CHAT;
+    const openai_defaults *d = &context->defaults;
+    r->params.max_tokens = chat ? d->max_tokens_chat : d->max_tokens_completion;
+    r->params.ignore_eos = d->ignore_eos;
+    return field_int(body, "max_tokens", chat ? 1 : 0, INT32_MAX, &r->params.max_tokens, error) &&
+           field_int(body, "max_completion_tokens", chat ? 1 : 0, INT32_MAX, &r->params.max_tokens, error) &&
+           field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
+}
+
+/* One stop string; `where` names it in errors. The engine copies it for each prompt, and looks for it after each token. */
+static bool add_stop(openai_request *r, const json_t *value, const char *where, openai_error *error) {
+    if (!json_is_string(value)) return openai_fail(error, where, "'%s' must be a string, not %s", where, field_kind(value));
+    const char *text = json_string_value(value);
+    if (!*text || strlen(text) != json_string_length(value))
+        return openai_fail(error, where, "'%s' must be neither empty nor hold a zero character: leave it out", where);
+    if (strlen(text) > OPENAI_MAX_STOP_BYTES)
+        return openai_fail(error, where, "'%s' has %zu bytes; a stop string has at most %d: shorten it", where, strlen(text),
+                           OPENAI_MAX_STOP_BYTES);
+    char *copy = strdup(text);
+    if (!copy) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory"});
+    r->stop[r->params.n_stop++] = copy;
+    return true;
+}
+
+static bool parse_stop(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *stop = field_get(body, "stop"), *ids = field_get(body, "stop_token_ids");
+    char where[64];
+    if (json_is_array(stop)) {
+        if (json_array_size(stop) > OPENAI_MAX_STOP)
+            return openai_fail(error, "stop", "'stop' has %zu strings; at most %d are allowed", json_array_size(stop),
+                               OPENAI_MAX_STOP);
+        for (size_t i = 0; i < json_array_size(stop); i++) {
+            snprintf(where, sizeof where, "stop[%zu]", i);
+            if (!add_stop(r, json_array_get(stop, i), where, error)) return false;
+        }
+    } else if (stop && !add_stop(r, stop, "stop", error)) {
+        return false;
+    }
+    if (ids && !json_is_array(ids))
+        return openai_fail(error, "stop_token_ids", "'stop_token_ids' must be an array of token ids, not %s", field_kind(ids));
+    if (json_array_size(ids) > OPENAI_MAX_STOP_TOKENS)
+        return openai_fail(error, "stop_token_ids", "'stop_token_ids' has %zu ids; at most %d are allowed",
+                           json_array_size(ids), OPENAI_MAX_STOP_TOKENS);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        snprintf(where, sizeof where, "stop_token_ids[%zu]", i);
+        if (!field_token(json_array_get(ids, i), where, context->model, &r->stop_tokens[i], error)) return false;
+        r->params.n_stop_tokens++;
+    }
+    r->params.stop = (const char *const *)r->stop;
+    r->params.stop_tokens = r->stop_tokens;
+    return true;
+}
+
+static bool parse_logprobs(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    engine_request *p = &r->params;
+    p->logprobs = context->defaults.logprobs;
+    p->n_top = context->defaults.n_top;
+    if (r->endpoint == OPENAI_CHAT) {
+        if (field_get(body, "logprobs")) p->n_top = 0;
+        if (!field_bool(body, "logprobs", &p->logprobs, error) ||
+            !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error))
+            return false;
+        if (p->n_top > 0 && !p->logprobs) return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+        return true;
+    }
+    p->logprobs = p->logprobs || field_get(body, "logprobs");
+    if (!field_int32(body, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error)) return false;
+    p->prompt_logprobs = r->echo && p->logprobs;
+    return true;
+}
+
+static bool parse_stream(const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *options = field_get(body, "stream_options");
+    if (!field_bool(body, "stream", &r->stream, error)) return false;
+    if (!options) return true;
+    if (!json_is_object(options))
+        return openai_fail(error, "stream_options", "'stream_options' must be an object, not %s", field_kind(options));
+    if (!r->stream) return openai_fail(error, "stream_options", "'stream_options' needs 'stream': true");
+    if (!field_bool(options, "include_usage", &r->include_usage, error) ||
+        !field_bool(options, "continuous_usage_stats", &r->continuous_usage, error))
+        return false;
+    r->continuous_usage = r->continuous_usage && r->include_usage;
+    return true;
+}
+
+bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    r->params.n = 1;
+    if (r->endpoint == OPENAI_COMPLETION && !field_bool(body, "echo", &r->echo, error)) return false;
+    return field_int32(body, "n", 1, OPENAI_MAX_N, &r->params.n, error) &&
+           parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
+           parse_stop(context, body, r, error) && parse_logprobs(context, body, r, error) && parse_stream(body, r, error) &&
+           field_bool(body, "return_token_ids", &r->return_token_ids, error);
+}

@@ -1,0 +1,104 @@
+/* Fields of OpenAI's and vLLM's requests that are not offered here: refused where they would change the result. */
+#include "field.h"
+#include "parse.h"
+
+enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION };
+
+/*
+ * Values that ask for nothing that is not done anyway, as JSON. null always is one; false, 0 and everything empty are, unless
+ * the field is `strict`.
+ */
+static const struct refused {
+    const char *name, *neutral[2];
+    const char *instead; /* what to do; NULL: leave it out */
+    bool strict;
+    unsigned endpoints; /* 0: both */
+} refused[] = {
+    /* OpenAI's */
+    {.name = "audio"},
+    {.name = "best_of", .neutral = {"1"}},
+    {.name = "echo", .endpoints = CHAT},
+    {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}},
+    {.name = "functions"},
+    {.name = "logit_bias"},
+    {.name = "modalities", .neutral = {"[\"text\"]"}},
+    {.name = "response_format", .neutral = {"{\"type\": \"text\"}"}},
+    {.name = "suffix"},
+    {.name = "tool_choice", .neutral = {"\"none\"", "\"auto\""}},
+    {.name = "tools"},
+    {.name = "web_search_options"},
+    /* vLLM's */
+    {.name = "add_generation_prompt", .neutral = {"true"}, .strict = true},
+    {.name = "add_special_tokens", .endpoints = CHAT},
+    {.name = "add_special_tokens", .neutral = {"true"}, .instead = "use token ids", .strict = true, .endpoints = COMPLETION},
+    {.name = "allowed_token_ids"},
+    {.name = "bad_words"},
+    {.name = "cache_salt"},
+    {.name = "chat_template"},
+    {.name = "chat_template_kwargs"},
+    {.name = "continue_final_message"},
+    {.name = "documents"},
+    {.name = "guided_choice"},
+    {.name = "guided_grammar"},
+    {.name = "guided_json"},
+    {.name = "guided_regex"},
+    {.name = "include_stop_str_in_output"},
+    {.name = "length_penalty", .neutral = {"1"}},
+    {.name = "logits_processors"},
+    {.name = "min_tokens"},
+    {.name = "prompt_embeds"},
+    {.name = "prompt_logprobs", .strict = true, .endpoints = CHAT},
+    {.name = "prompt_logprobs", .instead = "use 'echo' with 'logprobs'", .strict = true, .endpoints = COMPLETION},
+    {.name = "return_tokens_as_token_ids", .instead = "use 'return_token_ids'"},
+    {.name = "skip_special_tokens", .neutral = {"true"}, .strict = true},
+    {.name = "structured_outputs"},
+    {.name = "truncate_prompt_tokens"},
+    {.name = "use_beam_search"},
+    /* llama-server's */
+    {.name = "dry_multiplier"},
+    {.name = "dynatemp_range"},
+    {.name = "grammar"},
+    {.name = "json_schema"},
+    {.name = "lora"},
+    {.name = "mirostat"},
+    {.name = "n_predict", .neutral = {"-1"}, .instead = "use 'max_tokens'", .strict = true},
+    {.name = "n_probs", .instead = "use 'logprobs'"},
+    {.name = "repeat_penalty", .neutral = {"1"}, .instead = "use 'repetition_penalty'"},
+    {.name = "top_n_sigma", .neutral = {"-1"}},
+    {.name = "typical_p", .neutral = {"1"}},
+    {.name = "xtc_probability"},
+};
+
+/* 1 and 1.0 are the same. */
+static bool equals(const json_t *value, const char *text) {
+    json_t *other = json_loads(text, JSON_DECODE_ANY, NULL);
+    const bool numbers = json_is_number(value) && json_is_number(other);
+    const bool equal = numbers ? json_number_value(value) == json_number_value(other) : json_equal(value, other);
+    json_decref(other);
+    return equal;
+}
+
+static bool is_neutral(const struct refused *r, const json_t *value) {
+    for (size_t i = 0; i < sizeof r->neutral / sizeof *r->neutral; i++)
+        if (r->neutral[i] && equals(value, r->neutral[i])) return true;
+    return false;
+}
+
+static bool asks(const struct refused *r, openai_endpoint endpoint, const json_t *body) {
+    if (r->endpoints && !(r->endpoints >> endpoint & 1)) return false;
+    const json_t *value = r->strict ? field_get(body, r->name) : field_get_asking(body, r->name);
+    return value && !is_neutral(r, value);
+}
+
+bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct refused *r = &refused[i];
+        if (!asks(r, endpoint, body)) continue;
+        const char *neutral = r->instead ? NULL : r->neutral[0];
+        openai_fail(error, r->name, "'%s' is not supported by this server: %s%s%s", r->name,
+                    r->instead ? r->instead : "leave it out", neutral ? " or say " : "", neutral ? neutral : "");
+        error->code = "unsupported_parameter";
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,39 @@
+/* A request's body to prompts and parameters of the engine. */
+#include <stdlib.h>
+
+#include "field.h"
+#include "parse.h"
+
+bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
+                          openai_error *error) {
+    *request = (openai_request){.endpoint = endpoint};
+    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    const json_t *model = field_get(body, "model");
+    if (model && !json_is_string(model))
+        return openai_fail(error, "model", "'model' must be a string, not %s", field_kind(model));
+    if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
+        openai_parse_prompts(context, body, request, error))
+        return true;
+    openai_request_free(request);
+    return false;
+}
+
+void openai_request_free(openai_request *request) {
+    for (int32_t i = 0; i < request->params.n_stop; i++) free(request->stop[i]);
+    for (size_t i = 0; i < request->n_prompts; i++) {
+        token_list_free(&request->prompts[i].tokens);
+        free(request->prompts[i].text);
+    }
+    free(request->prompts);
+    *request = (openai_request){.endpoint = request->endpoint};
+}
+
+engine_request openai_engine_request(const openai_request *request, size_t i, void (*on_event)(void *, const engine_event *),
+                                     void *ctx) {
+    engine_request params = request->params;
+    params.prompt = request->prompts[i].tokens.ids;
+    params.n_prompt = (int64_t)request->prompts[i].tokens.n;
+    params.on_event = on_event;
+    params.ctx = ctx;
+    return params;
+}

@@ -1,0 +1,525 @@
+/*
+ * The tree against a naive oracle, an array of token lists, through random calls; all invariants are checked after each.
+ *
+ * Contents: whoever claims a token writes a fingerprint of its position and of all tokens up to it into its K and V slots.
+ * Every ready token of every sequence must still have its own.
+ *
+ * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it works.
+ */
+#include "../base/testing.h"
+
+#include "check_tree.h"
+#include "naive.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SEQS = 40, MAX_TOKENS = 1200, N_TEMPLATES = 8 };
+
+typedef struct model_seq {
+    cattn_seq id;
+    uint32_t domain;
+    int64_t n, n_ready, reserve_to;
+    int32_t tokens[MAX_TOKENS];
+    uint64_t path[MAX_TOKENS]; /* fingerprint of tokens[0..i] */
+} model_seq;
+
+enum { MAX_ROOTS = 1024 };
+
+typedef struct known_root {
+    uint64_t id, version, hash;
+} known_root;
+
+typedef struct world {
+    uint64_t rng;
+    ca_tree_config config;
+    ca_layout layout;
+    ca_alloc alloc;
+    ca_chunk_pool *pool;
+    ca_tree *tree;
+    model_seq *seqs; /* [MAX_SEQS], the first n_seqs */
+    int n_seqs;
+    int32_t templates[N_TEMPLATES][MAX_TOKENS];
+    uint8_t *written;            /* [chunk][slot] in the open step */
+    known_root roots[MAX_ROOTS]; /* after the last call */
+    size_t n_roots;
+    uint64_t n_refused, n_shortened, n_faults;
+    bool faulty;
+    void *workspace; /* other memory of the same budget */
+    size_t workspace_bytes;
+    int fault_in, n_before_fault; /* allocations until one fails, -1: never; the same when the call began */
+} world;
+
+/* ---- Allocations that fail ---- */
+
+static void *world_alloc(void *ctx, size_t size, size_t align) {
+    world *w = ctx;
+    if (w->fault_in >= 0 && w->fault_in-- == 0) return NULL;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void world_free(void *ctx, void *p, size_t size, size_t align) {
+    (void)ctx, (void)size, (void)align;
+    free(p);
+}
+
+static void begin_call(world *w) { w->fault_in = w->n_before_fault = w->faulty ? 0 : -1; }
+
+/* Whether to try again after a fault, one allocation further. */
+static bool was_fault(world *w, cattn_status status, uint64_t hash_before) {
+    if (status != CATTN_ERR_NOMEM) {
+        w->fault_in = -1;
+        return false;
+    }
+    assert_true(w->faulty);
+    assert_true(hash_tree(w->tree, w->pool) == hash_before);
+    w->n_faults++;
+    w->fault_in = ++w->n_before_fault;
+    return true;
+}
+
+/* ---- Random choices ---- */
+
+static uint64_t next_random(world *w) {
+    w->rng += 0x9e3779b97f4a7c15u;
+    uint64_t z = w->rng;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int64_t below(world *w, int64_t n) { return (int64_t)(next_random(w) % (uint64_t)n); }
+
+/* Mostly small, sometimes up to n - 1. */
+static int64_t skewed_below(world *w, int64_t n) { return below(w, below(w, n) + 1); }
+
+static int32_t random_token(world *w) { return (int32_t)(below(w, 4) ? below(w, 2) : below(w, 50)); }
+
+/* ---- Contents ---- */
+
+static uint64_t extend_path(uint64_t path, int64_t position, int32_t token) {
+    uint64_t h = (path ^ (uint64_t)token ^ (uint64_t)position << 32) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 31;
+}
+
+static void set_tokens(model_seq *s, int64_t from, const int32_t *tokens, int64_t n) {
+    assert_true(from + n <= MAX_TOKENS);
+    for (int64_t i = 0; i < n; i++) {
+        s->tokens[from + i] = tokens[i];
+        s->path[from + i] = extend_path(from + i > 0 ? s->path[from + i - 1] : s->domain, from + i, tokens[i]);
+    }
+    s->n = from + n;
+}
+
+/* 64 bits as four floats that hold 16 bits each. */
+static void fingerprint(uint64_t path, float k[2], float v[2]) {
+    for (int i = 0; i < 2; i++) k[i] = (float)(path >> 16 * i & 0xffff);
+    for (int i = 0; i < 2; i++) v[i] = (float)(path >> (32 + 16 * i) & 0xffff);
+}
+
+static void write_slot(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
+    float k[2], v[2];
+    fingerprint(path, k, v);
+    char *k_tile = ca_chunk_tile(w->pool, chunk, 0);
+    ca_layout_write(&w->layout, k_tile, k_tile + w->layout.k_bytes, 0, slot, k, v);
+}
+
+static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
+    float k[2], v[2];
+    fingerprint(path, k, v);
+    const char *data = ca_chunk_tile(w->pool, chunk, 0);
+    const float *k_tile = (const float *)data, *v_tile = (const float *)(data + w->layout.k_bytes);
+    for (int i = 0; i < 2; i++) {
+        if (k_tile[ca_layout_k_index(&w->layout, 0, slot, i)] != k[i]) return false;
+        if (v_tile[ca_layout_v_index(&w->layout, slot, i)] != v[i]) return false;
+    }
+    return true;
+}
+
+/* ---- Checks against the model ---- */
+
+static ca_seq *find(world *w, const model_seq *s) {
+    ca_seq *seq = ca_tree_find(w->tree, s->id);
+    assert_non_null(seq);
+    return seq;
+}
+
+static void check_seq(world *w, model_seq *s) {
+    const ca_seq *seq = find(w, s);
+    assert_int_equal(seq->n_tokens, s->n);
+    assert_int_equal(seq->domain, s->domain);
+    for (const ca_node *node = seq->leaf; node->parent; node = node->parent)
+        assert_memory_equal(node->tokens, s->tokens + node->start, (size_t)node->n_tokens * sizeof *node->tokens);
+    const int64_t n_ready = ca_seq_n_ready(seq);
+    assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* what is ready stays ready */
+    s->n_ready = n_ready;
+    for (int64_t p = 0; p < n_ready; p++)
+        if (!slot_holds(w, ca_seq_chunk(w->tree, seq, p), (int)(p % w->layout.c), s->path[p]))
+            fail_msg("sequence %d: position %d of %d does not hold its token", (int)(s - w->seqs), (int)p, (int)s->n);
+}
+
+/* A root that kept its version kept all that plans depend on. */
+static void check_versions(world *w) {
+    static known_root now[MAX_ROOTS];
+    const ca_node *root = ca_tree_root(w->tree);
+    assert_true(root->n_children <= MAX_ROOTS);
+    for (size_t i = 0; i < root->n_children; i++) {
+        const ca_node *node = root->children[i];
+        now[i] = (known_root){node->id, node->version, hash_for_plan(node)};
+        for (size_t j = 0; j < w->n_roots; j++)
+            if (w->roots[j].version == node->version) assert_true(w->roots[j].hash == now[i].hash);
+    }
+    w->n_roots = root->n_children;
+    memcpy(w->roots, now, w->n_roots * sizeof *now);
+}
+
+static void check_world(world *w) {
+    check_versions(w);
+    check_tree(w->tree, w->pool, &w->layout);
+    if (!w->faulty) check_canonical(w->tree);
+    for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
+    /* Only what promises cover may exceed the budget, by its ids and nodes. */
+    assert_true(ca_chunk_pool_excess(w->pool, 0) < 2048);
+}
+
+static int64_t longest_in(const ca_node *node, int32_t *path, const int32_t *tokens, int64_t limit, uint32_t domain) {
+    int64_t best = 0;
+    for (int64_t i = 0; i < node->n_tokens; i++) path[node->start + i] = node->tokens[i];
+    if (node->domain == domain) best = naive_common(path, node->start + node->n_tokens, tokens, limit);
+    for (size_t i = 0; i < node->n_children; i++) {
+        const int64_t n = longest_in(node->children[i], path, tokens, limit, domain);
+        if (n > best) best = n;
+    }
+    return best;
+}
+
+/* What join must match: the longest common prefix with any path, and with any running sequence. */
+static int64_t expected_match(world *w, const int32_t *tokens, int64_t n, uint32_t domain) {
+    static int32_t path[MAX_TOKENS];
+    if (w->config.sharing == CATTN_PRIVATE) return 0;
+    const int64_t limit = (n - 1) & ~(int64_t)1;
+    const int64_t in_tree = limit > 0 ? longest_in(ca_tree_root(w->tree), path, tokens, limit, domain) : 0;
+    int64_t running = 0;
+    for (int i = 0; i < w->n_seqs; i++) {
+        const model_seq *s = &w->seqs[i];
+        const int64_t m = s->domain == domain ? naive_common(s->tokens, s->n, tokens, limit) : 0;
+        if (m > running) running = m;
+    }
+    if (w->config.retention == CATTN_RETAIN_NONE)
+        assert_int_equal(in_tree, running);
+    else
+        assert_true(in_tree >= running);
+    return in_tree;
+}
+
+/* ---- Calls ---- */
+
+static bool refused(world *w, cattn_status status, uint64_t hash_before, const cattn_error *error) {
+    if (status == CATTN_OK) return false;
+    assert_int_equal(status, CATTN_ERR_BUDGET);
+    assert_int_equal(error->code, CATTN_ERR_BUDGET);
+    assert_true(hash_tree(w->tree, w->pool) == hash_before);
+    w->n_refused++;
+    return true;
+}
+
+static void do_join(world *w) {
+    if (w->n_seqs == MAX_SEQS) return;
+    static int32_t tokens[MAX_TOKENS];
+    const int32_t *source = w->templates[skewed_below(w, N_TEMPLATES)];
+    if (w->n_seqs > 0 && below(w, 2)) source = w->seqs[below(w, w->n_seqs)].tokens;
+    int64_t n = 1 + skewed_below(w, below(w, 4) ? 3 * w->layout.c : 500), n_same = below(w, 3) ? below(w, n + 1) : n;
+    memcpy(tokens, source, (size_t)n_same * sizeof *tokens);
+    for (int64_t i = n_same; i < n; i++) tokens[i] = random_token(w);
+    if (below(w, 4) == 0) memcpy(w->templates[below(w, N_TEMPLATES)], tokens, (size_t)n * sizeof *tokens);
+
+    const uint32_t domain = below(w, 5) == 0;
+    const int64_t expected = expected_match(w, tokens, n, domain);
+    const int64_t reserve = below(w, 2) ? skewed_below(w, 3 * w->layout.c) : 0;
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    cattn_error error;
+    cattn_join_result result;
+    model_seq *s = &w->seqs[w->n_seqs];
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_join(w->tree, tokens, n, domain, reserve, &s->id, &result, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) {
+        assert_int_equal(s->id, 0);
+        return;
+    }
+    w->n_seqs++;
+    s->domain = domain;
+    set_tokens(s, 0, tokens, n);
+    s->reserve_to = n + reserve;
+    s->n_ready = result.n_ready;
+    /* Less only of what is retained, where there is no room for all that matches. */
+    if (w->config.retention == CATTN_RETAIN_NONE)
+        assert_int_equal(result.n_matched, expected);
+    else
+        assert_true(result.n_matched <= expected);
+    w->n_shortened += result.n_matched < expected;
+    assert_int_equal(result.n_ready, ca_seq_n_ready(find(w, s)));
+    assert_true(result.n_ready <= result.n_matched);
+}
+
+static void do_append(world *w, model_seq *s) {
+    static int32_t tokens[MAX_TOKENS];
+    const int64_t n = 1 + (below(w, 3) ? 0 : skewed_below(w, 2 * w->layout.c));
+    if (s->n + n > MAX_TOKENS) return;
+    for (int64_t i = 0; i < n; i++) tokens[i] = random_token(w);
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    cattn_error error;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_append(w->tree, find(w, s), tokens, n, &error);
+    while (was_fault(w, status, hash));
+    if (s->n + n <= s->reserve_to) assert_int_equal(status, CATTN_OK); /* promised */
+    if (refused(w, status, hash, &error)) return;
+    set_tokens(s, s->n, tokens, n);
+}
+
+static void do_truncate(world *w, model_seq *s) {
+    const int64_t n = below(w, 4) ? s->n - skewed_below(w, s->n < 20 ? s->n : 20) : 1 + below(w, s->n);
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    cattn_error error;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_truncate(w->tree, find(w, s), n, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
+    s->n = n;
+    if (s->n_ready > n) s->n_ready = n;
+}
+
+static void do_fork(world *w, const model_seq *s) {
+    if (w->n_seqs == MAX_SEQS) return;
+    const int64_t reserve = below(w, 2) ? skewed_below(w, 3 * w->layout.c) : 0;
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    cattn_error error;
+    cattn_seq id;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_fork(w->tree, find(w, s), reserve, &id, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
+    model_seq *fork = &w->seqs[w->n_seqs++];
+    *fork = *s;
+    fork->id = id;
+    fork->reserve_to = s->n + reserve;
+}
+
+static void do_reserve(world *w, model_seq *s) {
+    const int64_t n = skewed_below(w, 4 * w->layout.c);
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    cattn_error error;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_reserve(w->tree, find(w, s), n, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) return;
+    s->reserve_to = s->n + n;
+}
+
+static void do_leave(world *w, int i) {
+    const cattn_seq id = w->seqs[i].id;
+    begin_call(w); /* leave cannot fail */
+    ca_tree_leave(w->tree, find(w, &w->seqs[i]));
+    w->fault_in = -1;
+    assert_null(ca_tree_find(w->tree, id));
+    w->seqs[i] = w->seqs[--w->n_seqs];
+}
+
+/* A step of random entries, ended or aborted; nothing is dealt twice, nothing that is ready is dealt. */
+static void do_step(world *w) {
+    static ca_chunk_id chunks[MAX_SEQS * 64];
+    static int slots[MAX_SEQS * 64];
+    int n_written = 0;
+    for (int i = 0; i < w->n_seqs; i++) {
+        if (below(w, 3) == 0) continue;
+        model_seq *s = &w->seqs[i];
+        ca_seq *seq = find(w, s);
+        const int64_t max_rows = 1 + skewed_below(w, 64), first = ca_seq_n_claimed(seq);
+        const int64_t n = ca_seq_claim(seq, max_rows);
+        assert_true(first >= s->n_ready && n >= 0 && n <= max_rows && first + n <= s->n);
+        assert_true(n == max_rows || first + n == s->n);
+        assert_int_equal(ca_seq_n_claimed(seq), first + n);
+        for (int64_t p = first; p < first + n; p++) {
+            const ca_chunk_id chunk = ca_seq_chunk(w->tree, seq, p);
+            const int slot = (int)(p % w->layout.c);
+            assert_int_equal(w->written[chunk * w->layout.c + slot]++, 0);
+            write_slot(w, chunk, slot, s->path[p]);
+            chunks[n_written] = chunk;
+            slots[n_written++] = slot;
+        }
+    }
+    const bool ends = below(w, 5) > 0;
+    for (int i = 0; i < w->n_seqs; i++) (ends ? ca_seq_commit : ca_seq_unclaim)(find(w, &w->seqs[i]));
+    for (int i = 0; i < n_written; i++) {
+        w->written[chunks[i] * w->layout.c + slots[i]] = 0;
+        if (!ends) write_slot(w, chunks[i], slots[i], 0);
+    }
+    for (int i = 0; i < w->n_seqs; i++) {
+        const ca_seq *seq = find(w, &w->seqs[i]);
+        assert_int_equal(ca_seq_n_claimed(seq), ca_seq_n_ready(seq));
+    }
+}
+
+/* Other memory comes and goes; it may have what is neither live nor promised. */
+static void do_workspace(world *w, uint64_t budget) {
+    ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
+    w->workspace_bytes = (size_t)below(w, (int64_t)budget / 4);
+    w->workspace = ca_new(&w->alloc, w->workspace_bytes, 1);
+    const uint64_t reserved = ca_tree_get_counts(w->tree)->chunks_reserved;
+    size_t excess;
+    while ((excess = ca_chunk_pool_excess(w->pool, 0)) > 0 && ca_tree_make_room(w->tree, excess)) continue;
+    assert_true(ca_tree_get_counts(w->tree)->chunks_reserved <= reserved); /* fewer where a tail is free again */
+    if (excess == 0) return;
+    ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
+    w->workspace = NULL;
+}
+
+/* ---- Runs ---- */
+
+enum { N_BUDGETS = 3 };
+static const uint64_t budgets[N_BUDGETS] = {1 << 16, 3 << 16, 1 << 20};
+
+static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
+                bool faulty) {
+    world w = {.rng = seed, .config = {sharing, retention}, .faulty = faulty, .fault_in = -1};
+    w.alloc = (ca_alloc){.alloc = world_alloc, .free = world_free, .ctx = &w};
+    printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d%s", (int)seed, n_calls, c, sharing, retention,
+           (int)budget, faulty ? ", faults" : "");
+    fflush(stdout);
+    ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, c);
+    assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.n_tiles, w.layout.tile_bytes, budget), CATTN_OK);
+    assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
+    w.seqs = calloc(MAX_SEQS, sizeof *w.seqs);
+    w.written = calloc(8192, (size_t)c);
+    for (int i = 0; i < N_TEMPLATES; i++)
+        for (int j = 0; j < MAX_TOKENS; j++) w.templates[i][j] = random_token(&w);
+
+    for (int call = 0; call < n_calls; call++) {
+        const int64_t kind = below(&w, 100);
+        const int i = w.n_seqs > 0 ? (int)below(&w, w.n_seqs) : -1;
+        if (kind < 25 || i < 0)
+            do_join(&w);
+        else if (kind < 50)
+            do_append(&w, &w.seqs[i]);
+        else if (kind < 65)
+            do_step(&w);
+        else if (kind < 72)
+            do_fork(&w, &w.seqs[i]);
+        else if (kind < 80)
+            do_truncate(&w, &w.seqs[i]);
+        else if (kind < 85)
+            do_reserve(&w, &w.seqs[i]);
+        else if (kind < 98)
+            do_leave(&w, i);
+        else
+            do_workspace(&w, budget);
+        check_world(&w);
+    }
+    const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
+    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted\n", (int)w.n_refused, (int)w.n_shortened,
+           (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined, (int)counts->tokens_evicted);
+    if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* room enough */
+    while (w.n_seqs > 0) {
+        do_leave(&w, 0);
+        check_world(&w);
+    }
+    assert_int_equal(counts->chunks_live, 0);
+    ca_delete(&w.alloc, w.workspace, w.workspace_bytes, 1);
+    /*
+     * With nobody running a new one gets what it needs, whatever is retained: only the metadata of that is no room, which is
+     * half of the smallest budget where chunks are smaller than nodes.
+     */
+    const size_t slab_chunks = ca_chunk_pool_slab_chunks(w.pool), needed = (size_t)(800 / c);
+    const bool fits = needed + slab_chunks <= ca_chunk_pool_capacity(w.pool);
+    assert_true(fits || budget == budgets[0]);
+    if (!faulty && fits) {
+        set_tokens(w.seqs, 0, w.templates[0], 800);
+        assert_int_equal(ca_tree_join(w.tree, w.seqs->tokens, 800, 0, 0, &w.seqs->id, NULL, NULL), CATTN_OK);
+        ca_tree_leave(w.tree, find(&w, w.seqs));
+        check_world(&w);
+    }
+    assert_int_equal(counts->chunks_reserved, 0);
+    assert_int_equal(counts->chunks_unshared, 0);
+    if (retention == CATTN_RETAIN_NONE || sharing == CATTN_PRIVATE) assert_int_equal(counts->n_nodes, 0);
+    ca_tree_destroy(&w.tree);
+    ca_chunk_pool_trim(w.pool, SIZE_MAX, 0);
+    assert_int_equal(ca_chunk_pool_bytes(w.pool), 0);
+    ca_chunk_pool_destroy(&w.pool);
+    assert_int_equal(w.alloc.bytes, 0);
+    free(w.seqs);
+    free(w.written);
+}
+
+static const int chunk_sizes[] = {4, 16, 32, 64};
+
+static int calls_a_run(void) {
+    const char *calls = getenv("CATTN_TEST_CALLS");
+    return calls ? atoi(calls) : 4000;
+}
+
+static void random_calls(void **state) {
+    (void)state;
+    const int n_calls = calls_a_run();
+    uint64_t seed = 1;
+    for (int i = 0; i < 12; i++) {
+        const int c = chunk_sizes[i % 4];
+        const uint64_t budget = budgets[i / 4];
+        run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_LRU, budget, false);
+        run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_NONE, budget, false);
+        if (i % 3 == 0) run(seed++, n_calls, c, CATTN_PRIVATE, CATTN_RETAIN_LRU, budget, false);
+    }
+}
+
+static void every_allocation_fails(void **state) {
+    (void)state;
+    const int n_calls = calls_a_run() / 4;
+    for (int i = 0; i < 4; i++) {
+        run(101 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LRU, budgets[i % 3], true);
+        run(105 + (uint64_t)i, n_calls, chunk_sizes[i], i % 2 ? CATTN_PRIVATE : CATTN_SHARED, CATTN_RETAIN_NONE, budgets[2],
+            true);
+    }
+}
+
+/* Without eviction, what is left to compute is what the rule says of the list alone. */
+static void computed_tokens_follow_the_rule(void **state) {
+    (void)state;
+    enum { N = 200, LENGTH = 60 };
+    static int32_t tokens[N][LENGTH];
+    const int32_t *prompts[N];
+    int64_t lengths[N];
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        world w = {.rng = seed, .alloc = ca_alloc_default()};
+        ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, 16);
+        assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.n_tiles, w.layout.tile_bytes, 4 << 20), CATTN_OK);
+        assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
+        int64_t n_computed = 0;
+        for (int i = 0; i < N; i++) {
+            prompts[i] = tokens[i];
+            lengths[i] = 1 + below(&w, LENGTH);
+            for (int j = 0; j < LENGTH; j++) tokens[i][j] = below(&w, 8) ? 0 : (int32_t)below(&w, 3);
+            cattn_seq id;
+            assert_int_equal(ca_tree_join(w.tree, tokens[i], lengths[i], 0, 0, &id, NULL, NULL), CATTN_OK);
+            n_computed += ca_seq_claim(ca_tree_find(w.tree, id), LENGTH);
+        }
+        assert_int_equal(n_computed, naive_computed(prompts, lengths, N));
+        const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
+        assert_int_equal(counts->tokens_joined - counts->tokens_matched, n_computed);
+        assert_int_equal(counts->tokens_stored, n_computed);
+        ca_tree_destroy(&w.tree);
+        ca_chunk_pool_destroy(&w.pool);
+        assert_int_equal(w.alloc.bytes, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_calls), cmocka_unit_test(every_allocation_fails),
+                                       cmocka_unit_test(computed_tokens_follow_the_rule)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,585 @@
+/* OpenAI's JSON: what bodies become, what is refused with which words, and what the engine's events become. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fake.h"
+#include "openai/openai.h"
+
+static openai_context context(void) {
+    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CHAT_CHATML};
+    openai_defaults_init(&c.defaults);
+    return c;
+}
+
+static bool parse(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r, openai_error *error) {
+    json_t *json = json_loads(body, JSON_ALLOW_NUL, NULL);
+    assert_non_null(json);
+    const bool ok = openai_request_parse(c, endpoint, json, r, error);
+    json_decref(json);
+    return ok;
+}
+
+static void parse_ok(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r) {
+    openai_error error;
+    if (!parse(c, endpoint, body, r, &error)) fail_msg("%s: %s", body, error.message);
+}
+
+/* A prompt's tokens as the text they stand for. */
+static void assert_tokens(const openai_prompt *prompt, const char *text) {
+    assert_int_equal(prompt->tokens.n, strlen(text));
+    for (size_t i = 0; i < prompt->tokens.n; i++) assert_int_equal(prompt->tokens.ids[i], (unsigned char)text[i]);
+}
+
+/* ---- Requests ---- */
+
+static void every_field_is_read(void **state) {
+    (void)state;
+    const openai_context c = context();
+    openai_request r;
+    parse_ok(&c, OPENAI_COMPLETION,
+             "{\"model\":\"any\",\"prompt\":\"ab\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,"
+             "\"min_p\":0.125,\"repetition_penalty\":1.5,\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":-2,"
+             "\"stop\":[\"x\",\"yz\"],\"stop_token_ids\":[5,257],\"ignore_eos\":true,\"logprobs\":4,\"echo\":true,"
+             "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true},\"return_token_ids\":"
+             "true,\"unheard_of\":1}",
+             &r);
+    assert_int_equal(r.n_prompts, 1);
+    assert_tokens(&r.prompts[0], "ab");
+    assert_string_equal(r.prompts[0].text, "ab");
+    const engine_request p = openai_engine_request(&r, 0, NULL, &r);
+    assert_ptr_equal(p.ctx, &r);
+    assert_int_equal(p.n_prompt, 2);
+    assert_int_equal(p.prompt[1], 'b');
+    assert_int_equal(p.n, 3);
+    assert_int_equal(p.max_tokens, 7);
+    assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.25f && p.sampling.top_k == 40);
+    assert_true(p.sampling.min_p == 0.125f && p.sampling.repetition_penalty == 1.5f);
+    assert_true(p.sampling.presence_penalty == -1 && p.sampling.frequency_penalty == 2);
+    assert_true(p.sampling.seed == UINT64_MAX - 1);
+    assert_int_equal(p.n_stop, 2);
+    assert_string_equal(p.stop[1], "yz");
+    assert_int_equal(p.n_stop_tokens, 2);
+    assert_int_equal(p.stop_tokens[1], 257);
+    assert_true(p.ignore_eos && p.logprobs && p.prompt_logprobs && p.n_top == 4);
+    assert_true(r.stream && r.include_usage && r.continuous_usage && r.echo && r.return_token_ids);
+    openai_request_free(&r);
+}
+
+static void what_is_left_out_has_openais_defaults(void **state) {
+    (void)state;
+    openai_context c = context();
+    openai_request r, other;
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"stop\":null,\"temperature\":null,\"tools\":[],\"logit_bias\":{}}",
+             &r);
+    const engine_request p = r.params;
+    assert_true(p.n == 1 && p.max_tokens == 16 && p.n_stop == 0 && p.n_stop_tokens == 0);
+    assert_true(p.sampling.temperature == 1 && p.sampling.top_p == 1 && p.sampling.top_k == 0);
+    assert_false(p.ignore_eos || p.logprobs || p.prompt_logprobs || r.stream || r.echo);
+    assert_null(r.prompts[0].text);
+    parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &other);
+    assert_true(other.params.max_tokens == -1);
+    assert_true(other.params.sampling.seed != p.sampling.seed);
+    openai_request_free(&r);
+    openai_request_free(&other);
+
+    c.defaults.has_seed = c.defaults.logprobs = true;
+    c.defaults.sampling.seed = 42;
+    c.defaults.sampling.temperature = 0;
+    c.defaults.n_top = 2;
+    c.defaults.max_tokens_completion = 3;
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\"}", &r);
+    assert_true(r.params.sampling.seed == 42 && r.params.sampling.temperature == 0 && r.params.max_tokens == 3);
+    assert_true(r.params.logprobs && r.params.n_top == 2);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":false}", &r);
+    assert_true(!r.params.logprobs && r.params.n_top == 0);
+    openai_request_free(&r);
+}
+
+static void seed_minus_one_is_another_each_time(void **state) {
+    (void)state;
+    openai_context c = context();
+    uint64_t seeds[3];
+    for (int i = 0; i < 3; i++) {
+        openai_request r;
+        if (i == 2) {
+            c.defaults.has_seed = true;
+            c.defaults.sampling.seed = 42;
+        }
+        parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"seed\":-1}", &r);
+        seeds[i] = r.params.sampling.seed;
+        openai_request_free(&r);
+    }
+    assert_true(seeds[0] != seeds[1]);
+    assert_true(seeds[2] == 42);
+}
+
+static void prompts_and_messages_become_tokens(void **state) {
+    (void)state;
+    const openai_context c = context();
+    openai_request r;
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"\\u0000b\"]}", &r);
+    assert_int_equal(r.n_prompts, 2);
+    assert_tokens(&r.prompts[0], "a");
+    assert_int_equal(r.prompts[1].tokens.n, 2);
+    assert_int_equal(r.prompts[1].tokens.ids[0], 0);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[[104,105],[256]],\"echo\":true}", &r);
+    assert_tokens(&r.prompts[0], "hi");
+    assert_string_equal(r.prompts[0].text, "hi");
+    assert_string_equal(r.prompts[1].text, "<s>");
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"\"}", &r); /* begins with nothing but BOS */
+    assert_int_equal(r.prompts[0].tokens.n, 1);
+    assert_int_equal(r.prompts[0].tokens.ids[0], FAKE_BOS);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT,
+             "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+             "\"text\":\"b\"},{\"type\":\"text\",\"text\":\"cd\"}]}],\"max_tokens\":9,\"max_completion_tokens\":5}",
+             &r);
+    assert_int_equal(r.prompts[0].tokens.n, 6);
+    for (int i = 0; i < 5; i++) assert_int_equal(r.prompts[0].tokens.ids[i], "ab\ncd"[i]);
+    assert_true(r.params.max_tokens == 5);
+    openai_request_free(&r);
+}
+
+#define CHAT(fields)       "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," fields "}"
+#define COMPLETION(fields) "{\"prompt\":\"x\"," fields "}"
+
+static void what_is_wrong_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        openai_endpoint endpoint;
+        const char *body, *param, *in_message;
+    } cases[] = {
+        {OPENAI_CHAT, "[]", "", "not an array"},
+        {OPENAI_CHAT, "{}", "messages", "at least one"},
+        {OPENAI_CHAT, "{\"messages\":[]}", "messages", "at least one"},
+        {OPENAI_CHAT, "{\"messages\":\"x\"}", "messages", "array"},
+        {OPENAI_CHAT, "{\"messages\":[1]}", "messages[0]", "not an integer"},
+        {OPENAI_CHAT, "{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "\"user\""},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "\"user\""},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "string"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":3}]}", "messages[0].content", "not an integer"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content[0]",
+         "text only"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0]",
+         "text"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[{}]}]}",
+         "messages[0].tool_calls", "not supported"},
+        {OPENAI_CHAT, CHAT("\"model\":3"), "model", "string"},
+        {OPENAI_CHAT, CHAT("\"max_tokens\":0"), "max_tokens", "from 1"},
+        {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs 'logprobs'"},
+        {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "true or false"},
+        {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs", "from 0 to 20"},
+        {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported"},
+        {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format", "{\"type\": \"text\"}"},
+        {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "not supported"},
+        {OPENAI_COMPLETION, "{}", "prompt", "missing"},
+        {OPENAI_COMPLETION, "{\"prompt\":[]}", "prompt", "0 prompts"},
+        {OPENAI_COMPLETION, "{\"prompt\":{}}", "prompt", "not an object"},
+        {OPENAI_COMPLETION, "{\"prompt\":[[]]}", "prompt[0]", "at least one token"},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",true]}", "prompt[1]", "not a boolean"},
+        {OPENAI_COMPLETION, "{\"prompt\":[1,\"a\"]}", "prompt[1]", "not a string"},
+        {OPENAI_COMPLETION, "{\"prompt\":[[1],[2,258]]}", "prompt[1][1]", "0 to 257"},
+        {OPENAI_COMPLETION, "{\"prompt\":[-1]}", "prompt[0]", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"n\":0"), "n", "from 1 to 128"},
+        {OPENAI_COMPLETION, COMPLETION("\"n\":1.5"), "n", "not a number with a fraction"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-1"), "max_tokens", "from 0"},
+        {OPENAI_COMPLETION, COMPLETION("\"temperature\":-0.1"), "temperature", "from 0 to 2"},
+        {OPENAI_COMPLETION, COMPLETION("\"temperature\":\"hot\""), "temperature", "not a string"},
+        {OPENAI_COMPLETION, COMPLETION("\"top_p\":1.1"), "top_p", "from 0 to 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"top_k\":-2"), "top_k", "from -1"},
+        {OPENAI_COMPLETION, COMPLETION("\"min_p\":2"), "min_p", "from 0 to 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"repetition_penalty\":0"), "repetition_penalty", "from 0.01"},
+        {OPENAI_COMPLETION, COMPLETION("\"presence_penalty\":3"), "presence_penalty", "from -2 to 2"},
+        {OPENAI_COMPLETION, COMPLETION("\"frequency_penalty\":-3"), "frequency_penalty", "from -2 to 2"},
+        {OPENAI_COMPLETION, COMPLETION("\"seed\":\"1\""), "seed", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop\":3"), "stop", "string"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop\":\"\""), "stop", "empty"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop\":[\"a\",\"b\\u0000\"]"), "stop[1]", "zero"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop\":[0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6]"), "stop", "at most 16"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop_token_ids\":3"), "stop_token_ids", "array"},
+        {OPENAI_COMPLETION, COMPLETION("\"stop_token_ids\":[3,300]"), "stop_token_ids[1]", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"ignore_eos\":1"), "ignore_eos", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"logprobs\":true"), "logprobs", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"echo\":\"yes\""), "echo", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream\":1"), "stream", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream_options\":{}"), "stream_options", "needs 'stream'"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":1"), "stream_options", "object"},
+        {OPENAI_COMPLETION, COMPLETION("\"best_of\":2"), "best_of", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
+        {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
+        {OPENAI_CHAT, CHAT("\"add_generation_prompt\":false"), "add_generation_prompt", "or say true"},
+        {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or say true"},
+        {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
+        {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0"), "prompt_logprobs", "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":1"), "prompt_logprobs", "use 'echo' with 'logprobs'"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_embeds\":\"x\""), "prompt_embeds", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"return_tokens_as_token_ids\":true"), "return_tokens_as_token_ids",
+         "use 'return_token_ids'"},
+        {OPENAI_COMPLETION, COMPLETION("\"logits_processors\":[\"x\"]"), "logits_processors", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"structured_outputs\":{\"json\":{}}"), "structured_outputs", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"grammar\":\"root ::= \\\"yes\\\"\""), "grammar", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"json_schema\":{\"type\":\"object\"}"), "json_schema", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"n_predict\":0"), "n_predict", "use 'max_tokens'"},
+        {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":1.3"), "repeat_penalty", "use 'repetition_penalty'"},
+        {OPENAI_COMPLETION, COMPLETION("\"mirostat\":2"), "mirostat", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "say 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
+        {OPENAI_COMPLETION, COMPLETION("\"dry_multiplier\":0.8"), "dry_multiplier", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"xtc_probability\":0.5"), "xtc_probability", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}"),
+         "continuous_usage_stats", "true or false"},
+    };
+    const openai_context c = context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        openai_error error;
+        if (parse(&c, cases[i].endpoint, cases[i].body, &r, &error)) fail_msg("%s was taken", cases[i].body);
+        if (strcmp(error.param, cases[i].param) != 0) fail_msg("%s: param is '%s'", cases[i].body, error.param);
+        if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
+        assert_int_equal(error.status, 400);
+        assert_int_equal(r.n_prompts, 0);
+    }
+}
+
+static void what_asks_for_nothing_is_taken(void **state) {
+    (void)state;
+    static const struct {
+        openai_endpoint endpoint;
+        const char *body;
+    } cases[] = {
+        {OPENAI_CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[],"
+         "\"function_call\":null},{\"role\":\"user\",\"content\":\"c\"}]}"},
+        {OPENAI_CHAT, CHAT("\"tools\":[],\"tool_choice\":\"auto\",\"functions\":[],\"function_call\":\"auto\"")},
+        {OPENAI_CHAT,
+         CHAT("\"echo\":false,\"add_special_tokens\":false,\"add_generation_prompt\":true,\"prompt_logprobs\":null")},
+        {OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"add_special_tokens\":true,\"skip_special_tokens\":true")},
+        {OPENAI_COMPLETION,
+         COMPLETION("\"best_of\":1,\"length_penalty\":1,\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
+        {OPENAI_COMPLETION,
+         COMPLETION("\"n_predict\":-1,\"top_n_sigma\":-1,\"grammar\":\"\",\"json_schema\":{},\"n_probs\":0")},
+    };
+    const openai_context c = context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        openai_request r;
+        parse_ok(&c, cases[i].endpoint, cases[i].body, &r);
+        openai_request_free(&r);
+    }
+}
+
+static void stop_strings_have_a_limit(void **state) {
+    (void)state;
+    const openai_context c = context();
+    for (int over = 0; over < 2; over++) {
+        char text[OPENAI_MAX_STOP_BYTES + 2], body[OPENAI_MAX_STOP_BYTES + 100];
+        openai_request r;
+        openai_error error;
+        memset(text, 'x', sizeof text);
+        text[OPENAI_MAX_STOP_BYTES + over] = '\0';
+        snprintf(body, sizeof body, COMPLETION("\"stop\":[\"y\",\"%s\"]"), text);
+        if (!over) {
+            parse_ok(&c, OPENAI_COMPLETION, body, &r);
+            assert_string_equal(r.params.stop[1], text);
+            openai_request_free(&r);
+            continue;
+        }
+        assert_false(parse(&c, OPENAI_COMPLETION, body, &r, &error));
+        assert_string_equal(error.param, "stop[1]");
+        assert_string_equal(error.message, "'stop[1]' has 1025 bytes; a stop string has at most 1024: shorten it");
+    }
+}
+
+/* Ten tokens of at most four bytes ("</s>"), each of which may have been so many times as long before it was normalised. */
+static void check_text_that_cannot_fit(int shortened) {
+    const struct {
+        openai_endpoint endpoint;
+        const char *format; /* of text twice */
+        int size;           /* of that text */
+        const char *param;  /* NULL: it is taken */
+    } cases[] = {
+        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 9, NULL},
+        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 40 * shortened, "prompt"},
+        {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 40 * shortened + 1, "prompt"},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"%s\",\"%s\"]}", 9, NULL},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened, "prompt[1]"},
+        {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened + 1, "prompt[1]"},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
+         20 * shortened, NULL},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
+         20 * shortened + 1, "messages"},
+    };
+    openai_context c = context();
+    c.n_ctx = 10;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200], body[600], message[200];
+        openai_request r;
+        openai_error error;
+        memset(text, 'x', sizeof text);
+        text[cases[i].size] = '\0';
+        snprintf(body, sizeof body, cases[i].format, text, text);
+        if (!cases[i].param) {
+            parse_ok(&c, cases[i].endpoint, body, &r);
+            openai_request_free(&r);
+            continue;
+        }
+        assert_false(parse(&c, cases[i].endpoint, body, &r, &error));
+        assert_int_equal(error.status, 400);
+        assert_string_equal(error.code, "context_length_exceeded");
+        assert_string_equal(error.param, cases[i].param);
+        if (cases[i].size == 40 * shortened) { /* it could have fitted */
+            assert_non_null(strstr(error.message, "This model's maximum context length is 10 tokens; '"));
+            continue;
+        }
+        snprintf(message, sizeof message,
+                 "This model's maximum context length is 10 tokens, at most %d bytes of text; '%s' has %d bytes: shorten it",
+                 40 * shortened, cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size);
+        assert_string_equal(error.message, message);
+    }
+}
+
+/* They are counted first: the last one is no token, and its text is asked for. */
+static void ids_that_cannot_fit_are_not_read(void **state) {
+    (void)state;
+    openai_context c = context();
+    openai_request r;
+    openai_error error;
+    c.n_ctx = 10;
+    assert_false(parse(&c, OPENAI_COMPLETION, "{\"prompt\":[[1],[1,1,1,1,1,1,1,1,1,1,-1]],\"echo\":true}", &r, &error));
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_string_equal(error.message, "This model's maximum context length is 10 tokens; 'prompt[1]' has 11: shorten it");
+}
+
+static void text_that_cannot_fit_is_refused(void **state) {
+    (void)state;
+    check_text_that_cannot_fit(1);
+    fake_shorten(true);
+    check_text_that_cannot_fit(4);
+    fake_shorten(false);
+}
+
+static void without_a_chat_format_chat_is_refused(void **state) {
+    (void)state;
+    openai_context c = context();
+    openai_request r;
+    openai_error error;
+    c.chat = CHAT_NONE;
+    assert_false(parse(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &r, &error));
+    assert_non_null(strstr(error.message, "no chat template"));
+}
+
+/* ---- Results ---- */
+
+/* A request, what came of it, and a script of events. */
+typedef struct scene {
+    openai_context context;
+    openai_request request;
+    openai_result result;
+} scene;
+
+static void begin(scene *s, openai_endpoint endpoint, const char *body) {
+    s->context = context();
+    parse_ok(&s->context, endpoint, body, &s->request);
+    assert_true(openai_result_init(&s->result, &s->context, &s->request));
+    strcpy(s->result.id, "id");
+    s->result.created = 1;
+}
+
+static void end(scene *s) {
+    openai_result_free(&s->result);
+    openai_request_free(&s->request);
+}
+
+static const sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
+
+static engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
+    return (engine_event){
+        .choice = choice,
+        .token = id,
+        .position = position,
+        .text = text,
+        .text_size = strlen(text),
+        .chosen = {id, -1.5f},
+        .top = top,
+        .n_top = 2,
+        .n_prompt = 1,
+    };
+}
+
+static engine_event last(int32_t choice, engine_finish finish, const char *text, int64_t n_completion) {
+    return (engine_event){.choice = choice,
+                          .token = -1,
+                          .text = text,
+                          .text_size = strlen(text),
+                          .finish = finish,
+                          .last = true,
+                          .n_prompt = 1,
+                          .n_cached = 0,
+                          .n_completion = n_completion};
+}
+
+static void assert_json(json_t *json, const char *expected) {
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(text, expected);
+    free(text);
+    json_decref(json);
+}
+
+static void add(scene *s, engine_event event) { openai_result_add(&s->result, 0, &event); }
+
+static void chat_logprobs_have_bytes(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
+    add(&s, token(0, 0xc3, 2, ""));
+    add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
+    add(&s, last(0, ENGINE_STOP, "", 2));
+    assert_true(openai_result_done(&s.result));
+    assert_json(openai_result_json(&s.result),
+                "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
+                "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
+                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
+                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                "\"bytes\":[195]}]},"
+                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
+                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                "\"bytes\":[195]}]}"
+                "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
+                "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
+    end(&s);
+}
+
+static void echo_tells_the_prompts_logprobs(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
+    for (int i = 0; i < 3; i++) {
+        engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
+        event.prompt = true;
+        if (i == 0) event.n_top = 0;
+        add(&s, event);
+    }
+    add(&s, token(0, 'b', 3, "b"));
+    add(&s, last(0, ENGINE_LENGTH, "c", 1));
+    json_t *answer = openai_result_json(&s.result);
+    json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
+    json_decref(answer);
+    assert_json(choice,
+                "{\"index\":0,\"text\":\"x\xc3\xa9"
+                "bc\",\"logprobs\":{\"tokens\":[\"x\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"b\"],\"token_logprobs\":[null,-1.5,"
+                "-1.5,-1.5],\"top_logprobs\":[null,{\"a\":-0.5,\"bytes:\\\\xc3\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,"
+                "\"bytes:\\\\xa9\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,\"b\":-1.5}],\"text_offset\":[0,1,2,2]},"
+                "\"finish_reason\":\"length\",\"token_ids\":[98],\"prompt_token_ids\":[120,195,169]}");
+    end(&s);
+}
+
+/* What a stream says about an event, without its head. */
+static void assert_chunk(scene *s, engine_event event, const char *expected) {
+    add(s, event);
+    json_t *chunk = openai_chunk_json(&s->result, 0, &event);
+    if (json_is_null(chunk)) {
+        assert_json(chunk, expected);
+        return;
+    }
+    json_t *choices = json_incref(json_object_get(chunk, "choices"));
+    json_decref(chunk);
+    assert_json(choices, expected);
+}
+
+static void streams_tell_each_event(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_CHAT, CHAT("\"n\":2,\"stream\":true"));
+    assert_chunk(&s, token(1, 'a', 2, ""), "null");
+    assert_chunk(
+        &s, token(1, 'b', 3, "ab"),
+        "[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"ab\"},\"logprobs\":null,\"finish_reason\":null}]");
+    assert_chunk(&s, token(1, 'c', 4, "c"),
+                 "[{\"index\":1,\"delta\":{\"content\":\"c\"},\"logprobs\":null,\"finish_reason\":null}]");
+    assert_chunk(&s, last(0, ENGINE_LENGTH, "", 0),
+                 "[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
+                 "\"length\"}]");
+    assert_chunk(&s, last(1, ENGINE_STOP, "d", 3),
+                 "[{\"index\":1,\"delta\":{\"content\":\"d\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]");
+    assert_string_equal(s.result.choices[1].text, "abcd");
+    end(&s);
+
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
+    engine_event prompt = token(0, 'x', 0, "");
+    prompt.prompt = true;
+    assert_chunk(&s, prompt, "null");
+    engine_event event = token(0, 'a', 1, "");
+    event.n_top = 0;
+    assert_chunk(&s, event,
+                 "[{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"x\",\"a\"],\"token_logprobs\":[null,-1.5],"
+                 "\"top_logprobs\":[null,null],\"text_offset\":[0,1]},\"finish_reason\":null}]");
+    assert_chunk(&s, event,
+                 "[{\"index\":0,\"text\":\"\",\"logprobs\":{\"tokens\":[\"a\"],\"token_logprobs\":[-1.5],"
+                 "\"top_logprobs\":[null],\"text_offset\":[2]},\"finish_reason\":null}]");
+    end(&s);
+}
+
+static void failures_become_errors(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1"));
+    engine_event event = last(0, ENGINE_ERROR, "", 0);
+    event.error = &(cl_error){CL_ERR_LIMIT, "7 tokens, 5 allowed"};
+    add(&s, event);
+    assert_true(s.result.failed);
+    assert_json(openai_error_json(&s.result.error), "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":"
+                                                    "\"invalid_request_error\",\"param\":null,\"code\":"
+                                                    "\"context_length_exceeded\"}}");
+    end(&s);
+}
+
+static void any_bytes_make_json(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *text;
+    } cases[] = {
+        {NULL, 0, ""},
+        {"a\xc3\xa9", 3, "a\xc3\xa9"},
+        {"a\xc3", 2, "a\xef\xbf\xbd"},
+        {"\xff\xfe!", 3, "\xef\xbf\xbd\xef\xbf\xbd!"},
+        {"\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* half a surrogate pair */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = openai_text_json(cases[i].bytes, cases[i].size);
+        assert_string_equal(json_string_value(json), cases[i].text);
+        json_decref(json);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(what_is_left_out_has_openais_defaults),
+        cmocka_unit_test(seed_minus_one_is_another_each_time),
+        cmocka_unit_test(prompts_and_messages_become_tokens),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(what_asks_for_nothing_is_taken),
+        cmocka_unit_test(stop_strings_have_a_limit),
+        cmocka_unit_test(ids_that_cannot_fit_are_not_read),
+        cmocka_unit_test(text_that_cannot_fit_is_refused),
+        cmocka_unit_test(without_a_chat_format_chat_is_refused),
+        cmocka_unit_test(chat_logprobs_have_bytes),
+        cmocka_unit_test(echo_tells_the_prompts_logprobs),
+        cmocka_unit_test(streams_tell_each_event),
+        cmocka_unit_test(failures_become_errors),
+        cmocka_unit_test(any_bytes_make_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
