@@ -63,7 +63,7 @@ static void close_prompts(slot *s, size_t n) {
 }
 
 /* On the engine's thread: until the last event the line's result is touched here alone. */
-static void on_event(void *ctx, const engine_event *event) {
+static void on_event(void *ctx, const cl_engine_event *event) {
     const prompt_ref *ref = ctx;
     openai_result_add(&ref->slot->line.result, ref->index, event);
     if (event->last) close_prompts(ref->slot, 1);
@@ -80,8 +80,8 @@ static void submit(slot *s) {
         cl_status status = s->prompts ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for the request");
         if (status == CL_OK) {
             s->prompts[i] = (prompt_ref){.slot = s, .index = i};
-            const engine_request r = openai_engine_request(request, i, on_event, &s->prompts[i]);
-            status = engine_submit(s->job->session.engine, &r, &id, &error);
+            const cl_engine_request r = openai_engine_request(request, i, on_event, &s->prompts[i]);
+            status = cl_engine_submit(s->job->session.engine, &r, &id, &error);
         }
         if (status == CL_OK) continue;
         s->line.failed = true;
@@ -134,8 +134,8 @@ static cl_status read_lines(job *j, cl_error *error) {
 }
 
 static void draw(job *j) {
-    engine_stats stats;
-    engine_get_stats(j->session.engine, &stats);
+    cl_engine_stats stats;
+    cl_engine_get_stats(j->session.engine, &stats);
     progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
 }
 
@@ -204,7 +204,7 @@ static void *write_lines(void *arg) {
 static cl_status process(job *j, cl_error *error) {
     pthread_t writer;
     j->start = clock_seconds();
-    j->context.n_ctx = (int32_t)engine_n_ctx(j->session.engine);
+    j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->session.engine);
     if (pthread_create(&writer, NULL, write_lines, j)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = read_lines(j, error);
     pthread_mutex_lock(&j->mutex);
@@ -214,7 +214,7 @@ static cl_status process(job *j, cl_error *error) {
     pthread_join(writer, NULL);
     if (j->bar) progress_clear();
     j->summary.total_s = clock_seconds() - j->start;
-    engine_get_stats(j->session.engine, &j->summary.stats);
+    cl_engine_get_stats(j->session.engine, &j->summary.stats);
     if (status == CL_OK && j->write_error.code != CL_OK) {
         *error = j->write_error;
         status = error->code;
@@ -264,7 +264,7 @@ static cl_status empty_output(job *j, const options *opt, cl_error *error) {
 static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
     openai_context *c = &j->context;
     c->model = j->session.model;
-    if (!opt->model_name && !(j->model_name = model_file_name(opt->model)))
+    if (!opt->model_name && !(j->model_name = cl_model_file_name(opt->model)))
         return cl_fail(error, CL_ERR_NOMEM, "no memory for the model's name");
     c->model_name = opt->model_name ? opt->model_name : j->model_name;
     openai_defaults_init(&c->defaults);
@@ -275,7 +275,7 @@ static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
     c->defaults.logprobs = opt->logprobs >= 0;
     c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
     c->chat = j->session.model->chat;
-    return opt->chat_format ? chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
+    return opt->chat_format ? cl_chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
 }
 
 int cmd_batch(const options *opt) {

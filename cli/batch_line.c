@@ -50,7 +50,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context) {
     json_error_t problem;
     line->number = number;
-    const size_t mark = number == 1 ? utf8_mark_size(text, size) : 0;
+    const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
     json_t *object = json_loadb(text + mark, size - mark, JSON_ALLOW_NUL, &problem);
     bool ok;
     if (json_is_object(object)) {

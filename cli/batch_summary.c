@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t kv_bytes_peak(const engine_stats *s) { return s->kv.chunks_live_peak * s->kv.chunk_bytes; }
-static uint64_t kv_bytes_unshared(const engine_stats *s) { return s->kv.chunks_unshared_peak * s->kv.chunk_bytes; }
+static uint64_t kv_bytes_peak(const cl_engine_stats *s) { return s->kv.chunks_live_peak * s->kv.chunk_bytes; }
+static uint64_t kv_bytes_unshared(const cl_engine_stats *s) { return s->kv.chunks_unshared_peak * s->kv.chunk_bytes; }
 static double per_second(int64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
 
 void batch_summary_print(const batch_summary *summary) {
-    const engine_stats *s = &summary->stats;
+    const cl_engine_stats *s = &summary->stats;
     fprintf(stderr,
             "requests   %zu in %.2f s, %zu failed\n"
             "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
@@ -25,7 +25,7 @@ void batch_summary_print(const batch_summary *summary) {
 }
 
 cl_status batch_summary_write(const batch_summary *summary, const char *path, cl_error *error) {
-    const engine_stats *s = &summary->stats;
+    const cl_engine_stats *s = &summary->stats;
     json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prefill_tokens_computed",
                                (json_int_t)s->prefill_tokens_computed, "prompt_tokens", (json_int_t)s->prompt_tokens,
                                "completion_tokens", (json_int_t)s->completion_tokens, "prefill_s", s->prefill_s, "decode_s",

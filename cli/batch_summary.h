@@ -9,7 +9,7 @@
 typedef struct batch_summary {
     size_t n_requests, n_failed;
     double total_s;
-    engine_stats stats;
+    cl_engine_stats stats;
 } batch_summary;
 
 /* On stderr. */

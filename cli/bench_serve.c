@@ -120,7 +120,7 @@ static cl_status measure(bench *b, cl_error *error) {
 
 /* Paths may have any bytes; NULL without memory. */
 static json_t *path_json(const char *path) {
-    char *text = utf8_mended(path, strlen(path), NULL);
+    char *text = cl_utf8_mended(path, strlen(path), NULL);
     json_t *json = text ? json_string(text) : NULL;
     free(text);
     return json;

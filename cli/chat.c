@@ -10,14 +10,14 @@
 #include "text.h"
 
 typedef struct conversation {
-    chat_message *messages; /* contents are owned */
+    cl_chat_message *messages; /* contents are owned */
     size_t n, capacity;
 } conversation;
 
 static cl_status add(conversation *c, const char *role, const char *content, size_t size, cl_error *error) {
     if (c->n == c->capacity) {
         const size_t capacity = 2 * c->capacity + 8;
-        chat_message *grown = realloc(c->messages, capacity * sizeof *grown);
+        cl_chat_message *grown = realloc(c->messages, capacity * sizeof *grown);
         if (!grown) return cl_fail(error, CL_ERR_NOMEM, "no memory for the conversation");
         c->messages = grown;
         c->capacity = capacity;
@@ -26,7 +26,7 @@ static cl_status add(conversation *c, const char *role, const char *content, siz
     if (!copy) return cl_fail(error, CL_ERR_NOMEM, "no memory for the conversation");
     memcpy(copy, content ? content : "", size);
     copy[size] = 0;
-    c->messages[c->n++] = (chat_message){role, copy, size};
+    c->messages[c->n++] = (cl_chat_message){role, copy, size};
     return CL_OK;
 }
 
@@ -41,10 +41,10 @@ static void on_interrupt(int signal) {
 }
 
 /* The conversation's answer, added to it. A refused turn is taken back, so that the user can go on. */
-static cl_status answer_turn(const session *s, const options *opt, chat_format format, conversation *c, cl_error *error) {
-    token_list tokens = {0};
+static cl_status answer_turn(const session *s, const options *opt, cl_chat_format format, conversation *c, cl_error *error) {
+    cl_token_list tokens = {0};
     answer a = {0};
-    cl_status status = chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
+    cl_status status = cl_chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
     if (status == CL_OK) {
         /* An interrupt ends the answer here and the program elsewhere. */
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before; /* no write fails of it */
@@ -61,12 +61,12 @@ static cl_status answer_turn(const session *s, const options *opt, chat_format f
                 a.n_completion > 1 ? (double)(a.n_completion - 1) / (a.total_s - a.first_s) : 0.0);
     if (status != CL_OK) shorten(c, c->n - 1);
     answer_free(&a);
-    token_list_free(&tokens);
+    cl_token_list_free(&tokens);
     return status;
 }
 
 /* Read turns until the input ends. */
-static cl_status converse(const session *s, const options *opt, chat_format format, cl_error *error) {
+static cl_status converse(const session *s, const options *opt, cl_chat_format format, cl_error *error) {
     const bool terminal = isatty(STDIN_FILENO);
     conversation c = {0};
     char *line = NULL;
@@ -101,7 +101,7 @@ static cl_status converse(const session *s, const options *opt, chat_format form
 
 int cmd_chat(const options *opt) {
     session s = {0};
-    chat_format format;
+    cl_chat_format format;
     cl_error error;
     cl_status status = session_load(&s, opt, &error);
     if (status == CL_OK) status = session_chat_format(&s, opt, &format, &error);

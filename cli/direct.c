@@ -7,22 +7,22 @@
 #include "llama/kv_status.h"
 
 cl_status direct_fail(const cattn_error *cause, cl_error *error) {
-    return cl_fail(error, kv_status(cause->code), "%s%s", cause->message,
+    return cl_fail(error, cl_kv_status(cause->code), "%s%s", cause->message,
                    cause->code == CATTN_ERR_BUDGET ? " (--kv-budget raises it)" : "");
 }
 
 static cl_status make_cache(direct *d, const options *opt, cl_error *error) {
-    engine_config config;
+    cl_engine_config config;
     const cl_status status = session_engine_config(&d->s, opt, opt->max_seqs, &config, error);
     if (status != CL_OK) return status;
     config.retention = CATTN_RETAIN_NONE;
-    return model_cache_create(&d->s.model->params, d->s.pool, &config, config.kv_budget_bytes, &d->cache, error);
+    return cl_model_cache_create(&d->s.model->params, d->s.pool, &config, config.kv_budget_bytes, &d->cache, error);
 }
 
 cl_status direct_open(direct *d, const options *opt, int32_t max_rows, int32_t max_logits, cl_error *error) {
     cl_status status = session_load(&d->s, opt, error);
     if (status == CL_OK) status = make_cache(d, opt, error);
-    if (status == CL_OK) status = forward_create(d->s.model, d->cache, d->s.pool, max_rows, &d->forward, error);
+    if (status == CL_OK) status = cl_forward_create(d->s.model, d->cache, d->s.pool, max_rows, &d->forward, error);
     if (status != CL_OK) return status;
     const size_t rows = (size_t)max_rows, n_logits = (size_t)max_logits;
     d->max_rows = max_rows;
@@ -38,7 +38,7 @@ cl_status direct_open(direct *d, const options *opt, int32_t max_rows, int32_t m
 }
 
 void direct_close(direct *d) {
-    if (d->forward) forward_free(&d->forward);
+    if (d->forward) cl_forward_free(&d->forward);
     cattn_cache_destroy(&d->cache);
     free(d->entries);
     free(d->entry_seq);
@@ -93,7 +93,7 @@ cl_status direct_step(direct *d, direct_seq *seqs, int32_t n_seqs, int64_t piece
     if (cattn_step_begin(d->cache, d->entries, n_entries, d->max_rows, &cause) != CATTN_OK) return direct_fail(&cause, error);
     fill_rows(d, seqs, n_entries, want, n_rows, n_logits);
     const cl_status status =
-        forward_step(d->forward, d->tokens, d->positions, *n_rows, d->logit_rows, *n_logits, d->logits, error);
+        cl_forward_step(d->forward, d->tokens, d->positions, *n_rows, d->logit_rows, *n_logits, d->logits, error);
     if (status != CL_OK) {
         cattn_step_abort(d->cache, NULL);
         return status;

@@ -11,7 +11,7 @@
 typedef struct direct {
     session s;
     cattn_cache *cache;
-    forward *forward;
+    cl_forward *forward;
     int32_t max_rows, max_logits;
     cattn_entry *entries; /* [max_rows] */
     int32_t *entry_seq;   /* [max_rows], which sequence an entry is */

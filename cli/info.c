@@ -8,30 +8,31 @@
 
 /* Names and texts are the file's: nothing in them may reach the terminal as a command. */
 enum { SHOWN = 256 };
-#define SHOW(s) str_show(s, (char[SHOWN]){0}, SHOWN)
+#define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
 
-static const char *value_type_name(meta_type type) {
+static const char *value_type_name(cl_meta_type type) {
     static const char *const names[] = {
-        [META_U8] = "u8",   [META_I8] = "i8",       [META_U16] = "u16",     [META_I16] = "i16",       [META_U32] = "u32",
-        [META_I32] = "i32", [META_FLOAT32] = "f32", [META_BOOL] = "bool",   [META_STRING] = "string", [META_ARRAY] = "array",
-        [META_U64] = "u64", [META_I64] = "i64",     [META_FLOAT64] = "f64",
+        [CL_META_U8] = "u8",         [CL_META_I8] = "i8",       [CL_META_U16] = "u16",     [CL_META_I16] = "i16",
+        [CL_META_U32] = "u32",       [CL_META_I32] = "i32",     [CL_META_FLOAT32] = "f32", [CL_META_BOOL] = "bool",
+        [CL_META_STRING] = "string", [CL_META_ARRAY] = "array", [CL_META_U64] = "u64",     [CL_META_I64] = "i64",
+        [CL_META_FLOAT64] = "f64",
     };
     return names[type];
 }
 
-static void print_metadata(const model_file *file) {
-    printf("\nmetadata (%zu keys):\n", model_file_n_keys(file));
-    for (size_t i = 0; i < model_file_n_keys(file); i++) {
-        meta_type type;
+static void print_metadata(const cl_model_file *file) {
+    printf("\nmetadata (%zu keys):\n", cl_model_file_n_keys(file));
+    for (size_t i = 0; i < cl_model_file_n_keys(file); i++) {
+        cl_meta_type type;
         char value[256];
-        const str key = model_file_key_at(file, i, &type);
-        model_file_print_value(file, i, value, sizeof value);
+        const cl_str key = cl_model_file_key_at(file, i, &type);
+        cl_model_file_print_value(file, i, value, sizeof value);
         printf("  %-44s %-7s %s\n", SHOW(key), value_type_name(type), value);
     }
 }
 
 /* Of one tensor; a file in which they are more than fit is not opened. */
-static int64_t n_elements(const tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
+static int64_t n_elements(const cl_tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 
 /* Stops at the greatest number: a tensor whose type cannot be read may claim any size, and bytes may be those of several. */
 static void add(int64_t *sum, int64_t n) {
@@ -39,73 +40,73 @@ static void add(int64_t *sum, int64_t n) {
 }
 
 /* One line for each tensor type: how many tensors, elements and bytes. */
-static void print_types(const model_file *file) {
-    printf("\ntensors (%zu):\n  %-8s %8s %14s %14s\n", model_file_n_tensors(file), "type", "tensors", "elements", "bytes");
-    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
-        const uint32_t type = model_file_tensor_at(file, i)->type;
+static void print_types(const cl_model_file *file) {
+    printf("\ntensors (%zu):\n  %-8s %8s %14s %14s\n", cl_model_file_n_tensors(file), "type", "tensors", "elements", "bytes");
+    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
+        const uint32_t type = cl_model_file_tensor_at(file, i)->type;
         bool seen = false;
-        for (size_t j = 0; j < i && !seen; j++) seen = model_file_tensor_at(file, j)->type == type;
+        for (size_t j = 0; j < i && !seen; j++) seen = cl_model_file_tensor_at(file, j)->type == type;
         if (seen) continue;
         int64_t count = 0, elements = 0, bytes = 0;
-        for (size_t j = i; j < model_file_n_tensors(file); j++) {
-            const tensor *t = model_file_tensor_at(file, j);
+        for (size_t j = i; j < cl_model_file_n_tensors(file); j++) {
+            const cl_tensor *t = cl_model_file_tensor_at(file, j);
             if (t->type != type) continue;
             count++;
             add(&elements, n_elements(t));
             add(&bytes, (int64_t)t->bytes);
         }
-        printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", tensor_type_name(type), count, elements, bytes,
-               model_file_tensor_at(file, i)->data ? "" : "  (cannot be read)");
+        printf("  %-8s %8" PRId64 " %14" PRId64 " %14" PRId64 "%s\n", cl_tensor_type_name(type), count, elements, bytes,
+               cl_model_file_tensor_at(file, i)->data ? "" : "  (cannot be read)");
     }
 }
 
-static void print_tensors(const model_file *file) {
+static void print_tensors(const cl_model_file *file) {
     printf("\n  %-32s %-8s %-24s %12s\n", "tensor", "type", "shape, fastest first", "bytes");
-    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
-        const tensor *t = model_file_tensor_at(file, i);
+    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
+        const cl_tensor *t = cl_model_file_tensor_at(file, i);
         char shape[96];
         size_t used = 0;
         for (int32_t k = 0; k < t->n_dims; k++)
             used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%" PRId64, k ? " x " : "", t->ne[k]);
-        printf("  %-32s %-8s %-24s %12zu\n", SHOW(t->name), tensor_type_name(t->type), shape, t->bytes);
+        printf("  %-32s %-8s %-24s %12zu\n", SHOW(t->name), cl_tensor_type_name(t->type), shape, t->bytes);
     }
 }
 
-static void print_head(const model_file *file, const char *path) {
-    str name, arch;
-    printf("file            %s (%s)\n", path, model_file_format(file));
-    if (model_file_get_string(file, "general.name", &name)) printf("name            %s\n", SHOW(name));
-    if (model_file_get_string(file, "general.architecture", &arch)) printf("architecture    %s\n", SHOW(arch));
+static void print_head(const cl_model_file *file, const char *path) {
+    cl_str name, arch;
+    printf("file            %s (%s)\n", path, cl_model_file_format(file));
+    if (cl_model_file_get_string(file, "general.name", &name)) printf("name            %s\n", SHOW(name));
+    if (cl_model_file_get_string(file, "general.architecture", &arch)) printf("architecture    %s\n", SHOW(arch));
     int64_t elements = 0, bytes = 0;
-    for (size_t i = 0; i < model_file_n_tensors(file); i++) {
-        add(&elements, n_elements(model_file_tensor_at(file, i)));
-        add(&bytes, (int64_t)model_file_tensor_at(file, i)->bytes);
+    for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
+        add(&elements, n_elements(cl_model_file_tensor_at(file, i)));
+        add(&bytes, (int64_t)cl_model_file_tensor_at(file, i)->bytes);
     }
     printf("parameters      %" PRId64 ", %.1f MB, %.2f bits each\n", elements, (double)bytes / 1e6,
            elements ? 8.0 * (double)bytes / (double)elements : 0.0);
-    chat_format format;
+    cl_chat_format format;
     cl_error error;
-    if (chat_detect(file, &format, &error) == CL_OK)
-        printf("chat format     %s\n", format == CHAT_NONE ? "none" : chat_name(format));
+    if (cl_chat_detect(file, &format, &error) == CL_OK)
+        printf("chat format     %s\n", format == CL_CHAT_NONE ? "none" : cl_chat_name(format));
     else
         printf("chat format     %s\n", error.message);
 }
 
 int cmd_info(const options *opt) {
     const char *path = opt->n_args ? opt->args[0] : opt->model;
-    model_file *file = NULL;
+    cl_model_file *file = NULL;
     cl_error error;
     cl_status status = CL_OK;
     if (opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; one file at a time", opt->args[1]);
     else if (!path)
         status = cl_fail(&error, CL_ERR_ARG, "no model; name a GGUF file or a folder of safetensors, or set CHUNKLLAMA_MODEL");
-    if (status == CL_OK) status = model_file_open(path, &file, &error);
+    if (status == CL_OK) status = cl_model_file_open(path, &file, &error);
     if (status != CL_OK) return session_fail(CMD_INFO, &error);
     print_head(file, path);
     print_metadata(file);
     print_types(file);
     if (opt->tensors) print_tensors(file);
-    model_file_close(&file);
+    cl_model_file_close(&file);
     return 0;
 }

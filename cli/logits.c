@@ -10,7 +10,7 @@
 #include "text.h"
 
 /* A JSON array of ids, each checked against the vocabulary. */
-static cl_status read_tokens(const char *path, int32_t n_vocab, token_list *tokens, cl_error *error) {
+static cl_status read_tokens(const char *path, int32_t n_vocab, cl_token_list *tokens, cl_error *error) {
     text t = {0};
     cl_status status = text_read(&t, path, error);
     json_error_t problem;
@@ -25,7 +25,7 @@ static cl_status read_tokens(const char *path, int32_t n_vocab, token_list *toke
             status = cl_fail(error, CL_ERR_FORMAT, "%s: element %zu is not a token id; ids are whole numbers from 0 to %d",
                              path, i, n_vocab - 1);
         else
-            status = token_list_add(tokens, (int32_t)json_integer_value(id), error);
+            status = cl_token_list_add(tokens, (int32_t)json_integer_value(id), error);
     }
     json_decref(array);
     free(t.data);
@@ -33,7 +33,7 @@ static cl_status read_tokens(const char *path, int32_t n_vocab, token_list *toke
 }
 
 /* Step through the sequence and write what each step gives. */
-static cl_status write_logits(direct *d, const options *opt, const token_list *tokens, FILE *out, cl_error *error) {
+static cl_status write_logits(direct *d, const options *opt, const cl_token_list *tokens, FILE *out, cl_error *error) {
     const size_t n_vocab = (size_t)d->s.model->params.n_vocab;
     direct_seq seq;
     cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
@@ -51,7 +51,7 @@ static cl_status write_logits(direct *d, const options *opt, const token_list *t
 int cmd_logits(const options *opt) {
     enum { MAX_LOGITS = 128 }; /* rows of logits at once; with a large vocabulary they are the most memory of all */
     direct d = {0};
-    token_list tokens = {0};
+    cl_token_list tokens = {0};
     FILE *out = NULL;
     cl_error error;
     cl_status status = CL_OK;
@@ -65,7 +65,7 @@ int cmd_logits(const options *opt) {
     if (status == CL_OK) status = write_logits(&d, opt, &tokens, out, &error);
     if (out && fclose(out) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
-    token_list_free(&tokens);
+    cl_token_list_free(&tokens);
     direct_close(&d);
     return status == CL_OK ? 0 : session_fail(CMD_LOGITS, &error);
 }

@@ -83,7 +83,7 @@ static options_status parse_choice(const option *o, const char *text, const char
 }
 
 static options_status parse_utf8(const char *text, const char *source, const char **value, message m) {
-    const size_t valid = utf8_valid(text, strlen(text));
+    const size_t valid = cl_utf8_valid(text, strlen(text));
     *value = text;
     if (!text[valid]) return OPTIONS_OK;
     return wrong(m, "%s is not UTF-8 at byte %zu, 0x%02x; give it in UTF-8", source, valid, (unsigned char)text[valid]);

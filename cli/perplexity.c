@@ -53,17 +53,17 @@ static double uncertainty(const tally *t) {
     return t->n > 1 && variance > 0 ? sqrt(variance / (double)(t->n - 1)) * perplexity(t) : 0;
 }
 
-static cl_status score_text(direct *d, const options *opt, token_list *tokens, cl_error *error) {
+static cl_status score_text(direct *d, const options *opt, cl_token_list *tokens, cl_error *error) {
     const int64_t all = (int64_t)tokens->n / opt->ctx, n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
     if (!n_chunks)
         return cl_fail(error, CL_ERR_ARG,
                        "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", tokens->n,
                        (long long)opt->ctx);
-    const tokenizer *tok = d->s.model->tok;
+    const cl_tokenizer *tok = d->s.model->tok;
     tally t = {0};
     for (int64_t i = 0; i < n_chunks; i++) {
         int32_t *chunk = tokens->ids + i * opt->ctx;
-        if (tokenizer_adds_bos(tok)) chunk[0] = tokenizer_bos(tok);
+        if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
         const cl_status status = score_chunk(d, opt, chunk, &t, error);
         if (status != CL_OK) return status;
         if (opt->json) continue;
@@ -85,7 +85,7 @@ static cl_status score_text(direct *d, const options *opt, token_list *tokens, c
 
 int cmd_perplexity(const options *opt) {
     direct d = {0};
-    token_list tokens = {0};
+    cl_token_list tokens = {0};
     text t = {0};
     cl_error error;
     const int32_t rows = (int32_t)(opt->max_step_rows < opt->ctx ? opt->max_step_rows : opt->ctx);
@@ -93,12 +93,12 @@ int cmd_perplexity(const options *opt) {
     if (!opt->file) status = cl_fail(&error, CL_ERR_ARG, "--file, the text to measure, is missing");
     if (status == CL_OK) status = text_read(&t, opt->file, &error);
     if (status == CL_OK) status = direct_open(&d, opt, rows, rows, &error);
-    if (status == CL_OK && tokenizer_adds_bos(d.s.model->tok))
-        status = token_list_add(&tokens, tokenizer_bos(d.s.model->tok), &error);
-    if (status == CL_OK) status = tokenizer_encode(d.s.model->tok, t.data, t.size, true, &tokens, &error);
+    if (status == CL_OK && cl_tokenizer_adds_bos(d.s.model->tok))
+        status = cl_token_list_add(&tokens, cl_tokenizer_bos(d.s.model->tok), &error);
+    if (status == CL_OK) status = cl_tokenizer_encode(d.s.model->tok, t.data, t.size, true, &tokens, &error);
     if (status == CL_OK) status = score_text(&d, opt, &tokens, &error);
     free(t.data);
-    token_list_free(&tokens);
+    cl_token_list_free(&tokens);
     direct_close(&d);
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);
 }

@@ -17,27 +17,27 @@ static cl_status read_prompt(const options *opt, text *prompt, cl_error *error) 
     return status;
 }
 
-static cl_status tokenize_prompt(const session *s, const options *opt, const text *prompt, token_list *tokens,
+static cl_status tokenize_prompt(const session *s, const options *opt, const text *prompt, cl_token_list *tokens,
                                  cl_error *error) {
-    const tokenizer *tok = s->model->tok;
+    const cl_tokenizer *tok = s->model->tok;
     if (opt->raw) {
-        cl_status status = tokenizer_adds_bos(tok) ? token_list_add(tokens, tokenizer_bos(tok), error) : CL_OK;
-        return status == CL_OK ? tokenizer_encode(tok, prompt->data, prompt->size, true, tokens, error) : status;
+        cl_status status = cl_tokenizer_adds_bos(tok) ? cl_token_list_add(tokens, cl_tokenizer_bos(tok), error) : CL_OK;
+        return status == CL_OK ? cl_tokenizer_encode(tok, prompt->data, prompt->size, true, tokens, error) : status;
     }
-    chat_format format;
+    cl_chat_format format;
     const cl_status status = session_chat_format(s, opt, &format, error);
     if (status != CL_OK) return status;
-    chat_message messages[2];
+    cl_chat_message messages[2];
     size_t n = 0;
-    if (opt->system) messages[n++] = (chat_message){"system", opt->system, strlen(opt->system)};
-    messages[n++] = (chat_message){"user", prompt->data, prompt->size};
-    return chat_render(format, tok, s->model->file, messages, n, tokens, error);
+    if (opt->system) messages[n++] = (cl_chat_message){"system", opt->system, strlen(opt->system)};
+    messages[n++] = (cl_chat_message){"user", prompt->data, prompt->size};
+    return cl_chat_render(format, tok, s->model->file, messages, n, tokens, error);
 }
 
 int cmd_run(const options *opt) {
     session s = {0};
     text prompt = {0};
-    token_list tokens = {0};
+    cl_token_list tokens = {0};
     answer a = {0};
     cl_error error;
     cl_status status = read_prompt(opt, &prompt, &error);
@@ -47,7 +47,7 @@ int cmd_run(const options *opt) {
     if (status == CL_OK) status = stream_answer(s.engine, opt, &tokens, NULL, stdout, &a, &error);
     if (status == CL_OK && (!a.text.size || a.text.data[a.text.size - 1] != '\n')) printf("\n");
     answer_free(&a);
-    token_list_free(&tokens);
+    cl_token_list_free(&tokens);
     free(prompt.data);
     session_close(&s);
     return status == CL_OK ? 0 : session_fail(CMD_RUN, &error);

@@ -30,7 +30,7 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     config.request.sampling = session_sampling(opt);
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;
-    cl_status status = opt->chat_format ? chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
+    cl_status status = opt->chat_format ? cl_chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
     server *server = NULL;
     if (status == CL_OK) status = server_start(&config, s->engine, s->model, &server, error);
     if (status != CL_OK) return status;

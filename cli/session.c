@@ -45,16 +45,16 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                              ca_cpu_count())
                    : cl_fail(error, CL_ERR_ARG, "%s",
                              "--pin-threads: the system lets no thread be bound to a CPU; leave it out");
-    const model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
-    const cl_status loaded = model_load(opt->model, &mo, &s->model, error);
+    const cl_model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
+    const cl_status loaded = cl_model_load(opt->model, &mo, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate) return cl_fail(error, CL_ERR_ARG, "--draft-model is of no use with --speculate off");
-    return model_load(opt->draft_model, &mo, &s->draft_model, error);
+    return cl_model_load(opt->draft_model, &mo, &s->draft_model, error);
 }
 
-cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, engine_config *config,
+cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error) {
-    engine_config_init(config);
+    cl_engine_config_init(config);
     config->sharing = (cattn_sharing)opt->sharing;
     config->retention = (cattn_retention)opt->retention;
     config->kv_type = (cattn_type)opt->kv_type;
@@ -70,22 +70,22 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
 }
 
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
-    engine_config config;
+    cl_engine_config config;
     const cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
-    return status != CL_OK ? status : engine_create(s->model, s->pool, &config, &s->engine, error);
+    return status != CL_OK ? status : cl_engine_create(s->model, s->pool, &config, &s->engine, error);
 }
 
 void session_close(session *s) {
-    if (s->engine) engine_destroy(&s->engine);
-    if (s->model) model_free(&s->model);
-    if (s->draft_model) model_free(&s->draft_model);
+    if (s->engine) cl_engine_destroy(&s->engine);
+    if (s->model) cl_model_free(&s->model);
+    if (s->draft_model) cl_model_free(&s->draft_model);
     if (s->pool) ca_pool_destroy(&s->pool);
 }
 
-cl_status session_chat_format(const session *s, const options *opt, chat_format *format, cl_error *error) {
-    if (opt->chat_format) return chat_by_name(opt->chat_format, format, error);
+cl_status session_chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error) {
+    if (opt->chat_format) return cl_chat_by_name(opt->chat_format, format, error);
     *format = s->model->chat;
-    if (*format != CHAT_NONE) return CL_OK;
+    if (*format != CL_CHAT_NONE) return CL_OK;
     if (s->model->chat_error.code != CL_OK) {
         if (error) *error = s->model->chat_error;
         return s->model->chat_error.code;
@@ -93,9 +93,9 @@ cl_status session_chat_format(const session *s, const options *opt, chat_format 
     return cl_fail(error, CL_ERR_ARG, "the model's file has no chat format; name one with --chat-format");
 }
 
-sampler_params session_sampling(const options *opt) {
-    sampler_params p;
-    sampler_params_init(&p);
+cl_sampler_params session_sampling(const options *opt) {
+    cl_sampler_params p;
+    cl_sampler_params_init(&p);
     p.temperature = (float)opt->temperature;
     p.top_k = (int32_t)opt->top_k;
     p.top_p = (float)opt->top_p;

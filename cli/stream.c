@@ -17,7 +17,7 @@ typedef struct stream {
     cl_error error; /* code is not CL_OK: what went wrong */
 } stream;
 
-static void on_event(void *ctx, const engine_event *event) {
+static void on_event(void *ctx, const cl_engine_event *event) {
     stream *s = ctx;
     answer *a = s->answer;
     pthread_mutex_lock(&s->mutex);
@@ -26,7 +26,7 @@ static void on_event(void *ctx, const engine_event *event) {
     a->n_cached = event->n_cached;
     a->n_completion = event->n_completion;
     if (event->text_size) text_append(&a->text, event->text, event->text_size, &s->error);
-    if (event->finish != ENGINE_RUNNING) a->finish = event->finish;
+    if (event->finish != CL_ENGINE_RUNNING) a->finish = event->finish;
     if (event->error) s->error = *event->error;
     s->done = event->last;
     pthread_cond_signal(&s->progress);
@@ -53,11 +53,11 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
     return written + n;
 }
 
-cl_status stream_answer(engine *e, const options *opt, const token_list *prompt, const volatile sig_atomic_t *stop, FILE *out,
-                        answer *a, cl_error *error) {
+cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
+                        FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
     stream s = {.mutex = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER, .answer = a};
-    const engine_request request = {
+    const cl_engine_request request = {
         .prompt = prompt->ids,
         .n_prompt = (int64_t)prompt->n,
         .n = 1,
@@ -71,7 +71,7 @@ cl_status stream_answer(engine *e, const options *opt, const token_list *prompt,
     };
     uint64_t id;
     s.start = clock_seconds();
-    const cl_status status = engine_submit(e, &request, &id, error);
+    const cl_status status = cl_engine_submit(e, &request, &id, error);
     if (status != CL_OK) return status;
     bool cancelled = false;
     size_t written = 0;
@@ -82,7 +82,7 @@ cl_status stream_answer(engine *e, const options *opt, const token_list *prompt,
         if (stop && *stop && !cancelled) {
             cancelled = true;
             pthread_mutex_unlock(&s.mutex);
-            engine_cancel(e, id);
+            cl_engine_cancel(e, id);
             pthread_mutex_lock(&s.mutex);
         }
     }

@@ -11,7 +11,7 @@
 
 typedef struct answer {
     text text; /* all of it; free with answer_free */
-    engine_finish finish;
+    cl_engine_finish finish;
     int64_t n_prompt, n_cached, n_completion;
     double first_s, total_s; /* until the first token, until the last */
 } answer;
@@ -20,8 +20,8 @@ typedef struct answer {
  * Answer a prompt with one choice, sampled as the options say, and write its text to out as it comes. When *stop becomes
  * non-zero (NULL: never) the answer ends there.
  */
-cl_status stream_answer(engine *e, const options *opt, const token_list *prompt, const volatile sig_atomic_t *stop, FILE *out,
-                        answer *a, cl_error *error);
+cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
+                        FILE *out, answer *a, cl_error *error);
 
 void answer_free(answer *a);
 

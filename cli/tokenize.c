@@ -9,23 +9,23 @@
 #include "session.h"
 #include "text.h"
 
-static cl_status print_ids(const tokenizer *tok, const options *opt, const char *data, size_t size, cl_error *error) {
-    token_list list = {0};
+static cl_status print_ids(const cl_tokenizer *tok, const options *opt, const char *data, size_t size, cl_error *error) {
+    cl_token_list list = {0};
     cl_status status = CL_OK;
-    if (opt->bos && tokenizer_adds_bos(tok)) status = token_list_add(&list, tokenizer_bos(tok), error);
+    if (opt->bos && cl_tokenizer_adds_bos(tok)) status = cl_token_list_add(&list, cl_tokenizer_bos(tok), error);
     if (status == CL_OK)
-        status = (opt->special ? tokenizer_encode_template : tokenizer_encode)(tok, data, size, true, &list, error);
+        status = (opt->special ? cl_tokenizer_encode_template : cl_tokenizer_encode)(tok, data, size, true, &list, error);
     if (status == CL_OK) {
         putchar('[');
         for (size_t i = 0; i < list.n; i++) printf("%s%d", i ? ", " : "", list.ids[i]);
         printf("]\n");
     }
-    token_list_free(&list);
+    cl_token_list_free(&list);
     return status;
 }
 
 /* Each line of the text a JSON string. */
-static cl_status print_lines(const tokenizer *tok, const options *opt, const text *t, cl_error *error) {
+static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const text *t, cl_error *error) {
     cl_status status = CL_OK;
     size_t number = 0;
     for (const char *line = t->data, *end = t->data + t->size; status == CL_OK && line < end;) {
@@ -46,8 +46,8 @@ static cl_status print_lines(const tokenizer *tok, const options *opt, const tex
 }
 
 int cmd_tokenize(const options *opt) {
-    model_file *file = NULL;
-    tokenizer *tok = NULL;
+    cl_model_file *file = NULL;
+    cl_tokenizer *tok = NULL;
     text t = {0};
     cl_error error;
     cl_status status = CL_OK;
@@ -57,13 +57,13 @@ int cmd_tokenize(const options *opt) {
                          "CHUNKLLAMA_MODEL");
     if (status == CL_OK && opt->n_args > 1)
         status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; put the text in quotes", opt->args[1]);
-    if (status == CL_OK) status = model_file_open(opt->model, &file, &error);
-    if (status == CL_OK) status = tokenizer_create(file, &tok, &error);
+    if (status == CL_OK) status = cl_model_file_open(opt->model, &file, &error);
+    if (status == CL_OK) status = cl_tokenizer_create(file, &tok, &error);
     if (status == CL_OK && opt->n_args) status = text_append(&t, opt->args[0], strlen(opt->args[0]), &error);
     if (status == CL_OK && !opt->n_args) status = text_read(&t, opt->file ? opt->file : "-", &error);
     if (status == CL_OK) status = opt->jsonl ? print_lines(tok, opt, &t, &error) : print_ids(tok, opt, t.data, t.size, &error);
     free(t.data);
-    if (tok) tokenizer_free(&tok);
-    if (file) model_file_close(&file);
+    if (tok) cl_tokenizer_free(&tok);
+    if (file) cl_model_file_close(&file);
     return status == CL_OK ? 0 : session_fail(CMD_TOKENIZE, &error);
 }

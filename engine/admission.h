@@ -12,37 +12,37 @@
 #include "request.h"
 #include "speculation.h"
 
-typedef struct admission {
+typedef struct cl_admission {
     cattn_cache *cache;
-    speculation *speculation; /* told who leaves; NULL: off */
+    cl_speculation *speculation; /* told who leaves; NULL: off */
     int32_t max_seqs;
     int64_t n_seqs;         /* in the cache */
     int64_t n_chunks;       /* that may be used and promised at once */
     bool full;              /* the budget had no room for the first that waits, and nothing has left since */
     uint32_t n_own_domains; /* used so far */
-} admission;
+} cl_admission;
 
 /* An empty cache; it and sp are borrowed. */
-void admission_init(admission *a, cattn_cache *cache, speculation *sp, int32_t max_seqs);
+void cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, int32_t max_seqs);
 
-typedef enum admission_answer {
-    ADMISSION_JOINED,
-    ADMISSION_WAITS, /* until somebody leaves; nothing of it is in the cache */
-    ADMISSION_NEVER, /* what has joined of it must leave */
-} admission_answer;
+typedef enum cl_admission_answer {
+    CL_ADMISSION_JOINED,
+    CL_ADMISSION_WAITS, /* until somebody leaves; nothing of it is in the cache */
+    CL_ADMISSION_NEVER, /* what has joined of it must leave */
+} cl_admission_answer;
 
 /*
  * Let the first that waits join with all its choices; r->n_cached then says how much of its prompt was found. One that is alone
- * never waits for the budget. *error: with ADMISSION_NEVER.
+ * never waits for the budget. *error: with CL_ADMISSION_NEVER.
  */
-admission_answer admission_join(admission *a, request *r, bool alone, cl_error *error);
+cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone, cl_error *error);
 
 /* Another request may be the first that waits. */
-void admission_look_again(admission *a);
+void cl_admission_look_again(cl_admission *a);
 
 /* Nothing where the choice is not in the cache. */
-void admission_leave(admission *a, choice *c);
+void cl_admission_leave(cl_admission *a, cl_choice *c);
 /* With all choices. */
-void admission_leave_all(admission *a, request *r);
+void cl_admission_leave_all(cl_admission *a, cl_request *r);
 
 #endif

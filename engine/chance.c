@@ -9,33 +9,33 @@ static const float OWN_PATIENCE = 50, COMMON_PATIENCE = 200;
 static const float OWN_TRUST = 8;
 
 /* What is thought of each rank before anything is known, and of how many tokens that is the experience. */
-static const float FIRST[CHANCE_RANKS] = {0, 0.15f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f};
+static const float FIRST[CL_CHANCE_RANKS] = {0, 0.15f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f};
 static const float FIRST_TRIED = 4;
 
-void chance_init(chance *all) {
-    for (int rank = 0; rank < CHANCE_RANKS; rank++) {
+void cl_chance_init(cl_chance *all) {
+    for (int rank = 0; rank < CL_CHANCE_RANKS; rank++) {
         all->tried[rank] = FIRST_TRIED;
         all->agreed[rank] = FIRST_TRIED * FIRST[rank];
     }
 }
 
-float chance_of(const chance *own, const chance *all, int rank) {
+float cl_chance_of(const cl_chance *own, const cl_chance *all, int rank) {
     const float common = all->agreed[rank] / all->tried[rank];
     return (own->agreed[rank] + OWN_TRUST * common) / (own->tried[rank] + OWN_TRUST);
 }
 
-static void learn(chance *c, int rank, bool agreed, float memory) {
+static void learn(cl_chance *c, int rank, bool agreed, float memory) {
     const float kept = 1 - 1 / memory;
     c->tried[rank] = c->tried[rank] * kept + 1;
     c->agreed[rank] = c->agreed[rank] * kept + (agreed ? 1 : 0);
 }
 
-void chance_learn(chance *own, chance *all, int rank, bool agreed) {
+void cl_chance_learn(cl_chance *own, cl_chance *all, int rank, bool agreed) {
     learn(own, rank, agreed, OWN_MEMORY);
     learn(all, rank, agreed, COMMON_MEMORY);
 }
 
-void chance_forget(chance *own, chance *all, int rank) {
+void cl_chance_forget(cl_chance *own, cl_chance *all, int rank) {
     own->tried[rank] -= own->tried[rank] / OWN_PATIENCE;
     own->agreed[rank] -= own->agreed[rank] / OWN_PATIENCE;
     all->tried[rank] += (FIRST_TRIED - all->tried[rank]) / COMMON_PATIENCE;

@@ -8,24 +8,24 @@
 
 #include <stdbool.h>
 
-enum { CHANCE_RANKS = 9 };
+enum { CL_CHANCE_RANKS = 9 };
 
-typedef struct chance {
-    float tried[CHANCE_RANKS], agreed[CHANCE_RANKS]; /* older ones count for less and less */
-} chance;
+typedef struct cl_chance {
+    float tried[CL_CHANCE_RANKS], agreed[CL_CHANCE_RANKS]; /* older ones count for less and less */
+} cl_chance;
 
 /* What all choices start from; a choice's own starts from zero. */
-void chance_init(chance *all);
+void cl_chance_init(cl_chance *all);
 
 /* In [0, 1]. */
-float chance_of(const chance *own, const chance *all, int rank);
+float cl_chance_of(const cl_chance *own, const cl_chance *all, int rank);
 
-void chance_learn(chance *own, chance *all, int rank, bool agreed);
+void cl_chance_learn(cl_chance *own, cl_chance *all, int rank, bool agreed);
 
 /*
  * To be called where a token was not drafted because its chance is too low: what is never tried is never learnt, so older
  * evidence is forgotten slowly, until it is tried again.
  */
-void chance_forget(chance *own, chance *all, int rank);
+void cl_chance_forget(cl_chance *own, cl_chance *all, int rank);
 
 #endif

@@ -9,15 +9,16 @@ static cl_status check_tokens(const char *field, const int32_t *tokens, int64_t 
     return CL_OK;
 }
 
-static cl_status check_fields(const engine_limits *limits, const engine_request *asked, cl_error *error) {
+static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *asked, cl_error *error) {
     if (!asked->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is missing");
     if (!asked->prompt || asked->n_prompt < 1)
         return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs a token at least");
     if (asked->n < 1) return cl_fail(error, CL_ERR_ARG, "n is %d; it must be at least 1", asked->n);
     if (asked->n > limits->max_seqs)
         return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", asked->n, limits->max_seqs);
-    if (asked->n_top < 0 || asked->n_top > ENGINE_MAX_TOP)
-        return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", asked->n_top, ENGINE_MAX_TOP);
+    if (asked->n_top < 0 || asked->n_top > CL_ENGINE_MAX_TOP)
+        return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", asked->n_top,
+                       CL_ENGINE_MAX_TOP);
     if (asked->domain > INT32_MAX)
         return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", asked->domain, INT32_MAX);
     if (asked->n_stop < 0 || (asked->n_stop > 0 && !asked->stop)) return cl_fail(error, CL_ERR_ARG, "stop is missing");
@@ -34,7 +35,7 @@ static cl_status check_fields(const engine_limits *limits, const engine_request 
  * Chunks that n choices may come to need. Shared, the prompt's whole chunks are stored once and each choice that goes on does
  * so in chunks of its own; the prompt's last chunk may stay beside them.
  */
-static int64_t chunks_needed(const engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
+static int64_t chunks_needed(const cl_engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
     const int64_t c = limits->chunk_size;
     if (max_tokens == 0 && limits->sharing != CATTN_PRIVATE) return (n_prompt + c - 1) / c;
     const int64_t whole = limits->sharing == CATTN_PRIVATE ? 0 : n_prompt / c;
@@ -43,7 +44,7 @@ static int64_t chunks_needed(const engine_limits *limits, int64_t n_prompt, int6
 }
 
 /* The largest completion, at most max_tokens, whose chunks the budget holds; one of a token is known to fit. */
-static int64_t largest_completion(const engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
+static int64_t largest_completion(const cl_engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
     int64_t fits = 1, too_large = max_tokens + 1;
     while (too_large - fits > 1) {
         const int64_t middle = fits + (too_large - fits) / 2;
@@ -55,7 +56,8 @@ static int64_t largest_completion(const engine_limits *limits, int64_t n_prompt,
     return fits;
 }
 
-cl_status check_request(const engine_limits *limits, const engine_request *asked, int64_t *max_tokens, cl_error *error) {
+cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *asked, int64_t *max_tokens,
+                           cl_error *error) {
     const cl_status status = check_fields(limits, asked, error);
     if (status != CL_OK) return status;
     const int64_t n_prompt = asked->n_prompt, room = limits->n_ctx - n_prompt;

@@ -10,9 +10,9 @@
 #include "draft.h"
 
 enum {
-    MATCH_MIN = 2,                /* tokens; one alone says too little */
-    MATCH_MAX = CHANCE_RANKS - 1, /* beyond that, longer is no better */
-    STORE = 1 << 17,              /* places */
+    MATCH_MIN = 2,                   /* tokens; one alone says too little */
+    MATCH_MAX = CL_CHANCE_RANKS - 1, /* beyond that, longer is no better */
+    STORE = 1 << 17,                 /* places */
     HEADS = 1 << 16,
     LINKS = 8, /* followed at most */
 };
@@ -24,7 +24,7 @@ typedef struct place {
 } place;
 
 typedef struct lookup {
-    drafter base;
+    cl_drafter base;
     place *store;   /* [STORE], place i at i % STORE */
     int64_t *heads; /* [HEADS] newest place of a hash; 0: none */
     int64_t n;      /* places ever used; the first is 1 */
@@ -77,8 +77,8 @@ static void find_stored(const lookup *l, uint32_t domain, const int32_t *tokens,
     }
 }
 
-static void propose_one(const lookup *l, draft *d) {
-    const choice *c = d->choice;
+static void propose_one(const lookup *l, cl_draft *d) {
+    const cl_choice *c = d->choice;
     const int64_t n = c->n_tokens;
     match m = {0};
     d->n = 0;
@@ -98,7 +98,7 @@ static void propose_one(const lookup *l, draft *d) {
     }
 }
 
-static void propose(drafter *base, draft *drafts, int32_t n_drafts) {
+static void propose(cl_drafter *base, cl_draft *drafts, int32_t n_drafts) {
     for (int32_t i = 0; i < n_drafts; i++) propose_one((const lookup *)base, &drafts[i]);
 }
 
@@ -115,9 +115,9 @@ static void put(lookup *l, int32_t token, uint32_t domain) {
 }
 
 /* Of a prompt only what was found with nobody; its beginning has been put here by whoever had it first. */
-static void leave(drafter *base, choice *c) {
+static void leave(cl_drafter *base, cl_choice *c) {
     lookup *l = (lookup *)base;
-    const request *r = c->owner;
+    const cl_request *r = c->owner;
     const int64_t known = c->index == 0 ? r->n_cached : r->asked.n_prompt;
     int64_t from = known > MATCH_MAX ? known - MATCH_MAX : 0;
     if (from < c->n_tokens - STORE / 4) from = c->n_tokens - STORE / 4;
@@ -126,17 +126,17 @@ static void leave(drafter *base, choice *c) {
     for (int64_t i = from; i < c->n_tokens; i++) put(l, c->tokens[i], r->asked.domain);
 }
 
-static void free_lookup(drafter *base) {
+static void free_lookup(cl_drafter *base) {
     lookup *l = (lookup *)base;
     free(l->store);
     free(l->heads);
     free(l);
 }
 
-drafter *draft_lookup_create(void) {
+cl_drafter *cl_draft_lookup_create(void) {
     lookup *l = calloc(1, sizeof *l);
     if (!l) return NULL;
-    l->base = (drafter){.propose = propose, .leave = leave, .free = free_lookup};
+    l->base = (cl_drafter){.propose = propose, .leave = leave, .free = free_lookup};
     l->store = calloc(STORE, sizeof *l->store);
     l->heads = calloc(HEADS, sizeof *l->heads);
     if (l->store && l->heads) return &l->base;

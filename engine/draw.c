@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool draw_list_init(draw_list *list, ca_pool *pool, const tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
+bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
     const int n_threads = ca_pool_size(pool);
-    *list = (draw_list){
+    *list = (cl_draw_list){
         .pool = pool,
         .tok = tok,
         .samplers = calloc((size_t)n_threads, sizeof *list->samplers),
@@ -15,74 +15,75 @@ bool draw_list_init(draw_list *list, ca_pool *pool, const tokenizer *tok, int32_
     };
     bool ok = list->samplers && list->draws && list->runs;
     for (int i = 0; ok && i < n_threads; i++) {
-        list->samplers[i] = sampler_create(n_vocab);
+        list->samplers[i] = cl_sampler_create(n_vocab);
         ok = list->samplers[i] != NULL;
     }
     return ok;
 }
 
-void draw_list_free(draw_list *list) {
-    for (int i = 0; list->samplers && i < ca_pool_size(list->pool); i++) sampler_free(&list->samplers[i]);
+void cl_draw_list_free(cl_draw_list *list) {
+    for (int i = 0; list->samplers && i < ca_pool_size(list->pool); i++) cl_sampler_free(&list->samplers[i]);
     free(list->samplers);
     free(list->draws);
     free(list->runs);
     memset(list, 0, sizeof *list);
 }
 
-void draw_list_clear(draw_list *list) { list->n = list->n_runs = 0; }
+void cl_draw_list_clear(cl_draw_list *list) { list->n = list->n_runs = 0; }
 
-static draw *add(draw_list *list, choice *c, int64_t position, const float *logits) {
-    draw *d = &list->draws[list->n++];
+static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
+    cl_draw *d = &list->draws[list->n++];
     d->choice = c;
     d->logits = logits;
     d->position = position;
     d->n_ahead = 0;
     d->drafted = false;
-    d->chosen = (sampler_logprob){.id = -1};
+    d->chosen = (cl_sampler_logprob){.id = -1};
     d->n_top = 0;
     return d;
 }
 
-void draw_list_add(draw_list *list, choice *c, int32_t n_ahead, const float *logits) {
+void cl_draw_list_add(cl_draw_list *list, cl_choice *c, int32_t n_ahead, const float *logits) {
     if (n_ahead == 0) list->runs[list->n_runs++] = list->n;
-    draw *d = add(list, c, c->n_tokens + n_ahead, logits);
+    cl_draw *d = add(list, c, c->n_tokens + n_ahead, logits);
     d->prompt = false;
     d->n_ahead = n_ahead;
 }
 
-void draw_list_add_prompt(draw_list *list, choice *c, int64_t position, const float *logits) {
+void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
     list->runs[list->n_runs++] = list->n;
-    draw *d = add(list, c, position, logits);
+    cl_draw *d = add(list, c, position, logits);
     d->prompt = true;
     d->token = c->tokens[position];
 }
 
-static void work_off(sampler *s, draw *d) {
-    const choice *c = d->choice;
-    const engine_request *asked = &c->owner->asked;
+static void work_off(cl_sampler *s, cl_draw *d) {
+    const cl_choice *c = d->choice;
+    const cl_engine_request *asked = &c->owner->asked;
     if (!d->prompt)
-        d->token = sampler_draw(s, &asked->sampling, d->logits, c->tokens, asked->n_prompt, d->position, c->index, d->position);
+        d->token =
+            cl_sampler_draw(s, &asked->sampling, d->logits, c->tokens, asked->n_prompt, d->position, c->index, d->position);
     if (!d->logits || !(d->prompt || asked->logprobs)) return;
     d->n_top = asked->n_top;
-    sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
+    cl_sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
 }
 
 /* Draws of one run, one after the other for as long as the draft agrees. */
 static void work_off_run(void *arg, int32_t task, int32_t worker) {
-    draw_list *list = arg;
-    draw *d = &list->draws[list->runs[task]];
-    const draw *end = &list->draws[task + 1 < list->n_runs ? list->runs[task + 1] : list->n];
+    cl_draw_list *list = arg;
+    cl_draw *d = &list->draws[list->runs[task]];
+    const cl_draw *end = &list->draws[task + 1 < list->n_runs ? list->runs[task + 1] : list->n];
     for (work_off(list->samplers[worker], d); d + 1 < end; work_off(list->samplers[worker], ++d)) {
-        d->drafted = d->token == d->choice->tokens[d->position] && !choice_would_end(d->choice, list->tok, d->n_ahead + 1);
+        d->drafted = d->token == d->choice->tokens[d->position] && !cl_choice_would_end(d->choice, list->tok, d->n_ahead + 1);
         if (!d->drafted) break;
     }
 }
 
 /* Take off the list what was not drawn. */
-static void close_gaps(draw_list *list) {
+static void close_gaps(cl_draw_list *list) {
     int32_t n = 0;
     for (int32_t i = 0; i < list->n; i++) {
-        const draw *d = &list->draws[i];
+        const cl_draw *d = &list->draws[i];
         if (d->n_ahead > 0 && !(n > 0 && list->draws[n - 1].drafted && list->draws[n - 1].choice == d->choice)) continue;
         if (n < i) list->draws[n] = *d;
         n++;
@@ -91,7 +92,7 @@ static void close_gaps(draw_list *list) {
     list->n_runs = 0;
 }
 
-void draw_list_run(draw_list *list) {
+void cl_draw_list_run(cl_draw_list *list) {
     if (list->n_runs == 1)
         work_off_run(list, 0, 0);
     else if (list->n_runs > 1)

@@ -7,23 +7,23 @@
 
 #include "scheduler.h"
 
-struct engine {
-    scheduler *scheduler; /* the thread's alone once that runs */
-    engine_limits limits; /* as at the start */
+struct cl_engine {
+    cl_scheduler *scheduler; /* the thread's alone once that runs */
+    cl_engine_limits limits; /* as at the start */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;
-    request_queue inbox;
-    request **live; /* [n_live] queued or running */
+    cl_request_queue inbox;
+    cl_request **live; /* [n_live] queued or running */
     size_t n_live, live_capacity;
     bool cancels; /* some live request has just been cancelled */
     bool stop;
     uint64_t last_id;
-    engine_stats stats; /* as of the last step */
+    cl_engine_stats stats; /* as of the last step */
 };
 
-void engine_config_init(engine_config *config) {
-    *config = (engine_config){
+void cl_engine_config_init(cl_engine_config *config) {
+    *config = (cl_engine_config){
         .sharing = CATTN_SHARED,
         .retention = CATTN_RETAIN_LRU,
         .kv_type = CATTN_BF16,
@@ -37,34 +37,34 @@ void engine_config_init(engine_config *config) {
 
 /* ---- The thread ---- */
 
-static void publish_stats(engine *e) {
-    engine_stats stats;
-    scheduler_get_stats(e->scheduler, &stats);
+static void publish_stats(cl_engine *e) {
+    cl_engine_stats stats;
+    cl_scheduler_get_stats(e->scheduler, &stats);
     pthread_mutex_lock(&e->mutex);
     e->stats = stats;
     pthread_mutex_unlock(&e->mutex);
 }
 
 /* Forget and free what has ended. */
-static void free_finished(engine *e) {
-    request_queue *finished = scheduler_finished(e->scheduler);
+static void free_finished(cl_engine *e) {
+    cl_request_queue *finished = cl_scheduler_finished(e->scheduler);
     pthread_mutex_lock(&e->mutex);
-    for (const request *r = finished->first; r; r = r->next) {
-        request *moved = e->live[--e->n_live];
+    for (const cl_request *r = finished->first; r; r = r->next) {
+        cl_request *moved = e->live[--e->n_live];
         e->live[r->live_index] = moved;
         moved->live_index = r->live_index;
     }
     pthread_mutex_unlock(&e->mutex);
-    while (finished->n > 0) request_free(request_queue_take(finished, NULL));
+    while (finished->n > 0) cl_request_free(cl_request_queue_take(finished, NULL));
 }
 
 /* With the mutex locked: until there is something to do. */
-static void wait_for_work(engine *e) {
+static void wait_for_work(cl_engine *e) {
     bool prefaults = true;
-    while (!e->stop && !e->cancels && e->inbox.n == 0 && scheduler_idle(e->scheduler)) {
+    while (!e->stop && !e->cancels && e->inbox.n == 0 && cl_scheduler_idle(e->scheduler)) {
         if (prefaults) {
             pthread_mutex_unlock(&e->mutex);
-            prefaults = scheduler_prefault(e->scheduler);
+            prefaults = cl_scheduler_prefault(e->scheduler);
             publish_stats(e);
             pthread_mutex_lock(&e->mutex);
         } else
@@ -73,21 +73,21 @@ static void wait_for_work(engine *e) {
 }
 
 static void *run(void *arg) {
-    engine *e = arg;
+    cl_engine *e = arg;
     bool stop = false;
     while (!stop) {
         pthread_mutex_lock(&e->mutex);
         wait_for_work(e);
-        while (e->inbox.n > 0) scheduler_add(e->scheduler, request_queue_take(&e->inbox, NULL));
+        while (e->inbox.n > 0) cl_scheduler_add(e->scheduler, cl_request_queue_take(&e->inbox, NULL));
         const bool cancels = e->cancels;
         e->cancels = false;
         stop = e->stop;
         pthread_mutex_unlock(&e->mutex);
 
-        if (cancels || stop) scheduler_drop_cancelled(e->scheduler, stop);
-        scheduler_step(e->scheduler);
+        if (cancels || stop) cl_scheduler_drop_cancelled(e->scheduler, stop);
+        cl_scheduler_step(e->scheduler);
         publish_stats(e); /* whoever has been told of a step finds it counted */
-        scheduler_tell(e->scheduler);
+        cl_scheduler_tell(e->scheduler);
         free_finished(e);
         publish_stats(e);
     }
@@ -95,7 +95,7 @@ static void *run(void *arg) {
 }
 
 /* Start the thread with all signals blocked: they are the program's, which handles them on threads of its own. */
-static int start_thread(engine *e) {
+static int start_thread(cl_engine *e) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -106,7 +106,7 @@ static int start_thread(engine *e) {
 
 /* ---- Life ---- */
 
-static cl_status check_config(const model *m, const engine_config *config, cl_error *error) {
+static cl_status check_config(const cl_model *m, const cl_engine_config *config, cl_error *error) {
     if (config->n_ctx < 1)
         return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
                        config->n_ctx);
@@ -123,18 +123,18 @@ static cl_status check_config(const model *m, const engine_config *config, cl_er
     return CL_OK;
 }
 
-cl_status engine_create(const model *m, ca_pool *pool, const engine_config *asked, engine **out, cl_error *error) {
+cl_status cl_engine_create(const cl_model *m, ca_pool *pool, const cl_engine_config *asked, cl_engine **out, cl_error *error) {
     *out = NULL;
-    engine_config config = *asked;
+    cl_engine_config config = *asked;
     if (config.n_ctx == 0) config.n_ctx = m->params.n_ctx_train;
     cl_status status = check_config(m, &config, error);
     if (status != CL_OK) return status;
-    engine *e = calloc(1, sizeof *e);
+    cl_engine *e = calloc(1, sizeof *e);
     if (!e) return cl_fail(error, CL_ERR_NOMEM, "no memory for the engine");
-    status = scheduler_create(m, pool, &config, &e->scheduler, error);
+    status = cl_scheduler_create(m, pool, &config, &e->scheduler, error);
     if (status != CL_OK) goto free_engine;
-    e->limits = scheduler_limits(e->scheduler);
-    scheduler_get_stats(e->scheduler, &e->stats);
+    e->limits = cl_scheduler_limits(e->scheduler);
+    cl_scheduler_get_stats(e->scheduler, &e->stats);
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->wake, NULL);
     if (start_thread(e) != 0) {
@@ -147,14 +147,14 @@ cl_status engine_create(const model *m, ca_pool *pool, const engine_config *aske
 free_scheduler:
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
-    scheduler_free(&e->scheduler);
+    cl_scheduler_free(&e->scheduler);
 free_engine:
     free(e);
     return status;
 }
 
-void engine_destroy(engine **ep) {
-    engine *e = *ep;
+void cl_engine_destroy(cl_engine **ep) {
+    cl_engine *e = *ep;
     if (!e) return;
     pthread_mutex_lock(&e->mutex);
     e->stop = true;
@@ -163,7 +163,7 @@ void engine_destroy(engine **ep) {
     pthread_join(e->thread, NULL);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
-    scheduler_free(&e->scheduler);
+    cl_scheduler_free(&e->scheduler);
     free(e->live);
     free(e);
     *ep = NULL;
@@ -172,38 +172,38 @@ void engine_destroy(engine **ep) {
 /* ---- Requests ---- */
 
 /* Put a request in the list and the inbox, under the mutex. */
-static cl_status post(engine *e, request *r, cl_error *error) {
+static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it takes no more requests");
     if (e->n_live == e->live_capacity) {
         const size_t capacity = e->live_capacity * 2 + 64;
-        request **live = realloc(e->live, capacity * sizeof *live);
+        cl_request **live = realloc(e->live, capacity * sizeof *live);
         if (!live) return cl_fail(error, CL_ERR_NOMEM, "no memory for another request");
         e->live = live;
         e->live_capacity = capacity;
     }
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
-    request_queue_add(&e->inbox, r);
+    cl_request_queue_add(&e->inbox, r);
     pthread_cond_signal(&e->wake);
     return CL_OK;
 }
 
-cl_status engine_submit(engine *e, const engine_request *asked, uint64_t *id, cl_error *error) {
-    engine_request bounded = *asked;
-    cl_status status = check_request(&e->limits, asked, &bounded.max_tokens, error);
+cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *asked, uint64_t *id, cl_error *error) {
+    cl_engine_request bounded = *asked;
+    cl_status status = cl_check_request(&e->limits, asked, &bounded.max_tokens, error);
     if (status != CL_OK) return status;
-    request *r = request_create(&bounded);
+    cl_request *r = cl_request_create(&bounded);
     if (!r) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)asked->n_prompt);
     pthread_mutex_lock(&e->mutex);
     r->id = ++e->last_id;
     *id = r->id;
     status = post(e, r, error);
     pthread_mutex_unlock(&e->mutex);
-    if (status != CL_OK) request_free(r);
+    if (status != CL_OK) cl_request_free(r);
     return status;
 }
 
-void engine_cancel(engine *e, uint64_t id) {
+void cl_engine_cancel(cl_engine *e, uint64_t id) {
     pthread_mutex_lock(&e->mutex);
     for (size_t i = 0; i < e->n_live; i++) {
         if (e->live[i]->id != id) continue;
@@ -215,11 +215,11 @@ void engine_cancel(engine *e, uint64_t id) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-void engine_get_stats(engine *e, engine_stats *stats) {
+void cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->mutex);
     *stats = e->stats;
     stats->n_waiting += e->inbox.n;
     pthread_mutex_unlock(&e->mutex);
 }
 
-int64_t engine_n_ctx(const engine *e) { return e->limits.n_ctx; }
+int64_t cl_engine_n_ctx(const cl_engine *e) { return e->limits.n_ctx; }

@@ -6,7 +6,7 @@
 
 #include "draw.h"
 
-void request_queue_add(request_queue *q, request *r) {
+void cl_request_queue_add(cl_request_queue *q, cl_request *r) {
     r->next = NULL;
     if (q->last)
         q->last->next = r;
@@ -16,9 +16,9 @@ void request_queue_add(request_queue *q, request *r) {
     q->n++;
 }
 
-request *request_queue_take(request_queue *q, request *before) {
-    request **link = before ? &before->next : &q->first;
-    request *r = *link;
+cl_request *cl_request_queue_take(cl_request_queue *q, cl_request *before) {
+    cl_request **link = before ? &before->next : &q->first;
+    cl_request *r = *link;
     *link = r->next;
     if (q->last == r) q->last = before;
     r->next = NULL;
@@ -48,8 +48,8 @@ static const char *const *copy_strings(const char *const *from, size_t n) {
     return to;
 }
 
-request *request_create(const engine_request *asked) {
-    request *r = calloc(1, sizeof *r);
+cl_request *cl_request_create(const cl_engine_request *asked) {
+    cl_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->asked = *asked;
     r->n_unfinished = asked->n;
@@ -60,11 +60,11 @@ request *request_create(const engine_request *asked) {
     r->asked.stop = copy_strings(asked->stop, (size_t)asked->n_stop);
     if (!r->asked.prompt || (asked->n_stop > 0 && !r->asked.stop) || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) ||
         !r->choices) {
-        request_free(r);
+        cl_request_free(r);
         return NULL;
     }
     for (int32_t i = 0; i < asked->n; i++) {
-        choice *c = &r->choices[i];
+        cl_choice *c = &r->choices[i];
         c->owner = r;
         c->index = i;
         c->text.stop = r->asked.stop;
@@ -73,11 +73,11 @@ request *request_create(const engine_request *asked) {
     return r;
 }
 
-void request_free(request *r) {
+void cl_request_free(cl_request *r) {
     if (!r) return;
     for (int32_t i = 0; r->choices && i < r->asked.n; i++) {
         free(r->choices[i].tokens);
-        text_free(&r->choices[i].text);
+        cl_text_free(&r->choices[i].text);
     }
     free(r->choices);
     free((void *)r->asked.stop);
@@ -86,10 +86,10 @@ void request_free(request *r) {
     free(r);
 }
 
-bool request_start(request *r) {
+bool cl_request_start(cl_request *r) {
     const size_t n_prompt = (size_t)r->asked.n_prompt;
     for (int32_t i = 0; i < r->asked.n; i++) {
-        choice *c = &r->choices[i];
+        cl_choice *c = &r->choices[i];
         if (c->tokens) continue;
         c->tokens = calloc(n_prompt + (size_t)r->asked.max_tokens, sizeof *c->tokens);
         if (!c->tokens) return false;
@@ -99,9 +99,9 @@ bool request_start(request *r) {
     return true;
 }
 
-static engine_event event_of(const choice *c) {
-    const request *r = c->owner;
-    return (engine_event){
+static cl_engine_event event_of(const cl_choice *c) {
+    const cl_request *r = c->owner;
+    return (cl_engine_event){
         .request = r->id,
         .choice = c->index,
         .token = -1,
@@ -114,9 +114,9 @@ static engine_event event_of(const choice *c) {
     };
 }
 
-static void tell(const request *r, const engine_event *event) { r->asked.on_event(r->asked.ctx, event); }
+static void tell(const cl_request *r, const cl_engine_event *event) { r->asked.on_event(r->asked.ctx, event); }
 
-static void add_draw(engine_event *event, const draw *d) {
+static void add_draw(cl_engine_event *event, const cl_draw *d) {
     event->token = d->token;
     event->position = d->position;
     event->chosen = d->chosen;
@@ -124,48 +124,48 @@ static void add_draw(engine_event *event, const draw *d) {
     event->n_top = d->n_top;
 }
 
-static void add_text(engine_event *event, const text *t) {
+static void add_text(cl_engine_event *event, const cl_text *t) {
     if (t->out.size == 0) return;
     event->text = t->out.data;
     event->text_size = t->out.size;
 }
 
-static bool is_end(const engine_request *asked, const tokenizer *tok, int32_t token) {
+static bool is_end(const cl_engine_request *asked, const cl_tokenizer *tok, int32_t token) {
     for (int32_t i = 0; i < asked->n_stop_tokens; i++)
         if (asked->stop_tokens[i] == token) return true;
-    return !asked->ignore_eos && tokenizer_is_end(tok, token);
+    return !asked->ignore_eos && cl_tokenizer_is_end(tok, token);
 }
 
 /* Text of one more token into c->text. *stopped: a stop string is complete. False without memory. */
-static bool detokenize(choice *c, const tokenizer *tok, int32_t token, bool *stopped) {
-    const size_t n = tokenizer_piece(tok, token, false, NULL, 0);
-    char *room = text_room(&c->text, n);
+static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, bool *stopped) {
+    const size_t n = cl_tokenizer_piece(tok, token, false, NULL, 0);
+    char *room = cl_text_room(&c->text, n);
     if (!room) return false;
-    tokenizer_piece(tok, token, false, room, n);
-    return text_added(&c->text, n, stopped);
+    cl_tokenizer_piece(tok, token, false, room, n);
+    return cl_text_added(&c->text, n, stopped);
 }
 
-/* Whether the text of the next n tokens completes a stop string; true without memory, to be found out by choice_add. */
-static bool completes_stop(choice *c, const tokenizer *tok, const int32_t *tokens, int32_t n) {
+/* Whether the text of the next n tokens completes a stop string; true without memory, to be found out by cl_choice_add. */
+static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t *tokens, int32_t n) {
     size_t size = 0, used = 0;
-    for (int32_t i = 0; i < n; i++) size += tokenizer_piece(tok, tokens[i], false, NULL, 0);
-    char *room = text_room(&c->text, size);
+    for (int32_t i = 0; i < n; i++) size += cl_tokenizer_piece(tok, tokens[i], false, NULL, 0);
+    char *room = cl_text_room(&c->text, size);
     if (!room) return true;
-    for (int32_t i = 0; i < n; i++) used += tokenizer_piece(tok, tokens[i], false, room + used, size - used);
-    return text_completes(&c->text, size);
+    for (int32_t i = 0; i < n; i++) used += cl_tokenizer_piece(tok, tokens[i], false, room + used, size - used);
+    return cl_text_completes(&c->text, size);
 }
 
-bool choice_would_end(choice *c, const tokenizer *tok, int32_t n) {
+bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
     const int32_t *next = c->tokens + c->n_tokens;
     return is_end(&c->owner->asked, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
 }
 
-void choice_add(choice *c, const tokenizer *tok, const draw *d) {
-    request *r = c->owner;
-    const engine_request *asked = &r->asked;
+void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
+    cl_request *r = c->owner;
+    const cl_engine_request *asked = &r->asked;
     c->tokens[c->n_tokens++] = d->token;
     r->n_completion++;
-    engine_event event = event_of(c);
+    cl_engine_event event = event_of(c);
     add_draw(&event, d);
 
     bool stopped = is_end(asked, tok, d->token);
@@ -173,31 +173,31 @@ void choice_add(choice *c, const tokenizer *tok, const draw *d) {
         if (!detokenize(c, tok, d->token, &stopped)) {
             cl_error error;
             cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
-            choice_end(c, ENGINE_ERROR, &error);
+            cl_choice_end(c, CL_ENGINE_ERROR, &error);
             return;
         }
         add_text(&event, &c->text);
     }
     tell(r, &event);
     if (stopped)
-        choice_end(c, ENGINE_STOP, NULL);
+        cl_choice_end(c, CL_ENGINE_STOP, NULL);
     else if (c->n_tokens == asked->n_prompt + asked->max_tokens)
-        choice_end(c, ENGINE_LENGTH, NULL);
+        cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
 }
 
-void choice_end(choice *c, engine_finish finish, const cl_error *error) {
+void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error) {
     c->finish = finish;
     c->owner->n_unfinished--;
-    engine_event event = event_of(c);
+    cl_engine_event event = event_of(c);
     event.finish = finish;
     event.error = error;
     event.last = c->owner->n_unfinished == 0;
-    if (text_finish(&c->text)) add_text(&event, &c->text);
+    if (cl_text_finish(&c->text)) add_text(&event, &c->text);
     tell(c->owner, &event);
 }
 
-void choice_tell_prompt(choice *c, const draw *d) {
-    engine_event event = event_of(c);
+void cl_choice_tell_prompt(cl_choice *c, const cl_draw *d) {
+    cl_engine_event event = event_of(c);
     add_draw(&event, d);
     event.prompt = true;
     tell(c->owner, &event);

@@ -11,70 +11,72 @@
 #include "speculation.h"
 #include "step.h"
 
-struct scheduler {
-    const model *model;
-    engine_config config;
+struct cl_scheduler {
+    const cl_model *model;
+    cl_engine_config config;
     cattn_cache *cache;
-    forward *forward;
-    step step;
-    draw_list draws;          /* of the step */
-    speculation *speculation; /* NULL: off */
-    request_queue waiting, running, finished;
-    admission admission;
-    engine_stats stats;
+    cl_forward *forward;
+    cl_step step;
+    cl_draw_list draws;          /* of the step */
+    cl_speculation *speculation; /* NULL: off */
+    cl_request_queue waiting, running, finished;
+    cl_admission admission;
+    cl_engine_stats stats;
 };
 
 /* ---- Life ---- */
 
-static cl_status create_speculation(scheduler *s, ca_pool *pool, const engine_config *config, cl_error *error) {
-    drafter *d = NULL;
+static cl_status create_speculation(cl_scheduler *s, ca_pool *pool, const cl_engine_config *config, cl_error *error) {
+    cl_drafter *d = NULL;
     if (config->draft_model) {
-        const cl_status status = draft_model_create(config->draft_model, s->model, pool, config, &d, error);
+        const cl_status status = cl_draft_model_create(config->draft_model, s->model, pool, config, &d, error);
         if (status != CL_OK) return status;
     } else
-        d = draft_lookup_create();
-    s->speculation = d ? speculation_create(s->cache, d, config->max_seqs, config->row_cost) : NULL;
+        d = cl_draft_lookup_create();
+    s->speculation = d ? cl_speculation_create(s->cache, d, config->max_seqs, config->row_cost) : NULL;
     return s->speculation ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for drafts");
 }
 
-cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *config, scheduler **out, cl_error *error) {
+cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_config *config, cl_scheduler **out,
+                              cl_error *error) {
     *out = NULL;
-    scheduler *s = calloc(1, sizeof *s);
+    cl_scheduler *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
     s->config = *config;
     s->config.level = NULL; /* not ours to keep */
-    cl_status status = model_cache_create(&m->params, pool, config, config->kv_budget_bytes, &s->cache, error);
-    if (status == CL_OK) status = forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
+    cl_status status = cl_model_cache_create(&m->params, pool, config, config->kv_budget_bytes, &s->cache, error);
+    if (status == CL_OK) status = cl_forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
     if (status == CL_OK &&
-        !(step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
-          draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, config->max_seqs + STEP_SCORED_ROWS + STEP_DRAFTED_ROWS)))
+        !(cl_step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
+          cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab,
+                            config->max_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     if (status != CL_OK) {
-        scheduler_free(&s);
+        cl_scheduler_free(&s);
         return status;
     }
-    admission_init(&s->admission, s->cache, s->speculation, config->max_seqs);
+    cl_admission_init(&s->admission, s->cache, s->speculation, config->max_seqs);
     *out = s;
     return CL_OK;
 }
 
-void scheduler_free(scheduler **sp) {
-    scheduler *s = *sp;
+void cl_scheduler_free(cl_scheduler **sp) {
+    cl_scheduler *s = *sp;
     if (!s) return;
-    assert(scheduler_idle(s) && s->finished.n == 0);
-    speculation_free(&s->speculation);
-    step_free(&s->step);
-    draw_list_free(&s->draws);
-    forward_free(&s->forward);
+    assert(cl_scheduler_idle(s) && s->finished.n == 0);
+    cl_speculation_free(&s->speculation);
+    cl_step_free(&s->step);
+    cl_draw_list_free(&s->draws);
+    cl_forward_free(&s->forward);
     cattn_cache_destroy(&s->cache);
     free(s);
     *sp = NULL;
 }
 
-engine_limits scheduler_limits(const scheduler *s) {
-    return (engine_limits){
+cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
+    return (cl_engine_limits){
         .n_vocab = s->model->params.n_vocab,
         .n_ctx = s->config.n_ctx,
         .max_seqs = s->config.max_seqs,
@@ -84,60 +86,60 @@ engine_limits scheduler_limits(const scheduler *s) {
     };
 }
 
-void scheduler_get_stats(const scheduler *s, engine_stats *stats) {
+void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats) {
     *stats = s->stats;
     stats->n_waiting = s->waiting.n;
     stats->n_running = s->running.n;
     stats->kv = (cattn_stats){.struct_size = sizeof stats->kv};
     cattn_cache_stats(s->cache, &stats->kv);
-    if (s->speculation) stats->drafts = speculation_get_counts(s->speculation);
+    if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
 }
 
-void scheduler_add(scheduler *s, request *r) { request_queue_add(&s->waiting, r); }
+void cl_scheduler_add(cl_scheduler *s, cl_request *r) { cl_request_queue_add(&s->waiting, r); }
 
-bool scheduler_idle(const scheduler *s) { return s->waiting.n == 0 && s->running.n == 0; }
+bool cl_scheduler_idle(const cl_scheduler *s) { return s->waiting.n == 0 && s->running.n == 0; }
 
-request_queue *scheduler_finished(scheduler *s) { return &s->finished; }
+cl_request_queue *cl_scheduler_finished(cl_scheduler *s) { return &s->finished; }
 
 /* An eighth of the budget: a burst of new prompts finds it ready, and an idle engine does not hold memory that it may never
  * need. */
-bool scheduler_prefault(scheduler *s) { return cattn_cache_prefault(s->cache, s->admission.n_chunks / 8) > 0; }
+bool cl_scheduler_prefault(cl_scheduler *s) { return cattn_cache_prefault(s->cache, s->admission.n_chunks / 8) > 0; }
 
 /* ---- Leaving ---- */
 
 /* End what a request still has to do. */
-static void end_request(scheduler *s, request *r, engine_finish finish, const cl_error *error) {
-    admission_leave_all(&s->admission, r);
+static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish finish, const cl_error *error) {
+    cl_admission_leave_all(&s->admission, r);
     for (int32_t i = 0; i < r->asked.n; i++)
-        if (r->choices[i].finish == ENGINE_RUNNING) choice_end(&r->choices[i], finish, error);
+        if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_choice_end(&r->choices[i], finish, error);
 }
 
 /* Hand over the request behind `before`, which has ended. */
-static void retire(scheduler *s, request_queue *q, request *before) {
-    request_queue_add(&s->finished, request_queue_take(q, before));
+static void retire(cl_scheduler *s, cl_request_queue *q, cl_request *before) {
+    cl_request_queue_add(&s->finished, cl_request_queue_take(q, before));
     s->stats.requests_finished++;
 }
 
-static void drop_cancelled(scheduler *s, request_queue *q, bool all) {
-    request *before = NULL;
-    for (request *r = q->first; r; r = before ? before->next : q->first) {
+static void drop_cancelled(cl_scheduler *s, cl_request_queue *q, bool all) {
+    cl_request *before = NULL;
+    for (cl_request *r = q->first; r; r = before ? before->next : q->first) {
         if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
-            end_request(s, r, ENGINE_CANCELLED, NULL);
+            end_request(s, r, CL_ENGINE_CANCELLED, NULL);
             retire(s, q, before);
         } else
             before = r;
     }
 }
 
-void scheduler_drop_cancelled(scheduler *s, bool all) {
+void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all) {
     drop_cancelled(s, &s->running, all);
     drop_cancelled(s, &s->waiting, all);
-    admission_look_again(&s->admission);
+    cl_admission_look_again(&s->admission);
 }
 
-static void retire_finished(scheduler *s) {
-    request *before = NULL;
-    for (request *r = s->running.first; r; r = before ? before->next : s->running.first) {
+static void retire_finished(cl_scheduler *s) {
+    cl_request *before = NULL;
+    for (cl_request *r = s->running.first; r; r = before ? before->next : s->running.first) {
         if (r->n_unfinished == 0)
             retire(s, &s->running, before);
         else
@@ -148,105 +150,107 @@ static void retire_finished(scheduler *s) {
 /* ---- A step ---- */
 
 /* Admit the first that waits, or end it if it can never run. False: it goes on waiting. */
-static bool admit_first(scheduler *s) {
-    request *r = s->waiting.first;
+static bool admit_first(cl_scheduler *s) {
+    cl_request *r = s->waiting.first;
     cl_error error;
-    const admission_answer answer = admission_join(&s->admission, r, s->running.n == 0, &error);
-    if (answer == ADMISSION_JOINED) {
+    const cl_admission_answer answer = cl_admission_join(&s->admission, r, s->running.n == 0, &error);
+    if (answer == CL_ADMISSION_JOINED) {
         s->stats.prompt_tokens += r->asked.n_prompt;
         s->stats.cached_tokens += r->n_cached;
-        request_queue_add(&s->running, request_queue_take(&s->waiting, NULL));
-    } else if (answer == ADMISSION_NEVER) {
-        end_request(s, r, ENGINE_ERROR, &error);
+        cl_request_queue_add(&s->running, cl_request_queue_take(&s->waiting, NULL));
+    } else if (answer == CL_ADMISSION_NEVER) {
+        end_request(s, r, CL_ENGINE_ERROR, &error);
         retire(s, &s->waiting, NULL);
     }
-    return answer != ADMISSION_WAITS;
+    return answer != CL_ADMISSION_WAITS;
 }
 
-static int64_t prefill_piece(const scheduler *s) {
+static int64_t prefill_piece(const cl_scheduler *s) {
     return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
 }
 
 /* Let those who decode draft in the rows that nobody else wants. */
-static void draft_tokens(scheduler *s) {
+static void draft_tokens(cl_scheduler *s) {
     if (!s->speculation) return;
-    speculation_clear(s->speculation);
+    cl_speculation_clear(s->speculation);
     int32_t n_decoding = 0;
     int64_t n_left = s->config.max_step_rows;
-    for (request *r = s->running.first; r; r = r->next)
+    for (cl_request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++) {
-            choice *c = &r->choices[i];
-            if (c->finish != ENGINE_RUNNING) continue;
+            cl_choice *c = &r->choices[i];
+            if (c->finish != CL_ENGINE_RUNNING) continue;
             if (c->decoding) {
-                speculation_add(s->speculation, c);
+                cl_speculation_add(s->speculation, c);
                 n_decoding++;
                 n_left--;
             } else {
-                const int64_t n_missing = step_n_missing(&s->step, c), piece = prefill_piece(s);
+                const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
                 n_left -= n_missing < piece ? n_missing : piece;
             }
         }
-    if (n_left > 0) speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
+    if (n_left > 0) cl_speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
 }
 
-static void list_entries(scheduler *s) {
+static void list_entries(cl_scheduler *s) {
     const int64_t piece = prefill_piece(s);
-    for (request *r = s->running.first; r; r = r->next)
+    for (cl_request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < r->asked.n; i++)
-            if (r->choices[i].finish == ENGINE_RUNNING && r->choices[i].decoding)
-                step_add(&s->step, &r->choices[i], 1 + r->choices[i].n_drafted);
-    for (request *r = s->running.first; r; r = r->next)
+            if (r->choices[i].finish == CL_ENGINE_RUNNING && r->choices[i].decoding)
+                cl_step_add(&s->step, &r->choices[i], 1 + r->choices[i].n_drafted);
+    for (cl_request *r = s->running.first; r; r = r->next)
         for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++)
-            if (r->choices[i].finish == ENGINE_RUNNING && !r->choices[i].decoding) step_add(&s->step, &r->choices[i], piece);
+            if (r->choices[i].finish == CL_ENGINE_RUNNING && !r->choices[i].decoding)
+                cl_step_add(&s->step, &r->choices[i], piece);
 }
 
 /* The prompt has been computed: each choice goes its own way from here. */
-static void start_choices(scheduler *s, request *r, const float *logits) {
+static void start_choices(cl_scheduler *s, cl_request *r, const float *logits) {
     r->prompt_done = true;
-    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) draw_list_add(&s->draws, &r->choices[i], 0, logits);
+    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) cl_draw_list_add(&s->draws, &r->choices[i], 0, logits);
 }
 
 /* Logprobs for an entry's rows: each row's logits are about the token after its own. */
-static void score_prompt(scheduler *s, const step_entry *e) {
-    if (e->first_pos == 0 && e->n_rows > 0) draw_list_add_prompt(&s->draws, e->choice, 0, NULL);
+static void score_prompt(cl_scheduler *s, const cl_step_entry *e) {
+    if (e->first_pos == 0 && e->n_rows > 0) cl_draw_list_add_prompt(&s->draws, e->choice, 0, NULL);
     for (int32_t i = 0; i < e->n_rows; i++) {
         const int64_t next = e->first_pos + i + 1;
         if (next < e->choice->owner->asked.n_prompt)
-            draw_list_add_prompt(&s->draws, e->choice, next, step_logits(&s->step, e->first_row + i));
+            cl_draw_list_add_prompt(&s->draws, e->choice, next, cl_step_logits(&s->step, e->first_row + i));
     }
 }
 
 /* Logprobs of the prompt and next tokens, from what was computed. */
-static void draw_tokens(scheduler *s) {
+static void draw_tokens(cl_scheduler *s) {
     for (int32_t i = 0; i < s->step.n_entries; i++) {
-        const step_entry *e = &s->step.entries[i];
-        choice *c = e->choice;
-        if (step_scores(c)) score_prompt(s, e);
-        if (e->last_row < 0 || (!c->decoding && step_n_missing(&s->step, c) > 0)) continue;
+        const cl_step_entry *e = &s->step.entries[i];
+        cl_choice *c = e->choice;
+        if (cl_step_scores(c)) score_prompt(s, e);
+        if (e->last_row < 0 || (!c->decoding && cl_step_n_missing(&s->step, c) > 0)) continue;
         c->decoding = true;
         if (!c->owner->prompt_done)
-            start_choices(s, c->owner, step_logits(&s->step, e->last_row));
+            start_choices(s, c->owner, cl_step_logits(&s->step, e->last_row));
         else
-            for (int32_t k = 0; k < e->n_drawn; k++) draw_list_add(&s->draws, c, k, step_logits(&s->step, e->last_row + k));
+            for (int32_t k = 0; k < e->n_drawn; k++)
+                cl_draw_list_add(&s->draws, c, k, cl_step_logits(&s->step, e->last_row + k));
     }
-    draw_list_run(&s->draws);
+    cl_draw_list_run(&s->draws);
 }
 
 /* What the cache can do no more for a choice ends it. */
-static void fail_choice(scheduler *s, choice *c, const cattn_error *cause) {
+static void fail_choice(cl_scheduler *s, cl_choice *c, const cattn_error *cause) {
     cl_error error;
     cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause->message);
-    admission_leave(&s->admission, c);
-    choice_end(c, ENGINE_ERROR, &error);
+    cl_admission_leave(&s->admission, c);
+    cl_choice_end(c, CL_ENGINE_ERROR, &error);
 }
 
-static void settle_draft(scheduler *s, choice *c, const draw *draws, int32_t n) {
+static void settle_draft(cl_scheduler *s, cl_choice *c, const cl_draw *draws, int32_t n) {
     cattn_error cause;
-    if (c->n_drafted > 0 && speculation_settle(s->speculation, c, draws, n, &cause) != CATTN_OK) fail_choice(s, c, &cause);
+    if (c->n_drafted > 0 && cl_speculation_settle(s->speculation, c, draws, n, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
 /* Keep what the draws agree with. */
-static void settle_drafts(scheduler *s) {
+static void settle_drafts(cl_scheduler *s) {
     for (int32_t i = 0, n; i < s->draws.n; i += n) {
         for (n = 1; s->draws.draws[i + n - 1].drafted;) n++;
         settle_draft(s, s->draws.draws[i].choice, &s->draws.draws[i], n);
@@ -254,24 +258,24 @@ static void settle_drafts(scheduler *s) {
 }
 
 /* Do without drafts in this step: list it anew. */
-static void drop_drafts(scheduler *s) {
+static void drop_drafts(cl_scheduler *s) {
     for (int32_t i = 0; i < s->step.n_entries; i++) settle_draft(s, s->step.entries[i].choice, NULL, 0);
-    step_clear(&s->step);
+    cl_step_clear(&s->step);
     list_entries(s);
 }
 
-static int64_t count_prefill_rows(const step *st) {
+static int64_t count_prefill_rows(const cl_step *st) {
     int64_t n = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
-        const step_entry *e = &st->entries[i];
+        const cl_step_entry *e = &st->entries[i];
         const int64_t prompt_left = e->choice->owner->asked.n_prompt - e->first_pos;
         if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
     }
     return n;
 }
 
-static void count_step(scheduler *s, double seconds) {
-    engine_stats *stats = &s->stats;
+static void count_step(cl_scheduler *s, double seconds) {
+    cl_engine_stats *stats = &s->stats;
     const int64_t n_prefill_rows = count_prefill_rows(&s->step);
     const double share = (double)n_prefill_rows / (double)s->step.n_rows;
     stats->steps++;
@@ -283,16 +287,16 @@ static void count_step(scheduler *s, double seconds) {
 }
 
 /* The request that was admitted last gives way, so that the others can go on. */
-static void end_youngest(scheduler *s, const cl_error *error) {
-    request *before = NULL;
-    for (request *r = s->running.first; r->next; r = r->next) before = r;
-    end_request(s, before ? before->next : s->running.first, ENGINE_ERROR, error);
+static void end_youngest(cl_scheduler *s, const cl_error *error) {
+    cl_request *before = NULL;
+    for (cl_request *r = s->running.first; r->next; r = r->next) before = r;
+    end_request(s, before ? before->next : s->running.first, CL_ENGINE_ERROR, error);
     retire(s, &s->running, before);
 }
 
-void scheduler_step(scheduler *s) {
-    step_clear(&s->step);
-    draw_list_clear(&s->draws);
+void cl_scheduler_step(cl_scheduler *s) {
+    cl_step_clear(&s->step);
+    cl_draw_list_clear(&s->draws);
     while (s->waiting.n > 0 && admit_first(s)) {
     }
     if (s->running.n == 0) return;
@@ -300,12 +304,12 @@ void scheduler_step(scheduler *s) {
     draft_tokens(s);
     list_entries(s);
     cl_error error;
-    cl_status status = step_run(&s->step, s->config.max_step_rows, &error);
+    cl_status status = cl_step_run(&s->step, s->config.max_step_rows, &error);
     if (status != CL_OK) drop_drafts(s);
     for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
-        status = step_run(&s->step, rows, &error); /* less workspace */
+        status = cl_step_run(&s->step, rows, &error); /* less workspace */
     if (status != CL_OK) {
-        step_clear(&s->step);
+        cl_step_clear(&s->step);
         end_youngest(s, &error);
         return;
     }
@@ -316,29 +320,29 @@ void scheduler_step(scheduler *s) {
 
 /* ---- Telling ---- */
 
-static void tell(scheduler *s, const draw *d) {
-    choice *c = d->choice;
+static void tell(cl_scheduler *s, const cl_draw *d) {
+    cl_choice *c = d->choice;
     if (d->prompt) {
-        choice_tell_prompt(c, d);
+        cl_choice_tell_prompt(c, d);
         return;
     }
     /* With one token a step it would not have come to this one. */
-    if (c->finish != ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
+    if (c->finish != CL_ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
         return;
-    choice_add(c, s->model->tok, d);
-    if (c->finish != ENGINE_RUNNING) {
-        admission_leave(&s->admission, c);
+    cl_choice_add(c, s->model->tok, d);
+    if (c->finish != CL_ENGINE_RUNNING) {
+        cl_admission_leave(&s->admission, c);
         return;
     }
     cattn_error cause;
     if (!d->drafted && cattn_seq_append(s->cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
-void scheduler_tell(scheduler *s) {
+void cl_scheduler_tell(cl_scheduler *s) {
     for (int32_t i = 0; i < s->draws.n; i++) tell(s, &s->draws.draws[i]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
-        request *r = s->step.entries[i].choice->owner;
-        if (r->prompt_done && r->asked.max_tokens == 0) end_request(s, r, ENGINE_LENGTH, NULL);
+        cl_request *r = s->step.entries[i].choice->owner;
+        if (r->prompt_done && r->asked.max_tokens == 0) end_request(s, r, CL_ENGINE_LENGTH, NULL);
     }
     retire_finished(s);
 }

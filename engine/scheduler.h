@@ -15,40 +15,41 @@
 #include "check.h"
 #include "request.h"
 
-typedef struct scheduler scheduler;
+typedef struct cl_scheduler cl_scheduler;
 
 /* *config with nothing left to default. m and pool are borrowed. */
-cl_status scheduler_create(const model *m, ca_pool *pool, const engine_config *config, scheduler **s, cl_error *error);
+cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_config *config, cl_scheduler **s,
+                              cl_error *error);
 /* No request may be in it. */
-void scheduler_free(scheduler **s);
+void cl_scheduler_free(cl_scheduler **s);
 
-engine_limits scheduler_limits(const scheduler *s);
+cl_engine_limits cl_scheduler_limits(const cl_scheduler *s);
 
-/* Queue a request. The scheduler owns it until it is taken from scheduler_finished. */
-void scheduler_add(scheduler *s, request *r);
+/* Queue a request. The scheduler owns it until it is taken from cl_scheduler_finished. */
+void cl_scheduler_add(cl_scheduler *s, cl_request *r);
 
 /* No request is waiting or running. */
-bool scheduler_idle(const scheduler *s);
+bool cl_scheduler_idle(const cl_scheduler *s);
 
 /* End those whose `cancelled` is set, or all of them. */
-void scheduler_drop_cancelled(scheduler *s, bool all);
+void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all);
 
 /* Admit whom there is room for, then compute one step, tokens drawn and counted. */
-void scheduler_step(scheduler *s);
+void cl_scheduler_step(cl_scheduler *s);
 
 /* Tell what came of the step. */
-void scheduler_tell(scheduler *s);
+void cl_scheduler_tell(cl_scheduler *s);
 
 /*
  * Make a piece of the memory that coming requests will fill resident, a millisecond's work or some; false: there is enough. For
  * when nobody waits.
  */
-bool scheduler_prefault(scheduler *s);
+bool cl_scheduler_prefault(cl_scheduler *s);
 
 /* Requests that have been told their last event; the caller takes and frees them. */
-request_queue *scheduler_finished(scheduler *s);
+cl_request_queue *cl_scheduler_finished(cl_scheduler *s);
 
 /* n_waiting counts those queued here. */
-void scheduler_get_stats(const scheduler *s, engine_stats *stats);
+void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats);
 
 #endif

@@ -17,19 +17,19 @@ typedef struct bid {
     int32_t n; /* tokens of the draft up to it */
 } bid;
 
-struct speculation {
+struct cl_speculation {
     cattn_cache *cache;
-    drafter *drafter;
+    cl_drafter *drafter;
     float row_cost;
-    draft *drafts; /* [n_drafts] */
-    bid *bids;     /* [max_seqs * DRAFT_MAX] */
+    cl_draft *drafts; /* [n_drafts] */
+    bid *bids;        /* [max_seqs * CL_DRAFT_MAX] */
     int32_t n_drafts;
-    chance common[2]; /* of choices drawn greedily, and of others */
-    engine_drafts counts;
+    cl_chance common[2]; /* of choices drawn greedily, and of others */
+    cl_engine_drafts counts;
 };
 
-speculation *speculation_create(cattn_cache *cache, drafter *d, int32_t max_seqs, float row_cost) {
-    speculation *sp = calloc(1, sizeof *sp);
+cl_speculation *cl_speculation_create(cattn_cache *cache, cl_drafter *d, int32_t max_seqs, float row_cost) {
+    cl_speculation *sp = calloc(1, sizeof *sp);
     if (!sp) {
         d->free(d);
         return NULL;
@@ -38,15 +38,15 @@ speculation *speculation_create(cattn_cache *cache, drafter *d, int32_t max_seqs
     sp->drafter = d;
     sp->row_cost = row_cost;
     sp->drafts = calloc((size_t)max_seqs, sizeof *sp->drafts);
-    sp->bids = calloc((size_t)max_seqs * DRAFT_MAX, sizeof *sp->bids);
-    chance_init(&sp->common[0]);
-    chance_init(&sp->common[1]);
-    if (!sp->drafts || !sp->bids) speculation_free(&sp);
+    sp->bids = calloc((size_t)max_seqs * CL_DRAFT_MAX, sizeof *sp->bids);
+    cl_chance_init(&sp->common[0]);
+    cl_chance_init(&sp->common[1]);
+    if (!sp->drafts || !sp->bids) cl_speculation_free(&sp);
     return sp;
 }
 
-void speculation_free(speculation **spp) {
-    speculation *sp = *spp;
+void cl_speculation_free(cl_speculation **spp) {
+    cl_speculation *sp = *spp;
     if (!sp) return;
     sp->drafter->free(sp->drafter);
     free(sp->drafts);
@@ -57,55 +57,57 @@ void speculation_free(speculation **spp) {
 
 /* ---- Before a step ---- */
 
-void speculation_clear(speculation *sp) { sp->n_drafts = 0; }
+void cl_speculation_clear(cl_speculation *sp) { sp->n_drafts = 0; }
 
 /* Tokens that the choice may still have. */
-static int64_t n_left(const choice *c) { return c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens; }
+static int64_t n_left(const cl_choice *c) { return c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens; }
 
-void speculation_add(speculation *sp, choice *c) {
+void cl_speculation_add(cl_speculation *sp, cl_choice *c) {
     const int64_t before_last = n_left(c) - 1; /* which is drawn behind them */
-    const int64_t n_max = before_last < DRAFT_MAX ? before_last : DRAFT_MAX;
-    if (n_max > 0) sp->drafts[sp->n_drafts++] = (draft){.choice = c, .n_max = (int32_t)n_max};
+    const int64_t n_max = before_last < CL_DRAFT_MAX ? before_last : CL_DRAFT_MAX;
+    if (n_max > 0) sp->drafts[sp->n_drafts++] = (cl_draft){.choice = c, .n_max = (int32_t)n_max};
 }
 
 /* Whether a further token at `cost` is had at a better rate than n_tokens, which cost `spent`. */
 static bool pays(float chance, float cost, float n_tokens, float spent) { return CAUTION * chance * spent > n_tokens * cost; }
 
 /* The same of one more row, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows. */
-static bool row_pays(const speculation *sp, float chance, float n_tokens, int32_t n_rows) {
+static bool row_pays(const cl_speculation *sp, float chance, float n_tokens, int32_t n_rows) {
     return pays(chance, sp->row_cost, n_tokens, 1 + sp->row_cost * (float)n_rows);
 }
 
-static chance *common_of(speculation *sp, const choice *c) { return &sp->common[c->owner->asked.sampling.temperature > 0]; }
+static cl_chance *common_of(cl_speculation *sp, const cl_choice *c) {
+    return &sp->common[c->owner->asked.sampling.temperature > 0];
+}
 
 /*
  * Keep of n_max the tokens that are likely enough to be worth their drafting, too, by what a choice has of the step and of the
  * small model's steps, one a token for all that draft. An answer is taken to become half as long as it may.
  */
-static void limit_draft(speculation *sp, draft *d, int32_t n_decoding) {
-    choice *c = d->choice;
+static void limit_draft(cl_speculation *sp, cl_draft *d, int32_t n_decoding) {
+    cl_choice *c = d->choice;
     const float alone = 1 / (float)n_decoding + sp->row_cost;
     const float cost = sp->row_cost + sp->drafter->token_cost * (1 / (float)sp->n_drafts + sp->row_cost);
     float chance = 1, n_tokens = 1, spent = alone;
     int32_t n = 0;
     for (; n < d->n_max; n++) {
-        chance *= chance_of(&c->chance, common_of(sp, c), CHANCE_RANKS - 1);
+        chance *= cl_chance_of(&c->chance, common_of(sp, c), CL_CHANCE_RANKS - 1);
         if (!pays(chance, cost, n_tokens, spent)) break;
         n_tokens += chance;
         spent += cost;
     }
-    if (n == 0) chance_forget(&c->chance, common_of(sp, c), CHANCE_RANKS - 1);
+    if (n == 0) cl_chance_forget(&c->chance, common_of(sp, c), CL_CHANCE_RANKS - 1);
     d->n_max = n;
     d->worth = (alone - spent / n_tokens) * (float)n_left(c) / 2;
 }
 
-static int32_t list_bids(speculation *sp) {
+static int32_t list_bids(cl_speculation *sp) {
     int32_t n = 0;
     for (int32_t i = 0; i < sp->n_drafts; i++) {
-        const draft *d = &sp->drafts[i];
+        const cl_draft *d = &sp->drafts[i];
         float chance = 1;
         for (int32_t k = 0; k < d->n; k++) {
-            chance *= chance_of(&d->choice->chance, common_of(sp, d->choice), d->ranks[k]);
+            chance *= cl_chance_of(&d->choice->chance, common_of(sp, d->choice), d->ranks[k]);
             sp->bids[n++] = (bid){chance, i, k + 1};
         }
     }
@@ -121,7 +123,7 @@ static int compare_bids(const void *left, const void *right) {
 }
 
 /* Shorten the drafts to the tokens that get rows. */
-static void deal_rows(speculation *sp, int32_t n_decoding, int32_t max_rows) {
+static void deal_rows(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
     const int32_t n_bids = list_bids(sp);
     qsort(sp->bids, (size_t)n_bids, sizeof *sp->bids, compare_bids);
     for (int32_t i = 0; i < sp->n_drafts; i++) sp->drafts[i].n = 0;
@@ -132,13 +134,13 @@ static void deal_rows(speculation *sp, int32_t n_decoding, int32_t max_rows) {
         sp->drafts[sp->bids[n].draft].n = sp->bids[n].n;
     }
     for (; n < n_bids && n < max_rows; n++) {
-        const draft *d = &sp->drafts[sp->bids[n].draft];
-        if (sp->bids[n].n == 1) chance_forget(&d->choice->chance, common_of(sp, d->choice), d->ranks[0]);
+        const cl_draft *d = &sp->drafts[sp->bids[n].draft];
+        if (sp->bids[n].n == 1) cl_chance_forget(&d->choice->chance, common_of(sp, d->choice), d->ranks[0]);
     }
 }
 
-static void append(speculation *sp, const draft *d) {
-    choice *c = d->choice;
+static void append(cl_speculation *sp, const cl_draft *d) {
+    cl_choice *c = d->choice;
     assert(c->n_drafted == 0);
     if (d->n == 0 || cattn_seq_append(sp->cache, c->seq, d->tokens, d->n, NULL) != CATTN_OK) return;
     memcpy(c->tokens + c->n_tokens, d->tokens, (size_t)d->n * sizeof *d->tokens);
@@ -146,8 +148,8 @@ static void append(speculation *sp, const draft *d) {
     c->n_drafted = d->n;
 }
 
-void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows) {
-    if (max_rows > STEP_DRAFTED_ROWS) max_rows = STEP_DRAFTED_ROWS;
+void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
+    if (max_rows > CL_STEP_DRAFTED_ROWS) max_rows = CL_STEP_DRAFTED_ROWS;
     if (sp->n_drafts == 0 || max_rows < 1 || !row_pays(sp, 1, (float)n_decoding, n_decoding)) return;
     for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++) limit_draft(sp, &sp->drafts[i], n_decoding);
     sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
@@ -157,24 +159,24 @@ void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows) {
 
 /* ---- After it ---- */
 
-static void learn(speculation *sp, choice *c, const draw *draws, int32_t n) {
+static void learn(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n) {
     if (n == 0) return;
     sp->counts.n_drafts++;
     sp->counts.n_tokens += c->n_drafted;
     sp->counts.n_accepted += n - 1;
     for (int32_t i = 0; i < n && i < c->n_drafted; i++)
-        chance_learn(&c->chance, common_of(sp, c), c->draft_ranks[i], draws[i].token == c->tokens[draws[i].position]);
+        cl_chance_learn(&c->chance, common_of(sp, c), c->draft_ranks[i], draws[i].token == c->tokens[draws[i].position]);
 }
 
-cattn_status speculation_settle(speculation *sp, choice *c, const draw *draws, int32_t n, cattn_error *error) {
+cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n, cattn_error *error) {
     learn(sp, c, draws, n);
     const bool all = n == c->n_drafted + 1;
     c->n_drafted = 0;
     return all ? CATTN_OK : cattn_seq_truncate(sp->cache, c->seq, c->n_tokens + (n > 0 ? n - 1 : 0), error);
 }
 
-void speculation_leave(speculation *sp, choice *c) {
+void cl_speculation_leave(cl_speculation *sp, cl_choice *c) {
     if (c->decoding) sp->drafter->leave(sp->drafter, c);
 }
 
-engine_drafts speculation_get_counts(const speculation *sp) { return sp->counts; }
+cl_engine_drafts cl_speculation_get_counts(const cl_speculation *sp) { return sp->counts; }

@@ -13,31 +13,31 @@
 #include "draft.h"
 #include "draw.h"
 
-typedef struct speculation speculation;
+typedef struct cl_speculation cl_speculation;
 
 /* cache and the drafter's surroundings are borrowed, the drafter is owned, also after a failure. NULL without memory. */
-speculation *speculation_create(cattn_cache *cache, drafter *d, int32_t max_seqs, float row_cost);
-void speculation_free(speculation **sp);
+cl_speculation *cl_speculation_create(cattn_cache *cache, cl_drafter *d, int32_t max_seqs, float row_cost);
+void cl_speculation_free(cl_speculation **sp);
 
 /* Start a new list, then add choices that decode, at most max_seqs. */
-void speculation_clear(speculation *sp);
-void speculation_add(speculation *sp, choice *c);
+void cl_speculation_clear(cl_speculation *sp);
+void cl_speculation_add(cl_speculation *sp, cl_choice *c);
 
 /*
  * Draft for those listed, in a step that n_decoding choices decode in, at most max_rows tokens, as far as they are worth their
  * rows: n_drafted of each choice says how many.
  */
-void speculation_draft(speculation *sp, int32_t n_decoding, int32_t max_rows);
+void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_rows);
 
 /*
  * Keep of a choice's draft what its draws, n >= 1 of them in a row, agree with; n = 0: nothing was verified. On an error the
  * sequence is of no use any more.
  */
-cattn_status speculation_settle(speculation *sp, choice *c, const draw *draws, int32_t n, cattn_error *error);
+cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n, cattn_error *error);
 
 /* A choice leaves the cache. */
-void speculation_leave(speculation *sp, choice *c);
+void cl_speculation_leave(cl_speculation *sp, cl_choice *c);
 
-engine_drafts speculation_get_counts(const speculation *sp);
+cl_engine_drafts cl_speculation_get_counts(const cl_speculation *sp);
 
 #endif

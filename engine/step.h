@@ -9,21 +9,21 @@
 #include "request.h"
 
 /* Rows, over all sequences of a step, whose logits are wanted for prompt_logprobs; and for drafts. Bound the logits' memory. */
-enum { STEP_SCORED_ROWS = 64, STEP_DRAFTED_ROWS = 64 };
+enum { CL_STEP_SCORED_ROWS = 64, CL_STEP_DRAFTED_ROWS = 64 };
 
-typedef struct step_entry {
-    choice *choice;
+typedef struct cl_step_entry {
+    cl_choice *choice;
     int64_t first_pos, n_rows; /* dealt */
     int32_t first_row;
     int32_t last_row; /* computes the choice's last token, maybe as another entry's row; -1: not in this step */
     int32_t n_drawn;  /* rows from last_row on that tokens are drawn from: one, and those of its draft */
-} step_entry;
+} cl_step_entry;
 
-typedef struct step {
+typedef struct cl_step {
     cattn_cache *cache;
-    forward *forward;
+    cl_forward *forward;
     int32_t n_vocab;
-    step_entry *entries; /* [n_entries] */
+    cl_step_entry *entries; /* [n_entries] */
     cattn_entry *dealt;
     int32_t n_entries, n_rows;
     int32_t scored_rows_left;
@@ -32,27 +32,27 @@ typedef struct step {
     int32_t *logits_of; /* [max_rows] which of the logits are a row's; -1: none */
     int32_t *logit_rows;
     float *logits; /* [max_seqs + both][n_vocab] */
-} step;
+} cl_step;
 
-/* forward and cache are borrowed. False without memory; step_free tidies up. */
-bool step_init(step *st, cattn_cache *cache, forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows);
-void step_free(step *st);
+/* forward and cache are borrowed. False without memory; cl_step_free tidies up. */
+bool cl_step_init(cl_step *st, cattn_cache *cache, cl_forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows);
+void cl_step_free(cl_step *st);
 
 /* Start a new list, then add choices in order of priority, at most max_seqs, each with at most max_rows >= 1 rows. */
-void step_clear(step *st);
-void step_add(step *st, choice *c, int64_t max_rows);
+void cl_step_clear(cl_step *st);
+void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows);
 
 /* Compute at most row_limit rows, itself at most max_rows. On an error none was; CL_ERR_LIMIT: their workspace exceeds the K/V
  * budget. */
-cl_status step_run(step *st, int32_t row_limit, cl_error *error);
+cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error);
 
 /* Logits of a row that was wanted. */
-const float *step_logits(const step *st, int32_t row);
+const float *cl_step_logits(const cl_step *st, int32_t row);
 
 /* How many tokens of a choice lack K/V; between steps. */
-int64_t step_n_missing(const step *st, const choice *c);
+int64_t cl_step_n_missing(const cl_step *st, const cl_choice *c);
 
 /* Whether a choice's rows are wanted for prompt_logprobs. */
-static inline bool step_scores(const choice *c) { return c->owner->asked.prompt_logprobs && !c->owner->prompt_done; }
+static inline bool cl_step_scores(const cl_choice *c) { return c->owner->asked.prompt_logprobs && !c->owner->prompt_done; }
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "llama/common/utf8.h"
 
-static bool reserve(text_bytes *b, size_t more) {
+static bool reserve(cl_text_bytes *b, size_t more) {
     if (more <= b->capacity - b->size) return true;
     const size_t capacity = (b->size + more) * 2 + 64;
     char *data = realloc(b->data, capacity);
@@ -16,25 +16,25 @@ static bool reserve(text_bytes *b, size_t more) {
     return true;
 }
 
-void text_free(text *t) {
+void cl_text_free(cl_text *t) {
     free(t->held.data);
     free(t->out.data);
     memset(t, 0, sizeof *t);
 }
 
-char *text_room(text *t, size_t n) {
+char *cl_text_room(cl_text *t, size_t n) {
     return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL for no bytes either */
 }
 
 /* Move held bytes to out up to n, in whole characters; at the end (`all`) an unfinished one too. */
-static bool release(text *t, size_t n, bool all) {
+static bool release(cl_text *t, size_t n, bool all) {
     t->out.size = 0;
     if (!reserve(&t->out, 3 * n)) return false; /* a broken byte becomes three */
     const char *s = t->held.data;
     size_t at = 0;
     while (at < n) {
         bool valid;
-        size_t size = utf8_part(s + at, n - at, &valid);
+        size_t size = cl_utf8_part(s + at, n - at, &valid);
         if (size == 0 && !all) break;
         if (size == 0) size = n - at;
         memcpy(t->out.data + t->out.size, valid ? s + at : "\xef\xbf\xbd", valid ? size : 3);
@@ -50,7 +50,7 @@ static bool release(text *t, size_t n, bool all) {
  * Where the stop string starts that is complete first, as if the bytes came one by one; n if there is none. Of those that end
  * at the same byte, the longest.
  */
-static size_t find_stop(const text *t, const char *s, size_t n) {
+static size_t find_stop(const cl_text *t, const char *s, size_t n) {
     size_t start = n, end = n + 1;
     for (int i = 0; i < t->n_stop; i++) {
         const size_t size = strlen(t->stop[i]);
@@ -64,7 +64,7 @@ static size_t find_stop(const text *t, const char *s, size_t n) {
 }
 
 /* Length of the longest end of s that a stop string begins with. */
-static size_t stop_begun(const text *t, const char *s, size_t n) {
+static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
     size_t longest = 0;
     for (int i = 0; i < t->n_stop; i++) {
         size_t k = strlen(t->stop[i]) - 1;
@@ -74,7 +74,7 @@ static size_t stop_begun(const text *t, const char *s, size_t n) {
     return longest;
 }
 
-bool text_added(text *t, size_t n, bool *stopped) {
+bool cl_text_added(cl_text *t, size_t n, bool *stopped) {
     t->held.size += n;
     const size_t stop_at = find_stop(t, t->held.data, t->held.size);
     *stopped = stop_at < t->held.size;
@@ -84,9 +84,9 @@ bool text_added(text *t, size_t n, bool *stopped) {
     return ok;
 }
 
-bool text_completes(const text *t, size_t n) {
+bool cl_text_completes(const cl_text *t, size_t n) {
     const size_t size = t->held.size + n;
     return find_stop(t, t->held.data, size) < size;
 }
 
-bool text_finish(text *t) { return release(t, t->held.size, true); }
+bool cl_text_finish(cl_text *t) { return release(t, t->held.size, true); }

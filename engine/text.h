@@ -8,34 +8,34 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct text_bytes {
+typedef struct cl_text_bytes {
     char *data;
     size_t size, capacity;
-} text_bytes;
+} cl_text_bytes;
 
 /* Zero-initialise and set stop, which is borrowed: [n_stop] terminated strings, none empty. */
-typedef struct text {
+typedef struct cl_text {
     const char *const *stop;
     int n_stop;
-    text_bytes held; /* not shown yet */
-    text_bytes out;  /* what the last call let out */
-} text;
+    cl_text_bytes held; /* not shown yet */
+    cl_text_bytes out;  /* what the last call let out */
+} cl_text;
 
-void text_free(text *t);
+void cl_text_free(cl_text *t);
 
-/* Room for n more bytes, to be written at its return value before text_added; NULL without memory. */
-char *text_room(text *t, size_t n);
+/* Room for n more bytes, to be written at its return value before cl_text_added; NULL without memory. */
+char *cl_text_room(cl_text *t, size_t n);
 
 /*
- * Take in the n bytes written at text_room. Puts what may be shown now in t->out. *stopped: a stop string is complete; what
+ * Take in the n bytes written at cl_text_room. Puts what may be shown now in t->out. *stopped: a stop string is complete; what
  * came before it is in t->out, the rest is gone. False without memory.
  */
-bool text_added(text *t, size_t n, bool *stopped);
+bool cl_text_added(cl_text *t, size_t n, bool *stopped);
 
-/* Whether the n bytes written at text_room, if taken in, complete a stop string. */
-bool text_completes(const text *t, size_t n);
+/* Whether the n bytes written at cl_text_room, if taken in, complete a stop string. */
+bool cl_text_completes(const cl_text *t, size_t n);
 
 /* The end: puts all that is still held in t->out, an unfinished character as U+FFFD. False without memory. */
-bool text_finish(text *t);
+bool cl_text_finish(cl_text *t);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static const arch table[] = {
+static const cl_arch table[] = {
     {.name = "llama", .windows = true}, /* and Mistral, SmolLM2, TinyLlama */
     {.name = "qwen2", .rope_halves = true, .qkv_bias = true},
     {.name = "qwen3", .rope_halves = true, .qk_norm = true},
@@ -23,16 +23,16 @@ static const arch table[] = {
 };
 enum { N_ARCHS = sizeof table / sizeof *table };
 
-cl_status arch_find(str name, const arch **found, cl_error *error) {
+cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error) {
     char names[128], shown[40];
     size_t used = 0;
     for (int i = 0; i < N_ARCHS; i++) {
-        if (str_is(name, table[i].name)) {
+        if (cl_str_is(name, table[i].name)) {
             *found = &table[i];
             return CL_OK;
         }
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", table[i].name);
     }
     return cl_fail(error, CL_ERR_UNSUPPORTED, "general.architecture is \"%s\"; supported: %s",
-                   str_show(name, shown, sizeof shown), names);
+                   cl_str_show(name, shown, sizeof shown), names);
 }

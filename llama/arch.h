@@ -11,7 +11,7 @@
 #include "llama/common/error.h"
 #include "llama/common/str.h"
 
-typedef struct arch {
+typedef struct cl_arch {
     const char *name;          /* general.architecture; what its keys begin with */
     bool rope_halves;          /* rotates pairs (i, n_rot / 2 + i); else (2i, 2i + 1), as llama's GGUF files are permuted for */
     bool qkv_bias;             /* Q, K and V have a bias */
@@ -24,9 +24,9 @@ typedef struct arch {
     double window_rope_base;   /* of layers with a window, where the file says nothing; 0: as the others */
     int32_t wide_scale_layers; /* a model of so many layers scales scores by 1 / sqrt(n_embd / n_heads), which its file does not
                                   say; others by 1 / sqrt(head_dim) */
-} arch;
+} cl_arch;
 
 /* CL_ERR_UNSUPPORTED lists the names there are. */
-cl_status arch_find(str name, const arch **found, cl_error *error);
+cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error);
 
 #endif

@@ -7,18 +7,19 @@
 #include "chunkattn.h"
 #include "model.h"
 
-typedef struct forward forward;
+typedef struct cl_forward cl_forward;
 
-/* Workspace for steps of up to max_rows rows. model, cache and pool are borrowed until forward_free. */
-cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **f, cl_error *error);
-void forward_free(forward **f);
+/* Workspace for steps of up to max_rows rows. model, cache and pool are borrowed until cl_forward_free. */
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **f,
+                            cl_error *error);
+void cl_forward_free(cl_forward **f);
 
 /*
  * Run all layers for the rows of the cache's open step.
  * tokens, positions: [n_rows], in the step's row order. logit_rows: [n_logits] ascending row indices whose logits are wanted;
  * logits: [n_logits][n_vocab] f32, the caller's. The caller ends or aborts the step. Allocates nothing.
  */
-cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows, const int32_t *logit_rows,
-                       int32_t n_logits, float *logits, cl_error *error);
+cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error);
 
 #endif

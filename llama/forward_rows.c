@@ -7,27 +7,27 @@
 #include "llama/file/tensor_row.h"
 #include "ops.h"
 
-static int32_t tile_end(const piece *p, int32_t tile) {
-    const int32_t end = (tile + 1) * LINEAR_TILE;
+static int32_t tile_end(const cl_piece *p, int32_t tile) {
+    const int32_t end = (tile + 1) * CL_LINEAR_TILE;
     return end < p->n ? end : p->n;
 }
 
-static void run_tiles(piece *p, ca_task task) {
-    ca_pool_run_shares(p->f->pool, (p->n + LINEAR_TILE - 1) / LINEAR_TILE, task, p);
+static void run_tiles(cl_piece *p, ca_task task) {
+    ca_pool_run_shares(p->f->pool, (p->n + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE, task, p);
 }
 
 /* The same for tasks that end in norm_rows. */
-static void run_norm_tiles(piece *p, ca_task task) {
+static void run_norm_tiles(cl_piece *p, ca_task task) {
     const int32_t n_embd = p->f->m->params.n_embd;
-    linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
+    cl_linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
     run_tiles(p, task);
 }
 
-static const layer_weights *layer_of(const piece *p) { return &p->f->m->weights.layers[p->layer]; }
+static const cl_layer_weights *layer_of(const cl_piece *p) { return &p->f->m->weights.layers[p->layer]; }
 
-static void angles(const struct forward *f, int rope, int32_t row) {
+static void angles(const struct cl_forward *f, int rope, int32_t row) {
     const int32_t n_rot = f->m->params.n_rot;
-    float *cos_sin = row_of(f->cos_sin[rope], row, n_rot);
+    float *cos_sin = cl_row_of(f->cos_sin[rope], row, n_rot);
     for (int32_t j = 0; j < n_rot / 2; j++) {
         const double angle = (double)f->positions[row] * f->frequency[rope][j];
         cos_sin[2 * j] = (float)cos(angle);
@@ -35,26 +35,26 @@ static void angles(const struct forward *f, int rope, int32_t row) {
     }
 }
 
-static void norm_rows(const piece *p, int32_t tile, const float *weight) {
-    const struct forward *f = p->f;
+static void norm_rows(const cl_piece *p, int32_t tile, const float *weight) {
+    const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->rms_norm(row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                               row_of(f->branch, i, n_embd));
-    linear_prepare_tile(f->in, tile);
+    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++)
+        f->m->kernel->rms_norm(cl_row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
+                               cl_row_of(f->branch, i, n_embd));
+    cl_linear_prepare_tile(f->in, tile);
 }
 
 static void embed_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
-    const piece *p = arg;
-    const struct forward *f = p->f;
+    const cl_piece *p = arg;
+    const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = p->first + tile * LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
-        float *x = row_of(f->x, i, n_embd);
-        tensor_row_f32(f->m->weights.embedding, f->tokens[i], x);
+    for (int32_t i = p->first + tile * CL_LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
+        float *x = cl_row_of(f->x, i, n_embd);
+        cl_tensor_row_f32(f->m->weights.embedding, f->tokens[i], x);
         for (int32_t k = 0; f->embedding_scale != 1 && k < n_embd; k++) x[k] *= f->embedding_scale;
-        for (int rope = 0; rope < N_ROPES; rope++)
+        for (int rope = 0; rope < CL_N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);
     }
     norm_rows(p, tile, layer_of(p)->attn_norm);
@@ -62,19 +62,19 @@ static void embed_tile(void *arg, int32_t tile, int32_t worker) {
 }
 
 /* post: the norm that branch goes through first, or NULL. */
-static void add_rows(const piece *p, int32_t tile, const float *post) {
-    const struct forward *f = p->f;
+static void add_rows(const cl_piece *p, int32_t tile, const float *post) {
+    const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++) {
-        float *delta = row_of(f->branch, i, n_embd);
+    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++) {
+        float *delta = cl_row_of(f->branch, i, n_embd);
         if (post) f->m->kernel->rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
-        f->m->kernel->add(row_of(f->x, p->first + i, n_embd), delta, n_embd);
+        f->m->kernel->add(cl_row_of(f->x, p->first + i, n_embd), delta, n_embd);
     }
 }
 
 static void add_attention_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
-    const piece *p = arg;
+    const cl_piece *p = arg;
     const unsigned fp = ca_fp_enter();
     add_rows(p, tile, layer_of(p)->post_attn_norm);
     norm_rows(p, tile, layer_of(p)->ffn_norm);
@@ -83,8 +83,8 @@ static void add_attention_tile(void *arg, int32_t tile, int32_t worker) {
 
 static void add_ffn_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
-    const piece *p = arg;
-    const model_weights *w = &p->f->m->weights;
+    const cl_piece *p = arg;
+    const cl_model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
     add_rows(p, tile, layer_of(p)->post_ffn_norm);
     norm_rows(p, tile, p->layer + 1 < p->f->m->params.n_layers ? w->layers[p->layer + 1].attn_norm : w->output_norm);
@@ -92,8 +92,8 @@ static void add_ffn_tile(void *arg, int32_t tile, int32_t worker) {
 }
 
 /* Rotate columns [begin, end) of a row, which cut heads into whole pairs where pairs lie side by side. */
-static void rotate(const struct forward *f, float *x, const float *cos_sin, int32_t begin, int32_t end) {
-    const model_params *mp = &f->m->params;
+static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, int32_t begin, int32_t end) {
+    const cl_model_params *mp = &f->m->params;
     for (int32_t at = begin, n; at < end; at += n) {
         const int32_t in_head = at % mp->head_dim, n_heads = in_head ? 0 : (end - at) / mp->head_dim;
         const int32_t rest = mp->head_dim - in_head < end - at ? mp->head_dim - in_head : end - at; /* of a head */
@@ -114,46 +114,46 @@ typedef struct finish {
     float *cos_sin; /* of the step's rows */
 } finish;
 
-static finish finish_of(const piece *p, int which) {
-    const struct forward *f = p->f;
-    const layer_weights *l = layer_of(p);
-    float *cos_sin = f->cos_sin[rope_of(&f->m->params, p->layer)];
+static finish finish_of(const cl_piece *p, int which) {
+    const struct cl_forward *f = p->f;
+    const cl_layer_weights *l = layer_of(p);
+    float *cos_sin = f->cos_sin[cl_rope_of(&f->m->params, p->layer)];
     if (which == 0) return (finish){f->q, f->n_q, l->q_bias, l->q_norm, cos_sin};
     if (which == 1) return (finish){f->k, f->n_kv, l->k_bias, l->k_norm, cos_sin};
     return (finish){f->v, f->n_kv, l->v_bias, NULL, NULL};
 }
 
-void rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
-    const piece *p = arg;
-    const struct forward *f = p->f;
-    const model_params *mp = &f->m->params;
+void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
+    const cl_piece *p = arg;
+    const struct cl_forward *f = p->f;
+    const cl_model_params *mp = &f->m->params;
     const finish of = finish_of(p, which);
     for (int32_t i = p->first + row; i < p->first + row + n_rows; i++) {
-        float *x = row_of(of.rows, i, of.n);
+        float *x = cl_row_of(of.rows, i, of.n);
         if (of.bias) f->m->kernel->add(x + begin, of.bias + begin, end - begin);
         for (int32_t at = begin; of.norm && at < end; at += mp->head_dim)
             f->m->kernel->rms_norm(x + at, of.norm, mp->head_dim, mp->rms_eps, x + at);
-        if (of.cos_sin) rotate(f, x, row_of(of.cos_sin, i, mp->n_rot), begin, end);
+        if (of.cos_sin) rotate(f, x, cl_row_of(of.cos_sin, i, mp->n_rot), begin, end);
     }
 }
 
-int32_t rows_qkv_unit(const piece *p) {
-    const layer_weights *l = layer_of(p);
+int32_t cl_rows_qkv_unit(const cl_piece *p) {
+    const cl_layer_weights *l = layer_of(p);
     const bool by_head = p->f->m->params.rope_halves || l->q_norm || l->k_norm;
     return by_head ? p->f->m->params.head_dim : 0;
 }
 
 static void cap_tile(void *arg, int32_t tile, int32_t worker) {
     (void)worker;
-    const piece *p = arg;
-    const model_params *mp = &p->f->m->params;
+    const cl_piece *p = arg;
+    const cl_model_params *mp = &p->f->m->params;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = tile * LINEAR_TILE; i < tile_end(p, tile); i++)
-        ops_softcap(row_of(p->logits, i, mp->n_vocab), mp->n_vocab, mp->logit_softcap);
+    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++)
+        cl_ops_softcap(cl_row_of(p->logits, i, mp->n_vocab), mp->n_vocab, mp->logit_softcap);
     ca_fp_leave(fp);
 }
 
-void rows_embed(piece *p) { run_norm_tiles(p, embed_tile); }
-void rows_add_attention(piece *p) { run_norm_tiles(p, add_attention_tile); }
-void rows_add_ffn(piece *p) { run_norm_tiles(p, add_ffn_tile); }
-void rows_cap_logits(piece *p) { run_tiles(p, cap_tile); }
+void cl_rows_embed(cl_piece *p) { run_norm_tiles(p, embed_tile); }
+void cl_rows_add_attention(cl_piece *p) { run_norm_tiles(p, add_attention_tile); }
+void cl_rows_add_ffn(cl_piece *p) { run_norm_tiles(p, add_ffn_tile); }
+void cl_rows_cap_logits(cl_piece *p) { run_tiles(p, cap_tile); }

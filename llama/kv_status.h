@@ -5,7 +5,7 @@
 #include "chunkattn.h"
 #include "llama/common/error.h"
 
-static inline cl_status kv_status(cattn_status status) {
+static inline cl_status cl_kv_status(cattn_status status) {
     switch (status) {
     case CATTN_OK: return CL_OK;
     case CATTN_ERR_NOMEM: return CL_ERR_NOMEM;

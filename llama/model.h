@@ -11,23 +11,23 @@
 #include "params.h"
 #include "weights.h"
 
-typedef struct model {
-    model_file *file;
+typedef struct cl_model {
+    cl_model_file *file;
     char *path;
-    model_params params;
-    tokenizer *tok;
-    chat_format chat; /* CHAT_NONE: no template; chat_error says why where it is unknown */
+    cl_model_params params;
+    cl_tokenizer *tok;
+    cl_chat_format chat; /* CL_CHAT_NONE: no template; chat_error says why where it is unknown */
     cl_error chat_error;
-    model_weights weights;
-    const linear_kernel *kernel; /* the level in use */
-} model;
+    cl_model_weights weights;
+    const cl_linear_kernel *kernel; /* the level in use */
+} cl_model;
 
-typedef struct model_options {
+typedef struct cl_model_options {
     const char *level; /* highest kernel level; NULL: the CPU's best. CATTN_LEVEL lowers it */
     ca_pool *pool;     /* repacks in parallel; borrowed for the call */
-} model_options;
+} cl_model_options;
 
-cl_status model_load(const char *path, const model_options *options, model **m, cl_error *error);
-void model_free(model **m);
+cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **m, cl_error *error);
+void cl_model_free(cl_model **m);
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* out = x / sqrt(mean(x^2) + eps) * weight; lane i sums the elements i mod 16. out may be x. */
-static inline void ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
+static inline void cl_ops_rms_norm(const float *x, const float *weight, int32_t n, float eps, float *out) {
     float lane[16] = {0};
     int32_t i = 0;
     for (; i + 16 <= n; i += 16)
@@ -25,7 +25,7 @@ static inline void ops_rms_norm(const float *x, const float *weight, int32_t n, 
     for (i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 
-static inline void ops_add(float *x, const float *y, int32_t n) {
+static inline void cl_ops_add(float *x, const float *y, int32_t n) {
     for (int32_t i = 0; i < n; i++) x[i] += y[i];
 }
 
@@ -33,7 +33,7 @@ static inline void ops_add(float *x, const float *y, int32_t n) {
  * condition ? a : b, by masks: gcc 12 makes branches of the conditional, and behind them divides once for each outcome with
  * AVX-512, and element by element with AVX2.
  */
-static inline float ops_select(bool condition, float a, float b) {
+static inline float cl_ops_select(bool condition, float a, float b) {
     uint32_t bits_a, bits_b;
     memcpy(&bits_a, &a, sizeof a);
     memcpy(&bits_b, &b, sizeof b);
@@ -46,9 +46,9 @@ static inline float ops_select(bool condition, float a, float b) {
  * e^x with a relative error below 3e-7 for -87 <= x <= 88; beyond, as at the end it is nearest to. x = n ln 2 + r with
  * |r| <= ln 2 / 2, where Taylor's series to r^7 / 7! leaves 5e-9; ln 2 in two parts, of which n times the first is exact.
  */
-static inline float ops_exp(float x) {
-    x = ops_select(x < -87.0f, -87.0f, x);
-    x = ops_select(x > 88.0f, 88.0f, x);
+static inline float cl_ops_exp(float x) {
+    x = cl_ops_select(x < -87.0f, -87.0f, x);
+    x = cl_ops_select(x > 88.0f, 88.0f, x);
     const float n = fmaf(x, 1.44269504f, 12582912.0f) - 12582912.0f; /* rounds to an integer */
     const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, x));
     float p = 1.0f / 5040;
@@ -66,31 +66,31 @@ static inline float ops_exp(float x) {
 }
 
 /* out = gate / (1 + e^-gate) * up; out may be gate or up. */
-static inline void ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + ops_exp(-gate[i])) * up[i];
+static inline void cl_ops_swiglu(const float *gate, const float *up, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) out[i] = gate[i] / (1.0f + cl_ops_exp(-gate[i])) * up[i];
 }
 
 /*
  * out = gelu(gate) * up with GELU's tanh form, x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); out
  * may be gate or up.
  */
-static inline void ops_geglu(const float *gate, const float *up, int32_t n, float *out) {
+static inline void cl_ops_geglu(const float *gate, const float *up, int32_t n, float *out) {
     for (int32_t i = 0; i < n; i++) {
         const float x = gate[i], u = 0.797884561f * (x + 0.044715f * x * x * x);
-        out[i] = x / (1.0f + ops_exp(-2.0f * u)) * up[i];
+        out[i] = x / (1.0f + cl_ops_exp(-2.0f * u)) * up[i];
     }
 }
 
 /* x = cap tanh(x / cap), where tanh u = 1 - 2 / (1 + e^2u) is off by 2e-7 at most. */
-static inline void ops_softcap(float *x, int32_t n, float cap) {
-    for (int32_t i = 0; i < n; i++) x[i] = cap * (1.0f - 2.0f / (1.0f + ops_exp(2.0f * (x[i] / cap))));
+static inline void cl_ops_softcap(float *x, int32_t n, float cap) {
+    for (int32_t i = 0; i < n; i++) x[i] = cap * (1.0f - 2.0f / (1.0f + cl_ops_exp(2.0f * (x[i] / cap))));
 }
 
 /*
  * Rotate the first n_rot dimensions of each head x [n_heads][head_dim] in pairs (2i, 2i + 1), as llama files have Q and K
  * permuted for. cos_sin: [n_rot / 2] pairs of the row's position.
  */
-static inline void ops_rope(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+static inline void cl_ops_rope(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
     for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
         for (int32_t i = 0; i < n_rot; i += 2) {
             const float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
@@ -102,7 +102,7 @@ static inline void ops_rope(float *x, const float *cos_sin, int32_t n_heads, int
 }
 
 /* The same in pairs (i, n_rot / 2 + i). */
-static inline void ops_rope_halves(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
+static inline void cl_ops_rope_halves(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
     const int32_t half = n_rot / 2;
     for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
         for (int32_t i = 0; i < half; i++) {
@@ -115,7 +115,7 @@ static inline void ops_rope_halves(float *x, const float *cos_sin, int32_t n_hea
 
 /* All of them but the soft-cap, in a level's table (linear_kernels.h). */
 #define OPS_ENTRIES                                                                                                            \
-    .rms_norm = ops_rms_norm, .add = ops_add, .swiglu = ops_swiglu, .geglu = ops_geglu, .rope = ops_rope,                      \
-    .rope_halves = ops_rope_halves
+    .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,       \
+    .rope_halves = cl_ops_rope_halves
 
 #endif

@@ -7,8 +7,8 @@
 
 /* An architecture's keys, and the one in hand. */
 typedef struct reader {
-    const model_file *file;
-    const arch *arch;
+    const cl_model_file *file;
+    const cl_arch *arch;
     cl_error *error;
     char key[96];
 } reader;
@@ -19,7 +19,7 @@ static const char *key(reader *r, const char *suffix) {
 }
 
 /* The key as the file calls it. */
-static const char *key_name(const reader *r) { return model_file_source_name(r->file, r->key); }
+static const char *key_name(const reader *r) { return cl_model_file_source_name(r->file, r->key); }
 
 #define FAIL(r, code, fmt, ...) cl_fail((r)->error, code, "%s" fmt, key_name(r), __VA_ARGS__)
 
@@ -30,8 +30,8 @@ static cl_status bad_value(const reader *r, double value, double min, double max
 /* An integer; absent: the value that *out has, or an error where that is negative. */
 static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max, int32_t *out) {
     uint64_t value;
-    if (!model_file_get_u64(r->file, key(r, suffix), &value)) {
-        if (model_file_has(r->file, r->key))
+    if (!cl_model_file_get_u64(r->file, key(r, suffix), &value)) {
+        if (cl_model_file_has(r->file, r->key))
             return FAIL(r, CL_ERR_UNSUPPORTED, "%s", " is not a single integer; layers that differ are not supported");
         if (*out >= 0) return CL_OK;
         return cl_fail(r->error, CL_ERR_FORMAT, "the file has no integer %s; it is not a complete %s model", key_name(r),
@@ -46,10 +46,10 @@ static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max
 static cl_status get_double(reader *r, const char *suffix, double min, double max, double *out) {
     double value;
     uint64_t integer;
-    if (!model_file_has(r->file, key(r, suffix))) return CL_OK;
-    if (model_file_get_u64(r->file, r->key, &integer))
+    if (!cl_model_file_has(r->file, key(r, suffix))) return CL_OK;
+    if (cl_model_file_get_u64(r->file, r->key, &integer))
         value = (double)integer;
-    else if (!model_file_get_f64(r->file, r->key, &value))
+    else if (!cl_model_file_get_f64(r->file, r->key, &value))
         return FAIL(r, CL_ERR_FORMAT, " is not a number; %g to %g are allowed", min, max);
     if (!(value >= min && value <= max)) return bad_value(r, value, min, max);
     *out = value;
@@ -66,46 +66,46 @@ static cl_status get_float(reader *r, const char *suffix, double min, double max
 /* ---- Rotation ---- */
 
 static cl_status read_scaling(reader *r, double *scale) {
-    str scaling;
-    const bool named = model_file_get_string(r->file, key(r, "rope.scaling.type"), &scaling);
-    if (named && str_is(scaling, "none")) return CL_OK;
-    if (named && !str_is(scaling, "linear")) {
+    cl_str scaling;
+    const bool named = cl_model_file_get_string(r->file, key(r, "rope.scaling.type"), &scaling);
+    if (named && cl_str_is(scaling, "none")) return CL_OK;
+    if (named && !cl_str_is(scaling, "linear")) {
         char shown[40];
         return FAIL(r, CL_ERR_UNSUPPORTED, " is \"%s\"; supported: none, linear, and Llama 3's (tensor rope_freqs)",
-                    str_show(scaling, shown, sizeof shown));
+                    cl_str_show(scaling, shown, sizeof shown));
     }
-    if (named && !model_file_has(r->file, key(r, "rope.scaling.factor")))
+    if (named && !cl_model_file_has(r->file, key(r, "rope.scaling.factor")))
         return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", key_name(r));
     /* The name in old files first. A factor without a type means linear. */
     const cl_status status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
     return status == CL_OK ? get_double(r, "rope.scaling.factor", 1e-3, 1e6, scale) : status;
 }
 
-static cl_status read_rope(reader *r, model_params *p) {
-    rope_params *full = &p->rope[ROPE_FULL], *window = &p->rope[ROPE_WINDOW];
+static cl_status read_rope(reader *r, cl_model_params *p) {
+    cl_rope_params *full = &p->rope[CL_ROPE_FULL], *window = &p->rope[CL_ROPE_WINDOW];
     p->n_rot = p->head_dim;
     cl_status status = get_int(r, "rope.dimension_count", 2, p->head_dim, &p->n_rot);
     if (status != CL_OK) return status;
     if (p->n_rot % 2) return FAIL(r, CL_ERR_FORMAT, " is %d; it must be even", p->n_rot);
     p->rope_halves = r->arch->rope_halves;
-    model_file_get_bool(r->file, key(r, "rope.halves"), &p->rope_halves);
-    *full = (rope_params){.base = 10000, .scale = 1};
+    cl_model_file_get_bool(r->file, key(r, "rope.halves"), &p->rope_halves);
+    *full = (cl_rope_params){.base = 10000, .scale = 1};
     if ((status = get_double(r, "rope.freq_base", 1, 1e12, &full->base)) != CL_OK) return status;
     if ((status = read_scaling(r, &full->scale)) != CL_OK) return status;
     *window = *full;
-    if (r->arch->window_rope_base > 0) *window = (rope_params){.base = r->arch->window_rope_base, .scale = 1};
+    if (r->arch->window_rope_base > 0) *window = (cl_rope_params){.base = r->arch->window_rope_base, .scale = 1};
     return r->arch->windows ? get_double(r, "rope.freq_base_swa", 1, 1e12, &window->base) : CL_OK;
 }
 
 /* ---- Attention ---- */
 
 /* Which layers have the window: an array of bools, or the period after which one has none. */
-static cl_status read_pattern(reader *r, model_params *p, int32_t window) {
-    meta_type type;
+static cl_status read_pattern(reader *r, cl_model_params *p, int32_t window) {
+    cl_meta_type type;
     size_t n;
     const void *data;
-    const bool listed = model_file_get_array(r->file, key(r, "attention.sliding_window_pattern"), &type, &n, &data);
-    if (listed && (type != META_BOOL || n != (size_t)p->n_layers))
+    const bool listed = cl_model_file_get_array(r->file, key(r, "attention.sliding_window_pattern"), &type, &n, &data);
+    if (listed && (type != CL_META_BOOL || n != (size_t)p->n_layers))
         return FAIL(r, CL_ERR_FORMAT, " has %zu entries; a bool for each of the %d layers is needed", n, p->n_layers);
     int32_t period = r->arch->full_every;
     const cl_status status = listed ? CL_OK : get_int(r, "attention.sliding_window_pattern", 0, 1024, &period);
@@ -116,7 +116,7 @@ static cl_status read_pattern(reader *r, model_params *p, int32_t window) {
     return status;
 }
 
-static cl_status read_windows(reader *r, model_params *p) {
+static cl_status read_windows(reader *r, cl_model_params *p) {
     int32_t window = 0;
     if (!r->arch->windows) return CL_OK;
     const cl_status status = get_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
@@ -126,7 +126,7 @@ static cl_status read_windows(reader *r, model_params *p) {
     return read_pattern(r, p, window);
 }
 
-static cl_status read_head_dim(reader *r, model_params *p) {
+static cl_status read_head_dim(reader *r, cl_model_params *p) {
     p->head_dim = p->n_embd % p->n_heads ? -1 : p->n_embd / p->n_heads;
     cl_status status = get_int(r, "attention.key_length", 1, 4096, &p->head_dim);
     if (status != CL_OK) return status;
@@ -140,7 +140,7 @@ static cl_status read_head_dim(reader *r, model_params *p) {
     return cl_fail(r->error, CL_ERR_UNSUPPORTED, "heads have %d dimensions; supported: 64, 80, 96, 128, 256", p->head_dim);
 }
 
-static cl_status read_attention(reader *r, model_params *p) {
+static cl_status read_attention(reader *r, cl_model_params *p) {
     cl_status status;
     p->n_heads = -1;
     if ((status = get_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
@@ -160,12 +160,12 @@ static cl_status read_attention(reader *r, model_params *p) {
 
 /* ---- All ---- */
 
-cl_status params_read(const model_file *file, model_params *p, cl_error *error) {
-    *p = (model_params){0};
-    str name;
-    if (!model_file_get_string(file, "general.architecture", &name))
+cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error) {
+    *p = (cl_model_params){0};
+    cl_str name;
+    if (!cl_model_file_get_string(file, "general.architecture", &name))
         return cl_fail(error, CL_ERR_FORMAT, "the file has no general.architecture; it is not a model");
-    cl_status status = arch_find(name, &p->arch, error);
+    cl_status status = cl_arch_find(name, &p->arch, error);
     if (status != CL_OK) return status;
     reader r = {.file = file, .arch = p->arch, .error = error};
     int32_t n_experts = 0;
@@ -187,7 +187,7 @@ cl_status params_read(const model_file *file, model_params *p, cl_error *error) 
     return CL_OK;
 }
 
-void params_free(model_params *p) {
+void cl_params_free(cl_model_params *p) {
     free(p->windows);
     p->windows = NULL;
 }

@@ -7,35 +7,35 @@
 #include "llama/file/model_file.h"
 
 /* A rotation: dimension pair i of n_rot / 2 turns by base^(-2i / n_rot) / scale / factors[i] radians a position. */
-typedef struct rope_params {
+typedef struct cl_rope_params {
     double base;
     double scale;
     const float *factors; /* [n_rot / 2] (Llama 3), NULL: 1 */
-} rope_params;
+} cl_rope_params;
 
-enum { ROPE_FULL, ROPE_WINDOW, N_ROPES }; /* of layers without and with a window */
+enum { CL_ROPE_FULL, CL_ROPE_WINDOW, CL_N_ROPES }; /* of layers without and with a window */
 
-typedef struct model_params {
-    const arch *arch;
+typedef struct cl_model_params {
+    const cl_arch *arch;
     int32_t n_vocab, n_layers, n_embd, n_ff;
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t n_ctx_train;
     int32_t n_rot;    /* leading dimensions of a head that are rotated */
     bool rope_halves; /* as in arch; weights that were not permuted rotate in halves too */
-    rope_params rope[N_ROPES];
+    cl_rope_params rope[CL_N_ROPES];
     int32_t *windows; /* [n_layers] positions that a row sees, 0: all; NULL: all layers see all. Owned */
     float rms_eps;
     float score_scale;   /* multiplies q.k; 0: 1 / sqrt(head_dim) */
     float score_softcap; /* 0: none */
     float logit_softcap; /* 0: none */
-} model_params;
+} cl_model_params;
 
-/* All but n_vocab and rope factors. On failure, and after use, params_free. */
-cl_status params_read(const model_file *file, model_params *p, cl_error *error);
-void params_free(model_params *p);
+/* All but n_vocab and rope factors. On failure, and after use, cl_params_free. */
+cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error);
+void cl_params_free(cl_model_params *p);
 
 /* What a model asks of its K/V cache: the shape and the options of its attention; windows are borrowed. The rest stays. */
-static inline void params_to_cache(const model_params *p, cattn_config *config) {
+static inline void cl_params_to_cache(const cl_model_params *p, cattn_config *config) {
     config->n_layers = p->n_layers;
     config->n_heads = p->n_heads;
     config->n_kv_heads = p->n_kv_heads;

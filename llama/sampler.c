@@ -14,7 +14,7 @@ typedef struct candidate {
     int32_t id;
 } candidate;
 
-struct sampler {
+struct cl_sampler {
     int32_t n_vocab;
     float *penalised;      /* [n_vocab] */
     float *weights;        /* [n_vocab] of the candidates, in their order */
@@ -25,12 +25,12 @@ struct sampler {
     bool *seen;            /* [n_vocab] occurs at all; false between calls */
 };
 
-void sampler_params_init(sampler_params *params) {
-    *params = (sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+void cl_sampler_params_init(cl_sampler_params *params) {
+    *params = (cl_sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
-sampler *sampler_create(int32_t n_vocab) {
-    sampler *s = calloc(1, sizeof *s);
+cl_sampler *cl_sampler_create(int32_t n_vocab) {
+    cl_sampler *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     const size_t n = (size_t)n_vocab;
     s->n_vocab = n_vocab;
@@ -41,11 +41,12 @@ sampler *sampler_create(int32_t n_vocab) {
     s->classes = malloc(n * sizeof *s->classes);
     s->counts = calloc(n, sizeof *s->counts);
     s->seen = calloc(n, sizeof *s->seen);
-    if (!s->penalised || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen) sampler_free(&s);
+    if (!s->penalised || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen)
+        cl_sampler_free(&s);
     return s;
 }
 
-void sampler_free(sampler **s) {
+void cl_sampler_free(cl_sampler **s) {
     if (!*s) return;
     free((*s)->penalised);
     free((*s)->weights);
@@ -59,8 +60,8 @@ void sampler_free(sampler **s) {
 }
 
 /* Logits with the penalties of the sequence's tokens. */
-static const float *penalise(sampler *s, const sampler_params *p, const float *logits, const int32_t *history, int64_t n_prompt,
-                             int64_t n_history) {
+static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, const int32_t *history,
+                             int64_t n_prompt, int64_t n_history) {
     const bool repetition = p->repetition_penalty != 1;
     if (!repetition && p->presence_penalty == 0 && p->frequency_penalty == 0) return logits;
     memcpy(s->penalised, logits, (size_t)s->n_vocab * sizeof *logits);
@@ -169,7 +170,7 @@ static double sum(const float *w, int32_t n) {
 }
 
 /* Weights of n candidates relative to the largest logit; returns their sum. */
-static double weigh(sampler *s, int32_t n, float max, float inverse_temperature) {
+static double weigh(cl_sampler *s, int32_t n, float max, float inverse_temperature) {
     for (int32_t i = 0; i < n; i++) s->weights[i] = weight((s->candidates[i].logit - max) * inverse_temperature);
     return sum(s->weights, n);
 }
@@ -178,7 +179,7 @@ static double weigh(sampler *s, int32_t n, float max, float inverse_temperature)
  * Keep the likeliest of n candidates that reach top_p of their weight together; returns how many, in front. One pass puts
  * weights into classes by distance from the largest logit; only the class in which the sum is reached needs ranking.
  */
-static int32_t cut_top_p(sampler *s, int32_t n, float top_p, float max, float inverse_temperature) {
+static int32_t cut_top_p(cl_sampler *s, int32_t n, float top_p, float max, float inverse_temperature) {
     enum { PER_NAT = 32, CLASSES = 64 * PER_NAT };
     const double target = (double)top_p * weigh(s, n, max, inverse_temperature);
     double mass[CLASSES] = {0}, reached = 0;
@@ -205,7 +206,7 @@ static int32_t cut_top_p(sampler *s, int32_t n, float top_p, float max, float in
 }
 
 /* Candidates in order of id: logits of at least `least`, which is no minus infinity. */
-static int32_t collect(sampler *s, const float *logits, float least) {
+static int32_t collect(cl_sampler *s, const float *logits, float least) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) {
         s->candidates[n] = (candidate){logits[i], i};
@@ -217,12 +218,12 @@ static int32_t collect(sampler *s, const float *logits, float least) {
 /* Uniform in [0, 1), of 53 bits. */
 static double uniform(uint64_t seed, int32_t choice, int64_t position) {
     uint32_t bits[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), (uint32_t)choice, 0};
-    philox(bits, seed);
+    cl_philox(bits, seed);
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
-int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logits, const int32_t *history, int64_t n_prompt,
-                     int64_t n_history, int32_t choice, int64_t position) {
+int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
+                        int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position) {
     logits = penalise(s, params, logits, history, n_prompt, n_history);
     const int32_t best = argmax(logits, s->n_vocab);
     const float max = logits[best];
@@ -251,18 +252,18 @@ int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logi
     return drawn;
 }
 
-void sampler_logprobs(sampler *s, const float *logits, int32_t id, sampler_logprob *chosen, int32_t n_top,
-                      sampler_logprob *top) {
+void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,
+                         cl_sampler_logprob *top) {
     const float max = logits[argmax(logits, s->n_vocab)];
     const bool finite = fabsf(max) < INFINITY;
     const int32_t n = collect(s, logits, -FLT_MAX);
     const double log_sum = finite ? (double)max + log(weigh(s, n, max, 1)) : 0;
     const float x = logits[id];
-    *chosen = (sampler_logprob){id, finite && x >= -FLT_MAX ? (float)((double)x - log_sum) : -INFINITY};
+    *chosen = (cl_sampler_logprob){id, finite && x >= -FLT_MAX ? (float)((double)x - log_sum) : -INFINITY};
     const int32_t k = n_top < n ? n_top : n;
     if (k > 0) rank(s->candidates, n, k);
     for (int32_t i = 0; i < n_top; i++)
-        top[i] = i < k ? (sampler_logprob){s->candidates[i].id,
-                                           finite ? (float)((double)s->candidates[i].logit - log_sum) : -INFINITY}
-                       : (sampler_logprob){-1, -INFINITY};
+        top[i] = i < k ? (cl_sampler_logprob){s->candidates[i].id,
+                                              finite ? (float)((double)s->candidates[i].logit - log_sum) : -INFINITY}
+                       : (cl_sampler_logprob){-1, -INFINITY};
 }

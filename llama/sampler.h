@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-typedef struct sampler_params {
+typedef struct cl_sampler_params {
     float temperature;        /* 0: greedy; default 1 */
     int32_t top_k;            /* that many likeliest; 0: off */
     float top_p;              /* fewest likeliest of at least this probability together; 1: off */
@@ -19,31 +19,31 @@ typedef struct sampler_params {
     float presence_penalty;   /* subtracted once; 0: off; over output only */
     float frequency_penalty;  /* subtracted for each occurrence; 0: off; over output only */
     uint64_t seed;
-} sampler_params;
+} cl_sampler_params;
 
-typedef struct sampler_logprob {
+typedef struct cl_sampler_logprob {
     int32_t id;
     float logprob; /* natural logarithm, of the unmodified distribution */
-} sampler_logprob;
+} cl_sampler_logprob;
 
-void sampler_params_init(sampler_params *params);
+void cl_sampler_params_init(cl_sampler_params *params);
 
-typedef struct sampler sampler;           /* scratch for n_vocab logits; one thread at a time */
-sampler *sampler_create(int32_t n_vocab); /* NULL without memory */
-void sampler_free(sampler **s);
+typedef struct cl_sampler cl_sampler;           /* scratch for n_vocab logits; one thread at a time */
+cl_sampler *cl_sampler_create(int32_t n_vocab); /* NULL without memory */
+void cl_sampler_free(cl_sampler **s);
 
 /*
  * Draw the token at `position` of choice `choice`. history: the sequence's n_prompt prompt tokens, then its output so far.
  * logits [n_vocab] are not changed.
  */
-int32_t sampler_draw(sampler *s, const sampler_params *params, const float *logits, const int32_t *history, int64_t n_prompt,
-                     int64_t n_history, int32_t choice, int64_t position);
+int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
+                        int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position);
 
 /*
  * Logprobs: that of `id` in *chosen and the n_top likeliest in top, likeliest first, ties by lower id. Entries past the
  * vocabulary have id -1. Good to about 1e-6.
  */
-void sampler_logprobs(sampler *s, const float *logits, int32_t id, sampler_logprob *chosen, int32_t n_top,
-                      sampler_logprob *top);
+void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,
+                         cl_sampler_logprob *top);
 
 #endif

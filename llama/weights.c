@@ -18,50 +18,52 @@ static void tensor_name(char name[NAME_SIZE], int32_t layer, const char *part) {
         (void)snprintf(name, NAME_SIZE, "blk.%d.%s", layer, part);
 }
 
-static cl_status find_tensor(const model_file *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
-                             const tensor **found, cl_error *error) {
+static cl_status find_tensor(const cl_model_file *file, int32_t layer, const char *part, int64_t n_in, int64_t n_out,
+                             const cl_tensor **found, cl_error *error) {
     char name[NAME_SIZE];
     tensor_name(name, layer, part);
-    const tensor *t = model_file_find_tensor(file, name);
-    const char *shown = model_file_source_name(file, name);
+    const cl_tensor *t = cl_model_file_find_tensor(file, name);
+    const char *shown = cl_model_file_source_name(file, name);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", shown);
     if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != 1 || t->ne[3] != 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s has shape [%lld, %lld, %lld, %lld]; the parameters say [%lld, %lld]",
                        shown, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
                        (long long)n_in, (long long)n_out);
-    if (!t->data) return tensor_fail_type(t, error);
+    if (!t->data) return cl_tensor_fail_type(t, error);
     *found = t;
     return CL_OK;
 }
 
 /* A vector in f32. */
-static cl_status load_vector(const model_file *file, int32_t layer, const char *part, int64_t n, float **out, cl_error *error) {
-    const tensor *t;
+static cl_status load_vector(const cl_model_file *file, int32_t layer, const char *part, int64_t n, float **out,
+                             cl_error *error) {
+    const cl_tensor *t;
     const cl_status status = find_tensor(file, layer, part, n, 1, &t, error);
     if (status != CL_OK) return status;
-    if (t->type != TENSOR_F32 && t->type != TENSOR_F16 && t->type != TENSOR_BF16)
+    if (t->type != CL_TENSOR_F32 && t->type != CL_TENSOR_F16 && t->type != CL_TENSOR_BF16)
         return cl_fail(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; it must be F32, F16 or BF16", (int)t->name.size,
-                       t->name.data, tensor_type_name(t->type));
+                       t->name.data, cl_tensor_type_name(t->type));
     *out = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
     if (!*out) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)t->name.size, t->name.data);
-    tensor_row_f32(t, 0, *out);
+    cl_tensor_row_f32(t, 0, *out);
     return CL_OK;
 }
 
-static cl_status load_matrix(const model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
-                             int64_t n_out, linear *out, model_weights *w, cl_error *error) {
-    const tensor *t;
+static cl_status load_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
+                             int64_t n_out, cl_linear *out, cl_model_weights *w, cl_error *error) {
+    const cl_tensor *t;
     cl_status status = find_tensor(file, layer, part, n_in, n_out, &t, error);
-    if (status == CL_OK) status = linear_pack(t, pool, out, error);
+    if (status == CL_OK) status = cl_linear_pack(t, pool, out, error);
     if (status != CL_OK) return status;
     w->bytes += out->bytes;
-    w->forms |= linear_forms(out);
-    model_file_drop(file, t);
+    w->forms |= cl_linear_forms(out);
+    cl_model_file_drop(file, t);
     return CL_OK;
 }
 
-static cl_status load_vectors(const model_file *file, const model_params *p, int32_t i, layer_weights *l, cl_error *error) {
-    const arch *a = p->arch;
+static cl_status load_vectors(const cl_model_file *file, const cl_model_params *p, int32_t i, cl_layer_weights *l,
+                              cl_error *error) {
+    const cl_arch *a = p->arch;
     const int64_t n = p->n_embd, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
     const struct {
         bool has;
@@ -85,14 +87,14 @@ static cl_status load_vectors(const model_file *file, const model_params *p, int
     return status;
 }
 
-static cl_status load_layer(const model_file *file, const model_params *p, ca_pool *pool, int32_t i, model_weights *w,
+static cl_status load_layer(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, int32_t i, cl_model_weights *w,
                             cl_error *error) {
-    layer_weights *l = &w->layers[i];
+    cl_layer_weights *l = &w->layers[i];
     const int64_t n = p->n_embd, n_ff = p->n_ff, d = p->head_dim, n_q = p->n_heads * d, n_kv = p->n_kv_heads * d;
     const struct {
         const char *part;
         int64_t n_in, n_out;
-        linear *out;
+        cl_linear *out;
     } matrices[] = {
         {"attn_q.weight", n, n_q, &l->q},       {"attn_k.weight", n, n_kv, &l->k},      {"attn_v.weight", n, n_kv, &l->v},
         {"attn_output.weight", n_q, n, &l->o},  {"ffn_gate.weight", n, n_ff, &l->gate}, {"ffn_up.weight", n, n_ff, &l->up},
@@ -105,7 +107,7 @@ static cl_status load_layer(const model_file *file, const model_params *p, ca_po
 }
 
 /* A bias that the architecture does not have would be left out silently. */
-static cl_status refuse_biases(const model_file *file, const model_params *p, cl_error *error) {
+static cl_status refuse_biases(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
     static const char *const parts[] = {"attn_q.bias", "attn_k.bias",   "attn_v.bias",    "attn_output.bias", "ffn_gate.bias",
                                         "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"};
     enum { N_PARTS = sizeof parts / sizeof *parts, N_KNOWN = 3 };
@@ -113,32 +115,32 @@ static cl_status refuse_biases(const model_file *file, const model_params *p, cl
         for (int j = p->arch->qkv_bias ? N_KNOWN : 0; j < N_PARTS; j++) {
             char name[NAME_SIZE];
             tensor_name(name, i, parts[j]);
-            if (model_file_find_tensor(file, name))
+            if (cl_model_file_find_tensor(file, name))
                 return cl_fail(error, CL_ERR_UNSUPPORTED,
                                "tensor %s: this bias is not part of the architecture %s and not supported",
-                               model_file_source_name(file, name), p->arch->name);
+                               cl_model_file_source_name(file, name), p->arch->name);
         }
     return CL_OK;
 }
 
-static cl_status load_rope_factors(const model_file *file, model_params *p, model_weights *w, cl_error *error) {
-    if (!model_file_find_tensor(file, "rope_freqs.weight")) return CL_OK;
+static cl_status load_rope_factors(const cl_model_file *file, cl_model_params *p, cl_model_weights *w, cl_error *error) {
+    if (!cl_model_file_find_tensor(file, "rope_freqs.weight")) return CL_OK;
     const cl_status status = load_vector(file, -1, "rope_freqs.weight", p->n_rot / 2, &w->rope_factors, error);
     if (status != CL_OK) return status;
     for (int32_t i = 0; i < p->n_rot / 2; i++)
         if (!(w->rope_factors[i] > 0 && isfinite(w->rope_factors[i])))
             return cl_fail(error, CL_ERR_FORMAT, "tensor rope_freqs.weight has %g at %d; factors are positive",
                            (double)w->rope_factors[i], i);
-    for (int i = 0; i < N_ROPES; i++) p->rope[i].factors = w->rope_factors;
+    for (int i = 0; i < CL_N_ROPES; i++) p->rope[i].factors = w->rope_factors;
     return CL_OK;
 }
 
-cl_status weights_load(const model_file *file, model_params *p, ca_pool *pool, model_weights *w, cl_error *error) {
-    *w = (model_weights){0};
+cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error) {
+    *w = (cl_model_weights){0};
     cl_status status = refuse_biases(file, p, error);
     if (status == CL_OK) status = find_tensor(file, -1, "token_embd.weight", p->n_embd, p->n_vocab, &w->embedding, error);
     if (status != CL_OK) return status;
-    const char *output = model_file_find_tensor(file, "output.weight") ? "output.weight" : "token_embd.weight"; /* tied */
+    const char *output = cl_model_file_find_tensor(file, "output.weight") ? "output.weight" : "token_embd.weight"; /* tied */
     if ((status = load_matrix(file, pool, -1, output, p->n_embd, p->n_vocab, &w->output, w, error)) != CL_OK ||
         (status = load_vector(file, -1, "output_norm.weight", p->n_embd, &w->output_norm, error)) != CL_OK ||
         (status = load_rope_factors(file, p, w, error)) != CL_OK)
@@ -150,18 +152,18 @@ cl_status weights_load(const model_file *file, model_params *p, ca_pool *pool, m
     return status;
 }
 
-void weights_free(model_weights *w) {
+void cl_weights_free(cl_model_weights *w) {
     for (int32_t i = 0; i < w->n_layers; i++) {
-        layer_weights *l = &w->layers[i];
+        cl_layer_weights *l = &w->layers[i];
         float *const vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
                                   l->k_norm,    l->q_bias,   l->k_bias,         l->v_bias};
         for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) free(vectors[j]);
-        linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) linear_free(matrices[j]);
+        cl_linear *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) cl_linear_free(matrices[j]);
     }
-    linear_free(&w->output);
+    cl_linear_free(&w->output);
     free(w->output_norm);
     free(w->rope_factors);
     free(w->layers);
-    *w = (model_weights){0};
+    *w = (cl_model_weights){0};
 }

@@ -10,7 +10,7 @@ typedef enum random_stream { RANDOM_ARRIVALS, RANDOM_SHARED, RANDOM_OWN } random
 
 static inline uint64_t random_bits(uint64_t seed, random_stream stream, uint32_t row, uint64_t index) {
     uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), row, (uint32_t)stream};
-    philox(counter, seed);
+    cl_philox(counter, seed);
     return (uint64_t)counter[0] << 32 | counter[1];
 }
 

@@ -100,7 +100,7 @@ bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_
 /* The body in a line, without what is told to nobody but `batch`. NULL with *error filled. */
 static json_t *read_line(const char *text, size_t size, const char *path, size_t number, cl_error *error) {
     json_error_t problem;
-    const size_t mark = number == 1 ? utf8_mark_size(text, size) : 0;
+    const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
     json_t *line = json_loadb(text + mark, size - mark, JSON_ALLOW_NUL, &problem);
     json_t *body = json_object_get(line, "body") ? json_object_get(line, "body") : line;
     if (!json_object_get(body, "messages") && !json_object_get(body, "prompt")) {

@@ -73,10 +73,10 @@ bool field_float(const json_t *object, const char *name, double min, double max,
     return true;
 }
 
-bool field_token(const json_t *value, const char *param, const model *model, int32_t *id, openai_error *error) {
+bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
     if (!json_is_integer(value))
         return openai_fail(error, param, "'%s' must be a token id, an integer, not %s", param, field_kind(value));
-    const int32_t n_vocab = tokenizer_n_vocab(model->tok);
+    const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
     const int64_t x = json_integer_value(value);
     if (x < 0 || x >= n_vocab)
         return openai_fail(error, param, "'%s' is %lld; the model's token ids are 0 to %d", param, (long long)x, n_vocab - 1);

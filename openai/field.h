@@ -19,6 +19,6 @@ bool field_int32(const json_t *object, const char *name, int32_t min, int32_t ma
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
 
 /* One token id of `model`; param names where it stands. */
-bool field_token(const json_t *value, const char *param, const model *model, int32_t *id, openai_error *error);
+bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error);
 
 #endif

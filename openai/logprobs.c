@@ -14,14 +14,14 @@ typedef struct piece {
 } piece;
 
 static bool piece_get(const openai_result *result, int32_t id, piece *p) {
-    const tokenizer *tok = result->context->model->tok;
+    const cl_tokenizer *tok = result->context->model->tok;
     char nothing[1];
-    p->size = tokenizer_piece(tok, id, true, nothing, 0);
+    p->size = cl_tokenizer_piece(tok, id, true, nothing, 0);
     p->bytes = malloc(p->size + 1);
-    return p->bytes && tokenizer_piece(tok, id, true, p->bytes, p->size) == p->size;
+    return p->bytes && cl_tokenizer_piece(tok, id, true, p->bytes, p->size) == p->size;
 }
 
-static bool is_utf8(const piece *p) { return utf8_valid(p->bytes, p->size) == p->size; }
+static bool is_utf8(const piece *p) { return cl_utf8_valid(p->bytes, p->size) == p->size; }
 
 /* Characters that begin in the piece, so that a character in several pieces counts once. */
 static int64_t n_characters(const piece *p) {
@@ -36,7 +36,7 @@ static json_t *logprob_json(float logprob) { return json_real(isfinite(logprob) 
 /* ---- Chat ---- */
 
 /* {"token", "logprob", "bytes"} */
-static json_t *chat_entry(const openai_result *result, const sampler_logprob *l) {
+static json_t *chat_entry(const openai_result *result, const cl_sampler_logprob *l) {
     piece p = {0};
     json_t *bytes = json_array(), *entry = NULL;
     if (piece_get(result, l->id, &p)) {
@@ -82,7 +82,7 @@ typedef struct arrays {
     int64_t offset;
 } arrays;
 
-static void add_candidate(json_t *candidates, const openai_result *result, const sampler_logprob *l) {
+static void add_candidate(json_t *candidates, const openai_result *result, const cl_sampler_logprob *l) {
     piece p = {0};
     if (piece_get(result, l->id, &p)) {
         json_t *name = name_json(&p);
@@ -96,7 +96,7 @@ static void add_candidate(json_t *candidates, const openai_result *result, const
 static json_t *candidates_json(const openai_result *result, const openai_logprobs *l, size_t i) {
     if (l->n_top[i] == 0) return json_null();
     json_t *candidates = json_object();
-    const sampler_logprob *top = l->top + i * (size_t)result->request->params.n_top;
+    const cl_sampler_logprob *top = l->top + i * (size_t)result->request->params.n_top;
     for (int32_t j = 0; j < l->n_top[i]; j++) add_candidate(candidates, result, &top[j]);
     add_candidate(candidates, result, &l->chosen[i]);
     return candidates;

@@ -2,7 +2,7 @@
  * OpenAI's JSON to engine requests, and the engine's events to OpenAI's JSON: chat completions and completions. Used by the
  * HTTP server and by `batch`; knows nothing of either.
  *
- *   body --openai_request_parse--> openai_request --openai_engine_request--> engine_submit, once a prompt
+ *   body --openai_request_parse--> openai_request --openai_engine_request--> cl_engine_submit, once a prompt
  *   engine_event --openai_result_add--> openai_result --openai_result_json, openai_chunk_json--> answer
  */
 #ifndef OPENAI_OPENAI_H
@@ -42,7 +42,7 @@ json_t *openai_error_json(const openai_error *error);
 
 /* What a request is given where its body says nothing. */
 typedef struct openai_defaults {
-    sampler_params sampling;       /* sampling.seed only where has_seed, else each request draws its own */
+    cl_sampler_params sampling;    /* sampling.seed only where has_seed, else each request draws its own */
     bool has_seed;                 /* false */
     int64_t max_tokens_chat;       /* < 0: up to the context, OpenAI's default */
     int64_t max_tokens_completion; /* 16, OpenAI's default */
@@ -55,9 +55,9 @@ void openai_defaults_init(openai_defaults *defaults);
 
 /* Borrowed by everything made from it. */
 typedef struct openai_context {
-    const model *model;
+    const cl_model *model;
     const char *model_name; /* as answers tell it */
-    chat_format chat;       /* the model's or another the user has chosen */
+    cl_chat_format chat;    /* the model's or another the user has chosen */
     int32_t n_ctx;          /* text that cannot fit so many tokens is refused before it is tokenized; 0: no limit */
     openai_defaults defaults;
 } openai_context;
@@ -72,7 +72,7 @@ enum {
 };
 
 typedef struct openai_prompt {
-    token_list tokens;
+    cl_token_list tokens;
     char *text; /* what `echo` repeats, UTF-8; NULL without echo */
     size_t text_size;
 } openai_prompt;
@@ -81,7 +81,7 @@ typedef struct openai_request {
     openai_endpoint endpoint;
     openai_prompt *prompts; /* [n_prompts]; one for chat */
     size_t n_prompts;
-    engine_request params; /* everything but prompt, on_event and ctx; pointers lead into this struct */
+    cl_engine_request params; /* everything but prompt, on_event and ctx; pointers lead into this struct */
     bool stream;
     bool include_usage;    /* stream_options.include_usage */
     bool continuous_usage; /* .continuous_usage_stats, too: each chunk tells its choice's so far */
@@ -101,27 +101,27 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 void openai_request_free(openai_request *request);
 
 /* What to submit for prompt i; borrows from *request. */
-engine_request openai_engine_request(const openai_request *request, size_t i, void (*on_event)(void *, const engine_event *),
-                                     void *ctx);
+cl_engine_request openai_engine_request(const openai_request *request, size_t i,
+                                        void (*on_event)(void *, const cl_engine_event *), void *ctx);
 
 /* ---- Results (openai_result.c) ---- */
 
 /* Logprobs of a run of tokens. */
 typedef struct openai_logprobs {
-    sampler_logprob *chosen; /* [n] */
-    sampler_logprob *top;    /* [n][request's n_top] */
-    int32_t *n_top;          /* [n]: how many of a row's are filled */
+    cl_sampler_logprob *chosen; /* [n] */
+    cl_sampler_logprob *top;    /* [n][request's n_top] */
+    int32_t *n_top;             /* [n]: how many of a row's are filled */
     size_t n, capacity;
 } openai_logprobs;
 
 typedef struct openai_choice {
     char *text; /* terminated; what echo repeats is not in it. NULL while empty */
     size_t text_size, text_capacity;
-    token_list tokens;        /* completion */
+    cl_token_list tokens;     /* completion */
     openai_logprobs logprobs; /* of these tokens, where asked for */
     bool begun;               /* streams: a chunk of it has been written */
     int64_t text_offset;      /* streams: characters of the tokens written so far, for completions' logprobs */
-    engine_finish finish;
+    cl_engine_finish finish;
 } openai_choice;
 
 typedef struct openai_usage {
@@ -149,7 +149,7 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
 void openai_result_free(openai_result *result);
 
 /* Take in an event of prompt i. Not from two threads at once. Without memory the result becomes failed. */
-void openai_result_add(openai_result *result, size_t i, const engine_event *event);
+void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event);
 
 /* Every prompt has had its last event. */
 bool openai_result_done(const openai_result *result);
@@ -158,7 +158,7 @@ bool openai_result_done(const openai_result *result);
 openai_usage openai_result_usage(const openai_result *result);
 
 /* "stop", "length", ...; NULL while running. */
-const char *openai_finish_name(engine_finish finish);
+const char *openai_finish_name(cl_engine_finish finish);
 
 /* ---- Answers (openai_write.c, openai_logprobs.c, openai_text.c); new references, NULL without memory ---- */
 
@@ -181,7 +181,7 @@ json_t *openai_result_json(const openai_result *result);
  * Streams: what an event that was just added to the result shows; JSON null where that is nothing. A choice's first chunk
  * also has the role (chat) or the echoed prompt (completions).
  */
-json_t *openai_chunk_json(openai_result *result, size_t i, const engine_event *event);
+json_t *openai_chunk_json(openai_result *result, size_t i, const cl_engine_event *event);
 /* The chunk that ends a stream with include_usage. */
 json_t *openai_chunk_usage_json(const openai_result *result);
 

@@ -9,7 +9,7 @@
 
 void openai_defaults_init(openai_defaults *defaults) {
     *defaults = (openai_defaults){.max_tokens_chat = -1, .max_tokens_completion = 16};
-    sampler_params_init(&defaults->sampling);
+    cl_sampler_params_init(&defaults->sampling);
 }
 
 /* The request's seed; without one, the server's; without that, another one each time. */
@@ -27,9 +27,9 @@ static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint
     return false;
 }
 
-static bool parse_sampling(const openai_context *context, const json_t *body, sampler_params *s, openai_error *error) {
+static bool parse_sampling(const openai_context *context, const json_t *body, cl_sampler_params *s, openai_error *error) {
     *s = context->defaults.sampling;
-    const int32_t n_vocab = tokenizer_n_vocab(context->model->tok);
+    const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
     if (!field_float(body, "temperature", 0, 2, &s->temperature, error) ||
         !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) || !field_float(body, "top_p", 0, 1, &s->top_p, error) ||
         !field_float(body, "min_p", 0, 1, &s->min_p, error) ||
@@ -96,7 +96,7 @@ static bool parse_stop(const openai_context *context, const json_t *body, openai
 }
 
 static bool parse_logprobs(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    engine_request *p = &r->params;
+    cl_engine_request *p = &r->params;
     p->logprobs = context->defaults.logprobs;
     p->n_top = context->defaults.n_top;
     if (r->endpoint == OPENAI_CHAT) {

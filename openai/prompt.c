@@ -12,7 +12,7 @@ static bool no_memory(openai_error *error) {
 
 /*
  * Bytes of text for a byte of its tokens' pieces, with one to spare: a character that NFC composes has at least a third of the
- * bytes of its parts, and a space those of the U+2581 it may stand for (tokenizer_shortens).
+ * bytes of its parts, and a space those of the U+2581 it may stand for (cl_tokenizer_shortens).
  */
 enum { MOST_SHORTENED = 4 };
 
@@ -21,9 +21,9 @@ enum { MOST_SHORTENED = 4 };
  * seconds, for which all requests behind this one wait.
  */
 static bool check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
-    const tokenizer *tok = context->model->tok;
-    const size_t shortened = tokenizer_shortens(tok) ? MOST_SHORTENED : 1;
-    const size_t limit = (size_t)context->n_ctx * shortened * tokenizer_longest(tok);
+    const cl_tokenizer *tok = context->model->tok;
+    const size_t shortened = cl_tokenizer_shortens(tok) ? MOST_SHORTENED : 1;
+    const size_t limit = (size_t)context->n_ctx * shortened * cl_tokenizer_longest(tok);
     if (limit == 0 || size <= limit) return true;
     cl_error cause;
     cl_fail(&cause, CL_ERR_LIMIT, ENGINE_CONTEXT_LENGTH ", at most %zu bytes of text; '%s' has %zu bytes: shorten it",
@@ -63,7 +63,7 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
 }
 
 /* Message i; *joined is what its content had to be put together in, for the caller to free. */
-static bool parse_message(const json_t *value, size_t i, chat_message *message, char **joined, openai_error *error) {
+static bool parse_message(const json_t *value, size_t i, cl_chat_message *message, char **joined, openai_error *error) {
     char where[64];
     snprintf(where, sizeof where, "messages[%zu]", i);
     if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
@@ -94,7 +94,7 @@ static bool parse_message(const json_t *value, size_t i, chat_message *message, 
 }
 
 /* Of all messages together. What a chat format would trim or leave out counts, too: no sensible prompt comes near the limit. */
-static bool check_messages(const openai_context *context, const chat_message *messages, size_t n, openai_error *error) {
+static bool check_messages(const openai_context *context, const cl_chat_message *messages, size_t n, openai_error *error) {
     size_t size = 0;
     for (size_t i = 0; i < n; i++) size += messages[i].content_size;
     return check_size(context, "messages", size, error);
@@ -104,21 +104,21 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
     const json_t *value = field_get(body, "messages");
     if (!json_is_array(value) || json_array_size(value) == 0)
         return openai_fail(error, "messages", "'messages' must be an array of at least one message");
-    const model *m = context->model;
-    if (context->chat == CHAT_NONE)
+    const cl_model *m = context->model;
+    if (context->chat == CL_CHAT_NONE)
         return openai_fail(error, "messages", "no chat format: %s",
                            m->chat_error.code != CL_OK ? m->chat_error.message
                                                        : "the model file has no chat template; use completions with 'prompt'");
 
     const size_t n = json_array_size(value);
-    chat_message *messages = calloc(n, sizeof *messages);
+    cl_chat_message *messages = calloc(n, sizeof *messages);
     char **joined = calloc(n, sizeof *joined);
     bool ok = messages && joined;
     if (!ok) no_memory(error);
     for (size_t i = 0; ok && i < n; i++) ok = parse_message(json_array_get(value, i), i, &messages[i], &joined[i], error);
     ok = ok && check_messages(context, messages, n, error);
     cl_error cause;
-    if (ok && chat_render(context->chat, m->tok, m->file, messages, n, &prompt->tokens, &cause) != CL_OK)
+    if (ok && cl_chat_render(context->chat, m->tok, m->file, messages, n, &prompt->tokens, &cause) != CL_OK)
         ok = openai_fail_from(error, "messages", &cause);
     for (size_t i = 0; joined && i < n; i++) free(joined[i]);
     free(joined);
@@ -137,21 +137,21 @@ static bool check_count(const openai_context *context, const char *where, size_t
     return openai_fail_from(error, where, &cause);
 }
 
-static bool add_token(token_list *list, int32_t id, openai_error *error) {
+static bool add_token(cl_token_list *list, int32_t id, openai_error *error) {
     cl_error cause;
-    return token_list_add(list, id, &cause) == CL_OK || openai_fail_from(error, "prompt", &cause);
+    return cl_token_list_add(list, id, &cause) == CL_OK || openai_fail_from(error, "prompt", &cause);
 }
 
 static bool parse_text(const openai_context *context, const json_t *value, const char *where, bool echo, openai_prompt *prompt,
                        openai_error *error) {
-    const tokenizer *tok = context->model->tok;
+    const cl_tokenizer *tok = context->model->tok;
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
-    const bool bos = tokenizer_adds_bos(tok) || (size == 0 && tokenizer_bos(tok) >= 0);
+    const bool bos = cl_tokenizer_adds_bos(tok) || (size == 0 && cl_tokenizer_bos(tok) >= 0);
     if (!check_size(context, where, size, error)) return false;
-    if (bos && !add_token(&prompt->tokens, tokenizer_bos(tok), error)) return false;
+    if (bos && !add_token(&prompt->tokens, cl_tokenizer_bos(tok), error)) return false;
     cl_error cause;
-    if (tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
+    if (cl_tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
         return openai_fail_from(error, "prompt", &cause);
     if (!check_count(context, where, prompt->tokens.n, error)) return false;
     if (!echo) return true;
@@ -163,14 +163,14 @@ static bool parse_text(const openai_context *context, const json_t *value, const
 }
 
 /* The text of token ids, for echo. */
-static bool set_text(const tokenizer *tok, openai_prompt *prompt, openai_error *error) {
+static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_error *error) {
     size_t size = 0, at = 0;
     char nothing[1];
-    for (size_t i = 0; i < prompt->tokens.n; i++) size += tokenizer_piece(tok, prompt->tokens.ids[i], true, nothing, 0);
+    for (size_t i = 0; i < prompt->tokens.n; i++) size += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, nothing, 0);
     prompt->text = malloc(size + 1);
     if (!prompt->text) return no_memory(error);
     for (size_t i = 0; i < prompt->tokens.n; i++)
-        at += tokenizer_piece(tok, prompt->tokens.ids[i], true, prompt->text + at, size - at);
+        at += cl_tokenizer_piece(tok, prompt->tokens.ids[i], true, prompt->text + at, size - at);
     prompt->text[size] = '\0';
     prompt->text_size = size;
     return true;

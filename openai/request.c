@@ -21,16 +21,16 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 void openai_request_free(openai_request *request) {
     for (int32_t i = 0; i < request->params.n_stop; i++) free(request->stop[i]);
     for (size_t i = 0; i < request->n_prompts; i++) {
-        token_list_free(&request->prompts[i].tokens);
+        cl_token_list_free(&request->prompts[i].tokens);
         free(request->prompts[i].text);
     }
     free(request->prompts);
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
-engine_request openai_engine_request(const openai_request *request, size_t i, void (*on_event)(void *, const engine_event *),
-                                     void *ctx) {
-    engine_request params = request->params;
+cl_engine_request openai_engine_request(const openai_request *request, size_t i,
+                                        void (*on_event)(void *, const cl_engine_event *), void *ctx) {
+    cl_engine_request params = request->params;
     params.prompt = request->prompts[i].tokens.ids;
     params.n_prompt = (int64_t)request->prompts[i].tokens.n;
     params.on_event = on_event;

@@ -36,7 +36,7 @@ static void logprobs_free(openai_logprobs *logprobs) {
 void openai_result_free(openai_result *result) {
     for (size_t i = 0; result->choices && i < result->n_choices; i++) {
         free(result->choices[i].text);
-        token_list_free(&result->choices[i].tokens);
+        cl_token_list_free(&result->choices[i].tokens);
         logprobs_free(&result->choices[i].logprobs);
     }
     for (size_t i = 0; result->prompt_logprobs && i < result->request->n_prompts; i++)
@@ -55,7 +55,7 @@ static bool resize(void *array, size_t n, size_t size) {
     return grown;
 }
 
-static bool add_logprob(openai_logprobs *l, size_t n_top, const engine_event *event) {
+static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_engine_event *event) {
     if (l->n == l->capacity) {
         const size_t capacity = l->capacity ? 2 * l->capacity : 16;
         if (!resize(&l->chosen, capacity, sizeof *l->chosen) || !resize(&l->n_top, capacity, sizeof *l->n_top) ||
@@ -82,17 +82,17 @@ static bool add_text(openai_choice *choice, const char *text, size_t size) {
     return true;
 }
 
-static bool add_to_choice(openai_choice *choice, const engine_request *params, const engine_event *event) {
-    if (event->finish != ENGINE_RUNNING) choice->finish = event->finish;
+static bool add_to_choice(openai_choice *choice, const cl_engine_request *params, const cl_engine_event *event) {
+    if (event->finish != CL_ENGINE_RUNNING) choice->finish = event->finish;
     if (event->text_size && !add_text(choice, event->text, event->text_size)) return false;
     if (event->token < 0) return true;
     cl_error ignored;
-    if (token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
+    if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
     return !params->logprobs || add_logprob(&choice->logprobs, (size_t)params->n_top, event);
 }
 
-void openai_result_add(openai_result *result, size_t i, const engine_event *event) {
-    const engine_request *params = &result->request->params;
+void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event) {
+    const cl_engine_request *params = &result->request->params;
     bool ok = true;
     if (!event->prompt)
         ok = add_to_choice(&result->choices[i * (size_t)params->n + (size_t)event->choice], params, event);
@@ -100,7 +100,7 @@ void openai_result_add(openai_result *result, size_t i, const engine_event *even
         ok = add_logprob(&result->prompt_logprobs[i], (size_t)params->n_top, event);
     result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
     if (event->last) result->n_done++;
-    if (result->failed || (ok && event->finish != ENGINE_ERROR)) return;
+    if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
     result->failed = true;
     openai_fail_from(&result->error, NULL,
                      ok && event->error ? event->error : &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
@@ -118,12 +118,12 @@ openai_usage openai_result_usage(const openai_result *result) {
     return sum;
 }
 
-const char *openai_finish_name(engine_finish finish) {
+const char *openai_finish_name(cl_engine_finish finish) {
     switch (finish) {
-    case ENGINE_STOP: return "stop";
-    case ENGINE_LENGTH: return "length";
-    case ENGINE_CANCELLED: return "abort";
-    case ENGINE_ERROR: return "error";
+    case CL_ENGINE_STOP: return "stop";
+    case CL_ENGINE_LENGTH: return "length";
+    case CL_ENGINE_CANCELLED: return "abort";
+    case CL_ENGINE_ERROR: return "error";
     default: return NULL;
     }
 }

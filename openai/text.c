@@ -10,7 +10,7 @@ json_t *openai_text_json(const char *bytes, size_t size) {
     if (json) return json;
     /* Not UTF-8, which is rare. */
     size_t mended_size;
-    char *mended = utf8_mended(bytes, size, &mended_size);
+    char *mended = cl_utf8_mended(bytes, size, &mended_size);
     if (!mended) return NULL;
     json = json_stringn_nocheck(mended, mended_size);
     free(mended);

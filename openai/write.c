@@ -13,7 +13,7 @@ static json_t *head_json(const openai_result *result, const char *object) {
                      "model", result->context->model_name);
 }
 
-static json_t *ids_json(const token_list *list, size_t first) {
+static json_t *ids_json(const cl_token_list *list, size_t first) {
     json_t *ids = json_array();
     for (size_t i = first; i < list->n; i++) json_array_append_new(ids, json_integer(list->ids[i]));
     return ids;
@@ -29,7 +29,7 @@ static json_t *echoed_json(const openai_prompt *prompt, const char *text, size_t
     return joined;
 }
 
-static json_t *finish_json(engine_finish finish) {
+static json_t *finish_json(cl_engine_finish finish) {
     const char *name = openai_finish_name(finish);
     return name ? json_string(name) : json_null();
 }
@@ -80,12 +80,12 @@ static json_t *usage_so_far(const openai_result *result, size_t i, const openai_
     return openai_usage_json(&usage);
 }
 
-json_t *openai_chunk_json(openai_result *result, size_t i, const engine_event *event) {
+json_t *openai_chunk_json(openai_result *result, size_t i, const cl_engine_event *event) {
     const openai_request *r = result->request;
     const bool chat = r->endpoint == OPENAI_CHAT, has_token = event->token >= 0;
     if (event->prompt) return json_null(); /* told with the choice's first chunk */
     const bool shows =
-        event->text_size || event->finish != ENGINE_RUNNING || (has_token && (r->params.logprobs || r->return_token_ids));
+        event->text_size || event->finish != CL_ENGINE_RUNNING || (has_token && (r->params.logprobs || r->return_token_ids));
     if (!shows) return json_null();
 
     const size_t index = i * (size_t)r->params.n + (size_t)event->choice;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-queued_event *event_copy(size_t prompt, const engine_event *event) {
+queued_event *event_copy(size_t prompt, const cl_engine_event *event) {
     const size_t top_bytes = (size_t)event->n_top * sizeof *event->top;
     const size_t error_bytes = event->error ? sizeof *event->error : 0;
     /* One block: the event, then what it points to, by falling alignment. */

@@ -6,8 +6,8 @@
 
 typedef struct queued_event {
     struct queued_event *next;
-    size_t prompt;      /* index of the request's prompt */
-    engine_event event; /* its pointers lead into this copy */
+    size_t prompt;         /* index of the request's prompt */
+    cl_engine_event event; /* its pointers lead into this copy */
 } queued_event;
 
 /* Zero-initialise. */
@@ -16,7 +16,7 @@ typedef struct event_queue {
 } event_queue;
 
 /* A copy for event_queue_add; NULL without memory. */
-queued_event *event_copy(size_t prompt, const engine_event *event);
+queued_event *event_copy(size_t prompt, const cl_engine_event *event);
 
 void event_queue_add(event_queue *queue, queued_event *event);
 

@@ -131,7 +131,7 @@ static void wake_if_due(generation *g) {
 }
 
 static void cancel_jobs(generation *g) {
-    for (size_t i = 0; i < g->n_jobs; i++) engine_cancel(g->server->engine, g->jobs[i].id); /* done ones are unknown to it */
+    for (size_t i = 0; i < g->n_jobs; i++) cl_engine_cancel(g->server->engine, g->jobs[i].id); /* done ones are unknown to it */
 }
 
 /* Nobody wants the answer any more. What is still being prepared is cancelled by the preparer, which sees `gone` then. */
@@ -152,7 +152,7 @@ void generation_close(generation *g) {
 
 /* ---- On the engine's thread ---- */
 
-static void measure(job *j, const engine_event *event) {
+static void measure(job *j, const cl_engine_event *event) {
     generation *g = j->generation;
     const double now = clock_seconds();
     if (event->token >= 0 && !event->prompt) {
@@ -165,7 +165,7 @@ static void measure(job *j, const engine_event *event) {
     if (event->last) metrics_finished(&g->server->metrics, event->finish, now - g->began);
 }
 
-static void on_event(void *ctx, const engine_event *event) {
+static void on_event(void *ctx, const cl_engine_event *event) {
     job *j = ctx;
     generation *g = j->generation;
     measure(j, event);
@@ -382,9 +382,10 @@ static bool make_room(generation *g) {
 static bool submit(generation *g, size_t i) {
     job *j = &g->jobs[i];
     *j = (job){.generation = g, .prompt = i};
-    const engine_request request = openai_engine_request(&g->request, i, on_event, j);
+    const cl_engine_request request = openai_engine_request(&g->request, i, on_event, j);
     cl_error cause;
-    if (engine_submit(g->server->engine, &request, &j->id, &cause) != CL_OK) return openai_fail_from(&g->error, NULL, &cause);
+    if (cl_engine_submit(g->server->engine, &request, &j->id, &cause) != CL_OK)
+        return openai_fail_from(&g->error, NULL, &cause);
     pthread_mutex_lock(&g->lock);
     g->n_jobs++;
     pthread_mutex_unlock(&g->lock);

@@ -37,7 +37,7 @@ void metrics_inter_token(metrics *m, double seconds) {
     pthread_mutex_unlock(&m->lock);
 }
 
-void metrics_finished(metrics *m, engine_finish how, double seconds) {
+void metrics_finished(metrics *m, cl_engine_finish how, double seconds) {
     pthread_mutex_lock(&m->lock);
     m->finished[how]++;
     observe(&m->request, seconds);
@@ -72,7 +72,7 @@ static void write_histogram(const page *p, const char *name, const char *help, c
             p->model, count);
 }
 
-static void write_engine(const page *p, const engine_stats *s) {
+static void write_engine(const page *p, const cl_engine_stats *s) {
     const cattn_stats *kv = &s->kv;
     const double chunk = (double)kv->chunk_bytes;
     const double used = kv->chunks_capacity ? (double)kv->chunks_live / (double)kv->chunks_capacity : 0;
@@ -124,9 +124,9 @@ static void write_engine(const page *p, const engine_stats *s) {
 static void write_requests(const page *p, const metrics *m) {
     static const char *const name = "vllm:request_success_total";
     write_head(p, name, "counter", "Requests that ended, by how.");
-    for (int how = ENGINE_STOP; how <= ENGINE_ERROR; how++)
+    for (int how = CL_ENGINE_STOP; how <= CL_ENGINE_ERROR; how++)
         fprintf(p->out, "%s{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64 "\n", name, p->model,
-                openai_finish_name((engine_finish)how), m->finished[how]);
+                openai_finish_name((cl_engine_finish)how), m->finished[how]);
     write_histogram(p, "vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
     write_histogram(p, "vllm:inter_token_latency_seconds", "From one token of a choice to the next.", &m->inter_token);
     write_histogram(p, "vllm:time_per_output_token_seconds", "As vllm:inter_token_latency_seconds, by its older name.",
@@ -147,7 +147,7 @@ static char *escape_label(const char *name) {
     return label;
 }
 
-char *metrics_write(metrics *m, const engine_stats *stats, const char *model_name, size_t *size) {
+char *metrics_write(metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size) {
     char *text = NULL, *label = escape_label(model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
     if (out) {

@@ -17,7 +17,7 @@ typedef struct histogram {
 typedef struct metrics {
     pthread_mutex_t lock;
     histogram first_token, inter_token, request;
-    uint64_t finished[ENGINE_ERROR + 1]; /* requests by how they ended */
+    uint64_t finished[CL_ENGINE_ERROR + 1]; /* requests by how they ended */
 } metrics;
 
 void metrics_init(metrics *m);
@@ -25,9 +25,9 @@ void metrics_destroy(metrics *m);
 
 void metrics_first_token(metrics *m, double seconds);
 void metrics_inter_token(metrics *m, double seconds);
-void metrics_finished(metrics *m, engine_finish how, double seconds);
+void metrics_finished(metrics *m, cl_engine_finish how, double seconds);
 
 /* The page, allocated; NULL without memory. */
-char *metrics_write(metrics *m, const engine_stats *stats, const char *model_name, size_t *size);
+char *metrics_write(metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size);
 
 #endif

@@ -17,8 +17,8 @@ static enum MHD_Result handle_health(exchange *x) {
 }
 
 static enum MHD_Result handle_metrics(exchange *x) {
-    engine_stats stats;
-    engine_get_stats(x->server->engine, &stats);
+    cl_engine_stats stats;
+    cl_engine_get_stats(x->server->engine, &stats);
     size_t size = 0;
     char *text = metrics_write(&x->server->metrics, &stats, x->server->context.model_name, &size);
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
@@ -26,7 +26,7 @@ static enum MHD_Result handle_metrics(exchange *x) {
 
 static json_t *model_json(const server *s) {
     return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", s->context.model_name, "object", "model", "created",
-                     (json_int_t)s->started, "owned_by", "chunkattn", "max_model_len", (json_int_t)engine_n_ctx(s->engine));
+                     (json_int_t)s->started, "owned_by", "chunkattn", "max_model_len", (json_int_t)cl_engine_n_ctx(s->engine));
 }
 
 static enum MHD_Result handle_models(exchange *x) {

@@ -13,7 +13,7 @@
 #include "llama/common/utf8.h"
 #include "server_state.h"
 
-void server_config_init(server_config *config, const model *m) {
+void server_config_init(server_config *config, const cl_model *m) {
     *config = (server_config){
         .host = "127.0.0.1",
         .port = 8080,
@@ -34,7 +34,7 @@ static cl_status check(const server_config *c, cl_error *error) {
                        c->n_threads);
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
     const char *name = c->model_name ? c->model_name : "";
-    const size_t valid = utf8_valid(name, strlen(name));
+    const size_t valid = cl_utf8_valid(name, strlen(name));
     if (name[valid])
         return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; give it in UTF-8, as JSON needs it", valid);
     if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
@@ -79,7 +79,7 @@ static void server_free(server *s) {
     free(s);
 }
 
-cl_status server_start(const server_config *config, engine *e, const model *m, server **started, cl_error *error) {
+cl_status server_start(const server_config *config, cl_engine *e, const cl_model *m, server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
     int fd;
@@ -92,11 +92,11 @@ cl_status server_start(const server_config *config, engine *e, const model *m, s
     s->engine = e;
     s->port = port;
     s->started = (int64_t)time(NULL);
-    s->model_name = config->model_name ? strdup(config->model_name) : model_file_name(m->path ? m->path : "model");
+    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(m->path ? m->path : "model");
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
                                   .chat = config->chat,
-                                  .n_ctx = (int32_t)engine_n_ctx(e),
+                                  .n_ctx = (int32_t)cl_engine_n_ctx(e),
                                   .defaults = config->request};
     metrics_init(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);

@@ -20,8 +20,8 @@ typedef struct server server;
 typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
     uint16_t port;           /* 0: any free one, see server_port; default 8080 */
-    const char *model_name;  /* as clients see it; NULL (default): model_file_name of its path. UTF-8 */
-    chat_format chat;        /* default: the model's */
+    const char *model_name;  /* as clients see it; NULL (default): cl_model_file_name of its path. UTF-8 */
+    cl_chat_format chat;     /* default: the model's */
     openai_defaults request; /* for what requests leave out; default: OpenAI's */
     const char *api_key;     /* what clients must send as "Authorization: Bearer KEY" to /v1; NULL (default): nothing */
     const char *cors_origin; /* web pages of this origin may call the server, "*": all; NULL (default): none */
@@ -31,13 +31,13 @@ typedef struct server_config {
     int32_t n_threads;       /* that receive requests and write answers; one more reads them; default 2 */
 } server_config;
 
-void server_config_init(server_config *config, const model *m);
+void server_config_init(server_config *config, const cl_model *m);
 
 /*
  * Listen and serve. e and m are borrowed until server_stop.
  * Errors: CL_ERR_ARG names the field; CL_ERR_FILE when host and port cannot be listened on, saying why; CL_ERR_NOMEM.
  */
-cl_status server_start(const server_config *config, engine *e, const model *m, server **s, cl_error *error);
+cl_status server_start(const server_config *config, cl_engine *e, const cl_model *m, server **s, cl_error *error);
 
 /* The port that is listened on. */
 uint16_t server_port(const server *s);

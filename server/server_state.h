@@ -14,7 +14,7 @@ struct generation;
 
 struct server {
     server_config config;
-    engine *engine;
+    cl_engine *engine;
     openai_context context;
     char *model_name; /* owned */
     int64_t started;  /* seconds since 1970 */

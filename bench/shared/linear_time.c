@@ -16,16 +16,16 @@ enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };
 struct linear_timer {
     layer_part part;
     ca_pool *pool;
-    linear *weights; /* [n_copies][n_matrices] */
+    cl_linear *weights; /* [n_copies][n_matrices] */
     int32_t n_copies, n_matrices, next;
-    linear_input *input, *inner; /* inner: of the MLP's last product */
+    cl_linear_input *input, *inner; /* inner: of the MLP's last product */
     float *x, *y[MAX_MATRICES];
 };
 
 bool linear_time_type(const char *name, uint32_t *type) {
-    tensor_type readable;
-    for (size_t i = 0; tensor_readable_type(i, &readable); i++)
-        if (strcasecmp(name, tensor_type_name(readable)) == 0) {
+    cl_tensor_type readable;
+    for (size_t i = 0; cl_tensor_readable_type(i, &readable); i++)
+        if (strcasecmp(name, cl_tensor_type_name(readable)) == 0) {
             *type = readable;
             return true;
         }
@@ -54,42 +54,42 @@ static void put_u16(uint8_t *to, uint16_t x) { memcpy(to, &x, sizeof x); }
 
 /* n_blocks blocks in the file's form: random codes, scales and single weights of about 1 in size. */
 static void fill(uint8_t *data, size_t n_blocks, uint32_t block_bytes, uint32_t type) {
-    const quant_type *quant = quant_type_of(type);
+    const cl_quant_type *quant = cl_quant_type_of(type);
     uint64_t state = 1;
     for (size_t i = 0; i < n_blocks; i++) {
         uint8_t *p = data + i * block_bytes;
         const float x = (float)(int32_t)(next_random(&state) >> 32) * 0x1p-31f;
         const uint16_t f16 = ca_f16_from_f32(x);
-        if (type == TENSOR_F32) memcpy(p, &x, sizeof x);
-        if (type == TENSOR_BF16) put_u16(p, ca_bf16_from_f32(x));
-        if (type == TENSOR_F16) put_u16(p, f16);
+        if (type == CL_TENSOR_F32) memcpy(p, &x, sizeof x);
+        if (type == CL_TENSOR_BF16) put_u16(p, ca_bf16_from_f32(x));
+        if (type == CL_TENSOR_F16) put_u16(p, f16);
         if (!quant) continue;
         for (uint32_t k = 0; k < block_bytes; k++) p[k] = (uint8_t)(next_random(&state) >> 56);
         put_u16(p + quant->d_at, f16);
-        if (linear_formats[quant->layout].min) put_u16(p + quant->m_at, f16);
+        if (cl_linear_formats[quant->layout].min) put_u16(p + quant->m_at, f16);
     }
 }
 
 /* Bytes of a matrix in the file's form; 0: the type's blocks do not divide its rows. */
 static size_t file_bytes(int32_t n_in, int32_t n_out, uint32_t type) {
     uint32_t block = 1, block_bytes = 0;
-    if (!tensor_block(type, &block, &block_bytes) || n_in % (int32_t)block) return 0;
+    if (!cl_tensor_block(type, &block, &block_bytes) || n_in % (int32_t)block) return 0;
     return (size_t)n_in / block * (size_t)n_out * block_bytes;
 }
 
 /* Pack one matrix; `file` has room for its form in the file. */
-static bool pack(uint8_t *file, int32_t n_in, int32_t n_out, uint32_t type, ca_pool *pool, linear *w) {
+static bool pack(uint8_t *file, int32_t n_in, int32_t n_out, uint32_t type, ca_pool *pool, cl_linear *w) {
     uint32_t block = 1, block_bytes = 0;
     const size_t bytes = file_bytes(n_in, n_out, type);
-    if (bytes && tensor_block(type, &block, &block_bytes)) fill(file, bytes / block_bytes, block_bytes, type);
-    const tensor random = {.name = {"random", strlen("random")},
-                           .type = type,
-                           .n_dims = 2,
-                           .ne = {n_in, n_out, 1, 1},
-                           .data = file,
-                           .bytes = bytes};
+    if (bytes && cl_tensor_block(type, &block, &block_bytes)) fill(file, bytes / block_bytes, block_bytes, type);
+    const cl_tensor random = {.name = {"random", strlen("random")},
+                              .type = type,
+                              .n_dims = 2,
+                              .ne = {n_in, n_out, 1, 1},
+                              .data = file,
+                              .bytes = bytes};
     cl_error error;
-    if (linear_pack(&random, pool, w, &error) == CL_OK) return true;
+    if (cl_linear_pack(&random, pool, w, &error) == CL_OK) return true;
     fprintf(stderr, "cattn-bench: %s\n", error.message);
     return false;
 }
@@ -115,9 +115,9 @@ static bool make_weights(linear_timer *t, const layer_shape *shape, uint32_t typ
 }
 
 /* Rows in and out: x of the embedding's size, y of each matrix. */
-static bool make_rows(linear_timer *t, const linear_kernel *kernel, int32_t max_rows) {
+static bool make_rows(linear_timer *t, const cl_linear_kernel *kernel, int32_t max_rows) {
     const int32_t n_embd = t->weights[0].n_in;
-    const unsigned forms = linear_forms(&t->weights[0]);
+    const unsigned forms = cl_linear_forms(&t->weights[0]);
     const size_t n_x = (size_t)max_rows * (size_t)n_embd;
     uint64_t state = 1;
     t->x = malloc(n_x * sizeof(float));
@@ -127,15 +127,15 @@ static bool make_rows(linear_timer *t, const linear_kernel *kernel, int32_t max_
         t->y[i] = calloc((size_t)max_rows * (size_t)t->weights[i].n_out, sizeof(float));
         ok = ok && t->y[i];
     }
-    t->input = linear_input_create(kernel, forms, max_rows, n_embd, ca_pool_size(t->pool));
+    t->input = cl_linear_input_create(kernel, forms, max_rows, n_embd, ca_pool_size(t->pool));
     if (t->part == LAYER_MLP)
-        t->inner = linear_input_create(kernel, forms, max_rows, t->weights[2].n_in, ca_pool_size(t->pool));
+        t->inner = cl_linear_input_create(kernel, forms, max_rows, t->weights[2].n_in, ca_pool_size(t->pool));
     ok = ok && t->input && (t->part != LAYER_MLP || t->inner);
     if (!ok) fprintf(stderr, "cattn-bench: no memory for %d rows\n", max_rows);
     return ok;
 }
 
-linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const linear_kernel *kernel,
+linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_linear_kernel *kernel,
                                   int32_t max_rows, size_t cold_bytes, ca_pool *pool) {
     linear_timer *t = calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -147,27 +147,28 @@ linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uin
 void linear_timer_destroy(linear_timer **timer) {
     linear_timer *t = *timer;
     if (!t) return;
-    for (int32_t i = 0; t->weights && i < t->n_copies * t->n_matrices; i++) linear_free(&t->weights[i]);
+    for (int32_t i = 0; t->weights && i < t->n_copies * t->n_matrices; i++) cl_linear_free(&t->weights[i]);
     for (int i = 0; i < MAX_MATRICES; i++) free(t->y[i]);
-    linear_input_free(&t->input);
-    linear_input_free(&t->inner);
+    cl_linear_input_free(&t->input);
+    cl_linear_input_free(&t->inner);
     free(t->weights);
     free(t->x);
     free(t);
     *timer = NULL;
 }
 
-static void multiply(linear_timer *t, linear_input *in, const float *x, int32_t n_rows, const linear *w, float **y, int n) {
-    linear_product products[MAX_MATRICES];
-    for (int i = 0; i < n; i++) products[i] = (linear_product){.w = &w[i], .y = y[i], .y_stride = (size_t)w[i].n_out};
-    linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
-    linear_prepare(in, t->pool);
-    linear_apply(in, products, n, NULL, t->pool);
+static void multiply(linear_timer *t, cl_linear_input *in, const float *x, int32_t n_rows, const cl_linear *w, float **y,
+                     int n) {
+    cl_linear_product products[MAX_MATRICES];
+    for (int i = 0; i < n; i++) products[i] = (cl_linear_product){.w = &w[i], .y = y[i], .y_stride = (size_t)w[i].n_out};
+    cl_linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
+    cl_linear_prepare(in, t->pool);
+    cl_linear_apply(in, products, n, NULL, t->pool);
 }
 
 /* The MLP's last product takes what the first gave: the gate between them is no matter of linear layers. */
 static void step(linear_timer *t, int32_t n_rows) {
-    const linear *w = t->weights + t->next * t->n_matrices;
+    const cl_linear *w = t->weights + t->next * t->n_matrices;
     t->next = (t->next + 1) % t->n_copies;
     multiply(t, t->input, t->x, n_rows, w, t->y, t->part == LAYER_MLP ? 2 : t->n_matrices);
     if (t->part == LAYER_MLP) multiply(t, t->inner, t->y[0], n_rows, w + 2, t->y + 2, 1);

@@ -12,31 +12,31 @@
 
 cl_status prompt_model_open(const char *path, prompt_model *m, cl_error *error) {
     *m = (prompt_model){0};
-    cl_status status = model_file_open(path, &m->file, error);
-    if (status == CL_OK) status = tokenizer_create(m->file, &m->tok, error);
+    cl_status status = cl_model_file_open(path, &m->file, error);
+    if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);
     if (status != CL_OK) {
         prompt_model_close(m);
         return status;
     }
-    if (chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK)
-        m->chat = CHAT_NONE; /* matters only where a line has messages */
-    else if (m->chat == CHAT_NONE)
+    if (cl_chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK)
+        m->chat = CL_CHAT_NONE; /* matters only where a line has messages */
+    else if (m->chat == CL_CHAT_NONE)
         cl_error_set(&m->chat_error, CL_ERR_UNSUPPORTED, "the model file has no chat template");
     return CL_OK;
 }
 
 void prompt_model_close(prompt_model *m) {
-    if (m->tok) tokenizer_free(&m->tok);
-    if (m->file) model_file_close(&m->file);
+    if (m->tok) cl_tokenizer_free(&m->tok);
+    if (m->file) cl_model_file_close(&m->file);
 }
 
 /* ---- A line ---- */
 
-static cl_status add_messages(const prompt_model *m, const json_t *array, token_list *out, cl_error *error) {
+static cl_status add_messages(const prompt_model *m, const json_t *array, cl_token_list *out, cl_error *error) {
     const size_t n = json_array_size(array);
     if (n == 0) return cl_fail(error, CL_ERR_FORMAT, "messages must be an array of at least one message");
-    if (m->chat == CHAT_NONE) return cl_fail(error, CL_ERR_UNSUPPORTED, "messages: %s", m->chat_error.message);
-    chat_message *messages = calloc(n, sizeof *messages);
+    if (m->chat == CL_CHAT_NONE) return cl_fail(error, CL_ERR_UNSUPPORTED, "messages: %s", m->chat_error.message);
+    cl_chat_message *messages = calloc(n, sizeof *messages);
     if (!messages) return cl_fail(error, CL_ERR_NOMEM, "no memory for messages");
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < n; i++) {
@@ -47,35 +47,35 @@ static cl_status add_messages(const prompt_model *m, const json_t *array, token_
         if (!messages[i].role || !messages[i].content)
             status = cl_fail(error, CL_ERR_FORMAT, "messages[%zu] must have a role and a content, both strings", i);
     }
-    if (status == CL_OK) status = chat_render(m->chat, m->tok, m->file, messages, n, out, error);
+    if (status == CL_OK) status = cl_chat_render(m->chat, m->tok, m->file, messages, n, out, error);
     free(messages);
     return status;
 }
 
-static cl_status add_ids(const prompt_model *m, const json_t *array, token_list *out, cl_error *error) {
+static cl_status add_ids(const prompt_model *m, const json_t *array, cl_token_list *out, cl_error *error) {
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < json_array_size(array); i++) {
         const json_t *id = json_array_get(array, i);
         const json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-        if (value < 0 || value >= tokenizer_n_vocab(m->tok))
+        if (value < 0 || value >= cl_tokenizer_n_vocab(m->tok))
             return cl_fail(error, CL_ERR_FORMAT, "prompt[%zu] must be a token id from 0 to %d", i,
-                           tokenizer_n_vocab(m->tok) - 1);
-        status = token_list_add(out, (int32_t)value, error);
+                           cl_tokenizer_n_vocab(m->tok) - 1);
+        status = cl_token_list_add(out, (int32_t)value, error);
     }
     return status;
 }
 
-static cl_status add_prompt(const prompt_model *m, const json_t *prompt, token_list *out, cl_error *error) {
+static cl_status add_prompt(const prompt_model *m, const json_t *prompt, cl_token_list *out, cl_error *error) {
     if (json_is_array(prompt)) return add_ids(m, prompt, out, error);
     if (!json_is_string(prompt))
         return cl_fail(error, CL_ERR_FORMAT, "the request must have messages, or a prompt that is a string or token ids");
     cl_status status = CL_OK;
-    if (tokenizer_adds_bos(m->tok)) status = token_list_add(out, tokenizer_bos(m->tok), error);
+    if (cl_tokenizer_adds_bos(m->tok)) status = cl_token_list_add(out, cl_tokenizer_bos(m->tok), error);
     if (status != CL_OK) return status;
-    return tokenizer_encode(m->tok, json_string_value(prompt), json_string_length(prompt), true, out, error);
+    return cl_tokenizer_encode(m->tok, json_string_value(prompt), json_string_length(prompt), true, out, error);
 }
 
-static cl_status parse_line(const prompt_model *m, const char *text, size_t size, token_list *out, cl_error *error) {
+static cl_status parse_line(const prompt_model *m, const char *text, size_t size, cl_token_list *out, cl_error *error) {
     json_error_t problem;
     json_t *line = json_loadb(text, size, JSON_ALLOW_NUL, &problem);
     const json_t *outer = json_object_get(line, "body"), *body = outer ? outer : line;
@@ -94,10 +94,10 @@ static cl_status parse_line(const prompt_model *m, const char *text, size_t size
 /* ---- The file ---- */
 
 /* The place of one more request, empty. */
-static token_list *add_request(workload *load, cl_error *error) {
+static cl_token_list *add_request(workload *load, cl_error *error) {
     if (load->n == load->capacity) {
         const size_t capacity = load->capacity ? 2 * load->capacity : 256;
-        token_list *grown = realloc(load->requests, capacity * sizeof *grown);
+        cl_token_list *grown = realloc(load->requests, capacity * sizeof *grown);
         if (!grown) {
             cl_error_set(error, CL_ERR_NOMEM, "no memory for %zu requests", capacity);
             return NULL;
@@ -105,7 +105,7 @@ static token_list *add_request(workload *load, cl_error *error) {
         load->requests = grown;
         load->capacity = capacity;
     }
-    load->requests[load->n] = (token_list){0};
+    load->requests[load->n] = (cl_token_list){0};
     return &load->requests[load->n++];
 }
 
@@ -118,7 +118,7 @@ cl_status workload_read(const char *path, const prompt_model *model, workload *l
     for (ssize_t size; status == CL_OK && (size = getline(&buffer, &capacity, in)) >= 0;) {
         number++;
         if (strspn(buffer, " \t\r\n") == (size_t)size) continue;
-        token_list *out = add_request(load, error);
+        cl_token_list *out = add_request(load, error);
         cl_error cause;
         status = out ? parse_line(model, buffer, (size_t)size, out, &cause) : error->code;
         if (out && status != CL_OK) cl_error_set(error, status, "%s, line %zu: %s", path, number, cause.message);
@@ -131,7 +131,7 @@ cl_status workload_read(const char *path, const prompt_model *model, workload *l
 }
 
 void workload_free(workload *load) {
-    for (size_t i = 0; i < load->n; i++) token_list_free(&load->requests[i]);
+    for (size_t i = 0; i < load->n; i++) cl_token_list_free(&load->requests[i]);
     free(load->requests);
     *load = (workload){0};
 }

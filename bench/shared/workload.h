@@ -9,15 +9,15 @@
 #include "llama/chat/chat.h"
 
 typedef struct workload {
-    token_list *requests;
+    cl_token_list *requests;
     size_t n, capacity;
 } workload;
 
 /* What a model file says about prompts; its weights are not read. */
 typedef struct prompt_model {
-    model_file *file;
-    tokenizer *tok;
-    chat_format chat; /* CHAT_NONE: chat_error says why messages cannot be rendered */
+    cl_model_file *file;
+    cl_tokenizer *tok;
+    cl_chat_format chat; /* CL_CHAT_NONE: chat_error says why messages cannot be rendered */
     cl_error chat_error;
 } prompt_model;
 

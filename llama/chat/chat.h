@@ -7,27 +7,28 @@
 
 #include "llama/text/tokenizer.h"
 
-typedef enum chat_format {
-    CHAT_NONE,
-    CHAT_CHATML,
-    CHAT_LLAMA2,
-    CHAT_LLAMA3,
-    CHAT_ZEPHYR,
-    CHAT_MISTRAL,
-    CHAT_GEMMA
-} chat_format;
+typedef enum cl_chat_format {
+    CL_CHAT_NONE,
+    CL_CHAT_CHATML,
+    CL_CHAT_LLAMA2,
+    CL_CHAT_LLAMA3,
+    CL_CHAT_ZEPHYR,
+    CL_CHAT_MISTRAL,
+    CL_CHAT_GEMMA
+} cl_chat_format;
 
-typedef struct chat_message {
+typedef struct cl_chat_message {
     const char *role; /* "system", "user", "assistant" */
     const char *content;
     size_t content_size;
-} chat_message;
+} cl_chat_message;
 
-/* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CHAT_NONE where it has none. */
-cl_status chat_detect(const model_file *file, chat_format *format, cl_error *error);
+/* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CL_CHAT_NONE where it has none.
+ */
+cl_status cl_chat_detect(const cl_model_file *file, cl_chat_format *format, cl_error *error);
 /* By name, for `--chat-format`: "chatml", "llama2", "llama3", "zephyr", "mistral", "gemma". */
-cl_status chat_by_name(const char *name, chat_format *format, cl_error *error);
-const char *chat_name(chat_format format);
+cl_status cl_chat_by_name(const char *name, cl_chat_format *format, cl_error *error);
+const char *cl_chat_name(cl_chat_format format);
 
 /*
  * Append the tokens of the whole prompt, up to where the assistant's answer begins, with one BOS in front where the format or
@@ -37,7 +38,7 @@ const char *chat_name(chat_format format);
  * CL_ERR_ARG names the message whose role is unknown or out of turn: Llama 2, Mistral and Gemma take one system message, at the
  * start, and then user and assistant in turn; the others take any order.
  */
-cl_status chat_render(chat_format format, const tokenizer *tok, const model_file *file, const chat_message *messages, size_t n,
-                      token_list *out, cl_error *error);
+cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
+                         const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error);
 
 #endif

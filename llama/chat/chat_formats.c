@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "chat_prompt.h"
 
-static str content_of(const chat_message *m) { return (str){m->content, m->content_size}; }
+static cl_str content_of(const cl_chat_message *m) { return (cl_str){m->content, m->content_size}; }
 
 /* White space that begins a text: its bytes, or 0. What Python's str.strip takes, and so Jinja's trim. */
 static size_t space_size(const char *text, size_t size) {
@@ -19,20 +19,20 @@ static size_t space_size(const char *text, size_t size) {
 }
 
 /* The same of white space that ends it. */
-static size_t last_space_size(str text) {
+static size_t last_space_size(cl_str text) {
     for (size_t n = 1; n <= 3 && n <= text.size; n++)
         if (space_size(text.data + text.size - n, n) == n) return n;
     return 0;
 }
 
-static str trimmed(str text) {
+static cl_str trimmed(cl_str text) {
     for (size_t n; (n = last_space_size(text)) > 0;) text.size -= n;
     for (size_t n; (n = space_size(text.data, text.size)) > 0; text.size -= n) text.data += n;
     return text;
 }
 
 /* Whether a literal of the template goes on up to its end mark, and how long it is: not where it is cut by an expression. */
-static bool literal_size(str rest, const char *end, size_t *size) {
+static bool literal_size(cl_str rest, const char *end, size_t *size) {
     const char *found = memmem(rest.data, rest.size, end, strlen(end));
     if (!found) return false;
     *size = (size_t)(found - rest.data);
@@ -47,7 +47,7 @@ static bool literal_size(str rest, const char *end, size_t *size) {
 }
 
 /* Add a literal of the template, with its escapes resolved. */
-static void add_literal(prompt *p, str literal) {
+static void add_literal(cl_prompt *p, cl_str literal) {
     for (size_t i = 0; i < literal.size; i++) {
         char c = literal.data[i];
         if (c == '\\' && i + 1 < literal.size) {
@@ -55,12 +55,12 @@ static void add_literal(prompt *p, str literal) {
             if (c == 'n') c = '\n';
             if (c == 't') c = '\t';
         }
-        prompt_add(p, (str){&c, 1});
+        cl_prompt_add(p, (cl_str){&c, 1});
     }
 }
 
 /* The system message that the file's template inserts before others: '<|im_start|>system\nTEXT<|im_end|>\n'. */
-static void add_default_system(prompt *p, str text) {
+static void add_default_system(cl_prompt *p, cl_str text) {
     static const char begin[] = "<|im_start|>system";
     const char *at;
     while ((at = memmem(text.data, text.size, begin, sizeof begin - 1)) != NULL) {
@@ -68,15 +68,15 @@ static void add_default_system(prompt *p, str text) {
         text.data = at + sizeof begin - 1;
         size_t size;
         if (!literal_size(text, "<|im_end|>", &size)) continue;
-        prompt_add_format(p, begin);
-        add_literal(p, (str){text.data, size});
-        prompt_add_format(p, "<|im_end|>\n");
+        cl_prompt_add_format(p, begin);
+        add_literal(p, (cl_str){text.data, size});
+        cl_prompt_add_format(p, "<|im_end|>\n");
         return;
     }
 }
 
 /* What an answer says behind what it thought. */
-static str without_thought(str text) {
+static cl_str without_thought(cl_str text) {
     static const char end[] = "</think>";
     const char *at;
     while ((at = memmem(text.data, text.size, end, sizeof end - 1)) != NULL) {
@@ -87,124 +87,125 @@ static str without_thought(str text) {
     return text;
 }
 
-void chat_write_chatml(prompt *p, const chat_input *in) {
-    const bool drops_thoughts = str_contains(in->template, "split('</think>')"); /* Qwen 3 */
-    if (!chat_is_role(&in->messages[0], "system")) add_default_system(p, in->template);
+void cl_chat_write_chatml(cl_prompt *p, const cl_chat_input *in) {
+    const bool drops_thoughts = cl_str_contains(in->template, "split('</think>')"); /* Qwen 3 */
+    if (!cl_chat_is_role(&in->messages[0], "system")) add_default_system(p, in->template);
     for (size_t i = 0; i < in->n; i++) {
-        prompt_add_format(p, "<|im_start|>");
-        prompt_add_format(p, in->messages[i].role);
-        prompt_add_format(p, "\n");
-        const str content = content_of(&in->messages[i]);
-        const bool dropped = drops_thoughts && chat_is_role(&in->messages[i], "assistant");
-        prompt_add(p, dropped ? without_thought(content) : content);
-        prompt_add_format(p, "<|im_end|>\n");
+        cl_prompt_add_format(p, "<|im_start|>");
+        cl_prompt_add_format(p, in->messages[i].role);
+        cl_prompt_add_format(p, "\n");
+        const cl_str content = content_of(&in->messages[i]);
+        const bool dropped = drops_thoughts && cl_chat_is_role(&in->messages[i], "assistant");
+        cl_prompt_add(p, dropped ? without_thought(content) : content);
+        cl_prompt_add_format(p, "<|im_end|>\n");
     }
-    prompt_add_format(p, "<|im_start|>assistant\n");
+    cl_prompt_add_format(p, "<|im_start|>assistant\n");
     /* Models that always think; those that can be told not to have another literal, which goes on. */
-    if (str_contains(in->template, "<|im_start|>assistant\\n<think>\\n'") ||
-        str_contains(in->template, "<|im_start|>assistant\\n<think>\\n\""))
-        prompt_add_format(p, "<think>\n");
+    if (cl_str_contains(in->template, "<|im_start|>assistant\\n<think>\\n'") ||
+        cl_str_contains(in->template, "<|im_start|>assistant\\n<think>\\n\""))
+        cl_prompt_add_format(p, "<think>\n");
 }
 
 /*
  * From Llama 3.1 on a system message always begins, with two dates. The second is the template's own where no clock is at hand:
  * with today's no prompt would be the same tomorrow.
  */
-static size_t add_dates(prompt *p, const chat_input *in) {
-    if (!str_contains(in->template, "Cutting Knowledge Date: December 2023")) return 0;
-    const bool has_system = chat_is_role(&in->messages[0], "system");
-    prompt_add_format(p, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-                         "Today Date: 26 Jul 2024\n\n");
-    if (has_system) prompt_add(p, trimmed(content_of(&in->messages[0])));
-    prompt_add_format(p, "<|eot_id|>");
+static size_t add_dates(cl_prompt *p, const cl_chat_input *in) {
+    if (!cl_str_contains(in->template, "Cutting Knowledge Date: December 2023")) return 0;
+    const bool has_system = cl_chat_is_role(&in->messages[0], "system");
+    cl_prompt_add_format(p, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+                            "Today Date: 26 Jul 2024\n\n");
+    if (has_system) cl_prompt_add(p, trimmed(content_of(&in->messages[0])));
+    cl_prompt_add_format(p, "<|eot_id|>");
     return has_system;
 }
 
-void chat_write_llama3(prompt *p, const chat_input *in) {
+void cl_chat_write_llama3(cl_prompt *p, const cl_chat_input *in) {
     for (size_t i = add_dates(p, in); i < in->n; i++) {
-        prompt_add_format(p, "<|start_header_id|>");
-        prompt_add_format(p, in->messages[i].role);
-        prompt_add_format(p, "<|end_header_id|>\n\n");
-        prompt_add(p, trimmed(content_of(&in->messages[i])));
-        prompt_add_format(p, "<|eot_id|>");
+        cl_prompt_add_format(p, "<|start_header_id|>");
+        cl_prompt_add_format(p, in->messages[i].role);
+        cl_prompt_add_format(p, "<|end_header_id|>\n\n");
+        cl_prompt_add(p, trimmed(content_of(&in->messages[i])));
+        cl_prompt_add_format(p, "<|eot_id|>");
     }
-    prompt_add_format(p, "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    cl_prompt_add_format(p, "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
-void chat_write_zephyr(prompt *p, const chat_input *in) {
+void cl_chat_write_zephyr(cl_prompt *p, const cl_chat_input *in) {
     for (size_t i = 0; i < in->n; i++) {
-        prompt_add_format(p, "<|");
-        prompt_add_format(p, in->messages[i].role);
-        prompt_add_format(p, "|>\n");
-        prompt_add(p, content_of(&in->messages[i]));
-        prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
-        prompt_add_format(p, "\n");
+        cl_prompt_add_format(p, "<|");
+        cl_prompt_add_format(p, in->messages[i].role);
+        cl_prompt_add_format(p, "|>\n");
+        cl_prompt_add(p, content_of(&in->messages[i]));
+        cl_prompt_add_token(p, in->tok, cl_tokenizer_eos(in->tok));
+        cl_prompt_add_format(p, "\n");
     }
-    prompt_add_format(p, "<|assistant|>\n");
+    cl_prompt_add_format(p, "<|assistant|>\n");
 }
 
-void chat_write_llama2(prompt *p, const chat_input *in) {
+void cl_chat_write_llama2(cl_prompt *p, const cl_chat_input *in) {
     for (size_t i = 0; i < in->n; i++) {
-        str content = trimmed(content_of(&in->messages[i]));
+        cl_str content = trimmed(content_of(&in->messages[i]));
         if (i % 2 == 1) {
-            prompt_add_format(p, " ");
-            prompt_add(p, content);
-            prompt_add_format(p, " ");
-            prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
+            cl_prompt_add_format(p, " ");
+            cl_prompt_add(p, content);
+            cl_prompt_add_format(p, " ");
+            cl_prompt_add_token(p, in->tok, cl_tokenizer_eos(in->tok));
             continue;
         }
-        if (i > 0) prompt_add_token(p, in->tok, tokenizer_bos(in->tok));
-        prompt_add_format(p, "[INST] ");
+        if (i > 0) cl_prompt_add_token(p, in->tok, cl_tokenizer_bos(in->tok));
+        cl_prompt_add_format(p, "[INST] ");
         if (i == 0 && in->system) {
-            prompt_add_format(p, "<<SYS>>\n");
-            prompt_add(p, content_of(in->system));
-            prompt_add_format(p, "\n<</SYS>>\n\n");
+            cl_prompt_add_format(p, "<<SYS>>\n");
+            cl_prompt_add(p, content_of(in->system));
+            cl_prompt_add_format(p, "\n<</SYS>>\n\n");
             /* The template strips both together: what the message starts with is inside. */
             content.size += (size_t)(content.data - in->messages[i].content);
             content.data = in->messages[i].content;
         }
-        prompt_add(p, content);
-        prompt_add_format(p, " [/INST]");
+        cl_prompt_add(p, content);
+        cl_prompt_add_format(p, " [/INST]");
     }
 }
 
 /* Its versions differ in spaces and in where the system message goes; without a template it is version 0.2. */
-void chat_write_mistral(prompt *p, const chat_input *in) {
-    const str template = in->template;
+void cl_chat_write_mistral(cl_prompt *p, const cl_chat_input *in) {
+    const cl_str template = in->template;
     const bool any = template.size > 0;
-    const char *open = !any || str_contains(template, "[INST] ") ? "[INST] " : "[INST]";
-    const char *close = !any || str_contains(template, " [/INST]") ? " [/INST]" : "[/INST]";
-    const bool spaced = str_contains(template, "' ' + message") || str_contains(template, "\" \" + message");
-    const bool trims = str_contains(template, "message['content']|trim") || str_contains(template, "message[\"content\"]|trim");
-    const size_t system_at = str_contains(template, "loop.last") ? in->n - 1 : 0;
+    const char *open = !any || cl_str_contains(template, "[INST] ") ? "[INST] " : "[INST]";
+    const char *close = !any || cl_str_contains(template, " [/INST]") ? " [/INST]" : "[/INST]";
+    const bool spaced = cl_str_contains(template, "' ' + message") || cl_str_contains(template, "\" \" + message");
+    const bool trims =
+        cl_str_contains(template, "message['content']|trim") || cl_str_contains(template, "message[\"content\"]|trim");
+    const size_t system_at = cl_str_contains(template, "loop.last") ? in->n - 1 : 0;
     for (size_t i = 0; i < in->n; i++) {
         if (i % 2 == 1) {
-            if (spaced) prompt_add_format(p, " ");
-            const str content = content_of(&in->messages[i]);
-            prompt_add(p, trims ? trimmed(content) : content);
-            prompt_add_token(p, in->tok, tokenizer_eos(in->tok));
+            if (spaced) cl_prompt_add_format(p, " ");
+            const cl_str content = content_of(&in->messages[i]);
+            cl_prompt_add(p, trims ? trimmed(content) : content);
+            cl_prompt_add_token(p, in->tok, cl_tokenizer_eos(in->tok));
             continue;
         }
-        prompt_add_format(p, open);
+        cl_prompt_add_format(p, open);
         if (in->system && i == system_at) {
-            prompt_add(p, content_of(in->system));
-            prompt_add_format(p, "\n\n");
+            cl_prompt_add(p, content_of(in->system));
+            cl_prompt_add_format(p, "\n\n");
         }
-        prompt_add(p, content_of(&in->messages[i]));
-        prompt_add_format(p, close);
+        cl_prompt_add(p, content_of(&in->messages[i]));
+        cl_prompt_add_format(p, close);
     }
 }
 
 /* A system message goes before the first user's; the assistant is called model. */
-void chat_write_gemma(prompt *p, const chat_input *in) {
+void cl_chat_write_gemma(cl_prompt *p, const cl_chat_input *in) {
     for (size_t i = 0; i < in->n; i++) {
-        prompt_add_format(p, i % 2 ? "<start_of_turn>model\n" : "<start_of_turn>user\n");
+        cl_prompt_add_format(p, i % 2 ? "<start_of_turn>model\n" : "<start_of_turn>user\n");
         if (i == 0 && in->system) {
-            prompt_add(p, content_of(in->system));
-            prompt_add_format(p, "\n\n");
+            cl_prompt_add(p, content_of(in->system));
+            cl_prompt_add_format(p, "\n\n");
         }
-        prompt_add(p, trimmed(content_of(&in->messages[i])));
-        prompt_add_format(p, "<end_of_turn>\n");
+        cl_prompt_add(p, trimmed(content_of(&in->messages[i])));
+        cl_prompt_add_format(p, "<end_of_turn>\n");
     }
-    prompt_add_format(p, "<start_of_turn>model\n");
+    cl_prompt_add_format(p, "<start_of_turn>model\n");
 }

@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-void prompt_free(prompt *p) {
+void cl_prompt_free(cl_prompt *p) {
     free(p->text);
     free(p->own);
 }
 
-void prompt_add(prompt *p, str text) {
+void cl_prompt_add(cl_prompt *p, cl_str text) {
     if (p->capacity - p->size < text.size) {
         const size_t capacity = 2 * p->capacity + text.size;
         char *grown = realloc(p->text, capacity);
@@ -21,28 +21,28 @@ void prompt_add(prompt *p, str text) {
     p->size += text.size;
 }
 
-static void add_own(prompt *p, str text) {
+static void add_own(cl_prompt *p, cl_str text) {
     const size_t start = p->size;
-    prompt_add(p, text);
+    cl_prompt_add(p, text);
     if (p->n_own > 0 && p->own[p->n_own - 1].end == start) {
         p->own[p->n_own - 1].end = p->size;
         return;
     }
     if (p->n_own == p->own_capacity) {
         const size_t capacity = 2 * p->own_capacity + 16;
-        text_span *grown = realloc(p->own, capacity * sizeof *grown);
+        cl_text_span *grown = realloc(p->own, capacity * sizeof *grown);
         p->no_memory |= !grown;
         if (!grown) return;
         p->own = grown;
         p->own_capacity = capacity;
     }
-    p->own[p->n_own++] = (text_span){start, p->size};
+    p->own[p->n_own++] = (cl_text_span){start, p->size};
 }
 
-void prompt_add_format(prompt *p, const char *text) { add_own(p, str_of(text)); }
+void cl_prompt_add_format(cl_prompt *p, const char *text) { add_own(p, cl_str_of(text)); }
 
-void prompt_add_token(prompt *p, const tokenizer *tok, int32_t id) {
+void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id) {
     char name[256];
-    const size_t size = tokenizer_piece(tok, id, true, name, sizeof name);
-    add_own(p, (str){name, size < sizeof name ? size : sizeof name});
+    const size_t size = cl_tokenizer_piece(tok, id, true, name, sizeof name);
+    add_own(p, (cl_str){name, size < sizeof name ? size : sizeof name});
 }

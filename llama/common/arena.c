@@ -7,19 +7,19 @@
 
 enum { ALIGN = 64, BLOCK = 1 << 18 };
 
-struct arena_block {
-    struct arena_block *next;
+struct cl_arena_block {
+    struct cl_arena_block *next;
     size_t size; /* with this header, which takes ALIGN bytes */
 };
 
-void *arena_alloc(arena *a, size_t size) {
+void *cl_arena_alloc(cl_arena *a, size_t size) {
     if (size > PTRDIFF_MAX / 2) return NULL;
     const size_t need = (size + ALIGN - 1) / ALIGN * ALIGN;
     if (!a->blocks || a->blocks->size - a->used < need) {
         const size_t bytes = ALIGN + (need > BLOCK ? need : BLOCK);
-        struct arena_block *block = aligned_alloc(ALIGN, bytes);
+        struct cl_arena_block *block = aligned_alloc(ALIGN, bytes);
         if (!block) return NULL;
-        *block = (struct arena_block){a->blocks, bytes};
+        *block = (struct cl_arena_block){a->blocks, bytes};
         a->blocks = block;
         a->used = ALIGN;
     }
@@ -28,9 +28,9 @@ void *arena_alloc(arena *a, size_t size) {
     return memset(p, 0, need);
 }
 
-void arena_free(arena *a) {
+void cl_arena_free(cl_arena *a) {
     while (a->blocks) {
-        struct arena_block *next = a->blocks->next;
+        struct cl_arena_block *next = a->blocks->next;
         free(a->blocks);
         a->blocks = next;
     }

@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-typedef struct arena {
-    struct arena_block *blocks;
+typedef struct cl_arena {
+    struct cl_arena_block *blocks;
     size_t used; /* of the newest block */
-} arena;
+} cl_arena;
 
 /* size bytes, zero, aligned to 64; NULL without memory. */
-void *arena_alloc(arena *a, size_t size);
-void arena_free(arena *a);
+void *cl_arena_alloc(cl_arena *a, size_t size);
+void cl_arena_free(cl_arena *a);
 
 #endif

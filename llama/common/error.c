@@ -14,5 +14,5 @@ void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     error->code = code;
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    str_disarm(error->message, strlen(error->message)); /* it may quote a file */
+    cl_str_disarm(error->message, strlen(error->message)); /* it may quote a file */
 }

@@ -5,20 +5,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct hash_key {
+typedef struct cl_hash_key {
     uint64_t sum, factor;
-} hash_key;
+} cl_hash_key;
 
-hash_key hash_new_key(void);
+cl_hash_key cl_hash_new_key(void);
 
-static inline uint64_t hash_mix(hash_key key, uint64_t x) {
+static inline uint64_t cl_hash_mix(cl_hash_key key, uint64_t x) {
     const unsigned __int128 product = (unsigned __int128)(x ^ key.sum) * key.factor;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
 /* Twice: some factors leave what lies at equal distances, as ids do, in heaps; 105 of 20000 keys did, now none of 60000. */
-static inline uint64_t hash_u64(hash_key key, uint64_t x) { return hash_mix(key, hash_mix(key, x)); }
+static inline uint64_t cl_hash_u64(cl_hash_key key, uint64_t x) { return cl_hash_mix(key, cl_hash_mix(key, x)); }
 
-uint64_t hash_bytes(hash_key key, const char *data, size_t size);
+uint64_t cl_hash_bytes(cl_hash_key key, const char *data, size_t size);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Turn a counter into random bits, in place. */
-static inline void philox(uint32_t counter[4], uint64_t key) {
+static inline void cl_philox(uint32_t counter[4], uint64_t key) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xd2511f53u * counter[0], b = (uint64_t)0xcd9e8d57u * counter[2];

@@ -6,22 +6,22 @@
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-size_t utf8_valid(const char *text, size_t size) {
+size_t cl_utf8_valid(const char *text, size_t size) {
     size_t at = 0;
     while (at < size) {
-        const size_t n = utf8_char(text + at, size - at);
+        const size_t n = cl_utf8_char(text + at, size - at);
         if (n == 0) break;
         at += n;
     }
     return at;
 }
 
-char *utf8_mended(const char *text, size_t size, size_t *mended_size) {
+char *cl_utf8_mended(const char *text, size_t size, size_t *mended_size) {
     char *mended = malloc(size * (sizeof replacement - 1) + 1), *end = mended; /* at worst each byte is replaced */
     if (!mended) return NULL;
     for (size_t at = 0; at < size;) {
         bool valid;
-        size_t n = utf8_part(text + at, size - at, &valid);
+        size_t n = cl_utf8_part(text + at, size - at, &valid);
         if (n == 0) n = size - at;
         const size_t n_put = valid ? n : sizeof replacement - 1;
         memcpy(end, valid ? text + at : replacement, n_put);

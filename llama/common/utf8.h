@@ -10,7 +10,7 @@
  * Bytes of the character, or of the maximal broken part, at the start of text (size >= 1; Unicode, table 3-7). *valid: it is a
  * character. 0: all of text is the beginning of a character.
  */
-static inline size_t utf8_part(const char *text, size_t size, bool *valid) {
+static inline size_t cl_utf8_part(const char *text, size_t size, bool *valid) {
     const unsigned char *s = (const unsigned char *)text;
     *valid = s[0] < 0x80;
     if (s[0] < 0xc2 || s[0] > 0xf4) return 1;
@@ -31,24 +31,24 @@ static inline size_t utf8_part(const char *text, size_t size, bool *valid) {
 }
 
 /* Bytes of the character at the start of text (size >= 1), or 0 where the bytes there are no UTF-8. */
-static inline size_t utf8_char(const char *text, size_t size) {
+static inline size_t cl_utf8_char(const char *text, size_t size) {
     bool valid;
-    const size_t n = utf8_part(text, size, &valid);
+    const size_t n = cl_utf8_part(text, size, &valid);
     return valid ? n : 0;
 }
 
 /* Bytes of the byte order mark that a file may begin with, or 0. */
-static inline size_t utf8_mark_size(const char *text, size_t size) {
+static inline size_t cl_utf8_mark_size(const char *text, size_t size) {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 /* Bytes before the first that is no UTF-8; size where there is none. */
-size_t utf8_valid(const char *text, size_t size);
+size_t cl_utf8_valid(const char *text, size_t size);
 
 /*
  * A terminated copy in which each maximal broken part is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
  * The caller frees it; NULL without memory.
  */
-char *utf8_mended(const char *text, size_t size, size_t *mended_size);
+char *cl_utf8_mended(const char *text, size_t size, size_t *mended_size);
 
 #endif

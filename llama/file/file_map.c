@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-cl_status file_map_open(const char *path, file_map *map, cl_error *error) {
-    *map = (file_map){0};
+cl_status cl_file_map_open(const char *path, cl_file_map *map, cl_error *error) {
+    *map = (cl_file_map){0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return cl_fail(error, CL_ERR_FILE, "%s: cannot be opened: %s", path, strerror(errno));
     struct stat st;
@@ -26,18 +26,18 @@ cl_status file_map_open(const char *path, file_map *map, cl_error *error) {
         if (data == MAP_FAILED)
             status = cl_fail(error, CL_ERR_FILE, "%s: cannot be mapped: %s", path, strerror(errno));
         else
-            *map = (file_map){data, (size_t)st.st_size};
+            *map = (cl_file_map){data, (size_t)st.st_size};
     }
     close(fd);
     return status;
 }
 
-void file_map_close(file_map *map) {
+void cl_file_map_close(cl_file_map *map) {
     if (map->data) munmap((void *)map->data, map->size);
-    *map = (file_map){0};
+    *map = (cl_file_map){0};
 }
 
-void file_map_drop(const file_map *map, const void *data, size_t size) {
+void cl_file_map_drop(const cl_file_map *map, const void *data, size_t size) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)map->data, at = (uintptr_t)data;
     if (!map->data || at < start || at > start + map->size || size > start + map->size - at) return; /* the caller's bytes */
     const uintptr_t first = (at + page - 1) / page * page, end = (at + size) / page * page;

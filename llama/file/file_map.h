@@ -6,16 +6,16 @@
 
 #include "llama/common/error.h"
 
-typedef struct file_map {
+typedef struct cl_file_map {
     const unsigned char *data; /* NULL: none */
     size_t size;
-} file_map;
+} cl_file_map;
 
 /* Messages name the path. CL_ERR_FORMAT for an empty file. */
-cl_status file_map_open(const char *path, file_map *map, cl_error *error);
-void file_map_close(file_map *map);
+cl_status cl_file_map_open(const char *path, cl_file_map *map, cl_error *error);
+void cl_file_map_close(cl_file_map *map);
 
 /* The whole pages among these bytes of the map leave the process's memory; they come back from the file when read again. */
-void file_map_drop(const file_map *map, const void *data, size_t size);
+void cl_file_map_drop(const cl_file_map *map, const void *data, size_t size);
 
 #endif

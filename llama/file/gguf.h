@@ -4,8 +4,8 @@
 
 #include "model_file.h"
 
-cl_status gguf_open(const char *path, model_file **file, cl_error *error);
+cl_status cl_gguf_open(const char *path, cl_model_file **file, cl_error *error);
 /* Same over bytes of the caller's, which must outlive the handle (tests, fuzzing). */
-cl_status gguf_open_memory(const void *data, size_t size, model_file **file, cl_error *error);
+cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **file, cl_error *error);
 
 #endif

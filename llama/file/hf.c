@@ -8,21 +8,21 @@
 #include "hf_parts.h"
 #include "meta_build.h"
 
-static const char *source_name(const model_file *file, const char *name) {
-    str arch = {"", 0};
-    (void)model_file_get_string(file, "general.architecture", &arch);
-    const char *source = hf_config_source(name);
-    return source ? source : hf_tensor_source(str_is(arch, "gemma3"), name);
+static const char *source_name(const cl_model_file *file, const char *name) {
+    cl_str arch = {"", 0};
+    (void)cl_model_file_get_string(file, "general.architecture", &arch);
+    const char *source = cl_hf_config_source(name);
+    return source ? source : cl_hf_tensor_source(cl_str_is(arch, "gemma3"), name);
 }
 
 /*
  * The tokenizer takes memory by vocab_size, so the tensor that has a row for each token, of hidden_size bytes or more, must be
  * there before it.
  */
-static cl_status check_embedding(const model_file *file, hf_config *config, cl_error *error) {
+static cl_status check_embedding(const cl_model_file *file, cl_hf_config *config, cl_error *error) {
     static const char embedding[] = "token_embd.weight";
-    const tensor *t = model_file_find_tensor(file, embedding);
-    const char *name = hf_tensor_source(config->four_norms, embedding);
+    const cl_tensor *t = cl_model_file_find_tensor(file, embedding);
+    const char *name = cl_hf_tensor_source(config->four_norms, embedding);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
     if (config->n_embd != t->ne[0])
         json_doc_fail(&config->doc, CL_ERR_FORMAT,
@@ -35,27 +35,27 @@ static cl_status check_embedding(const model_file *file, hf_config *config, cl_e
     return config->doc.status;
 }
 
-static cl_status fill(const char *folder, model_file *file, cl_error *error) {
+static cl_status fill(const char *folder, cl_model_file *file, cl_error *error) {
     (void)snprintf(file->format, sizeof file->format, "safetensors");
     file->source_name = source_name;
-    cl_status status = meta_init(file, error);
+    cl_status status = cl_meta_init(file, error);
     if (status != CL_OK) return status;
-    hf_config config;
-    status = hf_read_config(folder, file, &config, error);
-    if (status == CL_OK) status = hf_read_tensors(folder, &config, file, error);
+    cl_hf_config config;
+    status = cl_hf_read_config(folder, file, &config, error);
+    if (status == CL_OK) status = cl_hf_read_tensors(folder, &config, file, error);
     if (status == CL_OK) status = check_embedding(file, &config, error);
-    if (status == CL_OK) status = hf_read_tokenizer(folder, &config, file, error);
-    json_doc_close(&config.doc);
+    if (status == CL_OK) status = cl_hf_read_tokenizer(folder, &config, file, error);
+    cl_json_doc_close(&config.doc);
     if (status == CL_OK && file->no_memory) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the model in %s", folder);
     return status;
 }
 
-cl_status hf_open(const char *folder, model_file **out, cl_error *error) {
+cl_status cl_hf_open(const char *folder, cl_model_file **out, cl_error *error) {
     *out = NULL;
-    model_file *file = calloc(1, sizeof *file);
+    cl_model_file *file = calloc(1, sizeof *file);
     if (!file) return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
     const cl_status status = fill(folder, file, error);
-    if (status != CL_OK) model_file_close(&file);
+    if (status != CL_OK) cl_model_file_close(&file);
     *out = file;
     return status;
 }

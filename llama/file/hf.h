@@ -8,6 +8,6 @@
 #include "model_file.h"
 
 /* Messages name file and field. */
-cl_status hf_open(const char *folder, model_file **file, cl_error *error);
+cl_status cl_hf_open(const char *folder, cl_model_file **file, cl_error *error);
 
 #endif

@@ -42,7 +42,7 @@ static const char *find(const part *parts, size_t n, const char *name, bool from
 }
 
 /* The other format's name in buf; NULL: it has none. */
-static const char *translate(const char *name, bool from_gguf, bool four, char buf[HF_NAME_SIZE]) {
+static const char *translate(const char *name, bool from_gguf, bool four, char buf[CL_HF_NAME_SIZE]) {
     const char *from = from_gguf ? "blk." : "model.layers.", *to = from_gguf ? "model.layers." : "blk.";
     const char *other = FIND(whole, name, from_gguf);
     if (other) return other;
@@ -54,18 +54,18 @@ static const char *translate(const char *name, bool from_gguf, bool four, char b
     other = FIND(layer, rest, from_gguf);
     if (!other) other = four ? FIND(four_norms, rest, from_gguf) : FIND(two_norms, rest, from_gguf);
     if (!other) return NULL;
-    (void)snprintf(buf, HF_NAME_SIZE, "%s%.*s.%s", to, (int)digits, name + n, other);
+    (void)snprintf(buf, CL_HF_NAME_SIZE, "%s%.*s.%s", to, (int)digits, name + n, other);
     return buf;
 }
 
-const char *hf_tensor_name(bool four, const char *hf, char buf[HF_NAME_SIZE]) { return translate(hf, false, four, buf); }
+const char *cl_hf_tensor_name(bool four, const char *hf, char buf[CL_HF_NAME_SIZE]) { return translate(hf, false, four, buf); }
 
-const char *hf_tensor_source(bool four, const char *name) {
-    static _Thread_local char buf[HF_NAME_SIZE];
+const char *cl_hf_tensor_source(bool four, const char *name) {
+    static _Thread_local char buf[CL_HF_NAME_SIZE];
     return translate(name, true, four, buf);
 }
 
-bool hf_tensor_ignored(const char *name) {
+bool cl_hf_tensor_ignored(const char *name) {
     static const char ending[] = ".rotary_emb.inv_freq";
     const size_t n = strlen(name), m = sizeof ending - 1;
     return n > m && strcmp(name + n - m, ending) == 0;

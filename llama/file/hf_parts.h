@@ -6,8 +6,8 @@
 #include "model_file_data.h"
 
 /* What config.json says that tensors and tokenizer need. */
-typedef struct hf_config {
-    json_doc doc;
+typedef struct cl_hf_config {
+    cl_json_doc doc;
     const char *arch;   /* general.architecture */
     bool norm_plus_one; /* norms multiply by 1 + w; GGUF has the sum */
     bool four_norms;    /* a layer's norms stand before and behind each part */
@@ -20,29 +20,29 @@ typedef struct hf_config {
     int32_t bos; /* -1: none */
     int32_t ends[3];
     int n_ends;
-} hf_config;
+} cl_hf_config;
 
 /* Metadata of the architecture, and *config, whose doc the caller closes. */
-cl_status hf_read_config(const char *folder, model_file *file, hf_config *config, cl_error *error);
+cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_config *config, cl_error *error);
 
 /* Tensors, under GGUF's names; file->maps. */
-cl_status hf_read_tensors(const char *folder, const hf_config *config, model_file *file, cl_error *error);
+cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
 /* Special tokens and chat template, for a vocabulary's texts [n_vocab]. */
-cl_status hf_read_special(const char *folder, const hf_config *config, const json_t *tokenizer, const str *texts,
-                          model_file *file, cl_error *error);
+cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, const json_t *tokenizer, const cl_str *texts,
+                             cl_model_file *file, cl_error *error);
 
 /* Metadata of the tokenizer, and all of the above. */
-cl_status hf_read_tokenizer(const char *folder, const hf_config *config, model_file *file, cl_error *error);
+cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error);
 
 /* The field of config.json for a key, the tensor's name for one of GGUF's; NULL: none. Until the thread's next call. */
-const char *hf_config_source(const char *key);
-const char *hf_tensor_source(bool four_norms, const char *gguf);
+const char *cl_hf_config_source(const char *key);
+const char *cl_hf_tensor_source(bool four_norms, const char *gguf);
 
 /* GGUF's name for a tensor; NULL: none. */
-enum { HF_NAME_SIZE = 96 };
-const char *hf_tensor_name(bool four_norms, const char *hf, char buf[HF_NAME_SIZE]);
+enum { CL_HF_NAME_SIZE = 96 };
+const char *cl_hf_tensor_name(bool four_norms, const char *hf, char buf[CL_HF_NAME_SIZE]);
 /* Whether a tensor says nothing new: frequencies that older files keep. */
-bool hf_tensor_ignored(const char *hf);
+bool cl_hf_tensor_ignored(const char *hf);
 
 #endif

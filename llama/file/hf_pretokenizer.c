@@ -103,12 +103,12 @@ static bool spaced(const steps *normal, const steps *pre, const char **rule) {
     return *rule || strcmp(scheme, "never") == 0;
 }
 
-bool hf_read_pipeline(json_doc *doc, bool ignore_merges, hf_pipeline *p) {
+bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *p) {
     if (doc->status != CL_OK) return false;
     const steps normal = steps_of(json_object_get(doc->root, "normalizer"), "normalizers");
     const steps pre = steps_of(json_object_get(doc->root, "pre_tokenizer"), "pretokenizers");
     const bool nfc = normal.n == 1 && is_type(step(&normal, 0), "NFC");
-    *p = (hf_pipeline){.byte_level = pre.n > 0 && is_type(step(&pre, pre.n - 1), "ByteLevel")};
+    *p = (cl_hf_pipeline){.byte_level = pre.n > 0 && is_type(step(&pre, pre.n - 1), "ByteLevel")};
     p->metaspace = !p->byte_level && normal.n == 0;
     if (p->byte_level) {
         if (nfc || normal.n == 0) p->name = byte_level_name(&pre, nfc, ignore_merges);

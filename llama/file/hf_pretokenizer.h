@@ -4,13 +4,13 @@
 
 #include "json_doc.h"
 
-typedef struct hf_pipeline {
+typedef struct cl_hf_pipeline {
     bool byte_level;
     bool metaspace;   /* spaces are replaced when text is cut, so after the search for added tokens */
     const char *name; /* byte-level: of pretokenizer.c; otherwise of spm.h's rules for the space, NULL: none is put before */
-} hf_pipeline;
+} cl_hf_pipeline;
 
 /* From normalizer and pre_tokenizer. False, with doc failed, where they are none of the known ones. */
-bool hf_read_pipeline(json_doc *doc, bool ignore_merges, hf_pipeline *pipeline);
+bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *pipeline);
 
 #endif

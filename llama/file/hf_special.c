@@ -8,28 +8,28 @@
 #include "meta_build.h"
 
 enum { SHOWN = 60 };
-#define SHOW(s) str_show(s, (char[SHOWN]){0}, SHOWN)
+#define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
 
 typedef struct reader {
-    const hf_config *config;
+    const cl_hf_config *config;
     const json_t *tokenizer; /* tokenizer.json */
-    const str *texts;        /* [n_vocab] */
-    model_file *file;
+    const cl_str *texts;     /* [n_vocab] */
+    cl_model_file *file;
 } reader;
 
-static int32_t find_text(const reader *r, str text) {
+static int32_t find_text(const reader *r, cl_str text) {
     for (int32_t id = 0; id < r->config->n_vocab; id++)
         if (r->texts[id].size == text.size && memcmp(r->texts[id].data, text.data, text.size) == 0) return id;
     return -1;
 }
 
 /* The token's id by its text, which may lie in an object; otherwise config.json's. */
-static int32_t named_token(const reader *r, json_doc *doc, const char *name, int32_t otherwise) {
+static int32_t named_token(const reader *r, cl_json_doc *doc, const char *name, int32_t otherwise) {
     const json_t *value = json_object_get(doc->root, name);
     if (json_is_object(value)) value = json_object_get(value, "content");
     if (!json_is_string(value)) return otherwise;
-    const int32_t id = find_text(r, json_str(value));
-    if (id < 0) json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(json_str(value)));
+    const int32_t id = find_text(r, cl_json_str(value));
+    if (id < 0) json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(cl_json_str(value)));
     return id;
 }
 
@@ -40,62 +40,62 @@ static bool template_adds_bos(const reader *r, int32_t bos) {
         const json_t *single = json_object_get(all ? json_array_get(all, i) : post, "single");
         const json_t *first = json_object_get(json_array_get(single, 0), "SpecialToken");
         const json_t *id = json_object_get(first, "id");
-        if (bos >= 0 && json_is_string(id) && find_text(r, json_str(id)) == bos) return true;
+        if (bos >= 0 && json_is_string(id) && find_text(r, cl_json_str(id)) == bos) return true;
     }
     return false;
 }
 
 /* One string, or one of several by name. */
-static str template_in(json_doc *doc) {
+static cl_str template_in(cl_json_doc *doc) {
     const json_t *all = json_object_get(doc->root, "chat_template");
-    if (!json_is_array(all)) return json_doc_string(doc, doc->root, "", "chat_template");
+    if (!json_is_array(all)) return cl_json_doc_string(doc, doc->root, "", "chat_template");
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *one = json_array_get(all, i);
-        if (str_is(json_doc_string(doc, one, "chat_template[].", "name"), "default"))
-            return json_doc_string(doc, one, "chat_template[].", "template");
+        if (cl_str_is(cl_json_doc_string(doc, one, "chat_template[].", "name"), "default"))
+            return cl_json_doc_string(doc, one, "chat_template[].", "template");
     }
-    return (str){"", 0};
+    return (cl_str){"", 0};
 }
 
-static cl_status read_template_file(const char *folder, model_file *file, cl_error *error) {
+static cl_status read_template_file(const char *folder, cl_model_file *file, cl_error *error) {
     char path[512];
-    file_map map;
+    cl_file_map map;
     cl_error absent = {0};
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-    const cl_status status = file_map_open(path, &map, &absent);
+    const cl_status status = cl_file_map_open(path, &map, &absent);
     if (status == CL_ERR_FILE) return CL_OK;
     if (status != CL_OK) return cl_fail(error, status, "%s", absent.message);
-    meta_put_string(file, "tokenizer.chat_template", (str){(const char *)map.data, map.size});
-    file_map_close(&map);
+    cl_meta_put_string(file, "tokenizer.chat_template", (cl_str){(const char *)map.data, map.size});
+    cl_file_map_close(&map);
     return CL_OK;
 }
 
-static void read_special(const reader *r, json_doc *doc) {
+static void read_special(const reader *r, cl_json_doc *doc) {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
-    const hf_config *c = r->config;
+    const cl_hf_config *c = r->config;
     assert(c->n_ends <= (int)(sizeof keys / sizeof *keys)); /* hf_config.c holds no more */
     const int32_t bos = named_token(r, doc, "bos_token", c->bos);
-    if (bos >= 0) meta_put_u32(r->file, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
+    if (bos >= 0) cl_meta_put_u32(r->file, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && i < (size_t)c->n_ends; i++)
-        meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
+        cl_meta_put_u32(r->file, keys[i], (uint32_t)c->ends[i]);
     const int32_t eos = c->n_ends ? -1 : named_token(r, doc, "eos_token", -1);
-    if (eos >= 0) meta_put_u32(r->file, keys[0], (uint32_t)eos);
-    meta_put_bool(r->file, "tokenizer.ggml.add_bos_token",
-                  json_doc_bool(doc, doc->root, "", "add_bos_token", template_adds_bos(r, bos)));
+    if (eos >= 0) cl_meta_put_u32(r->file, keys[0], (uint32_t)eos);
+    cl_meta_put_bool(r->file, "tokenizer.ggml.add_bos_token",
+                     cl_json_doc_bool(doc, doc->root, "", "add_bos_token", template_adds_bos(r, bos)));
 }
 
-cl_status hf_read_special(const char *folder, const hf_config *config, const json_t *tokenizer, const str *texts,
-                          model_file *file, cl_error *error) {
+cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, const json_t *tokenizer, const cl_str *texts,
+                             cl_model_file *file, cl_error *error) {
     const reader r = {config, tokenizer, texts, file};
-    json_doc doc;
+    cl_json_doc doc;
     /* Where no limit is known, model_max_length is 10^30. */
-    json_doc_open(&doc, folder, "tokenizer_config.json", JSON_DOC_REALS, error);
+    cl_json_doc_open(&doc, folder, "tokenizer_config.json", CL_JSON_DOC_REALS, error);
     if (doc.status == CL_OK) read_special(&r, &doc);
-    const str text = template_in(&doc);
-    if (text.size > 0) meta_put_string(file, "tokenizer.chat_template", text);
+    const cl_str text = template_in(&doc);
+    if (text.size > 0) cl_meta_put_string(file, "tokenizer.chat_template", text);
     cl_status status = doc.status;
-    json_doc_close(&doc);
+    cl_json_doc_close(&doc);
     if (status == CL_OK && text.size == 0) status = read_template_file(folder, file, error);
     return status;
 }

@@ -13,14 +13,14 @@ static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.i
 enum { MAX_SHARDS = 1000, SHOWN = 80 };
 
 typedef struct shards {
-    const char **names; /* [n] in the index */
-    safetensors *files; /* [n] */
+    const char **names;    /* [n] in the index */
+    cl_safetensors *files; /* [n] */
     size_t n;
-    json_doc index; /* root NULL: one file */
+    cl_json_doc index; /* root NULL: one file */
     const json_t *weight_map;
 } shards;
 
-#define SHOW(s) str_show(s, (char[SHOWN]){0}, SHOWN)
+#define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
 
 /* ---- Which files ---- */
 
@@ -29,7 +29,7 @@ static cl_status add_shard(shards *s, const char *name) {
         if (strcmp(s->names[i], name) == 0) return CL_OK;
     if (name[0] == 0 || name[0] == '.' || strchr(name, '/'))
         return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map names \"%s\"; a file of the same folder is needed",
-                             SHOW(str_of(name)));
+                             SHOW(cl_str_of(name)));
     if (s->n == MAX_SHARDS)
         return json_doc_fail(&s->index, CL_ERR_UNSUPPORTED, "weight_map names more than %d files", MAX_SHARDS);
     s->names[s->n++] = name;
@@ -46,15 +46,15 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
         s->names[s->n++] = SINGLE;
         return CL_OK;
     }
-    json_doc_open(&s->index, folder, INDEX, 0, error);
+    cl_json_doc_open(&s->index, folder, INDEX, 0, error);
     if (s->index.status != CL_OK) return s->index.status;
     if (!s->index.root) return cl_fail(error, CL_ERR_FILE, "%s: neither %s nor %s is there", folder, SINGLE, INDEX);
-    s->weight_map = json_doc_field(&s->index, s->index.root, "", "weight_map", JSON_KIND_OBJECT, true);
+    s->weight_map = cl_json_doc_field(&s->index, s->index.root, "", "weight_map", CL_JSON_KIND_OBJECT, true);
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)s->weight_map, name, value) {
         if (!json_is_string(value))
-            json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map: the file of %s must be a string", SHOW(str_of(name)));
+            json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map: the file of %s must be a string", SHOW(cl_str_of(name)));
         else
             (void)add_shard(s, json_string_value(value));
         if (s->index.status != CL_OK) break;
@@ -62,16 +62,16 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
     return s->index.status;
 }
 
-static cl_status open_shards(shards *s, const char *folder, model_file *file, cl_error *error) {
+static cl_status open_shards(shards *s, const char *folder, cl_model_file *file, cl_error *error) {
     file->maps = calloc(s->n + 1, sizeof *file->maps);
     if (!file->maps) return cl_fail(error, CL_ERR_NOMEM, "no memory for the weights of %s", folder);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < s->n; i++) {
         char path[sizeof s->index.path];
         (void)snprintf(path, sizeof path, "%s/%s", folder, s->names[i]);
-        status = file_map_open(path, &file->maps[i], error);
+        status = cl_file_map_open(path, &file->maps[i], error);
         file->n_maps += status == CL_OK;
-        if (status == CL_OK) status = safetensors_parse(path, &file->maps[i], &s->files[i], error);
+        if (status == CL_OK) status = cl_safetensors_parse(path, &file->maps[i], &s->files[i], error);
     }
     return status;
 }
@@ -81,11 +81,11 @@ static cl_status check_index(shards *s) {
     size_t n = 0;
     for (size_t i = 0; s->index.root && i < s->n; i++)
         for (size_t j = 0; j < s->files[i].n; j++, n++) {
-            const str name = s->files[i].tensors[j].name;
+            const cl_str name = s->files[i].tensors[j].name;
             const char *listed = json_string_value(json_object_get(s->weight_map, name.data));
             if (!listed || strcmp(listed, s->names[i]) != 0)
                 return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has tensor %s in %s, but it is in %s", SHOW(name),
-                                     listed ? SHOW(str_of(listed)) : "no file", s->names[i]);
+                                     listed ? SHOW(cl_str_of(listed)) : "no file", s->names[i]);
         }
     if (s->index.root && n != json_object_size(s->weight_map))
         return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has %zu tensors, the files hold %zu of them",
@@ -95,23 +95,23 @@ static cl_status check_index(shards *s) {
 
 /* ---- Tensors ---- */
 
-static cl_status add_tensor(model_file *file, const char *name, const tensor *t, cl_error *error) {
-    const str key = meta_copy(file, str_of(name));
-    tensor *copy = &file->tensors[file->n_tensors];
+static cl_status add_tensor(cl_model_file *file, const char *name, const cl_tensor *t, cl_error *error) {
+    const cl_str key = cl_meta_copy(file, cl_str_of(name));
+    cl_tensor *copy = &file->tensors[file->n_tensors];
     *copy = *t;
-    copy->name = meta_copy(file, t->name);
+    copy->name = cl_meta_copy(file, t->name);
     if (file->no_memory) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %s", SHOW(t->name));
-    if (str_map_add(&file->tensor_map, key.data, key.size, (int32_t)file->n_tensors) >= 0)
+    if (cl_str_map_add(&file->tensor_map, key.data, key.size, (int32_t)file->n_tensors) >= 0)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %s is there twice", SHOW(t->name));
     file->n_tensors++;
     return CL_OK;
 }
 
 /* A vector that is made here: f32, of n elements. */
-static float *new_vector(model_file *file, tensor *t, int64_t n, cl_error *error) {
-    float *values = arena_alloc(&file->memory, (size_t)n * sizeof *values);
+static float *new_vector(cl_model_file *file, cl_tensor *t, int64_t n, cl_error *error) {
+    float *values = cl_arena_alloc(&file->memory, (size_t)n * sizeof *values);
     if (!values) (void)cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %s", SHOW(t->name));
-    t->type = TENSOR_F32;
+    t->type = CL_TENSOR_F32;
     t->n_dims = 1;
     t->ne[0] = n;
     t->ne[1] = t->ne[2] = t->ne[3] = 1;
@@ -125,18 +125,18 @@ static bool ends_with(const char *name, const char *ending) {
     return n >= m && strcmp(name + n - m, ending) == 0;
 }
 
-static cl_status add_plus_one(model_file *file, const char *name, const tensor *t, cl_error *error) {
-    tensor sum = *t;
+static cl_status add_plus_one(cl_model_file *file, const char *name, const cl_tensor *t, cl_error *error) {
+    cl_tensor sum = *t;
     float *values = new_vector(file, &sum, t->ne[0], error);
     if (!values) return CL_ERR_NOMEM;
-    tensor_row_f32(t, 0, values);
+    cl_tensor_row_f32(t, 0, values);
     for (int64_t i = 0; i < t->ne[0]; i++) values[i] += 1;
     return add_tensor(file, name, &sum, error);
 }
 
 /* Llama 3: waves longer than the context that was trained are stretched, short ones kept, with a ramp between. */
-static cl_status add_rope_factors(const hf_config *c, model_file *file, cl_error *error) {
-    tensor t = {.name = str_of("rope_scaling")};
+static cl_status add_rope_factors(const cl_hf_config *c, cl_model_file *file, cl_error *error) {
+    cl_tensor t = {.name = cl_str_of("rope_scaling")};
     float *factors = new_vector(file, &t, c->n_rot / 2, error);
     if (!factors) return CL_ERR_NOMEM;
     for (int32_t i = 0; i < c->n_rot / 2; i++) {
@@ -148,14 +148,14 @@ static cl_status add_rope_factors(const hf_config *c, model_file *file, cl_error
     return add_tensor(file, "rope_freqs.weight", &t, error);
 }
 
-static cl_status add_shard_tensors(const hf_config *c, const char *shard, const safetensors *from, model_file *file,
+static cl_status add_shard_tensors(const cl_hf_config *c, const char *shard, const cl_safetensors *from, cl_model_file *file,
                                    cl_error *error) {
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < from->n; i++) {
-        const tensor *t = &from->tensors[i];
-        char buf[HF_NAME_SIZE];
-        if (hf_tensor_ignored(t->name.data) || (c->tied && str_is(t->name, "lm_head.weight"))) continue;
-        const char *name = hf_tensor_name(c->four_norms, t->name.data, buf);
+        const cl_tensor *t = &from->tensors[i];
+        char buf[CL_HF_NAME_SIZE];
+        if (cl_hf_tensor_ignored(t->name.data) || (c->tied && cl_str_is(t->name, "lm_head.weight"))) continue;
+        const char *name = cl_hf_tensor_name(c->four_norms, t->name.data, buf);
         if (!name)
             return cl_fail(error, CL_ERR_UNSUPPORTED, "%s: tensor %s is not part of the architecture %s", shard, SHOW(t->name),
                            c->arch);
@@ -165,30 +165,30 @@ static cl_status add_shard_tensors(const hf_config *c, const char *shard, const 
     return status;
 }
 
-static cl_status add_tensors(const hf_config *c, const shards *s, model_file *file, cl_error *error) {
+static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
     size_t n = 1; /* rope factors */
     for (size_t i = 0; i < s->n; i++) n += s->files[i].n;
     file->tensors = calloc(n, sizeof *file->tensors);
-    if (!file->tensors || str_map_init(&file->tensor_map, n) != 0)
+    if (!file->tensors || cl_str_map_init(&file->tensor_map, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu tensors", n);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < s->n; i++) status = add_shard_tensors(c, s->names[i], &s->files[i], file, error);
     if (status == CL_OK && c->rope_factor > 0 && c->n_rot > 0) status = add_rope_factors(c, file, error);
-    if (status == CL_OK && !c->tied && !model_file_find_tensor(file, "output.weight"))
+    if (status == CL_OK && !c->tied && !cl_model_file_find_tensor(file, "output.weight"))
         status =
             cl_fail(error, CL_ERR_FORMAT, "tensor lm_head.weight is missing, and tie_word_embeddings in config.json is false");
     return status;
 }
 
-cl_status hf_read_tensors(const char *folder, const hf_config *config, model_file *file, cl_error *error) {
+cl_status cl_hf_read_tensors(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {
     shards s = {0};
     cl_status status = list_shards(&s, folder, error);
     if (status == CL_OK) status = open_shards(&s, folder, file, error);
     if (status == CL_OK) status = check_index(&s);
     if (status == CL_OK) status = add_tensors(config, &s, file, error);
-    for (size_t i = 0; s.files && i < s.n; i++) safetensors_free(&s.files[i]);
+    for (size_t i = 0; s.files && i < s.n; i++) cl_safetensors_free(&s.files[i]);
     free(s.files);
     free(s.names);
-    json_doc_close(&s.index);
+    cl_json_doc_close(&s.index);
     return status;
 }

@@ -10,14 +10,14 @@
 #include "meta_build.h"
 
 enum { SHOWN = 60 };
-#define SHOW(s) str_show(s, (char[SHOWN]){0}, SHOWN)
+#define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
 
 typedef struct reader {
-    json_doc doc; /* tokenizer.json */
+    cl_json_doc doc; /* tokenizer.json */
     const json_t *model, *vocab;
-    const hf_config *config;
-    model_file *file;
-    str *texts;          /* [n_vocab] */
+    const cl_hf_config *config;
+    cl_model_file *file;
+    cl_str *texts;       /* [n_vocab] */
     int32_t *types;      /* [n_vocab]; 0: not seen yet */
     unsigned char *late; /* [n_vocab] vocab.h's; NULL: no token is */
     bool byte_level, metaspace;
@@ -26,32 +26,32 @@ typedef struct reader {
 /* ---- The vocabulary ---- */
 
 static void add_words(reader *r) {
-    const str unknown = json_doc_string(&r->doc, r->model, "model.", "unk_token");
-    const bool bytes = json_doc_bool(&r->doc, r->model, "model.", "byte_fallback", false);
+    const cl_str unknown = cl_json_doc_string(&r->doc, r->model, "model.", "unk_token");
+    const bool bytes = cl_json_doc_bool(&r->doc, r->model, "model.", "byte_fallback", false);
     const char *text;
     json_t *value;
     json_object_foreach((json_t *)r->vocab, text, value) {
         const json_int_t id = json_integer_value(value);
         if (!json_is_integer(value) || id < 0 || id >= r->config->n_vocab) {
             json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: the id of '%s' must be below vocab_size in config.json, %d",
-                          SHOW(str_of(text)), r->config->n_vocab);
+                          SHOW(cl_str_of(text)), r->config->n_vocab);
             return;
         }
         if (r->types[id]) {
-            json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: '%s' has id %lld, which '%s' has already", SHOW(str_of(text)),
-                          (long long)id, SHOW(r->texts[id]));
+            json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: '%s' has id %lld, which '%s' has already",
+                          SHOW(cl_str_of(text)), (long long)id, SHOW(r->texts[id]));
             return;
         }
-        const str s = str_of(text);
-        r->texts[id] = meta_copy(r->file, s);
-        r->types[id] = unknown.size == s.size && memcmp(unknown.data, text, s.size) == 0 ? VOCAB_UNKNOWN
-                       : bytes && vocab_byte_token(s) >= 0                               ? VOCAB_BYTE
-                                                                                         : VOCAB_NORMAL;
+        const cl_str s = cl_str_of(text);
+        r->texts[id] = cl_meta_copy(r->file, s);
+        r->types[id] = unknown.size == s.size && memcmp(unknown.data, text, s.size) == 0 ? CL_VOCAB_UNKNOWN
+                       : bytes && cl_vocab_byte_token(s) >= 0                            ? CL_VOCAB_BYTE
+                                                                                         : CL_VOCAB_NORMAL;
     }
 }
 
 static void mark_late(reader *r, int32_t id) {
-    if (!r->late) r->late = meta_put_array(r->file, "tokenizer.late_tokens", META_BOOL, (size_t)r->config->n_vocab);
+    if (!r->late) r->late = cl_meta_put_array(r->file, "tokenizer.late_tokens", CL_META_BOOL, (size_t)r->config->n_vocab);
     if (r->late) r->late[id] = 1;
 }
 
@@ -59,27 +59,27 @@ static void mark_late(reader *r, int32_t id) {
  * Text is searched for most added tokens before spaces are replaced, so those with U+2581 are found by merging only. Late ones
  * are found with it; in SentencePiece's kind those of model.vocab may be merged as well.
  */
-static vocab_type added_type(const reader *r, str text, bool special, bool late, bool trained) {
-    if (special) return VOCAB_CONTROL;
-    if (r->byte_level) return VOCAB_USER;
-    const bool merged = late ? trained : str_contains(text, SPACED);
-    return merged ? VOCAB_NORMAL : VOCAB_USER;
+static cl_vocab_type added_type(const reader *r, cl_str text, bool special, bool late, bool trained) {
+    if (special) return CL_VOCAB_CONTROL;
+    if (r->byte_level) return CL_VOCAB_USER;
+    const bool merged = late ? trained : cl_str_contains(text, cl_SPACED);
+    return merged ? CL_VOCAB_NORMAL : CL_VOCAB_USER;
 }
 
 static void add_token(reader *r, size_t i, const json_t *token) {
     static const char *const flags[] = {"lstrip", "rstrip", "single_word"};
     char where[40];
     (void)snprintf(where, sizeof where, "added_tokens[%zu].", i);
-    const json_t *number = json_doc_field(&r->doc, token, where, "id", JSON_KIND_INT, true);
-    const json_t *content = json_doc_field(&r->doc, token, where, "content", JSON_KIND_STRING, true);
-    const bool special = json_doc_bool(&r->doc, token, where, "special", false);
-    const bool late = json_doc_bool(&r->doc, token, where, "normalized", false) && !special && !r->metaspace;
+    const json_t *number = cl_json_doc_field(&r->doc, token, where, "id", CL_JSON_KIND_INT, true);
+    const json_t *content = cl_json_doc_field(&r->doc, token, where, "content", CL_JSON_KIND_STRING, true);
+    const bool special = cl_json_doc_bool(&r->doc, token, where, "special", false);
+    const bool late = cl_json_doc_bool(&r->doc, token, where, "normalized", false) && !special && !r->metaspace;
     for (size_t j = 0; j < sizeof flags / sizeof *flags; j++)
-        if (json_doc_bool(&r->doc, token, where, flags[j], false))
+        if (cl_json_doc_bool(&r->doc, token, where, flags[j], false))
             json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "%s%s is true; only false is supported", where, flags[j]);
     if (r->doc.status != CL_OK) return;
     const json_int_t id = json_integer_value(number);
-    const str text = json_str(content);
+    const cl_str text = cl_json_str(content);
     if (id >= r->config->n_vocab) return; /* what the model has no row for it cannot be given */
     if (id < 0) {
         json_doc_fail(&r->doc, CL_ERR_FORMAT, "%sid is %lld; ids begin at 0", where, (long long)id);
@@ -91,8 +91,8 @@ static void add_token(reader *r, size_t i, const json_t *token) {
                       SHOW(text), SHOW(r->texts[id]));
         return;
     }
-    if (!same) r->texts[id] = meta_copy(r->file, text);
-    if (r->types[id] != VOCAB_UNKNOWN) r->types[id] = added_type(r, text, special, late, same);
+    if (!same) r->texts[id] = cl_meta_copy(r->file, text);
+    if (r->types[id] != CL_VOCAB_UNKNOWN) r->types[id] = added_type(r, text, special, late, same);
     if (late) mark_late(r, (int32_t)id);
 }
 
@@ -101,19 +101,19 @@ static void fill_gaps(reader *r) {
         if (r->types[id]) continue;
         char name[32];
         (void)snprintf(name, sizeof name, "[PAD%d]", id);
-        r->texts[id] = meta_copy(r->file, str_of(name));
-        r->types[id] = VOCAB_UNUSED;
+        r->texts[id] = cl_meta_copy(r->file, cl_str_of(name));
+        r->types[id] = CL_VOCAB_UNUSED;
     }
 }
 
 static void read_vocab(reader *r) {
     const size_t n = (size_t)r->config->n_vocab;
-    r->vocab = json_doc_field(&r->doc, r->model, "model.", "vocab", JSON_KIND_OBJECT, true);
-    r->texts = meta_put_strings(r->file, "tokenizer.ggml.tokens", n);
-    r->types = meta_put_array(r->file, "tokenizer.ggml.token_type", META_I32, n);
+    r->vocab = cl_json_doc_field(&r->doc, r->model, "model.", "vocab", CL_JSON_KIND_OBJECT, true);
+    r->texts = cl_meta_put_strings(r->file, "tokenizer.ggml.tokens", n);
+    r->types = cl_meta_put_array(r->file, "tokenizer.ggml.token_type", CL_META_I32, n);
     if (!r->texts || !r->types || r->doc.status != CL_OK) return;
     add_words(r);
-    const json_t *added = json_doc_field(&r->doc, r->doc.root, "", "added_tokens", JSON_KIND_ARRAY, false);
+    const json_t *added = cl_json_doc_field(&r->doc, r->doc.root, "", "added_tokens", CL_JSON_KIND_ARRAY, false);
     for (size_t i = 0; r->doc.status == CL_OK && i < json_array_size(added); i++) add_token(r, i, json_array_get(added, i));
     if (r->doc.status == CL_OK) fill_gaps(r);
 }
@@ -121,25 +121,25 @@ static void read_vocab(reader *r) {
 /* ---- Merges ---- */
 
 /* A merge is "left right" or, in newer files, [left, right]. */
-static bool split_merge(const json_t *merge, str *left, str *right) {
+static bool split_merge(const json_t *merge, cl_str *left, cl_str *right) {
     if (json_is_array(merge) && json_array_size(merge) == 2 && json_is_string(json_array_get(merge, 0)) &&
         json_is_string(json_array_get(merge, 1))) {
-        *left = json_str(json_array_get(merge, 0));
-        *right = json_str(json_array_get(merge, 1));
+        *left = cl_json_str(json_array_get(merge, 0));
+        *right = cl_json_str(json_array_get(merge, 1));
         return true;
     }
-    const str all = json_is_string(merge) ? json_str(merge) : (str){"", 0};
+    const cl_str all = json_is_string(merge) ? cl_json_str(merge) : (cl_str){"", 0};
     const char *space = memchr(all.data, ' ', all.size);
     if (!space || memchr(space + 1, ' ', all.size - (size_t)(space + 1 - all.data))) return false;
-    *left = (str){all.data, (size_t)(space - all.data)};
-    *right = (str){space + 1, all.size - left->size - 1};
+    *left = (cl_str){all.data, (size_t)(space - all.data)};
+    *right = (cl_str){space + 1, all.size - left->size - 1};
     return true;
 }
 
 enum { MAX_MERGE = 4095 };
 
 /* The id of two texts together. */
-static int32_t id_of(const reader *r, str left, str right) {
+static int32_t id_of(const reader *r, cl_str left, cl_str right) {
     char text[MAX_MERGE + 1];
     memcpy(text, left.data, left.size);
     memcpy(text + left.size, right.data, right.size);
@@ -149,12 +149,12 @@ static int32_t id_of(const reader *r, str left, str right) {
 }
 
 static void read_merges(reader *r) {
-    const json_t *merges = json_doc_field(&r->doc, r->model, "model.", "merges", JSON_KIND_ARRAY, true);
+    const json_t *merges = cl_json_doc_field(&r->doc, r->model, "model.", "merges", CL_JSON_KIND_ARRAY, true);
     if (!merges) return;
-    int32_t *ids = meta_put_array(r->file, "tokenizer.merge_ids", META_I32, 3 * json_array_size(merges));
-    const str nothing = {"", 0};
+    int32_t *ids = cl_meta_put_array(r->file, "tokenizer.merge_ids", CL_META_I32, 3 * json_array_size(merges));
+    const cl_str nothing = {"", 0};
     for (size_t i = 0; ids && r->doc.status == CL_OK && i < json_array_size(merges); i++, ids += 3) {
-        str left, right;
+        cl_str left, right;
         if (!split_merge(json_array_get(merges, i), &left, &right)) {
             json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.merges[%zu] must be two tokens, [left, right] or with a space between",
                           i);
@@ -179,43 +179,43 @@ static void read_merges(reader *r) {
 
 static void check_model(reader *r) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    json_doc *doc = &r->doc;
-    r->model = json_doc_field(doc, doc->root, "", "model", JSON_KIND_OBJECT, true);
-    const str type = json_doc_string(doc, r->model, "model.", "type");
-    if (!str_is(type, "BPE")) json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.type is \"%s\"; supported: BPE", SHOW(type));
+    cl_json_doc *doc = &r->doc;
+    r->model = cl_json_doc_field(doc, doc->root, "", "model", CL_JSON_KIND_OBJECT, true);
+    const cl_str type = cl_json_doc_string(doc, r->model, "model.", "type");
+    if (!cl_str_is(type, "BPE")) json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.type is \"%s\"; supported: BPE", SHOW(type));
     for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++)
-        if (json_doc_string(doc, r->model, "model.", affixes[i]).size > 0)
+        if (cl_json_doc_string(doc, r->model, "model.", affixes[i]).size > 0)
             json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.%s is not supported", affixes[i]);
-    if (json_doc_number(doc, r->model, "model.", "dropout", 0) != 0)
+    if (cl_json_doc_number(doc, r->model, "model.", "dropout", 0) != 0)
         json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "model.dropout must be null");
 }
 
 /* How text is cut before merging, as a name that pretokenizer.c knows, or SentencePiece's spaces. */
 static void read_pipeline(reader *r) {
-    hf_pipeline p;
-    if (!hf_read_pipeline(&r->doc, json_doc_bool(&r->doc, r->model, "model.", "ignore_merges", false), &p)) return;
+    cl_hf_pipeline p;
+    if (!cl_hf_read_pipeline(&r->doc, cl_json_doc_bool(&r->doc, r->model, "model.", "ignore_merges", false), &p)) return;
     r->byte_level = p.byte_level;
     r->metaspace = p.metaspace;
-    meta_put_string(r->file, "tokenizer.ggml.model", str_of(p.byte_level ? "gpt2" : "llama"));
+    cl_meta_put_string(r->file, "tokenizer.ggml.model", cl_str_of(p.byte_level ? "gpt2" : "llama"));
     if (p.byte_level) {
-        meta_put_string(r->file, "tokenizer.ggml.pre", str_of(p.name));
+        cl_meta_put_string(r->file, "tokenizer.ggml.pre", cl_str_of(p.name));
         return;
     }
-    meta_put_bool(r->file, "tokenizer.fuse_unknown", json_doc_bool(&r->doc, r->model, "model.", "fuse_unk", false));
-    meta_put_bool(r->file, "tokenizer.ggml.add_space_prefix", p.name != NULL);
-    if (p.name) meta_put_string(r->file, "tokenizer.space_prefix", str_of(p.name));
+    cl_meta_put_bool(r->file, "tokenizer.fuse_unknown", cl_json_doc_bool(&r->doc, r->model, "model.", "fuse_unk", false));
+    cl_meta_put_bool(r->file, "tokenizer.ggml.add_space_prefix", p.name != NULL);
+    if (p.name) cl_meta_put_string(r->file, "tokenizer.space_prefix", cl_str_of(p.name));
 }
 
-cl_status hf_read_tokenizer(const char *folder, const hf_config *config, model_file *file, cl_error *error) {
+cl_status cl_hf_read_tokenizer(const char *folder, const cl_hf_config *config, cl_model_file *file, cl_error *error) {
     reader r = {.config = config, .file = file};
-    json_doc_open(&r.doc, folder, "tokenizer.json", JSON_DOC_REQUIRED, error);
+    cl_json_doc_open(&r.doc, folder, "tokenizer.json", CL_JSON_DOC_REQUIRED, error);
     if (r.doc.status == CL_OK) check_model(&r);
     if (r.doc.status == CL_OK) read_pipeline(&r);
     if (r.doc.status == CL_OK) read_vocab(&r);
     if (r.doc.status == CL_OK) read_merges(&r);
     cl_status status = r.doc.status;
     if (status == CL_OK && file->no_memory) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the tokenizer in %s", folder);
-    if (status == CL_OK) status = hf_read_special(folder, config, r.doc.root, r.texts, file, error);
-    json_doc_close(&r.doc);
+    if (status == CL_OK) status = cl_hf_read_special(folder, config, r.doc.root, r.texts, file, error);
+    cl_json_doc_close(&r.doc);
     return status;
 }

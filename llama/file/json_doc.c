@@ -7,47 +7,47 @@
 
 #include "file_map.h"
 
-void json_doc_open(json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
-    *doc = (json_doc){.error = error};
+void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
+    *doc = (cl_json_doc){.error = error};
     const int n = snprintf(doc->path, sizeof doc->path, "%s/%s", folder, name);
     if (n < 0 || (size_t)n >= sizeof doc->path) {
         doc->status =
             cl_fail(error, CL_ERR_ARG, "%.100s...: a path of %d bytes; the limit is %zu", folder, n, sizeof doc->path - 1);
         return;
     }
-    if (!(how & JSON_DOC_REQUIRED) && access(doc->path, F_OK) != 0) return;
-    file_map map;
-    doc->status = file_map_open(doc->path, &map, error);
+    if (!(how & CL_JSON_DOC_REQUIRED) && access(doc->path, F_OK) != 0) return;
+    cl_file_map map;
+    doc->status = cl_file_map_open(doc->path, &map, error);
     if (doc->status != CL_OK) return;
-    const size_t reals = how & JSON_DOC_REALS ? JSON_DECODE_INT_AS_REAL : 0;
+    const size_t reals = how & CL_JSON_DOC_REALS ? JSON_DECODE_INT_AS_REAL : 0;
     json_error_t wrong;
     doc->root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
     if (!doc->root)
         json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))
         json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");
-    file_map_close(&map);
+    cl_file_map_close(&map);
 }
 
-void json_doc_close(json_doc *doc) {
+void cl_json_doc_close(cl_json_doc *doc) {
     json_decref(doc->root);
     doc->root = NULL;
 }
 
-static bool is_kind(const json_t *value, json_kind kind) {
+static bool is_kind(const json_t *value, cl_json_kind kind) {
     switch (kind) {
-    case JSON_KIND_INT: return json_is_integer(value);
-    case JSON_KIND_NUMBER: return json_is_number(value);
-    case JSON_KIND_BOOL: return json_is_boolean(value);
-    case JSON_KIND_STRING: return json_is_string(value);
-    case JSON_KIND_ARRAY: return json_is_array(value);
-    case JSON_KIND_OBJECT: return json_is_object(value);
+    case CL_JSON_KIND_INT: return json_is_integer(value);
+    case CL_JSON_KIND_NUMBER: return json_is_number(value);
+    case CL_JSON_KIND_BOOL: return json_is_boolean(value);
+    case CL_JSON_KIND_STRING: return json_is_string(value);
+    case CL_JSON_KIND_ARRAY: return json_is_array(value);
+    case CL_JSON_KIND_OBJECT: return json_is_object(value);
     }
     return false;
 }
 
-const json_t *json_doc_field(json_doc *doc, const json_t *object, const char *where, const char *name, json_kind kind,
-                             bool required) {
+const json_t *cl_json_doc_field(cl_json_doc *doc, const json_t *object, const char *where, const char *name, cl_json_kind kind,
+                                bool required) {
     static const char *const kinds[] = {"an integer", "a number", "true or false", "a string", "an array", "an object"};
     if (doc->status != CL_OK) return NULL;
     const json_t *value = json_object_get(object, name);
@@ -60,17 +60,17 @@ const json_t *json_doc_field(json_doc *doc, const json_t *object, const char *wh
     return NULL;
 }
 
-bool json_doc_bool(json_doc *doc, const json_t *object, const char *where, const char *name, bool otherwise) {
-    const json_t *value = json_doc_field(doc, object, where, name, JSON_KIND_BOOL, false);
+bool cl_json_doc_bool(cl_json_doc *doc, const json_t *object, const char *where, const char *name, bool otherwise) {
+    const json_t *value = cl_json_doc_field(doc, object, where, name, CL_JSON_KIND_BOOL, false);
     return value ? json_is_true(value) : otherwise;
 }
 
-double json_doc_number(json_doc *doc, const json_t *object, const char *where, const char *name, double otherwise) {
-    const json_t *value = json_doc_field(doc, object, where, name, JSON_KIND_NUMBER, false);
+double cl_json_doc_number(cl_json_doc *doc, const json_t *object, const char *where, const char *name, double otherwise) {
+    const json_t *value = cl_json_doc_field(doc, object, where, name, CL_JSON_KIND_NUMBER, false);
     return value ? json_number_value(value) : otherwise;
 }
 
-str json_doc_string(json_doc *doc, const json_t *object, const char *where, const char *name) {
-    const json_t *value = json_doc_field(doc, object, where, name, JSON_KIND_STRING, false);
-    return value ? json_str(value) : (str){"", 0};
+cl_str cl_json_doc_string(cl_json_doc *doc, const json_t *object, const char *where, const char *name) {
+    const json_t *value = cl_json_doc_field(doc, object, where, name, CL_JSON_KIND_STRING, false);
+    return value ? cl_json_str(value) : (cl_str){"", 0};
 }

@@ -11,100 +11,100 @@
 #include "llama/common/utf8.h"
 #include "model_file_data.h"
 
-cl_status model_file_open(const char *path, model_file **file, cl_error *error) {
+cl_status cl_model_file_open(const char *path, cl_model_file **file, cl_error *error) {
     struct stat st;
     static const char ending[] = ".safetensors";
     const size_t n = strlen(path), m = sizeof ending - 1;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return hf_open(path, file, error);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return cl_hf_open(path, file, error);
     if (n > m && strcmp(path + n - m, ending) == 0)
         return cl_fail(error, CL_ERR_ARG, "%s: name the folder it is in, with config.json and tokenizer.json beside it", path);
-    return gguf_open(path, file, error);
+    return cl_gguf_open(path, file, error);
 }
 
-char *model_file_name(const char *path) {
+char *cl_model_file_name(const char *path) {
     static const char ending[] = ".gguf";
     size_t end = strlen(path), m = sizeof ending - 1;
     while (end > 1 && path[end - 1] == '/') end--;
     size_t start = end;
     while (start > 0 && path[start - 1] != '/') start--;
     if (end - start > m && memcmp(path + end - m, ending, m) == 0) end -= m;
-    return utf8_mended(path + start, end - start, NULL);
+    return cl_utf8_mended(path + start, end - start, NULL);
 }
 
-const char *model_file_source_name(const model_file *file, const char *name) {
+const char *cl_model_file_source_name(const cl_model_file *file, const char *name) {
     const char *source = file->source_name ? file->source_name(file, name) : NULL;
     return source ? source : name;
 }
 
-void model_file_drop(const model_file *file, const tensor *tensor) {
-    for (size_t i = 0; i < file->n_maps; i++) file_map_drop(&file->maps[i], tensor->data, tensor->bytes);
+void cl_model_file_drop(const cl_model_file *file, const cl_tensor *tensor) {
+    for (size_t i = 0; i < file->n_maps; i++) cl_file_map_drop(&file->maps[i], tensor->data, tensor->bytes);
 }
 
-void model_file_close(model_file **file) {
-    model_file *f = *file;
+void cl_model_file_close(cl_model_file **file) {
+    cl_model_file *f = *file;
     if (!f) return;
     *file = NULL;
     for (size_t i = 0; i < f->n_keys; i++) free(f->keys[i].strings);
     free(f->keys);
     free(f->tensors);
-    str_map_free(&f->key_map);
-    str_map_free(&f->tensor_map);
-    for (size_t i = 0; i < f->n_maps; i++) file_map_close(&f->maps[i]);
+    cl_str_map_free(&f->key_map);
+    cl_str_map_free(&f->tensor_map);
+    for (size_t i = 0; i < f->n_maps; i++) cl_file_map_close(&f->maps[i]);
     free(f->maps);
-    arena_free(&f->memory);
+    cl_arena_free(&f->memory);
     free(f);
 }
 
-const char *model_file_format(const model_file *file) { return file->format; }
-size_t model_file_n_tensors(const model_file *file) { return file->n_tensors; }
-const tensor *model_file_tensor_at(const model_file *file, size_t i) { return &file->tensors[i]; }
+const char *cl_model_file_format(const cl_model_file *file) { return file->format; }
+size_t cl_model_file_n_tensors(const cl_model_file *file) { return file->n_tensors; }
+const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i) { return &file->tensors[i]; }
 
-const tensor *model_file_find_tensor(const model_file *file, const char *name) {
-    const int32_t i = str_map_get(&file->tensor_map, name, strlen(name));
+const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char *name) {
+    const int32_t i = cl_str_map_get(&file->tensor_map, name, strlen(name));
     return i < 0 ? NULL : &file->tensors[i];
 }
 
-static const meta_key *find_key(const model_file *file, const char *name) {
-    const int32_t i = str_map_get(&file->key_map, name, strlen(name));
+static const cl_meta_key *find_key(const cl_model_file *file, const char *name) {
+    const int32_t i = cl_str_map_get(&file->key_map, name, strlen(name));
     return i < 0 ? NULL : &file->keys[i];
 }
 
-bool model_file_has(const model_file *file, const char *key) { return find_key(file, key) != NULL; }
+bool cl_model_file_has(const cl_model_file *file, const char *key) { return find_key(file, key) != NULL; }
 
-size_t meta_size(uint32_t type) {
+size_t cl_meta_size(uint32_t type) {
     switch (type) {
-    case META_U8:
-    case META_I8:
-    case META_BOOL: return 1;
-    case META_U16:
-    case META_I16: return 2;
-    case META_U32:
-    case META_I32:
-    case META_FLOAT32: return 4;
-    case META_U64:
-    case META_I64:
-    case META_FLOAT64: return 8;
+    case CL_META_U8:
+    case CL_META_I8:
+    case CL_META_BOOL: return 1;
+    case CL_META_U16:
+    case CL_META_I16: return 2;
+    case CL_META_U32:
+    case CL_META_I32:
+    case CL_META_FLOAT32: return 4;
+    case CL_META_U64:
+    case CL_META_I64:
+    case CL_META_FLOAT64: return 8;
     default: return 0;
     }
 }
 
 /* An unaligned value as an int64, or as the uint64 that does not fit one; false if the type is no integer. */
-static bool load_integer(meta_type type, const unsigned char *raw, int64_t *i, uint64_t *u) {
-    const size_t size = meta_size(type);
+static bool load_integer(cl_meta_type type, const unsigned char *raw, int64_t *i, uint64_t *u) {
+    const size_t size = cl_meta_size(type);
     uint64_t bits = 0;
     switch (type) {
-    case META_U8:
-    case META_U16:
-    case META_U32:
-    case META_U64:
+    case CL_META_U8:
+    case CL_META_U16:
+    case CL_META_U32:
+    case CL_META_U64:
         memcpy(&bits, raw, size);
         *u = bits;
         *i = bits > INT64_MAX ? INT64_MAX : (int64_t)bits;
         return true;
-    case META_I8:
-    case META_I16:
-    case META_I32:
-    case META_I64:
+    case CL_META_I8:
+    case CL_META_I16:
+    case CL_META_I32:
+    case CL_META_I64:
         memcpy(&bits, raw, size);
         *i = (int64_t)(bits << (64 - 8 * size)) >> (64 - 8 * size);
         *u = *i < 0 ? 0 : (uint64_t)*i;
@@ -113,17 +113,17 @@ static bool load_integer(meta_type type, const unsigned char *raw, int64_t *i, u
     }
 }
 
-static bool load_float(meta_type type, const unsigned char *raw, double *value) {
+static bool load_float(cl_meta_type type, const unsigned char *raw, double *value) {
     float f;
-    if (type == META_FLOAT64) memcpy(value, raw, sizeof *value);
-    if (type != META_FLOAT32) return type == META_FLOAT64;
+    if (type == CL_META_FLOAT64) memcpy(value, raw, sizeof *value);
+    if (type != CL_META_FLOAT32) return type == CL_META_FLOAT64;
     memcpy(&f, raw, sizeof f);
     *value = f;
     return true;
 }
 
-bool model_file_get_u64(const model_file *file, const char *key, uint64_t *value) {
-    const meta_key *k = find_key(file, key);
+bool cl_model_file_get_u64(const cl_model_file *file, const char *key, uint64_t *value) {
+    const cl_meta_key *k = find_key(file, key);
     int64_t i;
     uint64_t u;
     if (!k || !load_integer(k->type, k->raw, &i, &u) || i < 0) return false;
@@ -131,55 +131,55 @@ bool model_file_get_u64(const model_file *file, const char *key, uint64_t *value
     return true;
 }
 
-bool model_file_get_f64(const model_file *file, const char *key, double *value) {
-    const meta_key *k = find_key(file, key);
+bool cl_model_file_get_f64(const cl_model_file *file, const char *key, double *value) {
+    const cl_meta_key *k = find_key(file, key);
     return k && load_float(k->type, k->raw, value);
 }
 
-bool model_file_get_bool(const model_file *file, const char *key, bool *value) {
-    const meta_key *k = find_key(file, key);
-    if (!k || k->type != META_BOOL) return false;
+bool cl_model_file_get_bool(const cl_model_file *file, const char *key, bool *value) {
+    const cl_meta_key *k = find_key(file, key);
+    if (!k || k->type != CL_META_BOOL) return false;
     *value = k->raw[0] != 0;
     return true;
 }
 
-bool model_file_get_string(const model_file *file, const char *key, str *value) {
-    const meta_key *k = find_key(file, key);
-    if (!k || k->type != META_STRING) return false;
+bool cl_model_file_get_string(const cl_model_file *file, const char *key, cl_str *value) {
+    const cl_meta_key *k = find_key(file, key);
+    if (!k || k->type != CL_META_STRING) return false;
     *value = k->strings[0];
     return true;
 }
 
-bool model_file_get_array(const model_file *file, const char *key, meta_type *type, size_t *n, const void **data) {
-    const meta_key *k = find_key(file, key);
-    if (!k || k->type != META_ARRAY) return false;
+bool cl_model_file_get_array(const cl_model_file *file, const char *key, cl_meta_type *type, size_t *n, const void **data) {
+    const cl_meta_key *k = find_key(file, key);
+    if (!k || k->type != CL_META_ARRAY) return false;
     *type = k->elem;
     *n = k->n;
     *data = k->raw;
     return true;
 }
 
-str model_file_array_string(const model_file *file, const char *key, size_t i) {
-    const meta_key *k = find_key(file, key);
-    if (!k || k->type != META_ARRAY || k->elem != META_STRING || i >= k->n) return (str){"", 0};
+cl_str cl_model_file_array_string(const cl_model_file *file, const char *key, size_t i) {
+    const cl_meta_key *k = find_key(file, key);
+    if (!k || k->type != CL_META_ARRAY || k->elem != CL_META_STRING || i >= k->n) return (cl_str){"", 0};
     return k->strings[i];
 }
 
-size_t model_file_n_keys(const model_file *file) { return file->n_keys; }
+size_t cl_model_file_n_keys(const cl_model_file *file) { return file->n_keys; }
 
-str model_file_key_at(const model_file *file, size_t i, meta_type *type) {
+cl_str cl_model_file_key_at(const cl_model_file *file, size_t i, cl_meta_type *type) {
     *type = file->keys[i].type;
     return file->keys[i].name;
 }
 
-static void print_one(const meta_key *key, meta_type type, size_t i, char *buf, size_t size) {
-    const unsigned char *raw = key->raw + i * meta_size(type);
+static void print_one(const cl_meta_key *key, cl_meta_type type, size_t i, char *buf, size_t size) {
+    const unsigned char *raw = key->raw + i * cl_meta_size(type);
     int64_t n;
     uint64_t u;
     double f;
-    if (type == META_STRING) {
-        str_show(key->strings[i], buf, size);
-    } else if (type == META_BOOL) {
+    if (type == CL_META_STRING) {
+        cl_str_show(key->strings[i], buf, size);
+    } else if (type == CL_META_BOOL) {
         snprintf(buf, size, "%s", *raw ? "true" : "false");
     } else if (load_float(type, raw, &f)) {
         snprintf(buf, size, "%.9g", f);
@@ -191,13 +191,13 @@ static void print_one(const meta_key *key, meta_type type, size_t i, char *buf, 
     }
 }
 
-void model_file_print_value(const model_file *file, size_t i, char *buf, size_t size) {
-    const meta_key *key = &file->keys[i];
+void cl_model_file_print_value(const cl_model_file *file, size_t i, char *buf, size_t size) {
+    const cl_meta_key *key = &file->keys[i];
     if (size < 8) { /* no room for anything sensible */
         if (size) buf[0] = 0;
         return;
     }
-    if (key->type != META_ARRAY) {
+    if (key->type != CL_META_ARRAY) {
         print_one(key, key->type, 0, buf, size);
         return;
     }

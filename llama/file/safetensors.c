@@ -15,7 +15,7 @@ typedef struct reader {
 } reader;
 
 #define FAIL(r, code, fmt, ...)                                                                                                \
-    cl_fail((r)->error, code, "%s: tensor %s: " fmt, (r)->path, str_show(str_of((r)->name), (char[SHOWN]){0}, SHOWN),          \
+    cl_fail((r)->error, code, "%s: tensor %s: " fmt, (r)->path, cl_str_show(cl_str_of((r)->name), (char[SHOWN]){0}, SHOWN),    \
             __VA_ARGS__)
 
 /* The format's types by name, with GGUF's number for the same; sizes in bytes. */
@@ -24,12 +24,18 @@ static const struct {
     uint32_t type;
     size_t size;
 } types[] = {
-    {"F32", TENSOR_F32, 4}, {"F16", TENSOR_F16, 2}, {"BF16", TENSOR_BF16, 2}, {"F64", 28, 8},
-    {"I64", 27, 8},         {"I32", 26, 4},         {"I16", 25, 2},           {"I8", 24, 1},
+    {"F32", CL_TENSOR_F32, 4},
+    {"F16", CL_TENSOR_F16, 2},
+    {"BF16", CL_TENSOR_BF16, 2},
+    {"F64", 28, 8},
+    {"I64", 27, 8},
+    {"I32", 26, 4},
+    {"I16", 25, 2},
+    {"I8", 24, 1},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static cl_status read_type(const reader *r, const json_t *entry, tensor *t, size_t *size) {
+static cl_status read_type(const reader *r, const json_t *entry, cl_tensor *t, size_t *size) {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name) return FAIL(r, CL_ERR_FORMAT, "%s", "its dtype must be a string");
     for (int i = 0; i < N_TYPES; i++)
@@ -42,7 +48,7 @@ static cl_status read_type(const reader *r, const json_t *entry, tensor *t, size
 }
 
 /* n: elements. The file has the slowest dimension first. */
-static cl_status read_shape(const reader *r, const json_t *entry, tensor *t, uint64_t *n) {
+static cl_status read_shape(const reader *r, const json_t *entry, cl_tensor *t, uint64_t *n) {
     const json_t *shape = json_object_get(entry, "shape");
     const size_t n_dims = json_array_size(shape);
     if (!json_is_array(shape) || n_dims > 4)
@@ -61,10 +67,10 @@ static cl_status read_shape(const reader *r, const json_t *entry, tensor *t, uin
     return CL_OK;
 }
 
-static cl_status read_tensor(const reader *r, const json_t *entry, const unsigned char *data, tensor *t) {
+static cl_status read_tensor(const reader *r, const json_t *entry, const unsigned char *data, cl_tensor *t) {
     if (!json_is_object(entry) || json_object_size(entry) != 3)
         return FAIL(r, CL_ERR_FORMAT, "%s", "it must be an object of dtype, shape and data_offsets");
-    t->name = str_of(r->name);
+    t->name = cl_str_of(r->name);
     size_t size = 0;
     uint64_t n = 0, bytes = 0;
     cl_status status = read_type(r, entry, t, &size);
@@ -86,16 +92,16 @@ static cl_status read_tensor(const reader *r, const json_t *entry, const unsigne
 }
 
 static int by_place(const void *a, const void *b) {
-    const tensor *s = a, *t = b;
+    const cl_tensor *s = a, *t = b;
     return s->data < t->data ? -1 : s->data > t->data;
 }
 
 /* One behind the other, from the first byte to the last. Also takes away data that cannot be read. */
-static cl_status check_places(reader *r, const unsigned char *data, safetensors *file) {
+static cl_status check_places(reader *r, const unsigned char *data, cl_safetensors *file) {
     qsort(file->tensors, file->n, sizeof *file->tensors, by_place);
     size_t at = 0;
     for (size_t i = 0; i < file->n; i++) {
-        tensor *t = &file->tensors[i];
+        cl_tensor *t = &file->tensors[i];
         const size_t begin = (size_t)((const unsigned char *)t->data - data);
         r->name = t->name.data;
         if (begin != at)
@@ -103,7 +109,7 @@ static cl_status check_places(reader *r, const unsigned char *data, safetensors 
                         begin < at ? "overlap" : "leave a gap");
         at = begin + t->bytes;
         uint32_t block, bytes;
-        if (!tensor_block(t->type, &block, &bytes)) t->data = NULL;
+        if (!cl_tensor_block(t->type, &block, &bytes)) t->data = NULL;
     }
     if (at != r->n_data)
         return cl_fail(r->error, CL_ERR_FORMAT, "%s: %zu of %zu bytes of data belong to no tensor", r->path, r->n_data - at,
@@ -119,7 +125,7 @@ static cl_status check_metadata(const reader *r, const json_t *metadata) {
     return good ? CL_OK : cl_fail(r->error, CL_ERR_FORMAT, "%s: __metadata__ must be an object of strings", r->path);
 }
 
-static cl_status read_tensors(reader *r, const unsigned char *data, safetensors *file) {
+static cl_status read_tensors(reader *r, const unsigned char *data, cl_safetensors *file) {
     const char *name;
     json_t *entry;
     cl_status status = CL_OK;
@@ -134,8 +140,8 @@ static cl_status read_tensors(reader *r, const unsigned char *data, safetensors 
     return check_places(r, data, file);
 }
 
-cl_status safetensors_parse(const char *path, const file_map *map, safetensors *file, cl_error *error) {
-    *file = (safetensors){0};
+cl_status cl_safetensors_parse(const char *path, const cl_file_map *map, cl_safetensors *file, cl_error *error) {
+    *file = (cl_safetensors){0};
     uint64_t size = 0;
     if (map->size < SIZE_BYTES)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %zu bytes; a safetensors file begins with 8 of its header's size", path,
@@ -149,17 +155,17 @@ cl_status safetensors_parse(const char *path, const file_map *map, safetensors *
     if (!json_is_object(file->header)) {
         const cl_status status = cl_fail(error, CL_ERR_FORMAT, "%s: its header is no JSON object: byte %d: %s", path,
                                          file->header ? 0 : wrong.position, file->header ? "another value" : wrong.text);
-        safetensors_free(file);
+        cl_safetensors_free(file);
         return status;
     }
     reader r = {.path = path, .n_data = map->size - SIZE_BYTES - (size_t)size, .error = error};
     const cl_status status = read_tensors(&r, map->data + SIZE_BYTES + size, file);
-    if (status != CL_OK) safetensors_free(file);
+    if (status != CL_OK) cl_safetensors_free(file);
     return status;
 }
 
-void safetensors_free(safetensors *file) {
+void cl_safetensors_free(cl_safetensors *file) {
     free(file->tensors);
     json_decref(file->header);
-    *file = (safetensors){0};
+    *file = (cl_safetensors){0};
 }

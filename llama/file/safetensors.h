@@ -9,14 +9,14 @@
 #include "llama/common/error.h"
 #include "tensor.h"
 
-typedef struct safetensors {
-    tensor *tensors; /* [n] names are held here, data lie in the map; data is NULL for types other than F32, F16 and BF16 */
+typedef struct cl_safetensors {
+    cl_tensor *tensors; /* [n] names are held here, data lie in the map; data is NULL for types other than F32, F16 and BF16 */
     size_t n;
     struct json_t *header;
-} safetensors;
+} cl_safetensors;
 
 /* Messages name the path. The map is borrowed. On failure *file is empty. */
-cl_status safetensors_parse(const char *path, const file_map *map, safetensors *file, cl_error *error);
-void safetensors_free(safetensors *file);
+cl_status cl_safetensors_parse(const char *path, const cl_file_map *map, cl_safetensors *file, cl_error *error);
+void cl_safetensors_free(cl_safetensors *file);
 
 #endif

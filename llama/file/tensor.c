@@ -8,25 +8,25 @@ static const struct {
     const char *name;
     uint32_t elements, bytes; /* of a block */
 } types[] = {
-    [TENSOR_F32] = {"F32", 1, 4},
-    [TENSOR_F16] = {"F16", 1, 2},
-    [TENSOR_Q4_0] = {"Q4_0", 32, 18},
-    [TENSOR_Q4_1] = {"Q4_1", 32, 20},
-    [TENSOR_Q5_0] = {"Q5_0", 32, 22},
-    [TENSOR_Q5_1] = {"Q5_1", 32, 24},
-    [TENSOR_Q8_0] = {"Q8_0", 32, 34},
+    [CL_TENSOR_F32] = {"F32", 1, 4},
+    [CL_TENSOR_F16] = {"F16", 1, 2},
+    [CL_TENSOR_Q4_0] = {"Q4_0", 32, 18},
+    [CL_TENSOR_Q4_1] = {"Q4_1", 32, 20},
+    [CL_TENSOR_Q5_0] = {"Q5_0", 32, 22},
+    [CL_TENSOR_Q5_1] = {"Q5_1", 32, 24},
+    [CL_TENSOR_Q8_0] = {"Q8_0", 32, 34},
     [9] = {"Q8_1", 0, 0},
-    [TENSOR_Q2_K] = {"Q2_K", 256, 84},
-    [TENSOR_Q3_K] = {"Q3_K", 256, 110},
-    [TENSOR_Q4_K] = {"Q4_K", 256, 144},
-    [TENSOR_Q5_K] = {"Q5_K", 256, 176},
-    [TENSOR_Q6_K] = {"Q6_K", 256, 210},
+    [CL_TENSOR_Q2_K] = {"Q2_K", 256, 84},
+    [CL_TENSOR_Q3_K] = {"Q3_K", 256, 110},
+    [CL_TENSOR_Q4_K] = {"Q4_K", 256, 144},
+    [CL_TENSOR_Q5_K] = {"Q5_K", 256, 176},
+    [CL_TENSOR_Q6_K] = {"Q6_K", 256, 210},
     [15] = {"Q8_K", 0, 0},
     [16] = {"IQ2_XXS", 0, 0},
     [17] = {"IQ2_XS", 0, 0},
     [18] = {"IQ3_XXS", 0, 0},
     [19] = {"IQ1_S", 0, 0},
-    [TENSOR_IQ4_NL] = {"IQ4_NL", 32, 18},
+    [CL_TENSOR_IQ4_NL] = {"IQ4_NL", 32, 18},
     [21] = {"IQ3_S", 0, 0},
     [22] = {"IQ2_S", 0, 0},
     [23] = {"IQ4_XS", 0, 0},
@@ -36,41 +36,41 @@ static const struct {
     [27] = {"I64", 0, 0},
     [28] = {"F64", 0, 0},
     [29] = {"IQ1_M", 0, 0},
-    [TENSOR_BF16] = {"BF16", 1, 2},
+    [CL_TENSOR_BF16] = {"BF16", 1, 2},
     [34] = {"TQ1_0", 0, 0},
     [35] = {"TQ2_0", 0, 0},
     [39] = {"MXFP4", 0, 0},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
+bool cl_tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes) {
     if (type >= N_TYPES || !types[type].elements) return false;
     *elements = types[type].elements;
     *bytes = types[type].bytes;
     return true;
 }
 
-bool tensor_readable_type(size_t i, tensor_type *type) {
+bool cl_tensor_readable_type(size_t i, cl_tensor_type *type) {
     for (uint32_t t = 0; t < N_TYPES; t++) {
         if (!types[t].elements || i-- > 0) continue;
-        *type = (tensor_type)t;
+        *type = (cl_tensor_type)t;
         return true;
     }
     return false;
 }
 
-const char *tensor_type_name(uint32_t type) {
+const char *cl_tensor_type_name(uint32_t type) {
     static _Thread_local char unknown[24]; /* until the thread's next call */
     if (type < N_TYPES && types[type].name) return types[type].name;
     snprintf(unknown, sizeof unknown, "type %u", type);
     return unknown;
 }
 
-void tensor_type_error(const tensor *tensor, cl_error *error) {
+void cl_tensor_type_error(const cl_tensor *tensor, cl_error *error) {
     char names[160] = "";
-    tensor_type type;
-    for (size_t i = 0, n = 0; tensor_readable_type(i, &type); i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", tensor_type_name(type));
+    cl_tensor_type type;
+    for (size_t i = 0, n = 0; cl_tensor_readable_type(i, &type); i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", cl_tensor_type_name(type));
     cl_error_set(error, CL_ERR_UNSUPPORTED, "tensor %.*s has type %s; supported: %s (requantise the model)",
-                 (int)tensor->name.size, tensor->name.data, tensor_type_name(tensor->type), names);
+                 (int)tensor->name.size, tensor->name.data, cl_tensor_type_name(tensor->type), names);
 }

@@ -10,45 +10,45 @@
 #include "llama/common/str.h"
 
 /* Types by their number in GGUF; only those that can be read. */
-typedef enum tensor_type {
-    TENSOR_F32 = 0,
-    TENSOR_F16 = 1,
-    TENSOR_Q4_0 = 2,
-    TENSOR_Q4_1 = 3,
-    TENSOR_Q5_0 = 6,
-    TENSOR_Q5_1 = 7,
-    TENSOR_Q8_0 = 8,
-    TENSOR_Q2_K = 10,
-    TENSOR_Q3_K = 11,
-    TENSOR_Q4_K = 12,
-    TENSOR_Q5_K = 13,
-    TENSOR_Q6_K = 14,
-    TENSOR_IQ4_NL = 20,
-    TENSOR_BF16 = 30,
-} tensor_type;
+typedef enum cl_tensor_type {
+    CL_TENSOR_F32 = 0,
+    CL_TENSOR_F16 = 1,
+    CL_TENSOR_Q4_0 = 2,
+    CL_TENSOR_Q4_1 = 3,
+    CL_TENSOR_Q5_0 = 6,
+    CL_TENSOR_Q5_1 = 7,
+    CL_TENSOR_Q8_0 = 8,
+    CL_TENSOR_Q2_K = 10,
+    CL_TENSOR_Q3_K = 11,
+    CL_TENSOR_Q4_K = 12,
+    CL_TENSOR_Q5_K = 13,
+    CL_TENSOR_Q6_K = 14,
+    CL_TENSOR_IQ4_NL = 20,
+    CL_TENSOR_BF16 = 30,
+} cl_tensor_type;
 
-typedef struct tensor {
-    str name;
+typedef struct cl_tensor {
+    cl_str name;
     uint32_t type;    /* may be one that is not in tensor_type */
     int32_t n_dims;   /* 1..4 */
     int64_t ne[4];    /* elements, fastest dimension first; 1 where unused */
     const void *data; /* unaligned; NULL when the type is not in tensor_type */
     size_t bytes;
-} tensor;
+} cl_tensor;
 
 /* Elements and bytes of a block; false where the type's data cannot be read. */
-bool tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes);
+bool cl_tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes);
 
 /* "Q4_1"; also of types that cannot be read. "type 99" for unknown ones, until the thread's next call. */
-const char *tensor_type_name(uint32_t type);
+const char *cl_tensor_type_name(uint32_t type);
 
 /* The i-th type that can be read, in the order of their numbers; false past the last. */
-bool tensor_readable_type(size_t i, tensor_type *type);
+bool cl_tensor_readable_type(size_t i, cl_tensor_type *type);
 
 /* Refuse a tensor whose type cannot be read: its name, its type, those that can. */
-void tensor_type_error(const tensor *tensor, cl_error *error);
-static inline cl_status tensor_fail_type(const tensor *tensor, cl_error *error) {
-    tensor_type_error(tensor, error);
+void cl_tensor_type_error(const cl_tensor *tensor, cl_error *error);
+static inline cl_status cl_tensor_fail_type(const cl_tensor *tensor, cl_error *error) {
+    cl_tensor_type_error(tensor, error);
     return cl_failed(CL_ERR_UNSUPPORTED);
 }
 

@@ -7,9 +7,9 @@
 #include "base/half.h"
 #include "llama/linear/quant_block.h"
 
-size_t tensor_row_bytes(uint32_t type, int64_t n) {
+size_t cl_tensor_row_bytes(uint32_t type, int64_t n) {
     uint32_t elements = 1, bytes = 0;
-    const bool readable = tensor_block(type, &elements, &bytes);
+    const bool readable = cl_tensor_block(type, &elements, &bytes);
     assert(readable);
     (void)readable;
     return (size_t)n / elements * bytes;
@@ -22,9 +22,9 @@ static uint16_t load_u16(const uint8_t *p) {
 }
 
 /* n values of a block. The products are exact in f32, so each value rounds once, where a minimum is added. */
-static void block_f32(const quant_type *type, const uint8_t *block, int n, float *out) {
-    const linear_format f = linear_formats[type->layout];
-    quant_block parts;
+static void block_f32(const cl_quant_type *type, const uint8_t *block, int n, float *out) {
+    const cl_linear_format f = cl_linear_formats[type->layout];
+    cl_quant_block parts;
     type->decode(block, &parts);
     const float d = ca_f32_from_f16(load_u16(block + type->d_at));
     const float m = f.min ? ca_f32_from_f16(load_u16(block + type->m_at)) : 0;
@@ -35,24 +35,24 @@ static void block_f32(const quant_type *type, const uint8_t *block, int n, float
     }
 }
 
-void tensor_row_f32(const tensor *tensor, int64_t row, float *out) {
+void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out) {
     const int64_t n = tensor->ne[0];
-    const uint8_t *p = (const uint8_t *)tensor->data + (size_t)row * tensor_row_bytes(tensor->type, n);
-    const quant_type *type = quant_type_of(tensor->type);
+    const uint8_t *p = (const uint8_t *)tensor->data + (size_t)row * cl_tensor_row_bytes(tensor->type, n);
+    const cl_quant_type *type = cl_quant_type_of(tensor->type);
     if (type) {
         uint32_t elements = 1, bytes = 0;
-        tensor_block(tensor->type, &elements, &bytes);
+        cl_tensor_block(tensor->type, &elements, &bytes);
         for (int64_t k = 0; k < n; k += elements, p += bytes) block_f32(type, p, (int)elements, out + k);
         return;
     }
     switch (tensor->type) {
-    case TENSOR_F32: memcpy(out, p, (size_t)n * 4); return;
-    case TENSOR_F16:
+    case CL_TENSOR_F32: memcpy(out, p, (size_t)n * 4); return;
+    case CL_TENSOR_F16:
         for (int64_t k = 0; k < n; k++) out[k] = ca_f32_from_f16(load_u16(p + 2 * k));
         return;
-    case TENSOR_BF16:
+    case CL_TENSOR_BF16:
         for (int64_t k = 0; k < n; k++) out[k] = ca_f32_from_bf16(load_u16(p + 2 * k));
         return;
-    default: assert(!"a type that model_load lets pass");
+    default: assert(!"a type that cl_model_load lets pass");
     }
 }

@@ -14,10 +14,10 @@
 
 /* ---- Levels ---- */
 
-static const linear_kernel *const levels[] = {
-    &linear_ref,
+static const cl_linear_kernel *const levels[] = {
+    &cl_linear_ref,
 #if defined(__x86_64__)
-    &linear_avx2, &linear_avx512, &linear_avx512_vnni, &linear_avx512_bf16, &linear_amx,
+    &cl_linear_avx2, &cl_linear_avx512, &cl_linear_avx512_vnni, &cl_linear_avx512_bf16, &cl_linear_amx,
 #endif
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
@@ -30,7 +30,7 @@ static int rank(const char *name) {
 
 static bool has(uint32_t features) { return (features & ~ca_cpu_features()) == 0; }
 
-const linear_kernel *linear_kernel_find(const char *level) {
+const cl_linear_kernel *cl_linear_kernel_find(const char *level) {
     int top = N_LEVELS - 1;
     if (level) {
         const int asked = rank(level);
@@ -47,9 +47,9 @@ const linear_kernel *linear_kernel_find(const char *level) {
     return levels[top];
 }
 
-const char *linear_kernel_level(const linear_kernel *kernel) { return kernel->name; }
+const char *cl_linear_kernel_level(const cl_linear_kernel *kernel) { return kernel->name; }
 
-const char *linear_level_name(int i) {
+const char *cl_linear_level_name(int i) {
     for (int level = 0; level < N_LEVELS; level++)
         if (has(levels[level]->features) && i-- == 0) return levels[level]->name;
     return NULL;
@@ -59,14 +59,15 @@ const char *linear_level_name(int i) {
 
 enum {
     MAX_PRODUCTS = 4,
-    ROW_BLOCK = 256,                       /* rows a task at most: their tiles stay in the second-level cache */
-    TASKS_A_WORKER = 6,                    /* so that one that is held up leaves work to the others */
-    PANELS_AT_ONCE = 2,                    /* that kernels take */
-    PAIR_FLOATS = ROW_BLOCK * LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
+    ROW_BLOCK = 256,    /* rows a task at most: their tiles stay in the second-level cache */
+    TASKS_A_WORKER = 6, /* so that one that is held up leaves work to the others */
+    PANELS_AT_ONCE = 2, /* that kernels take */
+    PAIR_FLOATS =
+        ROW_BLOCK * CL_LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
 };
 
-struct linear_input {
-    const linear_kernel *kernel;
+struct cl_linear_input {
+    const cl_linear_kernel *kernel;
     unsigned forms;
     int32_t max_rows, max_in, n_workers;
     const float *x;
@@ -80,41 +81,41 @@ struct linear_input {
     ca_alloc alloc;
 };
 
-static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + LINEAR_BLOCK - 1) / LINEAR_BLOCK; }
+static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + CL_LINEAR_BLOCK - 1) / CL_LINEAR_BLOCK; }
 
 /* Of rows as bf16: an odd number of cache lines, so that the rows of a tile do not fall into one set of the cache. */
 static size_t bf16_stride(int32_t n_in) { return (((size_t)n_in + 31) / 32 | 1) * 32; }
 
-unsigned linear_forms(const linear *w) {
-    const linear_layout layout = linear_layout_of(w->type);
-    return layout == LINEAR_BF16 ? LINEAR_IN_BF16 : layout >= LINEAR_FIRST_QUANT ? LINEAR_IN_INT8 : 0;
+unsigned cl_linear_forms(const cl_linear *w) {
+    const cl_linear_layout layout = cl_linear_layout_of(w->type);
+    return layout == CL_LINEAR_BF16 ? CL_LINEAR_IN_BF16 : layout >= CL_LINEAR_FIRST_QUANT ? CL_LINEAR_IN_INT8 : 0;
 }
 
-linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
-                                  int n_workers) {
+cl_linear_input *cl_linear_input_create(const cl_linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+                                        int n_workers) {
     assert(max_rows >= 1 && max_in >= 1 && n_workers >= 1);
     ca_alloc alloc = ca_alloc_default();
-    linear_input *in = ca_new_zero(&alloc, 1, sizeof *in);
+    cl_linear_input *in = ca_new_zero(&alloc, 1, sizeof *in);
     if (!in) return NULL;
     in->kernel = kernel;
     in->forms = forms;
     in->max_rows = max_rows;
     in->max_in = max_in;
     in->n_workers = n_workers;
-    in->tiles_bytes = (size_t)max_rows * blocks_of(max_in) * LINEAR_ROW_BYTES;
+    in->tiles_bytes = (size_t)max_rows * blocks_of(max_in) * CL_LINEAR_ROW_BYTES;
     in->bf16_bytes = (size_t)max_rows * bf16_stride(max_in) * sizeof *in->bf16;
-    in->scratch_bytes = blocks_of(max_in) * LINEAR_SCRATCH_BYTES;
+    in->scratch_bytes = blocks_of(max_in) * CL_LINEAR_SCRATCH_BYTES;
     in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
     in->bf16 = ca_new(&alloc, in->bf16_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
     in->pairs = ca_new(&alloc, (size_t)n_workers, 2 * PAIR_FLOATS * sizeof(float));
     in->alloc = alloc;
-    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs) linear_input_free(&in);
+    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs) cl_linear_input_free(&in);
     return in;
 }
 
-void linear_input_free(linear_input **input) {
-    linear_input *in = *input;
+void cl_linear_input_free(cl_linear_input **input) {
+    cl_linear_input *in = *input;
     if (!in) return;
     ca_alloc alloc = in->alloc;
     ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
@@ -125,7 +126,7 @@ void linear_input_free(linear_input **input) {
     *input = NULL;
 }
 
-void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in) {
+void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in) {
     assert(n_rows >= 1 && n_rows <= in->max_rows && n_in >= 1 && n_in <= in->max_in);
     in->x = x;
     in->x_stride = row_stride;
@@ -134,34 +135,34 @@ void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_r
 }
 
 /* A kernel tells it by its task: where rows are cut into several, none has fewer than min_rows. */
-static int32_t tile_rows_of(const linear_input *in) {
-    return in->n_rows < in->kernel->min_rows ? LINEAR_TILE : in->kernel->tile_rows;
+static int32_t tile_rows_of(const cl_linear_input *in) {
+    return in->n_rows < in->kernel->min_rows ? CL_LINEAR_TILE : in->kernel->tile_rows;
 }
 
 /* Quantise 1..8 rows from a multiple of 8 on, and blocks from `block` on, of x, whose first value is theirs. */
-static void put_rows(linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
+static void put_rows(cl_linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
                      int32_t n_blocks) {
     const int32_t full = tile_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
     const int32_t tile_rows = left < full ? left : full;
-    const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / LINEAR_BLOCK) + (size_t)tile_rows * block;
-    in->kernel->quantize(x, row_stride, n_rows, n_blocks, in->tiles + records * LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
+    const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / CL_LINEAR_BLOCK) + (size_t)tile_rows * block;
+    in->kernel->quantize(x, row_stride, n_rows, n_blocks, in->tiles + records * CL_LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
                          tile_rows);
 }
 
-void linear_prepare_tile(linear_input *in, int32_t tile) {
-    const int32_t n_blocks = in->n_in / LINEAR_BLOCK, first = tile * LINEAR_TILE, left = in->n_rows - first;
-    const int32_t n = left < LINEAR_TILE ? left : LINEAR_TILE;
+void cl_linear_prepare_tile(cl_linear_input *in, int32_t tile) {
+    const int32_t n_blocks = in->n_in / CL_LINEAR_BLOCK, first = tile * CL_LINEAR_TILE, left = in->n_rows - first;
+    const int32_t n = left < CL_LINEAR_TILE ? left : CL_LINEAR_TILE;
     const float *x = in->x + (size_t)first * in->x_stride;
-    if (in->forms & LINEAR_IN_INT8 && in->n_in % LINEAR_BLOCK == 0) /* no quantised matrix has another input */
+    if (in->forms & CL_LINEAR_IN_INT8 && in->n_in % CL_LINEAR_BLOCK == 0) /* no quantised matrix has another input */
         put_rows(in, x, in->x_stride, first, n, 0, n_blocks);
-    if (!(in->forms & LINEAR_IN_BF16) || !in->kernel->round) return;
+    if (!(in->forms & CL_LINEAR_IN_BF16) || !in->kernel->round) return;
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n; r++)
         in->kernel->round(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
 }
 
 /* At the end of a task that multiplies. */
-static void leave(const linear_input *in, unsigned fp) {
+static void leave(const cl_linear_input *in, unsigned fp) {
     if (in->kernel->leave) in->kernel->leave();
     ca_fp_leave(fp);
 }
@@ -169,19 +170,19 @@ static void leave(const linear_input *in, unsigned fp) {
 static void prepare_task(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const unsigned fp = ca_fp_enter();
-    linear_prepare_tile(arg, task);
+    cl_linear_prepare_tile(arg, task);
     ca_fp_leave(fp);
 }
 
-void linear_prepare(linear_input *in, ca_pool *pool) {
-    ca_pool_run_shares(pool, (in->n_rows + LINEAR_TILE - 1) / LINEAR_TILE, prepare_task, in);
+void cl_linear_prepare(cl_linear_input *in, ca_pool *pool) {
+    ca_pool_run_shares(pool, (in->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE, prepare_task, in);
 }
 
 /* ---- Products ---- */
 
 /* A row of panels cut into ranges of about the same length, for each block of rows: a task is a range and a block. */
 typedef struct grid {
-    const linear_input *in;
+    const cl_linear_input *in;
     int32_t n_panels, n_ranges, row_block;
     int32_t unit; /* panels that stay together */
 } grid;
@@ -191,9 +192,9 @@ typedef struct cell {
     int32_t row, n_rows;
 } cell;
 
-static int32_t panels_of(const linear *w) { return (w->n_out + LINEAR_LANES - 1) / LINEAR_LANES; }
+static int32_t panels_of(const cl_linear *w) { return (w->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES; }
 
-static grid make_grid(const linear_input *in, int32_t n_panels, int32_t unit, const ca_pool *pool) {
+static grid make_grid(const cl_linear_input *in, int32_t n_panels, int32_t unit, const ca_pool *pool) {
     const int n_workers = ca_pool_size(pool);
     assert(n_workers <= in->n_workers);
     grid g = {.in = in, .n_panels = n_panels, .unit = unit};
@@ -212,27 +213,27 @@ static int32_t range_begin(const grid *g, int32_t i) {
 }
 
 /* The form that w reads; 0: f32. */
-static unsigned form_of(const linear_input *in, const linear *w) {
-    const unsigned form = linear_forms(w);
+static unsigned form_of(const cl_linear_input *in, const cl_linear *w) {
+    const unsigned form = cl_linear_forms(w);
     assert((form & ~in->forms) == 0);
-    return form == LINEAR_IN_BF16 && !in->kernel->round ? 0 : form;
+    return form == CL_LINEAR_IN_BF16 && !in->kernel->round ? 0 : form;
 }
 
 /* A cell of a product; y is where its first output goes. */
-static void multiply(const linear_input *in, const linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
-    const linear_layout layout = linear_layout_of(w->type);
-    const linear_task task = {
-        .panels = (const uint8_t *)w->data + (size_t)c.begin * linear_panel_bytes(layout, in->n_in),
+static void multiply(const cl_linear_input *in, const cl_linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
+    const cl_linear_layout layout = cl_linear_layout_of(w->type);
+    const cl_linear_task task = {
+        .panels = (const uint8_t *)w->data + (size_t)c.begin * cl_linear_panel_bytes(layout, in->n_in),
         .n_panels = c.end - c.begin,
         .n_in = in->n_in,
-        .n_last = c.end == panels_of(w) ? w->n_out - (c.end - 1) * LINEAR_LANES : LINEAR_LANES,
+        .n_last = c.end == panels_of(w) ? w->n_out - (c.end - 1) * CL_LINEAR_LANES : CL_LINEAR_LANES,
         .n_rows = c.n_rows,
         .x = in->x + (size_t)c.row * in->x_stride,
         .x_stride = in->x_stride,
         .x_bf16 = in->bf16 + (size_t)c.row * bf16_stride(in->n_in),
         .x_bf16_stride = bf16_stride(in->n_in),
-        .table = linear_table_of(w->type),
-        .tiles = in->tiles + (size_t)c.row * ((size_t)in->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES,
+        .table = cl_linear_table_of(w->type),
+        .tiles = in->tiles + (size_t)c.row * ((size_t)in->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES,
         .y = y,
         .y_stride = y_stride,
         .scratch = in->scratch + (size_t)worker * in->scratch_bytes,
@@ -258,9 +259,9 @@ static void run_grid(const grid *g, ca_task fn, void *arg, ca_pool *pool) {
 /* The panels of all products are one row of the grid. */
 typedef struct apply {
     grid grid;
-    const linear_product *products;
+    const cl_linear_product *products;
     int n;
-    const linear_finish *finish;
+    const cl_linear_finish *finish;
 } apply;
 
 static void apply_task(void *arg, int32_t task, int32_t worker) {
@@ -269,32 +270,33 @@ static void apply_task(void *arg, int32_t task, int32_t worker) {
     const cell all = cell_of(&a->grid, task);
     int32_t first = 0; /* panel number of the product's first */
     for (int i = 0; i < a->n; i++) {
-        const linear_product *p = &a->products[i];
+        const cl_linear_product *p = &a->products[i];
         const int32_t n_panels = panels_of(p->w);
         cell c = all;
         c.begin = all.begin > first ? all.begin - first : 0;
         c.end = all.end - first < n_panels ? all.end - first : n_panels;
-        float *y = p->y + (size_t)c.row * p->y_stride + (size_t)c.begin * LINEAR_LANES;
+        float *y = p->y + (size_t)c.row * p->y_stride + (size_t)c.begin * CL_LINEAR_LANES;
         first += n_panels;
         if (c.begin >= c.end) continue;
         multiply(a->grid.in, p->w, c, y, p->y_stride, worker);
-        const int32_t end = c.end * LINEAR_LANES < p->w->n_out ? c.end * LINEAR_LANES : p->w->n_out;
-        if (a->finish) a->finish->fn(a->finish->arg, i, c.row, c.n_rows, c.begin * LINEAR_LANES, end);
+        const int32_t end = c.end * CL_LINEAR_LANES < p->w->n_out ? c.end * CL_LINEAR_LANES : p->w->n_out;
+        if (a->finish) a->finish->fn(a->finish->arg, i, c.row, c.n_rows, c.begin * CL_LINEAR_LANES, end);
     }
     leave(a->grid.in, fp);
 }
 
-void linear_apply(const linear_input *in, const linear_product *products, int n, const linear_finish *finish, ca_pool *pool) {
+void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *products, int n, const cl_linear_finish *finish,
+                     ca_pool *pool) {
     assert(n >= 1 && n <= MAX_PRODUCTS);
     const int32_t unit = finish ? finish->unit : 0;
     int32_t n_panels = 0;
     for (int i = 0; i < n; i++) {
         assert(products[i].w->n_in == in->n_in);
-        assert((linear_forms(products[i].w) & ~in->forms) == 0);
-        assert(unit == 0 || (unit % LINEAR_LANES == 0 && products[i].w->n_out % unit == 0));
+        assert((cl_linear_forms(products[i].w) & ~in->forms) == 0);
+        assert(unit == 0 || (unit % CL_LINEAR_LANES == 0 && products[i].w->n_out % unit == 0));
         n_panels += panels_of(products[i].w);
     }
-    apply a = {make_grid(in, n_panels, unit ? unit / LINEAR_LANES : PANELS_AT_ONCE, pool), products, n, finish};
+    apply a = {make_grid(in, n_panels, unit ? unit / CL_LINEAR_LANES : PANELS_AT_ONCE, pool), products, n, finish};
     run_grid(&a.grid, apply_task, &a, pool);
 }
 
@@ -303,38 +305,39 @@ void linear_apply(const linear_input *in, const linear_product *products, int n,
 /* The panels of gate are the grid's; up's are the same ones. */
 typedef struct gated {
     grid grid;
-    const linear *gate, *up;
-    linear_activate *activate;
+    const cl_linear *gate, *up;
+    cl_linear_activate *activate;
     float *h;      /* where the next matrix reads f32 */
     unsigned form; /* that it reads */
-    linear_input *out;
+    cl_linear_input *out;
 } gated;
 
 /* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a tile. */
-static void put_blocks(linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
-    for (int32_t r = 0; r < n_rows; r += LINEAR_TILE) {
-        const int32_t at_once = n_rows - r < LINEAR_TILE ? n_rows - r : LINEAR_TILE;
-        put_rows(in, x + (size_t)r * (size_t)n, (size_t)n, row + r, at_once, (size_t)column / LINEAR_BLOCK, n / LINEAR_BLOCK);
+static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
+    for (int32_t r = 0; r < n_rows; r += CL_LINEAR_TILE) {
+        const int32_t at_once = n_rows - r < CL_LINEAR_TILE ? n_rows - r : CL_LINEAR_TILE;
+        put_rows(in, x + (size_t)r * (size_t)n, (size_t)n, row + r, at_once, (size_t)column / CL_LINEAR_BLOCK,
+                 n / CL_LINEAR_BLOCK);
     }
 }
 
 /* The same columns to bf16. */
-static void put_bf16(linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
+static void put_bf16(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n_rows; r++)
         in->kernel->round(x + (size_t)r * (size_t)n, n, in->bf16 + (size_t)(row + r) * stride + column);
 }
 
 static void combine(const gated *a, cell c, int32_t worker) {
-    const linear_input *in = a->grid.in;
-    const int32_t column = c.begin * LINEAR_LANES, end = c.end * LINEAR_LANES;
+    const cl_linear_input *in = a->grid.in;
+    const int32_t column = c.begin * CL_LINEAR_LANES, end = c.end * CL_LINEAR_LANES;
     const int32_t n = (end < a->gate->n_out ? end : a->gate->n_out) - column;
     float *gate = in->pairs + (size_t)worker * 2 * PAIR_FLOATS, *up = gate + PAIR_FLOATS;
     multiply(in, a->gate, c, gate, (size_t)n, worker);
     multiply(in, a->up, c, up, (size_t)n, worker);
     a->activate(gate, up, n * c.n_rows, gate);
-    if (a->form == LINEAR_IN_INT8) put_blocks(a->out, gate, column, n, c.row, c.n_rows);
-    if (a->form == LINEAR_IN_BF16) put_bf16(a->out, gate, column, n, c.row, c.n_rows);
+    if (a->form == CL_LINEAR_IN_INT8) put_blocks(a->out, gate, column, n, c.row, c.n_rows);
+    if (a->form == CL_LINEAR_IN_BF16) put_bf16(a->out, gate, column, n, c.row, c.n_rows);
     for (int32_t r = 0; a->form == 0 && r < c.n_rows; r++)
         memcpy(a->h + (size_t)(c.row + r) * (size_t)a->gate->n_out + column, gate + (size_t)r * (size_t)n,
                sizeof(float) * (size_t)n);
@@ -344,7 +347,7 @@ static void gated_task(void *arg, int32_t task, int32_t worker) {
     const gated *a = arg;
     const unsigned fp = ca_fp_enter();
     const cell all = cell_of(&a->grid, task);
-    const int32_t at_once = PAIR_FLOATS / (LINEAR_LANES * all.n_rows) & ~1;
+    const int32_t at_once = PAIR_FLOATS / (CL_LINEAR_LANES * all.n_rows) & ~1;
     for (cell c = all; c.begin < all.end; c.begin = c.end) {
         c.end = c.begin + at_once < all.end ? c.begin + at_once : all.end;
         combine(a, c, worker);
@@ -352,10 +355,10 @@ static void gated_task(void *arg, int32_t task, int32_t worker) {
     leave(a->grid.in, fp);
 }
 
-void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
-                        const linear *next, linear_input *out, ca_pool *pool) {
+void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear *gate, const cl_linear *up, cl_linear_activate *activate,
+                           float *h, const cl_linear *next, cl_linear_input *out, ca_pool *pool) {
     assert(gate->n_in == in->n_in && up->n_in == in->n_in && gate->n_out == up->n_out && next->n_in == gate->n_out);
     gated a = {make_grid(in, panels_of(gate), PANELS_AT_ONCE, pool), gate, up, activate, h, form_of(out, next), out};
-    linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
+    cl_linear_set(out, h, (size_t)gate->n_out, in->n_rows, gate->n_out);
     run_grid(&a.grid, gated_task, &a, pool);
 }

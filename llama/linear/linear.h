@@ -21,60 +21,60 @@
 #include "llama/common/error.h"
 #include "llama/file/tensor.h"
 
-typedef struct linear_kernel linear_kernel; /* one level; linear_kernels.h */
+typedef struct cl_linear_kernel cl_linear_kernel; /* one level; linear_kernels.h */
 
 /* One weight matrix [n_out][n_in] in a kernel layout, the same for all levels. */
-typedef struct linear {
+typedef struct cl_linear {
     int32_t n_out, n_in;
     uint32_t type; /* tensor_type it came from */
     void *data;    /* packed; owned */
     size_t bytes;
-} linear;
+} cl_linear;
 
 /*
  * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. NULL: the name is
  * unknown, or the CPU lacks that level.
  */
-const linear_kernel *linear_kernel_find(const char *level);
-const char *linear_kernel_level(const linear_kernel *kernel);
+const cl_linear_kernel *cl_linear_kernel_find(const char *level);
+const char *cl_linear_kernel_level(const cl_linear_kernel *kernel);
 /* Level names of this CPU, lowest first; NULL past the last. */
-const char *linear_level_name(int i);
+const char *cl_linear_level_name(int i);
 
 /*
  * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block.
  */
-cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error);
-void linear_free(linear *w);
+cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error);
+void cl_linear_free(cl_linear *w);
 
 /* Forms of activations besides f32 that weights may be multiplied with; bits of a mask. */
-enum { LINEAR_IN_INT8 = 1, LINEAR_IN_BF16 = 2 };
-unsigned linear_forms(const linear *w);
+enum { CL_LINEAR_IN_INT8 = 1, CL_LINEAR_IN_BF16 = 2 };
+unsigned cl_linear_forms(const cl_linear *w);
 
 /*
  * Activations of up to max_rows rows of max_in inputs, as a kernel wants them, and scratch for n_workers threads. One
- * preparation serves several matrices (Q, K and V; gate and up). forms: linear_forms of all matrices to come, or-ed.
+ * preparation serves several matrices (Q, K and V; gate and up). forms: cl_linear_forms of all matrices to come, or-ed.
  */
-typedef struct linear_input linear_input;
-linear_input *linear_input_create(const linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
-                                  int n_workers); /* NULL without memory */
-void linear_input_free(linear_input **in);
+typedef struct cl_linear_input cl_linear_input;
+cl_linear_input *cl_linear_input_create(const cl_linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+                                        int n_workers); /* NULL without memory */
+void cl_linear_input_free(cl_linear_input **in);
 
-/* Take x [n_rows][n_in] f32, row_stride elements apart. It is borrowed until the next linear_set. */
-void linear_set(linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
+/* Take x [n_rows][n_in] f32, row_stride elements apart. It is borrowed until the next cl_linear_set. */
+void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
 
 /*
  * Bring rows [8 tile, 8 tile + 8) of x, as many as there are, into the forms; for the thread that has just written them.
- * linear_prepare does all of them.
+ * cl_linear_prepare does all of them.
  */
-void linear_prepare_tile(linear_input *in, int32_t tile);
-void linear_prepare(linear_input *in, ca_pool *pool);
+void cl_linear_prepare_tile(cl_linear_input *in, int32_t tile);
+void cl_linear_prepare(cl_linear_input *in, ca_pool *pool);
 
 /* One product of several over the same input. */
-typedef struct linear_product {
-    const linear *w;
+typedef struct cl_linear_product {
+    const cl_linear *w;
     float *y; /* [n_rows][n_out] f32 */
     size_t y_stride;
-} linear_product;
+} cl_linear_product;
 
 /*
  * What is done with outputs while they are in the cache: fn(arg, i, row, n_rows, begin, end) by the thread that has just
@@ -82,25 +82,26 @@ typedef struct linear_product {
  * floating point. Columns are cut at multiples of `unit`, itself one of 16 and a divisor of each product's n_out; 0: at
  * multiples of 16.
  */
-typedef struct linear_finish {
+typedef struct cl_linear_finish {
     void (*fn)(void *arg, int i, int32_t row, int32_t n_rows, int32_t begin, int32_t end);
     void *arg;
     int32_t unit;
-} linear_finish;
+} cl_linear_finish;
 
 /* y = W x for n products (1..4) over all rows of a prepared input; finish may be NULL. Allocates nothing. */
-void linear_apply(const linear_input *in, const linear_product *products, int n, const linear_finish *finish, ca_pool *pool);
+void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *products, int n, const cl_linear_finish *finish,
+                     ca_pool *pool);
 
 /* out [n] from gate and up [n], value by value; out may be gate. */
-typedef void linear_activate(const float *gate, const float *up, int32_t n, float *out);
+typedef void cl_linear_activate(const float *gate, const float *up, int32_t n, float *out);
 
 /*
  * h = activate(gate x, up x), prepared in `out` as the input of next, a third matrix; gate and up have one shape. Bits are
- * those of linear_apply, activate, linear_set and linear_prepare, but the values go from one product to the other a few outputs
- * at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next multiplies f32 values, and
- * then borrowed until out's next linear_set. Allocates nothing.
+ * those of cl_linear_apply, activate, cl_linear_set and cl_linear_prepare, but the values go from one product to the other a
+ * few outputs at a time, in a thread's own cache. h [n_rows][n_out] f32 is written only where next multiplies f32 values, and
+ * then borrowed until out's next cl_linear_set. Allocates nothing.
  */
-void linear_apply_gated(const linear_input *in, const linear *gate, const linear *up, linear_activate *activate, float *h,
-                        const linear *next, linear_input *out, ca_pool *pool);
+void cl_linear_apply_gated(const cl_linear_input *in, const cl_linear *gate, const cl_linear *up, cl_linear_activate *activate,
+                           float *h, const cl_linear *next, cl_linear_input *out, ca_pool *pool);
 
 #endif

@@ -29,9 +29,9 @@
 #include <stdint.h>
 
 enum {
-    LINEAR_LANES = 16, /* outputs a panel */
-    LINEAR_BLOCK = 32, /* inputs that share a scale of activations */
-    LINEAR_SUPER = 8   /* blocks of a super-block */
+    CL_LINEAR_LANES = 16, /* outputs a panel */
+    CL_LINEAR_BLOCK = 32, /* inputs that share a scale of activations */
+    CL_LINEAR_SUPER = 8   /* blocks of a super-block */
 };
 
 /*              name      bits group zero min    super  table      for */
@@ -47,43 +47,47 @@ enum {
     X(Q6_K, 6, 16, 32, false, true, false)      /* Q6_K */                                                                     \
     X(Q8, 8, 32, 128, false, false, false)      /* Q8_0 */
 
-#define LINEAR_ENUM(name, ...) LINEAR_##name,
-typedef enum linear_layout {
-    LINEAR_F32,
-    LINEAR_F16,
-    LINEAR_BF16,
-    LINEAR_QUANT_LAYOUTS(LINEAR_ENUM) LINEAR_N_LAYOUTS,
-    LINEAR_FIRST_QUANT = LINEAR_Q2_K
-} linear_layout;
+#define LINEAR_ENUM(name, ...) CL_LINEAR_##name,
+typedef enum cl_linear_layout {
+    CL_LINEAR_F32,
+    CL_LINEAR_F16,
+    CL_LINEAR_BF16,
+    LINEAR_QUANT_LAYOUTS(LINEAR_ENUM) CL_LINEAR_N_LAYOUTS,
+    CL_LINEAR_FIRST_QUANT = CL_LINEAR_Q2_K
+} cl_linear_layout;
 
 /* A level's table of kernels, behind those for floats: multiply_Q4_K and so on. */
-#define LINEAR_ENTRY(name, ...) [LINEAR_##name] = multiply_##name,
+#define LINEAR_ENTRY(name, ...) [CL_LINEAR_##name] = multiply_##name,
 
-typedef struct linear_format {
+typedef struct cl_linear_format {
     int bits, group, zero;
     bool min, super, table;
-} linear_format;
+} cl_linear_format;
 
-#define LINEAR_ROW(name, bits, group, zero, min, super, table) [LINEAR_##name] = {bits, group, zero, min, super, table},
+#define LINEAR_ROW(name, bits, group, zero, min, super, table) [CL_LINEAR_##name] = {bits, group, zero, min, super, table},
 /* By layout; zero for floats. `static`, so that a constant layout makes a constant format. */
-static const linear_format linear_formats[LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
+static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
 
-static inline size_t linear_code_bytes(linear_format f) { return (size_t)f.bits * LINEAR_LANES * LINEAR_BLOCK / 8; }
+static inline size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
 
 /* Where group g's d lies behind a record's codes, and its m. */
-static inline size_t linear_scale_bytes(linear_format f) { return LINEAR_LANES * (f.super ? 1 : 2); }
-static inline size_t linear_d_at(linear_format f, int g) { return linear_code_bytes(f) + (size_t)g * linear_scale_bytes(f); }
-static inline size_t linear_m_at(linear_format f, int g) { return linear_d_at(f, LINEAR_BLOCK / f.group + g); }
+static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super ? 1 : 2); }
+static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
+    return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);
+}
+static inline size_t cl_linear_m_at(cl_linear_format f, int g) { return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.group + g); }
 
-static inline size_t linear_record_bytes(linear_format f) { return linear_d_at(f, LINEAR_BLOCK / f.group * (f.min ? 2 : 1)); }
-static inline size_t linear_super_bytes(linear_format f) { return f.super ? LINEAR_LANES * (f.min ? 4 : 2) : 0; }
+static inline size_t cl_linear_record_bytes(cl_linear_format f) {
+    return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.group * (f.min ? 2 : 1));
+}
+static inline size_t cl_linear_super_bytes(cl_linear_format f) { return f.super ? CL_LINEAR_LANES * (f.min ? 4 : 2) : 0; }
 
-static inline size_t linear_panel_bytes(linear_layout layout, int32_t n_in) {
+static inline size_t cl_linear_panel_bytes(cl_linear_layout layout, int32_t n_in) {
     const size_t n = (size_t)n_in;
-    if (layout == LINEAR_BF16) return (n + 1) / 2 * LINEAR_LANES * 4;
-    if (layout < LINEAR_FIRST_QUANT) return n * LINEAR_LANES * (layout == LINEAR_F32 ? 4 : 2);
-    const linear_format f = linear_formats[layout];
-    return n / LINEAR_BLOCK * linear_record_bytes(f) + n / (LINEAR_BLOCK * LINEAR_SUPER) * linear_super_bytes(f);
+    if (layout == CL_LINEAR_BF16) return (n + 1) / 2 * CL_LINEAR_LANES * 4;
+    if (layout < CL_LINEAR_FIRST_QUANT) return n * CL_LINEAR_LANES * (layout == CL_LINEAR_F32 ? 4 : 2);
+    const cl_linear_format f = cl_linear_formats[layout];
+    return n / CL_LINEAR_BLOCK * cl_linear_record_bytes(f) + n / (CL_LINEAR_BLOCK * CL_LINEAR_SUPER) * cl_linear_super_bytes(f);
 }
 
 #endif

@@ -39,31 +39,31 @@
 #include "linear_format.h"
 
 enum {
-    LINEAR_TILE = 8,            /* rows that are quantised at once */
-    LINEAR_ROW_BYTES = 52,      /* one row and block of a tile */
-    LINEAR_MAGIC = 0x4B400000,  /* 12582912.0f */
-    LINEAR_SCRATCH_BYTES = 1536 /* scratch of a task for each block of inputs */
+    CL_LINEAR_TILE = 8,            /* rows that are quantised at once */
+    CL_LINEAR_ROW_BYTES = 52,      /* one row and block of a tile */
+    CL_LINEAR_MAGIC = 0x4B400000,  /* 12582912.0f */
+    CL_LINEAR_SCRATCH_BYTES = 1536 /* scratch of a task for each block of inputs */
 };
 
 /* Panels times rows: one thread's share of a product. */
-typedef struct linear_task {
+typedef struct cl_linear_task {
     const uint8_t *panels;
     int32_t n_panels, n_in;
     int32_t n_last; /* outputs of the last of these panels, 1..16 */
     int32_t n_rows;
     const float *x; /* [n_rows][n_in], x_stride elements apart; for float layouts */
     size_t x_stride;
-    const uint16_t *x_bf16; /* [n_rows][n_in] as bf16; for LINEAR_BF16 where the level has `round` */
+    const uint16_t *x_bf16; /* [n_rows][n_in] as bf16; for CL_LINEAR_BF16 where the level has `round` */
     size_t x_bf16_stride;
     const uint8_t *tiles; /* the same rows quantised, from a tile's first row; for the other layouts */
     const uint8_t *table; /* [16] codes to weights plus 128; for layouts with a table */
     float *y;             /* [n_rows][16 * n_panels - 16 + n_last], y_stride elements apart */
     size_t y_stride;
-    uint8_t *scratch; /* LINEAR_SCRATCH_BYTES for each block, 64-byte aligned, contents lost */
+    uint8_t *scratch; /* CL_LINEAR_SCRATCH_BYTES for each block, 64-byte aligned, contents lost */
     bool to_l2;       /* linear_kernel.to_l2 */
-} linear_task;
+} cl_linear_task;
 
-typedef struct linear_kernel {
+typedef struct cl_linear_kernel {
     const char *name;
     uint32_t features; /* CA_CPU_* it needs */
 
@@ -79,7 +79,7 @@ typedef struct linear_kernel {
     /* n_in values to bf16, and zeros up to a multiple of 32; NULL: BF16 weights multiply f32 activations. */
     void (*round)(const float *x, int32_t n_in, uint16_t *out);
 
-    void (*multiply[LINEAR_N_LAYOUTS])(const linear_task *task);
+    void (*multiply[CL_LINEAR_N_LAYOUTS])(const cl_linear_task *task);
 
     /* For a thread that has multiplied and may sleep now; NULL: nothing is to be done. */
     void (*leave)(void);
@@ -91,11 +91,11 @@ typedef struct linear_kernel {
     void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
     void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
-} linear_kernel;
+} cl_linear_kernel;
 
-extern const linear_kernel linear_ref;
+extern const cl_linear_kernel cl_linear_ref;
 #if defined(__x86_64__)
-extern const linear_kernel linear_avx2, linear_avx512, linear_avx512_vnni, linear_avx512_bf16, linear_amx;
+extern const cl_linear_kernel cl_linear_avx2, cl_linear_avx512, cl_linear_avx512_vnni, cl_linear_avx512_bf16, cl_linear_amx;
 #endif
 
 #endif

@@ -11,22 +11,22 @@
 enum { HUGE_PAGE = 2 << 20 };
 
 typedef struct packing {
-    const tensor *tensor;
-    linear *w;
-    linear_layout layout;
+    const cl_tensor *tensor;
+    cl_linear *w;
+    cl_linear_layout layout;
     size_t panel_bytes, row_bytes; /* row of the file */
-    const quant_type *quant;       /* NULL: floats */
+    const cl_quant_type *quant;    /* NULL: floats */
     uint32_t block, block_bytes;   /* of the file */
 } packing;
 
 static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in, size_t element) {
     for (size_t k = 0; k < (size_t)n_in; k++)
-        memcpy(panel + (k * LINEAR_LANES + (size_t)lane) * element, row + k * element, element);
+        memcpy(panel + (k * CL_LINEAR_LANES + (size_t)lane) * element, row + k * element, element);
 }
 
 static void pack_bf16(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in) {
     for (size_t k = 0; k < (size_t)n_in; k++)
-        memcpy(panel + k / 2 * 4 * LINEAR_LANES + 4 * (size_t)lane + k % 2 * 2, row + 2 * k, 2);
+        memcpy(panel + k / 2 * 4 * CL_LINEAR_LANES + 4 * (size_t)lane + k % 2 * 2, row + 2 * k, 2);
 }
 
 /* Four codes of 8 bits are one word, in steps as records have them. */
@@ -72,27 +72,27 @@ static void put_f16(uint8_t *to, int lane, const uint8_t *from, uint16_t flip) {
 
 /* One row of the file into its lane of a panel. */
 static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_t *row) {
-    const quant_type *type = p->quant;
-    const linear_format f = linear_formats[p->layout];
-    const int n_groups = LINEAR_BLOCK / f.group;
-    quant_block parts;
+    const cl_quant_type *type = p->quant;
+    const cl_linear_format f = cl_linear_formats[p->layout];
+    const int n_groups = CL_LINEAR_BLOCK / f.group;
+    cl_quant_block parts;
     for (int32_t k = 0; k < p->w->n_in; k += (int32_t)p->block, row += p->block_bytes) {
         type->decode(row, &parts);
         if (f.super) {
             put_f16(record, lane, row + type->d_at, 0);
-            if (f.min) put_f16(record + 2 * LINEAR_LANES, lane, row + type->m_at, 0x8000); /* subtracted in the file */
-            record += linear_super_bytes(f);
+            if (f.min) put_f16(record + 2 * CL_LINEAR_LANES, lane, row + type->m_at, 0x8000); /* subtracted in the file */
+            record += cl_linear_super_bytes(f);
         }
-        for (uint32_t b = 0; b < p->block / LINEAR_BLOCK; b++, record += linear_record_bytes(f)) {
-            pack_codes(record, lane, f.bits, parts.codes + (size_t)b * LINEAR_BLOCK);
+        for (uint32_t b = 0; b < p->block / CL_LINEAR_BLOCK; b++, record += cl_linear_record_bytes(f)) {
+            pack_codes(record, lane, f.bits, parts.codes + (size_t)b * CL_LINEAR_BLOCK);
             for (int g = 0; g < n_groups; g++) {
                 const size_t group = (size_t)b * (size_t)n_groups + (size_t)g;
                 if (f.super) {
-                    record[linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
-                    if (f.min) record[linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];
+                    record[cl_linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
+                    if (f.min) record[cl_linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];
                 } else {
-                    put_f16(record + linear_d_at(f, g), lane, row + type->d_at, 0);
-                    if (f.min) put_f16(record + linear_m_at(f, g), lane, row + type->m_at, 0);
+                    put_f16(record + cl_linear_d_at(f, g), lane, row + type->d_at, 0);
+                    if (f.min) put_f16(record + cl_linear_m_at(f, g), lane, row + type->m_at, 0);
                 }
             }
         }
@@ -102,40 +102,41 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
 static void pack_panel(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const packing *p = arg;
-    const int32_t n_in = p->w->n_in, first = task * LINEAR_LANES;
+    const int32_t n_in = p->w->n_in, first = task * CL_LINEAR_LANES;
     uint8_t *panel = (uint8_t *)p->w->data + (size_t)task * p->panel_bytes;
-    if (first + LINEAR_LANES > p->w->n_out || n_in % 2) memset(panel, 0, p->panel_bytes);
-    for (int lane = 0; lane < LINEAR_LANES && first + lane < p->w->n_out; lane++) {
+    if (first + CL_LINEAR_LANES > p->w->n_out || n_in % 2) memset(panel, 0, p->panel_bytes);
+    for (int lane = 0; lane < CL_LINEAR_LANES && first + lane < p->w->n_out; lane++) {
         const uint8_t *row = (const uint8_t *)p->tensor->data + (size_t)(first + lane) * p->row_bytes;
         if (p->quant)
             pack_quant(p, panel, lane, row);
-        else if (p->layout == LINEAR_BF16)
+        else if (p->layout == CL_LINEAR_BF16)
             pack_bf16(panel, lane, row, n_in);
         else
-            pack_float(panel, lane, row, n_in, p->layout == LINEAR_F32 ? 4 : 2);
+            pack_float(panel, lane, row, n_in, p->layout == CL_LINEAR_F32 ? 4 : 2);
     }
 }
 
-cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error *error) {
+cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error) {
     const int name_size = (int)tensor->name.size;
     const char *name = tensor->name.data;
     memset(out, 0, sizeof *out);
-    packing p = {.tensor = tensor, .w = out, .layout = linear_layout_of(tensor->type), .quant = quant_type_of(tensor->type)};
-    if (p.layout == LINEAR_N_LAYOUTS || !tensor_block(tensor->type, &p.block, &p.block_bytes))
-        return tensor_fail_type(tensor, error);
-    if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - LINEAR_BLOCK ||
-        tensor->ne[1] > INT32_MAX - LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
+    packing p = {
+        .tensor = tensor, .w = out, .layout = cl_linear_layout_of(tensor->type), .quant = cl_quant_type_of(tensor->type)};
+    if (p.layout == CL_LINEAR_N_LAYOUTS || !cl_tensor_block(tensor->type, &p.block, &p.block_bytes))
+        return cl_tensor_fail_type(tensor, error);
+    if (tensor->ne[2] != 1 || tensor->ne[3] != 1 || tensor->ne[0] > INT32_MAX - CL_LINEAR_BLOCK ||
+        tensor->ne[1] > INT32_MAX - CL_LINEAR_LANES || tensor->ne[0] < 1 || tensor->ne[1] < 1)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s is not a matrix", name_size, name);
     if (tensor->ne[0] % p.block)
         return cl_fail(error, CL_ERR_FORMAT, "tensor %.*s has rows of %lld values; %s needs a multiple of %u", name_size, name,
-                       (long long)tensor->ne[0], tensor_type_name(tensor->type), p.block);
+                       (long long)tensor->ne[0], cl_tensor_type_name(tensor->type), p.block);
 
     out->n_in = (int32_t)tensor->ne[0];
     out->n_out = (int32_t)tensor->ne[1];
     out->type = tensor->type;
-    p.panel_bytes = linear_panel_bytes(p.layout, out->n_in);
-    p.row_bytes = tensor_row_bytes(tensor->type, out->n_in);
-    const int32_t n_panels = (out->n_out + LINEAR_LANES - 1) / LINEAR_LANES;
+    p.panel_bytes = cl_linear_panel_bytes(p.layout, out->n_in);
+    p.row_bytes = cl_tensor_row_bytes(tensor->type, out->n_in);
+    const int32_t n_panels = (out->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
     out->bytes = (size_t)n_panels * p.panel_bytes;
     /* Large matrices on huge pages: a decode step streams all of them and would miss the TLB at every page. */
     const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
@@ -147,7 +148,7 @@ cl_status linear_pack(const tensor *tensor, ca_pool *pool, linear *out, cl_error
     return CL_OK;
 }
 
-void linear_free(linear *w) {
+void cl_linear_free(cl_linear *w) {
     free(w->data);
     memset(w, 0, sizeof *w);
 }

@@ -5,18 +5,18 @@
 #include "llama/file/tensor.h"
 #include "quant_block.h"
 
-/* LINEAR_N_LAYOUTS: none. */
-static inline linear_layout linear_layout_of(uint32_t type) {
-    if (type == TENSOR_F32) return LINEAR_F32;
-    if (type == TENSOR_F16) return LINEAR_F16;
-    if (type == TENSOR_BF16) return LINEAR_BF16;
-    const quant_type *t = quant_type_of(type);
-    return t ? t->layout : LINEAR_N_LAYOUTS;
+/* CL_LINEAR_N_LAYOUTS: none. */
+static inline cl_linear_layout cl_linear_layout_of(uint32_t type) {
+    if (type == CL_TENSOR_F32) return CL_LINEAR_F32;
+    if (type == CL_TENSOR_F16) return CL_LINEAR_F16;
+    if (type == CL_TENSOR_BF16) return CL_LINEAR_BF16;
+    const cl_quant_type *t = cl_quant_type_of(type);
+    return t ? t->layout : CL_LINEAR_N_LAYOUTS;
 }
 
-/* Of linear_task; NULL: the layout has none. */
-static inline const uint8_t *linear_table_of(uint32_t type) {
-    const quant_type *t = quant_type_of(type);
+/* Of cl_linear_task; NULL: the layout has none. */
+static inline const uint8_t *cl_linear_table_of(uint32_t type) {
+    const cl_quant_type *t = cl_quant_type_of(type);
     return t ? t->table : NULL;
 }
 

@@ -14,35 +14,35 @@ static float load_f16(const uint8_t *p) {
 }
 
 /* Weight of input k of a panel's output o. */
-static float load_weight(linear_layout layout, const uint8_t *panel, size_t k, size_t o) {
-    if (layout == LINEAR_F32) {
+static float load_weight(cl_linear_layout layout, const uint8_t *panel, size_t k, size_t o) {
+    if (layout == CL_LINEAR_F32) {
         float w;
-        memcpy(&w, panel + 4 * (k * LINEAR_LANES + o), sizeof w);
+        memcpy(&w, panel + 4 * (k * CL_LINEAR_LANES + o), sizeof w);
         return w;
     }
-    if (layout == LINEAR_F16) return load_f16(panel + 2 * (k * LINEAR_LANES + o));
+    if (layout == CL_LINEAR_F16) return load_f16(panel + 2 * (k * CL_LINEAR_LANES + o));
     uint16_t h;
-    memcpy(&h, panel + k / 2 * 4 * LINEAR_LANES + 4 * o + k % 2 * 2, sizeof h);
+    memcpy(&h, panel + k / 2 * 4 * CL_LINEAR_LANES + 4 * o + k % 2 * 2, sizeof h);
     return ca_f32_from_bf16(h);
 }
 
-static void multiply_float(const linear_task *t, linear_layout layout) {
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
+static void multiply_float(const cl_linear_task *t, cl_linear_layout layout) {
+    const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     for (int32_t row = 0; row < t->n_rows; row++) {
         const float *x = t->x + (size_t)row * t->x_stride;
-        for (int32_t out = 0; out < (t->n_panels - 1) * LINEAR_LANES + t->n_last; out++) {
-            const uint8_t *panel = t->panels + (size_t)(out / LINEAR_LANES) * panel_bytes;
+        for (int32_t out = 0; out < (t->n_panels - 1) * CL_LINEAR_LANES + t->n_last; out++) {
+            const uint8_t *panel = t->panels + (size_t)(out / CL_LINEAR_LANES) * panel_bytes;
             float y = 0;
             for (int32_t k = 0; k < t->n_in; k++)
-                y = fmaf(x[k], load_weight(layout, panel, (size_t)k, (size_t)out % LINEAR_LANES), y);
+                y = fmaf(x[k], load_weight(layout, panel, (size_t)k, (size_t)out % CL_LINEAR_LANES), y);
             t->y[(size_t)row * t->y_stride + (size_t)out] = y;
         }
     }
 }
 
-static void multiply_f32(const linear_task *t) { multiply_float(t, LINEAR_F32); }
-static void multiply_f16(const linear_task *t) { multiply_float(t, LINEAR_F16); }
-static void multiply_bf16(const linear_task *t) { multiply_float(t, LINEAR_BF16); }
+static void multiply_f32(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_F32); }
+static void multiply_f16(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_F16); }
+static void multiply_bf16(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_BF16); }
 
 /* Code of input k of output o in a record. */
 static int32_t load_code(int bits, const uint8_t *record, int k, int o) {
@@ -64,80 +64,80 @@ static int32_t load_code(int bits, const uint8_t *record, int k, int o) {
 }
 
 /* One of the 16 scales at p, of output o; super: the f16 scales that it is a factor of, if the format has such. */
-static float load_scale(linear_format f, const uint8_t *p, const uint8_t *super, int o) {
+static float load_scale(cl_linear_format f, const uint8_t *p, const uint8_t *super, int o) {
     return f.super ? load_f16(super + 2 * o) * (float)(int8_t)p[o] : load_f16(p + 2 * o);
 }
 
 /* A row's activations in a record of a tile of n_rows rows. */
-static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t x[LINEAR_BLOCK]) {
-    for (int32_t j = 0; j < LINEAR_BLOCK / 4; j++) memcpy(x + 4 * j, record + ((size_t)j * n_rows + row) * 4, 4);
+static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t x[CL_LINEAR_BLOCK]) {
+    for (int32_t j = 0; j < CL_LINEAR_BLOCK / 4; j++) memcpy(x + 4 * j, record + ((size_t)j * n_rows + row) * 4, 4);
     float scale;
-    memcpy(&scale, record + (size_t)n_rows * LINEAR_BLOCK + (size_t)row * 4, 4);
+    memcpy(&scale, record + (size_t)n_rows * CL_LINEAR_BLOCK + (size_t)row * 4, 4);
     return scale;
 }
 
 /* y plus block b's groups. */
-static float add_block(linear_format f, const uint8_t *table, const uint8_t *panel, int32_t b, int o,
-                       const int8_t x[LINEAR_BLOCK], float scale, float y) {
-    const size_t bytes = linear_record_bytes(f), super_bytes = linear_super_bytes(f);
-    const uint8_t *super = panel + (size_t)(b / LINEAR_SUPER) * (super_bytes + LINEAR_SUPER * bytes);
-    const uint8_t *record = super + super_bytes + (size_t)(b % LINEAR_SUPER) * bytes;
-    for (int g = 0; g < LINEAR_BLOCK / f.group; g++) {
+static float add_block(cl_linear_format f, const uint8_t *table, const uint8_t *panel, int32_t b, int o,
+                       const int8_t x[CL_LINEAR_BLOCK], float scale, float y) {
+    const size_t bytes = cl_linear_record_bytes(f), super_bytes = cl_linear_super_bytes(f);
+    const uint8_t *super = panel + (size_t)(b / CL_LINEAR_SUPER) * (super_bytes + CL_LINEAR_SUPER * bytes);
+    const uint8_t *record = super + super_bytes + (size_t)(b % CL_LINEAR_SUPER) * bytes;
+    for (int g = 0; g < CL_LINEAR_BLOCK / f.group; g++) {
         int32_t sum = 0, sum_x = 0;
         for (int k = g * f.group; k < (g + 1) * f.group; k++) {
             const int32_t code = load_code(f.bits, record, k, o);
             sum += x[k] * ((f.table ? table[code] : code) - f.zero);
             sum_x += x[k];
         }
-        y = fmaf((float)sum * scale, load_scale(f, record + linear_d_at(f, g), super, o), y);
+        y = fmaf((float)sum * scale, load_scale(f, record + cl_linear_d_at(f, g), super, o), y);
         if (!f.min) continue;
-        y = fmaf(scale * (float)sum_x, load_scale(f, record + linear_m_at(f, g), super + 2 * LINEAR_LANES, o), y);
+        y = fmaf(scale * (float)sum_x, load_scale(f, record + cl_linear_m_at(f, g), super + 2 * CL_LINEAR_LANES, o), y);
     }
     return y;
 }
 
-static float multiply_one(const linear_task *t, linear_layout layout, int32_t row, int32_t out) {
-    const int32_t n_blocks = t->n_in / LINEAR_BLOCK, first = row - row % LINEAR_TILE;
-    const int32_t tile_rows = t->n_rows - first < LINEAR_TILE ? t->n_rows - first : LINEAR_TILE;
-    const uint8_t *tile = t->tiles + (size_t)first * (size_t)n_blocks * LINEAR_ROW_BYTES;
-    const uint8_t *panel = t->panels + (size_t)(out / LINEAR_LANES) * linear_panel_bytes(layout, t->n_in);
+static float multiply_one(const cl_linear_task *t, cl_linear_layout layout, int32_t row, int32_t out) {
+    const int32_t n_blocks = t->n_in / CL_LINEAR_BLOCK, first = row - row % CL_LINEAR_TILE;
+    const int32_t tile_rows = t->n_rows - first < CL_LINEAR_TILE ? t->n_rows - first : CL_LINEAR_TILE;
+    const uint8_t *tile = t->tiles + (size_t)first * (size_t)n_blocks * CL_LINEAR_ROW_BYTES;
+    const uint8_t *panel = t->panels + (size_t)(out / CL_LINEAR_LANES) * cl_linear_panel_bytes(layout, t->n_in);
     float y = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
-        int8_t x[LINEAR_BLOCK];
-        const float scale = tile_row(tile + (size_t)b * (size_t)tile_rows * LINEAR_ROW_BYTES, tile_rows, row - first, x);
-        y = add_block(linear_formats[layout], t->table, panel, b, out % LINEAR_LANES, x, scale, y);
+        int8_t x[CL_LINEAR_BLOCK];
+        const float scale = tile_row(tile + (size_t)b * (size_t)tile_rows * CL_LINEAR_ROW_BYTES, tile_rows, row - first, x);
+        y = add_block(cl_linear_formats[layout], t->table, panel, b, out % CL_LINEAR_LANES, x, scale, y);
     }
     return y;
 }
 
-static void multiply_quant(const linear_task *t, linear_layout layout) {
+static void multiply_quant(const cl_linear_task *t, cl_linear_layout layout) {
     for (int32_t row = 0; row < t->n_rows; row++)
-        for (int32_t out = 0; out < (t->n_panels - 1) * LINEAR_LANES + t->n_last; out++)
+        for (int32_t out = 0; out < (t->n_panels - 1) * CL_LINEAR_LANES + t->n_last; out++)
             t->y[(size_t)row * t->y_stride + (size_t)out] = multiply_one(t, layout, row, out);
 }
 
 #define MULTIPLY(name, ...)                                                                                                    \
-    static void multiply_##name(const linear_task *t) { multiply_quant(t, LINEAR_##name); }
+    static void multiply_##name(const cl_linear_task *t) { multiply_quant(t, CL_LINEAR_##name); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
     const size_t array_bytes = (size_t)tile_rows * 4;
-    for (int32_t b = 0; b < n_blocks; b++, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
+    for (int32_t b = 0; b < n_blocks; b++, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
         for (int32_t row = 0; row < n_rows; row++) {
-            const float *block = x + (size_t)row * row_stride + (size_t)b * LINEAR_BLOCK;
+            const float *block = x + (size_t)row * row_stride + (size_t)b * CL_LINEAR_BLOCK;
             float max = 0;
-            for (int32_t k = 0; k < LINEAR_BLOCK; k++) max = fabsf(block[k]) > max ? fabsf(block[k]) : max;
+            for (int32_t k = 0; k < CL_LINEAR_BLOCK; k++) max = fabsf(block[k]) > max ? fabsf(block[k]) : max;
             const float scale = ca_f32_from_bits((ca_f32_bits(max / 127.0f) + 3u) & ~3u);
             const float inverse = scale > 0 ? 1.0f / scale : 0;
             int32_t sum = 0, half = 0;
-            for (int32_t k = 0; k < LINEAR_BLOCK; k++) {
+            for (int32_t k = 0; k < CL_LINEAR_BLOCK; k++) {
                 const int8_t q = (int8_t)lrintf(block[k] * inverse);
                 memcpy(tile + (size_t)(k / 4) * array_bytes + (size_t)row * 4 + k % 4, &q, 1);
                 sum += q;
-                if (k < LINEAR_BLOCK / 2) half += q;
+                if (k < CL_LINEAR_BLOCK / 2) half += q;
             }
             const float scales[3] = {scale, -12582912.0f * scale, scale * (float)sum};
-            const int32_t starts[2] = {LINEAR_MAGIC - 128 * sum, LINEAR_MAGIC - 128 * half};
+            const int32_t starts[2] = {CL_LINEAR_MAGIC - 128 * sum, CL_LINEAR_MAGIC - 128 * half};
             uint8_t *to = tile + 8 * array_bytes + (size_t)row * 4;
             for (int i = 0; i < 3; i++) memcpy(to + array_bytes * i, &scales[i], 4);
             for (int i = 0; i < 2; i++) memcpy(to + array_bytes * (3 + i), &starts[i], 4);
@@ -145,9 +145,9 @@ static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t 
     }
 }
 
-const linear_kernel linear_ref = {
+const cl_linear_kernel cl_linear_ref = {
     .name = "ref",
-    .tile_rows = LINEAR_TILE,
+    .tile_rows = CL_LINEAR_TILE,
     .quantize = quantize,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     OPS_ENTRIES,

@@ -21,25 +21,25 @@ static void fifth_bits(const uint8_t *in, uint8_t *codes) {
 }
 
 /* d, codes */
-static void decode_q4_0(const uint8_t *block, quant_block *out) { nibbles(block + 2, out->codes); }
+static void decode_q4_0(const uint8_t *block, cl_quant_block *out) { nibbles(block + 2, out->codes); }
 
 /* d, m, codes */
-static void decode_q4_1(const uint8_t *block, quant_block *out) { nibbles(block + 4, out->codes); }
+static void decode_q4_1(const uint8_t *block, cl_quant_block *out) { nibbles(block + 4, out->codes); }
 
 /* d, fifth bits, codes */
-static void decode_q5_0(const uint8_t *block, quant_block *out) {
+static void decode_q5_0(const uint8_t *block, cl_quant_block *out) {
     nibbles(block + 6, out->codes);
     fifth_bits(block + 2, out->codes);
 }
 
 /* d, m, fifth bits, codes */
-static void decode_q5_1(const uint8_t *block, quant_block *out) {
+static void decode_q5_1(const uint8_t *block, cl_quant_block *out) {
     nibbles(block + 8, out->codes);
     fifth_bits(block + 4, out->codes);
 }
 
 /* d, int8 weights */
-static void decode_q8_0(const uint8_t *block, quant_block *out) {
+static void decode_q8_0(const uint8_t *block, cl_quant_block *out) {
     for (int k = 0; k < 32; k++) out->codes[k] = block[2 + k] ^ 0x80;
 }
 
@@ -70,7 +70,7 @@ static void runs_of_nibbles(const uint8_t *in, int run, uint8_t *codes) {
 
 /* 8 factors and 8 minima of 6 bits in 12 bytes: 4 of each, then their successors' low halves, whose high bits lie above the
  * first. */
-static void six_bit_scales(const uint8_t *in, quant_block *out) {
+static void six_bit_scales(const uint8_t *in, cl_quant_block *out) {
     for (int g = 0; g < 4; g++) {
         out->d[g] = (int8_t)(in[g] & 63);
         out->m[g] = (int8_t)(in[4 + g] & 63);
@@ -80,7 +80,7 @@ static void six_bit_scales(const uint8_t *in, quant_block *out) {
 }
 
 /* factors and minima of 4 bits [16], codes [64], d, m */
-static void decode_q2_k(const uint8_t *block, quant_block *out) {
+static void decode_q2_k(const uint8_t *block, cl_quant_block *out) {
     for (int g = 0; g < 16; g++) {
         out->d[g] = (int8_t)(block[g] & 15);
         out->m[g] = (int8_t)(block[g] >> 4);
@@ -90,7 +90,7 @@ static void decode_q2_k(const uint8_t *block, quant_block *out) {
 }
 
 /* third bits [32], codes [64], factors of 6 bits plus 32 [12]: low halves of 16, then the high pairs of 16; d */
-static void decode_q3_k(const uint8_t *block, quant_block *out) {
+static void decode_q3_k(const uint8_t *block, cl_quant_block *out) {
     const uint8_t *scales = block + 96;
     for (int g = 0; g < 16; g++) {
         const int low = g < 8 ? scales[g] & 15 : scales[g - 8] >> 4, high = scales[8 + g % 4] >> 2 * (g / 4) & 3;
@@ -102,20 +102,20 @@ static void decode_q3_k(const uint8_t *block, quant_block *out) {
 }
 
 /* d, m, scales [12], codes [128] */
-static void decode_q4_k(const uint8_t *block, quant_block *out) {
+static void decode_q4_k(const uint8_t *block, cl_quant_block *out) {
     six_bit_scales(block + 4, out);
     runs_of_nibbles(block + 16, 32, out->codes);
 }
 
 /* d, m, scales [12], fifth bits [32], codes [128] */
-static void decode_q5_k(const uint8_t *block, quant_block *out) {
+static void decode_q5_k(const uint8_t *block, cl_quant_block *out) {
     six_bit_scales(block + 4, out);
     runs_of_nibbles(block + 48, 32, out->codes);
     single_bits(block + 16, 4, out->codes);
 }
 
 /* codes' low bits [128], high bits [64], int8 factors [16], d */
-static void decode_q6_k(const uint8_t *block, quant_block *out) {
+static void decode_q6_k(const uint8_t *block, cl_quant_block *out) {
     memcpy(out->d, block + 192, 16);
     runs_of_nibbles(block, 64, out->codes);
     pairs_of_bits(block + 128, 4, out->codes);
@@ -127,21 +127,21 @@ static void decode_q6_k(const uint8_t *block, quant_block *out) {
 static const uint8_t q4_0_table[16] = {120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135};
 static const uint8_t iq4_nl_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
-static const quant_type types[] = {
-    {TENSOR_Q4_0, LINEAR_Q4_TABLE, 0, 0, q4_0_table, decode_q4_0},
-    {TENSOR_Q4_1, LINEAR_Q4_MIN, 0, 2, NULL, decode_q4_1},
-    {TENSOR_Q5_0, LINEAR_Q5, 0, 0, NULL, decode_q5_0},
-    {TENSOR_Q5_1, LINEAR_Q5_MIN, 0, 2, NULL, decode_q5_1},
-    {TENSOR_Q8_0, LINEAR_Q8, 0, 0, NULL, decode_q8_0},
-    {TENSOR_Q2_K, LINEAR_Q2_K, 80, 82, NULL, decode_q2_k},
-    {TENSOR_Q3_K, LINEAR_Q3_K, 108, 0, NULL, decode_q3_k},
-    {TENSOR_Q4_K, LINEAR_Q4_K, 0, 2, NULL, decode_q4_k},
-    {TENSOR_Q5_K, LINEAR_Q5_K, 0, 2, NULL, decode_q5_k},
-    {TENSOR_Q6_K, LINEAR_Q6_K, 208, 0, NULL, decode_q6_k},
-    {TENSOR_IQ4_NL, LINEAR_Q4_TABLE, 0, 0, iq4_nl_table, decode_q4_0},
+static const cl_quant_type types[] = {
+    {CL_TENSOR_Q4_0, CL_LINEAR_Q4_TABLE, 0, 0, q4_0_table, decode_q4_0},
+    {CL_TENSOR_Q4_1, CL_LINEAR_Q4_MIN, 0, 2, NULL, decode_q4_1},
+    {CL_TENSOR_Q5_0, CL_LINEAR_Q5, 0, 0, NULL, decode_q5_0},
+    {CL_TENSOR_Q5_1, CL_LINEAR_Q5_MIN, 0, 2, NULL, decode_q5_1},
+    {CL_TENSOR_Q8_0, CL_LINEAR_Q8, 0, 0, NULL, decode_q8_0},
+    {CL_TENSOR_Q2_K, CL_LINEAR_Q2_K, 80, 82, NULL, decode_q2_k},
+    {CL_TENSOR_Q3_K, CL_LINEAR_Q3_K, 108, 0, NULL, decode_q3_k},
+    {CL_TENSOR_Q4_K, CL_LINEAR_Q4_K, 0, 2, NULL, decode_q4_k},
+    {CL_TENSOR_Q5_K, CL_LINEAR_Q5_K, 0, 2, NULL, decode_q5_k},
+    {CL_TENSOR_Q6_K, CL_LINEAR_Q6_K, 208, 0, NULL, decode_q6_k},
+    {CL_TENSOR_IQ4_NL, CL_LINEAR_Q4_TABLE, 0, 0, iq4_nl_table, decode_q4_0},
 };
 
-const quant_type *quant_type_of(uint32_t type) {
+const cl_quant_type *cl_quant_type_of(uint32_t type) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].type == type) return &types[i];
     return NULL;

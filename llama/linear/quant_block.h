@@ -6,23 +6,23 @@
 
 #include "linear_format.h"
 
-enum { QUANT_MAX_INPUTS = 256, QUANT_MAX_GROUPS = 16 };
+enum { CL_QUANT_MAX_INPUTS = 256, CL_QUANT_MAX_GROUPS = 16 };
 
 /* A block's inputs in order, as its type's layout counts them (linear_format.h). */
-typedef struct quant_block {
-    uint8_t codes[QUANT_MAX_INPUTS];
-    int8_t d[QUANT_MAX_GROUPS], m[QUANT_MAX_GROUPS]; /* of super-blocks: factors of the f16 scales, a group each */
-} quant_block;
+typedef struct cl_quant_block {
+    uint8_t codes[CL_QUANT_MAX_INPUTS];
+    int8_t d[CL_QUANT_MAX_GROUPS], m[CL_QUANT_MAX_GROUPS]; /* of super-blocks: factors of the f16 scales, a group each */
+} cl_quant_block;
 
-typedef struct quant_type {
+typedef struct cl_quant_type {
     uint32_t type; /* tensor_type */
-    linear_layout layout;
+    cl_linear_layout layout;
     int32_t d_at, m_at;   /* bytes in a block before the f16 scale, and the minimum; super-blocks subtract theirs */
     const uint8_t *table; /* [16] of layouts with a table, else NULL */
-    void (*decode)(const uint8_t *block, quant_block *out);
-} quant_type;
+    void (*decode)(const uint8_t *block, cl_quant_block *out);
+} cl_quant_type;
 
-/* NULL: the type is not a quantised one that can be read. Sizes of blocks: tensor_block. */
-const quant_type *quant_type_of(uint32_t type);
+/* NULL: the type is not a quantised one that can be read. Sizes of blocks: cl_tensor_block. */
+const cl_quant_type *cl_quant_type_of(uint32_t type);
 
 #endif

@@ -6,38 +6,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct merge_symbol {
+typedef struct cl_merge_symbol {
     uint32_t start, size; /* bytes of the text; size 0: merged into its left neighbour */
     int32_t id;           /* token, or -1 */
     int32_t prev, next;   /* neighbours, or -1 */
-} merge_symbol;
+} cl_merge_symbol;
 
-typedef struct merge_pair {
+typedef struct cl_merge_pair {
     uint32_t order; /* smallest first, then leftmost */
     int32_t left, right;
     uint32_t size; /* of both together, when the pair was found */
     int32_t id;
-} merge_pair;
+} cl_merge_pair;
 
 /* Room that lasts over many texts; zero-initialise. */
-typedef struct merge_space {
-    merge_symbol *symbols;
-    merge_pair *heap;
+typedef struct cl_merge_space {
+    cl_merge_symbol *symbols;
+    cl_merge_pair *heap;
     size_t n_symbols, n_heap, capacity;
-} merge_space;
+} cl_merge_space;
 
 /* Whether two neighbours merge, into which token and in which order. */
-typedef bool (*merge_lookup)(const void *ctx, const merge_symbol *left, const merge_symbol *right, uint32_t *order,
-                             int32_t *id);
+typedef bool (*cl_merge_lookup)(const void *ctx, const cl_merge_symbol *left, const cl_merge_symbol *right, uint32_t *order,
+                                int32_t *id);
 
 /* Make room for n symbols. Returns 0, or -1 without memory. */
-int merge_reserve(merge_space *space, size_t n);
-void merge_free(merge_space *space);
+int cl_merge_reserve(cl_merge_space *space, size_t n);
+void cl_merge_free(cl_merge_space *space);
 
 /* Append a symbol behind the others (there is room for it). */
-void merge_add(merge_space *space, uint32_t start, uint32_t size, int32_t id);
+void cl_merge_add(cl_merge_space *space, uint32_t start, uint32_t size, int32_t id);
 
 /* Merge; the result is the chain from symbols[0] over `next`. n log n for n symbols. */
-void merge_run(merge_space *space, merge_lookup lookup, const void *ctx);
+void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx);
 
 #endif

@@ -14,7 +14,7 @@ enum {
     ROOM_A_BYTE = 2, /* code points: U+0390 and others have 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
 };
 
-bool nfc_may_change(str text) {
+bool cl_nfc_may_change(cl_str text) {
     for (size_t i = 0; i < text.size; i++)
         if ((unsigned char)text.data[i] >= 0xcc) return true; /* the first byte of U+0300 */
     return false;
@@ -40,7 +40,7 @@ static void order(utf8proc_int32_t *points, size_t n, utf8proc_int32_t *scratch)
     }
 }
 
-cl_status nfc_normalize(str text, char **buf, str *out, cl_error *error) {
+cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error) {
     const size_t room = ROOM_A_BYTE * text.size + LONGEST;
     utf8proc_int32_t *points = NULL, *scratch = NULL;
     *buf = NULL;
@@ -65,7 +65,7 @@ cl_status nfc_normalize(str text, char **buf, str *out, cl_error *error) {
     }
     if (status == CL_OK) {
         order(points, n, scratch);
-        *out = (str){(char *)points, (size_t)utf8proc_reencode(points, (utf8proc_ssize_t)n, OPTIONS)};
+        *out = (cl_str){(char *)points, (size_t)utf8proc_reencode(points, (utf8proc_ssize_t)n, OPTIONS)};
         *buf = (char *)points;
         points = NULL;
     }

@@ -8,9 +8,9 @@
 #include "llama/common/str.h"
 
 /* Whether normalising could change the text: no character below U+0300 ever changes. */
-bool nfc_may_change(str text);
+bool cl_nfc_may_change(cl_str text);
 
 /* *out: UTF-8 text (valid) normalised, in *buf, which the caller frees; n log n in its size. */
-cl_status nfc_normalize(str text, char **buf, str *out, cl_error *error);
+cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error);
 
 #endif

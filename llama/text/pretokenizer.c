@@ -47,13 +47,13 @@ static const definition definitions[] = {
 };
 enum { N_DEFINITIONS = sizeof definitions / sizeof *definitions };
 
-struct pretokenizer {
+struct cl_pretokenizer {
     const definition *definition;
     pcre2_code *patterns[MAX_PATTERNS];
     int n_patterns;
 };
 
-static bool has_name(const char *names, str name) {
+static bool has_name(const char *names, cl_str name) {
     while (*names) {
         const size_t n = strcspn(names, " ");
         if (n == name.size && memcmp(names, name.data, n) == 0) return true;
@@ -62,7 +62,7 @@ static bool has_name(const char *names, str name) {
     return false;
 }
 
-static cl_status unknown_name(str name, cl_error *error) {
+static cl_status unknown_name(cl_str name, cl_error *error) {
     char names[400];
     size_t used = 0;
     for (int i = 0; i < N_DEFINITIONS && used < sizeof names; i++)
@@ -85,12 +85,12 @@ static cl_status compile(const char *pattern, pcre2_code **code, cl_error *error
     return CL_OK;
 }
 
-cl_status pretokenizer_create(str name, pretokenizer **out, cl_error *error) {
+cl_status cl_pretokenizer_create(cl_str name, cl_pretokenizer **out, cl_error *error) {
     *out = NULL;
     const definition *def = definitions;
     while (def < definitions + N_DEFINITIONS && !has_name(def->names, name)) def++;
     if (def == definitions + N_DEFINITIONS) return unknown_name(name, error);
-    pretokenizer *p = calloc(1, sizeof *p);
+    cl_pretokenizer *p = calloc(1, sizeof *p);
     if (!p) return cl_fail(error, CL_ERR_NOMEM, "no memory for a pre-tokenizer");
     p->definition = def;
     cl_status status = CL_OK;
@@ -98,26 +98,26 @@ cl_status pretokenizer_create(str name, pretokenizer **out, cl_error *error) {
         status = compile(def->patterns[p->n_patterns], &p->patterns[p->n_patterns], error);
         p->n_patterns++;
     }
-    if (status != CL_OK) pretokenizer_free(&p);
+    if (status != CL_OK) cl_pretokenizer_free(&p);
     *out = p;
     return status;
 }
 
-void pretokenizer_free(pretokenizer **p) {
+void cl_pretokenizer_free(cl_pretokenizer **p) {
     if (!*p) return;
     for (int i = 0; i < (*p)->n_patterns; i++) pcre2_code_free((*p)->patterns[i]);
     free(*p);
     *p = NULL;
 }
 
-bool pretokenizer_whole_words(const pretokenizer *p) { return p->definition->whole_words; }
-bool pretokenizer_adds_bos(const pretokenizer *p) { return p->definition->adds_bos; }
-bool pretokenizer_normalizes(const pretokenizer *p) { return p->definition->nfc; }
+bool cl_pretokenizer_whole_words(const cl_pretokenizer *p) { return p->definition->whole_words; }
+bool cl_pretokenizer_adds_bos(const cl_pretokenizer *p) { return p->definition->adds_bos; }
+bool cl_pretokenizer_normalizes(const cl_pretokenizer *p) { return p->definition->nfc; }
 
 typedef struct split {
-    const pretokenizer *p;
+    const cl_pretokenizer *p;
     pcre2_match_data *match[MAX_PATTERNS]; /* one a level: the outer one is in use while the inner one runs */
-    pretokenizer_fn fn;
+    cl_pretokenizer_fn fn;
     void *ctx;
     cl_error *error;
 } split;
@@ -144,24 +144,24 @@ static cl_status cut(const split *s, int level, const char *text, size_t size) {
 
 /* Text that is valid UTF-8. */
 static cl_status cut_valid(const split *s, const char *text, size_t size) {
-    str valid = {text, size};
+    cl_str valid = {text, size};
     char *buf = NULL;
     cl_status status = CL_OK;
-    if (s->p->definition->nfc && nfc_may_change(valid)) status = nfc_normalize(valid, &buf, &valid, s->error);
+    if (s->p->definition->nfc && cl_nfc_may_change(valid)) status = cl_nfc_normalize(valid, &buf, &valid, s->error);
     if (status == CL_OK) status = cut(s, 0, valid.data, valid.size);
     free(buf);
     return status;
 }
 
-cl_status pretokenizer_normalize(const pretokenizer *p, str text, char **buf, str *out, cl_error *error) {
+cl_status cl_pretokenizer_normalize(const cl_pretokenizer *p, cl_str text, char **buf, cl_str *out, cl_error *error) {
     *buf = NULL;
     *out = text;
-    if (!p->definition->nfc || !nfc_may_change(text) || utf8_valid(text.data, text.size) < text.size) return CL_OK;
-    return nfc_normalize(text, buf, out, error);
+    if (!p->definition->nfc || !cl_nfc_may_change(text) || cl_utf8_valid(text.data, text.size) < text.size) return CL_OK;
+    return cl_nfc_normalize(text, buf, out, error);
 }
 
-cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_fn fn, void *ctx,
-                             cl_error *error) {
+cl_status cl_pretokenizer_split(const cl_pretokenizer *p, const char *text, size_t size, cl_pretokenizer_fn fn, void *ctx,
+                                cl_error *error) {
     split s = {.p = p, .fn = fn, .ctx = ctx, .error = error};
     cl_status status = CL_OK;
     for (int i = 0; i < p->n_patterns; i++) {
@@ -170,7 +170,7 @@ cl_status pretokenizer_split(const pretokenizer *p, const char *text, size_t siz
     }
     size_t start = 0;
     for (size_t i = 0; status == CL_OK && i <= size;) {
-        const size_t n = i < size ? utf8_char(text + i, size - i) : 0;
+        const size_t n = i < size ? cl_utf8_char(text + i, size - i) : 0;
         if (n == 0) {
             if (i > start) status = cut_valid(&s, text + start, i - start);
             if (status == CL_OK && i < size) status = fn(ctx, text + i, 1, error);

@@ -10,18 +10,18 @@
 #include "tokenizer_text.h"
 #include "vocab.h"
 
-struct tokenizer {
-    vocab vocab;
-    bpe *bpe; /* one of the two */
-    spm *spm;
-    names late;       /* added tokens that normalised text is searched for, normalised themselves */
+struct cl_tokenizer {
+    cl_vocab vocab;
+    cl_bpe *bpe; /* one of the two */
+    cl_spm *spm;
+    cl_names late;    /* added tokens that normalised text is searched for, normalised themselves */
     char **late_bufs; /* [late.n] what their texts may lie in */
     int32_t bos, eos;
     bool adds_bos;
     bool *ends; /* [n_vocab] generation stops here */
 };
 
-cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
+cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
     if (list->n == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 64;
         int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
@@ -33,17 +33,17 @@ cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
     return CL_OK;
 }
 
-void token_list_free(token_list *list) {
+void cl_token_list_free(cl_token_list *list) {
     free(list->ids);
-    *list = (token_list){0};
+    *list = (cl_token_list){0};
 }
 
 /* A token id of the file; -1 where it names none. */
-static cl_status load_id(const tokenizer *t, const model_file *file, const char *key, int32_t *id, cl_error *error) {
+static cl_status load_id(const cl_tokenizer *t, const cl_model_file *file, const char *key, int32_t *id, cl_error *error) {
     uint64_t value;
     *id = -1;
     /* Some files write -1 for none. */
-    if (!model_file_get_u64(file, key, &value) || value == UINT32_MAX) return CL_OK;
+    if (!cl_model_file_get_u64(file, key, &value) || value == UINT32_MAX) return CL_OK;
     if (value >= (uint64_t)t->vocab.n)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %llu, but the vocabulary has %d tokens", key, (unsigned long long)value,
                        t->vocab.n);
@@ -58,7 +58,7 @@ static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id
 static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
-static cl_status load_special(tokenizer *t, const model_file *file, cl_error *error) {
+static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_error *error) {
     cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
     for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
         int32_t id;
@@ -67,111 +67,111 @@ static cl_status load_special(tokenizer *t, const model_file *file, cl_error *er
         if (id >= 0) t->ends[id] = true;
     }
     for (size_t i = 0; i < sizeof end_names / sizeof *end_names; i++) {
-        const int32_t id = str_map_get(&t->vocab.by_name, end_names[i], strlen(end_names[i]));
+        const int32_t id = cl_str_map_get(&t->vocab.by_name, end_names[i], strlen(end_names[i]));
         const bool is_tag = strcmp(end_names[i], "</s>") == 0;
-        if (id >= 0 && (!is_tag || vocab_is_special(&t->vocab, id))) t->ends[id] = true;
+        if (id >= 0 && (!is_tag || cl_vocab_is_special(&t->vocab, id))) t->ends[id] = true;
     }
-    t->adds_bos = t->spm || bpe_adds_bos(t->bpe);
-    model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
+    t->adds_bos = t->spm || cl_bpe_adds_bos(t->bpe);
+    cl_model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     t->adds_bos = t->adds_bos && t->bos >= 0;
     return status;
 }
 
-static cl_status normalize(const tokenizer *tok, str text, bool first, char **buf, str *out, cl_error *error) {
-    if (tok->spm) return spm_normalize(tok->spm, text.data, text.size, first, buf, out, error);
-    return bpe_normalize(tok->bpe, text, buf, out, error);
+static cl_status normalize(const cl_tokenizer *tok, cl_str text, bool first, char **buf, cl_str *out, cl_error *error) {
+    if (tok->spm) return cl_spm_normalize(tok->spm, text.data, text.size, first, buf, out, error);
+    return cl_bpe_normalize(tok->bpe, text, buf, out, error);
 }
 
 /* A late token is normalised as a text of its own, with the space that may go before one. */
-static cl_status load_late(tokenizer *t, cl_error *error) {
+static cl_status load_late(cl_tokenizer *t, cl_error *error) {
     size_t n = 0, n_loaded = 0;
-    for (int32_t id = 0; id < t->vocab.n; id++) n += vocab_is_late(&t->vocab, id);
+    for (int32_t id = 0; id < t->vocab.n; id++) n += cl_vocab_is_late(&t->vocab, id);
     if (n == 0) return CL_OK;
-    name *all = malloc(n * sizeof *all);
+    cl_name *all = malloc(n * sizeof *all);
     t->late_bufs = calloc(n, sizeof *t->late_bufs);
     cl_status status = all && t->late_bufs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu added tokens", n);
     for (int32_t id = 0; status == CL_OK && id < t->vocab.n; id++) {
-        if (!vocab_is_late(&t->vocab, id) || t->vocab.pieces[id].size == 0) continue;
+        if (!cl_vocab_is_late(&t->vocab, id) || t->vocab.pieces[id].size == 0) continue;
         all[n_loaded].id = id;
         status = normalize(t, t->vocab.pieces[id], true, &t->late_bufs[n_loaded], &all[n_loaded].text, error);
         if (status == CL_OK) n_loaded++;
     }
-    names_init(&t->late, all, n_loaded);
+    cl_names_init(&t->late, all, n_loaded);
     return status;
 }
 
-cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *error) {
+cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_error *error) {
     *tok = NULL;
-    str kind;
-    if (!model_file_get_string(file, "tokenizer.ggml.model", &kind))
+    cl_str kind;
+    if (!cl_model_file_get_string(file, "tokenizer.ggml.model", &kind))
         return cl_fail(error, CL_ERR_FORMAT, "tokenizer.ggml.model: the file has no tokenizer");
-    const bool byte_level = str_is(kind, "gpt2");
-    if (!byte_level && !str_is(kind, "llama"))
+    const bool byte_level = cl_str_is(kind, "gpt2");
+    if (!byte_level && !cl_str_is(kind, "llama"))
         return cl_fail(error, CL_ERR_UNSUPPORTED, "tokenizer.ggml.model: '%.*s' is not supported; known are gpt2 and llama",
                        (int)(kind.size < 40 ? kind.size : 40), kind.data);
-    tokenizer *t = calloc(1, sizeof *t);
+    cl_tokenizer *t = calloc(1, sizeof *t);
     if (!t) return cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
-    cl_status status = vocab_load(&t->vocab, file, byte_level, error);
+    cl_status status = cl_vocab_load(&t->vocab, file, byte_level, error);
     if (status == CL_OK && !(t->ends = calloc((size_t)t->vocab.n, sizeof *t->ends)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     if (status == CL_OK)
-        status = byte_level ? bpe_create(file, &t->vocab, &t->bpe, error) : spm_create(file, &t->vocab, &t->spm, error);
+        status = byte_level ? cl_bpe_create(file, &t->vocab, &t->bpe, error) : cl_spm_create(file, &t->vocab, &t->spm, error);
     if (status == CL_OK) status = load_late(t, error);
     if (status == CL_OK) status = load_special(t, file, error);
-    if (status != CL_OK) tokenizer_free(&t);
+    if (status != CL_OK) cl_tokenizer_free(&t);
     *tok = t;
     return status;
 }
 
-void tokenizer_free(tokenizer **tok) {
-    tokenizer *t = *tok;
+void cl_tokenizer_free(cl_tokenizer **tok) {
+    cl_tokenizer *t = *tok;
     if (!t) return;
-    bpe_free(&t->bpe);
-    spm_free(&t->spm);
+    cl_bpe_free(&t->bpe);
+    cl_spm_free(&t->spm);
     for (size_t i = 0; i < t->late.n; i++) free(t->late_bufs[i]);
     free(t->late_bufs);
-    names_free(&t->late);
-    vocab_free(&t->vocab);
+    cl_names_free(&t->late);
+    cl_vocab_free(&t->vocab);
     free(t->ends);
     free(t);
     *tok = NULL;
 }
 
-int32_t tokenizer_n_vocab(const tokenizer *tok) { return tok->vocab.n; }
-int32_t tokenizer_bos(const tokenizer *tok) { return tok->bos; }
-int32_t tokenizer_eos(const tokenizer *tok) { return tok->eos; }
-size_t tokenizer_longest(const tokenizer *tok) { return tok->vocab.longest; }
-bool tokenizer_shortens(const tokenizer *tok) { return tok->spm || bpe_normalizes(tok->bpe); }
-bool tokenizer_adds_bos(const tokenizer *tok) { return tok->adds_bos; }
+int32_t cl_tokenizer_n_vocab(const cl_tokenizer *tok) { return tok->vocab.n; }
+int32_t cl_tokenizer_bos(const cl_tokenizer *tok) { return tok->bos; }
+int32_t cl_tokenizer_eos(const cl_tokenizer *tok) { return tok->eos; }
+size_t cl_tokenizer_longest(const cl_tokenizer *tok) { return tok->vocab.longest; }
+bool cl_tokenizer_shortens(const cl_tokenizer *tok) { return tok->spm || cl_bpe_normalizes(tok->bpe); }
+bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) { return tok->adds_bos; }
 
-static bool known(const tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
-bool tokenizer_is_end(const tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }
+static bool known(const cl_tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
+bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }
 
 /* Text without added tokens. */
-static cl_status encode_plain(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+static cl_status encode_plain(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
                               cl_error *error) {
-    if (tok->spm) return spm_encode(tok->spm, text, size, first, out, error);
-    return bpe_encode(tok->bpe, text, size, out, error);
+    if (tok->spm) return cl_spm_encode(tok->spm, text, size, first, out, error);
+    return cl_bpe_encode(tok->bpe, text, size, out, error);
 }
 
 /* Text in which at most late tokens are left. What they leave is normalised, and no space goes before it. */
-static cl_status encode_words(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
+static cl_status encode_words(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
                               cl_error *error) {
     if (tok->late.n == 0) return encode_plain(tok, text, size, first, out, error);
     char *buf;
-    str normal;
-    cl_status status = normalize(tok, (str){text, size}, first, &buf, &normal, error);
+    cl_str normal;
+    cl_status status = normalize(tok, (cl_str){text, size}, first, &buf, &normal, error);
     if (status != CL_OK) return status;
     size_t start = 0;
     for (size_t i = 0; status == CL_OK && i < normal.size;) {
         size_t taken;
-        const name *token = names_at(&tok->late, false, normal.data + i, normal.size - i, &taken);
+        const cl_name *token = cl_names_at(&tok->late, false, normal.data + i, normal.size - i, &taken);
         if (!token) {
             i++;
             continue;
         }
         if (i > start) status = encode_plain(tok, normal.data + start, i - start, false, out, error);
-        if (status == CL_OK) status = token_list_add(out, token->id, error);
+        if (status == CL_OK) status = cl_token_list_add(out, token->id, error);
         start = i += taken;
     }
     if (status == CL_OK && normal.size > start)
@@ -184,45 +184,46 @@ static cl_status encode_words(const tokenizer *tok, const char *text, size_t siz
  * Text after a special token starts a prompt of its own, as in the tokenizers that the models were trained with; but there a
  * space of the text's own stands for the one that SentencePiece puts before a prompt.
  */
-cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t size, bool first, const text_span *spans,
-                                 size_t n_spans, token_list *out, cl_error *error) {
+cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
+                                    const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error) {
     cl_status status = CL_OK;
     size_t start = 0, span = 0;
-    const spm_prefix rule = tok->spm ? spm_prefix_rule(tok->spm) : SPM_PREFIX_PROMPT;
+    const cl_spm_prefix rule = tok->spm ? cl_spm_prefix_rule(tok->spm) : CL_SPM_PREFIX_PROMPT;
     for (size_t i = 0; status == CL_OK && i < size;) {
         while (span < n_spans && spans[span].end <= i) span++;
         const bool inside = span < n_spans && spans[span].start <= i;
         size_t taken;
-        const int32_t id = vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0, &taken);
+        const int32_t id = cl_vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0, &taken);
         if (id < 0) {
             i++;
             continue;
         }
-        const bool special = vocab_is_special(&tok->vocab, id);
+        const bool special = cl_vocab_is_special(&tok->vocab, id);
         /* The space before a prompt comes also before an added token that it starts with. */
-        if (i > start || (first && !special && rule == SPM_PREFIX_PROMPT))
+        if (i > start || (first && !special && rule == CL_SPM_PREFIX_PROMPT))
             status = encode_words(tok, text + start, i - start, first, out, error);
-        if (status == CL_OK) status = token_list_add(out, id, error);
+        if (status == CL_OK) status = cl_token_list_add(out, id, error);
         start = i += taken;
-        first = rule == SPM_PREFIX_PROMPT ? special && i < size && text[i] != ' ' : rule != SPM_PREFIX_FIRST;
+        first = rule == CL_SPM_PREFIX_PROMPT ? special && i < size && text[i] != ' ' : rule != CL_SPM_PREFIX_FIRST;
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);
     return status;
 }
 
-cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error) {
-    return tokenizer_encode_spans(tok, text, size, first, NULL, 0, out, error);
+cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                              cl_error *error) {
+    return cl_tokenizer_encode_spans(tok, text, size, first, NULL, 0, out, error);
 }
 
-cl_status tokenizer_encode_template(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
-                                    cl_error *error) {
-    const text_span all = {0, size};
-    return tokenizer_encode_spans(tok, text, size, first, &all, 1, out, error);
+cl_status cl_tokenizer_encode_template(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                                       cl_error *error) {
+    const cl_text_span all = {0, size};
+    return cl_tokenizer_encode_spans(tok, text, size, first, &all, 1, out, error);
 }
 
-size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
-    if (!known(tok, id) || (!special && vocab_is_special(&tok->vocab, id))) return 0;
-    const str piece = tok->vocab.pieces[id];
+size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+    if (!known(tok, id) || (!special && cl_vocab_is_special(&tok->vocab, id))) return 0;
+    const cl_str piece = tok->vocab.pieces[id];
     if (size > 0) memcpy(buf, piece.data, piece.size < size ? piece.size : size);
     return piece.size;
 }

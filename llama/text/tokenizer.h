@@ -14,56 +14,57 @@
 #include "llama/common/error.h"
 #include "llama/file/model_file.h"
 
-typedef struct tokenizer tokenizer;
+typedef struct cl_tokenizer cl_tokenizer;
 
-/* A growing array of token ids; zero-initialise, free with token_list_free. */
-typedef struct token_list {
+/* A growing array of token ids; zero-initialise, free with cl_token_list_free. */
+typedef struct cl_token_list {
     int32_t *ids;
     size_t n, capacity;
-} token_list;
+} cl_token_list;
 
-cl_status token_list_add(token_list *list, int32_t id, cl_error *error);
-void token_list_free(token_list *list);
+cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error);
+void cl_token_list_free(cl_token_list *list);
 
-/* The file is borrowed until tokenizer_free. */
-cl_status tokenizer_create(const model_file *file, tokenizer **tok, cl_error *error);
-void tokenizer_free(tokenizer **tok);
+/* The file is borrowed until cl_tokenizer_free. */
+cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_error *error);
+void cl_tokenizer_free(cl_tokenizer **tok);
 
-int32_t tokenizer_n_vocab(const tokenizer *tok);
-int32_t tokenizer_bos(const tokenizer *tok);             /* -1: none */
-int32_t tokenizer_eos(const tokenizer *tok);             /* -1: none */
-bool tokenizer_adds_bos(const tokenizer *tok);           /* the file asks for BOS before a plain prompt */
-bool tokenizer_is_end(const tokenizer *tok, int32_t id); /* end of sequence, of turn or of message: generation stops */
+int32_t cl_tokenizer_n_vocab(const cl_tokenizer *tok);
+int32_t cl_tokenizer_bos(const cl_tokenizer *tok);             /* -1: none */
+int32_t cl_tokenizer_eos(const cl_tokenizer *tok);             /* -1: none */
+bool cl_tokenizer_adds_bos(const cl_tokenizer *tok);           /* the file asks for BOS before a plain prompt */
+bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id); /* end of sequence, of turn or of message: generation stops */
 
 /*
  * Bytes of the longest piece, so that n tokens are at most n times as many bytes of text; of text as it is encoded. What the
  * vocabulary has neither tokens nor bytes for may vanish before.
  */
-size_t tokenizer_longest(const tokenizer *tok);
+size_t cl_tokenizer_longest(const cl_tokenizer *tok);
 
 /*
  * Text may become shorter before it is encoded: NFC (tokenizers of Qwen's kind) may compose it to a third of its bytes, and
  * SentencePiece reads U+2581, of three bytes, as a space.
  */
-bool tokenizer_shortens(const tokenizer *tok);
+bool cl_tokenizer_shortens(const cl_tokenizer *tok);
 
 /*
  * Append the ids of size bytes of text. Plain text only: the names of special tokens in it are encoded as ordinary text.
  * Bytes that are not UTF-8 are encoded as bytes where the vocabulary can. Adds no BOS. `first` says that the text starts a
  * prompt (SentencePiece puts a space before it then).
  */
-cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error);
+cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                              cl_error *error);
 
 /*
  * Append the ids of a template's own text, in which the names of special tokens stand for them.
  */
-cl_status tokenizer_encode_template(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out,
-                                    cl_error *error);
+cl_status cl_tokenizer_encode_template(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                                       cl_error *error);
 
 /*
  * Bytes of one token, as they appear in output text (special tokens: empty unless `special`). Returns the number of bytes;
  * writes at most size of them. May be part of a UTF-8 character.
  */
-size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size);
+size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size);
 
 #endif

@@ -5,15 +5,15 @@
 #include "tokenizer.h"
 
 /* Bytes [start, end) of a text. */
-typedef struct text_span {
+typedef struct cl_text_span {
     size_t start, end;
-} text_span;
+} cl_text_span;
 
 /*
- * As tokenizer_encode, but inside the spans, which ascend and do not overlap, the names of special tokens stand for them.
+ * As cl_tokenizer_encode, but inside the spans, which ascend and do not overlap, the names of special tokens stand for them.
  * Merges go over a span's ends, as they do where a template was filled in before encoding.
  */
-cl_status tokenizer_encode_spans(const tokenizer *tok, const char *text, size_t size, bool first, const text_span *spans,
-                                 size_t n_spans, token_list *out, cl_error *error);
+cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
+                                    const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error);
 
 #endif

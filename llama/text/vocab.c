@@ -24,7 +24,7 @@ static int byte_of(unsigned c) {
     return c == 0x43 ? 0xad : -1;
 }
 
-size_t vocab_from_byte_level(str text, char *buf) {
+size_t cl_vocab_from_byte_level(cl_str text, char *buf) {
     const unsigned char *s = (const unsigned char *)text.data;
     size_t n = 0;
     for (size_t i = 0; i < text.size; n++) {
@@ -47,30 +47,30 @@ static int hex_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-int vocab_byte_token(str text) {
+int cl_vocab_byte_token(cl_str text) {
     if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
     const int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, char *buf, cl_error *error) {
-    str *piece = &v->pieces[id];
+static cl_status load_piece(cl_vocab *v, int32_t id, cl_str text, bool byte_level, char *buf, cl_error *error) {
+    cl_str *piece = &v->pieces[id];
     piece->data = buf;
     switch (v->types[id]) {
-    case VOCAB_BYTE: {
-        const int byte = vocab_byte_token(text);
+    case CL_VOCAB_BYTE: {
+        const int byte = cl_vocab_byte_token(text);
         if (byte < 0) return cl_fail(error, CL_ERR_FORMAT, "%s[%d]: a byte token must read <0x00> to <0xFF>", TOKENS, id);
         buf[0] = (char)byte;
         piece->size = 1;
         break;
     }
-    case VOCAB_NORMAL:
-    case VOCAB_UNUSED:
-        piece->size = byte_level ? vocab_from_byte_level(text, buf) : spaced_translate(text.data, text.size, buf);
+    case CL_VOCAB_NORMAL:
+    case CL_VOCAB_UNUSED:
+        piece->size = byte_level ? cl_vocab_from_byte_level(text, buf) : cl_spaced_translate(text.data, text.size, buf);
         break;
-    case VOCAB_USER:
+    case CL_VOCAB_USER:
         if (!byte_level) {
-            piece->size = spaced_translate(text.data, text.size, buf);
+            piece->size = cl_spaced_translate(text.data, text.size, buf);
             break;
         } /* fall through */
     default: /* special and added tokens are written as they are */ memcpy(buf, text.data, text.size); piece->size = text.size;
@@ -78,81 +78,81 @@ static cl_status load_piece(vocab *v, int32_t id, str text, bool byte_level, cha
     return CL_OK;
 }
 
-static cl_status load_types(vocab *v, const model_file *file, cl_error *error) {
-    meta_type type;
+static cl_status load_types(cl_vocab *v, const cl_model_file *file, cl_error *error) {
+    cl_meta_type type;
     size_t n;
     const void *data;
-    memset(v->types, VOCAB_NORMAL, (size_t)v->n);
-    if (!model_file_get_array(file, TYPES, &type, &n, &data)) return CL_OK;
-    if ((type != META_I32 && type != META_U32) || n != (size_t)v->n)
+    memset(v->types, CL_VOCAB_NORMAL, (size_t)v->n);
+    if (!cl_model_file_get_array(file, TYPES, &type, &n, &data)) return CL_OK;
+    if ((type != CL_META_I32 && type != CL_META_U32) || n != (size_t)v->n)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %zu entries; an int32 for each of the %d tokens is needed", TYPES, n, v->n);
     for (size_t i = 0; i < n; i++) {
         int32_t t;
         memcpy(&t, (const char *)data + i * sizeof t, sizeof t);
-        if (t < VOCAB_NORMAL || t > VOCAB_BYTE)
+        if (t < CL_VOCAB_NORMAL || t > CL_VOCAB_BYTE)
             return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: %d; 1 to 6 are known", TYPES, i, t);
         v->types[i] = (unsigned char)t;
     }
     return CL_OK;
 }
 
-static void load_late(vocab *v, const model_file *file) {
-    meta_type type;
+static void load_late(cl_vocab *v, const cl_model_file *file) {
+    cl_meta_type type;
     size_t n;
     const void *data;
-    if (model_file_get_array(file, LATE, &type, &n, &data) && type == META_BOOL && n == (size_t)v->n) v->late = data;
+    if (cl_model_file_get_array(file, LATE, &type, &n, &data) && type == CL_META_BOOL && n == (size_t)v->n) v->late = data;
 }
 
-static bool is_added(const vocab *v, int32_t id) {
-    return (vocab_is_special(v, id) || v->types[id] == VOCAB_USER) && v->pieces[id].size > 0;
+static bool is_added(const cl_vocab *v, int32_t id) {
+    return (cl_vocab_is_special(v, id) || v->types[id] == CL_VOCAB_USER) && v->pieces[id].size > 0;
 }
 
-static cl_status list_names(vocab *v, bool special, names *list, cl_error *error) {
-    name *all = malloc(((size_t)v->n + 1) * sizeof *all);
+static cl_status list_names(cl_vocab *v, bool special, cl_names *list, cl_error *error) {
+    cl_name *all = malloc(((size_t)v->n + 1) * sizeof *all);
     if (!all) return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %d tokens", v->n);
     size_t n = 0;
     for (int32_t id = 0; id < v->n; id++)
-        if (is_added(v, id) && !vocab_is_late(v, id) && vocab_is_special(v, id) == special)
-            all[n++] = (name){v->pieces[id], id};
-    names_init(list, all, n);
-    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= names_begin_with(list, (unsigned char)byte);
+        if (is_added(v, id) && !cl_vocab_is_late(v, id) && cl_vocab_is_special(v, id) == special)
+            all[n++] = (cl_name){v->pieces[id], id};
+    cl_names_init(list, all, n);
+    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= cl_names_begin_with(list, (unsigned char)byte);
     return CL_OK;
 }
 
 /* Where two tokens have the same bytes, the lower id is found. */
-static cl_status index_tokens(vocab *v, bool byte_level, cl_error *error) {
+static cl_status index_tokens(cl_vocab *v, bool byte_level, cl_error *error) {
     for (int32_t id = 0; id < v->n; id++) {
-        const str piece = v->pieces[id];
+        const cl_str piece = v->pieces[id];
         const int type = v->types[id];
         if (piece.size > v->longest) v->longest = piece.size;
         /* A trained merge may also have been added; SentencePiece never merges into one. */
-        const bool word = type == VOCAB_NORMAL || (byte_level && (type == VOCAB_UNUSED || type == VOCAB_USER));
-        if (word && piece.size > 0) str_map_add(&v->words, piece.data, piece.size, id);
-        if (is_added(v, id) || vocab_is_late(v, id)) str_map_add(&v->by_name, piece.data, piece.size, id);
+        const bool word = type == CL_VOCAB_NORMAL || (byte_level && (type == CL_VOCAB_UNUSED || type == CL_VOCAB_USER));
+        if (word && piece.size > 0) cl_str_map_add(&v->words, piece.data, piece.size, id);
+        if (is_added(v, id) || cl_vocab_is_late(v, id)) cl_str_map_add(&v->by_name, piece.data, piece.size, id);
     }
     cl_status status = list_names(v, true, &v->special, error);
     if (status == CL_OK) status = list_names(v, false, &v->user, error);
-    if (v->spaced) v->begins_name[(unsigned char)SPACED[0]] |= v->begins_name[' '];
+    if (v->spaced) v->begins_name[(unsigned char)cl_SPACED[0]] |= v->begins_name[' '];
     return status;
 }
 
-cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error) {
-    meta_type type;
+cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level, cl_error *error) {
+    cl_meta_type type;
     size_t n, bytes = 0;
     const void *data;
-    if (!model_file_get_array(file, TOKENS, &type, &n, &data) || type != META_STRING || n == 0)
+    if (!cl_model_file_get_array(file, TOKENS, &type, &n, &data) || type != CL_META_STRING || n == 0)
         return cl_fail(error, CL_ERR_FORMAT, "%s: the array of the tokens' texts is missing or empty", TOKENS);
     v->n = (int32_t)n; /* a file holds no longer arrays */
-    for (size_t i = 0; i < n; i++) bytes += model_file_array_string(file, TOKENS, i).size;
+    for (size_t i = 0; i < n; i++) bytes += cl_model_file_array_string(file, TOKENS, i).size;
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
     v->bytes = malloc(bytes + 1);
-    if (!v->types || !v->pieces || !v->bytes || str_map_init(&v->words, n) != 0 || str_map_init(&v->by_name, n) != 0)
+    if (!v->types || !v->pieces || !v->bytes || cl_str_map_init(&v->words, n) != 0 || cl_str_map_init(&v->by_name, n) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %zu tokens", n);
     cl_status status = load_types(v, file, error);
     char *buf = v->bytes;
     for (int32_t id = 0; status == CL_OK && id < v->n; id++) {
-        status = load_piece(v, id, model_file_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
+        status = load_piece(v, id, cl_model_file_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
         buf += v->pieces[id].size;
     }
     v->spaced = !byte_level;
@@ -161,28 +161,28 @@ cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error
     return status;
 }
 
-void vocab_free(vocab *v) {
+void cl_vocab_free(cl_vocab *v) {
     free(v->types);
     free(v->pieces);
     free(v->bytes);
-    names_free(&v->special);
-    names_free(&v->user);
-    str_map_free(&v->words);
-    str_map_free(&v->by_name);
+    cl_names_free(&v->special);
+    cl_names_free(&v->user);
+    cl_str_map_free(&v->words);
+    cl_str_map_free(&v->by_name);
 }
 
-int32_t vocab_find(const vocab *v, const char *data, size_t size) { return str_map_get(&v->words, data, size); }
+int32_t cl_vocab_find(const cl_vocab *v, const char *data, size_t size) { return cl_str_map_get(&v->words, data, size); }
 
 /* By the length of their pieces; of equal ones the lower id. */
-static bool is_before(const name *a, const name *b) {
+static bool is_before(const cl_name *a, const cl_name *b) {
     return a->text.size != b->text.size ? a->text.size > b->text.size : a->id < b->id;
 }
 
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
+int32_t cl_vocab_added_at(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
     if (!v->begins_name[(unsigned char)text[0]]) return -1; /* nearly everywhere */
     size_t special_taken = 0;
-    const name *user = names_at(&v->user, v->spaced, text, size, taken);
-    const name *special = names_at(&v->special, false, text, special_size, &special_taken);
+    const cl_name *user = cl_names_at(&v->user, v->spaced, text, size, taken);
+    const cl_name *special = cl_names_at(&v->special, false, text, special_size, &special_taken);
     if (!special || (user && is_before(user, special))) return user ? user->id : -1;
     *taken = special_taken;
     return special->id;

@@ -12,60 +12,62 @@
 #include "names.h"
 
 /* As in tokenizer.ggml.token_type. */
-typedef enum vocab_type {
-    VOCAB_NORMAL = 1,
-    VOCAB_UNKNOWN = 2,
-    VOCAB_CONTROL = 3,
-    VOCAB_USER = 4, /* added to a trained vocabulary: found in any text before all else */
-    VOCAB_UNUSED = 5,
-    VOCAB_BYTE = 6,
-} vocab_type;
+typedef enum cl_vocab_type {
+    CL_VOCAB_NORMAL = 1,
+    CL_VOCAB_UNKNOWN = 2,
+    CL_VOCAB_CONTROL = 3,
+    CL_VOCAB_USER = 4, /* added to a trained vocabulary: found in any text before all else */
+    CL_VOCAB_UNUSED = 5,
+    CL_VOCAB_BYTE = 6,
+} cl_vocab_type;
 
-typedef struct vocab {
+typedef struct cl_vocab {
     int32_t n;
     unsigned char *types;  /* [n] vocab_type */
-    str *pieces;           /* [n] the bytes of output text; of special tokens their name */
+    cl_str *pieces;        /* [n] the bytes of output text; of special tokens their name */
     bool spaced;           /* SentencePiece's: U+2581 in a text is a space */
     size_t longest;        /* bytes of the longest piece */
     char *bytes;           /* what the pieces point into */
-    str_map words;         /* tokens that merging can yield */
-    str_map by_name;       /* special and added tokens */
-    names special;         /* found where names stand for tokens */
-    names user;            /* found everywhere */
+    cl_str_map words;      /* tokens that merging can yield */
+    cl_str_map by_name;    /* special and added tokens */
+    cl_names special;      /* found where names stand for tokens */
+    cl_names user;         /* found everywhere */
     bool begins_name[256]; /* first bytes of a text that may start with one of either */
     /* [n] in the file: 1 for an added token that is searched for in text after that was normalised; NULL: there is none */
     const unsigned char *late;
-} vocab;
+} cl_vocab;
 
 /* byte_level: texts are in the alphabet of byte-level BPE; otherwise they have U+2581 for spaces and "<0xNN>" for bytes. */
-cl_status vocab_load(vocab *v, const model_file *file, bool byte_level, cl_error *error);
-void vocab_free(vocab *v);
+cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level, cl_error *error);
+void cl_vocab_free(cl_vocab *v);
 
 /* The token that merging may yield with these bytes, or -1. */
-int32_t vocab_find(const vocab *v, const char *data, size_t size);
+int32_t cl_vocab_find(const cl_vocab *v, const char *data, size_t size);
 
 /*
  * The longest special or added token that text (size >= 1) starts with, and the bytes it takes; or -1. Special ones only within
  * the first special_size (<= size) bytes. Time goes with the bytes that text shares with any of them, and the logarithm of
  * their number.
  */
-int32_t vocab_added_at(const vocab *v, const char *text, size_t size, size_t special_size, size_t *taken);
+int32_t cl_vocab_added_at(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *taken);
 
 /* Control and unknown tokens: not text. */
-static inline bool vocab_is_special(const vocab *v, int32_t id) {
-    return v->types[id] == VOCAB_CONTROL || v->types[id] == VOCAB_UNKNOWN;
+static inline bool cl_vocab_is_special(const cl_vocab *v, int32_t id) {
+    return v->types[id] == CL_VOCAB_CONTROL || v->types[id] == CL_VOCAB_UNKNOWN;
 }
 
 /* Special tokens never are: only a template names them, and it means them. */
-static inline bool vocab_is_late(const vocab *v, int32_t id) { return v->late && v->late[id] && !vocab_is_special(v, id); }
+static inline bool cl_vocab_is_late(const cl_vocab *v, int32_t id) {
+    return v->late && v->late[id] && !cl_vocab_is_special(v, id);
+}
 
 /*
  * Translate from the alphabet of byte-level BPE, in which every byte has a printable character; text with any other character
  * stays as it is. buf has room for text.size bytes. Returns the number of bytes.
  */
-size_t vocab_from_byte_level(str text, char *buf);
+size_t cl_vocab_from_byte_level(cl_str text, char *buf);
 
 /* The byte that a token of this text stands for, as "<0x0A>" for a line feed; -1: it reads otherwise. */
-int vocab_byte_token(str text);
+int cl_vocab_byte_token(cl_str text);
 
 #endif

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-engine_config fixture_config(void) {
-    engine_config config;
-    engine_config_init(&config);
+cl_engine_config fixture_config(void) {
+    cl_engine_config config;
+    cl_engine_config_init(&config);
     config.kv_type = CATTN_F32;
     config.kv_budget_bytes = 64 * MIB;
     config.max_step_rows = 64;
@@ -21,8 +21,8 @@ engine_config fixture_config(void) {
     return config;
 }
 
-engine_config setting_config(const setting *set, cattn_type kv_type) {
-    engine_config config = fixture_config();
+cl_engine_config setting_config(const setting *set, cattn_type kv_type) {
+    cl_engine_config config = fixture_config();
     config.kv_type = kv_type;
     config.sharing = set->sharing;
     config.retention = set->retention;
@@ -33,17 +33,17 @@ engine_config setting_config(const setting *set, cattn_type kv_type) {
     return config;
 }
 
-void fixture_start(fixture *f, const engine_config *config, int n_threads) {
+void fixture_start(fixture *f, const cl_engine_config *config, int n_threads) {
     cl_error error = {.message = ""};
     f->config = *config;
     f->pool = ca_pool_create(n_threads);
     assert_non_null(f->pool);
-    if (engine_create(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_engine_create(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
     toy_take_rows();
 }
 
 void fixture_stop(fixture *f) {
-    engine_destroy(&f->engine);
+    cl_engine_destroy(&f->engine);
     ca_pool_destroy(&f->pool);
 }
 
@@ -57,8 +57,8 @@ void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, ui
     for (int64_t i = 0; i < n; i++) tokens[i] = i < shared ? token_at(family, i) : token_at(~individual, i);
 }
 
-engine_request make_request(const int32_t *tokens, int64_t n_prompt, int64_t max_tokens, recording *r) {
-    engine_request request = {
+cl_engine_request make_request(const int32_t *tokens, int64_t n_prompt, int64_t max_tokens, recording *r) {
+    cl_engine_request request = {
         .prompt = tokens,
         .n_prompt = n_prompt,
         .n = 1,
@@ -69,26 +69,26 @@ engine_request make_request(const int32_t *tokens, int64_t n_prompt, int64_t max
         .on_event = recording_event,
         .ctx = r,
     };
-    sampler_params_init(&request.sampling);
+    cl_sampler_params_init(&request.sampling);
     request.sampling.temperature = 0;
     return request;
 }
 
-uint64_t submit(fixture *f, const engine_request *request) {
+uint64_t submit(fixture *f, const cl_engine_request *request) {
     uint64_t id = 0;
     cl_error error = {.message = ""};
-    if (engine_submit(f->engine, request, &id, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_engine_submit(f->engine, request, &id, &error) != CL_OK) fail_msg("%s", error.message);
     return id;
 }
 
-engine_stats stats_of(fixture *f) {
-    engine_stats stats;
-    engine_get_stats(f->engine, &stats);
+cl_engine_stats stats_of(fixture *f) {
+    cl_engine_stats stats;
+    cl_engine_get_stats(f->engine, &stats);
     return stats;
 }
 
-engine_stats stats_when_idle(fixture *f) {
-    engine_stats stats = stats_of(f);
+cl_engine_stats stats_when_idle(fixture *f) {
+    cl_engine_stats stats = stats_of(f);
     for (int i = 0; i < 10000 && stats.n_running + stats.n_waiting > 0; i++) {
         usleep(1000);
         stats = stats_of(f);

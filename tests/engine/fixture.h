@@ -8,12 +8,12 @@
 
 typedef struct fixture {
     ca_pool *pool;
-    engine *engine;
-    engine_config config;
+    cl_engine *engine;
+    cl_engine_config config;
 } fixture;
 
 /* Small chunks, f32, a budget that is never short, no drafts, since rows and steps are counted. */
-engine_config fixture_config(void);
+cl_engine_config fixture_config(void);
 
 /* What may differ without a request being told anything else; all other fields are those of fixture_config. */
 typedef struct setting {
@@ -24,24 +24,24 @@ typedef struct setting {
     bool one_by_one; /* each request once the one before has ended */
 } setting;
 enum { MIB = 1 << 20 };
-engine_config setting_config(const setting *set, cattn_type kv_type);
+cl_engine_config setting_config(const setting *set, cattn_type kv_type);
 
 /* Fails the test with the engine's message. */
-void fixture_start(fixture *f, const engine_config *config, int n_threads);
+void fixture_start(fixture *f, const cl_engine_config *config, int n_threads);
 void fixture_stop(fixture *f);
 
 /* A prompt of n tokens: `shared` of them the same for one `family`, the rest for one `individual`. */
 void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, uint32_t individual);
 
 /* Greedy, n = 1, with logprobs and two top ones, told to r. */
-engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens, recording *r);
+cl_engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens, recording *r);
 
 /* Submit and fail the test if it is refused. */
-uint64_t submit(fixture *f, const engine_request *request);
+uint64_t submit(fixture *f, const cl_engine_request *request);
 
-engine_stats stats_of(fixture *f);
+cl_engine_stats stats_of(fixture *f);
 /* Wait until nothing runs or waits, as the statistics see it. */
-engine_stats stats_when_idle(fixture *f);
+cl_engine_stats stats_when_idle(fixture *f);
 
 /*
  * Tokens of a list of prompts, joining in this order, that no earlier one holds already: a match ends at an even length and

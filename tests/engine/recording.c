@@ -32,12 +32,12 @@ static void append(recorded_choice *c, const void *data, size_t size) {
     c->log_size += size;
 }
 
-static void append_logprob(recorded_choice *c, const sampler_logprob *p) {
+static void append_logprob(recorded_choice *c, const cl_sampler_logprob *p) {
     append(c, &p->id, sizeof p->id);
     append(c, &p->logprob, sizeof p->logprob);
 }
 
-static void keep(recording *r, const engine_event *event) {
+static void keep(recording *r, const cl_engine_event *event) {
     static atomic_llong order;
     if (r->n_events++ == 0) r->first_event_order = atomic_fetch_add(&order, 1);
     recorded_choice *c = &r->choices[event->choice];
@@ -66,10 +66,10 @@ static void keep(recording *r, const engine_event *event) {
     if (event->error) strcpy(r->error, event->error->message);
 }
 
-void recording_event(void *ctx, const engine_event *event) {
+void recording_event(void *ctx, const cl_engine_event *event) {
     recording *r = ctx;
     pthread_mutex_lock(&r->mutex);
-    assert(!r->done && r->choices[event->choice].finish == ENGINE_RUNNING);
+    assert(!r->done && r->choices[event->choice].finish == CL_ENGINE_RUNNING);
     keep(r, event);
     pthread_mutex_unlock(&r->mutex);
     if (r->hook) r->hook(r->hook_ctx, event);

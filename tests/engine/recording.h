@@ -20,7 +20,7 @@ typedef struct recorded_choice {
     int64_t n_tokens;
     char text[8192];
     size_t text_size;
-    engine_finish finish;
+    cl_engine_finish finish;
 } recorded_choice;
 
 typedef struct recording {
@@ -34,7 +34,7 @@ typedef struct recording {
     int64_t first_event_order; /* counted over all recordings */
     bool done;
     char error[512];
-    void (*hook)(void *ctx, const engine_event *event); /* on the engine's thread, after the event is kept; may be NULL */
+    void (*hook)(void *ctx, const cl_engine_event *event); /* on the engine's thread, after the event is kept; may be NULL */
     void *hook_ctx;
 } recording;
 
@@ -42,7 +42,7 @@ recording *recording_create(void);
 void recording_free(recording *r);
 
 /* For engine_request.on_event, with the recording as ctx. */
-void recording_event(void *ctx, const engine_event *event);
+void recording_event(void *ctx, const cl_engine_event *event);
 
 /* Wait for the last event; or until so many have come. */
 void recording_wait(recording *r);

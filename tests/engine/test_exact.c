@@ -14,12 +14,12 @@
 enum { N_REQUESTS = 26, MAX_PROMPT = 160 };
 
 /* Requests of all kinds: families with a common prefix, lengths at and around chunk borders, equal prompts, choices. */
-static engine_request variety(int i, int32_t *tokens, recording *r) {
+static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 47, 48, 64, 65, 100, 101, 159};
     static const char *const stop[] = {"END", "ab", "\n\n", "e"};
     const int64_t n = lengths[i % 13], shared = i % 5 == 4 ? n : n * 2 / 3;
     make_prompt(tokens, n, shared, (uint32_t)(i % 3), (uint32_t)i);
-    engine_request request = make_request(tokens, n, 5 + i % 11, r);
+    cl_engine_request request = make_request(tokens, n, 5 + i % 11, r);
     if (i % 4 == 1) request.sampling.temperature = 1;
     request.sampling.seed = (uint64_t)i;
     if (i % 8 == 5) request.sampling.frequency_penalty = 0.5f;
@@ -40,12 +40,12 @@ static engine_request variety(int i, int32_t *tokens, recording *r) {
 /* Let the first request's first event submit all others, so that they arrive together while it runs. */
 typedef struct arrival {
     fixture *f;
-    engine_request *requests;
+    cl_engine_request *requests;
     int n;
     bool done;
 } arrival;
 
-static void arrive(void *ctx, const engine_event *event) {
+static void arrive(void *ctx, const cl_engine_event *event) {
     (void)event;
     arrival *a = ctx;
     for (int i = 0; i < a->n && !a->done; i++) submit(a->f, &a->requests[i]);
@@ -53,11 +53,11 @@ static void arrive(void *ctx, const engine_event *event) {
 }
 
 static void run_all(const setting *set, cattn_type kv_type, recording **recordings) {
-    const engine_config config = setting_config(set, kv_type);
+    const cl_engine_config config = setting_config(set, kv_type);
     fixture f;
     fixture_start(&f, &config, set->n_threads);
     static int32_t tokens[N_REQUESTS][MAX_PROMPT];
-    engine_request requests[N_REQUESTS];
+    cl_engine_request requests[N_REQUESTS];
     int n = 0;
     for (int i = 0; i < N_REQUESTS; i++) {
         recordings[i] = recording_create();
@@ -79,7 +79,7 @@ static void run_all(const setting *set, cattn_type kv_type, recording **recordin
         submit(&f, &requests[0]);
         for (int i = 0; i < n; i++) recording_wait(requests[i].ctx);
     }
-    const engine_stats stats = stats_when_idle(&f);
+    const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.requests_finished, n);
     assert_int_equal(stats.kv.n_seqs, 0);
     assert_int_equal(stats.kv.chunks_live, 0);
@@ -126,14 +126,14 @@ static void same_bytes_in_every_setting(void **state) {
 static void prompt_logprobs_agree_with_drawing(void **state) {
     (void)state;
     enum { N_PROMPT = 75, N_DRAWN = 60, N = 3 };
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.prefill_piece = 20;
     fixture f;
     fixture_start(&f, &config, 1);
     int32_t whole[N_PROMPT + N_DRAWN];
     make_prompt(whole, N_PROMPT, N_PROMPT, 5, 0);
     recording *drawn = recording_create();
-    engine_request request = make_request(whole, N_PROMPT, N_DRAWN, drawn);
+    cl_engine_request request = make_request(whole, N_PROMPT, N_DRAWN, drawn);
     request.n = N;
     request.sampling.temperature = 1;
     submit(&f, &request);
@@ -169,10 +169,10 @@ static void choices_share_their_prompt(void **state) {
         recording *r[2];
         for (int i = 0; i < 2; i++) {
             fixture f;
-            const engine_config config = fixture_config();
+            const cl_engine_config config = fixture_config();
             fixture_start(&f, &config, 1);
             r[i] = recording_create();
-            engine_request request = make_request(tokens, n_prompt, 12, r[i]);
+            cl_engine_request request = make_request(tokens, n_prompt, 12, r[i]);
             request.n = i == 0 ? 1 : N;
             request.sampling.temperature = 1;
             request.sampling.seed = 3;
@@ -184,7 +184,7 @@ static void choices_share_their_prompt(void **state) {
         }
         assert_int_equal(r[0]->choices[0].log_size, r[1]->choices[0].log_size);
         assert_memory_equal(r[0]->choices[0].log, r[1]->choices[0].log, r[0]->choices[0].log_size);
-        for (int k = 0; k < N; k++) assert_int_equal(r[1]->choices[k].finish, ENGINE_LENGTH);
+        for (int k = 0; k < N; k++) assert_int_equal(r[1]->choices[k].finish, CL_ENGINE_LENGTH);
         recording_free(r[0]);
         recording_free(r[1]);
     }

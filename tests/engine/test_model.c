@@ -29,9 +29,9 @@ static int64_t fill_prompt(int32_t *prompt, int i, int32_t n_vocab) {
     return n;
 }
 
-static void run(const model *m, const setting *set, recording **recordings) {
-    engine_config config;
-    engine_config_init(&config);
+static void run(const cl_model *m, const setting *set, recording **recordings) {
+    cl_engine_config config;
+    cl_engine_config_init(&config);
     config.sharing = set->sharing;
     config.max_seqs = set->max_seqs;
     config.prefill_piece = set->prefill_piece;
@@ -41,13 +41,13 @@ static void run(const model *m, const setting *set, recording **recordings) {
     config.row_cost = 0; /* a draft wherever there is one */
     config.kv_budget_bytes = 256 << 20;
     ca_pool *pool = ca_pool_create(set->n_threads);
-    engine *e;
+    cl_engine *e;
     cl_error error;
-    if (engine_create(m, pool, &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_engine_create(m, pool, &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
     for (int i = 0; i < N; i++) {
         int32_t prompt[MAX_PROMPT];
         recordings[i] = recording_create();
-        engine_request request = {
+        cl_engine_request request = {
             .prompt = prompt,
             .n_prompt = fill_prompt(prompt, i, m->params.n_vocab),
             .n = i == 4 && set->max_seqs > 2 ? 3 : 1,
@@ -58,17 +58,17 @@ static void run(const model *m, const setting *set, recording **recordings) {
             .on_event = recording_event,
             .ctx = recordings[i],
         };
-        sampler_params_init(&request.sampling);
+        cl_sampler_params_init(&request.sampling);
         request.sampling.temperature = (float)(i % 2);
         uint64_t id;
-        if (engine_submit(e, &request, &id, &error) != CL_OK) fail_msg("%s", error.message);
+        if (cl_engine_submit(e, &request, &id, &error) != CL_OK) fail_msg("%s", error.message);
         if (!set->together) recording_wait(recordings[i]);
     }
     for (int i = 0; i < N; i++) recording_wait(recordings[i]);
-    engine_stats stats;
-    engine_get_stats(e, &stats);
+    cl_engine_stats stats;
+    cl_engine_get_stats(e, &stats);
     assert_true(set->drafts ? stats.drafts.n_tokens > stats.drafts.n_accepted : stats.drafts.n_tokens == 0);
-    engine_destroy(&e);
+    cl_engine_destroy(&e);
     ca_pool_destroy(&pool);
 }
 
@@ -84,11 +84,11 @@ static void same_bytes_in_every_setting(void **state) {
         printf("skipped: no model; name a GGUF file in CHUNKLLAMA_MODEL\n");
         skip();
     }
-    model *m;
+    cl_model *m;
     cl_error error;
     ca_pool *pool = ca_pool_create(2);
-    const model_options options = {.pool = pool};
-    if (model_load(path, &options, &m, &error) != CL_OK) fail_msg("%s", error.message);
+    const cl_model_options options = {.pool = pool};
+    if (cl_model_load(path, &options, &m, &error) != CL_OK) fail_msg("%s", error.message);
     recording *expected[N], *got[N];
     run(m, &settings[0], expected);
     for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {
@@ -101,7 +101,7 @@ static void same_bytes_in_every_setting(void **state) {
         }
     }
     for (int i = 0; i < N; i++) recording_free(expected[i]);
-    model_free(&m);
+    cl_model_free(&m);
     ca_pool_destroy(&pool);
 }
 

@@ -11,10 +11,10 @@
 
 #include "fixture.h"
 
-static void expect_refusal(fixture *f, const engine_request *request, cl_status status, const char *one, const char *other) {
+static void expect_refusal(fixture *f, const cl_engine_request *request, cl_status status, const char *one, const char *other) {
     uint64_t id = 0;
     cl_error error = {.message = ""};
-    assert_int_equal(engine_submit(f->engine, request, &id, &error), status);
+    assert_int_equal(cl_engine_submit(f->engine, request, &id, &error), status);
     assert_int_equal(error.code, status);
     if (!strstr(error.message, one) || !strstr(error.message, other))
         fail_msg("\"%s\" should name %s and %s", error.message, one, other);
@@ -28,7 +28,7 @@ static int64_t usable_chunks(fixture *f) {
 
 static void what_can_never_run_is_refused(void **state) {
     (void)state;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.kv_budget_bytes = 1 << 20;
     config.n_ctx = 3000;
     fixture f;
@@ -38,7 +38,7 @@ static void what_can_never_run_is_refused(void **state) {
     static int32_t tokens[TOY_CONTEXT];
     make_prompt(tokens, TOY_CONTEXT, 0, 0, 1);
     recording *r = recording_create();
-    engine_request request = make_request(tokens, 2990, 11, r);
+    cl_engine_request request = make_request(tokens, 2990, 11, r);
     expect_refusal(&f, &request, CL_ERR_LIMIT, "2990", "3000");
     request.max_tokens = INT64_MAX;
     expect_refusal(&f, &request, CL_ERR_LIMIT, "2990", "3000");
@@ -55,7 +55,7 @@ static void what_can_never_run_is_refused(void **state) {
     request = make_request(tokens, 0, 1, r);
     expect_refusal(&f, &request, CL_ERR_ARG, "prompt", "empty");
     request = make_request(tokens, 10, 1, r);
-    request.n_top = ENGINE_MAX_TOP + 1;
+    request.n_top = CL_ENGINE_MAX_TOP + 1;
     expect_refusal(&f, &request, CL_ERR_ARG, "33", "32");
     const char *const stop[] = {"a", ""};
     request = make_request(tokens, 10, 1, r);
@@ -78,9 +78,9 @@ static void what_can_never_run_is_refused(void **state) {
 static void wrong_settings_are_refused(void **state) {
     (void)state;
     ca_pool *pool = ca_pool_create(1);
-    engine *e;
+    cl_engine *e;
     for (int i = 0; i < 5; i++) {
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         if (i == 0) config.max_seqs = 0;
         if (i == 1) config.max_step_rows = config.max_seqs - 1;
         if (i == 2) config.prefill_piece = -1;
@@ -88,7 +88,7 @@ static void wrong_settings_are_refused(void **state) {
         if (i == 4) config.kv_budget_bytes = 1000;
         static const char *const names[] = {"max_seqs", "max_step_rows", "prefill_piece", "chunk_size", "budget"};
         cl_error error;
-        assert_int_equal(engine_create(toy_model(), pool, &config, &e, &error), i == 4 ? CL_ERR_LIMIT : CL_ERR_ARG);
+        assert_int_equal(cl_engine_create(toy_model(), pool, &config, &e, &error), i == 4 ? CL_ERR_LIMIT : CL_ERR_ARG);
         assert_null(e);
         assert_non_null(strstr(error.message, names[i]));
     }
@@ -96,7 +96,7 @@ static void wrong_settings_are_refused(void **state) {
 }
 
 /* Run one request; its recording is the caller's. */
-static recording *run(fixture *f, engine_request request) {
+static recording *run(fixture *f, cl_engine_request request) {
     recording *r = recording_create();
     request.ctx = r;
     submit(f, &request);
@@ -107,14 +107,14 @@ static recording *run(fixture *f, engine_request request) {
 /* Choices of no tokens go on in no chunks of their own, so that as many fit as there are sequences. */
 static void choices_of_nothing_take_no_room(void **state) {
     (void)state;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.kv_budget_bytes = 1 << 17;
     config.max_seqs = RECORDING_CHOICES;
     fixture f;
     fixture_start(&f, &config, 1);
     int32_t tokens[40];
     make_prompt(tokens, 40, 0, 0, 7);
-    engine_request request = make_request(tokens, 40, 0, NULL);
+    cl_engine_request request = make_request(tokens, 40, 0, NULL);
     request.n = RECORDING_CHOICES;
     assert_in_range(usable_chunks(&f), 3, RECORDING_CHOICES + 2);
     recording_free(run(&f, request));
@@ -124,16 +124,16 @@ static void choices_of_nothing_take_no_room(void **state) {
 static void ends_and_texts(void **state) {
     (void)state;
     fixture f;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.n_ctx = 1000;
     fixture_start(&f, &config, 1);
     int32_t tokens[50];
     make_prompt(tokens, 50, 0, 0, 4);
-    engine_request request = make_request(tokens, 50, 100, NULL);
+    cl_engine_request request = make_request(tokens, 50, 100, NULL);
     request.sampling.temperature = 1;
     recording *whole = run(&f, request);
     const recorded_choice *w = &whole->choices[0];
-    assert_int_equal(w->finish, ENGINE_LENGTH);
+    assert_int_equal(w->finish, CL_ENGINE_LENGTH);
     assert_int_equal(w->n_tokens, 100);
     assert_int_equal(whole->n_completion, 100);
     assert_int_equal(stats_of(&f).completion_tokens, 100); /* counted when the last event comes */
@@ -144,7 +144,7 @@ static void ends_and_texts(void **state) {
     recording *r = run(&f, request);
     int64_t first = 0;
     while (w->tokens[first] != w->tokens[20]) first++;
-    assert_int_equal(r->choices[0].finish, ENGINE_STOP);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
     assert_int_equal(r->choices[0].n_tokens, first + 1);
     assert_memory_equal(r->choices[0].tokens, w->tokens, (size_t)(first + 1) * sizeof(int32_t));
     recording_free(r);
@@ -160,7 +160,7 @@ static void ends_and_texts(void **state) {
         request.n_stop = 1;
         r = run(&f, request);
         const char *found = memmem(w->text, w->text_size, part, 5);
-        assert_int_equal(r->choices[0].finish, ENGINE_STOP);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
         assert_int_equal(r->choices[0].text_size, found - w->text);
         assert_memory_equal(r->choices[0].text, w->text, r->choices[0].text_size);
         assert_true(r->choices[0].n_tokens < 100);
@@ -171,7 +171,7 @@ static void ends_and_texts(void **state) {
     /* nothing to draw */
     request.max_tokens = 0;
     r = run(&f, request);
-    assert_int_equal(r->choices[0].finish, ENGINE_LENGTH);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
     assert_int_equal(r->n_events, 1);
     assert_int_equal(r->n_completion, 0);
     recording_free(r);
@@ -188,7 +188,7 @@ static void ends_and_texts(void **state) {
         request.sampling.seed = seed;
         r = run(&f, request);
         const recorded_choice *c = &r->choices[0];
-        assert_int_equal(c->finish, ENGINE_STOP);
+        assert_int_equal(c->finish, CL_ENGINE_STOP);
         assert_int_equal(c->tokens[c->n_tokens - 1], TOY_END);
         for (int64_t i = 0; i + 1 < c->n_tokens; i++) assert_int_not_equal(c->tokens[i], TOY_END);
         recording_free(r);
@@ -204,13 +204,13 @@ static void open_end_is_bounded(void **state) {
     make_prompt(tokens, 100, 0, 0, 4);
     for (int by_budget = 0; by_budget < 2; by_budget++) {
         fixture f;
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.n_ctx = by_budget ? TOY_CONTEXT : 300;
         if (by_budget) config.kv_budget_bytes = 1 << 19;
         fixture_start(&f, &config, 1);
         const int64_t capacity = usable_chunks(&f);
         recording *r = run(&f, make_request(tokens, 100, -1, NULL));
-        assert_int_equal(r->choices[0].finish, ENGINE_LENGTH);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
         assert_int_equal(r->choices[0].n_tokens, (by_budget ? 16 * capacity : 300) - 100);
         recording_free(r);
         fixture_stop(&f);
@@ -221,7 +221,7 @@ static void open_end_is_bounded(void **state) {
 static void memory_is_ready_before_requests(void **state) {
     (void)state;
     fixture f;
-    const engine_config config = fixture_config();
+    const cl_engine_config config = fixture_config();
     fixture_start(&f, &config, 1);
     const uint64_t wanted = (uint64_t)usable_chunks(&f) / 8 * stats_of(&f).kv.chunk_bytes;
     uint64_t in_use = 0;

@@ -13,7 +13,7 @@
 /* On the engine's thread, at the n-th event of a request that keeps it busy, do something: so that tests know the moment. */
 typedef struct conductor {
     fixture *f;
-    engine_request requests[64];
+    cl_engine_request requests[64];
     uint64_t ids[64];
     int n_steps; /* of the one that keeps it busy */
     int n;       /* submitted together at event `submit_at` */
@@ -21,12 +21,12 @@ typedef struct conductor {
     int cancel; /* which of them is cancelled at event `cancel_at`; -1: none */
 } conductor;
 
-static void conduct(void *ctx, const engine_event *event) {
+static void conduct(void *ctx, const cl_engine_event *event) {
     (void)event;
     conductor *c = ctx;
     const int64_t at = c->n_events++;
     for (int i = 0; at == c->submit_at && i < c->n; i++) c->ids[i] = submit(c->f, &c->requests[i]);
-    if (at == c->cancel_at && c->cancel >= 0) engine_cancel(c->f->engine, c->ids[c->cancel]);
+    if (at == c->cancel_at && c->cancel >= 0) cl_engine_cancel(c->f->engine, c->ids[c->cancel]);
 }
 
 /* Run the conductor's requests beside one of 4 prompt tokens that decodes for n_steps. */
@@ -36,7 +36,7 @@ static void perform(conductor *c) {
     recording *busy = recording_create();
     busy->hook = conduct;
     busy->hook_ctx = c;
-    const engine_request request = make_request(tokens, 4, c->n_steps, busy);
+    const cl_engine_request request = make_request(tokens, 4, c->n_steps, busy);
     submit(c->f, &request);
     recording_wait(busy);
     recording_free(busy);
@@ -53,7 +53,7 @@ static void prefixes_are_computed_once(void **state) {
         int32_t tokens[N + 1][160];
         prompt prompts[2 * N + 1];
         recording *recordings[N];
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.prefill_piece = pieces[p];
         config.sharing = p < N_PIECES - 2 ? CATTN_SHARED : CATTN_SHARED_STORAGE;
         fixture f;
@@ -69,7 +69,7 @@ static void prefixes_are_computed_once(void **state) {
         }
         perform(&c);
         for (int i = 0; i < N; i++) recording_wait(recordings[i]);
-        engine_stats stats = stats_when_idle(&f);
+        cl_engine_stats stats = stats_when_idle(&f);
         assert_int_equal(stats.prefill_tokens_computed, trie_tokens(prompts, 1 + N));
         assert_int_equal(stats.cached_tokens + stats.prefill_tokens_computed, stats.prompt_tokens);
         for (int i = 0; i < N; i++) {
@@ -96,7 +96,7 @@ static void waiting_request_takes_over(void **state) {
     enum { PREFIX = 150, N_PROMPT = 160 };
     for (int cancel_after = 1; cancel_after < 12; cancel_after++) {
         for (int whom = 0; whom < 2; whom++) {
-            engine_config config = fixture_config();
+            cl_engine_config config = fixture_config();
             config.prefill_piece = 16;
             fixture f;
             fixture_start(&f, &config, 1);
@@ -111,9 +111,9 @@ static void waiting_request_takes_over(void **state) {
             perform(&c);
             recording_wait(r[0]);
             recording_wait(r[1]);
-            assert_int_equal(r[whom]->choices[0].finish, ENGINE_CANCELLED);
-            assert_int_equal(r[1 - whom]->choices[0].finish, ENGINE_LENGTH);
-            const engine_stats stats = stats_when_idle(&f);
+            assert_int_equal(r[whom]->choices[0].finish, CL_ENGINE_CANCELLED);
+            assert_int_equal(r[1 - whom]->choices[0].finish, CL_ENGINE_LENGTH);
+            const cl_engine_stats stats = stats_when_idle(&f);
             /* the prefix once, the other's own end, and of the cancelled one's own end all or nothing, if it got that far */
             const int64_t computed = stats.prefill_tokens_computed - 4;
             if (computed != N_PROMPT) assert_in_range(computed, N_PROMPT + 1, 2 * N_PROMPT - PREFIX);
@@ -132,7 +132,7 @@ static void budget_admits_by_arrival(void **state) {
     enum { N = 40 };
     static const cattn_sharing sharings[] = {CATTN_SHARED, CATTN_SHARED_STORAGE, CATTN_PRIVATE};
     for (int s = 0; s < 3; s++) {
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.sharing = sharings[s];
         config.kv_budget_bytes = 1 << 20;
         fixture f;
@@ -155,10 +155,10 @@ static void budget_admits_by_arrival(void **state) {
         perform(&c);
         for (int i = 0; i < N; i++) {
             recording_wait(r[i]);
-            assert_int_equal(r[i]->choices[0].finish, ENGINE_LENGTH);
+            assert_int_equal(r[i]->choices[0].finish, CL_ENGINE_LENGTH);
         }
         for (int i = large + 1; i < N; i++) assert_true(r[i]->first_event_order > r[large]->first_event_order);
-        const engine_stats stats = stats_when_idle(&f);
+        const cl_engine_stats stats = stats_when_idle(&f);
         assert_int_equal(stats.requests_finished, N + 1);
         assert_int_equal(stats.kv.n_seqs, 0);
         for (int i = 0; i < N; i++) recording_free(r[i]);
@@ -178,20 +178,20 @@ static void small_budget_makes_small_steps(void **state) {
     recording *r[2];
     int64_t steps[2];
     for (int small = 0; small < 2; small++) {
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.max_step_rows = 240;
         if (small) config.kv_budget_bytes = 5 << 19;
         fixture f;
         fixture_start(&f, &config, 2);
         r[small] = recording_create();
-        const engine_request request = make_request(tokens, N_PROMPT, 50, r[small]);
+        const cl_engine_request request = make_request(tokens, N_PROMPT, 50, r[small]);
         submit(&f, &request);
         recording_wait(r[small]);
         steps[small] = stats_of(&f).steps;
         fixture_stop(&f);
     }
     assert_true(recording_equal(r[0], r[1]));
-    assert_int_equal(r[1]->choices[0].finish, ENGINE_LENGTH);
+    assert_int_equal(r[1]->choices[0].finish, CL_ENGINE_LENGTH);
     assert_true(steps[1] > steps[0]);
     recording_free(r[0]);
     recording_free(r[1]);
@@ -202,27 +202,27 @@ static void what_is_accepted_fits(void **state) {
     (void)state;
     int n_accepted = 0;
     for (uint64_t budget = 180 << 10; budget < 420 << 10; budget += 6 << 10) {
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.kv_budget_bytes = budget;
         config.chunk_size = 64;
         ca_pool *pool = ca_pool_create(2);
-        engine *e;
-        if (engine_create(toy_model(), pool, &config, &e, NULL) == CL_OK) {
+        cl_engine *e;
+        if (cl_engine_create(toy_model(), pool, &config, &e, NULL) == CL_OK) {
             for (int turn = 0; turn < 2; turn++) {
                 int32_t tokens[14];
                 make_prompt(tokens, 14, 0, 0, (uint32_t)turn);
                 recording *r = recording_create();
-                engine_request request = make_request(tokens, turn == 0 ? 8 : 14, turn == 0 ? 8 : -1, r);
+                cl_engine_request request = make_request(tokens, turn == 0 ? 8 : 14, turn == 0 ? 8 : -1, r);
                 request.n = 2;
                 uint64_t id;
-                if (engine_submit(e, &request, &id, NULL) == CL_OK) {
+                if (cl_engine_submit(e, &request, &id, NULL) == CL_OK) {
                     recording_wait(r);
-                    for (int i = 0; i < 2; i++) assert_int_equal(r->choices[i].finish, ENGINE_LENGTH);
+                    for (int i = 0; i < 2; i++) assert_int_equal(r->choices[i].finish, CL_ENGINE_LENGTH);
                     n_accepted++;
                 }
                 recording_free(r);
             }
-            engine_destroy(&e);
+            cl_engine_destroy(&e);
         }
         ca_pool_destroy(&pool);
     }
@@ -233,7 +233,7 @@ static void what_is_accepted_fits(void **state) {
  */
 static void a_conversation_fills_the_budget(void **state) {
     (void)state;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.kv_budget_bytes = 9 << 18;
     fixture f;
     fixture_start(&f, &config, 1);
@@ -245,10 +245,10 @@ static void a_conversation_fills_the_budget(void **state) {
         memcpy(turn, prompt, (size_t)n * sizeof *turn);
         turn[n - 1] = turn[n - 1] % 200 + 1;
         recording *r = recording_create();
-        const engine_request request = make_request(turn, n, n < longest ? 2 : -1, r);
+        const cl_engine_request request = make_request(turn, n, n < longest ? 2 : -1, r);
         submit(&f, &request);
         recording_wait(r);
-        assert_int_equal(r->choices[0].finish, ENGINE_LENGTH);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
         recording_free(r);
     }
     fixture_stop(&f);
@@ -257,7 +257,7 @@ static void a_conversation_fills_the_budget(void **state) {
 /* As many rows as allowed in a step, decoding first: a long prompt does not hold up who decodes. */
 static void decoding_goes_before_prefill(void **state) {
     (void)state;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.max_step_rows = 16;
     fixture f;
     fixture_start(&f, &config, 1);
@@ -268,7 +268,7 @@ static void decoding_goes_before_prefill(void **state) {
     c.requests[0] = make_request(tokens, 1500, 1, r);
     perform(&c); /* 200 decode steps leave 15 rows each: 100 steps for the prompt */
     recording_wait(r);
-    const engine_stats stats = stats_when_idle(&f);
+    const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.steps, 200);
     assert_int_equal(stats.batch_peak, 2);
     assert_true(stats.prefill_s > 0 && stats.decode_s > 0);
@@ -282,7 +282,7 @@ static void failed_step_ends_the_youngest(void **state) {
     recording *r[2][2];
     for (int with_failure = 0; with_failure < 2; with_failure++) {
         fixture f;
-        const engine_config config = fixture_config();
+        const cl_engine_config config = fixture_config();
         fixture_start(&f, &config, 1);
         int32_t tokens[2][40];
         conductor c = {.f = &f, .n_steps = 40, .n = 2, .submit_at = 3, .cancel = -1};
@@ -298,7 +298,7 @@ static void failed_step_ends_the_youngest(void **state) {
         fixture_stop(&f);
     }
     assert_true(recording_equal(r[0][0], r[1][0]));
-    assert_int_equal(r[1][1]->choices[0].finish, ENGINE_ERROR);
+    assert_int_equal(r[1][1]->choices[0].finish, CL_ENGINE_ERROR);
     assert_string_equal(r[1][1]->error, "a failure that the test asked for");
     for (int i = 0; i < 4; i++) recording_free(r[i / 2][i % 2]);
 }

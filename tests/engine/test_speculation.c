@@ -12,8 +12,8 @@
 #include "fixture.h"
 
 /* A draft is verified wherever there is one, also where it would not be expected to pay. */
-static engine_config drafting_config(void) {
-    engine_config config = fixture_config();
+static cl_engine_config drafting_config(void) {
+    cl_engine_config config = fixture_config();
     config.speculate = true;
     config.row_cost = 0;
     return config;
@@ -27,13 +27,13 @@ enum { N_KINDS = 28, N_ROUNDS = 3, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT =
  * Each kind comes in three rounds: what the first leaves behind is a draft for the second that is right to the end, and for the
  * third, with another seed or penalty, one that is right for a while.
  */
-static engine_request variety(int i, int32_t *tokens, recording *r) {
+static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     static const char *const stop[] = {"END", "ab", "\n\n", "e"};
     static const int32_t stop_tokens[] = {65, 66, 67, 130, 131, 132, 133};
     const int kind = i % N_KINDS, round = i / N_KINDS;
     const int64_t n = 3 + 13 * (kind % 9);
     make_prompt(tokens, n, n * 2 / 3, (uint32_t)(kind % 3), (uint32_t)kind);
-    engine_request request = make_request(tokens, n, 1 + 5 * (kind % 13), r);
+    cl_engine_request request = make_request(tokens, n, 1 + 5 * (kind % 13), r);
     request.sampling.seed = (uint64_t)kind;
     if (kind % 2 == 1) request.sampling.temperature = round == 2 ? 0.7f : 1;
     if (kind % 8 == 5) request.sampling.frequency_penalty = 0.5f;
@@ -61,11 +61,11 @@ static engine_request variety(int i, int32_t *tokens, recording *r) {
 
 typedef struct drafting {
     bool on;
-    const model *model;
+    const cl_model *model;
 } drafting;
 
-static engine_drafts run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    engine_config config = setting_config(set, kv_type);
+static cl_engine_drafts run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
+    cl_engine_config config = setting_config(set, kv_type);
     config.speculate = drafting->on;
     config.row_cost = 0;
     config.draft_model = drafting->model;
@@ -74,7 +74,7 @@ static engine_drafts run_all(const setting *set, cattn_type kv_type, const draft
     static int32_t tokens[N_REQUESTS][MAX_PROMPT];
     for (int i = 0; i < N_REQUESTS; i++) {
         recordings[i] = recording_create();
-        const engine_request request = variety(i, tokens[i], recordings[i]);
+        const cl_engine_request request = variety(i, tokens[i], recordings[i]);
         submit(&f, &request);
         if (set->one_by_one) recording_wait(recordings[i]);
     }
@@ -83,7 +83,7 @@ static engine_drafts run_all(const setting *set, cattn_type kv_type, const draft
         recording_wait(recordings[i]);
         n_completion += recordings[i]->n_completion;
     }
-    const engine_stats stats = stats_when_idle(&f);
+    const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.completion_tokens, n_completion);
     assert_int_equal(stats.kv.chunks_live, 0);
     assert_int_equal(stats.kv.chunks_reserved, 0);
@@ -94,7 +94,7 @@ static engine_drafts run_all(const setting *set, cattn_type kv_type, const draft
 /* Whoever drafts: the store, a model that is mostly right, the model itself, as if it cost nothing. */
 static void same_bytes_with_drafts(void **state) {
     (void)state;
-    model same = *toy_model();
+    cl_model same = *toy_model();
     same.weights.bytes = 0;
     const drafting off = {false, NULL}, ways[] = {{true, NULL}, {true, toy_draft_model(0.1f)}, {true, &same}};
     static const setting settings[] = {
@@ -113,7 +113,7 @@ static void same_bytes_with_drafts(void **state) {
         assert_int_equal(run_all(&settings[0], types[t], &off, expected).n_tokens, 0);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
             for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
-                const engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
+                const cl_engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
                 assert_true(drafts.n_accepted > 100);
                 if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
                 for (int i = 0; i < N_REQUESTS; i++) {
@@ -138,7 +138,7 @@ static int64_t n_drafted_for(fixture *f, int64_t n_prompt, int64_t shared, uint3
     const int64_t before = stats_when_idle(f).drafts.n_tokens;
     recording *r = recording_create();
     make_prompt(tokens, n_prompt, shared, 0, individual);
-    const engine_request request = make_request(tokens, n_prompt, max_tokens, r);
+    const cl_engine_request request = make_request(tokens, n_prompt, max_tokens, r);
     submit(f, &request);
     recording_wait(r);
     recording_free(r);
@@ -146,7 +146,7 @@ static int64_t n_drafted_for(fixture *f, int64_t n_prompt, int64_t shared, uint3
 }
 
 static void start_with_draft_model(fixture *f, float part, float row_cost) {
-    engine_config config = drafting_config();
+    cl_engine_config config = drafting_config();
     config.row_cost = row_cost;
     config.draft_model = toy_draft_model(part);
     fixture_start(f, &config, 1);
@@ -197,7 +197,7 @@ static void dear_models_draft_less(void **state) {
         fixture f;
         start_with_draft_model(&f, parts[i], 0.15f);
         (void)n_drafted_for(&f, 4, 0, 1, 300);
-        const engine_drafts d = stats_when_idle(&f).drafts;
+        const cl_engine_drafts d = stats_when_idle(&f).drafts;
         n[i] = d.n_drafts == 0 ? 0 : (double)d.n_tokens / (double)d.n_drafts;
         fixture_stop(&f);
     }
@@ -209,14 +209,14 @@ static void dear_models_draft_less(void **state) {
 /* A draft model of other tokens is refused, and the message says how they differ. */
 static void another_vocabulary_is_refused(void **state) {
     (void)state;
-    model other = *toy_model();
+    cl_model other = *toy_model();
     other.params.n_vocab = 100;
-    engine_config config = drafting_config();
+    cl_engine_config config = drafting_config();
     config.draft_model = &other;
     ca_pool *pool = ca_pool_create(1);
-    engine *e;
+    cl_engine *e;
     cl_error error;
-    assert_int_equal(engine_create(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
+    assert_int_equal(cl_engine_create(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
     assert_null(e);
     assert_string_equal(error.message, "the draft model has 100 tokens, the model 272; take one of the same family");
     ca_pool_destroy(&pool);
@@ -225,10 +225,10 @@ static void another_vocabulary_is_refused(void **state) {
 /* ---- In nobody's way ---- */
 
 /* A request of 200 tokens that has been drawn before, so that its drafts are right. */
-static engine_request familiar(fixture *f, int32_t *tokens, recording *r) {
+static cl_engine_request familiar(fixture *f, int32_t *tokens, recording *r) {
     recording *first = recording_create();
     make_prompt(tokens, 10, 0, 0, 999);
-    engine_request request = make_request(tokens, 10, 200, first);
+    cl_engine_request request = make_request(tokens, 10, 200, first);
     submit(f, &request);
     recording_wait(first);
     recording_free(first);
@@ -238,36 +238,36 @@ static engine_request familiar(fixture *f, int32_t *tokens, recording *r) {
 
 typedef struct watcher {
     fixture *f;
-    const engine_request *other; /* submitted at the first event */
-    int64_t n_events, cancel_at; /* < 0: never */
+    const cl_engine_request *other; /* submitted at the first event */
+    int64_t n_events, cancel_at;    /* < 0: never */
 } watcher;
 
-static void watch(void *ctx, const engine_event *event) {
+static void watch(void *ctx, const cl_engine_event *event) {
     watcher *w = ctx;
     if (w->n_events++ == 0 && w->other) submit(w->f, w->other);
-    if (w->n_events - 1 == w->cancel_at) engine_cancel(w->f->engine, event->request);
+    if (w->n_events - 1 == w->cancel_at) cl_engine_cancel(w->f->engine, event->request);
 }
 
 /* 1500 prompt tokens take 100 steps of 15, a row in each is the other's: no drafts meanwhile, all tokens drafted afterwards. */
 static void drafts_do_not_delay_prefill(void **state) {
     (void)state;
-    engine_config config = drafting_config();
+    cl_engine_config config = drafting_config();
     config.max_step_rows = 16;
     fixture f;
     fixture_start(&f, &config, 1);
     int32_t tokens[10], long_prompt[1500];
     recording *busy = recording_create(), *r = recording_create();
-    const engine_request request = familiar(&f, tokens, busy);
+    const cl_engine_request request = familiar(&f, tokens, busy);
     const int64_t steps = stats_when_idle(&f).steps;
     make_prompt(long_prompt, 1500, 0, 0, 1);
-    const engine_request other = make_request(long_prompt, 1500, 1, r);
+    const cl_engine_request other = make_request(long_prompt, 1500, 1, r);
     watcher w = {.f = &f, .other = &other, .cancel_at = -1};
     busy->hook = watch;
     busy->hook_ctx = &w;
     submit(&f, &request);
     recording_wait(busy);
     recording_wait(r);
-    const engine_stats stats = stats_when_idle(&f);
+    const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.drafts.n_accepted, stats.drafts.n_tokens);
     assert_in_range(stats.steps - steps, 1 + 100 + 99 / 9, 1 + 100 + 99 / 9 + 2);
     recording_free(busy);
@@ -279,20 +279,20 @@ static void drafts_do_not_delay_prefill(void **state) {
 static void cancelled_amid_a_draft(void **state) {
     (void)state;
     for (int64_t cancel_at = 20; cancel_at < 31; cancel_at++) {
-        const engine_config config = drafting_config();
+        const cl_engine_config config = drafting_config();
         fixture f;
         fixture_start(&f, &config, 1);
         int32_t tokens[10];
         recording *r = recording_create();
-        const engine_request request = familiar(&f, tokens, r);
+        const cl_engine_request request = familiar(&f, tokens, r);
         watcher w = {.f = &f, .cancel_at = cancel_at};
         r->hook = watch;
         r->hook_ctx = &w;
         submit(&f, &request);
         recording_wait(r);
-        assert_int_equal(r->choices[0].finish, ENGINE_CANCELLED);
+        assert_int_equal(r->choices[0].finish, CL_ENGINE_CANCELLED);
         assert_int_equal(r->choices[0].n_tokens, cancel_at + 1);
-        const engine_stats stats = stats_when_idle(&f);
+        const cl_engine_stats stats = stats_when_idle(&f);
         assert_true(stats.drafts.n_accepted > 10);
         assert_int_equal(stats.kv.chunks_live, 0);
         recording_free(r);
@@ -305,15 +305,15 @@ static void failed_step_takes_its_drafts(void **state) {
     (void)state;
     recording *r[2];
     for (int with_failure = 0; with_failure < 2; with_failure++) {
-        const engine_config config = drafting_config();
+        const cl_engine_config config = drafting_config();
         fixture f;
         fixture_start(&f, &config, 1);
         int32_t tokens[10], other_tokens[30];
         r[with_failure] = recording_create();
         recording *youngest = recording_create();
-        const engine_request request = familiar(&f, tokens, r[with_failure]);
+        const cl_engine_request request = familiar(&f, tokens, r[with_failure]);
         make_prompt(other_tokens, 30, 0, 0, 1);
-        const engine_request other = make_request(other_tokens, 30, 100, youngest);
+        const cl_engine_request other = make_request(other_tokens, 30, 100, youngest);
         watcher w = {.f = &f, .other = &other, .cancel_at = -1};
         r[with_failure]->hook = watch;
         r[with_failure]->hook_ctx = &w;
@@ -321,11 +321,11 @@ static void failed_step_takes_its_drafts(void **state) {
         submit(&f, &request);
         recording_wait(r[with_failure]);
         recording_wait(youngest);
-        assert_int_equal(youngest->choices[0].finish, with_failure ? ENGINE_ERROR : ENGINE_LENGTH);
+        assert_int_equal(youngest->choices[0].finish, with_failure ? CL_ENGINE_ERROR : CL_ENGINE_LENGTH);
         recording_free(youngest);
         fixture_stop(&f);
     }
-    assert_int_equal(r[1]->choices[0].finish, ENGINE_LENGTH);
+    assert_int_equal(r[1]->choices[0].finish, CL_ENGINE_LENGTH);
     assert_true(recording_equal(r[0], r[1]));
     recording_free(r[0]);
     recording_free(r[1]);
@@ -333,79 +333,79 @@ static void failed_step_takes_its_drafts(void **state) {
 
 /* ---- Lookup ---- */
 
-static void ignore_event(void *ctx, const engine_event *event) {
+static void ignore_event(void *ctx, const cl_engine_event *event) {
     (void)ctx;
     (void)event;
 }
 
 /* A request of one choice that has these tokens, the first of them its prompt. */
-static request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain) {
-    const engine_request asked = {
+static cl_request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain) {
+    const cl_engine_request asked = {
         .prompt = tokens, .n_prompt = 1, .n = 1, .max_tokens = 100, .domain = domain, .on_event = ignore_event};
-    request *r = request_create(&asked);
-    assert_true(request_start(r));
+    cl_request *r = cl_request_create(&asked);
+    assert_true(cl_request_start(r));
     memcpy(r->choices[0].tokens, tokens, (size_t)n * sizeof *tokens);
     r->choices[0].n_tokens = n;
     return r;
 }
 
-static draft look_up(drafter *d, const int32_t *tokens, int64_t n, uint32_t domain, int32_t n_max) {
-    request *r = with_tokens(tokens, n, domain);
-    draft found = {.choice = &r->choices[0], .n_max = n_max};
+static cl_draft look_up(cl_drafter *d, const int32_t *tokens, int64_t n, uint32_t domain, int32_t n_max) {
+    cl_request *r = with_tokens(tokens, n, domain);
+    cl_draft found = {.choice = &r->choices[0], .n_max = n_max};
     d->propose(d, &found, 1);
-    request_free(r);
+    cl_request_free(r);
     return found;
 }
 
 static void lookup_finds_what_followed(void **state) {
     (void)state;
-    drafter *d = draft_lookup_create();
+    cl_drafter *d = cl_draft_lookup_create();
     static const int32_t own[] = {1, 2, 3, 4, 9, 3, 4, 5, 6, 7, 2, 3, 4};
-    draft found = look_up(d, own, 13, 0, 4); /* 2 3 4 was followed by 9 3 4 5; the later 3 4 is the shorter match */
+    cl_draft found = look_up(d, own, 13, 0, 4); /* 2 3 4 was followed by 9 3 4 5; the later 3 4 is the shorter match */
     static const int32_t expected[] = {9, 3, 4, 5};
     assert_int_equal(found.n, 4);
     assert_memory_equal(found.tokens, expected, sizeof expected);
     for (int i = 0; i < 4; i++) assert_int_equal(found.ranks[i], 3 + i);
 
     static const int32_t loop[] = {5, 8, 7, 8, 7, 8, 7}; /* goes on beyond the end */
-    found = look_up(d, loop, 7, 0, DRAFT_MAX);
-    assert_int_equal(found.n, DRAFT_MAX);
-    for (int i = 0; i < DRAFT_MAX; i++) assert_int_equal(found.tokens[i], i % 2 ? 7 : 8);
+    found = look_up(d, loop, 7, 0, CL_DRAFT_MAX);
+    assert_int_equal(found.n, CL_DRAFT_MAX);
+    for (int i = 0; i < CL_DRAFT_MAX; i++) assert_int_equal(found.tokens[i], i % 2 ? 7 : 8);
 
     static const int32_t nothing[] = {1, 2, 3, 2};
     assert_int_equal(look_up(d, nothing, 4, 0, 4).n, 0);
     assert_int_equal(look_up(d, nothing, 1, 0, 4).n, 0);
 
-    request *left = with_tokens(own, 10, 3);
+    cl_request *left = with_tokens(own, 10, 3);
     d->leave(d, &left->choices[0]);
-    request_free(left);
+    cl_request_free(left);
     static const int32_t other[] = {11, 4, 5, 6};
-    found = look_up(d, other, 4, 3, DRAFT_MAX); /* only one token is left behind 4 5 6 */
+    found = look_up(d, other, 4, 3, CL_DRAFT_MAX); /* only one token is left behind 4 5 6 */
     assert_int_equal(found.n, 1);
     assert_int_equal(found.tokens[0], 7);
     assert_int_equal(found.ranks[0], 3);
     for (uint32_t domain = 4; domain < 300000; domain++) /* another's never, though some have the same hash */
-        assert_int_equal(look_up(d, other, 4, domain, DRAFT_MAX).n, 0);
+        assert_int_equal(look_up(d, other, 4, domain, CL_DRAFT_MAX).n, 0);
     d->free(d);
 }
 
 /* The store holds the newest: what is older is overwritten, and no run goes on with another one's tokens. */
 static void lookup_forgets_the_oldest(void **state) {
     (void)state;
-    drafter *d = draft_lookup_create();
+    cl_drafter *d = cl_draft_lookup_create();
     for (int32_t run = 0; run < 6000; run++) {
         int32_t tokens[40];
         for (int32_t i = 0; i < 40; i++) tokens[i] = run * 100 + i;
-        request *left = with_tokens(tokens, 40, 0);
+        cl_request *left = with_tokens(tokens, 40, 0);
         d->leave(d, &left->choices[0]);
-        request_free(left);
+        cl_request_free(left);
     }
     int n_found = 0;
     for (int32_t run = 0; run < 6000; run++) {
         const int32_t tokens[] = {run * 100 + 30, run * 100 + 31};
-        const draft found = look_up(d, tokens, 2, 0, DRAFT_MAX);
+        const cl_draft found = look_up(d, tokens, 2, 0, CL_DRAFT_MAX);
         n_found += found.n > 0;
-        assert_int_equal(found.n, run > 6000 - 3000 ? DRAFT_MAX : run < 6000 - 3300 ? 0 : found.n);
+        assert_int_equal(found.n, run > 6000 - 3000 ? CL_DRAFT_MAX : run < 6000 - 3300 ? 0 : found.n);
         for (int i = 0; i < found.n; i++) assert_int_equal(found.tokens[i], run * 100 + 32 + i);
     }
     assert_in_range(n_found, 3000, 3300);

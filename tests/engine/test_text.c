@@ -12,30 +12,30 @@
 #include "engine/text.h"
 
 /* Feed pieces (NULL at the end); what came out so far, a bar after each call, is left in shown. */
-static bool feed(text *t, const char *const *pieces, char *shown) {
+static bool feed(cl_text *t, const char *const *pieces, char *shown) {
     bool stopped = false;
     *shown = '\0';
     for (; *pieces && !stopped; pieces++) {
         const size_t n = strlen(*pieces);
-        char *room = text_room(t, n);
+        char *room = cl_text_room(t, n);
         assert_non_null(room);
         memcpy(room, *pieces, n);
-        assert_true(text_added(t, n, &stopped));
+        assert_true(cl_text_added(t, n, &stopped));
         if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
         strcat(shown, "|");
     }
-    assert_true(text_finish(t));
+    assert_true(cl_text_finish(t));
     if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
     return stopped;
 }
 
 static void check(const char *const *stop, const char *const *pieces, const char *expected, bool expect_stop) {
-    text t = {.stop = stop};
+    cl_text t = {.stop = stop};
     while (stop && stop[t.n_stop]) t.n_stop++;
     char shown[256];
     assert_int_equal(feed(&t, pieces, shown), expect_stop);
     assert_string_equal(shown, expected);
-    text_free(&t);
+    cl_text_free(&t);
 }
 
 #define LIST(...)                                                                                                              \
@@ -91,21 +91,21 @@ static void any_cut_gives_the_same(void **state) {
         char shown[2][512];
         bool stopped[2];
         for (int cut = 0; cut < 2; cut++) {
-            text t = {.stop = stop, .n_stop = 4};
+            cl_text t = {.stop = stop, .n_stop = 4};
             shown[cut][0] = '\0';
             stopped[cut] = false;
             for (size_t at = 0, n; at < strlen(whole) && !stopped[cut]; at += n) {
                 n = cut ? 1 + next_random(&seed) % 4 : 1;
                 if (n > strlen(whole) - at) n = strlen(whole) - at;
-                char *room = text_room(&t, n);
+                char *room = cl_text_room(&t, n);
                 assert_non_null(room);
                 memcpy(room, whole + at, n);
-                assert_true(text_added(&t, n, &stopped[cut]));
+                assert_true(cl_text_added(&t, n, &stopped[cut]));
                 if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
             }
-            assert_true(text_finish(&t));
+            assert_true(cl_text_finish(&t));
             if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
-            text_free(&t);
+            cl_text_free(&t);
             for (int i = 0; i < 4; i++) assert_null(strstr(shown[cut], stop[i]));
         }
         assert_int_equal(stopped[0], stopped[1]);

@@ -16,8 +16,8 @@ enum { N_THREADS = 4, N_ROUNDS = 30, N_KINDS = 12, N_PROMPT = 90 };
 static int32_t prompts[N_KINDS][N_PROMPT];
 static recording *expected[N_KINDS];
 
-static engine_request kind(int i, recording *r) {
-    engine_request request = make_request(prompts[i], N_PROMPT - i, 10 + i, r);
+static cl_engine_request kind(int i, recording *r) {
+    cl_engine_request request = make_request(prompts[i], N_PROMPT - i, 10 + i, r);
     request.n = i % 4 == 3 ? 3 : 1;
     request.sampling.temperature = i % 2 ? 1 : 0;
     request.prompt_logprobs = i % 6 == 5;
@@ -41,21 +41,21 @@ static void *be_client(void *arg) {
         for (int i = 0; i < N; i++) {
             kinds[i] = rand_r(&c->seed) % N_KINDS;
             r[i] = recording_create();
-            const engine_request request = kind(kinds[i], r[i]);
+            const cl_engine_request request = kind(kinds[i], r[i]);
             ids[i] = submit(c->f, &request);
         }
         for (int i = 0; i < N; i++) {
             if (rand_r(&c->seed) % 2) {
                 recording_wait_events(r[i], rand_r(&c->seed) % 12);
-                engine_cancel(c->f->engine, ids[i]);
-                engine_cancel(c->f->engine, ids[i] + 100000);
+                cl_engine_cancel(c->f->engine, ids[i]);
+                cl_engine_cancel(c->f->engine, ids[i] + 100000);
             }
             (void)stats_of(c->f);
         }
         for (int i = 0; i < N; i++) {
             recording_wait(r[i]);
-            engine_cancel(c->f->engine, ids[i]); /* too late for anything */
-            if (r[i]->choices[0].finish == ENGINE_CANCELLED || r[i]->choices[2].finish == ENGINE_CANCELLED) {
+            cl_engine_cancel(c->f->engine, ids[i]); /* too late for anything */
+            if (r[i]->choices[0].finish == CL_ENGINE_CANCELLED || r[i]->choices[2].finish == CL_ENGINE_CANCELLED) {
                 c->n_cancelled++;
             } else {
                 c->n_finished++;
@@ -70,13 +70,13 @@ static void *be_client(void *arg) {
 static int compute_expected(void **state) {
     (void)state;
     fixture f;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.sharing = CATTN_PRIVATE;
     fixture_start(&f, &config, 1);
     for (int i = 0; i < N_KINDS; i++) {
         make_prompt(prompts[i], N_PROMPT, i % 2 ? 60 : 25, 1, (uint32_t)i);
         expected[i] = recording_create();
-        const engine_request request = kind(i, expected[i]);
+        const cl_engine_request request = kind(i, expected[i]);
         submit(&f, &request);
         recording_wait(expected[i]);
     }
@@ -93,7 +93,7 @@ static int free_expected(void **state) {
 static void random_cancels(void **state) {
     (void)state;
     fixture f;
-    engine_config config = fixture_config();
+    cl_engine_config config = fixture_config();
     config.prefill_piece = 16;
     config.max_seqs = 9;
     config.speculate = true;
@@ -111,7 +111,7 @@ static void random_cancels(void **state) {
         n_finished += clients[i].n_finished;
         n_cancelled += clients[i].n_cancelled;
     }
-    const engine_stats stats = stats_when_idle(&f);
+    const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.requests_finished, N_THREADS * N_ROUNDS * 4);
     assert_true(n_finished > 0 && n_cancelled > 0);
     assert_int_equal(stats.kv.n_seqs, 0);
@@ -125,20 +125,20 @@ static void destroyed_at_work(void **state) {
     (void)state;
     for (int round = 0; round < 20; round++) {
         fixture f;
-        engine_config config = fixture_config();
+        cl_engine_config config = fixture_config();
         config.max_seqs = 4;
         fixture_start(&f, &config, 1);
         recording *r[N_KINDS];
         for (int i = 0; i < N_KINDS; i++) {
             r[i] = recording_create();
-            const engine_request request = kind(i, r[i]);
+            const cl_engine_request request = kind(i, r[i]);
             submit(&f, &request);
         }
         if (round > 0) recording_wait_events(r[0], round / 2);
         fixture_stop(&f);
         for (int i = 0; i < N_KINDS; i++) {
             assert_true(r[i]->done);
-            assert_int_not_equal(r[i]->choices[0].finish, ENGINE_RUNNING);
+            assert_int_not_equal(r[i]->choices[0].finish, CL_ENGINE_RUNNING);
             recording_free(r[i]);
         }
     }

@@ -9,11 +9,11 @@
 
 enum { N_HEADS = 2, HEAD_DIM = 64, Q_SIZE = N_HEADS * HEAD_DIM, TOY_BYTES = 1000 /* what it says it has */ };
 
-struct tokenizer {
+struct cl_tokenizer {
     int unused;
 };
 
-struct forward {
+struct cl_forward {
     cattn_cache *cache;
     float *q, *k, *v, *out; /* [max_rows] each */
     float *w;               /* [TOY_VOCAB][Q_SIZE] */
@@ -25,9 +25,9 @@ static atomic_int steps_to_failure;
 int64_t toy_take_rows(void) { return atomic_exchange(&rows_computed, 0); }
 void toy_fail_step(int n) { atomic_store(&steps_to_failure, n); }
 
-const model *toy_model(void) {
-    static tokenizer tok;
-    static model m = {
+const cl_model *toy_model(void) {
+    static cl_tokenizer tok;
+    static cl_model m = {
         .params = {.n_vocab = TOY_VOCAB,
                    .n_layers = 1,
                    .n_heads = N_HEADS,
@@ -40,19 +40,19 @@ const model *toy_model(void) {
     return &m;
 }
 
-const model *toy_draft_model(float part) {
-    static model m;
+const cl_model *toy_draft_model(float part) {
+    static cl_model m;
     m = *toy_model();
     m.weights.bytes = (size_t)(part * (float)TOY_BYTES);
     return &m;
 }
 
-bool tokenizer_is_end(const tokenizer *tok, int32_t id) {
+bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) {
     (void)tok;
     return id == TOY_END;
 }
 
-size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
     static const char *const pieces[TOY_VOCAB - 256] = {"ab",   "€",  "\xe2\x82", "\x82\xac", " the", "END", "é", "\xc3",
                                                         "\n\n", "EN", "D",        "😀",        "a b",  "",    "b", "  "};
     (void)tok;
@@ -72,11 +72,12 @@ static float noise(uint32_t a, uint32_t b, uint32_t c) {
     return (float)(int32_t)(uint32_t)(x >> 32) * 0x1p-31f;
 }
 
-cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, forward **out, cl_error *error) {
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **out,
+                            cl_error *error) {
     const float off = m == toy_model() ? 0 : 0.1f;
     (void)pool;
     const size_t n = (size_t)max_rows;
-    forward *f = calloc(1, sizeof *f);
+    cl_forward *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory");
     f->cache = cache;
     f->q = calloc(n, Q_SIZE * sizeof *f->q);
@@ -91,7 +92,7 @@ cl_status forward_create(const model *m, cattn_cache *cache, ca_pool *pool, int3
     return CL_OK;
 }
 
-void forward_free(forward **f) {
+void cl_forward_free(cl_forward **f) {
     if (!*f) return;
     free((*f)->q);
     free((*f)->k);
@@ -102,7 +103,7 @@ void forward_free(forward **f) {
     *f = NULL;
 }
 
-static void compute_logits(const forward *f, const float *out, int32_t token, float *logits) {
+static void compute_logits(const cl_forward *f, const float *out, int32_t token, float *logits) {
     for (int v = 0; v < TOY_VOCAB; v++) {
         float sum = noise((uint32_t)token, (uint32_t)v, 9);
         for (int i = 0; i < Q_SIZE; i++) sum += out[i] * f->w[v * Q_SIZE + i];
@@ -110,8 +111,8 @@ static void compute_logits(const forward *f, const float *out, int32_t token, fl
     }
 }
 
-cl_status forward_step(forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows, const int32_t *logit_rows,
-                       int32_t n_logits, float *logits, cl_error *error) {
+cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
     if (atomic_load(&steps_to_failure) > 0 && atomic_fetch_sub(&steps_to_failure, 1) == 1)
         return cl_fail(error, CL_ERR_NOMEM, "a failure that the test asked for");
     for (int32_t row = 0; row < n_rows; row++) {

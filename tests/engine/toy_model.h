@@ -12,10 +12,10 @@
 enum { TOY_END = 0, TOY_VOCAB = 272, TOY_CONTEXT = 4096 };
 
 /* Static; token 0 ends, 1..255 are bytes, the rest longer pieces. */
-const model *toy_model(void);
+const cl_model *toy_model(void);
 
 /* Another model of the same vocabulary, whose logits are near those of the first, with this part of its bytes. */
-const model *toy_draft_model(float part);
+const cl_model *toy_draft_model(float part);
 
 /* Rows computed since the last call, by all engines. */
 int64_t toy_take_rows(void);

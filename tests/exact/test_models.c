@@ -37,7 +37,7 @@ static const variant variants[] = {
     {"private, together", CATTN_PRIVATE, 2, WHOLE, false, false, false},
 };
 
-static const model *the_model;
+static const cl_model *the_model;
 static int32_t tokens[N_SEQS][LONGEST];
 static int32_t n_prompt[N_SEQS];
 
@@ -63,7 +63,7 @@ static float *logits_at(float *logits, int s, int64_t position) {
 
 typedef struct run {
     cattn_cache *cache;
-    forward *f;
+    cl_forward *f;
     int64_t piece;
     cattn_seq seqs[N_SEQS];
     int64_t length[N_SEQS]; /* 0: not running */
@@ -100,7 +100,7 @@ static void step(run *t) {
             logit_rows[n_logits++] = row;
         }
     cl_error cause;
-    if (forward_step(t->f, row_tokens, positions, row, logit_rows, n_logits, t->step_logits, &cause))
+    if (cl_forward_step(t->f, row_tokens, positions, row, logit_rows, n_logits, t->step_logits, &cause))
         die("forward", cause.message);
     cattn_step_end(t->cache, NULL);
     const size_t n_vocab = (size_t)the_model->params.n_vocab;
@@ -133,11 +133,11 @@ static void run_all(run *t, bool one_by_one, bool backwards) {
 }
 
 static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
-    const model_params *p = &the_model->params;
+    const cl_model_params *p = &the_model->params;
     ca_pool *pool = ca_pool_create(v->threads);
     cattn_config config;
     cattn_config_init(&config);
-    params_to_cache(p, &config);
+    cl_params_to_cache(p, &config);
     config.kv_type = kv_type;
     config.sharing = v->sharing;
     config.n_threads = v->threads;
@@ -146,11 +146,11 @@ static void run_variant(const variant *v, cattn_type kv_type, float *logits) {
     cl_error cause;
     run t = {.piece = v->piece, .logits = logits};
     if (cattn_cache_create(&config, &t.cache, &error)) die("create", error.message);
-    if (forward_create(the_model, t.cache, pool, MAX_ROWS, &t.f, &cause)) die("forward", cause.message);
+    if (cl_forward_create(the_model, t.cache, pool, MAX_ROWS, &t.f, &cause)) die("forward", cause.message);
     t.step_logits = malloc((size_t)N_SEQS * (size_t)p->n_vocab * sizeof(float));
     for (int round = v->warm ? 0 : 1; round < 2; round++) run_all(&t, v->one_by_one, v->backwards);
     free(t.step_logits);
-    forward_free(&t.f);
+    cl_forward_free(&t.f);
     cattn_cache_destroy(&t.cache);
     ca_pool_destroy(&pool);
 }
@@ -164,10 +164,10 @@ int main(void) {
         return 0;
     }
     ca_pool *pool = ca_pool_create(2);
-    const model_options options = {.pool = pool};
-    model *m;
+    const cl_model_options options = {.pool = pool};
+    cl_model *m;
     cl_error error;
-    if (model_load(path, &options, &m, &error)) die("load", error.message);
+    if (cl_model_load(path, &options, &m, &error)) die("load", error.message);
     the_model = m;
     make_sequences();
     const size_t size = (size_t)N_SEQS * (1 + DECODED) * (size_t)m->params.n_vocab * sizeof(float);
@@ -188,7 +188,7 @@ int main(void) {
     printf("%d runs compared, %d failures\n", compared, failures);
     free(expected);
     free(got);
-    model_free(&m);
+    cl_model_free(&m);
     ca_pool_destroy(&pool);
     return failures != 0;
 }

@@ -22,7 +22,7 @@ static inline unsigned char *copy_to_edge(const unsigned char *data, size_t size
     return pages + room - size;
 }
 
-static inline void read_tensor_data(const tensor *t) {
+static inline void read_tensor_data(const cl_tensor *t) {
     unsigned sum = 0;
     for (size_t i = 0; t->data && i < t->bytes; i++) sum += ((const unsigned char *)t->data)[i];
     volatile unsigned keep = sum;
@@ -30,11 +30,11 @@ static inline void read_tensor_data(const tensor *t) {
 }
 
 /* Every byte of every tensor, every key as text. */
-static inline void read_all(const model_file *f) {
-    for (size_t i = 0; i < model_file_n_tensors(f); i++) read_tensor_data(model_file_tensor_at(f, i));
-    for (size_t i = 0; i < model_file_n_keys(f); i++) {
+static inline void read_all(const cl_model_file *f) {
+    for (size_t i = 0; i < cl_model_file_n_tensors(f); i++) read_tensor_data(cl_model_file_tensor_at(f, i));
+    for (size_t i = 0; i < cl_model_file_n_keys(f); i++) {
         char buf[4096];
-        model_file_print_value(f, i, buf, sizeof buf);
+        cl_model_file_print_value(f, i, buf, sizeof buf);
     }
 }
 

@@ -39,24 +39,24 @@ static inline void put_header(gguf_bytes *b, uint32_t version, uint64_t n_tensor
     put_u64(b, n_keys);
 }
 
-static inline void put_key(gguf_bytes *b, const char *name, meta_type type) {
+static inline void put_key(gguf_bytes *b, const char *name, cl_meta_type type) {
     put_string(b, name);
     put_u32(b, type);
 }
 static inline void put_key_u32(gguf_bytes *b, const char *name, uint32_t v) {
-    put_key(b, name, META_U32);
+    put_key(b, name, CL_META_U32);
     put_u32(b, v);
 }
 static inline void put_key_bool(gguf_bytes *b, const char *name, unsigned char v) {
-    put_key(b, name, META_BOOL);
+    put_key(b, name, CL_META_BOOL);
     put(b, &v, 1);
 }
 static inline void put_key_string(gguf_bytes *b, const char *name, const char *v) {
-    put_key(b, name, META_STRING);
+    put_key(b, name, CL_META_STRING);
     put_string(b, v);
 }
-static inline void put_array(gguf_bytes *b, const char *name, meta_type elem, uint64_t n) {
-    put_key(b, name, META_ARRAY);
+static inline void put_array(gguf_bytes *b, const char *name, cl_meta_type elem, uint64_t n) {
+    put_key(b, name, CL_META_ARRAY);
     put_u32(b, elem);
     put_u64(b, n);
 }

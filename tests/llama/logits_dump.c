@@ -76,8 +76,8 @@ static int32_t *read_tokens(const char *path, int32_t more, int32_t *n) {
 }
 
 /* Rows [first, first + n) of the sequence in one step, with the logits of every `every`-th position. */
-static void step(forward *f, cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int32_t first, int32_t n, int32_t every,
-                 int32_t n_vocab, float *logits) {
+static void step(cl_forward *f, cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int32_t first, int32_t n,
+                 int32_t every, int32_t n_vocab, float *logits) {
     cattn_error cache_error;
     cl_error error;
     int32_t *rows = malloc(sizeof *rows * (size_t)n), n_wanted = 0;
@@ -90,7 +90,7 @@ static void step(forward *f, cattn_cache *cache, cattn_seq seq, const int32_t *t
     cattn_entry entry = {.seq = seq, .max_rows = n};
     check_cache(cattn_step_begin(cache, &entry, 1, 0, &cache_error), &cache_error);
     if (entry.first_pos != first || entry.n_rows != n) give_up("cattn_step_begin", "other rows than asked for");
-    check(forward_step(f, tokens + first, positions, n, rows, n_wanted, logits, &error), &error);
+    check(cl_forward_step(f, tokens + first, positions, n, rows, n_wanted, logits, &error), &error);
     check_cache(cattn_step_end(cache, &cache_error), &cache_error);
     const size_t size = sizeof *logits * (size_t)n_vocab;
     for (int32_t i = n - 1, from = n_wanted; i >= 0; i--) { /* to their places, from the end */
@@ -123,10 +123,10 @@ static void write_npy(const char *path, const float *values, int32_t rows, int32
         give_up(path, "cannot be written");
 }
 
-static cattn_cache *create_cache(const model *m, const options *o, ca_pool *pool) {
+static cattn_cache *create_cache(const cl_model *m, const options *o, ca_pool *pool) {
     cattn_config config;
     cattn_config_init(&config);
-    params_to_cache(&m->params, &config);
+    cl_params_to_cache(&m->params, &config);
     config.kv_type = o->kv_type;
     config.n_threads = ca_pool_size(pool);
     config.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
@@ -144,14 +144,14 @@ int main(int argc, char **argv) {
     int32_t *tokens = read_tokens(argv[2], o.greedy, &n);
     ca_pool *pool = ca_pool_create(o.threads);
     if (!pool) give_up("threads", "cannot be started");
-    model *m;
-    forward *f;
+    cl_model *m;
+    cl_forward *f;
     cl_error error;
     cattn_error cache_error;
-    check(model_load(argv[1], &(model_options){.pool = pool, .level = o.level}, &m, &error), &error);
+    check(cl_model_load(argv[1], &(cl_model_options){.pool = pool, .level = o.level}, &m, &error), &error);
     cattn_cache *cache = create_cache(m, &o, pool);
     const int32_t piece = o.piece < n ? o.piece : n, n_vocab = m->params.n_vocab;
-    check(forward_create(m, cache, pool, piece, &f, &error), &error);
+    check(cl_forward_create(m, cache, pool, piece, &f, &error), &error);
     float *logits = malloc(sizeof *logits * (size_t)(n + o.greedy) * (size_t)n_vocab);
     if (!logits) give_up("logits", "no memory");
 
@@ -169,9 +169,9 @@ int main(int argc, char **argv) {
 
     free(logits);
     free(tokens);
-    forward_free(&f);
+    cl_forward_free(&f);
     cattn_cache_destroy(&cache);
-    model_free(&m);
+    cl_model_free(&m);
     ca_pool_destroy(&pool);
     return 0;
 }

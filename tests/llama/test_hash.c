@@ -22,8 +22,8 @@ static bool collides(uint64_t hash) { return ((hash ^ hash >> 32) & (N_SLOTS - 1
 static void strings_do_not_pile_up(void **state) {
     (void)state;
     static char texts[N][16];
-    str_map map;
-    assert_int_equal(str_map_init(&map, N), 0);
+    cl_str_map map;
+    assert_int_equal(cl_str_map_init(&map, N), 0);
     assert_int_equal(map.mask, N_SLOTS - 1);
     int n = 0;
     for (int i = 0; n < N; i++) {
@@ -31,12 +31,12 @@ static void strings_do_not_pile_up(void **state) {
         uint64_t hash = 0xcbf29ce484222325u;
         for (int j = 0; j < size; j++) hash = (hash ^ (unsigned char)texts[n][j]) * 0x100000001b3u;
         if (!collides(hash)) continue;
-        assert_int_equal(str_map_add(&map, texts[n], (size_t)size, n), -1);
+        assert_int_equal(cl_str_map_add(&map, texts[n], (size_t)size, n), -1);
         n++;
     }
     for (n = 0; n < N; n++) {
-        assert_int_equal(str_map_get(&map, texts[n], strlen(texts[n])), n);
-        assert_int_equal(str_map_get(&map, texts[n], strlen(texts[n]) + 1), -1);
+        assert_int_equal(cl_str_map_get(&map, texts[n], strlen(texts[n])), n);
+        assert_int_equal(cl_str_map_get(&map, texts[n], strlen(texts[n]) + 1), -1);
     }
     size_t run = 0, longest = 0;
     for (size_t i = 0; i < N_SLOTS; i++) {
@@ -44,16 +44,16 @@ static void strings_do_not_pile_up(void **state) {
         if (run > longest) longest = run;
     }
     assert_true(longest < LIMIT);
-    str_map_free(&map);
+    cl_str_map_free(&map);
 }
 
 /* Under multiplication by the golden ratio. */
 static void merges_do_not_pile_up(void **state) {
     (void)state;
-    model_file *file = calloc(1, sizeof *file);
-    assert_true(file && meta_init(file, NULL) == CL_OK);
-    int32_t *ids = meta_put_array(file, "tokenizer.merge_ids", META_I32, (size_t)3 * N);
-    const vocab v = {.n = 1024};
+    cl_model_file *file = calloc(1, sizeof *file);
+    assert_true(file && cl_meta_init(file, NULL) == CL_OK);
+    int32_t *ids = cl_meta_put_array(file, "tokenizer.merge_ids", CL_META_I32, (size_t)3 * N);
+    const cl_vocab v = {.n = 1024};
     assert_non_null(ids);
     int n = 0;
     for (uint32_t pair = 0; n < N; pair++) {
@@ -62,12 +62,12 @@ static void merges_do_not_pile_up(void **state) {
         memcpy(ids + 3 * n, (int32_t[]){(int32_t)left, (int32_t)right, n % 1024}, 3 * sizeof *ids);
         n++;
     }
-    merge_rules rules;
+    cl_merge_rules rules;
     cl_error error = {.message = ""};
-    if (merge_rules_load(file, &v, &rules, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_merge_rules_load(file, &v, &rules, &error) != CL_OK) fail_msg("%s", error.message);
     assert_int_equal(rules.mask, N_SLOTS - 1);
     for (n = 0; n < N; n++) {
-        const merge_rule *rule = merge_rules_get(&rules, ids[3 * n], ids[3 * n + 1]);
+        const cl_merge_rule *rule = cl_merge_rules_get(&rules, ids[3 * n], ids[3 * n + 1]);
         assert_true(rule && rule->rank == (uint32_t)n && rule->id == n % 1024);
     }
     size_t run = 0, longest = 0;
@@ -76,8 +76,8 @@ static void merges_do_not_pile_up(void **state) {
         if (run > longest) longest = run;
     }
     assert_true(longest < LIMIT);
-    merge_rules_free(&rules);
-    model_file_close(&file);
+    cl_merge_rules_free(&rules);
+    cl_model_file_close(&file);
 }
 
 int main(void) {

@@ -29,17 +29,17 @@ static uint32_t next_u32(void) {
 
 static float next_float(void) { return (float)(int32_t)next_u32() * 0x1p-31f; }
 
-static bool is_quantised(uint32_t type) { return quant_type_of(type) != NULL; }
+static bool is_quantised(uint32_t type) { return cl_quant_type_of(type) != NULL; }
 
 static int block_of(uint32_t type) {
     uint32_t elements = 0, bytes;
-    assert_true(tensor_block(type, &elements, &bytes));
+    assert_true(cl_tensor_block(type, &elements, &bytes));
     return (int)elements;
 }
 
 /* A random matrix in the file's form, and the same in double. */
 typedef struct matrix {
-    tensor tensor;
+    cl_tensor tensor;
     uint8_t *data;
     double *values;
 } matrix;
@@ -50,8 +50,8 @@ static void put_f16(uint8_t *p, float x) {
 }
 
 /* A block of a quantised type; factors of minima are below 64, so these below 1. */
-static void put_block(const quant_type *type, uint8_t *p, uint32_t bytes) {
-    const linear_format f = linear_formats[type->layout];
+static void put_block(const cl_quant_type *type, uint8_t *p, uint32_t bytes) {
+    const cl_linear_format f = cl_linear_formats[type->layout];
     const float factor = f.super ? 1.0f / 64 : 1;
     for (uint32_t i = 0; i < bytes; i++) p[i] = (uint8_t)(next_u32() % 16 ? next_u32() : 0x80); /* often the extreme weight */
     /* One block in eight is subnormal in f16: it must count although f32 denormals do not. */
@@ -62,7 +62,7 @@ static void put_block(const quant_type *type, uint8_t *p, uint32_t bytes) {
 static matrix make_matrix(uint32_t type, int n_out, int n_in) {
     const size_t n = (size_t)n_out * n_in;
     uint32_t elements = 1, bytes = 0;
-    assert_true(tensor_block(type, &elements, &bytes));
+    assert_true(cl_tensor_block(type, &elements, &bytes));
     assert_int_equal(n_in % elements, 0);
     matrix m = {.data = malloc(n / elements * bytes), .values = malloc(n * sizeof(double))};
     float *row = malloc(n_in * sizeof *row);
@@ -70,15 +70,15 @@ static matrix make_matrix(uint32_t type, int n_out, int n_in) {
     for (uint8_t *p = m.data; p < m.data + n / elements * bytes; p += bytes) {
         const float x = next_float();
         const uint16_t bf16 = ca_bf16_from_f32(x);
-        if (is_quantised(type)) put_block(quant_type_of(type), p, bytes);
-        if (type == TENSOR_F32) memcpy(p, &x, 4);
-        if (type == TENSOR_F16) put_f16(p, x);
-        if (type == TENSOR_BF16) memcpy(p, &bf16, 2);
+        if (is_quantised(type)) put_block(cl_quant_type_of(type), p, bytes);
+        if (type == CL_TENSOR_F32) memcpy(p, &x, 4);
+        if (type == CL_TENSOR_F16) put_f16(p, x);
+        if (type == CL_TENSOR_BF16) memcpy(p, &bf16, 2);
     }
-    m.tensor = (tensor){
+    m.tensor = (cl_tensor){
         .name = {"w", 1}, .type = type, .n_dims = 2, .ne = {n_in, n_out, 1, 1}, .data = m.data, .bytes = n / elements * bytes};
     for (int o = 0; o < n_out; o++) {
-        tensor_row_f32(&m.tensor, o, row); /* tests/model/test_tensor_types.py holds it to another implementation */
+        cl_tensor_row_f32(&m.tensor, o, row); /* tests/model/test_tensor_types.py holds it to another implementation */
         for (int k = 0; k < n_in; k++) m.values[(size_t)o * n_in + k] = row[k];
     }
     free(row);
@@ -102,17 +102,17 @@ static void make_rows(float *x, int n_rows, int n_in) {
     }
 }
 
-static void apply(const linear_kernel *kernel, const linear *w, const float *x, int n_rows, float *y, size_t y_stride,
+static void apply(const cl_linear_kernel *kernel, const cl_linear *w, const float *x, int n_rows, float *y, size_t y_stride,
                   ca_pool *pool) {
-    linear_input *in = linear_input_create(kernel, linear_forms(w), n_rows, w->n_in, ca_pool_size(pool));
+    cl_linear_input *in = cl_linear_input_create(kernel, cl_linear_forms(w), n_rows, w->n_in, ca_pool_size(pool));
     assert_non_null(in);
-    linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
-    linear_prepare(in, pool);
-    linear_apply(in, &(linear_product){w, y, y_stride}, 1, NULL, pool);
-    linear_input_free(&in);
+    cl_linear_set(in, x, (size_t)w->n_in, n_rows, w->n_in);
+    cl_linear_prepare(in, pool);
+    cl_linear_apply(in, &(cl_linear_product){w, y, y_stride}, 1, NULL, pool);
+    cl_linear_input_free(&in);
 }
 
-static bool rounds(const linear_kernel *kernel, uint32_t type) { return type == TENSOR_BF16 && kernel->round; }
+static bool rounds(const cl_linear_kernel *kernel, uint32_t type) { return type == CL_TENSOR_BF16 && kernel->round; }
 
 static float in_bf16(float x) { return fabsf(x) < 0x1p-126f ? 0 : ca_f32_from_bf16(ca_bf16_from_f32(x)); }
 
@@ -164,27 +164,27 @@ static void test_same_bits(void **state) {
     (void)state;
     static const int shapes[][2] = {{1, 1}, {16, 2}, {35, 3}, {57, 5}, {129, 1}}; /* outputs; blocks of inputs */
     enum { N_SHAPES = sizeof shapes / sizeof *shapes };
-    tensor_type type;
+    cl_tensor_type type;
     ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
     printf("seed %llx\n", (unsigned long long)seed);
-    for (int i = 0; tensor_readable_type((size_t)i / N_SHAPES, &type); i++) {
+    for (int i = 0; cl_tensor_readable_type((size_t)i / N_SHAPES, &type); i++) {
         const int n_out = shapes[i % N_SHAPES][0], n_blocks = shapes[i % N_SHAPES][1];
         const int n_in = is_quantised(type) ? n_blocks * block_of(type) : 32 * n_blocks - 3;
         matrix m = make_matrix(type, n_out, n_in);
-        linear w;
-        assert_int_equal(linear_pack(&m.tensor, pools[i % 3], &w, NULL), CL_OK);
+        cl_linear w;
+        assert_int_equal(cl_linear_pack(&m.tensor, pools[i % 3], &w, NULL), CL_OK);
         float *x = malloc(sizeof *x * MAX_ROWS * n_in), *expected = malloc(sizeof *x * MAX_ROWS * n_out);
         const size_t stride = (size_t)n_out + 3;
         float *y = malloc(sizeof *y * (MAX_ROWS + 1) * stride);
         assert_true(x && expected && y);
         make_rows(x, MAX_ROWS, n_in);
         for (int r = 0; r < MAX_ROWS; r++)
-            apply(&linear_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
-        for (int level = 0; linear_level_name(level); level++) {
-            const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
-            if (!kernel || strcmp(linear_kernel_level(kernel), linear_level_name(level)) != 0) continue; /* CATTN_LEVEL */
+            apply(&cl_linear_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
+        for (int level = 0; cl_linear_level_name(level); level++) {
+            const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
+            if (!kernel || strcmp(cl_linear_kernel_level(kernel), cl_linear_level_name(level)) != 0) continue; /* CATTN_LEVEL */
             if (rounds(kernel, type)) {
-                const bool amx = strcmp(linear_level_name(level), "amx") == 0;
+                const bool amx = strcmp(cl_linear_level_name(level), "amx") == 0;
                 (amx ? multiply_blocks : multiply_pairs)(&m, x, MAX_ROWS, n_in, expected, n_out);
             }
             for (int n = 1; n <= MAX_ROWS; n++) {
@@ -192,8 +192,8 @@ static void test_same_bits(void **state) {
                 apply(kernel, &w, x, n, y, stride, pools[n % 3]);
                 for (int r = 0; r < n; r++) {
                     if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out) != 0)
-                        fail_msg("%s, %s, %d x %d: row %d of %d differs", linear_level_name(level), tensor_type_name(type),
-                                 n_out, n_in, r, n);
+                        fail_msg("%s, %s, %d x %d: row %d of %d differs", cl_linear_level_name(level),
+                                 cl_tensor_type_name(type), n_out, n_in, r, n);
                     for (size_t o = (size_t)n_out; o < stride; o++)
                         assert_int_equal(ca_f32_bits(y[(size_t)r * stride + o]), 0x77777777);
                 }
@@ -203,7 +203,7 @@ static void test_same_bits(void **state) {
         free(x);
         free(expected);
         free(y);
-        linear_free(&w);
+        cl_linear_free(&w);
         free_matrix(&m);
     }
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
@@ -214,11 +214,11 @@ static void test_not_a_number(void **state) {
     (void)state;
     enum { N_ROWS = 8, N_IN = 64, N_OUT = 16 };
     ca_pool *pool = ca_pool_create(1);
-    matrix m = make_matrix(TENSOR_Q4_1, N_OUT, N_IN);
-    linear w;
-    assert_int_equal(linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
-    for (int level = 0; linear_level_name(level); level++) {
-        const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
+    matrix m = make_matrix(CL_TENSOR_Q4_1, N_OUT, N_IN);
+    cl_linear w;
+    assert_int_equal(cl_linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
+    for (int level = 0; cl_linear_level_name(level); level++) {
+        const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
         for (int at = 0; at < 32; at++) {
             float x[N_ROWS * N_IN], y[N_ROWS * N_OUT], alone[N_OUT];
             make_rows(x, N_ROWS, N_IN);
@@ -233,7 +233,7 @@ static void test_not_a_number(void **state) {
             }
         }
     }
-    linear_free(&w);
+    cl_linear_free(&w);
     free_matrix(&m);
     ca_pool_destroy(&pool);
 }
@@ -244,33 +244,33 @@ static void test_products(void **state) {
     enum { N_IN = 64, N_ROWS = 300 };
     ca_pool *pool = ca_pool_create(2), *one = ca_pool_create(1);
     enum { N = 4 };
-    static const uint32_t kinds[N] = {TENSOR_Q4_1, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0};
+    static const uint32_t kinds[N] = {CL_TENSOR_Q4_1, CL_TENSOR_F16, CL_TENSOR_BF16, CL_TENSOR_Q8_0};
     static const int sizes[N] = {200, 17, 50, 100};
     static float x[N_ROWS * N_IN], y[N][N_ROWS * 200], expected[N_ROWS * 200];
     make_rows(x, N_ROWS, N_IN);
-    const linear_kernel *kernel = linear_kernel_find(NULL);
+    const cl_linear_kernel *kernel = cl_linear_kernel_find(NULL);
     assert_non_null(kernel);
-    linear w[N];
-    linear_product products[N];
+    cl_linear w[N];
+    cl_linear_product products[N];
     unsigned forms = 0;
     for (int i = 0; i < N; i++) {
         matrix m = make_matrix(kinds[i], sizes[i], N_IN);
-        assert_int_equal(linear_pack(&m.tensor, pool, &w[i], NULL), CL_OK);
-        products[i] = (linear_product){&w[i], y[i], (size_t)sizes[i]};
-        forms |= linear_forms(&w[i]);
+        assert_int_equal(cl_linear_pack(&m.tensor, pool, &w[i], NULL), CL_OK);
+        products[i] = (cl_linear_product){&w[i], y[i], (size_t)sizes[i]};
+        forms |= cl_linear_forms(&w[i]);
         free_matrix(&m);
     }
-    linear_input *in = linear_input_create(kernel, forms, N_ROWS, N_IN, 2);
+    cl_linear_input *in = cl_linear_input_create(kernel, forms, N_ROWS, N_IN, 2);
     assert_non_null(in);
-    linear_set(in, x, N_IN, N_ROWS, N_IN);
-    linear_prepare(in, pool);
-    linear_apply(in, products, N, NULL, pool);
+    cl_linear_set(in, x, N_IN, N_ROWS, N_IN);
+    cl_linear_prepare(in, pool);
+    cl_linear_apply(in, products, N, NULL, pool);
     for (int i = 0; i < N; i++) {
         apply(kernel, &w[i], x, N_ROWS, expected, (size_t)sizes[i], one);
         assert_memory_equal(y[i], expected, sizeof(float) * N_ROWS * sizes[i]);
-        linear_free(&w[i]);
+        cl_linear_free(&w[i]);
     }
-    linear_input_free(&in);
+    cl_linear_input_free(&in);
     ca_pool_destroy(&pool);
     ca_pool_destroy(&one);
 }
@@ -279,14 +279,14 @@ enum { N_FINISHED = 3 };
 
 /* Products and how often each of their values was finished. */
 typedef struct finished {
-    const linear_product *products;
+    const cl_linear_product *products;
     int32_t unit;
     float *times[N_FINISHED];
 } finished;
 
 static void negate(void *arg, int i, int32_t row, int32_t n_rows, int32_t begin, int32_t end) {
     const finished *f = arg;
-    const linear_product *p = &f->products[i];
+    const cl_linear_product *p = &f->products[i];
     if (begin % f->unit || (end % f->unit && end != p->w->n_out)) f->times[i][0] = 100;
     for (int32_t r = row; r < row + n_rows; r++)
         for (int32_t o = begin; o < end; o++) {
@@ -305,16 +305,16 @@ static void test_finish(void **state) {
     } cases[] = {{0, 16, {200, 17, 50}}, {16, 16, {48, 16, 16}}, {64, 64, {192, 64, 64}}, {80, 80, {480, 80, 80}}};
     static float x[MAX_N * N_IN], y[N_FINISHED][MAX_N * MAX_OUT], expected[MAX_N * MAX_OUT], times[N_FINISHED][MAX_N * MAX_OUT];
     ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
-    const linear_kernel *kernel = linear_kernel_find(NULL);
+    const cl_linear_kernel *kernel = cl_linear_kernel_find(NULL);
     make_rows(x, MAX_N, N_IN);
     for (int i = 0; i < MAX_N * N_IN; i++) x[i] = fmodf(x[i], 64); /* or some sums would not be numbers */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        linear w[N_FINISHED];
-        linear_product products[N_FINISHED];
+        cl_linear w[N_FINISHED];
+        cl_linear_product products[N_FINISHED];
         for (int i = 0; i < N_FINISHED; i++) {
-            matrix m = make_matrix(TENSOR_Q4_1, cases[c].sizes[i], N_IN);
-            assert_int_equal(linear_pack(&m.tensor, pools[0], &w[i], NULL), CL_OK);
-            products[i] = (linear_product){&w[i], y[i], (size_t)cases[c].sizes[i]};
+            matrix m = make_matrix(CL_TENSOR_Q4_1, cases[c].sizes[i], N_IN);
+            assert_int_equal(cl_linear_pack(&m.tensor, pools[0], &w[i], NULL), CL_OK);
+            products[i] = (cl_linear_product){&w[i], y[i], (size_t)cases[c].sizes[i]};
             free_matrix(&m);
         }
         for (int run = 0; run < 9; run++) {
@@ -323,12 +323,12 @@ static void test_finish(void **state) {
             memset(times, 0, sizeof times);
             finished f = {products, cases[c].of_16, {times[0], times[1], times[2]}};
             ca_pool *pool = pools[run % 3];
-            linear_input *in = linear_input_create(kernel, LINEAR_IN_INT8, n, N_IN, ca_pool_size(pool));
+            cl_linear_input *in = cl_linear_input_create(kernel, CL_LINEAR_IN_INT8, n, N_IN, ca_pool_size(pool));
             assert_non_null(in);
-            linear_set(in, x, N_IN, n, N_IN);
-            linear_prepare(in, pool);
-            linear_apply(in, products, N_FINISHED, &(linear_finish){negate, &f, cases[c].unit}, pool);
-            linear_input_free(&in);
+            cl_linear_set(in, x, N_IN, n, N_IN);
+            cl_linear_prepare(in, pool);
+            cl_linear_apply(in, products, N_FINISHED, &(cl_linear_finish){negate, &f, cases[c].unit}, pool);
+            cl_linear_input_free(&in);
             for (int i = 0; i < N_FINISHED; i++) {
                 apply(kernel, &w[i], x, n, expected, (size_t)cases[c].sizes[i], pools[0]);
                 for (int k = 0; k < n * cases[c].sizes[i]; k++) {
@@ -337,14 +337,14 @@ static void test_finish(void **state) {
                 }
             }
         }
-        for (int i = 0; i < N_FINISHED; i++) linear_free(&w[i]);
+        for (int i = 0; i < N_FINISHED; i++) cl_linear_free(&w[i]);
     }
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
 
 /* Gate, up, the activation and the matrix behind them, each pass over all rows by itself. */
-static void apply_apart(const linear_kernel *kernel, const linear *gate, const linear *up, const linear *down, const float *x,
-                        int n_rows, float *h, float *y, ca_pool *pool) {
+static void apply_apart(const cl_linear_kernel *kernel, const cl_linear *gate, const cl_linear *up, const cl_linear *down,
+                        const float *x, int n_rows, float *h, float *y, ca_pool *pool) {
     const size_t n = (size_t)n_rows * gate->n_out;
     float *up_x = malloc(sizeof *up_x * n);
     assert_non_null(up_x);
@@ -369,10 +369,10 @@ static void test_gated(void **state) {
         uint32_t gate, up, down;
         int n_ff;
     } cases[] = {
-        {TENSOR_Q4_1, TENSOR_Q4_1, TENSOR_Q4_1, 480}, {TENSOR_Q4_1, TENSOR_Q8_0, TENSOR_Q5_1, 96},
-        {TENSOR_Q5_0, TENSOR_F16, TENSOR_Q8_0, 32},   {TENSOR_BF16, TENSOR_F32, TENSOR_Q4_0, 160},
-        {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_F16, 57},   {TENSOR_F32, TENSOR_F32, TENSOR_F32, 3},
-        {TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_BF16, 400}, {TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 57},
+        {CL_TENSOR_Q4_1, CL_TENSOR_Q4_1, CL_TENSOR_Q4_1, 480}, {CL_TENSOR_Q4_1, CL_TENSOR_Q8_0, CL_TENSOR_Q5_1, 96},
+        {CL_TENSOR_Q5_0, CL_TENSOR_F16, CL_TENSOR_Q8_0, 32},   {CL_TENSOR_BF16, CL_TENSOR_F32, CL_TENSOR_Q4_0, 160},
+        {CL_TENSOR_Q8_0, CL_TENSOR_Q8_0, CL_TENSOR_F16, 57},   {CL_TENSOR_F32, CL_TENSOR_F32, CL_TENSOR_F32, 3},
+        {CL_TENSOR_Q4_0, CL_TENSOR_Q4_0, CL_TENSOR_BF16, 400}, {CL_TENSOR_BF16, CL_TENSOR_BF16, CL_TENSOR_BF16, 57},
     };
     static const int rows[] = {1, 2, 7, 8, 13, 31, 33, 70, 257, N_ROWS};
     static float x[N_ROWS * N_IN], h[(N_ROWS + 1) * MAX_FF], untouched[(N_ROWS + 1) * MAX_FF], y[N_ROWS * N_OUT];
@@ -384,36 +384,36 @@ static void test_gated(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const int n_ff = cases[c].n_ff;
         const uint32_t types[] = {cases[c].gate, cases[c].up, cases[c].down};
-        linear w[3];
+        cl_linear w[3];
         for (int i = 0; i < 3; i++) {
             matrix m = make_matrix(types[i], i == 2 ? N_OUT : n_ff, i == 2 ? n_ff : N_IN);
-            assert_int_equal(linear_pack(&m.tensor, pools[1], &w[i], NULL), CL_OK);
+            assert_int_equal(cl_linear_pack(&m.tensor, pools[1], &w[i], NULL), CL_OK);
             free_matrix(&m);
         }
-        for (int level = 0; linear_level_name(level); level++) {
-            const linear_kernel *kernel = linear_kernel_find(linear_level_name(level));
+        for (int level = 0; cl_linear_level_name(level); level++) {
+            const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
             apply_apart(kernel, &w[0], &w[1], &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
             for (size_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
                 const int n = rows[i / 3], n_written = is_quantised(types[2]) || rounds(kernel, types[2]) ? 0 : n * n_ff;
                 ca_pool *pool = pools[i % 3];
-                linear_input *in =
-                    linear_input_create(kernel, linear_forms(&w[0]) | linear_forms(&w[1]), n, N_IN, ca_pool_size(pool));
-                linear_input *in_h = linear_input_create(kernel, linear_forms(&w[2]), n, n_ff, ca_pool_size(pool));
+                cl_linear_input *in = cl_linear_input_create(kernel, cl_linear_forms(&w[0]) | cl_linear_forms(&w[1]), n, N_IN,
+                                                             ca_pool_size(pool));
+                cl_linear_input *in_h = cl_linear_input_create(kernel, cl_linear_forms(&w[2]), n, n_ff, ca_pool_size(pool));
                 assert_true(in && in_h);
                 memcpy(h, untouched, sizeof h);
-                linear_set(in, x, N_IN, n, N_IN);
-                linear_prepare(in, pool);
-                linear_apply_gated(in, &w[0], &w[1], kernel->swiglu, h, &w[2], in_h, pool);
-                linear_apply(in_h, &(linear_product){&w[2], y, N_OUT}, 1, NULL, pool);
+                cl_linear_set(in, x, N_IN, n, N_IN);
+                cl_linear_prepare(in, pool);
+                cl_linear_apply_gated(in, &w[0], &w[1], kernel->swiglu, h, &w[2], in_h, pool);
+                cl_linear_apply(in_h, &(cl_linear_product){&w[2], y, N_OUT}, 1, NULL, pool);
                 if (memcmp(y, expected_y, sizeof *y * N_OUT * n) != 0 || memcmp(h, expected_h, sizeof *h * n_written) != 0)
-                    fail_msg("%s, case %zu: %d rows, %zu threads: differs", linear_level_name(level), c, n, i % 3 + 1);
+                    fail_msg("%s, case %zu: %d rows, %zu threads: differs", cl_linear_level_name(level), c, n, i % 3 + 1);
                 assert_memory_equal(h + n_written, untouched, sizeof h - sizeof *h * n_written);
-                linear_input_free(&in);
-                linear_input_free(&in_h);
+                cl_linear_input_free(&in);
+                cl_linear_input_free(&in_h);
             }
         }
         for (int i = 0; i < N_ROWS * N_OUT; i++) assert_true(isfinite(expected_y[i]));
-        for (int i = 0; i < 3; i++) linear_free(&w[i]);
+        for (int i = 0; i < 3; i++) cl_linear_free(&w[i]);
     }
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
@@ -436,18 +436,18 @@ static void quantised(const float *x, int n_in, double *values, double *scales) 
  * by at most half its block's scale, so the sum by at most sum |w| scale / 2 more; scale and its inverse round, hence 0.501.
  * Where activations are rounded to bf16, which has 8 bits, a value is off by at most 2^-9 of itself, the sum by sum |w x| 2^-9.
  */
-static void against_double(const linear_kernel *kernel) {
+static void against_double(const cl_linear_kernel *kernel) {
     enum { N_OUT = 40, N_IN = 768, N_ROWS = 12 };
     ca_pool *pool = ca_pool_create(1);
     static float x[N_ROWS * N_IN], y[N_ROWS * N_OUT];
     double worst = 0;
-    tensor_type type;
-    for (size_t t = 0; tensor_readable_type(t, &type); t++) {
+    cl_tensor_type type;
+    for (size_t t = 0; cl_tensor_readable_type(t, &type); t++) {
         matrix m = make_matrix(type, N_OUT, N_IN);
         const bool quantise = is_quantised(type), round = rounds(kernel, type),
-                   min = quantise && linear_formats[quant_type_of(type)->layout].min;
-        linear w;
-        assert_int_equal(linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
+                   min = quantise && cl_linear_formats[cl_quant_type_of(type)->layout].min;
+        cl_linear w;
+        assert_int_equal(cl_linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
         for (int i = 0; i < N_ROWS * N_IN; i++) x[i] = next_float() * (next_u32() % 50 ? 1 : 30);
         apply(kernel, &w, x, N_ROWS, y, N_OUT, pool);
         for (int r = 0; r < N_ROWS; r++) {
@@ -470,30 +470,30 @@ static void against_double(const linear_kernel *kernel) {
                 const double rounding = (quantise ? 7 * N_IN / 32 : N_IN) * 0x1p-24 * size;
                 const double got = y[r * N_OUT + o];
                 if (!(fabs(got - same) <= rounding) || !(fabs(got - full) <= rounding + step))
-                    fail_msg("%s, %s, row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)", linear_kernel_level(kernel),
-                             tensor_type_name(type), r, o, got, same, rounding, full, step);
+                    fail_msg("%s, %s, row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)",
+                             cl_linear_kernel_level(kernel), cl_tensor_type_name(type), r, o, got, same, rounding, full, step);
                 worst = fmax(worst, fabs(got - same) / rounding);
             }
         }
-        linear_free(&w);
+        cl_linear_free(&w);
         free_matrix(&m);
     }
-    printf("%s: largest rounding error %.3g of its bound\n", linear_kernel_level(kernel), worst);
+    printf("%s: largest rounding error %.3g of its bound\n", cl_linear_kernel_level(kernel), worst);
     ca_pool_destroy(&pool);
 }
 
 static void test_against_double(void **state) {
     (void)state;
-    const linear_kernel *best = linear_kernel_find(NULL);
+    const cl_linear_kernel *best = cl_linear_kernel_find(NULL);
     assert_non_null(best);
-    against_double(&linear_ref);
+    against_double(&cl_linear_ref);
     against_double(best);
 }
 
-static void expect_error(const tensor *tensor, ca_pool *pool, cl_status code, const char *part) {
-    linear w;
+static void expect_error(const cl_tensor *tensor, ca_pool *pool, cl_status code, const char *part) {
+    cl_linear w;
     cl_error error;
-    assert_int_equal(linear_pack(tensor, pool, &w, &error), code);
+    assert_int_equal(cl_linear_pack(tensor, pool, &w, &error), code);
     assert_int_equal(error.code, code);
     if (!strstr(error.message, part)) fail_msg("\"%s\" does not say \"%s\"", error.message, part);
     assert_null(w.data);
@@ -502,19 +502,19 @@ static void expect_error(const tensor *tensor, ca_pool *pool, cl_status code, co
 static void test_errors(void **state) {
     (void)state;
     ca_pool *pool = ca_pool_create(1);
-    matrix m = make_matrix(TENSOR_Q4_0, 4, 64);
-    tensor t = m.tensor;
-    t.name = (str){"blk.3.ffn_up.weight", 19};
+    matrix m = make_matrix(CL_TENSOR_Q4_0, 4, 64);
+    cl_tensor t = m.tensor;
+    t.name = (cl_str){"blk.3.ffn_up.weight", 19};
     t.type = 16;
     expect_error(&t, pool, CL_ERR_UNSUPPORTED, "blk.3.ffn_up.weight has type IQ2_XXS; supported: F32, F16, Q4_0, ");
-    t.type = TENSOR_Q4_0;
+    t.type = CL_TENSOR_Q4_0;
     t.ne[0] = 48;
     expect_error(&t, pool, CL_ERR_FORMAT, "48");
     t.ne[0] = 64;
     t.ne[2] = 2;
     expect_error(&t, pool, CL_ERR_FORMAT, "matrix");
     t.ne[2] = 1;
-    t.type = TENSOR_Q4_K;
+    t.type = CL_TENSOR_Q4_K;
     t.ne[0] = 288;
     expect_error(&t, pool, CL_ERR_FORMAT, "rows of 288 values; Q4_K needs a multiple of 256");
     free_matrix(&m);
@@ -523,12 +523,12 @@ static void test_errors(void **state) {
 
 static void test_levels(void **state) {
     (void)state;
-    assert_null(linear_kernel_find("sse9"));
-    assert_string_equal(linear_level_name(0), "ref");
-    assert_string_equal(linear_kernel_level(linear_kernel_find("ref")), "ref");
-    if (linear_level_name(1)) {
+    assert_null(cl_linear_kernel_find("sse9"));
+    assert_string_equal(cl_linear_level_name(0), "ref");
+    assert_string_equal(cl_linear_kernel_level(cl_linear_kernel_find("ref")), "ref");
+    if (cl_linear_level_name(1)) {
         assert_int_equal(setenv("CATTN_LEVEL", "ref", 1), 0);
-        assert_string_equal(linear_kernel_level(linear_kernel_find(linear_level_name(1))), "ref");
+        assert_string_equal(cl_linear_kernel_level(cl_linear_kernel_find(cl_linear_level_name(1))), "ref");
         assert_int_equal(unsetenv("CATTN_LEVEL"), 0);
     }
 }
@@ -544,17 +544,17 @@ static void test_ops(void **state) {
         weight[i] = next_float();
     }
     const unsigned fp = ca_fp_enter();
-    linear_ref.rms_norm(x, weight, N, 1e-5f, expected[0]);
-    linear_ref.swiglu(x, y, N, expected[1]);
+    cl_linear_ref.rms_norm(x, weight, N, 1e-5f, expected[0]);
+    cl_linear_ref.swiglu(x, y, N, expected[1]);
     memcpy(expected[2], x, sizeof x);
-    linear_ref.add(expected[2], y, N);
+    cl_linear_ref.add(expected[2], y, N);
     memcpy(expected[3], x, sizeof x);
-    linear_ref.rope(expected[3], weight, 10, 96, 64);
-    linear_ref.geglu(x, y, N, expected[4]);
+    cl_linear_ref.rope(expected[3], weight, 10, 96, 64);
+    cl_linear_ref.geglu(x, y, N, expected[4]);
     memcpy(expected[5], x, sizeof x);
-    linear_ref.rope_halves(expected[5], weight, 10, 96, 64);
-    for (int level = 0; linear_level_name(level); level++) {
-        const linear_kernel *k = linear_kernel_find(linear_level_name(level));
+    cl_linear_ref.rope_halves(expected[5], weight, 10, 96, 64);
+    for (int level = 0; cl_linear_level_name(level); level++) {
+        const cl_linear_kernel *k = cl_linear_kernel_find(cl_linear_level_name(level));
         assert_non_null(k);
         k->rms_norm(x, weight, N, 1e-5f, got);
         assert_memory_equal(got, expected[0], sizeof got);

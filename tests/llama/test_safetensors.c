@@ -32,9 +32,9 @@ static gguf_bytes good_file(void) {
 }
 
 static cl_status parse_at_edge(const unsigned char *data, size_t size, cl_error *error) {
-    const file_map map = {copy_to_edge(data, size), size};
-    safetensors file;
-    const cl_status status = safetensors_parse("some file", &map, &file, error);
+    const cl_file_map map = {copy_to_edge(data, size), size};
+    cl_safetensors file;
+    const cl_status status = cl_safetensors_parse("some file", &map, &file, error);
     if (status == CL_OK) {
         for (size_t i = 0; i < file.n; i++) read_tensor_data(&file.tensors[i]);
     } else {
@@ -42,7 +42,7 @@ static cl_status parse_at_edge(const unsigned char *data, size_t size, cl_error 
         assert_int_equal(error->code, status);
         assert_memory_equal(error->message, "some file: ", 11);
     }
-    safetensors_free(&file);
+    cl_safetensors_free(&file);
     return status;
 }
 
@@ -56,19 +56,19 @@ static void reads_tensors(void **state) {
         size_t at, bytes;
     } expect[] = {
         {"i", 24, 3, {3, 1, 3, 1}, 0, 9},
-        {"w", TENSOR_F32, 2, {3, 2, 1, 1}, 9, 24},
-        {"b", TENSOR_BF16, 1, {4, 1, 1, 1}, 33, 8},
-        {"h", TENSOR_F16, 1, {1, 1, 1, 1}, 41, 2},
+        {"w", CL_TENSOR_F32, 2, {3, 2, 1, 1}, 9, 24},
+        {"b", CL_TENSOR_BF16, 1, {4, 1, 1, 1}, 33, 8},
+        {"h", CL_TENSOR_F16, 1, {1, 1, 1, 1}, 41, 2},
     };
     gguf_bytes b = good_file();
-    const file_map map = {b.data, b.size};
-    safetensors file;
+    const cl_file_map map = {b.data, b.size};
+    cl_safetensors file;
     cl_error error = {.message = ""};
-    if (safetensors_parse("some file", &map, &file, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_safetensors_parse("some file", &map, &file, &error) != CL_OK) fail_msg("%s", error.message);
     assert_int_equal(file.n, 4);
     for (size_t i = 0; i < 4; i++) {
-        const tensor *t = &file.tensors[i];
-        assert_true(str_is(t->name, expect[i].name));
+        const cl_tensor *t = &file.tensors[i];
+        assert_true(cl_str_is(t->name, expect[i].name));
         assert_int_equal(t->type, expect[i].type);
         assert_int_equal(t->n_dims, expect[i].n_dims);
         assert_memory_equal(t->ne, expect[i].ne, sizeof t->ne);
@@ -78,7 +78,7 @@ static void reads_tensors(void **state) {
         else
             assert_ptr_equal(t->data, b.data + b.size - 43 + expect[i].at);
     }
-    safetensors_free(&file);
+    cl_safetensors_free(&file);
     assert_null(file.tensors);
     free(b.data);
 }
@@ -247,8 +247,8 @@ static void remove_folder(folder *f) {
 
 /* Open it and read all that was believed. */
 static cl_status try_folder(const folder *f, cl_error *error) {
-    model_file *file;
-    const cl_status status = model_file_open(f->path, &file, error);
+    cl_model_file *file;
+    const cl_status status = cl_model_file_open(f->path, &file, error);
     if (status == CL_OK) {
         read_all(file);
     } else {
@@ -256,38 +256,38 @@ static cl_status try_folder(const folder *f, cl_error *error) {
         assert_int_equal(error->code, status);
         assert_true(strlen(error->message) > 10);
     }
-    model_file_close(&file);
+    cl_model_file_close(&file);
     return status;
 }
 
 static void reads_a_folder(void **state) {
     (void)state;
     folder f = good_folder();
-    model_file *file;
+    cl_model_file *file;
     cl_error error = {.message = ""};
-    if (model_file_open(f.path, &file, &error) != CL_OK) fail_msg("%s", error.message);
-    assert_string_equal(model_file_format(file), "safetensors");
+    if (cl_model_file_open(f.path, &file, &error) != CL_OK) fail_msg("%s", error.message);
+    assert_string_equal(cl_model_file_format(file), "safetensors");
     uint64_t u;
-    str s;
-    assert_true(model_file_get_string(file, "general.architecture", &s) && str_is(s, "gemma3"));
-    assert_true(model_file_get_u64(file, "gemma3.block_count", &u) && u == 2);
-    assert_true(model_file_get_u64(file, "tokenizer.ggml.bos_token_id", &u) && u == 1);
-    assert_true(str_is(model_file_array_string(file, "tokenizer.ggml.tokens", 4), "ab"));
-    assert_true(model_file_get_string(file, "tokenizer.chat_template", &s) && str_is(s, "{{ x }}"));
-    assert_int_equal(model_file_n_tensors(file), 3);
-    const tensor *t = model_file_find_tensor(file, "token_embd.weight");
-    assert_true(t && t->type == TENSOR_F16 && t->ne[0] == 4 && t->ne[1] == 5);
+    cl_str s;
+    assert_true(cl_model_file_get_string(file, "general.architecture", &s) && cl_str_is(s, "gemma3"));
+    assert_true(cl_model_file_get_u64(file, "gemma3.block_count", &u) && u == 2);
+    assert_true(cl_model_file_get_u64(file, "tokenizer.ggml.bos_token_id", &u) && u == 1);
+    assert_true(cl_str_is(cl_model_file_array_string(file, "tokenizer.ggml.tokens", 4), "ab"));
+    assert_true(cl_model_file_get_string(file, "tokenizer.chat_template", &s) && cl_str_is(s, "{{ x }}"));
+    assert_int_equal(cl_model_file_n_tensors(file), 3);
+    const cl_tensor *t = cl_model_file_find_tensor(file, "token_embd.weight");
+    assert_true(t && t->type == CL_TENSOR_F16 && t->ne[0] == 4 && t->ne[1] == 5);
     assert_int_equal(((const unsigned char *)t->data)[39], 39);
-    t = model_file_find_tensor(file, "output_norm.weight");
+    t = cl_model_file_find_tensor(file, "output_norm.weight");
     static const float norm[] = {1, 1.25f, 1.5f, 1.75f};
-    assert_true(t && t->type == TENSOR_F32 && t->bytes == sizeof norm);
+    assert_true(t && t->type == CL_TENSOR_F32 && t->bytes == sizeof norm);
     assert_memory_equal(t->data, norm, sizeof norm);
     /* 64 positions are 10.2 turns of the first pair, which is kept, and 0.01 of the second, which is stretched. */
-    t = model_file_find_tensor(file, "rope_freqs.weight");
+    t = cl_model_file_find_tensor(file, "rope_freqs.weight");
     static const float factors[] = {1, 8};
     assert_true(t && t->bytes == sizeof factors);
     assert_memory_equal(t->data, factors, sizeof factors);
-    model_file_close(&file);
+    cl_model_file_close(&file);
     remove_folder(&f);
 }
 
@@ -374,12 +374,12 @@ static void adds_to_no_norm_of_another_type(void **state) {
     free(f.files[SHARD_2].data);
     f.files[SHARD_2] = file_of("{\"model.norm.weight\": " ENTRY("I8", 4, 0, 4) "}", 4);
     write_file(&f, SHARD_2);
-    model_file *file;
+    cl_model_file *file;
     cl_error error = {.message = ""};
-    if (model_file_open(f.path, &file, &error) != CL_OK) fail_msg("%s", error.message);
-    const tensor *t = model_file_find_tensor(file, "output_norm.weight");
+    if (cl_model_file_open(f.path, &file, &error) != CL_OK) fail_msg("%s", error.message);
+    const cl_tensor *t = cl_model_file_find_tensor(file, "output_norm.weight");
     assert_true(t && t->type == 24 && !t->data);
-    model_file_close(&file);
+    cl_model_file_close(&file);
     remove_folder(&f);
 }
 

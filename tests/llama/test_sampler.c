@@ -15,24 +15,24 @@
 
 enum { SEED = 20240215 };
 
-static sampler_params params_with(float temperature) {
-    sampler_params p;
-    sampler_params_init(&p);
+static cl_sampler_params params_with(float temperature) {
+    cl_sampler_params p;
+    cl_sampler_params_init(&p);
     p.temperature = temperature;
     p.seed = SEED;
     return p;
 }
 
-static int32_t draw(sampler *s, const sampler_params *p, const float *logits, int64_t position) {
-    return sampler_draw(s, p, logits, NULL, 0, 0, 0, position);
+static int32_t draw(cl_sampler *s, const cl_sampler_params *p, const float *logits, int64_t position) {
+    return cl_sampler_draw(s, p, logits, NULL, 0, 0, 0, position);
 }
 
 /* Known answers published with the generator. */
 static void philox_known_answers(void **state) {
     (void)state;
     uint32_t zero[4] = {0}, ones[4] = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
-    philox(zero, 0);
-    philox(ones, UINT64_MAX);
+    cl_philox(zero, 0);
+    cl_philox(ones, UINT64_MAX);
     const uint32_t expect_zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     const uint32_t expect_ones[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
     assert_memory_equal(zero, expect_zero, sizeof zero);
@@ -40,9 +40,9 @@ static void philox_known_answers(void **state) {
 }
 
 /* Draw many times; chi-square against the expected probabilities. */
-static void check_frequencies(const sampler_params *p, const float *logits, const double *expect, int32_t n) {
+static void check_frequencies(const cl_sampler_params *p, const float *logits, const double *expect, int32_t n) {
     enum { DRAWS = 200000 };
-    sampler *s = sampler_create(n);
+    cl_sampler *s = cl_sampler_create(n);
     int *count = calloc((size_t)n, sizeof *count);
     for (int64_t i = 0; i < DRAWS; i++) count[draw(s, p, logits, i)]++;
     double chi2 = 0;
@@ -60,7 +60,7 @@ static void check_frequencies(const sampler_params *p, const float *logits, cons
     const double limit = freedom + 5 * sqrt(2.0 * freedom);
     if (chi2 > limit) fail_msg("chi-square %g above %g (seed %llu)", chi2, limit, (unsigned long long)p->seed);
     free(count);
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 static void softmax(const float *logits, double temperature, double *out, int n) {
@@ -76,12 +76,12 @@ static void draws_follow_the_distribution(void **state) {
     (void)state;
     double expect[10];
     for (int seed = 0; seed < 3; seed++) {
-        sampler_params p = params_with(1);
+        cl_sampler_params p = params_with(1);
         p.seed = (uint64_t)seed << 40 | SEED;
         softmax(ten, 1, expect, 10);
         check_frequencies(&p, ten, expect, 10);
     }
-    sampler_params p = params_with(0.7f);
+    cl_sampler_params p = params_with(0.7f);
     softmax(ten, 0.7f, expect, 10);
     check_frequencies(&p, ten, expect, 10);
     p = params_with(3);
@@ -105,7 +105,7 @@ static void cuts_keep_the_likeliest(void **state) {
     double expect[10], all[10];
     softmax(ten, 1, all, 10);
     for (int k = 1; k <= 11; k++) { /* top-k, also of more than there are */
-        sampler_params p = params_with(1);
+        cl_sampler_params p = params_with(1);
         p.top_k = k;
         memcpy(expect, all, sizeof all);
         keep(expect, by_rank, k < 10 ? k : 10, 10);
@@ -114,7 +114,7 @@ static void cuts_keep_the_likeliest(void **state) {
     double mass = 0;
     for (int k = 0; k < 10; k++) { /* top-p just below and above each sum */
         for (int above = 0; above < 2; above++) {
-            sampler_params p = params_with(1);
+            cl_sampler_params p = params_with(1);
             p.top_p = (float)(above ? mass + all[by_rank[k]] * 0.01 : mass + all[by_rank[k]] * 0.99);
             memcpy(expect, all, sizeof all);
             keep(expect, by_rank, k + 1, 10);
@@ -125,14 +125,14 @@ static void cuts_keep_the_likeliest(void **state) {
     for (int k = 1; k < 10; k++) { /* min-p just below and above a token's share */
         if (ten[by_rank[k]] == 2) continue;
         for (int above = 0; above < 2; above++) {
-            sampler_params p = params_with(1);
+            cl_sampler_params p = params_with(1);
             p.min_p = (float)(all[by_rank[k]] / all[2]) * (above ? 1.01f : 0.99f);
             memcpy(expect, all, sizeof all);
             keep(expect, by_rank, above ? k : k + 1, 10);
             check_frequencies(&p, ten, expect, 10);
         }
     }
-    sampler_params p = params_with(1); /* top-p takes its share of what top-k left */
+    cl_sampler_params p = params_with(1); /* top-p takes its share of what top-k left */
     p.top_k = 3;
     p.top_p = 0.7f;
     memcpy(expect, all, sizeof all);
@@ -142,9 +142,9 @@ static void cuts_keep_the_likeliest(void **state) {
 
 static void edges_of_options(void **state) {
     (void)state;
-    sampler *s = sampler_create(10);
+    cl_sampler *s = cl_sampler_create(10);
     for (int i = 0; i < 1000; i++) {
-        sampler_params p = params_with(0);
+        cl_sampler_params p = params_with(0);
         assert_int_equal(draw(s, &p, ten, i), 2); /* greedy: the lower of two equal ones */
         p = params_with(1e-40f);
         assert_true(draw(s, &p, ten, i) == 2 || draw(s, &p, ten, i) == 5);
@@ -160,11 +160,11 @@ static void edges_of_options(void **state) {
         p = params_with(FLT_MAX);
         assert_in_range(draw(s, &p, ten, i), 0, 9);
     }
-    sampler_free(&s);
-    s = sampler_create(1);
-    const sampler_params p = params_with(1);
+    cl_sampler_free(&s);
+    s = cl_sampler_create(1);
+    const cl_sampler_params p = params_with(1);
     assert_int_equal(draw(s, &p, ten, 0), 0);
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 static void odd_logits_do_not_crash(void **state) {
@@ -176,57 +176,57 @@ static void odd_logits_do_not_crash(void **state) {
                             {-INFINITY, 3, -INFINITY, NAN},
                             {FLT_MAX, -FLT_MAX, NAN, 0}};
     const int32_t greedy[] = {1, 0, 0, 1, 1, 0};
-    sampler *s = sampler_create(4);
+    cl_sampler *s = cl_sampler_create(4);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         for (int variant = 0; variant < 32; variant++) {
-            sampler_params p = params_with(variant & 1 ? 0.8f : 0);
+            cl_sampler_params p = params_with(variant & 1 ? 0.8f : 0);
             if (variant & 2) p.top_k = 2;
             if (variant & 4) p.top_p = 0.5f;
             if (variant & 8) p.min_p = 0.1f;
             if (variant & 16) p.repetition_penalty = 1.5f;
-            const int32_t id = sampler_draw(s, &p, odd[i], (const int32_t[]){3, -1, 4}, 2, 3, 0, variant);
+            const int32_t id = cl_sampler_draw(s, &p, odd[i], (const int32_t[]){3, -1, 4}, 2, 3, 0, variant);
             assert_in_range(id, 0, 3);
             if (!(variant & 1)) assert_int_equal(id, greedy[i]);
             if (i == 0 || i == 4) assert_false(isnan(odd[i][id]));
         }
-        sampler_logprob chosen, top[6];
-        sampler_logprobs(s, odd[i], 2, &chosen, 6, top);
+        cl_sampler_logprob chosen, top[6];
+        cl_sampler_logprobs(s, odd[i], 2, &chosen, 6, top);
         assert_int_equal(chosen.id, 2);
         for (int j = 0; j < 6; j++) assert_false(isnan(top[j].logprob));
         assert_int_equal(top[5].id, -1);
     }
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 static void penalties(void **state) {
     (void)state;
-    sampler *s = sampler_create(4);
+    cl_sampler *s = cl_sampler_create(4);
     const int32_t history[] = {0, 3, 1, 1};
-    sampler_params p = params_with(0);
+    cl_sampler_params p = params_with(0);
     /* Greedy shows the order of the penalised logits. */
     const float a[4] = {2, 1.5f, 1, 0};
-    assert_int_equal(sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
+    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
     p.repetition_penalty = 4; /* 0.5 0.375 1 0: the prompt counts */
-    assert_int_equal(sampler_draw(s, &p, a, history, 2, 4, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 2);
     const float b[4] = {-1, -1, -3.5f, -1};
-    assert_int_equal(sampler_draw(s, &p, b, history, 2, 4, 0, 0), 2); /* negative ones are multiplied */
+    assert_int_equal(cl_sampler_draw(s, &p, b, history, 2, 4, 0, 0), 2); /* negative ones are multiplied */
     p = params_with(0);
     p.presence_penalty = 1; /* output only, once */
     const float c[4] = {0.5f, 2.25f, 1, 0};
-    assert_int_equal(sampler_draw(s, &p, c, history, 2, 4, 0, 0), 1);
+    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 1);
     p.presence_penalty = 1.5f;
-    assert_int_equal(sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
     p.presence_penalty = 0;
     p.frequency_penalty = 0.7f; /* 2.25 - 1.4 < 1 */
-    assert_int_equal(sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
-    assert_int_equal(sampler_draw(s, &p, c, history, 3, 4, 0, 0), 1); /* one of them in the prompt */
-    p.frequency_penalty = -2;                                         /* negative ones encourage */
-    assert_int_equal(sampler_draw(s, &p, a, history, 2, 4, 0, 0), 1);
+    assert_int_equal(cl_sampler_draw(s, &p, c, history, 2, 4, 0, 0), 2);
+    assert_int_equal(cl_sampler_draw(s, &p, c, history, 3, 4, 0, 0), 1); /* one of them in the prompt */
+    p.frequency_penalty = -2;                                            /* negative ones encourage */
+    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 1);
     p = params_with(0); /* nothing stays behind in the scratch */
-    assert_int_equal(sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
+    assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
     p.presence_penalty = 0.25f;
-    assert_int_equal(sampler_draw(s, &p, a, history, 4, 4, 0, 0), 0);
-    sampler_free(&s);
+    assert_int_equal(cl_sampler_draw(s, &p, a, history, 4, 4, 0, 0), 0);
+    cl_sampler_free(&s);
 }
 
 static uint64_t next(uint64_t *x) { return *x = *x * 6364136223846793005u + 1442695040888963407u; }
@@ -243,31 +243,31 @@ static void draws_depend_on_nothing_else(void **state) {
     uint64_t x = SEED;
     int32_t history[100], alone[ROWS];
     for (int i = 0; i < 100; i++) history[i] = (int32_t)(next(&x) >> 40) % N;
-    sampler_params p = params_with(1);
+    cl_sampler_params p = params_with(1);
     for (int row = 0; row < ROWS; row++) {
         random_logits(logits[row], N, &x);
-        sampler *s = sampler_create(N);
+        cl_sampler *s = cl_sampler_create(N);
         p.top_k = row % 3 ? 50 * row : 0, p.top_p = row % 2 ? 0.9f : 1, p.repetition_penalty = row % 5 ? 1 : 1.2f;
-        alone[row] = sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row);
-        sampler_free(&s);
+        alone[row] = cl_sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row);
+        cl_sampler_free(&s);
     }
-    sampler *s = sampler_create(N);
+    cl_sampler *s = cl_sampler_create(N);
     for (int row = ROWS - 1; row >= 0; row--) {
         p.top_k = row % 3 ? 50 * row : 0, p.top_p = row % 2 ? 0.9f : 1, p.repetition_penalty = row % 5 ? 1 : 1.2f;
-        assert_int_equal(sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row), alone[row]);
+        assert_int_equal(cl_sampler_draw(s, &p, logits[row], history, 10, row, row % 4, row), alone[row]);
     }
     int differ_choice = 0, differ_seed = 0, differ_position = 0;
     p = params_with(2);
     for (int row = 0; row < ROWS; row++) {
-        const int32_t id = sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row);
-        differ_choice += sampler_draw(s, &p, logits[row], NULL, 0, 0, 1, row) != id;
-        differ_position += sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row + (1ll << 32)) != id;
+        const int32_t id = cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row);
+        differ_choice += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 1, row) != id;
+        differ_position += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row + (1ll << 32)) != id;
         p.seed ^= 1ull << 63;
-        differ_seed += sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row) != id;
+        differ_seed += cl_sampler_draw(s, &p, logits[row], NULL, 0, 0, 0, row) != id;
         p.seed ^= 1ull << 63;
     }
     assert_true(differ_choice > ROWS / 2 && differ_seed > ROWS / 2 && differ_position > ROWS / 2);
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 static const float *order_by;
@@ -285,7 +285,7 @@ static void nucleus_on_a_large_vocabulary(void **state) {
     static int32_t order[N];
     static double probability[N];
     uint64_t x = SEED;
-    sampler *s = sampler_create(N);
+    cl_sampler *s = cl_sampler_create(N);
     for (int round = 0; round < 12; round++) {
         random_logits(logits, N, &x);
         if (round % 3 == 1) /* many equal ones */
@@ -294,7 +294,7 @@ static void nucleus_on_a_large_vocabulary(void **state) {
         for (int i = 0; i < N; i++) order[i] = i;
         order_by = logits;
         qsort(order, N, sizeof *order, by_logit);
-        sampler_params p = params_with(1);
+        cl_sampler_params p = params_with(1);
         p.top_p = (float)(round + 1) / 13;
         int kept = 0;
         for (double mass = 0; mass < (double)p.top_p; kept++) mass += probability[order[kept]];
@@ -303,7 +303,7 @@ static void nucleus_on_a_large_vocabulary(void **state) {
         for (int i = 0; i < kept + 1; i++) in[order[i]] = 1; /* one more for float's rounding */
         for (int i = 0; i < 300; i++) assert_true(in[draw(s, &p, logits, i)]);
     }
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 static void logprobs_against_double(void **state) {
@@ -312,7 +312,7 @@ static void logprobs_against_double(void **state) {
     static float logits[N];
     static int32_t order[N];
     uint64_t x = SEED;
-    sampler *s = sampler_create(N);
+    cl_sampler *s = cl_sampler_create(N);
     for (int round = 0; round < 10; round++) {
         random_logits(logits, N, &x);
         for (int i = 0; i < N; i++) logits[i] *= (float)(round + 1) / 2;
@@ -321,9 +321,9 @@ static void logprobs_against_double(void **state) {
         for (int i = 0; i < N; i++) sum += exp((double)logits[i]), order[i] = i;
         order_by = logits;
         qsort(order, N, sizeof *order, by_logit);
-        sampler_logprob chosen, top[TOP];
+        cl_sampler_logprob chosen, top[TOP];
         const int32_t id = (int32_t)(next(&x) >> 40) % N;
-        sampler_logprobs(s, logits, id, &chosen, TOP, top);
+        cl_sampler_logprobs(s, logits, id, &chosen, TOP, top);
         assert_int_equal(chosen.id, id);
         /* Half a unit of the result's last place, and the sum's relative error. */
         assert_true(fabs(chosen.logprob - (logits[id] - log(sum))) < 4e-6);
@@ -332,21 +332,21 @@ static void logprobs_against_double(void **state) {
             assert_true(fabs(top[i].logprob - (logits[order[i]] - log(sum))) < 2e-6);
         }
     }
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 /* Two tokens: the weight's polynomial over its whole range shows in the larger one's logprob. */
 static void weights_are_exponentials(void **state) {
     (void)state;
-    sampler *s = sampler_create(2);
+    cl_sampler *s = cl_sampler_create(2);
     for (int i = 0; i < 9000; i++) {
         const float logits[2] = {0, -(float)i / 100};
-        sampler_logprob chosen, top[2];
-        sampler_logprobs(s, logits, 0, &chosen, 2, top);
+        cl_sampler_logprob chosen, top[2];
+        cl_sampler_logprobs(s, logits, 0, &chosen, 2, top);
         assert_true(fabs((double)chosen.logprob + log1p(exp((double)logits[1]))) < 2e-7);
         assert_true(fabs((double)top[1].logprob - (double)logits[1] + log1p(exp((double)logits[1]))) < 4e-6);
     }
-    sampler_free(&s);
+    cl_sampler_free(&s);
 }
 
 int main(void) {

@@ -12,13 +12,13 @@
 static void names_are_disarmed_and_cut(void **state) {
     (void)state;
     char buf[12];
-    assert_string_equal(str_show(str_of(""), buf, sizeof buf), "");
-    assert_string_equal(str_show(str_of("a\x1b[1m\r\n\t\x7f"), buf, sizeof buf), "a?[1m????");
-    assert_string_equal(str_show(str_of("\xc2\x9b"
-                                        "1m\xc2\xa0\xc2"),
-                                 buf, sizeof buf),
+    assert_string_equal(cl_str_show(cl_str_of(""), buf, sizeof buf), "");
+    assert_string_equal(cl_str_show(cl_str_of("a\x1b[1m\r\n\t\x7f"), buf, sizeof buf), "a?[1m????");
+    assert_string_equal(cl_str_show(cl_str_of("\xc2\x9b"
+                                              "1m\xc2\xa0\xc2"),
+                                    buf, sizeof buf),
                         "??1m\xc2\xa0\xc2"); /* U+009B, U+00A0 */
-    assert_string_equal(str_show(str_of("\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"), buf, sizeof buf),
+    assert_string_equal(cl_str_show(cl_str_of("\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"), buf, sizeof buf),
                         "\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4...");
 }
 
@@ -34,11 +34,11 @@ static void messages_are_disarmed(void **state) {
 /* size: with a zero byte in text */
 static void assert_mended(const char *text, size_t size, const char *wanted, size_t wanted_size) {
     size_t mended_size;
-    char *mended = utf8_mended(text, size, &mended_size);
+    char *mended = cl_utf8_mended(text, size, &mended_size);
     assert_int_equal(mended_size, wanted_size);
     assert_memory_equal(mended, wanted, wanted_size + 1);
     free(mended);
-    assert_int_equal(utf8_valid(wanted, wanted_size), wanted_size);
+    assert_int_equal(cl_utf8_valid(wanted, wanted_size), wanted_size);
 }
 
 #define FFFD "\xef\xbf\xbd"
@@ -50,11 +50,11 @@ static void broken_bytes_are_mended(void **state) {
     assert_mended("mod\xe9le", 6, "mod" FFFD "le", 8);
     assert_mended("\xff\xe2\x82", 3, FFFD FFFD, 6); /* the last two begin a character, together */
     assert_mended("\xed\xa0\x80\xf0\x9f\x98\x80", 7, FFFD FFFD FFFD "\xf0\x9f\x98\x80", 13); /* a surrogate, a face */
-    assert_int_equal(utf8_valid("ab\xe9", 3), 2);
+    assert_int_equal(cl_utf8_valid("ab\xe9", 3), 2);
 }
 
 static void assert_name(const char *path, const char *wanted) {
-    char *name = model_file_name(path);
+    char *name = cl_model_file_name(path);
     assert_string_equal(name, wanted);
     free(name);
 }

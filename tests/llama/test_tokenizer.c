@@ -11,32 +11,32 @@
 
 typedef struct fixture {
     gguf_bytes bytes;
-    model_file *file;
-    tokenizer *tok;
+    cl_model_file *file;
+    cl_tokenizer *tok;
 } fixture;
 
 static fixture open_tokenizer(const small_vocab *v) {
     fixture f;
     cl_error error = {0};
     f.file = open_vocab(v, &f.bytes);
-    if (tokenizer_create(f.file, &f.tok, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_tokenizer_create(f.file, &f.tok, &error) != CL_OK) fail_msg("%s", error.message);
     return f;
 }
 
 static void close_tokenizer(fixture *f) {
-    tokenizer_free(&f->tok);
+    cl_tokenizer_free(&f->tok);
     assert_null(f->tok);
-    model_file_close(&f->file);
+    cl_model_file_close(&f->file);
     free(f->bytes.data);
 }
 
 /* The ids of text must be the n in expect. */
 static void expect_ids(const fixture *f, const char *text, size_t size, bool template, bool first, const int32_t *expect,
                        size_t n) {
-    token_list ids = {0};
+    cl_token_list ids = {0};
     cl_error error = {0};
-    const cl_status status = template ? tokenizer_encode_template(f->tok, text, size, first, &ids, &error)
-                                      : tokenizer_encode(f->tok, text, size, first, &ids, &error);
+    const cl_status status = template ? cl_tokenizer_encode_template(f->tok, text, size, first, &ids, &error)
+                                      : cl_tokenizer_encode(f->tok, text, size, first, &ids, &error);
     if (status != CL_OK) fail_msg("%s", error.message);
     if (ids.n != n) {
         for (size_t i = 0; i < ids.n; i++) print_error("%d ", ids.ids[i]);
@@ -44,7 +44,7 @@ static void expect_ids(const fixture *f, const char *text, size_t size, bool tem
     }
     for (size_t i = 0; i < n; i++)
         if (ids.ids[i] != expect[i]) fail_msg("'%s': id %zu is %d, not %d", text, i, ids.ids[i], expect[i]);
-    token_list_free(&ids);
+    cl_token_list_free(&ids);
 }
 #define IDS(...) (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
 
@@ -89,18 +89,18 @@ static void special_tokens_only_from_templates(void **state) {
     expect_ids(&f, text, 14, false, true, IDS(HE, '<', '|', 'i', 'm', '_', 'e', 'n', 'd', '|', '>', HE));
     /* Added tokens that are text are found everywhere, the longest first. */
     expect_ids(&f, "<tool>he<tool>x<tool", 20, false, true, IDS(TOOL, HE, TOOL_X, '<', 't', 'o', 'o', 'l'));
-    assert_true(tokenizer_is_end(f.tok, IM_END) && !tokenizer_is_end(f.tok, HE));
-    assert_false(tokenizer_is_end(f.tok, -1) || tokenizer_is_end(f.tok, v.n));
+    assert_true(cl_tokenizer_is_end(f.tok, IM_END) && !cl_tokenizer_is_end(f.tok, HE));
+    assert_false(cl_tokenizer_is_end(f.tok, -1) || cl_tokenizer_is_end(f.tok, v.n));
     for (int special = 0; special < 2; special++) { /* elsewhere it is a tag of HTML */
         small_vocab with_tag = hello_vocab();
         add_piece(&with_tag, "</s>", special ? 3 : 4, 0);
         fixture g = open_tokenizer(&with_tag);
-        assert_int_equal(tokenizer_is_end(g.tok, with_tag.n - 1), special);
+        assert_int_equal(cl_tokenizer_is_end(g.tok, with_tag.n - 1), special);
         close_tokenizer(&g);
     }
-    assert_false(tokenizer_adds_bos(f.tok));
-    assert_int_equal(tokenizer_bos(f.tok), -1);
-    assert_int_equal(tokenizer_eos(f.tok), IM_END);
+    assert_false(cl_tokenizer_adds_bos(f.tok));
+    assert_int_equal(cl_tokenizer_bos(f.tok), -1);
+    assert_int_equal(cl_tokenizer_eos(f.tok), IM_END);
     close_tokenizer(&f);
 }
 
@@ -109,18 +109,18 @@ static void pieces_are_output_bytes(void **state) {
     const small_vocab v = hello_vocab();
     fixture f = open_tokenizer(&v);
     char buf[16] = "################";
-    assert_int_equal(tokenizer_piece(f.tok, G_THE, false, buf, sizeof buf), 4);
+    assert_int_equal(cl_tokenizer_piece(f.tok, G_THE, false, buf, sizeof buf), 4);
     assert_memory_equal(buf, " the#", 5);
-    assert_int_equal(tokenizer_piece(f.tok, G_THE, false, buf, 2), 4); /* too small: cut, the size told */
-    assert_int_equal(tokenizer_piece(f.tok, IM_END, false, buf, sizeof buf), 0);
-    assert_int_equal(tokenizer_piece(f.tok, IM_END, true, buf, sizeof buf), 10);
+    assert_int_equal(cl_tokenizer_piece(f.tok, G_THE, false, buf, 2), 4); /* too small: cut, the size told */
+    assert_int_equal(cl_tokenizer_piece(f.tok, IM_END, false, buf, sizeof buf), 0);
+    assert_int_equal(cl_tokenizer_piece(f.tok, IM_END, true, buf, sizeof buf), 10);
     assert_memory_equal(buf, "<|im_end|>", 10);
-    assert_int_equal(tokenizer_piece(f.tok, TOOL, false, buf, sizeof buf), 6);
-    assert_int_equal(tokenizer_longest(f.tok), 10);
-    assert_int_equal(tokenizer_piece(f.tok, -1, true, buf, sizeof buf), 0);
-    assert_int_equal(tokenizer_piece(f.tok, v.n, true, NULL, 0), 0);
+    assert_int_equal(cl_tokenizer_piece(f.tok, TOOL, false, buf, sizeof buf), 6);
+    assert_int_equal(cl_tokenizer_longest(f.tok), 10);
+    assert_int_equal(cl_tokenizer_piece(f.tok, -1, true, buf, sizeof buf), 0);
+    assert_int_equal(cl_tokenizer_piece(f.tok, v.n, true, NULL, 0), 0);
     for (int byte = 0; byte < 256; byte++) {
-        assert_int_equal(tokenizer_piece(f.tok, byte, false, buf, sizeof buf), 1);
+        assert_int_equal(cl_tokenizer_piece(f.tok, byte, false, buf, sizeof buf), 1);
         assert_int_equal((unsigned char)buf[0], byte);
     }
     close_tokenizer(&f);
@@ -164,7 +164,7 @@ static void some_shorten_text(void **state) {
     } cases[] = {{byte_level_vocab("gpt-2"), false}, {byte_level_vocab("qwen2"), true}, {ab_vocab(), true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f = open_tokenizer(&cases[i].v);
-        assert_int_equal(tokenizer_shortens(f.tok), cases[i].shortens);
+        assert_int_equal(cl_tokenizer_shortens(f.tok), cases[i].shortens);
         close_tokenizer(&f);
     }
 }
@@ -187,12 +187,12 @@ static void spm_merges_by_score(void **state) {
     expect_ids(&f, "<s>ab</s>ab</s> ab", 18, true, true, IDS(1, SAB, 2, SAB, 2, SAB));
     expect_ids(&f, "ab<user>ab", 10, false, true, IDS(SAB, USER, AB));
     expect_ids(&f, "<user>ab", 8, false, true, IDS(SPACE, USER, AB));
-    assert_true(tokenizer_adds_bos(f.tok) && tokenizer_bos(f.tok) == 1);
-    assert_true(tokenizer_is_end(f.tok, 2) && !tokenizer_is_end(f.tok, 1));
+    assert_true(cl_tokenizer_adds_bos(f.tok) && cl_tokenizer_bos(f.tok) == 1);
+    assert_true(cl_tokenizer_is_end(f.tok, 2) && !cl_tokenizer_is_end(f.tok, 1));
     char buf[8];
-    assert_int_equal(tokenizer_piece(f.tok, SAB, false, buf, sizeof buf), 3);
+    assert_int_equal(cl_tokenizer_piece(f.tok, SAB, false, buf, sizeof buf), 3);
     assert_memory_equal(buf, " ab", 3);
-    assert_int_equal(tokenizer_piece(f.tok, 3 + 0xe2, false, buf, sizeof buf), 1);
+    assert_int_equal(cl_tokenizer_piece(f.tok, 3 + 0xe2, false, buf, sizeof buf), 1);
     assert_int_equal((unsigned char)buf[0], 0xe2);
     close_tokenizer(&f);
 
@@ -200,19 +200,19 @@ static void spm_merges_by_score(void **state) {
     for (int i = 3; i < 259; i++) v.types[i] = 5; /* without bytes, what is unknown is one <unk> a run */
     f = open_tokenizer(&v);
     expect_ids(&f, "azz\xffzb\n", 7, false, false, IDS(A, 0, B, 0));
-    assert_false(tokenizer_adds_bos(f.tok));
+    assert_false(cl_tokenizer_adds_bos(f.tok));
     close_tokenizer(&f);
 }
 
 static void expect_refusal(const small_vocab *v, cl_status status, const char *part) {
     gguf_bytes bytes;
-    model_file *file = open_vocab(v, &bytes);
-    tokenizer *tok;
+    cl_model_file *file = open_vocab(v, &bytes);
+    cl_tokenizer *tok;
     cl_error error = {0};
-    assert_int_equal(tokenizer_create(file, &tok, &error), status);
+    assert_int_equal(cl_tokenizer_create(file, &tok, &error), status);
     assert_null(tok);
     if (!strstr(error.message, part)) fail_msg("'%s' does not say '%s'", error.message, part);
-    model_file_close(&file);
+    cl_model_file_close(&file);
     free(bytes.data);
 }
 
@@ -258,12 +258,12 @@ static void long_words(void **state) {
     for (int i = 0; i < 2; i++) {
         fixture f = open_tokenizer(&vocabs[i]);
         memset(text, i ? 'a' : 'l', N);
-        token_list ids = {0};
+        cl_token_list ids = {0};
         const clock_t start = clock();
-        assert_int_equal(tokenizer_encode(f.tok, text, N, false, &ids, NULL), CL_OK);
+        assert_int_equal(cl_tokenizer_encode(f.tok, text, N, false, &ids, NULL), CL_OK);
         assert_true(clock() - start < 10 * CLOCKS_PER_SEC);
         assert_int_equal(ids.n, i ? N : N / 2);
-        token_list_free(&ids);
+        cl_token_list_free(&ids);
         close_tokenizer(&f);
     }
     free(text);
@@ -283,15 +283,15 @@ static void random_bytes_come_back(void **state) {
                 x = x * 6364136223846793005u + 1442695040888963407u;
                 text[j] = x >> 62 ? (char)(x >> 40) : "helo tab<>|\xe2\x96\x81\xc3\xa9\n"[(x >> 33) % 18];
             }
-            token_list ids = {0};
-            assert_int_equal(tokenizer_encode(f.tok, text, size, false, &ids, NULL), CL_OK);
+            cl_token_list ids = {0};
+            assert_int_equal(cl_tokenizer_encode(f.tok, text, size, false, &ids, NULL), CL_OK);
             size_t n = 0;
-            for (size_t j = 0; j < ids.n; j++) n += tokenizer_piece(f.tok, ids.ids[j], false, back + n, sizeof back - n);
+            for (size_t j = 0; j < ids.n; j++) n += cl_tokenizer_piece(f.tok, ids.ids[j], false, back + n, sizeof back - n);
             if (i == 0) { /* SentencePiece makes U+2581 a space */
                 assert_int_equal(n, size);
                 assert_memory_equal(back, text, size);
             }
-            token_list_free(&ids);
+            cl_token_list_free(&ids);
             x = x * 6364136223846793005u + 1442695040888963407u;
         }
         close_tokenizer(&f);
@@ -321,7 +321,7 @@ static void utf8_by_definition(void **state) {
             for (unsigned i = 0; i < N * N; i++)
                 for (size_t size = 1; size <= 4; size++) {
                     const unsigned char s[4] = {(unsigned char)a, (unsigned char)b, tails[i / N], tails[i % N]};
-                    if (utf8_char((const char *)s, size) != char_by_definition(s, size))
+                    if (cl_utf8_char((const char *)s, size) != char_by_definition(s, size))
                         fail_msg("%02x %02x %02x %02x, %zu bytes", a, b, s[2], s[3], size);
                 }
 }

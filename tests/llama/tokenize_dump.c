@@ -14,50 +14,50 @@ static int give_up(const char *what, const char *why) {
     return 1;
 }
 
-static json_t *ids_to_json(token_list *ids) {
+static json_t *ids_to_json(cl_token_list *ids) {
     json_t *out = json_array();
     for (size_t i = 0; i < ids->n; i++) json_array_append_new(out, json_integer(ids->ids[i]));
-    token_list_free(ids);
+    cl_token_list_free(ids);
     return out;
 }
 
-static json_t *encode(const model_file *file, const tokenizer *tok, const json_t *line) {
+static json_t *encode(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
     (void)file;
-    token_list ids = {0};
+    cl_token_list ids = {0};
     cl_error error;
-    if (tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK)
+    if (cl_tokenizer_encode(tok, json_string_value(line), json_string_length(line), true, &ids, &error) != CL_OK)
         exit(give_up("tokenizer_encode", error.message));
     return ids_to_json(&ids);
 }
 
-static json_t *chat(const model_file *file, const tokenizer *tok, const json_t *line) {
+static json_t *chat(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
     const size_t n = json_array_size(line);
-    chat_message *messages = calloc(n + 1, sizeof *messages);
+    cl_chat_message *messages = calloc(n + 1, sizeof *messages);
     for (size_t i = 0; i < n && messages; i++) {
         const json_t *content = json_object_get(json_array_get(line, i), "content");
         messages[i].role = json_string_value(json_object_get(json_array_get(line, i), "role"));
         messages[i].content = json_string_value(content);
         messages[i].content_size = json_string_length(content);
     }
-    token_list ids = {0};
+    cl_token_list ids = {0};
     cl_error error;
-    chat_format format;
-    if (chat_detect(file, &format, &error) != CL_OK || chat_render(format, tok, file, messages, n, &ids, &error) != CL_OK)
+    cl_chat_format format;
+    if (cl_chat_detect(file, &format, &error) != CL_OK || cl_chat_render(format, tok, file, messages, n, &ids, &error) != CL_OK)
         exit(give_up("chat_render", error.message));
     free(messages);
     return ids_to_json(&ids);
 }
 
-static json_t *decode(const model_file *file, const tokenizer *tok, const json_t *line) {
+static json_t *decode(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
     (void)file;
     char *text = NULL;
     size_t size = 0;
     for (size_t i = 0; i < json_array_size(line); i++) {
         const int32_t id = (int32_t)json_integer_value(json_array_get(line, i));
-        const size_t n = tokenizer_piece(tok, id, true, NULL, 0);
+        const size_t n = cl_tokenizer_piece(tok, id, true, NULL, 0);
         text = realloc(text, size + n + 1);
         if (!text) exit(give_up("decode", "no memory"));
-        tokenizer_piece(tok, id, true, text + size, n);
+        cl_tokenizer_piece(tok, id, true, text + size, n);
         size += n;
     }
     json_t *out = json_stringn(text ? text : "", size);
@@ -67,15 +67,15 @@ static json_t *decode(const model_file *file, const tokenizer *tok, const json_t
 }
 
 int main(int argc, char **argv) {
-    json_t *(*work)(const model_file *, const tokenizer *, const json_t *) = encode;
+    json_t *(*work)(const cl_model_file *, const cl_tokenizer *, const json_t *) = encode;
     if (argc == 3 && strcmp(argv[2], "--decode") == 0) work = decode;
     if (argc == 3 && strcmp(argv[2], "--chat") == 0) work = chat;
     if (argc != 2 + (work != encode))
         return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat] < in.jsonl > out.jsonl");
-    model_file *file;
-    tokenizer *tok;
+    cl_model_file *file;
+    cl_tokenizer *tok;
     cl_error error;
-    if (model_file_open(argv[1], &file, &error) != CL_OK || tokenizer_create(file, &tok, &error) != CL_OK)
+    if (cl_model_file_open(argv[1], &file, &error) != CL_OK || cl_tokenizer_create(file, &tok, &error) != CL_OK)
         return give_up(argv[1], error.message);
     char *line = NULL;
     size_t room = 0;
@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
         json_decref(in);
     }
     free(line);
-    tokenizer_free(&tok);
-    model_file_close(&file);
+    cl_tokenizer_free(&tok);
+    cl_model_file_close(&file);
     return 0;
 }

@@ -9,7 +9,7 @@
 
 enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
 
-const model *fake_model(void);
+const cl_model *fake_model(void);
 
 /* Whether text may become shorter before it is tokenized; it does not. */
 void fake_shorten(bool shortens);
@@ -27,6 +27,6 @@ typedef struct fake_config {
 } fake_config;
 
 /* max_tokens < 0 means n_ctx - n_prompt. A prompt that holds the byte '!' fails with CL_ERR_NOMEM when it comes to generate. */
-engine *fake_engine_create(const fake_config *config);
+cl_engine *fake_engine_create(const fake_config *config);
 
 #endif

@@ -9,7 +9,7 @@
 typedef struct fake_request {
     struct fake_request *next;
     uint64_t id;
-    engine_request params;
+    cl_engine_request params;
     int32_t *prompt;
     int64_t n_told; /* tokens each choice was told */
     int64_t n_completion;
@@ -17,18 +17,18 @@ typedef struct fake_request {
     bool cancelled;
 } fake_request;
 
-struct engine {
+struct cl_engine {
     fake_config config;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
     fake_request *requests; /* oldest first */
     uint64_t last_id;
-    engine_stats stats;
+    cl_engine_stats stats;
     bool stop;
 };
 
-static void tell(fake_request *r, engine_event event) {
+static void tell(fake_request *r, cl_engine_event event) {
     event.request = r->id;
     event.n_prompt = r->params.n_prompt;
     event.n_cached = r->params.n_prompt / 2;
@@ -37,38 +37,38 @@ static void tell(fake_request *r, engine_event event) {
 }
 
 /* The last event of each choice. */
-static void finish(fake_request *r, engine_finish how, const cl_error *error) {
+static void finish(fake_request *r, cl_engine_finish how, const cl_error *error) {
     for (int32_t c = 0; c < r->params.n; c++)
-        tell(r, (engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
+        tell(r, (cl_engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
 }
 
 static void tell_prompt(fake_request *r) {
     for (int64_t i = 0; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
-        const sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
-        tell(r, (engine_event){.token = r->prompt[i],
-                               .prompt = true,
-                               .position = i,
-                               .chosen = top[0],
-                               .top = top,
-                               .n_top = i && r->params.n_top > 0});
+        const cl_sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
+        tell(r, (cl_engine_event){.token = r->prompt[i],
+                                  .prompt = true,
+                                  .position = i,
+                                  .chosen = top[0],
+                                  .top = top,
+                                  .n_top = i && r->params.n_top > 0});
     }
 }
 
 static void tell_token(fake_request *r) {
     const int32_t token = r->prompt[r->n_told % r->params.n_prompt];
     const char text = token < 128 ? (char)token : '?';
-    const sampler_logprob top[1] = {{token, -0.25f}};
+    const cl_sampler_logprob top[1] = {{token, -0.25f}};
     r->n_told++;
     for (int32_t c = 0; c < r->params.n; c++) {
         r->n_completion++;
-        tell(r, (engine_event){.choice = c,
-                               .token = token,
-                               .position = r->params.n_prompt + r->n_told - 1,
-                               .text = &text,
-                               .text_size = 1,
-                               .chosen = top[0],
-                               .top = top,
-                               .n_top = r->params.n_top > 0});
+        tell(r, (cl_engine_event){.choice = c,
+                                  .token = token,
+                                  .position = r->params.n_prompt + r->n_told - 1,
+                                  .text = &text,
+                                  .text_size = 1,
+                                  .chosen = top[0],
+                                  .top = top,
+                                  .n_top = r->params.n_top > 0});
     }
 }
 
@@ -81,18 +81,18 @@ static bool told_to_fail(const fake_request *r) {
 /* One step of one request; true when it is done. */
 static bool advance(fake_request *r) {
     static const cl_error failure = {CL_ERR_NOMEM, "the fake engine was told to fail"};
-    if (r->cancelled) return finish(r, ENGINE_CANCELLED, NULL), true;
+    if (r->cancelled) return finish(r, CL_ENGINE_CANCELLED, NULL), true;
     if (r->wait > 0) {
         if (--r->wait > 0) return false;
         tell_prompt(r);
     }
-    if (told_to_fail(r)) return finish(r, ENGINE_ERROR, &failure), true;
+    if (told_to_fail(r)) return finish(r, CL_ENGINE_ERROR, &failure), true;
     if (r->n_told < r->params.max_tokens) tell_token(r);
-    if (r->n_told == r->params.max_tokens) return finish(r, ENGINE_LENGTH, NULL), true;
+    if (r->n_told == r->params.max_tokens) return finish(r, CL_ENGINE_LENGTH, NULL), true;
     return false;
 }
 
-static void count(engine *e) {
+static void count(cl_engine *e) {
     e->stats.n_running = e->stats.n_waiting = 0;
     for (const fake_request *r = e->requests; r; r = r->next) {
         if (r->wait < 0)
@@ -102,7 +102,7 @@ static void count(engine *e) {
     }
 }
 
-static void admit(engine *e) {
+static void admit(cl_engine *e) {
     count(e);
     for (fake_request *r = e->requests; r && e->stats.n_running < e->config.max_running; r = r->next) {
         if (r->wait >= 0) continue;
@@ -114,7 +114,7 @@ static void admit(engine *e) {
 
 /* Holds no lock while it tells events, as a request's owner may call the engine from another thread meanwhile. */
 static void *run(void *arg) {
-    engine *e = arg;
+    cl_engine *e = arg;
     pthread_mutex_lock(&e->lock);
     while (!e->stop || e->requests) {
         if (!e->requests) {
@@ -151,8 +151,8 @@ static void *run(void *arg) {
     return NULL;
 }
 
-engine *fake_engine_create(const fake_config *config) {
-    engine *e = calloc(1, sizeof *e);
+cl_engine *fake_engine_create(const fake_config *config) {
+    cl_engine *e = calloc(1, sizeof *e);
     e->config = *config;
     e->stats.kv = (cattn_stats){.struct_size = sizeof e->stats.kv, .chunk_bytes = 1024, .chunks_capacity = 100};
     pthread_mutex_init(&e->lock, NULL);
@@ -161,8 +161,8 @@ engine *fake_engine_create(const fake_config *config) {
     return e;
 }
 
-void engine_destroy(engine **engine) {
-    struct engine *e = *engine;
+void cl_engine_destroy(cl_engine **engine) {
+    struct cl_engine *e = *engine;
     pthread_mutex_lock(&e->lock);
     e->stop = true;
     pthread_cond_signal(&e->changed);
@@ -174,7 +174,7 @@ void engine_destroy(engine **engine) {
     *engine = NULL;
 }
 
-cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, cl_error *error) {
+cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
     const int64_t room = e->config.n_ctx - request->n_prompt;
     if (room <= 0 || request->max_tokens > room)
         return cl_fail(error, CL_ERR_LIMIT, "%lld prompt tokens and %lld to come, but the context has %lld",
@@ -201,16 +201,16 @@ cl_status engine_submit(engine *e, const engine_request *request, uint64_t *id, 
     return CL_OK;
 }
 
-void engine_cancel(engine *e, uint64_t id) {
+void cl_engine_cancel(cl_engine *e, uint64_t id) {
     pthread_mutex_lock(&e->lock);
     for (fake_request *r = e->requests; r; r = r->next) r->cancelled |= r->id == id;
     pthread_mutex_unlock(&e->lock);
 }
 
-void engine_get_stats(engine *e, engine_stats *stats) {
+void cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
     pthread_mutex_unlock(&e->lock);
 }
 
-int64_t engine_n_ctx(const engine *e) { return e->config.n_ctx; }
+int64_t cl_engine_n_ctx(const cl_engine *e) { return e->config.n_ctx; }

@@ -35,16 +35,16 @@ static void wait_while_held(void) {
     pthread_mutex_unlock(&lock);
 }
 
-const model *fake_model(void) {
-    static const model m = {.chat = CHAT_CHATML};
+const cl_model *fake_model(void) {
+    static const cl_model m = {.chat = CL_CHAT_CHATML};
     return &m;
 }
 
-void sampler_params_init(sampler_params *params) {
-    *params = (sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+void cl_sampler_params_init(cl_sampler_params *params) {
+    *params = (cl_sampler_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
-cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
+cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
     if (list->n == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 16;
         int32_t *ids = realloc(list->ids, capacity * sizeof *ids);
@@ -56,46 +56,47 @@ cl_status token_list_add(token_list *list, int32_t id, cl_error *error) {
     return CL_OK;
 }
 
-void token_list_free(token_list *list) {
+void cl_token_list_free(cl_token_list *list) {
     free(list->ids);
-    *list = (token_list){0};
+    *list = (cl_token_list){0};
 }
 
-int32_t tokenizer_n_vocab(const tokenizer *tok) {
+int32_t cl_tokenizer_n_vocab(const cl_tokenizer *tok) {
     (void)tok;
     return FAKE_VOCAB;
 }
 
-int32_t tokenizer_bos(const tokenizer *tok) {
+int32_t cl_tokenizer_bos(const cl_tokenizer *tok) {
     (void)tok;
     return FAKE_BOS;
 }
 
-size_t tokenizer_longest(const tokenizer *tok) {
+size_t cl_tokenizer_longest(const cl_tokenizer *tok) {
     (void)tok;
     return strlen("</s>");
 }
 
-bool tokenizer_shortens(const tokenizer *tok) {
+bool cl_tokenizer_shortens(const cl_tokenizer *tok) {
     (void)tok;
     return may_shorten;
 }
 
-bool tokenizer_adds_bos(const tokenizer *tok) {
+bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) {
     (void)tok;
     return false;
 }
 
-cl_status tokenizer_encode(const tokenizer *tok, const char *text, size_t size, bool first, token_list *out, cl_error *error) {
+cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                              cl_error *error) {
     (void)tok;
     (void)first;
     cl_status status = CL_OK;
     wait_while_held();
-    for (size_t i = 0; i < size && status == CL_OK; i++) status = token_list_add(out, (unsigned char)text[i], error);
+    for (size_t i = 0; i < size && status == CL_OK; i++) status = cl_token_list_add(out, (unsigned char)text[i], error);
     return status;
 }
 
-size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
     (void)tok;
     const char byte = (char)id, *piece = id == FAKE_BOS ? "<s>" : id == FAKE_END ? "</s>" : &byte;
     const size_t length = piece == &byte ? 1 : special ? strlen(piece) : 0;
@@ -103,13 +104,13 @@ size_t tokenizer_piece(const tokenizer *tok, int32_t id, bool special, char *buf
     return length;
 }
 
-cl_status chat_render(chat_format format, const tokenizer *tok, const model_file *file, const chat_message *messages, size_t n,
-                      token_list *out, cl_error *error) {
+cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
+                         const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error) {
     (void)format;
     (void)file;
     for (size_t i = 0; i < n; i++) {
-        const cl_status status = tokenizer_encode(tok, messages[i].content, messages[i].content_size, i == 0, out, error);
+        const cl_status status = cl_tokenizer_encode(tok, messages[i].content, messages[i].content_size, i == 0, out, error);
         if (status != CL_OK) return status;
     }
-    return token_list_add(out, FAKE_END, error);
+    return cl_token_list_add(out, FAKE_END, error);
 }

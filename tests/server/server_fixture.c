@@ -68,7 +68,7 @@ int set_up_impatient(void **state) {
 int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->server);
-    engine_destroy(&f->engine);
+    cl_engine_destroy(&f->engine);
     free(f);
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "server/server.h"
 
 typedef struct fixture {
-    engine *engine;
+    cl_engine *engine;
     server *server;
     uint16_t port;
 } fixture;

@@ -12,7 +12,7 @@
 #include "openai/openai.h"
 
 static openai_context context(void) {
-    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CHAT_CHATML};
+    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML};
     openai_defaults_init(&c.defaults);
     return c;
 }
@@ -52,7 +52,7 @@ static void every_field_is_read(void **state) {
     assert_int_equal(r.n_prompts, 1);
     assert_tokens(&r.prompts[0], "ab");
     assert_string_equal(r.prompts[0].text, "ab");
-    const engine_request p = openai_engine_request(&r, 0, NULL, &r);
+    const cl_engine_request p = openai_engine_request(&r, 0, NULL, &r);
     assert_ptr_equal(p.ctx, &r);
     assert_int_equal(p.n_prompt, 2);
     assert_int_equal(p.prompt[1], 'b');
@@ -77,7 +77,7 @@ static void what_is_left_out_has_openais_defaults(void **state) {
     openai_request r, other;
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"stop\":null,\"temperature\":null,\"tools\":[],\"logit_bias\":{}}",
              &r);
-    const engine_request p = r.params;
+    const cl_engine_request p = r.params;
     assert_true(p.n == 1 && p.max_tokens == 16 && p.n_stop == 0 && p.n_stop_tokens == 0);
     assert_true(p.sampling.temperature == 1 && p.sampling.top_p == 1 && p.sampling.top_k == 0);
     assert_false(p.ignore_eos || p.logprobs || p.prompt_logprobs || r.stream || r.echo);
@@ -373,7 +373,7 @@ static void without_a_chat_format_chat_is_refused(void **state) {
     openai_context c = context();
     openai_request r;
     openai_error error;
-    c.chat = CHAT_NONE;
+    c.chat = CL_CHAT_NONE;
     assert_false(parse(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &r, &error));
     assert_non_null(strstr(error.message, "no chat template"));
 }
@@ -400,10 +400,10 @@ static void end(scene *s) {
     openai_request_free(&s->request);
 }
 
-static const sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
+static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
 
-static engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
-    return (engine_event){
+static cl_engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
+    return (cl_engine_event){
         .choice = choice,
         .token = id,
         .position = position,
@@ -416,16 +416,16 @@ static engine_event token(int32_t choice, int32_t id, int64_t position, const ch
     };
 }
 
-static engine_event last(int32_t choice, engine_finish finish, const char *text, int64_t n_completion) {
-    return (engine_event){.choice = choice,
-                          .token = -1,
-                          .text = text,
-                          .text_size = strlen(text),
-                          .finish = finish,
-                          .last = true,
-                          .n_prompt = 1,
-                          .n_cached = 0,
-                          .n_completion = n_completion};
+static cl_engine_event last(int32_t choice, cl_engine_finish finish, const char *text, int64_t n_completion) {
+    return (cl_engine_event){.choice = choice,
+                             .token = -1,
+                             .text = text,
+                             .text_size = strlen(text),
+                             .finish = finish,
+                             .last = true,
+                             .n_prompt = 1,
+                             .n_cached = 0,
+                             .n_completion = n_completion};
 }
 
 static void assert_json(json_t *json, const char *expected) {
@@ -435,7 +435,7 @@ static void assert_json(json_t *json, const char *expected) {
     json_decref(json);
 }
 
-static void add(scene *s, engine_event event) { openai_result_add(&s->result, 0, &event); }
+static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event); }
 
 static void chat_logprobs_have_bytes(void **state) {
     (void)state;
@@ -443,7 +443,7 @@ static void chat_logprobs_have_bytes(void **state) {
     begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
     add(&s, token(0, 0xc3, 2, ""));
     add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
-    add(&s, last(0, ENGINE_STOP, "", 2));
+    add(&s, last(0, CL_ENGINE_STOP, "", 2));
     assert_true(openai_result_done(&s.result));
     assert_json(openai_result_json(&s.result),
                 "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
@@ -464,13 +464,13 @@ static void echo_tells_the_prompts_logprobs(void **state) {
     scene s;
     begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
     for (int i = 0; i < 3; i++) {
-        engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
+        cl_engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
         event.prompt = true;
         if (i == 0) event.n_top = 0;
         add(&s, event);
     }
     add(&s, token(0, 'b', 3, "b"));
-    add(&s, last(0, ENGINE_LENGTH, "c", 1));
+    add(&s, last(0, CL_ENGINE_LENGTH, "c", 1));
     json_t *answer = openai_result_json(&s.result);
     json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
     json_decref(answer);
@@ -484,7 +484,7 @@ static void echo_tells_the_prompts_logprobs(void **state) {
 }
 
 /* What a stream says about an event, without its head. */
-static void assert_chunk(scene *s, engine_event event, const char *expected) {
+static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
     add(s, event);
     json_t *chunk = openai_chunk_json(&s->result, 0, &event);
     if (json_is_null(chunk)) {
@@ -506,19 +506,19 @@ static void streams_tell_each_event(void **state) {
         "[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"ab\"},\"logprobs\":null,\"finish_reason\":null}]");
     assert_chunk(&s, token(1, 'c', 4, "c"),
                  "[{\"index\":1,\"delta\":{\"content\":\"c\"},\"logprobs\":null,\"finish_reason\":null}]");
-    assert_chunk(&s, last(0, ENGINE_LENGTH, "", 0),
+    assert_chunk(&s, last(0, CL_ENGINE_LENGTH, "", 0),
                  "[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
                  "\"length\"}]");
-    assert_chunk(&s, last(1, ENGINE_STOP, "d", 3),
+    assert_chunk(&s, last(1, CL_ENGINE_STOP, "d", 3),
                  "[{\"index\":1,\"delta\":{\"content\":\"d\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]");
     assert_string_equal(s.result.choices[1].text, "abcd");
     end(&s);
 
     begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
-    engine_event prompt = token(0, 'x', 0, "");
+    cl_engine_event prompt = token(0, 'x', 0, "");
     prompt.prompt = true;
     assert_chunk(&s, prompt, "null");
-    engine_event event = token(0, 'a', 1, "");
+    cl_engine_event event = token(0, 'a', 1, "");
     event.n_top = 0;
     assert_chunk(&s, event,
                  "[{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"x\",\"a\"],\"token_logprobs\":[null,-1.5],"
@@ -533,7 +533,7 @@ static void failures_become_errors(void **state) {
     (void)state;
     scene s;
     begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1"));
-    engine_event event = last(0, ENGINE_ERROR, "", 0);
+    cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
     event.error = &(cl_error){CL_ERR_LIMIT, "7 tokens, 5 allowed"};
     add(&s, event);
     assert_true(s.result.failed);

@@ -15,11 +15,11 @@
 #include "llama/linear/linear_kernels.h"
 
 enum {
-    BF16_ROWS = 16,                      /* a tile at most */
-    BF16_STREAM_ROWS = 64,               /* up to this many rows, the hardware's own prefetching is the fastest */
-    BF16_LINE = 64,                      /* bytes: two inputs of a panel */
-    BF16_BLOCK_BYTES = 16 * BF16_LINE,   /* a B */
-    BF16_SUMS = LINEAR_LANES * BF16_ROWS /* floats of a C */
+    BF16_ROWS = 16,                         /* a tile at most */
+    BF16_STREAM_ROWS = 64,                  /* up to this many rows, the hardware's own prefetching is the fastest */
+    BF16_LINE = 64,                         /* bytes: two inputs of a panel */
+    BF16_BLOCK_BYTES = 16 * BF16_LINE,      /* a B */
+    BF16_SUMS = CL_LINEAR_LANES * BF16_ROWS /* floats of a C */
 };
 
 /* Tile registers: C of tile and panel, A of a tile; B is panel after panel. */
@@ -34,7 +34,7 @@ enum {
 
 INLINE ca_tile_shapes bf16_shapes(int n_rows) {
     ca_tile_shapes s = {0};
-    for (int i = SUMS_0; i <= SUMS_3; i++) ca_tiles_shape(&s, i, n_rows, 4 * LINEAR_LANES);
+    for (int i = SUMS_0; i <= SUMS_3; i++) ca_tiles_shape(&s, i, n_rows, 4 * CL_LINEAR_LANES);
     for (int i = ROWS_0; i <= ROWS_1; i++) ca_tiles_shape(&s, i, n_rows, 4 * 16);
     for (int i = EVEN_PANEL; i <= ODD_PANEL; i++) ca_tiles_shape(&s, i, 16, BF16_LINE);
     return s;
@@ -62,21 +62,21 @@ INLINE void add_lines(const int R, const int V, const uint16_t *const *x, size_t
 /* The sums of a tile and panel to n_outputs columns of y. */
 #define STORE_SUMS(sums, y, n_outputs)                                                                                         \
     do {                                                                                                                       \
-        if ((n_outputs) == LINEAR_LANES) {                                                                                     \
+        if ((n_outputs) == CL_LINEAR_LANES) {                                                                                  \
             _tile_stored(sums, y, y_bytes);                                                                                    \
         } else {                                                                                                               \
             _Alignas(64) float part[BF16_SUMS];                                                                                \
-            _tile_stored(sums, part, 4 * LINEAR_LANES);                                                                        \
+            _tile_stored(sums, part, 4 * CL_LINEAR_LANES);                                                                     \
             store_part(part, y, y_bytes / sizeof *(y), n_rows, n_outputs);                                                     \
         }                                                                                                                      \
     } while (0)
 
 static inline void store_part(const float *part, float *y, size_t y_stride, int32_t n_rows, int32_t n_outputs) {
-    for (int32_t r = 0; r < n_rows; r++) memcpy(y + (size_t)r * y_stride, part + LINEAR_LANES * r, 4 * (size_t)n_outputs);
+    for (int32_t r = 0; r < n_rows; r++) memcpy(y + (size_t)r * y_stride, part + CL_LINEAR_LANES * r, 4 * (size_t)n_outputs);
 }
 
 /* R tiles of n_rows rows, from rows[] on, times V panels; n_last: outputs of the last of them. */
-INLINE void multiply_bf16_tiles(const int R, const int V, const linear_task *t, const uint8_t *panel, const int32_t *rows,
+INLINE void multiply_bf16_tiles(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, const int32_t *rows,
                                 int32_t n_rows, stream *next, float *y, int32_t n_last) {
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, panel_bytes = BF16_LINE * n_lines, n_tail = n_lines % 16;
     const size_t x_bytes = t->x_bf16_stride * sizeof *t->x_bf16, y_bytes = t->y_stride * sizeof *y;
@@ -96,15 +96,16 @@ INLINE void multiply_bf16_tiles(const int R, const int V, const linear_task *t, 
         add_lines(R, V, x, x_bytes, tail, BF16_BLOCK_BYTES);
     }
     float *y0 = y + (size_t)rows[0] * t->y_stride, *y1 = y + (size_t)rows[1] * t->y_stride;
-    STORE_SUMS(SUMS_0, y0, V == 1 ? n_last : LINEAR_LANES);
-    if (V > 1) STORE_SUMS(SUMS_1, y0 + LINEAR_LANES, V == 2 ? n_last : LINEAR_LANES);
-    if (V > 2) STORE_SUMS(SUMS_2, y0 + 2 * LINEAR_LANES, LINEAR_LANES);
-    if (V > 2) STORE_SUMS(SUMS_3, y0 + 3 * LINEAR_LANES, n_last);
-    if (R == 2) STORE_SUMS(SUMS_2, y1, V == 1 ? n_last : LINEAR_LANES);
-    if (R == 2 && V > 1) STORE_SUMS(SUMS_3, y1 + LINEAR_LANES, n_last);
+    STORE_SUMS(SUMS_0, y0, V == 1 ? n_last : CL_LINEAR_LANES);
+    if (V > 1) STORE_SUMS(SUMS_1, y0 + CL_LINEAR_LANES, V == 2 ? n_last : CL_LINEAR_LANES);
+    if (V > 2) STORE_SUMS(SUMS_2, y0 + 2 * CL_LINEAR_LANES, CL_LINEAR_LANES);
+    if (V > 2) STORE_SUMS(SUMS_3, y0 + 3 * CL_LINEAR_LANES, n_last);
+    if (R == 2) STORE_SUMS(SUMS_2, y1, V == 1 ? n_last : CL_LINEAR_LANES);
+    if (R == 2 && V > 1) STORE_SUMS(SUMS_3, y1 + CL_LINEAR_LANES, n_last);
 }
 
-INLINE void multiply_bf16_rows(const int R, const int V, const linear_task *t, const uint8_t *panel, float *y, int32_t n_last) {
+INLINE void multiply_bf16_rows(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, float *y,
+                               int32_t n_last) {
     const int32_t n_rows = t->n_rows < BF16_ROWS ? t->n_rows : BF16_ROWS, step = R * n_rows, last = t->n_rows - n_rows;
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, bytes = (size_t)V * BF16_LINE * n_lines;
     stream next = stream_spread(t, panel + bytes, bytes, (size_t)((t->n_rows + step - 1) / step) * ((n_lines + 15) / 16));
@@ -114,17 +115,17 @@ INLINE void multiply_bf16_rows(const int R, const int V, const linear_task *t, c
     }
 }
 
-static void multiply_bf16(const linear_task *t) {
+static void multiply_bf16(const cl_linear_task *t) {
     const ca_tile_shapes shapes = bf16_shapes(t->n_rows < BF16_ROWS ? t->n_rows : BF16_ROWS);
-    const size_t panel_bytes = linear_panel_bytes(LINEAR_BF16, t->n_in);
+    const size_t panel_bytes = cl_linear_panel_bytes(CL_LINEAR_BF16, t->n_in);
     const bool one_tile = t->n_rows <= BF16_ROWS;
     ca_tiles_use(&shapes);
     for (int32_t p = 0, n; p < t->n_panels; p += n) {
         const int32_t left = t->n_panels - p;
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
-        float *y = t->y + LINEAR_LANES * (size_t)p;
+        float *y = t->y + CL_LINEAR_LANES * (size_t)p;
         n = one_tile && left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        const int32_t n_last = n == left ? t->n_last : LINEAR_LANES;
+        const int32_t n_last = n == left ? t->n_last : CL_LINEAR_LANES;
         if (n == 4)
             multiply_bf16_rows(1, 4, t, panel, y, n_last);
         else if (n == 2 && one_tile)

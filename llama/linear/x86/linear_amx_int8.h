@@ -10,7 +10,7 @@
  * C goes through memory into vectors, each of which is scaled and added to one of 16 sums.
  *
  * Beside AMX a CPU has one 512-bit multiplier of its two left (Intel, family 6, model 167), so the two or three multiply-adds
- * of a vector and group are the limit, and integers become floats by an integer addition (linear_kernels.h: LINEAR_MAGIC).
+ * of a vector and group are the limit, and integers become floats by an integer addition (linear_kernels.h: CL_LINEAR_MAGIC).
  * Tiles, vectors and the memory between them work at the same time, since a block's integer sums are stored one block, and
  * begun two, before they are scaled; over the ends of tiles, too. Activations are loaded past the first-level cache, where the
  * unpacked panel stays for the rows to follow.
@@ -26,10 +26,10 @@
 #define UNROLL_16 _Pragma("GCC unroll 16")
 
 enum {
-    AMX_ROWS = 16,                      /* a tile of activations */
-    AMX_MIN_ROWS = 32,                  /* with fewer, unpacking takes longer than it saves */
-    AMX_LAST_ROWS = 9,                  /* fewer in the last tile, and VNNI takes less time */
-    AMX_SUMS = LINEAR_LANES * AMX_ROWS, /* integers of a C */
+    AMX_ROWS = 16,                         /* a tile of activations */
+    AMX_MIN_ROWS = 32,                     /* with fewer, unpacking takes longer than it saves */
+    AMX_LAST_ROWS = 9,                     /* fewer in the last tile, and VNNI takes less time */
+    AMX_SUMS = CL_LINEAR_LANES * AMX_ROWS, /* integers of a C */
 };
 
 /* Tile registers of group 0 and 1 of a block. */
@@ -43,8 +43,8 @@ enum {
 INLINE ca_tile_shapes int8_shapes(int group) {
     ca_tile_shapes s = {0};
     for (int g = 0; g < 2; g++) {
-        ca_tiles_shape(&s, C_0 + g, LINEAR_LANES, 4 * AMX_ROWS);
-        ca_tiles_shape(&s, A_0 + g, LINEAR_LANES, group);
+        ca_tiles_shape(&s, C_0 + g, CL_LINEAR_LANES, 4 * AMX_ROWS);
+        ca_tiles_shape(&s, A_0 + g, CL_LINEAR_LANES, group);
         ca_tiles_shape(&s, B_0 + g, group / 4, 4 * AMX_ROWS);
     }
     return s;
@@ -72,11 +72,11 @@ INLINE void transpose_steps(__m512i v[8]) {
 }
 
 /* A packed panel to records as unpacked_form has them, but for the codes, which become an A. */
-INLINE void unpack_outputs(form w, const linear_task *t, const uint8_t *panel, uint8_t *to) {
+INLINE void unpack_outputs(form w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
     const form u = unpacked_form(w.f);
     const __m512i table = load_table(w, t);
     cursor c = {.record = panel};
-    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
+    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
         enter_block(w, &c, b);
         __m512i codes[8];
         UNROLL for (int step = 0; step < 8; step++) {
@@ -91,14 +91,14 @@ INLINE void unpack_outputs(form w, const linear_task *t, const uint8_t *panel, u
 
 /* A panel, unpacked into the task's scratch, times the first n_rows rows of the task. */
 typedef struct amx_job {
-    const linear_task *t;
+    const cl_linear_task *t;
     int32_t n_rows, n_blocks;
 } amx_job;
 
 INLINE int32_t rows_from(const amx_job *j, int32_t row) { return j->n_rows - row < AMX_ROWS ? j->n_rows - row : AMX_ROWS; }
 
 INLINE const uint8_t *tile_at(const amx_job *j, int32_t row) {
-    return j->t->tiles + (size_t)row * (size_t)j->n_blocks * LINEAR_ROW_BYTES;
+    return j->t->tiles + (size_t)row * (size_t)j->n_blocks * CL_LINEAR_ROW_BYTES;
 }
 
 /* The order in which blocks are multiplied: those of a tile, tiles; then from the start again. */
@@ -114,16 +114,16 @@ INLINE void walk_to(const amx_job *j, walk *a, int32_t row) {
 
 INLINE void walk_on(form u, const amx_job *j, walk *a) {
     a->w += record_bytes(u);
-    a->x += LINEAR_ROW_BYTES / 4 * a->line;
+    a->x += CL_LINEAR_ROW_BYTES / 4 * a->line;
     if (--a->n_left == 0) walk_to(j, a, a->row + AMX_ROWS < j->n_rows ? a->row + AMX_ROWS : 0);
 }
 
 /* The next block's operands, into tile registers. */
 INLINE void load_operands(form u, const walk *a) {
-    _tile_loadd(A_0, a->w, LINEAR_BLOCK);
+    _tile_loadd(A_0, a->w, CL_LINEAR_BLOCK);
     _tile_stream_loadd(B_0, a->x, a->line);
-    if (u.f.group == LINEAR_BLOCK) return;
-    _tile_loadd(A_1, a->w + LINEAR_BLOCK / 2, LINEAR_BLOCK);
+    if (u.f.group == CL_LINEAR_BLOCK) return;
+    _tile_loadd(A_1, a->w + CL_LINEAR_BLOCK / 2, CL_LINEAR_BLOCK);
     _tile_stream_loadd(B_1, a->x + 4 * a->line, a->line);
 }
 
@@ -131,21 +131,21 @@ INLINE void load_operands(form u, const walk *a) {
 INLINE void begin_sums(form u) {
     _tile_zero(C_0);
     _tile_dpbssd(C_0, A_0, B_0);
-    if (u.f.group == LINEAR_BLOCK) return;
+    if (u.f.group == CL_LINEAR_BLOCK) return;
     _tile_zero(C_1);
     _tile_dpbssd(C_1, A_1, B_1);
 }
 
 INLINE void store_sums(form u, int32_t *sums) {
     _tile_stored(C_0, sums, 4 * AMX_ROWS);
-    if (u.f.group < LINEAR_BLOCK) _tile_stored(C_1, sums + AMX_SUMS, 4 * AMX_ROWS);
+    if (u.f.group < CL_LINEAR_BLOCK) _tile_stored(C_1, sums + AMX_SUMS, 4 * AMX_ROWS);
 }
 
 /* scale * (float)sum of group g's activations, of each row; `arrays`: a record's, of r rows, behind its int8. */
 INLINE __m512 rows_weighted(form u, const uint8_t *arrays, size_t r, int g, __m512 scale) {
-    if (u.f.group == LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
+    if (u.f.group == CL_LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
     const __mmask16 rows = (__mmask16)((1u << r) - 1); /* behind a record's last array need not be any more memory */
-    const __m512i magic = _mm512_set1_epi32(LINEAR_MAGIC), half = _mm512_maskz_loadu_epi32(rows, arrays + 16 * r);
+    const __m512i magic = _mm512_set1_epi32(CL_LINEAR_MAGIC), half = _mm512_maskz_loadu_epi32(rows, arrays + 16 * r);
     const __m512i times_128 =
         g == 0 ? _mm512_sub_epi32(magic, half) : _mm512_sub_epi32(half, _mm512_loadu_si512(arrays + 12 * r));
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_srai_epi32(times_128, 7)));
@@ -154,13 +154,13 @@ INLINE __m512 rows_weighted(form u, const uint8_t *arrays, size_t r, int g, __m5
 /* acc plus a block: its integer sums, scaled. */
 INLINE void add_block(form u, const uint8_t *w, const uint8_t *x, int32_t n_rows, const int32_t *sums, __m512 *acc) {
     const size_t r = (size_t)n_rows;
-    const uint8_t *arrays = x + LINEAR_BLOCK * r;
-    const __m512i magic = _mm512_set1_epi32(LINEAR_MAGIC);
+    const uint8_t *arrays = x + CL_LINEAR_BLOCK * r;
+    const __m512i magic = _mm512_set1_epi32(CL_LINEAR_MAGIC);
     const __m512 scale = _mm512_loadu_ps(arrays), offset = _mm512_loadu_ps(arrays + 4 * r);
     UNROLL for (int g = 0; g < n_groups(u); g++, sums += AMX_SUMS) {
         const float *d = (const float *)(w + d_at(u, g)), *m = (const float *)(w + m_at(u, g));
         const __m512 weighted = u.f.min ? rows_weighted(u, arrays, r, g, scale) : scale;
-        UNROLL_16 for (int i = 0; i < LINEAR_LANES; i++) {
+        UNROLL_16 for (int i = 0; i < CL_LINEAR_LANES; i++) {
             const __m512i bits = _mm512_add_epi32(magic, _mm512_load_si512(sums + AMX_ROWS * i));
             const __m512 scaled = _mm512_fmadd_ps(_mm512_castsi512_ps(bits), scale, offset);
             acc[i] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[output_of(i)]), acc[i]);
@@ -213,9 +213,9 @@ INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmas
     for (int32_t row = 0; row < j->n_rows; row += AMX_ROWS) {
         const int32_t n_rows = rows_from(j, row);
         const uint8_t *w = j->t->scratch, *x = tile_at(j, row);
-        __m512 acc[LINEAR_LANES];
-        UNROLL_16 for (int i = 0; i < LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
-        for (int32_t b = 0; b < j->n_blocks; b++, w += record_bytes(u), x += (size_t)n_rows * LINEAR_ROW_BYTES) {
+        __m512 acc[CL_LINEAR_LANES];
+        UNROLL_16 for (int i = 0; i < CL_LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
+        for (int32_t b = 0; b < j->n_blocks; b++, w += record_bytes(u), x += (size_t)n_rows * CL_LINEAR_ROW_BYTES) {
             stream_step(&next, NULL, 0);
             load_operands(u, &ahead); /* before the store, whose lines they would be taken for where 12 bits are the same */
             store_sums(u, then);
@@ -230,11 +230,11 @@ INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmas
     }
 }
 
-typedef void unpack_fn(const linear_task *t, const uint8_t *panel, uint8_t *to);
+typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
 /* The first n_rows rows of the task. */
-INLINE void multiply_tiles(form u, const linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
-    const amx_job job = {t, n_rows, t->n_in / LINEAR_BLOCK};
+INLINE void multiply_tiles(form u, const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
+    const amx_job job = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
     const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)job.n_blocks;
     const ca_tile_shapes shapes = int8_shapes(u.f.group);
     ca_tiles_use(&shapes);
@@ -242,15 +242,15 @@ INLINE void multiply_tiles(form u, const linear_task *t, int32_t n_rows, size_t 
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         unpack(t, panel, t->scratch);
         __asm__ volatile("" ::: "memory"); /* or gcc 12, which does not know what a tile load reads, may do it before */
-        multiply_job(u, &job, stream_spread(t, panel + panel_bytes, panel_bytes, n_steps), t->y + LINEAR_LANES * (size_t)p,
+        multiply_job(u, &job, stream_spread(t, panel + panel_bytes, panel_bytes, n_steps), t->y + CL_LINEAR_LANES * (size_t)p,
                      (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }
 
 /* One function for each form there is of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
-    static void tiles_##name(const linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {                    \
-        multiply_tiles(unpacked_form((linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, n_rows,           \
+    static void tiles_##name(const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {                 \
+        multiply_tiles(unpacked_form((cl_linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, n_rows,        \
                        panel_bytes, unpack);                                                                                   \
     }
 UNPACKED(min_32, 32, 0, true)
@@ -259,30 +259,31 @@ UNPACKED(min_16, 16, 0, true)
 UNPACKED(signed_16, 16, 128, false)
 
 /* Few rows, and a last tile of few, are VNNI's, whose tiles have 8 rows. */
-INLINE void multiply_quant(linear_layout layout, const linear_task *t, unpack_fn *unpack, void (*vnni)(const linear_task *)) {
-    const linear_format f = linear_formats[layout];
+INLINE void multiply_quant(cl_linear_layout layout, const cl_linear_task *t, unpack_fn *unpack,
+                           void (*vnni)(const cl_linear_task *)) {
+    const cl_linear_format f = cl_linear_formats[layout];
     const int32_t in_last = t->n_rows % AMX_ROWS;
     const int32_t few = t->n_rows < AMX_MIN_ROWS ? t->n_rows : in_last < AMX_LAST_ROWS ? in_last : 0;
     const int32_t n_rows = t->n_rows - few;
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
-    if (n_rows && f.group == LINEAR_BLOCK)
+    const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
+    if (n_rows && f.group == CL_LINEAR_BLOCK)
         (f.min ? tiles_min_32 : tiles_signed_32)(t, n_rows, panel_bytes, unpack);
     else if (n_rows)
         (f.min ? tiles_min_16 : tiles_signed_16)(t, n_rows, panel_bytes, unpack);
     if (!few) return;
-    linear_task rest = *t;
+    cl_linear_task rest = *t;
     rest.n_rows = few;
-    rest.tiles += (size_t)n_rows * (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
+    rest.tiles += (size_t)n_rows * (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
     rest.y += (size_t)n_rows * t->y_stride;
     vnni(&rest);
 }
 
 #define MULTIPLY(name, ...)                                                                                                    \
-    static void unpack_##name(const linear_task *t, const uint8_t *panel, uint8_t *to) {                                       \
-        unpack_outputs(packed_form(LINEAR_##name), t, panel, to);                                                              \
+    static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
+        unpack_outputs(packed_form(CL_LINEAR_##name), t, panel, to);                                                           \
     }                                                                                                                          \
-    static void multiply_##name(const linear_task *t) {                                                                        \
-        multiply_quant(LINEAR_##name, t, unpack_##name, linear_##name##_avx512_vnni);                                          \
+    static void multiply_##name(const cl_linear_task *t) {                                                                     \
+        multiply_quant(CL_LINEAR_##name, t, unpack_##name, cl_linear_##name##_avx512_vnni);                                    \
     }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 

@@ -13,7 +13,7 @@ INLINE __m256 load_f16(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si12
 
 /* The first n of 16 outputs. */
 INLINE void store_outputs(float *y, __m256 low, __m256 high, int32_t n) {
-    if (n == LINEAR_LANES) {
+    if (n == CL_LINEAR_LANES) {
         _mm256_storeu_ps(y, low);
         _mm256_storeu_ps(y + 8, high);
         return;
@@ -30,7 +30,7 @@ INLINE __m256i shift_bits(__m256i x, int n) { return n < 0 ? _mm256_slli_epi16(x
 
 /* Inputs 4 step .. 4 step + 3 of a record, 8 outputs: weights where the format has a zero, else codes. `table`: a task's,
  * twice. */
-INLINE __m256i load_weights_i8(const linear_format f, __m256i table, const uint8_t *half, int step) {
+INLINE __m256i load_weights_i8(const cl_linear_format f, __m256i table, const uint8_t *half, int step) {
     __m256i codes = _mm256_setzero_si256();
     int shift = 0;
     if (f.bits == 8) codes = _mm256_loadu_si256((const void *)(half + 64 * step));
@@ -56,14 +56,14 @@ INLINE __m256i load_weights_i8(const linear_format f, __m256i table, const uint8
 }
 
 /* 8 scales; super: what they are factors of. */
-INLINE __m256 load_scales(const linear_format f, const uint8_t *p, int h, __m256 super) {
+INLINE __m256 load_scales(const cl_linear_format f, const uint8_t *p, int h, __m256 super) {
     if (!f.super) return load_f16(p + 16 * h);
     return _mm256_mul_ps(super, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8 * h)))));
 }
 
 /* Integer sums of group g of a block for one half of a panel. */
-INLINE void dot_group(const int R, const linear_format f, __m256i table, const uint8_t *half, const uint8_t *x, size_t x_step,
-                      const int g, __m256i *sum) {
+INLINE void dot_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *half, const uint8_t *x,
+                      size_t x_step, const int g, __m256i *sum) {
     const int first = g * f.group / 4, end = first + f.group / 4;
     const int run = steps_in_16_bits(f.zero ? f.zero : (1 << f.bits) - 1);
     __m256i pairs[ROWS];
@@ -82,38 +82,39 @@ INLINE void dot_group(const int R, const linear_format f, __m256i table, const u
 }
 
 /* scale * (float)sum of group g's activations of a row whose scale is at `scales`; x_step: of the tile. */
-INLINE float group_weighted(const linear_format f, const uint8_t *scales, size_t x_step, int g) {
-    if (f.group == LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
-    const int32_t first = LINEAR_MAGIC - load_i32(scales + 4 * x_step), both = LINEAR_MAGIC - load_i32(scales + 3 * x_step);
+INLINE float group_weighted(const cl_linear_format f, const uint8_t *scales, size_t x_step, int g) {
+    if (f.group == CL_LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
+    const int32_t first = CL_LINEAR_MAGIC - load_i32(scales + 4 * x_step),
+                  both = CL_LINEAR_MAGIC - load_i32(scales + 3 * x_step);
     const int32_t sum = (g == 0 ? first : both - first) / 128;
     return load_f32(scales) * (float)sum;
 }
 
 /* R rows, from the first at `tile`, of a tile of tile_rows, by one panel. */
-INLINE void quant_tile(const int R, const linear_format f, const linear_task *t, const uint8_t *record, const uint8_t *tile,
-                       int32_t tile_rows, float *y, int32_t n_outputs) {
+INLINE void quant_tile(const int R, const cl_linear_format f, const cl_linear_task *t, const uint8_t *record,
+                       const uint8_t *tile, int32_t tile_rows, float *y, int32_t n_outputs) {
     const size_t x_step = 4 * (size_t)tile_rows;
-    const int n_groups = LINEAR_BLOCK / f.group;
+    const int n_groups = CL_LINEAR_BLOCK / f.group;
     const __m256i table =
         f.table ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)t->table)) : _mm256_setzero_si256();
     __m256 acc[ROWS][2], super_d[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, super_m[2] = {super_d[0], super_d[0]};
     UNROLL for (int r = 0; r < R; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, tile += LINEAR_ROW_BYTES * (size_t)tile_rows) {
-        if (f.super && b % LINEAR_SUPER == 0) {
+    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, tile += CL_LINEAR_ROW_BYTES * (size_t)tile_rows) {
+        if (f.super && b % CL_LINEAR_SUPER == 0) {
             UNROLL for (int h = 0; h < 2; h++) {
                 super_d[h] = load_f16(record + 16 * h);
                 if (f.min) super_m[h] = load_f16(record + 32 + 16 * h);
             }
-            record += linear_super_bytes(f);
+            record += cl_linear_super_bytes(f);
         }
-        for (size_t i = 0; i < linear_record_bytes(f); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
+        for (size_t i = 0; i < cl_linear_record_bytes(f); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
         const uint8_t *scales = tile + 8 * x_step;
         UNROLL for (int g = 0; g < n_groups; g++) {
             UNROLL for (int h = 0; h < 2; h++) {
                 __m256i sum[ROWS];
                 dot_group(R, f, table, record + 32 * h, tile, x_step, g, sum);
-                const __m256 d = load_scales(f, record + linear_d_at(f, g), h, super_d[h]);
-                const __m256 m = f.min ? load_scales(f, record + linear_m_at(f, g), h, super_m[h]) : d;
+                const __m256 d = load_scales(f, record + cl_linear_d_at(f, g), h, super_d[h]);
+                const __m256 m = f.min ? load_scales(f, record + cl_linear_m_at(f, g), h, super_m[h]) : d;
                 UNROLL for (int r = 0; r < R; r++) {
                     const __m256 scale = _mm256_set1_ps(load_f32(scales + 4 * r));
                     acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum[r]), scale), d, acc[r][h]);
@@ -123,20 +124,20 @@ INLINE void quant_tile(const int R, const linear_format f, const linear_task *t,
                 }
             }
         }
-        record += linear_record_bytes(f);
+        record += cl_linear_record_bytes(f);
     }
     UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r][0], acc[r][1], n_outputs);
 }
 
-INLINE void multiply_quant(const linear_layout layout, const linear_task *t) {
-    const linear_format f = linear_formats[layout];
-    const size_t row_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
+INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *t) {
+    const cl_linear_format f = cl_linear_formats[layout];
+    const size_t row_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
     for (int32_t p = 0; p < t->n_panels; p++) {
-        const uint8_t *panel = t->panels + (size_t)p * linear_panel_bytes(layout, t->n_in);
-        const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : LINEAR_LANES;
+        const uint8_t *panel = t->panels + (size_t)p * cl_linear_panel_bytes(layout, t->n_in);
+        const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : CL_LINEAR_LANES;
         for (int32_t row = 0, n; row < t->n_rows; row += n) {
-            const int32_t first = row - row % LINEAR_TILE, left = t->n_rows - first;
-            const int32_t tile_rows = left < LINEAR_TILE ? left : LINEAR_TILE;
+            const int32_t first = row - row % CL_LINEAR_TILE, left = t->n_rows - first;
+            const int32_t tile_rows = left < CL_LINEAR_TILE ? left : CL_LINEAR_TILE;
             const uint8_t *x = t->tiles + (size_t)first * row_bytes + 4 * (size_t)(row - first);
             float *y = t->y + (size_t)row * t->y_stride + 16 * (size_t)p;
             n = t->n_rows - row < ROWS ? t->n_rows - row : ROWS;
@@ -151,7 +152,7 @@ INLINE void multiply_quant(const linear_layout layout, const linear_task *t) {
 }
 
 #define MULTIPLY(name, ...)                                                                                                    \
-    static void multiply_##name(const linear_task *t) { multiply_quant(LINEAR_##name, t); }
+    static void multiply_##name(const cl_linear_task *t) { multiply_quant(CL_LINEAR_##name, t); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 /* ---- Float weights ---- */
@@ -164,15 +165,15 @@ INLINE void keep_sums(__m256 (*acc)[2]) {
 }
 
 /* Weights of input i of a line for half a panel. */
-INLINE __m256 load_weights(const linear_layout layout, const uint8_t *line, const int i, const int h) {
-    if (layout == LINEAR_F32) return _mm256_loadu_ps((const float *)(line + 32 * h));
-    if (layout == LINEAR_F16) return load_f16(line + 16 * h);
+INLINE __m256 load_weights(const cl_linear_layout layout, const uint8_t *line, const int i, const int h) {
+    if (layout == CL_LINEAR_F32) return _mm256_loadu_ps((const float *)(line + 32 * h));
+    if (layout == CL_LINEAR_F16) return load_f16(line + 16 * h);
     const __m256i pairs = _mm256_loadu_si256((const void *)(line + 32 * h));
     return _mm256_castsi256_ps(i ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
 /* acc plus input i of a line times R rows, whose first input of the line is at x. */
-INLINE void add_input(const int R, const linear_layout layout, const linear_task *t, const uint8_t *line, const int i,
+INLINE void add_input(const int R, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *line, const int i,
                       const float *x, __m256 (*acc)[2]) {
     const __m256 low = load_weights(layout, line, i, 0), high = load_weights(layout, line, i, 1);
     UNROLL for (int r = 0; r < R; r++) {
@@ -182,8 +183,8 @@ INLINE void add_input(const int R, const linear_layout layout, const linear_task
     }
 }
 
-INLINE void float_tile(const int R, const linear_layout layout, const linear_task *t, const uint8_t *panel, const float *x,
-                       float *y, int32_t n_outputs) {
+INLINE void float_tile(const int R, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *panel,
+                       const float *x, float *y, int32_t n_outputs) {
     __m256 acc[ROWS][2];
     UNROLL for (int r = 0; r < R; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     const int n = line_inputs(layout);
@@ -198,11 +199,11 @@ INLINE void float_tile(const int R, const linear_layout layout, const linear_tas
     UNROLL for (int r = 0; r < R; r++) store_outputs(y + (size_t)r * t->y_stride, acc[r][0], acc[r][1], n_outputs);
 }
 
-INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
+INLINE void multiply_float(const cl_linear_layout layout, const cl_linear_task *t) {
+    const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
-        const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : LINEAR_LANES;
+        const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : CL_LINEAR_LANES;
         const float *x = t->x;
         float *y = t->y + 16 * (size_t)p;
         int32_t row = 0;
@@ -212,15 +213,15 @@ INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
     }
 }
 
-static void multiply_f32(const linear_task *t) { multiply_float(LINEAR_F32, t); }
-static void multiply_f16(const linear_task *t) { multiply_float(LINEAR_F16, t); }
-static void multiply_bf16(const linear_task *t) { multiply_float(LINEAR_BF16, t); }
+static void multiply_f32(const cl_linear_task *t) { multiply_float(CL_LINEAR_F32, t); }
+static void multiply_f16(const cl_linear_task *t) { multiply_float(CL_LINEAR_F16, t); }
+static void multiply_bf16(const cl_linear_task *t) { multiply_float(CL_LINEAR_BF16, t); }
 
-const linear_kernel linear_avx2 = {
+const cl_linear_kernel cl_linear_avx2 = {
     .name = "avx2",
     .features = CA_CPU_AVX2,
-    .tile_rows = LINEAR_TILE,
-    .quantize = linear_quantize_avx2,
+    .tile_rows = CL_LINEAR_TILE,
+    .quantize = cl_linear_quantize_avx2,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     OPS_ENTRIES,
 };

@@ -40,15 +40,15 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
 }
 
 /* Weights of input i of a line for 16 outputs. */
-INLINE __m512 load_weights(const linear_layout layout, const uint8_t *line, const int i) {
-    if (layout == LINEAR_F32) return _mm512_loadu_ps(line);
-    if (layout == LINEAR_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)line));
+INLINE __m512 load_weights(const cl_linear_layout layout, const uint8_t *line, const int i) {
+    if (layout == CL_LINEAR_F32) return _mm512_loadu_ps(line);
+    if (layout == CL_LINEAR_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)line));
     const __m512i pairs = _mm512_loadu_si512(line);
     return _mm512_castsi512_ps(i ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
 /* acc plus input i of a line of V panels times R rows, whose first input of the line is at x. */
-INLINE void add_input(const int R, const int V, const linear_layout layout, const linear_task *t, const uint8_t *line,
+INLINE void add_input(const int R, const int V, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *line,
                       size_t panel_bytes, const int i, const float *x, __m512 (*acc)[2]) {
     __m512 w[2];
     UNROLL for (int v = 0; v < V; v++) w[v] = load_weights(layout, line + (size_t)v * panel_bytes, i);
@@ -58,7 +58,7 @@ INLINE void add_input(const int R, const int V, const linear_layout layout, cons
     }
 }
 
-INLINE void float_tile(const int R, const int V, const linear_layout layout, const linear_task *t, const uint8_t *panel,
+INLINE void float_tile(const int R, const int V, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *panel,
                        size_t panel_bytes, const float *x, float *y, __mmask16 last) {
     __m512 acc[8][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
@@ -76,8 +76,8 @@ INLINE void float_tile(const int R, const int V, const linear_layout layout, con
     }
 }
 
-INLINE void float_rows(const int V, const linear_layout layout, const linear_task *t, const uint8_t *panel, size_t panel_bytes,
-                       float *y, __mmask16 last) {
+INLINE void float_rows(const int V, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *panel,
+                       size_t panel_bytes, float *y, __mmask16 last) {
     int32_t row = 0;
     for (; row + 8 <= t->n_rows; row += 8)
         float_tile(8, V, layout, t, panel, panel_bytes, t->x + (size_t)row * t->x_stride, y + (size_t)row * t->y_stride, last);
@@ -87,8 +87,8 @@ INLINE void float_rows(const int V, const linear_layout layout, const linear_tas
         float_tile(1, V, layout, t, panel, panel_bytes, t->x + (size_t)row * t->x_stride, y + (size_t)row * t->y_stride, last);
 }
 
-INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
+INLINE void multiply_float(const cl_linear_layout layout, const cl_linear_task *t) {
+    const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     for (int32_t p = 0; p < t->n_panels; p += 2) {
         const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
@@ -100,15 +100,15 @@ INLINE void multiply_float(const linear_layout layout, const linear_task *t) {
     }
 }
 
-void linear_f32_avx512(const linear_task *t) { multiply_float(LINEAR_F32, t); }
-void linear_f16_avx512(const linear_task *t) { multiply_float(LINEAR_F16, t); }
-void linear_bf16_avx512(const linear_task *t) { multiply_float(LINEAR_BF16, t); }
+void cl_linear_f32_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_F32, t); }
+void cl_linear_f16_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_F16, t); }
+void cl_linear_bf16_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_BF16, t); }
 
-const linear_kernel linear_avx512 = {
+const cl_linear_kernel cl_linear_avx512 = {
     .name = "avx512",
     .features = CA_CPU_AVX512,
-    .tile_rows = LINEAR_TILE,
-    .quantize = linear_quantize_avx2,
-    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
+    .tile_rows = CL_LINEAR_TILE,
+    .quantize = cl_linear_quantize_avx2,
+    .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, cl_linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     OPS_ENTRIES,
 };

@@ -15,7 +15,7 @@
 
 enum { LINE = 64 /* bytes: two inputs of a panel */ };
 
-void linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
+void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
     int32_t k = 0;
     for (; k + 16 <= n_in; k += 16) _mm256_storeu_si256((void *)(out + k), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k)));
     for (; k % 32 || k < n_in; k += 16) {
@@ -24,14 +24,14 @@ void linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
     }
 }
 
-INLINE int32_t n_lines(const linear_task *t) { return (t->n_in + 1) / 2; }
+INLINE int32_t n_lines(const cl_linear_task *t) { return (t->n_in + 1) / 2; }
 
 /* R rows from `row` on by V panels. */
-INLINE void multiply_tile(const int R, const int V, const linear_task *t, const uint8_t *panel, stream *next, int32_t row,
+INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, stream *next, int32_t row,
                           float *y, __mmask16 last) {
     const uint16_t *x = t->x_bf16 + (size_t)row * t->x_bf16_stride;
     const size_t panel_bytes = LINE * (size_t)n_lines(t);
-    __m512 acc[LINEAR_TILE][2];
+    __m512 acc[CL_LINEAR_TILE][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (int32_t i = 0; i < n_lines(t); i++, panel += LINE, x += 2) {
         __m512i w[2];
@@ -52,8 +52,8 @@ INLINE void multiply_tile(const int R, const int V, const linear_task *t, const 
 }
 
 /* All rows by V panels; tiles are as even as may be, since a short one has too few chains. */
-INLINE void multiply_rows(const int V, const linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
-    const int32_t n_tiles = (t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
+INLINE void multiply_rows(const int V, const cl_linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
+    const int32_t n_tiles = (t->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE;
     const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);
     stream next = stream_spread(t, panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
     for (int32_t i = 0; i < n_tiles; i++) {
@@ -71,12 +71,12 @@ INLINE void multiply_rows(const int V, const linear_task *t, const uint8_t *pane
     }
 }
 
-static void multiply_bf16(const linear_task *t) {
+static void multiply_bf16(const cl_linear_task *t) {
     const size_t panel_bytes = LINE * (size_t)n_lines(t);
     for (int32_t p = 0; p < t->n_panels; p += 2) {
         const __mmask16 last = (__mmask16)(p + 2 >= t->n_panels ? (1u << t->n_last) - 1 : 0xffff);
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
-        float *y = t->y + LINEAR_LANES * (size_t)p;
+        float *y = t->y + CL_LINEAR_LANES * (size_t)p;
         if (p + 1 < t->n_panels)
             multiply_rows(2, t, panel, y, last);
         else
@@ -84,14 +84,14 @@ static void multiply_bf16(const linear_task *t) {
     }
 }
 
-#define ENTRY(name, ...) [LINEAR_##name] = linear_##name##_avx512_vnni,
+#define ENTRY(name, ...) [CL_LINEAR_##name] = cl_linear_##name##_avx512_vnni,
 
-const linear_kernel linear_avx512_bf16 = {
+const cl_linear_kernel cl_linear_avx512_bf16 = {
     .name = "avx512_bf16",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16,
-    .tile_rows = LINEAR_TILE,
-    .quantize = linear_quantize_avx2,
-    .round = linear_round_avx512_bf16,
-    .multiply = {linear_f32_avx512, linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
+    .tile_rows = CL_LINEAR_TILE,
+    .quantize = cl_linear_quantize_avx2,
+    .round = cl_linear_round_avx512_bf16,
+    .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
     OPS_ENTRIES,
 };

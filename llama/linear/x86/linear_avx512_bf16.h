@@ -4,6 +4,6 @@
 
 #include <stdint.h>
 
-void linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out);
+void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out);
 
 #endif

@@ -18,25 +18,25 @@ enum {
  * format has a zero, codes in registers and unpacked ones are the weight plus 128.
  */
 typedef struct form {
-    linear_format f;
+    cl_linear_format f;
     bool unpacked;
 } form;
 
-INLINE form packed_form(linear_layout layout) { return (form){linear_formats[layout], false}; }
+INLINE form packed_form(cl_linear_layout layout) { return (form){cl_linear_formats[layout], false}; }
 
-INLINE form unpacked_form(linear_format f) {
+INLINE form unpacked_form(cl_linear_format f) {
     return (form){{.bits = 8, .group = f.group, .zero = f.zero ? 128 : 0, .min = f.min}, true};
 }
 
-INLINE int n_groups(form w) { return LINEAR_BLOCK / w.f.group; }
+INLINE int n_groups(form w) { return CL_LINEAR_BLOCK / w.f.group; }
 
 INLINE size_t record_bytes(form w) {
-    if (!w.unpacked) return linear_record_bytes(w.f);
+    if (!w.unpacked) return cl_linear_record_bytes(w.f);
     return CODES_BYTES + (size_t)n_groups(w) * (w.f.min ? 128 : 64);
 }
 
-INLINE size_t d_at(form w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : linear_d_at(w.f, g); }
-INLINE size_t m_at(form w, int g) { return w.unpacked ? d_at(w, n_groups(w) + g) : linear_m_at(w.f, g); }
+INLINE size_t d_at(form w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : cl_linear_d_at(w.f, g); }
+INLINE size_t m_at(form w, int g) { return w.unpacked ? d_at(w, n_groups(w) + g) : cl_linear_m_at(w.f, g); }
 
 /* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
 INLINE __m512i shift_bits(__m512i x, int n) { return n < 0 ? _mm512_slli_epi16(x, -n) : _mm512_srli_epi16(x, n); }
@@ -67,7 +67,7 @@ INLINE __m512i load_codes(form w, __m512i table, const uint8_t *record, int step
     return w.f.zero ? _mm512_add_epi8(codes, _mm512_set1_epi8((char)(128 - w.f.zero))) : codes;
 }
 
-INLINE __m512i load_table(form w, const linear_task *t) {
+INLINE __m512i load_table(form w, const cl_linear_task *t) {
     return w.f.table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t->table)) : _mm512_setzero_si512();
 }
 
@@ -88,10 +88,10 @@ typedef struct cursor {
 
 /* To be called before block b is read, b ascending. */
 INLINE void enter_block(form w, cursor *c, int32_t b) {
-    if (!w.f.super || b % LINEAR_SUPER) return;
+    if (!w.f.super || b % CL_LINEAR_SUPER) return;
     c->d = load_f16(c->record);
-    if (w.f.min) c->m = load_f16(c->record + 2 * LINEAR_LANES);
-    c->record += linear_super_bytes(w.f);
+    if (w.f.min) c->m = load_f16(c->record + 2 * CL_LINEAR_LANES);
+    c->record += cl_linear_super_bytes(w.f);
 }
 
 /* Scales and minima of the packed record at c to the unpacked one at `to`. */
@@ -104,11 +104,11 @@ INLINE void unpack_scales(form w, const cursor *c, uint8_t *to) {
 }
 
 /* A packed panel to unpacked records. */
-INLINE void unpack_panel(form w, const linear_task *t, const uint8_t *panel, uint8_t *to) {
+INLINE void unpack_panel(form w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
     const form u = unpacked_form(w.f);
     const __m512i table = load_table(w, t);
     cursor c = {.record = panel};
-    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
+    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
         enter_block(w, &c, b);
         UNROLL for (int step = 0; step < 8; step++) {
             _mm512_store_si512(to + 64 * step, load_codes(w, table, c.record, step));

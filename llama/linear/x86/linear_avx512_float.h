@@ -4,8 +4,8 @@
 
 #include "llama/linear/linear_kernels.h"
 
-void linear_f32_avx512(const linear_task *t);
-void linear_f16_avx512(const linear_task *t);
-void linear_bf16_avx512(const linear_task *t);
+void cl_linear_f32_avx512(const cl_linear_task *t);
+void cl_linear_f16_avx512(const cl_linear_task *t);
+void cl_linear_bf16_avx512(const cl_linear_task *t);
 
 #endif

@@ -25,10 +25,10 @@ typedef struct stream {
     bool to_l2;
 } stream;
 
-INLINE stream stream_ahead(const linear_task *t) { return (stream){.to_l2 = t->to_l2}; }
+INLINE stream stream_ahead(const cl_linear_task *t) { return (stream){.to_l2 = t->to_l2}; }
 
 /* `bytes` at `next` in n_steps steps. */
-INLINE stream stream_spread(const linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
+INLINE stream stream_spread(const cl_linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
     return (stream){next, (bytes / 64 + n_steps - 1) / n_steps * 64, t->to_l2};
 }
 

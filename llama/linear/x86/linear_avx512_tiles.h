@@ -20,30 +20,32 @@ enum {
 };
 
 /* Codes of one plane take an instruction or two to unpack, which is nothing beside eight products. */
-INLINE bool is_packed(linear_format f, int32_t n_rows) { return f.bits == 4 || f.bits == 8 || n_rows <= DIRECT_ROWS; }
+INLINE bool is_packed(cl_linear_format f, int32_t n_rows) { return f.bits == 4 || f.bits == 8 || n_rows <= DIRECT_ROWS; }
 
 /* Panels at once: two share what is loaded of the activations, but the sums of two groups a block do not fit the registers. */
-INLINE int packed_panels(linear_format f, int32_t n_rows) { return f.group == LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1; }
+INLINE int packed_panels(cl_linear_format f, int32_t n_rows) {
+    return f.group == CL_LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1;
+}
 
 /* A single row tile over a single panel is as fast as the memory, and a short distance within the panel serves it best. */
-INLINE stream next_panels(const linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
-    if (t->n_rows <= LINEAR_TILE && n_panels == 1) return stream_ahead(t);
-    const size_t n_tiles = (size_t)(t->n_rows + LINEAR_TILE - 1) / LINEAR_TILE;
+INLINE stream next_panels(const cl_linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
+    if (t->n_rows <= CL_LINEAR_TILE && n_panels == 1) return stream_ahead(t);
+    const size_t n_tiles = (size_t)(t->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE;
     return stream_spread(t, panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
-                         n_tiles * (size_t)(t->n_in / LINEAR_BLOCK));
+                         n_tiles * (size_t)(t->n_in / CL_LINEAR_BLOCK));
 }
 
 /* What an integer sum of group g of row r begins with, so that codes that are 128 too large come out right. */
 INLINE int32_t group_start(form w, int R, const uint8_t *tile, int r, int g) {
     const uint8_t *start = tile + 44 * R + 4 * r, *half = tile + 48 * R + 4 * r;
-    if (w.f.group == LINEAR_BLOCK) return load_i32(start);
-    return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + LINEAR_MAGIC;
+    if (w.f.group == CL_LINEAR_BLOCK) return load_i32(start);
+    return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + CL_LINEAR_MAGIC;
 }
 
 /* scale * (float)sum of group g's activations. */
 INLINE float group_weighted(form w, int R, const uint8_t *tile, int r, int g) {
-    if (w.f.group == LINEAR_BLOCK) return load_f32(tile + 40 * R + 4 * r);
-    const int32_t sum = (LINEAR_MAGIC - group_start(w, R, tile, r, g)) / 128;
+    if (w.f.group == CL_LINEAR_BLOCK) return load_f32(tile + 40 * R + 4 * r);
+    const int32_t sum = (CL_LINEAR_MAGIC - group_start(w, R, tile, r, g)) / 128;
     return load_f32(tile + 32 * R + 4 * r) * (float)sum;
 }
 
@@ -51,14 +53,14 @@ INLINE void dot_group(int R, int V, form w, __m512i table, const cursor *records
                       __m512 (*scaled)[2]);
 
 /* R rows of one tile by V panels. */
-INLINE void multiply_tile(const int R, const int V, const form w, const linear_task *t, const uint8_t *const *panels,
+INLINE void multiply_tile(const int R, const int V, const form w, const cl_linear_task *t, const uint8_t *const *panels,
                           stream *next, const uint8_t *tile, float *y, __mmask16 last) {
     const __m512i table = load_table(w, t);
     cursor at[2];
     __m512 acc[8][2];
     UNROLL for (int v = 0; v < V; v++) at[v] = (cursor){.record = panels[v]};
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
-    for (int32_t b = 0; b < t->n_in / LINEAR_BLOCK; b++) {
+    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++) {
         stream_step(next, at[0].record, record_bytes(w));
         UNROLL for (int v = 0; v < V; v++) enter_block(w, &at[v], b);
         UNROLL for (int g = 0; g < n_groups(w); g++) {
@@ -77,7 +79,7 @@ INLINE void multiply_tile(const int R, const int V, const form w, const linear_t
             }
         }
         UNROLL for (int v = 0; v < V; v++) at[v].record += record_bytes(w);
-        tile += LINEAR_ROW_BYTES * R;
+        tile += CL_LINEAR_ROW_BYTES * R;
     }
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int v = 0; v < V; v++)
@@ -86,10 +88,10 @@ INLINE void multiply_tile(const int R, const int V, const form w, const linear_t
 }
 
 /* All rows of the task by V panels; `next` is asked for meanwhile. */
-INLINE void multiply_rows(const int V, const form w, const linear_task *t, const uint8_t *const *panels, stream next, float *y,
-                          __mmask16 last) {
-    const size_t row_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * LINEAR_ROW_BYTES;
-    for (int32_t row = 0; row < t->n_rows; row += LINEAR_TILE) {
+INLINE void multiply_rows(const int V, const form w, const cl_linear_task *t, const uint8_t *const *panels, stream next,
+                          float *y, __mmask16 last) {
+    const size_t row_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
+    for (int32_t row = 0; row < t->n_rows; row += CL_LINEAR_TILE) {
         const uint8_t *tile = t->tiles + (size_t)row * row_bytes;
         float *to = y + (size_t)row * t->y_stride;
         switch (t->n_rows - row) {
@@ -105,11 +107,11 @@ INLINE void multiply_rows(const int V, const form w, const linear_task *t, const
     }
 }
 
-typedef void unpack_fn(const linear_task *t, const uint8_t *panel, uint8_t *to);
+typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
 /* `at_once` (1 or 2) panels at a time, as they are or, with `unpack`, unpacked by it into the scratch to the form w. */
-INLINE void multiply_panels(const int at_once, const form w, const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
-    const size_t unpacked_bytes = (size_t)(t->n_in / LINEAR_BLOCK) * UNPACKED_BYTES;
+INLINE void multiply_panels(const int at_once, const form w, const cl_linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
+    const size_t unpacked_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * UNPACKED_BYTES;
     const uint8_t *panel = t->panels;
     for (int32_t p = 0; p < t->n_panels; p += at_once) {
         const int32_t left = t->n_panels - p, n = left < at_once ? left : at_once;
@@ -120,7 +122,7 @@ INLINE void multiply_panels(const int at_once, const form w, const linear_task *
             if (unpack) unpack(t, panel, t->scratch + (size_t)v * unpacked_bytes);
         }
         const __mmask16 last = (__mmask16)(left <= at_once ? (1u << t->n_last) - 1 : 0xffff);
-        float *y = t->y + LINEAR_LANES * (size_t)p;
+        float *y = t->y + CL_LINEAR_LANES * (size_t)p;
         if (n == 2)
             multiply_rows(2, w, t, panels, next, y, last);
         else
@@ -130,18 +132,18 @@ INLINE void multiply_panels(const int at_once, const form w, const linear_task *
 
 /* One function for each form there is of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
-    static void unpacked_##name(const linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                                 \
-        multiply_panels(2, unpacked_form((linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, panel_bytes,  \
-                        unpack);                                                                                               \
+    static void unpacked_##name(const cl_linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                              \
+        multiply_panels(2, unpacked_form((cl_linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t,            \
+                        panel_bytes, unpack);                                                                                  \
     }
 UNPACKED(min_32, 32, 0, true)
 UNPACKED(signed_32, 32, 128, false)
 UNPACKED(min_16, 16, 0, true)
 UNPACKED(signed_16, 16, 128, false)
 
-INLINE void multiply_quant(const linear_layout layout, const linear_task *t, unpack_fn *unpack) {
-    const linear_format f = linear_formats[layout];
-    const size_t panel_bytes = linear_panel_bytes(layout, t->n_in);
+INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *t, unpack_fn *unpack) {
+    const cl_linear_format f = cl_linear_formats[layout];
+    const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     if (is_packed(f, t->n_rows))
         multiply_panels(packed_panels(f, t->n_rows), packed_form(layout), t, panel_bytes, NULL);
     else if (f.group == 32)
@@ -151,10 +153,10 @@ INLINE void multiply_quant(const linear_layout layout, const linear_task *t, unp
 }
 
 #define MULTIPLY(name, ...)                                                                                                    \
-    static void unpack_##name(const linear_task *t, const uint8_t *panel, uint8_t *to) {                                       \
-        unpack_panel(packed_form(LINEAR_##name), t, panel, to);                                                                \
+    static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
+        unpack_panel(packed_form(CL_LINEAR_##name), t, panel, to);                                                             \
     }                                                                                                                          \
-    static void multiply_##name(const linear_task *t) { multiply_quant(LINEAR_##name, t, unpack_##name); }
+    static void multiply_##name(const cl_linear_task *t) { multiply_quant(CL_LINEAR_##name, t, unpack_##name); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 #endif

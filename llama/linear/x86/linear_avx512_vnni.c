@@ -12,7 +12,7 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
     const int steps = w.f.group / 4;
     __m512i sum[8][2];
     UNROLL for (int r = 0; r < R; r++) {
-        const __m512i start = _mm512_set1_epi32(w.f.zero ? group_start(w, R, tile, r, g) : LINEAR_MAGIC);
+        const __m512i start = _mm512_set1_epi32(w.f.zero ? group_start(w, R, tile, r, g) : CL_LINEAR_MAGIC);
         UNROLL for (int v = 0; v < V; v++) sum[r][v] = start;
     }
     UNROLL for (int step = g * steps; step < (g + 1) * steps; step++) {
@@ -31,14 +31,14 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
 }
 
 #define SHARED(name, ...)                                                                                                      \
-    void linear_##name##_avx512_vnni(const linear_task *t) { multiply_##name(t); }
+    void cl_linear_##name##_avx512_vnni(const cl_linear_task *t) { multiply_##name(t); }
 LINEAR_QUANT_LAYOUTS(SHARED)
 
-const linear_kernel linear_avx512_vnni = {
+const cl_linear_kernel cl_linear_avx512_vnni = {
     .name = "avx512_vnni",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI,
-    .tile_rows = LINEAR_TILE,
-    .quantize = linear_quantize_avx2,
-    .multiply = {linear_f32_avx512, linear_f16_avx512, linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
+    .tile_rows = CL_LINEAR_TILE,
+    .quantize = cl_linear_quantize_avx2,
+    .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, cl_linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
     OPS_ENTRIES,
 };

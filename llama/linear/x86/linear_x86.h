@@ -20,8 +20,8 @@ INLINE float load_f32(const uint8_t *p) {
 }
 
 /* A line of a panel: the weights of one input, or of two with BF16. */
-INLINE int line_inputs(const linear_layout layout) { return layout == LINEAR_BF16 ? 2 : 1; }
-INLINE size_t line_bytes(const linear_layout layout) { return layout == LINEAR_F16 ? 32 : 64; }
+INLINE int line_inputs(const cl_linear_layout layout) { return layout == CL_LINEAR_BF16 ? 2 : 1; }
+INLINE size_t line_bytes(const cl_linear_layout layout) { return layout == CL_LINEAR_F16 ? 32 : 64; }
 
 /*
  * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,

@@ -49,7 +49,7 @@ static inline __m256i round_block(const float *x, __m256 inverse) {
 }
 
 static inline __m256i start_of(__m256i sum) {
-    return _mm256_sub_epi32(_mm256_set1_epi32(LINEAR_MAGIC), _mm256_slli_epi32(sum, 7));
+    return _mm256_sub_epi32(_mm256_set1_epi32(CL_LINEAR_MAGIC), _mm256_slli_epi32(sum, 7));
 }
 
 static inline __m256 magnitudes(const float *x) {
@@ -68,11 +68,11 @@ static inline __m256 inverse_of(__m256 scale) {
 }
 
 static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
-    for (int32_t b = 0; b < n_blocks; b++, x += LINEAR_BLOCK, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
+    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
         __m256 max[8];
         for (int r = 0; r < 8; r++) {
             max[r] = _mm256_setzero_ps();
-            for (int i = 0; i < LINEAR_BLOCK; i += 8)
+            for (int i = 0; i < CL_LINEAR_BLOCK; i += 8)
                 max[r] = _mm256_max_ps(magnitudes(x + (size_t)r * row_stride + i), max[r]);
         }
         const __m256 scale = scale_of(max_of_each(max));
@@ -89,7 +89,7 @@ static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks,
             _mm256_storeu_si256((void *)(tile + (size_t)j * tile_rows * 4), q[j]);
         }
         const __m256i ones = _mm256_set1_epi16(1), sum = _mm256_madd_epi16(pairs, ones);
-        float *scales = (float *)(tile + (size_t)tile_rows * LINEAR_BLOCK);
+        float *scales = (float *)(tile + (size_t)tile_rows * CL_LINEAR_BLOCK);
         _mm256_storeu_ps(scales, scale);
         _mm256_storeu_ps(scales + tile_rows, _mm256_mul_ps(scale, _mm256_set1_ps(-12582912.0f)));
         _mm256_storeu_ps(scales + 2 * tile_rows, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum)));
@@ -111,9 +111,9 @@ static inline int32_t sum_of_all(__m128i v) {
 }
 
 static void quantize_row(const float *x, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
-    for (int32_t b = 0; b < n_blocks; b++, x += LINEAR_BLOCK, tile += (size_t)tile_rows * LINEAR_ROW_BYTES) {
+    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
         __m256 max = _mm256_setzero_ps();
-        for (int i = 0; i < LINEAR_BLOCK; i += 8) max = _mm256_max_ps(magnitudes(x + i), max);
+        for (int i = 0; i < CL_LINEAR_BLOCK; i += 8) max = _mm256_max_ps(magnitudes(x + i), max);
         const __m256 scale = scale_of(max_of_all(max));
         const __m256i q = round_block(x, inverse_of(scale));
         uint32_t groups[8];
@@ -123,18 +123,18 @@ static void quantize_row(const float *x, int32_t n_blocks, uint8_t *tile, int32_
         const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
         const int32_t half = sum_of_all(_mm256_castsi256_si128(quads)),
                       sum = half + sum_of_all(_mm256_extracti128_si256(quads, 1));
-        float *scales = (float *)(tile + (size_t)tile_rows * LINEAR_BLOCK);
+        float *scales = (float *)(tile + (size_t)tile_rows * CL_LINEAR_BLOCK);
         scales[0] = _mm256_cvtss_f32(scale);
         scales[tile_rows] = scales[0] * -12582912.0f;
         scales[2 * tile_rows] = scales[0] * (float)sum;
-        const int32_t starts[] = {LINEAR_MAGIC - 128 * sum, LINEAR_MAGIC - 128 * half};
+        const int32_t starts[] = {CL_LINEAR_MAGIC - 128 * sum, CL_LINEAR_MAGIC - 128 * half};
         memcpy(scales + 3 * tile_rows, &starts[0], sizeof starts[0]);
         memcpy(scales + 4 * tile_rows, &starts[1], sizeof starts[1]);
     }
 }
 
-void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
-                          int32_t tile_rows) {
+void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
+                             int32_t tile_rows) {
     if (n_rows == 8) {
         quantize_8_rows(x, row_stride, n_blocks, tile, tile_rows);
         return;

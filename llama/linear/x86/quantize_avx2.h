@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
-                          int32_t tile_rows);
+void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
+                             int32_t tile_rows);
 
 #endif
