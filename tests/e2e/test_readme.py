@@ -88,3 +88,15 @@ def test_programs_are_those_that_are_compiled():
 def test_files_that_are_named_exist():
     for name in re.findall(r"`((?:docs|\./)[\w./-]*\.(?:md|sh))`|\]\(((?!http)[^)]+)\)", TEXT):
         assert (ROOT / (name[0] or name[1])).exists(), name
+
+
+def test_glossary_names_what_exists():
+    """Each path of the glossary is in the tree, and each C name is in a header."""
+    named = re.findall(r"`([\w./]+)`", (ROOT / "docs/glossary.md").read_text())
+    headers = "\n".join(path.read_text() for folder in ("include", "base", "lib", "llama", "engine", "loadgen", "bench")
+                        for path in (ROOT / folder).rglob("*.h"))
+    for name in named:
+        if "/" in name:
+            assert (ROOT / name).exists(), name
+        elif re.match(r"c[al]_|cattn_", name):
+            assert re.search(rf"\b{name}\b", headers), name
