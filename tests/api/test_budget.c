@@ -1,11 +1,7 @@
 /* The budget: bytes in use stay within it whatever is asked, and what fails for want of it leaves nothing behind. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <stdbool.h>
 
 #include "cache.h"
 #include "chunkattn.h"

@@ -1,14 +1,10 @@
 /* The public surface: what a caller can get wrong gives a status and a message, and changes nothing. */
+#include "../support/testing.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "cache.h"
 #include "chunkattn.h"

@@ -2,15 +2,11 @@
  * Windows, kept tokens, soft-cap, sink logits and ALiBi through the public interface, against attention written down as the
  * formulas say, in double: two sequences with a common beginning, prefilled in pieces and decoded, on every level.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
 #include "chunkattn.h"
 

@@ -1,5 +1,5 @@
 /* Allocation: alignment, the byte count, hooks, overflow and growth. */
-#include "testing.h"
+#include "../support/testing.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* CPU features against what the kernel lists in /proc/cpuinfo, an independent reader of the same cpuid bits. */
 #define _GNU_SOURCE
-#include "testing.h"
+#include "../support/testing.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * Half-precision conversions: every one of the 65536 values, and every rounding boundary between two of them, against
  * double arithmetic, in the default floating-point mode and in that of tasks.
  */
-#include "testing.h"
+#include "../support/testing.h"
 
 #include <math.h>
 #include <stdio.h>

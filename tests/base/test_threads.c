@@ -1,6 +1,6 @@
 /* The pool: every task once, workers never twice at once, memory handed over, with 1 to 8 threads, also on fewer CPUs. */
 #define _GNU_SOURCE
-#include "testing.h"
+#include "../support/testing.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 enum { MAX_TEXT = 1 << 18, MAX_ROWS = 1024, MAX_KEYS = 8 };
 

@@ -1,7 +1,7 @@
 /* The formulas that measurements are held against, by values worked out by hand. */
 #include "bench/shared/formulas.h"
 
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 static void moved_without_sharing_is_naive(void **state) {
     (void)state;

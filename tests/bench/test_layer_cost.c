@@ -1,5 +1,5 @@
 /* The formulas of table1 against the paper's, computed apart from them, and against counting. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include "bench/shared/layer_cost.h"
 

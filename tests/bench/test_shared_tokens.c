@@ -1,5 +1,5 @@
 /* Shared tokens against comparing every request with every other, and prompts in workloads made to have so many. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include "check_tree.h"
 

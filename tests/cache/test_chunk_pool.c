@@ -1,5 +1,5 @@
 /* The chunk pool: the budget, chunks that do not overlap, ids that depend on the calls alone, slabs given back. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <stdbool.h>
 #include <stdint.h>

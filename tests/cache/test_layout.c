@@ -1,5 +1,5 @@
 /* The packed layout against a naive one: a table that gives every element of K and V a place of its own. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <float.h>
 #include <math.h>

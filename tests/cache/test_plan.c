@@ -3,17 +3,13 @@
  * chunk by chunk, in the chunk that holds it, chunks that nobody sees are left out, and tasks cover every row of every block
  * once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "../exact/rng.h"
+#include "../support/rng.h"
 #include "lib/cache/plan.h"
 #include "lib/cache/section.h"
 

@@ -6,7 +6,7 @@
  *
  * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it works.
  */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include "check_tree.h"
 #include "naive.h"

@@ -2,7 +2,7 @@
  * Shapes of the tree after each kind of call, drawn as text (check_tree.h explains a line). c = 4 throughout, and tokens are
  * letters.
  */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include "check_tree.h"
 #include "lib/cache/tree_internal.h"

@@ -5,7 +5,7 @@
 #ifndef TESTS_CUDA_SCALAR_H
 #define TESTS_CUDA_SCALAR_H
 
-#include "../exact/rng.h"
+#include "../support/rng.h"
 #include "lib/attn/attn.h"
 #include "lib/cuda/image.h"
 

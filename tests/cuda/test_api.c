@@ -1,11 +1,7 @@
 /* The device side of the interface: what is asked for in vain says what is missing, and changes nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "chunkattn_cuda.h"
 #include "lib/cuda/backend.h"

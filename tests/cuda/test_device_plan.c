@@ -2,15 +2,11 @@
  * The device's plan against the CPU's executor, bit for bit: random worlds are computed by the reference level from the plan,
  * and again from a copy of the image that is kept up to date only by the changes told. Parts do about the same.
  */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "../exact/world.h"
 #include "lib/cache_handle.h"

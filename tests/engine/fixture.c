@@ -1,12 +1,8 @@
 /* What the engine's tests share: see fixture.h. */
 #include "fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <unistd.h>
 
 cl_engine_config fixture_config(void) {

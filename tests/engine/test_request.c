@@ -1,10 +1,6 @@
 /* One request: what is refused, how it ends, what it is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,10 +1,6 @@
 /* Who is computed when: prefixes once, turns by arrival, the budget kept, whoever goes away replaced. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,6 @@
 /* With drafts a request is told the same bytes as without, whatever becomes of them; and drafts are in nobody's way. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

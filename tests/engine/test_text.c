@@ -1,10 +1,6 @@
 /* Text held back for UTF-8 and stop strings, against what the whole output says at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

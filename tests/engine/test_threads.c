@@ -1,10 +1,6 @@
 /* Many threads submit, cancel, watch and stop at random moments; nothing is lost, and what finishes is right. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/rng.h"
 #include "chunkattn.h"
 #include "llama/forward.h"
-#include "rng.h"
 
 enum { N_SEQS = 5, PROMPT = 110, DECODED = 3, LONGEST = PROMPT + DECODED, MAX_ROWS = N_SEQS * LONGEST, WHOLE = MAX_ROWS };
 

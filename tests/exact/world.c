@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Uniform in [-1, 1). */
-static float rng_float(rng *r) { return (float)(int32_t)(rng_next(r) >> 32) * 0x1p-31f; }
-
 int32_t world_dim_v(const world *w) { return w->config.head_dim_v ? w->config.head_dim_v : w->config.head_dim; }
 
 static void make_tokens(world *w, rng *r, world_seq *s, int index, int64_t longest) {

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
+#include "../support/rng.h"
 #include "chunkattn.h"
-#include "rng.h"
 
 enum { WORLD_MAX_SEQS = 8, WORLD_MAX_LAYERS = 3, WORLD_MAX_HEADS = 32 };
 

@@ -1,4 +1,4 @@
-/* kcheck: the command line, the random generator, guarded memory. */
+/* kcheck: the command line and guarded memory. */
 #include "kcheck.h"
 
 #include <stdio.h>
@@ -9,15 +9,6 @@
 
 const int32_t head_dims[5] = {64, 80, 96, 128, 256};
 const char *const type_names[CA_N_TYPES] = {"f32", "f16", "bf16", "int8"};
-
-uint32_t rng_next(rng *r) { /* splitmix64 */
-    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(z >> 32);
-}
-int32_t rng_below(rng *r, int32_t n) { return (int32_t)((uint64_t)rng_next(r) * (uint32_t)n >> 32); }
-float rng_float(rng *r) { return (float)(int32_t)rng_next(r) * 0x1p-31f; }
 
 /* [size | GUARD ... | bytes, cleared to GUARD | GUARD ...] */
 enum { GUARD = 0xa5, GUARD_BYTES = 256 };

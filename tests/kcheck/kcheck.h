@@ -5,19 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../support/rng.h"
 #include "lib/attn/kernels.h"
 #include "lib/cache/layout.h"
 
 extern const int32_t head_dims[5];
 extern const char *const type_names[CA_N_TYPES];
 
-/* A deterministic generator; same seed, same stream everywhere. */
-typedef struct rng {
-    uint64_t state;
-} rng;
-uint32_t rng_next(rng *r);
-int32_t rng_below(rng *r, int32_t n); /* [0, n) */
-float rng_float(rng *r);              /* [-1, 1) */
 static inline bool rng_one_in(rng *r, int32_t n) { return rng_below(r, n) == 0; }
 
 /* Memory with a pattern before and behind that guard_check looks for. Aligned to 64. Exits without memory. */

@@ -11,7 +11,7 @@ enum { CASES = 3000 };
 
 /* Any float in one of four, all kinds of NaN and denormals among them; in the others what K and V are like. */
 static float make_number(int32_t kind, rng *r) {
-    const uint32_t bits = rng_next(r);
+    const uint32_t bits = rng_u32(r);
     if (kind == 0) return ca_f32_from_bits(bits);
     if (kind == 1)
         return ca_f32_from_bits((bits & 0x807fffff) | (100 + bits % 8) << 23 | (bits >> 3 & 0xf000)); /* f16 borders */
@@ -31,7 +31,7 @@ static float *make_rows(int32_t n, int32_t d, ptrdiff_t stride, rng *r) {
 
 static char *make_tile(size_t bytes, rng *r) {
     char *tile = guard_new(bytes);
-    for (size_t i = 0; i < bytes; i++) tile[i] = (char)rng_next(r);
+    for (size_t i = 0; i < bytes; i++) tile[i] = (char)rng_u32(r);
     return tile;
 }
 
@@ -50,14 +50,14 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
                   .c = l.c,
                   .slot = slot,
                   .n = n,
-                  .open = rng_next(r),
+                  .open = rng_u32(r),
                   .k = k,
                   .v = v,
                   .k_stride = k_stride,
                   .v_stride = v_stride,
                   .k_tile = got_k,
                   .v_tile = got_v};
-    if (rng_one_in(r, 2)) w.next_k = want_k, w.next_v = want_v, w.next_slot = rng_below(r, l.c), w.next_open = rng_next(r);
+    if (rng_one_in(r, 2)) w.next_k = want_k, w.next_v = want_v, w.next_slot = rng_below(r, l.c), w.next_open = rng_u32(r);
 
     const unsigned mode = ca_fp_enter();
     for (int32_t i = 0; i < n; i++) ca_layout_write(&l, want_k, want_v, w.open, slot + i, k + i * k_stride, v + i * v_stride);

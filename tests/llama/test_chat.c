@@ -1,9 +1,7 @@
 /* Chat formats: the prompts they write, on small vocabularies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "llama/chat/chat.h"
 #include "small_vocab.h"

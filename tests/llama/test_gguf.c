@@ -1,10 +1,8 @@
 /* GGUF reading: what a good file yields, and that no bad one is believed. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "edge.h"
 #include "gguf_build.h"

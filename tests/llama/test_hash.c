@@ -1,10 +1,8 @@
 /* Hash tables of a model file's contents, which may be chosen to collide under any hash that is known beforehand. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "llama/file/meta_build.h"
 #include "llama/text/merge_rules.h"

@@ -2,7 +2,7 @@
  * Linear layers: every level gives the bits of "ref" computed a row at a time, or for bf16 weights those of its own definition,
  * for any number of rows and threads; "ref" and the best level are held to double.
  */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,9 @@
 /* Safetensors and the folders they come in: what good ones yield, and that no bad one is believed. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdio.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 

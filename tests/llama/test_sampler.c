@@ -1,14 +1,11 @@
 /* Sampling: the distribution, every option's edges, and that a draw depends on nothing else. */
+#include "../support/testing.h"
+
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "llama/common/philox.h"
 #include "llama/sampler.h"

@@ -1,5 +1,5 @@
 /* Texts from outside: without control characters where they are shown, UTF-8 where they go into JSON. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,8 @@
 /* Tokenizers on small vocabularies: what exactly comes out, on odd input too. The large comparisons are in tests/model. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdio.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "llama/common/utf8.h"
 #include "small_vocab.h"

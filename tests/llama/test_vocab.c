@@ -1,9 +1,7 @@
 /* Finding tokens in a text, against a look at each of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "gguf_build.h"
 #include "llama/text/vocab.h"

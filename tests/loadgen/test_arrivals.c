@@ -1,5 +1,5 @@
 /* Arrivals: a Poisson process of the right rate, the same for the same seed. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <math.h>
 #include <string.h>

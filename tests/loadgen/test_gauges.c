@@ -1,5 +1,5 @@
 /* Peaks out of /metrics of several servers. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include "loadgen/gauges.h"
 

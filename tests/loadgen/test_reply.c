@@ -1,5 +1,5 @@
 /* Replies: what counts as output, when, what usage says, and every way in which one can be wrong. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <math.h>
 #include <string.h>

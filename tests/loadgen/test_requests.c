@@ -1,5 +1,5 @@
 /* Request bodies: how much synthetic prompts share, fields, and files. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Server-sent events, in pieces cut anywhere. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

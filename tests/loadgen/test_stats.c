@@ -1,5 +1,5 @@
 /* Mean and percentiles against values worked out by hand, which are NumPy's too. */
-#include "../base/testing.h"
+#include "../support/testing.h"
 
 #include <math.h>
 

@@ -1,12 +1,10 @@
 #include "server_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "client.h"
 #include "fake.h"

@@ -1,14 +1,12 @@
 /* Clients that hang up, do not read, wait or come all at once. */
+#include "../support/testing.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "client.h"
 #include "fake.h"

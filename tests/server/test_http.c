@@ -1,12 +1,10 @@
 /* The server and HTTP: bodies, keys, headers and targets, as the RFCs and browsers have them. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "client.h"
 #include "server_fixture.h"

@@ -1,12 +1,10 @@
 /* OpenAI's JSON: what bodies become, what is refused with which words, and what the engine's events become. */
+#include "../support/testing.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "fake.h"
 #include "openai/openai.h"

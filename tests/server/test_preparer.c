@@ -1,12 +1,9 @@
 /* Tasks are prepared in the order they come in, one at a time, on another thread, and all of them before the end. */
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
+#include "../support/testing.h"
 
-#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "server/preparer.h"
 

@@ -1,11 +1,9 @@
 /* The HTTP server over the fake engine: answers, streams, errors, start and end. */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "../support/testing.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "client.h"
 #include "fake.h"
