@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "client.h"
-#include "fake.h"
+#include "tests/openai/fake.h"
 
 const char endless[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"stream\":true}";
 const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}";

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "fake.h"
+#include "tests/openai/fake.h"
 #include "server_fixture.h"
 
 /* ---- Hanging up ---- */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "fake.h"
+#include "tests/openai/fake.h"
 #include "server_fixture.h"
 
 static void chat_answers(void **state) {

@@ -2,8 +2,8 @@
  * Stand-ins for the model and the engine, for tests of the server alone: every byte is a token, chat puts the messages one
  * after another, and the engine repeats the prompt, a token a step.
  */
-#ifndef TESTS_SERVER_FAKE_H
-#define TESTS_SERVER_FAKE_H
+#ifndef TESTS_OPENAI_FAKE_H
+#define TESTS_OPENAI_FAKE_H
 
 #include "engine/engine.h"
 
