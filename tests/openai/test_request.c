@@ -1,32 +1,12 @@
-/* OpenAI's JSON: what bodies become, what is refused with which words, and what the engine's events become. */
+/* Bodies of requests become engine requests; what is wrong with one is refused, by field, limit and fix. */
 #include "../support/testing.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake.h"
-#include "openai/openai.h"
-
-static openai_context context(void) {
-    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML};
-    openai_defaults_init(&c.defaults);
-    return c;
-}
-
-static bool parse(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r, openai_error *error) {
-    json_t *json = json_loads(body, JSON_ALLOW_NUL, NULL);
-    assert_non_null(json);
-    const bool ok = openai_request_parse(c, endpoint, json, r, error);
-    json_decref(json);
-    return ok;
-}
-
-static void parse_ok(const openai_context *c, openai_endpoint endpoint, const char *body, openai_request *r) {
-    openai_error error;
-    if (!parse(c, endpoint, body, r, &error)) fail_msg("%s: %s", body, error.message);
-}
+#include "openai_fixture.h"
 
 /* A prompt's tokens as the text they stand for. */
 static void assert_tokens(const openai_prompt *prompt, const char *text) {
@@ -34,11 +14,9 @@ static void assert_tokens(const openai_prompt *prompt, const char *text) {
     for (size_t i = 0; i < prompt->tokens.n; i++) assert_int_equal(prompt->tokens.ids[i], (unsigned char)text[i]);
 }
 
-/* ---- Requests ---- */
-
 static void every_field_is_read(void **state) {
     (void)state;
-    const openai_context c = context();
+    const openai_context c = fake_context();
     openai_request r;
     parse_ok(&c, OPENAI_COMPLETION,
              "{\"model\":\"any\",\"prompt\":\"ab\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,"
@@ -71,7 +49,7 @@ static void every_field_is_read(void **state) {
 
 static void what_is_left_out_has_openais_defaults(void **state) {
     (void)state;
-    openai_context c = context();
+    openai_context c = fake_context();
     openai_request r, other;
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"stop\":null,\"temperature\":null,\"tools\":[],\"logit_bias\":{}}",
              &r);
@@ -102,7 +80,7 @@ static void what_is_left_out_has_openais_defaults(void **state) {
 
 static void seed_minus_one_is_another_each_time(void **state) {
     (void)state;
-    openai_context c = context();
+    openai_context c = fake_context();
     uint64_t seeds[3];
     for (int i = 0; i < 3; i++) {
         openai_request r;
@@ -120,7 +98,7 @@ static void seed_minus_one_is_another_each_time(void **state) {
 
 static void prompts_and_messages_become_tokens(void **state) {
     (void)state;
-    const openai_context c = context();
+    const openai_context c = fake_context();
     openai_request r;
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"\\u0000b\"]}", &r);
     assert_int_equal(r.n_prompts, 2);
@@ -146,9 +124,6 @@ static void prompts_and_messages_become_tokens(void **state) {
     assert_true(r.params.max_tokens == 5);
     openai_request_free(&r);
 }
-
-#define CHAT(fields)       "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," fields "}"
-#define COMPLETION(fields) "{\"prompt\":\"x\"," fields "}"
 
 static void what_is_wrong_is_refused(void **state) {
     (void)state;
@@ -238,7 +213,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}"),
          "continuous_usage_stats", "true or false"},
     };
-    const openai_context c = context();
+    const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         openai_request r;
         openai_error error;
@@ -268,7 +243,7 @@ static void what_asks_for_nothing_is_taken(void **state) {
         {OPENAI_COMPLETION,
          COMPLETION("\"n_predict\":-1,\"top_n_sigma\":-1,\"grammar\":\"\",\"json_schema\":{},\"n_probs\":0")},
     };
-    const openai_context c = context();
+    const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         openai_request r;
         parse_ok(&c, cases[i].endpoint, cases[i].body, &r);
@@ -278,7 +253,7 @@ static void what_asks_for_nothing_is_taken(void **state) {
 
 static void stop_strings_have_a_limit(void **state) {
     (void)state;
-    const openai_context c = context();
+    const openai_context c = fake_context();
     for (int over = 0; over < 2; over++) {
         char text[OPENAI_MAX_STOP_BYTES + 2], body[OPENAI_MAX_STOP_BYTES + 100];
         openai_request r;
@@ -317,7 +292,7 @@ static void check_text_that_cannot_fit(int shortened) {
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
          20 * shortened + 1, "messages"},
     };
-    openai_context c = context();
+    openai_context c = fake_context();
     c.n_ctx = 10;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[200], body[600], message[200];
@@ -349,7 +324,7 @@ static void check_text_that_cannot_fit(int shortened) {
 /* They are counted first: the last one is no token, and its text is asked for. */
 static void ids_that_cannot_fit_are_not_read(void **state) {
     (void)state;
-    openai_context c = context();
+    openai_context c = fake_context();
     openai_request r;
     openai_error error;
     c.n_ctx = 10;
@@ -368,197 +343,12 @@ static void text_that_cannot_fit_is_refused(void **state) {
 
 static void without_a_chat_format_chat_is_refused(void **state) {
     (void)state;
-    openai_context c = context();
+    openai_context c = fake_context();
     openai_request r;
     openai_error error;
     c.chat = CL_CHAT_NONE;
     assert_false(parse(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &r, &error));
     assert_non_null(strstr(error.message, "no chat template"));
-}
-
-/* ---- Results ---- */
-
-/* A request, what came of it, and a script of events. */
-typedef struct scene {
-    openai_context context;
-    openai_request request;
-    openai_result result;
-} scene;
-
-static void begin(scene *s, openai_endpoint endpoint, const char *body) {
-    s->context = context();
-    parse_ok(&s->context, endpoint, body, &s->request);
-    assert_true(openai_result_init(&s->result, &s->context, &s->request));
-    strcpy(s->result.id, "id");
-    s->result.created = 1;
-}
-
-static void end(scene *s) {
-    openai_result_free(&s->result);
-    openai_request_free(&s->request);
-}
-
-static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
-
-static cl_engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
-    return (cl_engine_event){
-        .choice = choice,
-        .token = id,
-        .position = position,
-        .text = text,
-        .text_size = strlen(text),
-        .chosen = {id, -1.5f},
-        .top = top,
-        .n_top = 2,
-        .n_prompt = 1,
-    };
-}
-
-static cl_engine_event last(int32_t choice, cl_engine_finish finish, const char *text, int64_t n_completion) {
-    return (cl_engine_event){.choice = choice,
-                             .token = -1,
-                             .text = text,
-                             .text_size = strlen(text),
-                             .finish = finish,
-                             .last = true,
-                             .n_prompt = 1,
-                             .n_cached = 0,
-                             .n_completion = n_completion};
-}
-
-static void assert_json(json_t *json, const char *expected) {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
-    assert_string_equal(text, expected);
-    free(text);
-    json_decref(json);
-}
-
-static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event); }
-
-static void chat_logprobs_have_bytes(void **state) {
-    (void)state;
-    scene s;
-    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
-    add(&s, token(0, 0xc3, 2, ""));
-    add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
-    add(&s, last(0, CL_ENGINE_STOP, "", 2));
-    assert_true(openai_result_done(&s.result));
-    assert_json(openai_result_json(&s.result),
-                "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
-                "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
-                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
-                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                "\"bytes\":[195]}]},"
-                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
-                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                "\"bytes\":[195]}]}"
-                "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
-                "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
-    end(&s);
-}
-
-static void echo_tells_the_prompts_logprobs(void **state) {
-    (void)state;
-    scene s;
-    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
-    for (int i = 0; i < 3; i++) {
-        cl_engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
-        event.prompt = true;
-        if (i == 0) event.n_top = 0;
-        add(&s, event);
-    }
-    add(&s, token(0, 'b', 3, "b"));
-    add(&s, last(0, CL_ENGINE_LENGTH, "c", 1));
-    json_t *answer = openai_result_json(&s.result);
-    json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
-    json_decref(answer);
-    assert_json(choice,
-                "{\"index\":0,\"text\":\"x\xc3\xa9"
-                "bc\",\"logprobs\":{\"tokens\":[\"x\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"b\"],\"token_logprobs\":[null,-1.5,"
-                "-1.5,-1.5],\"top_logprobs\":[null,{\"a\":-0.5,\"bytes:\\\\xc3\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,"
-                "\"bytes:\\\\xa9\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,\"b\":-1.5}],\"text_offset\":[0,1,2,2]},"
-                "\"finish_reason\":\"length\",\"token_ids\":[98],\"prompt_token_ids\":[120,195,169]}");
-    end(&s);
-}
-
-/* What a stream says about an event, without its head. */
-static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
-    add(s, event);
-    json_t *chunk = openai_chunk_json(&s->result, 0, &event);
-    if (json_is_null(chunk)) {
-        assert_json(chunk, expected);
-        return;
-    }
-    json_t *choices = json_incref(json_object_get(chunk, "choices"));
-    json_decref(chunk);
-    assert_json(choices, expected);
-}
-
-static void streams_tell_each_event(void **state) {
-    (void)state;
-    scene s;
-    begin(&s, OPENAI_CHAT, CHAT("\"n\":2,\"stream\":true"));
-    assert_chunk(&s, token(1, 'a', 2, ""), "null");
-    assert_chunk(
-        &s, token(1, 'b', 3, "ab"),
-        "[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"ab\"},\"logprobs\":null,\"finish_reason\":null}]");
-    assert_chunk(&s, token(1, 'c', 4, "c"),
-                 "[{\"index\":1,\"delta\":{\"content\":\"c\"},\"logprobs\":null,\"finish_reason\":null}]");
-    assert_chunk(&s, last(0, CL_ENGINE_LENGTH, "", 0),
-                 "[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
-                 "\"length\"}]");
-    assert_chunk(&s, last(1, CL_ENGINE_STOP, "d", 3),
-                 "[{\"index\":1,\"delta\":{\"content\":\"d\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]");
-    assert_string_equal(s.result.choices[1].text, "abcd");
-    end(&s);
-
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
-    cl_engine_event prompt = token(0, 'x', 0, "");
-    prompt.prompt = true;
-    assert_chunk(&s, prompt, "null");
-    cl_engine_event event = token(0, 'a', 1, "");
-    event.n_top = 0;
-    assert_chunk(&s, event,
-                 "[{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"x\",\"a\"],\"token_logprobs\":[null,-1.5],"
-                 "\"top_logprobs\":[null,null],\"text_offset\":[0,1]},\"finish_reason\":null}]");
-    assert_chunk(&s, event,
-                 "[{\"index\":0,\"text\":\"\",\"logprobs\":{\"tokens\":[\"a\"],\"token_logprobs\":[-1.5],"
-                 "\"top_logprobs\":[null],\"text_offset\":[2]},\"finish_reason\":null}]");
-    end(&s);
-}
-
-static void failures_become_errors(void **state) {
-    (void)state;
-    scene s;
-    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1"));
-    cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
-    event.error = &(cl_error){CL_ERR_LIMIT, "7 tokens, 5 allowed"};
-    add(&s, event);
-    assert_true(s.result.failed);
-    assert_json(openai_error_json(&s.result.error), "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":"
-                                                    "\"invalid_request_error\",\"param\":null,\"code\":"
-                                                    "\"context_length_exceeded\"}}");
-    end(&s);
-}
-
-static void any_bytes_make_json(void **state) {
-    (void)state;
-    static const struct {
-        const char *bytes;
-        size_t size;
-        const char *text;
-    } cases[] = {
-        {NULL, 0, ""},
-        {"a\xc3\xa9", 3, "a\xc3\xa9"},
-        {"a\xc3", 2, "a\xef\xbf\xbd"},
-        {"\xff\xfe!", 3, "\xef\xbf\xbd\xef\xbf\xbd!"},
-        {"\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* half a surrogate pair */
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *json = openai_text_json(cases[i].bytes, cases[i].size);
-        assert_string_equal(json_string_value(json), cases[i].text);
-        json_decref(json);
-    }
 }
 
 int main(void) {
@@ -573,11 +363,6 @@ int main(void) {
         cmocka_unit_test(ids_that_cannot_fit_are_not_read),
         cmocka_unit_test(text_that_cannot_fit_is_refused),
         cmocka_unit_test(without_a_chat_format_chat_is_refused),
-        cmocka_unit_test(chat_logprobs_have_bytes),
-        cmocka_unit_test(echo_tells_the_prompts_logprobs),
-        cmocka_unit_test(streams_tell_each_event),
-        cmocka_unit_test(failures_become_errors),
-        cmocka_unit_test(any_bytes_make_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,200 @@
+/* The engine's events become OpenAI's answers and the chunks of its streams. */
+#include "../support/testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "openai_fixture.h"
+
+/* A request, what came of it, and a script of events. */
+typedef struct scene {
+    openai_context context;
+    openai_request request;
+    openai_result result;
+} scene;
+
+static void begin(scene *s, openai_endpoint endpoint, const char *body) {
+    s->context = fake_context();
+    parse_ok(&s->context, endpoint, body, &s->request);
+    assert_true(openai_result_init(&s->result, &s->context, &s->request));
+    strcpy(s->result.id, "id");
+    s->result.created = 1;
+}
+
+static void end(scene *s) {
+    openai_result_free(&s->result);
+    openai_request_free(&s->request);
+}
+
+static const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
+
+static cl_engine_event token(int32_t choice, int32_t id, int64_t position, const char *text) {
+    return (cl_engine_event){
+        .choice = choice,
+        .token = id,
+        .position = position,
+        .text = text,
+        .text_size = strlen(text),
+        .chosen = {id, -1.5f},
+        .top = top,
+        .n_top = 2,
+        .n_prompt = 1,
+    };
+}
+
+static cl_engine_event last(int32_t choice, cl_engine_finish finish, const char *text, int64_t n_completion) {
+    return (cl_engine_event){.choice = choice,
+                             .token = -1,
+                             .text = text,
+                             .text_size = strlen(text),
+                             .finish = finish,
+                             .last = true,
+                             .n_prompt = 1,
+                             .n_cached = 0,
+                             .n_completion = n_completion};
+}
+
+static void assert_json(json_t *json, const char *expected) {
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(text, expected);
+    free(text);
+    json_decref(json);
+}
+
+static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event); }
+
+static void chat_logprobs_have_bytes(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2"));
+    add(&s, token(0, 0xc3, 2, ""));
+    add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
+    add(&s, last(0, CL_ENGINE_STOP, "", 2));
+    assert_true(openai_result_done(&s.result));
+    assert_json(openai_result_json(&s.result),
+                "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
+                "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
+                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
+                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                "\"bytes\":[195]}]},"
+                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
+                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                "\"bytes\":[195]}]}"
+                "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
+                "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
+    end(&s);
+}
+
+static void echo_tells_the_prompts_logprobs(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
+    for (int i = 0; i < 3; i++) {
+        cl_engine_event event = token(0, s.request.prompts[0].tokens.ids[i], i, "");
+        event.prompt = true;
+        if (i == 0) event.n_top = 0;
+        add(&s, event);
+    }
+    add(&s, token(0, 'b', 3, "b"));
+    add(&s, last(0, CL_ENGINE_LENGTH, "c", 1));
+    json_t *answer = openai_result_json(&s.result);
+    json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
+    json_decref(answer);
+    assert_json(choice,
+                "{\"index\":0,\"text\":\"x\xc3\xa9"
+                "bc\",\"logprobs\":{\"tokens\":[\"x\",\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"b\"],\"token_logprobs\":[null,-1.5,"
+                "-1.5,-1.5],\"top_logprobs\":[null,{\"a\":-0.5,\"bytes:\\\\xc3\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,"
+                "\"bytes:\\\\xa9\":-1.5},{\"a\":-0.5,\"bytes:\\\\xc3\":-9999.0,\"b\":-1.5}],\"text_offset\":[0,1,2,2]},"
+                "\"finish_reason\":\"length\",\"token_ids\":[98],\"prompt_token_ids\":[120,195,169]}");
+    end(&s);
+}
+
+/* What a stream says about an event, without its head. */
+static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
+    add(s, event);
+    json_t *chunk = openai_chunk_json(&s->result, 0, &event);
+    if (json_is_null(chunk)) {
+        assert_json(chunk, expected);
+        return;
+    }
+    json_t *choices = json_incref(json_object_get(chunk, "choices"));
+    json_decref(chunk);
+    assert_json(choices, expected);
+}
+
+static void streams_tell_each_event(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_CHAT, CHAT("\"n\":2,\"stream\":true"));
+    assert_chunk(&s, token(1, 'a', 2, ""), "null");
+    assert_chunk(
+        &s, token(1, 'b', 3, "ab"),
+        "[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"ab\"},\"logprobs\":null,\"finish_reason\":null}]");
+    assert_chunk(&s, token(1, 'c', 4, "c"),
+                 "[{\"index\":1,\"delta\":{\"content\":\"c\"},\"logprobs\":null,\"finish_reason\":null}]");
+    assert_chunk(&s, last(0, CL_ENGINE_LENGTH, "", 0),
+                 "[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
+                 "\"length\"}]");
+    assert_chunk(&s, last(1, CL_ENGINE_STOP, "d", 3),
+                 "[{\"index\":1,\"delta\":{\"content\":\"d\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]");
+    assert_string_equal(s.result.choices[1].text, "abcd");
+    end(&s);
+
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
+    cl_engine_event prompt = token(0, 'x', 0, "");
+    prompt.prompt = true;
+    assert_chunk(&s, prompt, "null");
+    cl_engine_event event = token(0, 'a', 1, "");
+    event.n_top = 0;
+    assert_chunk(&s, event,
+                 "[{\"index\":0,\"text\":\"x\",\"logprobs\":{\"tokens\":[\"x\",\"a\"],\"token_logprobs\":[null,-1.5],"
+                 "\"top_logprobs\":[null,null],\"text_offset\":[0,1]},\"finish_reason\":null}]");
+    assert_chunk(&s, event,
+                 "[{\"index\":0,\"text\":\"\",\"logprobs\":{\"tokens\":[\"a\"],\"token_logprobs\":[-1.5],"
+                 "\"top_logprobs\":[null],\"text_offset\":[2]},\"finish_reason\":null}]");
+    end(&s);
+}
+
+static void failures_become_errors(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1"));
+    cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
+    event.error = &(cl_error){CL_ERR_LIMIT, "7 tokens, 5 allowed"};
+    add(&s, event);
+    assert_true(s.result.failed);
+    assert_json(openai_error_json(&s.result.error), "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":"
+                                                    "\"invalid_request_error\",\"param\":null,\"code\":"
+                                                    "\"context_length_exceeded\"}}");
+    end(&s);
+}
+
+static void any_bytes_make_json(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *text;
+    } cases[] = {
+        {NULL, 0, ""},
+        {"a\xc3\xa9", 3, "a\xc3\xa9"},
+        {"a\xc3", 2, "a\xef\xbf\xbd"},
+        {"\xff\xfe!", 3, "\xef\xbf\xbd\xef\xbf\xbd!"},
+        {"\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* half a surrogate pair */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = openai_text_json(cases[i].bytes, cases[i].size);
+        assert_string_equal(json_string_value(json), cases[i].text);
+        json_decref(json);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_tells_the_prompts_logprobs),
+        cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(failures_become_errors),
+        cmocka_unit_test(any_bytes_make_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
