@@ -142,31 +142,34 @@ static json_t *load_json(const bench *b) {
     return load;
 }
 
-static cl_status write_json(const bench *b, const report *r, cl_error *error) {
-    const char *path = b->opt->json_file;
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
-    json_t *object = json_object();
-    const bool made = json_object_set_new(object, "load", load_json(b)) == 0 &&
-                      json_object_update_new(object, report_json(r, &b->result)) == 0;
-    int failed = 0;
-    if (strcmp(path, "-") == 0) { /* main sees whether that is written */
-        json_dumpf(object, stdout, flags);
-        putchar('\n');
-    } else {
-        failed = json_dump_file(object, path, flags);
-    }
-    json_decref(object);
-    if (!made) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
-    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno)) : CL_OK;
+/* NULL without memory. */
+static json_t *results_json(const bench *b, const report *r) {
+    json_t *results = json_object();
+    if (json_object_set_new(results, "load", load_json(b)) == 0 &&
+        json_object_update_new(results, report_json(r, &b->result)) == 0)
+        return results;
+    json_decref(results);
+    return NULL;
 }
 
+/* Print the results, and write them to --output where it is given. */
 static cl_status tell(const bench *b, bool *failures, cl_error *error) {
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
+    const char *path = b->opt->output;
     report r;
-    if (!report_make(&b->result, b->opt->completion_tokens, &r))
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
+    json_t *results = report_make(&b->result, b->opt->completion_tokens, &r) ? results_json(b, &r) : NULL;
+    if (!results) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
     *failures = r.n[OUTCOME_OK] < b->result.n;
-    if (!b->opt->json_file || strcmp(b->opt->json_file, "-") != 0) report_print(&r, &b->result);
-    return b->opt->json_file ? write_json(b, &r, error) : CL_OK;
+    if (b->opt->json) { /* main checks whether standard output took it */
+        json_dumpf(results, stdout, flags);
+        putchar('\n');
+    } else {
+        report_print(&r, &b->result);
+    }
+    const int failed = path ? json_dump_file(results, path, flags) : 0;
+    const int cause = errno;
+    json_decref(results);
+    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(cause)) : CL_OK;
 }
 
 int cmd_bench_serve(const options *opt) {

@@ -45,7 +45,8 @@ const command commands[N_COMMANDS] = {
         {"bench serve", "", "put load on an OpenAI endpoint and measure latency and throughput",
          "The endpoint may be this program's or another's. Requests come as a Poisson process with --rate, all with the same "
          "number of tokens, or from --input. Normalized latency is each request's time from its arrival to its end, "
-         "queueing included, over its completion tokens; a table and --json FILE give its mean and percentiles and those of "
+         "queueing included, over its completion tokens; the table, --json and --output FILE give its mean and percentiles and "
+         "those of "
          "the time to the first token (TTFT), the time per token after it (TPOT) and from one output to the next (ITL). "
          "Ends with status 1 when a request failed.",
          cmd_bench_serve},

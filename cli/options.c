@@ -66,7 +66,7 @@ const option option_table[] = {
     INT("tg", 0, tg, "128", 0, 1 << 20, "tokens to generate for a sequence", IN(BENCH)),
     {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
-    FLAG("json", 0, json, "print one JSON object a line", IN(BENCH) | IN(PERPLEXITY)),
+    FLAG("json", 0, json, "print the results as JSON, one object per line", IN(BENCH) | IN(PERPLEXITY)),
 
     UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAME", "the model to ask for; the first that the endpoint lists if absent",
@@ -97,8 +97,8 @@ const option option_table[] = {
     FLAG("warm-prefixes", 0, warm_prefixes, "send each shared prefix once before, so that it is cached", IN(BENCH_SERVE)),
     REAL("time-limit", time_limit, "0", 0, 1e6, "seconds after which all that is left is cut off; 0: none", IN(BENCH_SERVE)),
     TEXT("extra-body", 0, extra_body, "JSON", "an object whose fields every request gets", IN(BENCH_SERVE)),
-    TEXT("json", 0, json_file, "FILE", "write the results as one JSON object; - is standard output, instead of the table",
-         IN(BENCH_SERVE)),
+    FLAG("json", 0, json, "print the results as one JSON object instead of a table", IN(BENCH_SERVE)),
+    TEXT("output", 'o', output, "FILE", "also write the results to this file, as one JSON object", IN(BENCH_SERVE)),
 
     INT("max-tokens", 'n', max_tokens, "-1", -1, INT_MAX, "generate at most this many tokens; -1: up to the context's end",
         IN(RUN) | IN(CHAT)),
@@ -148,7 +148,8 @@ const option option_table[] = {
     INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256", STEPS),
     INT("threads", 'j', threads, "0", 0, 1024, "0: one for each CPU that this process may use", STEPS),
     FLAG("pin-threads", 0, pin_threads, "keep each thread but the first on a CPU of its own", STEPS),
-    TEXT("isa", 0, isa, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; the CPU's best if absent", STEPS),
+    TEXT("level", 0, level, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; the CPU's best if absent",
+         STEPS),
 };
 
 const size_t option_table_size = sizeof option_table / sizeof option_table[0];

@@ -28,7 +28,7 @@ struct options {
     /* the machine and the cache */
     int64_t threads;
     bool pin_threads;
-    const char *isa;
+    const char *level;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t speculate;                   /* 0: off */
     const char *draft_model;
@@ -46,11 +46,11 @@ struct options {
     const char *host, *api_key, *cors_origin, *model_name;
     int64_t port;
     /* tokenize, logits, info, perplexity, bench */
-    bool jsonl, special, bos, last, tensors, json, shared;
+    bool jsonl, special, bos, last, tensors, json, shared; /* json: bench serve, too */
     int64_t chunks, tg;
     const char *pp, *batch;
     /* bench serve */
-    const char *url, *json_file, *extra_body;
+    const char *url, *extra_body;
     double rate, time_limit;
     int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
     bool text, warm_prefixes;

@@ -9,21 +9,21 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 
-/* "--isa is 'mmx'; this CPU has ref, avx2" */
-static cl_status level_unknown(const char *isa, cl_error *error) {
+/* "--level is 'mmx'; this CPU has ref, avx2" */
+static cl_status level_unknown(const char *level, cl_error *error) {
     char list[128] = "";
     size_t used = 0;
     for (int i = 0; cattn_level_name(i); i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cattn_level_name(i));
-    return cl_fail(error, CL_ERR_ARG, "--isa is '%s'; this CPU has %s", isa, list);
+    return cl_fail(error, CL_ERR_ARG, "--level is '%s'; this CPU has %s", level, list);
 }
 
 cl_status session_attention_level(const options *opt, const char **level, cl_error *error) {
     *level = NULL;
-    if (!opt->isa) return CL_OK;
+    if (!opt->level) return CL_OK;
     for (int i = 0; cattn_level_name(i); i++)
-        if (strcmp(cattn_level_name(i), opt->isa) == 0) *level = cattn_level_name(i);
-    return *level ? CL_OK : level_unknown(opt->isa, error);
+        if (strcmp(cattn_level_name(i), opt->level) == 0) *level = cattn_level_name(i);
+    return *level ? CL_OK : level_unknown(opt->level, error);
 }
 
 static int32_t n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
@@ -45,7 +45,7 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                              ca_cpu_count())
                    : cl_fail(error, CL_ERR_ARG, "%s",
                              "--pin-threads: the system lets no thread be bound to a CPU; leave it out");
-    const cl_model_options mo = {.level = opt->isa, .pool = s->pool}; /* linear layers know attention's names too */
+    const cl_model_options mo = {.level = opt->level, .pool = s->pool}; /* linear layers know attention's names too */
     const cl_status loaded = cl_model_load(opt->model, &mo, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate) return cl_fail(error, CL_ERR_ARG, "--draft-model is of no use with --speculate off");

@@ -30,7 +30,7 @@ cl_status session_chat_format(const session *s, const options *opt, cl_chat_form
 
 cl_sampler_params session_sampling(const options *opt);
 
-/* The kernel level of attention that --isa names; NULL (the best) without --isa. Linear layers take --isa as it is. */
+/* The kernel level of attention that --level names; NULL (the best) without --level. Linear layers take --level as it is. */
 cl_status session_attention_level(const options *opt, const char **level, cl_error *error);
 
 /* Print "chunkllama COMMAND: message" on stderr and return 1, the exit status. */

@@ -25,7 +25,7 @@ def about_machine(args):
 
 def run(args, system, **options):
     """What the client tells, as an object. options: its own, with _ for -; True for a flag."""
-    command = [str(args.bin / "chunkllama"), "bench", "serve", "--url", system.url, "--json", "-"]
+    command = [str(args.bin / "chunkllama"), "bench", "serve", "--url", system.url, "--json"]
     for name, value in options.items():
         if value is not None and value is not False:
             command += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])

@@ -21,7 +21,7 @@ def url(chunkllama_bin, model_path):
 @pytest.fixture
 def bench(chunkllama):
     def run(url, *args, status=0):
-        done = chunkllama("bench", "serve", "--url", url, *args, "--json", "-", status=status)
+        done = chunkllama("bench", "serve", "--url", url, *args, "--json", status=status)
         return json.loads(done.stdout)
 
     return run
@@ -98,13 +98,13 @@ def test_time_limit(bench, url):
 
 
 def test_table_and_file(chunkllama, url, tmp_path):
-    done = chunkllama("bench", "serve", "--url", url + "/", "--requests", "2", "--prompt-tokens", "8", "-n", "2", "--json",
+    done = chunkllama("bench", "serve", "--url", url + "/", "--requests", "2", "--prompt-tokens", "8", "-n", "2", "--output",
                       tmp_path / "out.json")
     assert done.stdout.startswith("requests        2: 2 answered\n") and "normalized latency, ms/token" in done.stdout
     assert json.loads((tmp_path / "out.json").read_text())["completion_tokens"] == 4
 
 
-@pytest.mark.parametrize("args", [[], ["--json", "-"]])
+@pytest.mark.parametrize("args", [[], ["--json"]])
 def test_full_disk(chunkllama_bin, url, args):
     command = [chunkllama_bin, "bench", "serve", "--url", url, "--requests", "1", "--prompt-tokens", "8", "-n", "2", *args]
     with open("/dev/full", "w") as full:

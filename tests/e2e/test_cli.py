@@ -120,7 +120,7 @@ def test_not_a_model(chunkllama, tmp_path):
 
 
 def test_unknown_level(chunkllama):
-    assert "--isa is 'mmx'; this CPU has ref" in chunkllama("bench", "--isa", "mmx", status=1).stderr
+    assert "--level is 'mmx'; this CPU has ref" in chunkllama("bench", "--level", "mmx", status=1).stderr
     asked = chunkllama("run", "hi", env={"CATTN_LEVEL": "foo"}, status=1).stderr
     assert re.search(r"CATTN_LEVEL is 'foo', which is no kernel level; this CPU has ref\b", asked)
     too_many = chunkllama("bench", "--threads", "1000", "--pin-threads", status=1).stderr

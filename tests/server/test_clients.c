@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "tests/openai/fake.h"
 #include "server_fixture.h"
+#include "tests/openai/fake.h"
 
 /* ---- Hanging up ---- */
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "tests/openai/fake.h"
 #include "server_fixture.h"
+#include "tests/openai/fake.h"
 
 static void chat_answers(void **state) {
     const fixture *f = *state;
