@@ -1,4 +1,4 @@
-/* What there is to know of a method before it exists: its name and how much memory it takes. */
+/* What is known of a method before it exists: its name, its memory, and the random rows that all methods store as K and V. */
 #include "method.h"
 
 #include <stdio.h>
@@ -62,4 +62,26 @@ int32_t method_n_layers(method_id id, const shape *s) {
 double method_bytes(method_id id, const shape *s) {
     const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (s->tree->n_runs + s->tree->n_seqs) * s->chunk;
     return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s);
+}
+
+/* ---- Random rows ---- */
+
+/* Rows are windows of one random table: filling gigabytes then costs hardly more than copying them. */
+enum { TABLE_BITS = 16 };
+
+static float table[(1 << TABLE_BITS) + METHOD_MAX_ROW];
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+void method_rows_init(void) {
+    for (int i = 0; i < (1 << TABLE_BITS) + METHOD_MAX_ROW; i++) table[i] = 0x1p-31f * (float)(int32_t)mix((uint64_t)i + 1);
+}
+
+const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v) {
+    const uint64_t row = mix(mix(mix((uint64_t)run) + (uint64_t)position) + (uint64_t)layer * 2 + (uint64_t)v);
+    return table + (row & ((1 << TABLE_BITS) - 1));
 }

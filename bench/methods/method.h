@@ -40,7 +40,6 @@ struct method {
     const char *name;
     const char *level; /* of the kernels */
     int32_t n_layers;
-    size_t token_bytes;                                                   /* K and V of a token in one layer */
     void (*attend)(method *m, int32_t layer, const float *q, float *out); /* q, out: [batch][heads][head_dim] */
     /* Cut all sequences down to a common number of tokens before their own, not below where their last runs begin. NULL: the
        method cannot. */

@@ -1,11 +1,59 @@
-/* Dense attention over each sequence's own contiguous f32 K and V. */
+/*
+ * Dense attention as it is done without a cache of chunks: each sequence has contiguous f32 K and V of its own, and one row a
+ * head passes over them twice, for the scores and for the weighted sum of V.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "method.h"
-#include "naive.h"
+
+typedef struct naive_head {
+    const float *k, *v; /* [n_tokens][dim] of one sequence and K/V head */
+    int64_t n_tokens;
+    int32_t n_rows; /* query heads of the group */
+    int32_t dim;
+    const float *q; /* [n_rows][dim] contiguous */
+    float *out;     /* [n_rows][dim] contiguous */
+    float scale;
+} naive_head;
+
+/* Partial sums: the compiler may not reorder additions, so it vectorises only sums that are apart in the source. */
+enum { LANES = 16 };
+
+static float dot(const float *a, const float *b, int32_t n) {
+    float sums[LANES] = {0};
+    for (int32_t i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) sums[l] += a[i + l] * b[i + l];
+    float sum = 0;
+    for (int l = 0; l < LANES; l++) sum += sums[l];
+    return sum;
+}
+
+static void softmax(float *x, int64_t n) {
+    float max = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int64_t i = 0; i < n; i++) sum += x[i] = expf(x[i] - max);
+    for (int64_t i = 0; i < n; i++) x[i] /= sum;
+}
+
+/* scores: scratch for n_rows * n_tokens elements. */
+static void naive_attend(const naive_head *h, float *scores) {
+    for (int64_t t = 0; t < h->n_tokens; t++)
+        for (int32_t r = 0; r < h->n_rows; r++)
+            scores[r * h->n_tokens + t] = h->scale * dot(h->q + r * h->dim, h->k + t * h->dim, h->dim);
+    for (int32_t r = 0; r < h->n_rows; r++) softmax(scores + r * h->n_tokens, h->n_tokens);
+    memset(h->out, 0, (size_t)h->n_rows * (size_t)h->dim * sizeof(float));
+    for (int64_t t = 0; t < h->n_tokens; t++)
+        for (int32_t r = 0; r < h->n_rows; r++) {
+            const float p = scores[r * h->n_tokens + t], *v = h->v + t * h->dim;
+            float *out = h->out + r * h->dim;
+            for (int32_t i = 0; i < h->dim; i++) out[i] += p * v[i];
+        }
+}
+
+/* ---- The method ---- */
 
 typedef struct naive_method {
     method base;

@@ -15,35 +15,10 @@
 
 enum { N_RUNS = 7, MAX_KEPT = 8 };
 
-static uint64_t read_portable(const void *data, size_t bytes) {
-    const uint64_t *p = data;
-    uint64_t sums[8] = {0};
-    for (size_t i = 0; i < bytes / sizeof *p; i += 8)
-        for (int k = 0; k < 8; k++) sums[k] ^= p[i + k];
-    for (int k = 1; k < 8; k++) sums[0] ^= sums[k];
-    return sums[0];
-}
-
-static const peak portable[1] = {{PEAK_READ, 0, 0, NULL, read_portable}};
-
-/* Lowest first; of each kind the last one that the features allow counts. */
-static const struct {
-    const peak *peaks;
-    int n;
-} sources[] = {
-    {portable, 1},
-#if defined(__x86_64__)
-    {peaks_avx2, 3}, {peaks_avx512, 2}, {peaks_avx512_vnni, 1}, {peaks_avx512_bf16, 1}, {peaks_amx, 2},
-#endif
-};
-
 static const peak *find(peak_kind kind, uint32_t features) {
     const peak *best = NULL;
-    for (size_t s = 0; s < sizeof sources / sizeof *sources; s++)
-        for (int i = 0; i < sources[s].n; i++) {
-            const peak *p = &sources[s].peaks[i];
-            if (p->kind == kind && (p->features & features) == p->features) best = p;
-        }
+    for (int i = 0; i < n_peaks; i++)
+        if (peaks[i].kind == kind && (peaks[i].features & features) == peaks[i].features) best = &peaks[i];
     return best;
 }
 

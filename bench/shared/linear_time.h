@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/threads.h"
-#include "layer_cost.h"
+#include "formulas.h"
 #include "llama/linear/linear.h"
 
 typedef struct linear_timer linear_timer;

@@ -1,9 +1,13 @@
-/* Command-line options from tables: `--name VALUE`, `--name=VALUE`, flags, and a letter for some. */
+/* Command-line options from tables (`--name VALUE`, `--name=VALUE`, flags, a letter for some), and those of every subcommand.
+ */
 #ifndef BENCH_SHARED_OPTIONS_H
 #define BENCH_SHARED_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/threads.h"
+#include "limits.h"
 
 typedef enum option_kind { OPTION_FLAG, OPTION_INT, OPTION_TEXT } option_kind;
 
@@ -33,5 +37,23 @@ typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options
  * stderr what is wrong. about: a sentence for the help.
  */
 options_result options_read(int argc, char **argv, const option_list *list, const char *about);
+
+/* ---- Every subcommand's ---- */
+
+typedef struct bench_common {
+    int64_t threads;
+    const char *dir; /* where results go as files; NULL: nowhere */
+    bool json, quick;
+    /* Set by bench_common_start: */
+    ca_pool *pool;
+    const limits *limits;
+} bench_common;
+
+/* Set the defaults and add the options. */
+void bench_common_options(bench_common *common, option_list *list);
+
+/* Once the options are read: make the folder, start the threads, measure the limits. False with a message on stderr. */
+bool bench_common_start(bench_common *common, const char *command);
+void bench_common_stop(bench_common *common);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/threads.h"
 #include "chunkattn.h"
-#include "layer_cost.h"
+#include "formulas.h"
 
 typedef struct prefill_options {
     cattn_type kv_type;

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "common.h"
+#include "options.h"
 #include "plot.h"
 
 typedef struct results_column {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "bench/bench.h"
-#include "bench/shared/common.h"
+#include "bench/shared/options.h"
 
 enum { MAX_ARGUMENTS = 12, MAX_PATH = 4096, MAX_NUMBER = 24 };
 

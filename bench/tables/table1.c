@@ -9,7 +9,7 @@
 
 #include "bench/bench.h"
 #include "bench/methods/compare.h"
-#include "bench/shared/layer_cost.h"
+#include "bench/shared/formulas.h"
 #include "bench/shared/linear_time.h"
 #include "bench/shared/prefill_time.h"
 #include "bench/shared/results.h"
@@ -242,7 +242,7 @@ int bench_table1(int argc, char **argv) {
         {"kv-type", OPTION_TEXT, &t.attention.kv_type_text, 0, 0, "K/V of attention: f32, f16, bf16 or int8", 0},
         {"weights", OPTION_TEXT, &weights, 0, 0,
          "of linear layers: a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k", 0},
-        {"isa", OPTION_TEXT, &t.attention.level, 0, 0, "highest kernel level; the CPU's best without", 0},
+        {"level", OPTION_TEXT, &t.attention.level, 0, 0, "highest kernel level; without it, the best of this CPU", 0},
     };
     option_list list = {0};
     options_add(&list, rows, sizeof rows / sizeof *rows);
@@ -258,7 +258,7 @@ int bench_table1(int argc, char **argv) {
     if (!linear_time_type(weights, &t.weight_type))
         return fail("--weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k");
     t.kernel = cl_linear_kernel_find(t.attention.level);
-    if (!t.kernel) return fail("--isa is no kernel level of this CPU");
+    if (!t.kernel) return fail("--level is no kernel level of this CPU");
     t.shape =
         (layer_shape){(int32_t)n_embd, (int32_t)n_ff, (int32_t)n_vocab, (int32_t)heads, (int32_t)kv_heads, (int32_t)head_dim};
     if (model && !shape_of_model(model, &t.shape)) return 1;

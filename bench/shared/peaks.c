@@ -1,0 +1,185 @@
+/*
+ * Loops that do nothing but one kind of arithmetic or reading, for the peaks of `cattn-bench machine`.
+ *
+ * Each section is compiled for its own instructions and runs only where the CPU has them, so that one file holds all levels.
+ */
+#include "peaks.h"
+
+#include "base/cpu.h"
+
+static uint64_t read_portable(const void *data, size_t bytes) {
+    const uint64_t *p = data;
+    uint64_t sums[8] = {0};
+    for (size_t i = 0; i < bytes / sizeof *p; i += 8)
+        for (int k = 0; k < 8; k++) sums[k] ^= p[i + k];
+    for (int k = 1; k < 8; k++) sums[0] ^= sums[k];
+    return sums[0];
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* Independent sums: more than latency times issue width on any CPU here. */
+enum { ACCUMULATORS = 12 };
+
+/* ---- AVX2: f32 FMA, 8-bit dot products in two multiplications and an addition, reading by 32 bytes. ---- */
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+
+static void fma_f32_avx2(int64_t rounds) {
+    __m256 sums[ACCUMULATORS] = {0};
+    const __m256 x = _mm256_set1_ps(1.0f), y = _mm256_set1_ps(0.5f);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < ACCUMULATORS; i++) {
+            sums[i] = _mm256_fmadd_ps(x, y, sums[i]);
+            __asm__ volatile("" : "+x"(sums[i]));
+        }
+    }
+}
+
+static void dot_int8_avx2(int64_t rounds) {
+    __m256i sums[ACCUMULATORS] = {0};
+    __m256i x = _mm256_set1_epi8(1);
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < ACCUMULATORS; i++) {
+            __asm__ volatile("" : "+x"(x)); /* a new product each time, as far as the compiler knows */
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(_mm256_maddubs_epi16(x, x), ones));
+            __asm__ volatile("" : "+x"(sums[i]));
+        }
+    }
+}
+
+static uint64_t read_avx2(const void *data, size_t bytes) {
+    const __m256i *p = data;
+    __m256i sums[4] = {0};
+    for (size_t i = 0; i < bytes / sizeof *p; i += 4)
+        for (int k = 0; k < 4; k++) sums[k] = _mm256_xor_si256(sums[k], _mm256_load_si256(p + i + k));
+    const __m256i sum = _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
+    return (uint64_t)_mm256_extract_epi64(sum, 0);
+}
+
+#pragma GCC pop_options
+
+/* ---- AVX-512: f32 FMA, reading by cache lines. ---- */
+
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+
+static void fma_f32_avx512(int64_t rounds) {
+    __m512 sums[ACCUMULATORS] = {0};
+    const __m512 x = _mm512_set1_ps(1.0f), y = _mm512_set1_ps(0.5f);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < ACCUMULATORS; i++) {
+            sums[i] = _mm512_fmadd_ps(x, y, sums[i]);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    }
+}
+
+static uint64_t read_avx512(const void *data, size_t bytes) {
+    const __m512i *p = data;
+    __m512i sums[4] = {0};
+    for (size_t i = 0; i < bytes / sizeof *p; i += 4)
+        for (int k = 0; k < 4; k++) sums[k] = _mm512_xor_si512(sums[k], _mm512_load_si512(p + i + k));
+    const __m512i sum = _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
+    return (uint64_t)_mm512_reduce_add_epi64(sum);
+}
+
+#pragma GCC pop_options
+
+/* ---- AVX-512-VNNI: dot products of four bytes in each 32-bit lane. ---- */
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vnni")
+
+static void dot_int8_vnni(int64_t rounds) {
+    __m512i sums[ACCUMULATORS] = {0};
+    const __m512i x = _mm512_set1_epi8(1), y = _mm512_set1_epi8(2);
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < ACCUMULATORS; i++) {
+            sums[i] = _mm512_dpbusd_epi32(sums[i], x, y);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    }
+}
+
+#pragma GCC pop_options
+
+/* ---- AVX-512-BF16: dot products of a pair in each 32-bit lane. ---- */
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bf16")
+
+/* Zen 5 issues two a cycle with a latency of more than six cycles, so twelve sums would not do. */
+enum { BF16_ACCUMULATORS = 20 };
+
+static void dot_bf16(int64_t rounds) {
+    __m512 sums[BF16_ACCUMULATORS] = {0};
+    const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f80), y = (__m512bh)_mm512_set1_epi16(0x3f00); /* 1 and 0.5 */
+    for (int64_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 20
+        for (int i = 0; i < BF16_ACCUMULATORS; i++) {
+            sums[i] = _mm512_dpbf16_ps(sums[i], x, y);
+            __asm__ volatile("" : "+v"(sums[i]));
+        }
+    }
+}
+
+#pragma GCC pop_options
+
+/* ---- AMX: products of tiles, all operands in registers. ---- */
+
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-bf16,amx-int8")
+
+#include "base/tiles.h"
+
+static void clear_tiles(void) {
+    ca_tile_shapes shapes = {0};
+    for (int tile = 0; tile < 8; tile++) ca_tiles_shape(&shapes, tile, 16, 64);
+    ca_tiles_use(&shapes);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+}
+
+#define MULTIPLY(name, dot)                                                                                                    \
+    static void name(int64_t rounds) {                                                                                         \
+        clear_tiles();                                                                                                         \
+        for (int64_t r = 0; r < rounds; r++) {                                                                                 \
+            dot(0, 4, 6);                                                                                                      \
+            dot(1, 5, 6);                                                                                                      \
+            dot(2, 4, 7);                                                                                                      \
+            dot(3, 5, 7);                                                                                                      \
+        }                                                                                                                      \
+        ca_tiles_leave();                                                                                                      \
+    }
+MULTIPLY(multiply_bf16, _tile_dpbf16ps)
+MULTIPLY(multiply_int8, _tile_dpbusd)
+
+#pragma GCC pop_options
+
+#endif
+
+const peak peaks[] = {
+    {PEAK_READ, 0, 0, NULL, read_portable},
+#if defined(__x86_64__)
+    {PEAK_FMA, CA_CPU_AVX2, 2.0 * 8 * ACCUMULATORS, fma_f32_avx2, NULL},
+    {PEAK_INT8, CA_CPU_AVX2, 2.0 * 32 * ACCUMULATORS, dot_int8_avx2, NULL},
+    {PEAK_READ, CA_CPU_AVX2, 0, NULL, read_avx2},
+    {PEAK_FMA, CA_CPU_AVX512, 2.0 * 16 * ACCUMULATORS, fma_f32_avx512, NULL},
+    {PEAK_READ, CA_CPU_AVX512, 0, NULL, read_avx512},
+    {PEAK_INT8, CA_CPU_AVX512_VNNI, 2.0 * 64 * ACCUMULATORS, dot_int8_vnni, NULL},
+    {PEAK_BF16, CA_CPU_AVX512_BF16, 2.0 * 32 * BF16_ACCUMULATORS, dot_bf16, NULL},
+    {PEAK_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 32 * 4, multiply_bf16, NULL},
+    {PEAK_INT8_TILES, CA_CPU_AMX, 2.0 * 16 * 16 * 64 * 4, multiply_int8, NULL},
+#endif
+};
+const int n_peaks = sizeof peaks / sizeof *peaks;
