@@ -33,7 +33,7 @@ void compare_options_add(compare_options *o, const char *methods, option_list *l
     const option_row rows[] = {
         {"steps", OPTION_INT, &o->steps, 1, COMPARE_MAX_STEPS, "steps of each method; medians are reported", 0},
         {"kv-type", OPTION_TEXT, &o->kv_type_text, 0, 0, "f32, f16, bf16 or int8; naive has f32", 0},
-        {"isa", OPTION_TEXT, &o->level, 0, 0, "highest kernel level; the CPU's best without", 0},
+        {"level", OPTION_TEXT, &o->level, 0, 0, "highest kernel level; without it, the best of this CPU", 0},
         {"methods", OPTION_TEXT, &o->methods_text, 0, 0,
          "some of naive, flash, paged, paged_shared, chunk, chunk_only, chunk_only_locked", 0},
         {"cold-mib", OPTION_INT, &o->cold_mib, 0, 1 << 20, "MiB read before a layer comes again; 0: twice the last cache", 0},
@@ -107,11 +107,11 @@ int64_t compare_length(const bench_common *common, int64_t n) { return common->q
 
 /* ---- Rounds ---- */
 
-/* Contestants that are in memory together. */
-typedef struct group {
+/* Contestants whose K/V are in memory together. */
+typedef struct method_set {
     int begin, end;
     method *methods[COMPARE_MAX];
-} group;
+} method_set;
 
 typedef struct bench {
     const contestant *of;
@@ -132,69 +132,69 @@ static double available_bytes(void) {
     return bytes;
 }
 
-/* As many of the contestants from g->begin on as fit into memory; false if the first does not. */
-static bool choose_group(const bench *b, group *g) {
+/* As many of the contestants from set->begin on as fit into memory; false if the first does not. */
+static bool choose_set(const bench *b, method_set *set) {
     const double available = 0.9 * available_bytes();
     double needed = 0;
-    for (g->end = g->begin; g->end < b->n; g->end++) {
-        needed += method_bytes(b->of[g->end].id, &b->of[g->end].shape);
+    for (set->end = set->begin; set->end < b->n; set->end++) {
+        needed += method_bytes(b->of[set->end].id, &b->of[set->end].shape);
         if (needed > available) break;
     }
-    if (g->end > g->begin) return true;
+    if (set->end > set->begin) return true;
     fprintf(stderr, "cattn-bench: %s needs %.1f GiB and %.1f are available; choose other --methods or a smaller shape\n",
-            b->of[g->begin].name, needed / 0x1p30, available / 0x1p30);
+            b->of[set->begin].name, needed / 0x1p30, available / 0x1p30);
     return false;
 }
 
-static bool create(const bench *b, group *g) {
-    for (int i = g->begin; i < g->end; i++) {
-        g->methods[i] = method_create(b->of[i].id, &b->of[i].shape, b->of[i].pool);
-        if (!g->methods[i]) return false;
+static bool create(const bench *b, method_set *set) {
+    for (int i = set->begin; i < set->end; i++) {
+        set->methods[i] = method_create(b->of[i].id, &b->of[i].shape, b->of[i].pool);
+        if (!set->methods[i]) return false;
     }
     return true;
 }
 
-static void destroy(group *g) {
-    for (int i = g->begin; i < g->end; i++)
-        if (g->methods[i]) g->methods[i]->destroy(g->methods[i]);
+static void destroy(method_set *set) {
+    for (int i = set->begin; i < set->end; i++)
+        if (set->methods[i]) set->methods[i]->destroy(set->methods[i]);
 }
 
-/* The contestant before i in the group that has the same pool, -1: none; with the same instruction if that is asked for. */
-static int find_alike(const bench *b, const group *g, int i, bool instruction) {
+/* The contestant before i in the set that has the same pool, -1: none; with the same instruction if that is asked for. */
+static int find_alike(const bench *b, const method_set *set, int i, bool instruction) {
     const contestant *c = &b->of[i];
     int k = i;
-    while (--k >= g->begin) {
+    while (--k >= set->begin) {
         const contestant *other = &b->of[k];
         if (other->pool != c->pool) continue;
         if (!instruction ||
-            (other->shape.kv_type == c->shape.kv_type && strcmp(g->methods[k]->level, g->methods[i]->level) == 0))
+            (other->shape.kv_type == c->shape.kv_type && strcmp(set->methods[k]->level, set->methods[i]->level) == 0))
             break;
     }
-    return k < g->begin ? -1 : k;
+    return k < set->begin ? -1 : k;
 }
 
 /* The limits of each contestant now; what several have in common is measured once, and in a quick run once for all. */
-static void probe_limits(const bench *b, const group *g, double *read, double *peak) {
-    for (int i = g->begin; i < g->end; i++) {
+static void probe_limits(const bench *b, const method_set *set, double *read, double *peak) {
+    for (int i = set->begin; i < set->end; i++) {
         if (b->quick) {
             const limits *all = limits_of(ca_pool_size(b->of[i].pool), true);
             read[i] = all ? all->read_gbs : 0;
-            peak[i] = all ? limits_peak(all, g->methods[i]->level, b->of[i].shape.kv_type) : 0;
+            peak[i] = all ? limits_peak(all, set->methods[i]->level, b->of[i].shape.kv_type) : 0;
             continue;
         }
-        const int reads_alike = find_alike(b, g, i, false), computes_alike = find_alike(b, g, i, true);
+        const int reads_alike = find_alike(b, set, i, false), computes_alike = find_alike(b, set, i, true);
         read[i] = reads_alike >= 0 ? read[reads_alike] : limits_probe_read(b->probes[i]);
         peak[i] = computes_alike >= 0 ? peak[computes_alike]
-                                      : limits_probe_peak(b->probes[i], g->methods[i]->level, b->of[i].shape.kv_type);
+                                      : limits_probe_peak(b->probes[i], set->methods[i]->level, b->of[i].shape.kv_type);
     }
 }
 
-static void time_rounds(const bench *b, const group *g, comparison *c) {
+static void time_rounds(const bench *b, const method_set *set, comparison *c) {
     for (int step = -N_WARMUP; step < c->n_steps; step++) {
         double read[COMPARE_MAX], peak[COMPARE_MAX];
-        probe_limits(b, g, read, peak);
-        for (int i = g->begin; i < g->end; i++) {
-            method *m = g->methods[i];
+        probe_limits(b, set, read, peak);
+        for (int i = set->begin; i < set->end; i++) {
+            method *m = set->methods[i];
             const double start = clock_seconds();
             m->attend(m, (step + N_WARMUP) % m->n_layers, b->q, b->out[i]);
             if (step < 0) continue;
@@ -203,7 +203,7 @@ static void time_rounds(const bench *b, const group *g, comparison *c) {
             c->peak_gflops[i][step] = peak[i];
         }
     }
-    for (int i = g->begin; i < g->end; i++) g->methods[i]->attend(g->methods[i], 0, b->q, b->out[i]);
+    for (int i = set->begin; i < set->end; i++) set->methods[i]->attend(set->methods[i], 0, b->q, b->out[i]);
 }
 
 /* What two contestants' results may differ by: 0: nothing; < 0: they do not compute the same. */
@@ -244,21 +244,21 @@ static double tokens_seen(const token_tree *t, const int64_t *prefix, bool share
     return n;
 }
 
-static void describe(const group *g, int number, const int64_t *prefix, comparison *c) {
-    for (int i = g->begin; i < g->end; i++) {
+static void describe(const method_set *set, int number, const int64_t *prefix, comparison *c) {
+    for (int i = set->begin; i < set->end; i++) {
         const method_id id = c->of[i].id;
         const shape *s = &c->of[i].shape;
         c->flops[i] = formula_flops(s->heads, s->head_dim, tokens_seen(s->tree, prefix, false));
         c->kv_bytes[i] = tokens_seen(s->tree, prefix, method_shares(id)) * (double)method_token_bytes(id, s);
-        c->levels[i] = g->methods[i]->level;
-        c->groups[i] = number;
+        c->levels[i] = set->methods[i]->level;
+        c->set_of[i] = number;
     }
 }
 
-/* Cut the sequences of all methods in the group. */
-static bool shorten(const bench *b, const group *g, int64_t prefix) {
-    for (int i = g->begin; i < g->end; i++) {
-        method *m = g->methods[i];
+/* Cut the sequences of all methods in the set. */
+static bool shorten(const bench *b, const method_set *set, int64_t prefix) {
+    for (int i = set->begin; i < set->end; i++) {
+        method *m = set->methods[i];
         if (!m->shorten) {
             fprintf(stderr, "cattn-bench: %s cannot cut its sequences; choose other --methods\n", b->of[i].name);
             return false;
@@ -268,18 +268,18 @@ static bool shorten(const bench *b, const group *g, int64_t prefix) {
     return true;
 }
 
-static bool run_group(bench *b, group *g, int number, const int64_t *prefixes, int n_results, comparison *results) {
-    bool ok = create(b, g);
+static bool run_set(bench *b, method_set *set, int number, const int64_t *prefixes, int n_results, comparison *results) {
+    bool ok = create(b, set);
     for (int k = 0; ok && k < n_results; k++) {
-        if (prefixes && !shorten(b, g, prefixes[k])) {
+        if (prefixes && !shorten(b, set, prefixes[k])) {
             ok = false;
             break;
         }
-        describe(g, number, prefixes ? &prefixes[k] : NULL, &results[k]);
-        time_rounds(b, g, &results[k]);
-        if (g->begin == 0 && g->end == b->n) ok = results_agree(b, &results[k]);
+        describe(set, number, prefixes ? &prefixes[k] : NULL, &results[k]);
+        time_rounds(b, set, &results[k]);
+        if (set->begin == 0 && set->end == b->n) ok = results_agree(b, &results[k]);
     }
-    destroy(g);
+    destroy(set);
     return ok;
 }
 
@@ -326,11 +326,11 @@ bool compare_contest(const contestant *contestants, int n, int n_steps, bool qui
     bool ok = make_inputs(&b);
     if (!ok) fputs("cattn-bench: no memory\n", stderr);
     for (int begin = 0, number = 0; ok && begin < n; number++) {
-        group g = {.begin = begin};
-        ok = choose_group(&b, &g) && run_group(&b, &g, number, prefixes, n_results, results);
-        begin = g.end;
+        method_set set = {.begin = begin};
+        ok = choose_set(&b, &set) && run_set(&b, &set, number, prefixes, n_results, results);
+        begin = set.end;
     }
-    /* Of several groups the last result's outputs are left of all. */
+    /* With several sets of methods, outputs of the last result are still there for all of them. */
     if (ok) ok = results_agree(&b, &results[n_results - 1]);
     free_inputs(&b);
     return ok;
@@ -359,7 +359,7 @@ double compare_us(const comparison *c, int i) {
 }
 
 double compare_speedup(const comparison *c, int i, int j) {
-    if (c->groups[i] != c->groups[j]) return compare_us(c, j) / compare_us(c, i);
+    if (c->set_of[i] != c->set_of[j]) return compare_us(c, j) / compare_us(c, i);
     double ratios[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) ratios[k] = c->us[j][k] / c->us[i][k];
     return results_median(ratios, c->n_steps);

@@ -3,15 +3,15 @@
  *
  * A round times one step of each method, and the machine's limits, so that what happens on the machine happens to all; ratios
  * and fractions of a limit are medians of the rounds' ones. Each method has several layers and goes from one to the next, so
- * that what a step reads is not in a cache. Methods that do not fit into memory together are timed in groups, one after the
- * other; their ratios are those of medians.
+ * that what a step reads is not in a cache. Methods that do not fit into memory together are timed as several sets of methods,
+ * one set after the other; ratios between sets are ratios of medians.
  */
 #ifndef BENCH_METHODS_COMPARE_H
 #define BENCH_METHODS_COMPARE_H
 
 #include <jansson.h>
 
-#include "bench/shared/common.h"
+#include "bench/shared/options.h"
 #include "bench/shared/results.h"
 #include "method.h"
 
@@ -63,7 +63,7 @@ typedef struct comparison {
     int n, n_steps;
     contestant of[COMPARE_MAX];
     const char *levels[COMPARE_MAX];
-    int groups[COMPARE_MAX];   /* timed together: equal numbers */
+    int set_of[COMPARE_MAX];   /* methods timed together have the same number */
     double flops[COMPARE_MAX]; /* of a step */
     double kv_bytes[COMPARE_MAX];
     double us[COMPARE_MAX][COMPARE_MAX_STEPS];

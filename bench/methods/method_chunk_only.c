@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/fp.h"
-#include "lib/cache_handle.h"
+#include "library_internals.h"
 #include "method.h"
 
 enum { MAX_UNITS_A_ROW = 4096, MAX_TILE_ROWS = 96 /* of any kernel */ };

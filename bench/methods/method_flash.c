@@ -12,8 +12,7 @@
 
 #include "base/cpu.h"
 #include "base/fp.h"
-#include "lib/attn/kernels.h"
-#include "lib/cache/layout.h"
+#include "library_internals.h"
 #include "method.h"
 
 enum { MAX_SEGMENTS = 1024, MAX_TILE_ROWS = 96 /* of any kernel */ };

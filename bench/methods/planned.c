@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/cache_handle.h"
+#include "library_internals.h"
 
 enum { WORKSPACE_BYTES = 1 << 28 };
 

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "bench/bench.h"
+#include "bench/methods/library_internals.h"
 #include "bench/shared/results.h"
-#include "lib/cache_handle.h"
 
 enum { CHUNK = 64, MAX_SEQS = 4096, MAX_SAMPLES = 512 };
 

@@ -248,7 +248,7 @@ int bench_write(int argc, char **argv) {
         {"kv-type", OPTION_TEXT, &type, 0, 0, "how K and V are stored", 0},
         {"weights", OPTION_TEXT, &weights, 0, 0,
          "of linear layers: a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k", 0},
-        {"isa", OPTION_TEXT, &level, 0, 0, "highest kernel level; the CPU's best without", 0},
+        {"level", OPTION_TEXT, &level, 0, 0, "highest kernel level; without it, the best of this CPU", 0},
         {"steps", OPTION_INT, &steps, 0, MAX_STEPS, "steps that are timed; 0: 15", 0},
     };
     bench_common common;
@@ -274,7 +274,7 @@ int bench_write(int argc, char **argv) {
     }
     if (!linear_time_type(weights, &w.weight_type) || !cl_linear_kernel_find(level)) {
         fprintf(stderr, "cattn-bench write: --weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k, "
-                        "and --isa a kernel level of this CPU\n");
+                        "and --level a kernel level of this CPU\n");
         return 2;
     }
     w.type = (cattn_type)t;
