@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Install what is missing, then build and check everything. Ends with "N passed, N failed"; the exit status says the same.
+# Install what is missing, then build and check everything: one line a stage, at the end of this file. It ends with the time
+# each stage took and "N passed, N failed"; the exit status is 0 if nothing failed.
+#
+# Environment: CHUNKLLAMA_SKIP_SETUP=1 installs and downloads nothing (scripts/setup.sh).
 set -uo pipefail
 cd "$(dirname "$0")"
 . scripts/setup.sh
@@ -8,9 +11,10 @@ setup_packages test
 setup_python test
 end_setup
 set +e
+
 export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_BIN_DIR=$PWD/build/release/bin PYTHON=$PWD/.venv/bin/python
 
-n_passed=0 n_failed=0 failed=()
+n_passed=0 n_failed=0 table=''
 log=build/test.log
 mkdir -p build
 
@@ -20,8 +24,10 @@ heading() {
 }
 count() { # passed, failed
     n_passed=$((n_passed + $1)) n_failed=$((n_failed + $2))
-    [ "$2" = 0 ] || failed+=("$stage")
-    printf '%s: %d passed, %d failed, %d s\n' "$stage" "$1" "$2" $((SECONDS - started))
+    local row
+    row=$(printf '%-28s %6d passed %4d failed %6d s' "$stage" "$1" "$2" $((SECONDS - started)))
+    table+="$row"$'\n'
+    printf '%s\n' "$row"
 }
 
 # A stage that passes or fails as a whole; what it prints is shown where it fails.
@@ -60,24 +66,35 @@ PY
     )
 }
 
-configure_and_build() { cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$1"; }
+# PRESET [what cmake --build takes]
+build_strict() { cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$@"; }
+# PRESET LABEL: only the programs of the tests with that label. The program of the test NAME is NAME_test.
+build_label() {
+    # shellcheck disable=SC2046
+    cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$1" --target $(
+        ctest --test-dir "build/$1" -N -L "$2" | sed -n 's/^ *Test *#[0-9]*: \(.*\)/\1_test/p')
+}
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
-tidy() { run-clang-tidy -p build/release -j2 -quiet; }
+tidy() { run-clang-tidy -p build/release -j "$(nproc)" -quiet; }
+scripts() {
+    git ls-files --cached --others --exclude-standard | xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b|^# shellcheck shell=' -- |
+        xargs shellcheck -x
+}
 
-check "release build, -Werror" configure_and_build release
+check "release build, -Werror" build_strict release
 check "clang-format" format
+check "shellcheck" scripts
 run_ctest "tests" release
 run_pytest "set-up" tests/setup
 run_pytest "end to end" tests/e2e tests/model
-check "aarch64 build" configure_and_build aarch64
-check "asan build" configure_and_build asan
+check "aarch64 build" build_strict aarch64
+check "asan build" build_strict asan
 run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
-check "tsan build" configure_and_build tsan
+check "tsan build" build_label tsan threads
 run_ctest "concurrent tests, TSan" tsan -L threads
 check "clang-tidy" tidy
 
-printf '\n'
-[ $n_failed = 0 ] || printf 'failed: %s\n' "${failed[@]}"
-printf '%d s in all\n%d passed, %d failed\n' $SECONDS $n_passed $n_failed
+printf '\n=== Summary\n%s%-28s %30d s\n' "$table" "in all" $SECONDS
+printf '\n%d passed, %d failed\n' $n_passed $n_failed
 [ $n_failed = 0 ]
