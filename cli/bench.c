@@ -41,10 +41,9 @@ static int64_t n_prompts(const options *opt, int64_t n) {
 /* Steps until every sequence is ready; the time it takes is added to *seconds. */
 static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, double *seconds, cl_error *error) {
     const double start = clock_seconds();
-    int32_t n_rows = 1, n_logits;
-    cl_status status = CL_OK;
-    while (status == CL_OK && n_rows)
-        status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, &n_rows, &n_logits, error);
+    cl_status status;
+    do status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
+    while (status == CL_OK && d->runner.n_rows > 0);
     *seconds += clock_seconds() - start;
     return status;
 }
@@ -73,14 +72,14 @@ static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, d
     for (int64_t step = 0; status == CL_OK && step < opt->tg; step++) {
         for (int32_t i = 0; status == CL_OK && i < n; i++) {
             cattn_error cause;
-            if (cattn_seq_append(d->cache, seqs[i].seq, seqs[i].tokens + seqs[i].n_tokens, 1, &cause) != CATTN_OK)
+            if (cattn_seq_append(d->runner.cache, seqs[i].seq, seqs[i].tokens + seqs[i].n_tokens, 1, &cause) != CATTN_OK)
                 status = direct_fail(&cause, error);
             seqs[i].n_tokens++;
         }
         if (status == CL_OK) status = compute(d, opt, seqs, n, t_tg, error);
     }
     for (int32_t i = 0; seqs && i < n; i++)
-        if (seqs[i].seq) cattn_seq_leave(d->cache, &seqs[i].seq, NULL);
+        if (seqs[i].seq) cattn_seq_leave(d->runner.cache, &seqs[i].seq, NULL);
     free(seqs);
     free(tokens);
     return status;
@@ -115,7 +114,7 @@ static cl_status run_all(direct *d, const options *opt, const int_list *pps, con
                "|-------|-------|-----|-------|----------|-----------|----------|-----------|----------|-----------|\n");
     double t_pp = 0, t_tg = 0;
     cl_status status = measure(d, opt, 16, 1, &t_pp, &t_tg, error); /* warm up: pages of the weights, the threads */
-    while (cattn_cache_prefault(d->cache, most_chunks(opt, pps->max, batches->max)) > 0) {
+    while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
     }
     for (int32_t p = 0; p < pps->n; p++) {
         for (int32_t b = 0; b < batches->n && status == CL_OK; b++) {

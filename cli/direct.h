@@ -5,20 +5,13 @@
 #ifndef CLI_DIRECT_H
 #define CLI_DIRECT_H
 
-#include "llama/forward.h"
+#include "engine/runner.h"
 #include "session.h"
 
 typedef struct direct {
     session s;
-    cattn_cache *cache;
-    cl_forward *forward;
-    int32_t max_rows, max_logits;
-    cattn_entry *entries; /* [max_rows] */
-    int32_t *entry_seq;   /* [max_rows], which sequence an entry is */
-    int32_t *tokens;      /* [max_rows], of the last step's rows */
-    int64_t *positions;   /* [max_rows] */
-    int32_t *logit_rows;  /* [max_logits] */
-    float *logits;        /* [max_logits][n_vocab], of the last step */
+    cl_runner runner;   /* with the tokens, positions and logits of the last step */
+    int32_t *entry_seq; /* [max_rows] index of the sequence that an entry of the step stands for */
 } direct;
 
 /*
@@ -43,11 +36,10 @@ cl_status direct_join(direct *d, const int32_t *tokens, int64_t n_tokens, direct
 
 /*
  * One step over the sequences that have tokens to compute, at most `piece` rows of each (0: no limit) and max_rows together.
- * d->tokens, positions and logits then hold *n_rows rows and *n_logits rows of logits, in the order of the sequences. *n_rows
- * is 0 when nothing is left to compute.
+ * d->runner then holds the step's n_rows rows and n_logits rows of logits, in the order of the sequences. n_rows is 0 when
+ * nothing is left to compute.
  */
-cl_status direct_step(direct *d, direct_seq *seqs, int32_t n_seqs, int64_t piece, direct_want want, int32_t *n_rows,
-                      int32_t *n_logits, cl_error *error);
+cl_status direct_step(direct *d, direct_seq *seqs, int32_t n_seqs, int64_t piece, direct_want want, cl_error *error);
 
 /* A cattn_error as this program's. */
 cl_status direct_fail(const cattn_error *cause, cl_error *error);

@@ -39,10 +39,9 @@ static cl_status write_logits(direct *d, const options *opt, const cl_token_list
     cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
     bool written = npy_write_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
     while (status == CL_OK && written && seq.n_ready < seq.n_tokens) {
-        int32_t n_rows, n_logits;
-        status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, &n_rows, &n_logits, error);
-        const size_t n = status == CL_OK ? (size_t)n_logits * n_vocab : 0;
-        written = fwrite(d->logits, sizeof(float), n, out) == n;
+        status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
+        const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
+        written = fwrite(d->runner.logits, sizeof(float), n, out) == n;
     }
     if (status == CL_OK && !written) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     return status;

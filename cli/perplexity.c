@@ -30,18 +30,17 @@ static cl_status score_chunk(direct *d, const options *opt, const int32_t *token
     cl_status status = direct_join(d, tokens, opt->ctx, &seq, error);
     if (status != CL_OK) return status;
     while (status == CL_OK && seq.n_ready < seq.n_tokens) {
-        int32_t n_rows, n_logits;
-        status = direct_step(d, &seq, 1, opt->prefill_piece, WANT_ALL, &n_rows, &n_logits, error);
-        for (int32_t i = 0; status == CL_OK && i < n_rows; i++) {
-            const int64_t position = d->positions[i];
+        status = direct_step(d, &seq, 1, opt->prefill_piece, WANT_ALL, error);
+        for (int32_t i = 0; status == CL_OK && i < d->runner.n_rows; i++) {
+            const int64_t position = d->runner.positions[i];
             if (position < opt->ctx / 2 || position + 1 == opt->ctx) continue;
-            const double nll = nll_of(d->logits + (size_t)i * (size_t)n_vocab, n_vocab, tokens[position + 1]);
+            const double nll = nll_of(d->runner.logits + (size_t)i * (size_t)n_vocab, n_vocab, tokens[position + 1]);
             t->nll += nll;
             t->nll2 += nll * nll;
             t->n++;
         }
     }
-    cattn_seq_leave(d->cache, &seq.seq, NULL);
+    cattn_seq_leave(d->runner.cache, &seq.seq, NULL);
     return status;
 }
 

@@ -8,33 +8,24 @@
 #include <string.h>
 
 #include "draft.h"
-#include "llama/forward.h"
 #include "llama/sampler.h"
-#include "model_cache.h"
+#include "runner.h"
 
 typedef struct draft_model {
     cl_drafter base;
-    const cl_model *model;
     ca_pool *pool;
-    cattn_cache *cache;
-    cl_forward *forward;
+    cl_runner runner;
     cl_sampler **samplers; /* [threads of the pool] */
-    int32_t max_rows;
-    float row_cost;    /* as of the target's steps */
-    float forgone;     /* what drafts of choices that were declined since the last that was not might have saved */
-    cl_draft **active; /* [n_active] those that draft in the open call, in the order of entries */
-    cattn_entry *entries;
+    float row_cost;        /* as of the target's steps */
+    float forgone;         /* what drafts of choices that were declined since the last that was not might have saved */
+    cl_draft **active;     /* [n_active] the drafts that the open call still extends, in the order of the step's entries */
     int32_t n_active;
-    int32_t *tokens;     /* [max_rows] of a step */
-    int64_t *positions;  /* [max_rows] */
-    int32_t *logit_rows; /* [max_seqs] */
-    float *logits;       /* [max_seqs][n_vocab] */
 } draft_model;
 
 /* ---- A choice's sequence ---- */
 
 static void forget(draft_model *m, cl_choice *c) {
-    if (c->model_seq.seq != 0) cattn_seq_leave(m->cache, &c->model_seq.seq, NULL);
+    if (c->model_seq.seq != 0) cattn_seq_leave(m->runner.cache, &c->model_seq.seq, NULL);
     c->model_seq.n_tokens = 0;
 }
 
@@ -69,7 +60,7 @@ static bool join(draft_model *m, const cl_draft *d) {
     cattn_join_options_init(&options);
     options.domain = c->owner->asked.domain;
     cattn_join_result result;
-    if (s->declined || cattn_seq_join(m->cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
+    if (s->declined || cattn_seq_join(m->runner.cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
         return false;
     s->declined = !is_worth(m, d, c->n_tokens - result.n_ready);
     if (s->declined) forget(m, c);
@@ -84,8 +75,8 @@ static bool catch_up(draft_model *m, const cl_draft *d) {
         if (!join(m, d)) return false;
     } else {
         const int64_t n = n_common(c);
-        if (cattn_seq_truncate(m->cache, s->seq, n, NULL) != CATTN_OK ||
-            cattn_seq_append(m->cache, s->seq, c->tokens + n, c->n_tokens - n, NULL) != CATTN_OK) {
+        if (cattn_seq_truncate(m->runner.cache, s->seq, n, NULL) != CATTN_OK ||
+            cattn_seq_append(m->runner.cache, s->seq, c->tokens + n, c->n_tokens - n, NULL) != CATTN_OK) {
             forget(m, c);
             return false;
         }
@@ -98,31 +89,31 @@ static bool catch_up(draft_model *m, const cl_draft *d) {
 /* ---- Steps ---- */
 
 /*
- * One step over the active ones. Those whose last token is still to come, after a long prompt, or was computed as another's
- * row, are active no longer. False: nothing was computed.
+ * Keep active the drafts whose last token is computed in this step, and compute its logits. The others wait for the rest of a
+ * long prompt, or another sequence computes their last token.
  */
-static bool run_step(draft_model *m) {
-    for (int32_t i = 0; i < m->n_active; i++)
-        m->entries[i] = (cattn_entry){.seq = m->active[i]->choice->model_seq.seq, .max_rows = m->max_rows};
-    if (m->n_active == 0 || cattn_step_begin(m->cache, m->entries, m->n_active, m->max_rows, NULL) != CATTN_OK) return false;
+static void choose_logits(void *drafter, cl_runner *r) {
+    draft_model *m = drafter;
     int32_t row = 0, n_kept = 0;
-    for (int32_t i = 0; i < m->n_active; i++) {
-        const cl_choice *c = m->active[i]->choice;
-        const cattn_entry *e = &m->entries[i];
-        for (int64_t p = e->first_pos; p < e->first_pos + e->n_rows; p++, row++) {
-            m->tokens[row] = c->tokens[p]; /* a draft's tokens stand behind the choice's own */
-            m->positions[row] = p;
-        }
-        if (e->n_rows == 0 || e->first_pos + e->n_rows < c->model_seq.n_tokens) continue;
-        m->logit_rows[n_kept] = row - 1;
+    for (int32_t i = 0; i < r->n_entries; i++) {
+        const cattn_entry *e = &r->entries[i];
+        row += (int32_t)e->n_rows;
+        if (e->n_rows == 0 || e->first_pos + e->n_rows < m->active[i]->choice->model_seq.n_tokens) continue;
+        r->logit_rows[n_kept] = row - 1;
         m->active[n_kept++] = m->active[i];
     }
-    m->n_active = n_kept;
-    const bool ok =
-        row > 0 && cl_forward_step(m->forward, m->tokens, m->positions, row, m->logit_rows, n_kept, m->logits, NULL) == CL_OK;
-    if (ok && cattn_step_end(m->cache, NULL) == CATTN_OK) return true;
-    cattn_step_abort(m->cache, NULL);
-    return false;
+    m->n_active = r->n_logits = n_kept;
+}
+
+/* One step over the active drafts. False: nothing was computed. */
+static bool run_step(draft_model *m) {
+    cl_runner *r = &m->runner;
+    cl_runner_clear(r);
+    for (int32_t i = 0; i < m->n_active; i++) {
+        const cl_choice *c = m->active[i]->choice;
+        cl_runner_add(r, c->model_seq.seq, r->max_rows, c->tokens); /* a draft's tokens stand behind the choice's own */
+    }
+    return m->n_active > 0 && cl_runner_step(r, r->max_rows, choose_logits, m, NULL) == CL_OK && r->n_rows > 0;
 }
 
 static void draw_one(void *arg, int32_t task, int32_t worker) {
@@ -131,7 +122,7 @@ static void draw_one(void *arg, int32_t task, int32_t worker) {
     cl_choice *c = d->choice;
     const int64_t position = c->n_tokens + d->n;
     const cl_engine_request *asked = &c->owner->asked;
-    const float *logits = m->logits + (size_t)task * (size_t)m->model->params.n_vocab;
+    const float *logits = m->runner.logits + (size_t)task * (size_t)m->runner.model->params.n_vocab;
     const int32_t token = cl_sampler_draw(m->samplers[worker], &asked->sampling, logits, c->tokens, asked->n_prompt, position,
                                           c->index, position);
     c->tokens[position] = token;
@@ -146,7 +137,7 @@ static void append_drawn(draft_model *m) {
         cl_draft *d = m->active[i];
         cl_draft_seq *s = &d->choice->model_seq;
         const int32_t token = d->tokens[d->n - 1];
-        if (d->n == d->n_max || cattn_seq_append(m->cache, s->seq, &token, 1, NULL) != CATTN_OK) continue;
+        if (d->n == d->n_max || cattn_seq_append(m->runner.cache, s->seq, &token, 1, NULL) != CATTN_OK) continue;
         s->drafted[s->n_drafted++] = token;
         s->n_tokens++;
         m->active[n_kept++] = d;
@@ -192,18 +183,12 @@ static uint64_t kv_size(const cl_model_params *p) {
 }
 
 static bool allocate(draft_model *m, int32_t max_seqs) {
-    const size_t n_seqs = (size_t)max_seqs, n_rows = (size_t)m->max_rows, n_vocab = (size_t)m->model->params.n_vocab;
     const size_t n_threads = (size_t)ca_pool_size(m->pool);
-    m->active = calloc(n_seqs, sizeof(cl_draft *));
-    m->entries = calloc(n_seqs, sizeof *m->entries);
-    m->tokens = calloc(n_rows, sizeof *m->tokens);
-    m->positions = calloc(n_rows, sizeof *m->positions);
-    m->logit_rows = calloc(n_seqs, sizeof *m->logit_rows);
-    m->logits = calloc(n_seqs * n_vocab, sizeof *m->logits);
+    m->active = calloc((size_t)max_seqs, sizeof(cl_draft *));
     m->samplers = calloc(n_threads, sizeof(cl_sampler *));
-    bool ok = m->active && m->entries && m->tokens && m->positions && m->logit_rows && m->logits && m->samplers;
+    bool ok = m->active && m->samplers;
     for (size_t i = 0; ok && i < n_threads; i++) {
-        m->samplers[i] = cl_sampler_create(m->model->params.n_vocab);
+        m->samplers[i] = cl_sampler_create(m->runner.model->params.n_vocab);
         ok = m->samplers[i] != NULL;
     }
     return ok;
@@ -212,15 +197,9 @@ static bool allocate(draft_model *m, int32_t max_seqs) {
 static void free_model(cl_drafter *base) {
     draft_model *m = (draft_model *)base;
     for (int i = 0; m->samplers && i < ca_pool_size(m->pool); i++) cl_sampler_free(&m->samplers[i]);
-    cl_forward_free(&m->forward);
-    cattn_cache_destroy(&m->cache);
+    cl_runner_free(&m->runner);
     free((void *)m->samplers);
     free((void *)m->active);
-    free(m->entries);
-    free(m->tokens);
-    free(m->positions);
-    free(m->logit_rows);
-    free(m->logits);
     free(m);
 }
 
@@ -233,14 +212,12 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     if (!m) return cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model");
     m->base = (cl_drafter){.propose = propose, .leave = leave, .free = free_model};
     if (target->weights.bytes > 0) m->base.token_cost = (float)small->weights.bytes / (float)target->weights.bytes;
-    m->model = small;
     m->pool = pool;
-    m->max_rows = config->max_step_rows;
     m->row_cost = config->row_cost;
     /* room for as many tokens as the model's own cache has */
     const uint64_t budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
-    status = cl_model_cache_create(&small->params, pool, config, budget, &m->cache, error);
-    if (status == CL_OK) status = cl_forward_create(small, m->cache, pool, m->max_rows, &m->forward, error);
+    status = cl_runner_init(&m->runner, small, pool, config, budget, config->max_seqs, config->max_step_rows, config->max_seqs,
+                            error);
     if (status == CL_OK && !allocate(m, config->max_seqs))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model's steps");
     if (status != CL_OK) {

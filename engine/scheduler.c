@@ -7,15 +7,14 @@
 #include "admission.h"
 #include "base/clock.h"
 #include "draw.h"
-#include "model_cache.h"
+#include "runner.h"
 #include "speculation.h"
 #include "step.h"
 
 struct cl_scheduler {
     const cl_model *model;
     cl_engine_config config;
-    cattn_cache *cache;
-    cl_forward *forward;
+    cl_runner runner;
     cl_step step;
     cl_draw_list draws;          /* of the step */
     cl_speculation *speculation; /* NULL: off */
@@ -33,7 +32,7 @@ static cl_status create_speculation(cl_scheduler *s, ca_pool *pool, const cl_eng
         if (status != CL_OK) return status;
     } else
         d = cl_draft_lookup_create();
-    s->speculation = d ? cl_speculation_create(s->cache, d, config->max_seqs, config->row_cost) : NULL;
+    s->speculation = d ? cl_speculation_create(s->runner.cache, d, config->max_seqs, config->row_cost) : NULL;
     return s->speculation ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for drafts");
 }
 
@@ -45,19 +44,18 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     s->model = m;
     s->config = *config;
     s->config.level = NULL; /* not ours to keep */
-    cl_status status = cl_model_cache_create(&m->params, pool, config, config->kv_budget_bytes, &s->cache, error);
-    if (status == CL_OK) status = cl_forward_create(m, s->cache, pool, config->max_step_rows, &s->forward, error);
+    cl_status status = cl_runner_init(&s->runner, m, pool, config, config->kv_budget_bytes, config->max_seqs,
+                                      config->max_step_rows, cl_step_max_logits(config->max_seqs), error);
     if (status == CL_OK &&
-        !(cl_step_init(&s->step, s->cache, s->forward, m->params.n_vocab, config->max_seqs, config->max_step_rows) &&
-          cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab,
-                            config->max_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS)))
+        !(cl_step_init(&s->step, &s->runner, config->max_seqs) &&
+          cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_logits(config->max_seqs))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     if (status != CL_OK) {
         cl_scheduler_free(&s);
         return status;
     }
-    cl_admission_init(&s->admission, s->cache, s->speculation, config->max_seqs);
+    cl_admission_init(&s->admission, s->runner.cache, s->speculation, config->max_seqs);
     *out = s;
     return CL_OK;
 }
@@ -69,8 +67,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
     cl_draw_list_free(&s->draws);
-    cl_forward_free(&s->forward);
-    cattn_cache_destroy(&s->cache);
+    cl_runner_free(&s->runner);
     free(s);
     *sp = NULL;
 }
@@ -91,7 +88,7 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats) {
     stats->n_waiting = s->waiting.n;
     stats->n_running = s->running.n;
     stats->kv = (cattn_stats){.struct_size = sizeof stats->kv};
-    cattn_cache_stats(s->cache, &stats->kv);
+    cattn_cache_stats(s->runner.cache, &stats->kv);
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
 }
 
@@ -103,7 +100,7 @@ cl_request_queue *cl_scheduler_finished(cl_scheduler *s) { return &s->finished; 
 
 /* An eighth of the budget: a burst of new prompts finds it ready, and an idle engine does not hold memory that it may never
  * need. */
-bool cl_scheduler_prefault(cl_scheduler *s) { return cattn_cache_prefault(s->cache, s->admission.n_chunks / 8) > 0; }
+bool cl_scheduler_prefault(cl_scheduler *s) { return cattn_cache_prefault(s->runner.cache, s->admission.n_chunks / 8) > 0; }
 
 /* ---- Leaving ---- */
 
@@ -335,7 +332,7 @@ static void tell(cl_scheduler *s, const cl_draw *d) {
         return;
     }
     cattn_error cause;
-    if (!d->drafted && cattn_seq_append(s->cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
+    if (!d->drafted && cattn_seq_append(s->runner.cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
 void cl_scheduler_tell(cl_scheduler *s) {

@@ -5,38 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/kv_status.h"
-
-bool cl_step_init(cl_step *st, cattn_cache *cache, cl_forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows) {
-    const size_t n_seqs = (size_t)max_seqs, n_rows = (size_t)max_rows,
-                 n_logits = n_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS;
+bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs) {
     *st = (cl_step){
-        .cache = cache,
-        .forward = f,
-        .n_vocab = n_vocab,
-        .entries = calloc(n_seqs, sizeof *st->entries),
-        .dealt = calloc(n_seqs, sizeof *st->dealt),
-        .tokens = calloc(n_rows, sizeof *st->tokens),
-        .positions = calloc(n_rows, sizeof *st->positions),
-        .logits_of = calloc(n_rows, sizeof *st->logits_of),
-        .logit_rows = calloc(n_logits, sizeof *st->logit_rows),
-        .logits = calloc(n_logits * (size_t)n_vocab, sizeof *st->logits),
+        .runner = runner,
+        .entries = calloc((size_t)max_seqs, sizeof *st->entries),
+        .logits_of = calloc((size_t)runner->max_rows, sizeof *st->logits_of),
     };
-    return st->entries && st->dealt && st->tokens && st->positions && st->logits_of && st->logit_rows && st->logits;
+    return st->entries && st->logits_of;
 }
 
 void cl_step_free(cl_step *st) {
     free(st->entries);
-    free(st->dealt);
-    free(st->tokens);
-    free(st->positions);
     free(st->logits_of);
-    free(st->logit_rows);
-    free(st->logits);
     memset(st, 0, sizeof *st);
 }
 
 void cl_step_clear(cl_step *st) {
+    cl_runner_clear(st->runner);
     st->n_entries = 0;
     st->scored_rows_left = CL_STEP_SCORED_ROWS;
 }
@@ -47,25 +32,21 @@ void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows) {
         if (max_rows == 0) return; /* nobody else waits for its rows: it shares with no other request */
         st->scored_rows_left -= (int32_t)max_rows;
     }
-    st->dealt[st->n_entries] = (cattn_entry){.seq = c->seq, .max_rows = max_rows};
+    cl_runner_add(st->runner, c->seq, max_rows, c->tokens);
     st->entries[st->n_entries++] = (cl_step_entry){.choice = c};
 }
 
-/* Tokens and positions of the rows dealt. */
-static void fill_rows(cl_step *st) {
-    int32_t row = 0;
+/* Note which rows each entry was dealt. */
+static void place_entries(cl_step *st) {
+    st->n_rows = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
+        const cattn_entry *dealt = &st->runner->entries[i];
         cl_step_entry *e = &st->entries[i];
-        e->first_pos = st->dealt[i].first_pos;
-        e->n_rows = st->dealt[i].n_rows;
-        e->first_row = row;
-        for (int64_t p = e->first_pos; p < e->first_pos + e->n_rows; p++, row++) {
-            st->tokens[row] = e->choice->tokens[p];
-            st->positions[row] = p;
-            st->logits_of[row] = -1;
-        }
+        e->first_pos = dealt->first_pos;
+        e->n_rows = dealt->n_rows;
+        e->first_row = st->n_rows;
+        st->n_rows += (int32_t)dealt->n_rows;
     }
-    st->n_rows = row;
 }
 
 static int32_t row_at(const cl_step_entry *e, int64_t position) {
@@ -91,8 +72,9 @@ static int32_t find_last_row(const cl_step *st, const cl_step_entry *e) {
     return row;
 }
 
-/* List the rows whose logits are wanted; returns how many. */
-static int32_t want_logits(cl_step *st) {
+/* Mark the rows whose logits are needed in logits_of, with any number but -1. */
+static void mark_logits(cl_step *st) {
+    for (int32_t row = 0; row < st->n_rows; row++) st->logits_of[row] = -1;
     for (int32_t i = 0; i < st->n_entries; i++) {
         cl_step_entry *e = &st->entries[i];
         e->last_row = find_last_row(st, e);
@@ -101,45 +83,31 @@ static int32_t want_logits(cl_step *st) {
         if (!cl_step_scores(e->choice)) continue;
         for (int64_t k = 0; k < e->n_rows; k++) st->logits_of[e->first_row + k] = 0;
     }
-    int32_t n = 0;
-    for (int32_t row = 0; row < st->n_rows; row++) {
-        if (st->logits_of[row] < 0) continue;
-        st->logits_of[row] = n;
-        st->logit_rows[n++] = row;
-    }
-    return n;
 }
 
-static cl_status fail(cl_error *error, const char *call, const cattn_error *cause) {
-    return cl_fail(error, cl_kv_status(cause->code), "%s: %s", call, cause->message);
+static void choose_logits(void *step, cl_runner *r) {
+    cl_step *st = step;
+    place_entries(st);
+    mark_logits(st);
+    for (int32_t row = 0; row < st->n_rows; row++) {
+        if (st->logits_of[row] < 0) continue;
+        st->logits_of[row] = r->n_logits;
+        r->logit_rows[r->n_logits++] = row;
+    }
 }
 
 cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error) {
-    cattn_error cause;
-    if (cattn_step_begin(st->cache, st->dealt, st->n_entries, row_limit, &cause) != CATTN_OK)
-        return fail(error, "opening a step", &cause);
-    fill_rows(st);
-    assert(st->n_rows > 0); /* whoever is first in line has a token that nobody computes yet */
-    const int32_t n_logits = want_logits(st);
-    const cl_status status =
-        cl_forward_step(st->forward, st->tokens, st->positions, st->n_rows, st->logit_rows, n_logits, st->logits, error);
-    if (status != CL_OK) {
-        cattn_step_abort(st->cache, NULL);
-        return status;
-    }
-    if (cattn_step_end(st->cache, &cause) != CATTN_OK) {
-        cattn_step_abort(st->cache, NULL);
-        return fail(error, "closing a step", &cause);
-    }
-    return CL_OK;
+    const cl_status status = cl_runner_step(st->runner, row_limit, choose_logits, st, error);
+    assert(status != CL_OK || st->runner->n_rows > 0); /* the first entry has a token that no other sequence computes */
+    return status;
 }
 
 const float *cl_step_logits(const cl_step *st, int32_t row) {
-    return st->logits + (size_t)st->logits_of[row] * (size_t)st->n_vocab;
+    return st->runner->logits + (size_t)st->logits_of[row] * (size_t)st->runner->model->params.n_vocab;
 }
 
 int64_t cl_step_n_missing(const cl_step *st, const cl_choice *c) {
     cattn_seq_info info = {.struct_size = sizeof info};
-    cattn_seq_get_info(st->cache, c->seq, &info, NULL);
+    cattn_seq_get_info(st->runner->cache, c->seq, &info, NULL);
     return info.n_tokens - info.n_ready;
 }

@@ -5,8 +5,8 @@
 #ifndef ENGINE_STEP_H
 #define ENGINE_STEP_H
 
-#include "llama/forward.h"
 #include "request.h"
+#include "runner.h"
 
 /* Rows, over all sequences of a step, whose logits are wanted for prompt_logprobs; and for drafts. Bound the logits' memory. */
 enum { CL_STEP_SCORED_ROWS = 64, CL_STEP_DRAFTED_ROWS = 64 };
@@ -20,22 +20,18 @@ typedef struct cl_step_entry {
 } cl_step_entry;
 
 typedef struct cl_step {
-    cattn_cache *cache;
-    cl_forward *forward;
-    int32_t n_vocab;
-    cl_step_entry *entries; /* [n_entries] */
-    cattn_entry *dealt;
+    cl_runner *runner;
+    cl_step_entry *entries; /* [n_entries] entry i is the runner's entry i */
     int32_t n_entries, n_rows;
     int32_t scored_rows_left;
-    int32_t *tokens;    /* [max_rows] */
-    int64_t *positions; /* [max_rows] */
-    int32_t *logits_of; /* [max_rows] which of the logits are a row's; -1: none */
-    int32_t *logit_rows;
-    float *logits; /* [max_seqs + both][n_vocab] */
+    int32_t *logits_of; /* [max_rows] index of a row's logits; -1: its logits are not computed */
 } cl_step;
 
-/* forward and cache are borrowed. False without memory; cl_step_free tidies up. */
-bool cl_step_init(cl_step *st, cattn_cache *cache, cl_forward *f, int32_t n_vocab, int32_t max_seqs, int32_t max_rows);
+/* Rows of logits that a step of max_seqs sequences computes at most: cl_runner_init's max_logits. */
+static inline int32_t cl_step_max_logits(int32_t max_seqs) { return max_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS; }
+
+/* runner is borrowed. False without memory; cl_step_free tidies up. */
+bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs);
 void cl_step_free(cl_step *st);
 
 /* Start a new list, then add choices in order of priority, at most max_seqs, each with at most max_rows >= 1 rows. */
