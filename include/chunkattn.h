@@ -192,6 +192,38 @@ typedef struct cattn_stats {
 /* Fill as much of *stats as its struct_size covers. CATTN_ERR_ARG if struct_size is smaller than the first version's. */
 CATTN_API cattn_status cattn_cache_stats(const cattn_cache *cache, cattn_stats *stats);
 
+/* A request, to be checked before it joins. Fill with cattn_fit_request_init and set n_tokens. */
+typedef struct cattn_fit_request {
+    size_t struct_size;      /* set by cattn_fit_request_init */
+    int64_t n_tokens;        /* tokens of the prompt, >= 1 */
+    int64_t n_seqs;          /* sequences that continue the prompt, >= 1: one joins, the others are its forks; default 1 */
+    int64_t reserve_tokens;  /* tokens reserved for each sequence beyond the prompt, >= 0; default 0 */
+    uint64_t headroom_bytes; /* bytes of the budget to keep free for other uses, such as the steps' workspace; default 0 */
+} cattn_fit_request;
+
+CATTN_API void cattn_fit_request_init(cattn_fit_request *request);
+
+typedef struct cattn_fit_result {
+    size_t struct_size;         /* set by the caller to sizeof(cattn_fit_result) */
+    int64_t max_reserve_tokens; /* the largest reserve_tokens that fits; -1: not even the prompt does */
+    uint64_t bytes_needed;      /* for the K/V of the request */
+    uint64_t bytes_available;   /* for K/V, in a cache that holds nothing, beside the headroom */
+} cattn_fit_result;
+
+/*
+ * Whether the cache could hold a request if it held nothing else: the answer is the same at any moment of the cache's life, so
+ * that a request it refuses can be refused at once instead of waiting for others to leave. The cache's sharing mode, whole
+ * chunks and metadata are accounted for; copies that a request needs when it shares a retained prefix are not, and joining
+ * without sharing (in a domain of its own) is always possible. Near the limit the answer errs on the side of refusing, by at
+ * most the metadata's share of the budget.
+ *
+ * request is borrowed for the call only; result may be NULL and is also filled where the request does not fit.
+ *
+ * Errors: CATTN_ERR_BUDGET when the request does not fit; CATTN_ERR_ARG names the field. May be called while a step is open.
+ */
+CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn_fit_request *request, cattn_fit_result *result,
+                                           cattn_error *error);
+
 /* A node of the tree: a run of tokens that the same sequences cover. */
 typedef struct cattn_node_info {
     size_t struct_size;

@@ -10,6 +10,7 @@
 #include "lib/attn/kernels.h"
 #include "lib/cuda/device.h"
 #include "step.h"
+#include "struct_size.h"
 
 #define STRING2(x) #x
 #define STRING(x)  STRING2(x)
@@ -160,6 +161,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
     if (ca_chunk_pool_n_free(c->pool) == 0) return holds_no_chunk(c, error);
+    c->empty_bytes = c->alloc.bytes;
     ca_cache_bytes(c);
     return CATTN_OK;
 }
@@ -238,6 +240,49 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     };
     memcpy(stats, &now, sizeof now);
     return CATTN_OK;
+}
+
+void cattn_fit_request_init(cattn_fit_request *request) {
+    *request = (cattn_fit_request){.struct_size = sizeof *request, .n_seqs = 1};
+}
+
+static cattn_status check_at_least(const char *name, int64_t n, int64_t least, cattn_error *error) {
+    if (n >= least) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %lld; it must be at least %lld", name, (long long)n, (long long)least);
+}
+
+static cattn_status read_fit_request(const cattn_fit_request *request, cattn_fit_request *r, cattn_error *error) {
+    cattn_status s;
+    if ((s = need(request, "request", error))) return s;
+    cattn_fit_request_init(r);
+    if ((s = ca_struct_read(r, sizeof *r, request, sizeof *r, "cattn_fit_request", error))) return s;
+    if ((s = check_at_least("n_tokens", r->n_tokens, 1, error)) || (s = check_at_least("n_seqs", r->n_seqs, 1, error)))
+        return s;
+    return check_at_least("reserve_tokens", r->reserve_tokens, 0, error);
+}
+
+cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *request, cattn_fit_result *result,
+                                 cattn_error *error) {
+    cattn_fit_request r;
+    cattn_status s;
+    if ((s = need(c, "cache", error)) || (s = read_fit_request(request, &r, error))) return s;
+    const ca_fit fit = {r.n_tokens, r.n_seqs, r.reserve_tokens};
+    const uint64_t other = r.headroom_bytes < c->budget_bytes ? c->empty_bytes + r.headroom_bytes : c->budget_bytes;
+    const uint64_t chunk_bytes = c->layout.chunk_bytes, n_chunks = (uint64_t)ca_fit_chunks(c->tree, &fit);
+    const cattn_fit_result now = {
+        .struct_size = sizeof now,
+        .max_reserve_tokens = ca_fit_max_reserve(c->tree, &fit, other),
+        .bytes_needed = n_chunks > UINT64_MAX / chunk_bytes ? UINT64_MAX : n_chunks * chunk_bytes,
+        .bytes_available = ca_chunk_pool_capacity_beside(c->pool, other) * chunk_bytes,
+    };
+    if (result && (s = ca_struct_write(result, &now, sizeof now, sizeof now, "cattn_fit_result", error))) return s;
+    if (ca_fit_holds(c->tree, &fit, other)) return CATTN_OK;
+    return ca_fail(
+        error, CATTN_ERR_BUDGET, -1,
+        "%lld prompt tokens and %lld sequences of %lld more need %llu bytes of K/V beside metadata; budget_bytes holds "
+        "%llu: shorten the request or raise the budget",
+        (long long)r.n_tokens, (long long)r.n_seqs, (long long)r.reserve_tokens, (unsigned long long)now.bytes_needed,
+        (unsigned long long)now.bytes_available);
 }
 
 int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {

@@ -45,6 +45,7 @@ typedef struct ca_step {
 struct cattn_cache {
     ca_alloc alloc; /* counts everything but the slabs */
     uint64_t budget_bytes, bytes_peak;
+    uint64_t empty_bytes; /* of metadata when the cache was created */
     int32_t n_threads;
     const char *level;
     ca_pool *threads; /* NULL where the caller brings its own */

@@ -102,12 +102,14 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
     *pool = NULL;
 }
 
-/* Slabs that the budget holds beside the other memory. */
-static size_t affordable_slabs(const ca_chunk_pool *p) {
-    if (p->alloc->bytes >= p->budget_bytes) return 0;
-    const size_t n = (size_t)((p->budget_bytes - p->alloc->bytes) / p->slab_bytes);
-    return n < p->n_slabs ? n : p->n_slabs;
+/* Slabs that the budget holds beside other memory. */
+static size_t slabs_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
+    if (other_bytes >= p->budget_bytes) return 0;
+    const uint64_t n = (p->budget_bytes - other_bytes) / p->slab_bytes;
+    return n < p->n_slabs ? (size_t)n : p->n_slabs;
 }
+
+static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, p->alloc->bytes); }
 
 static cattn_status commit_slab(ca_chunk_pool *p) {
     if (affordable_slabs(p) <= p->n_committed) return CATTN_ERR_BUDGET;
@@ -227,7 +229,11 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *p) {
 
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
 
-size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return affordable_slabs(p) * p->slab_chunks; }
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, p->alloc->bytes); }
+
+size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
+    return slabs_beside(p, other_bytes) * p->slab_chunks;
+}
 
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *p) { return p->slab_chunks; }
 

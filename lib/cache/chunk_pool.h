@@ -78,6 +78,9 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 
+/* Chunks the budget could hold in all if other memory took other_bytes. */
+size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *pool, uint64_t other_bytes);
+
 /* Chunks a slab, and bytes. */
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *pool);

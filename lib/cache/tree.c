@@ -74,8 +74,7 @@ static void cover_path(ca_tree *tree, ca_node *node) {
     }
 }
 
-/* Tokens for which a new leaf gets room, so that it grows without allocating for a while. */
-static int64_t slack(const ca_tree *tree, int64_t n_reserved) {
+int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved) {
     const int64_t c = tree->layout->c;
     return ca_max(c, ca_min(n_reserved, 16 * c));
 }
@@ -105,7 +104,7 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
                                  int64_t reserve_tokens, joining *j, cattn_error *error) {
     j->match = ca_tree_match(tree, tokens, limit, domain);
     j->n_new = n_tokens - j->match.n_tokens;
-    const int64_t n_slack = slack(tree, reserve_tokens);
+    const int64_t n_slack = ca_leaf_slack(tree, reserve_tokens);
     if (ca_branch_prepare(tree, &j->branch, j->match.node, j->match.n_node_tokens, j->n_new + n_slack) != 0)
         return ca_no_memory(error, "join");
     j->seq = ca_seq_new(tree);
@@ -213,7 +212,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     const int64_t n_odd = old->n_tokens % 2, n_after = seq->n_tokens + n_tokens;
     const bool odd_ready = old->n_ready == old->n_tokens;
     ca_branch branch;
-    const int64_t n_slack = slack(tree, seq->reserve_to - n_after);
+    const int64_t n_slack = ca_leaf_slack(tree, seq->reserve_to - n_after);
     if (ca_branch_prepare(tree, &branch, old, old->n_tokens - n_odd, n_odd + n_tokens + n_slack) != 0)
         return ca_no_memory(error, "append");
     const ca_demand demand = {.call = "append",

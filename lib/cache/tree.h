@@ -138,6 +138,22 @@ bool ca_tree_make_room(ca_tree *tree, size_t bytes);
  * slabs. */
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes);
 
+/* ---- fit.c: what a request needs of an empty tree ---- */
+
+/* n_seqs sequences that continue one prompt of n_tokens tokens by reserve_tokens each. */
+typedef struct ca_fit {
+    int64_t n_tokens, n_seqs, reserve_tokens;
+} ca_fit;
+
+/* Chunks that the request takes and reserves at most, in the tree's sharing mode. */
+int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *fit);
+
+/* Whether the budget holds the request and its metadata beside other_bytes of memory that is no chunk. */
+bool ca_fit_holds(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
+
+/* The largest reserve_tokens that fits; -1: not even 0 does. */
+int64_t ca_fit_max_reserve(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
+
 /* ---- For steps: none of these fails or allocates ---- */
 
 /* Leading tokens of seq that are ready, or ready or claimed. */

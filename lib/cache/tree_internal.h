@@ -219,6 +219,9 @@ void ca_promise_update(ca_tree *tree, ca_node *node);
 
 /* ---- tree.c ---- */
 
+/* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
+int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
+
 /* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
 void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot);
 

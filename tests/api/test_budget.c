@@ -187,6 +187,127 @@ static void no_chunk_is_made_resident_unasked(void **state) {
     cattn_cache_destroy(&cache);
 }
 
+/* ---- Whether a request can ever fit ---- */
+
+typedef struct request {
+    int64_t n_tokens, n_seqs, reserve_tokens;
+} request;
+
+static cattn_status can_fit(const cattn_cache *cache, request r, uint64_t headroom_bytes, cattn_fit_result *result) {
+    cattn_fit_request asked;
+    cattn_fit_request_init(&asked);
+    asked.n_tokens = r.n_tokens;
+    asked.n_seqs = r.n_seqs;
+    asked.reserve_tokens = r.reserve_tokens;
+    asked.headroom_bytes = headroom_bytes;
+    *result = (cattn_fit_result){.struct_size = sizeof *result};
+    return cattn_cache_can_fit(cache, &asked, result, NULL);
+}
+
+static int32_t token_of(int64_t i) { return (int32_t)(i * 7 % 1000); }
+
+/* Join, fork, and append all that is reserved. CATTN_ERR_BUDGET where that finds no room; then and after it the cache is empty.
+ */
+static cattn_status run_request(cattn_cache *cache, request r) {
+    enum { MOST_SEQS = 8, MOST_TOKENS = 4000 };
+    static int32_t tokens[MOST_TOKENS];
+    cattn_seq seqs[MOST_SEQS] = {0};
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.reserve_tokens = r.reserve_tokens;
+    assert_true(r.n_seqs <= MOST_SEQS && r.n_tokens <= MOST_TOKENS);
+    for (int64_t i = 0; i < r.n_tokens; i++) tokens[i] = token_of(i);
+    cattn_status status = cattn_seq_join(cache, tokens, r.n_tokens, &options, &seqs[0], NULL, NULL);
+    for (int64_t i = 1; i < r.n_seqs && status == CATTN_OK; i++)
+        status = cattn_seq_fork(cache, seqs[0], r.reserve_tokens, &seqs[i], NULL);
+    for (int64_t n = 0; n < r.reserve_tokens && status == CATTN_OK; n++)
+        for (int64_t i = 0; i < r.n_seqs; i++) {
+            const int32_t token = (int32_t)(1000 + i);
+            assert_int_equal(cattn_seq_append(cache, seqs[i], &token, 1, NULL), CATTN_OK); /* it was reserved */
+        }
+    assert_true(bytes_of(cache) <= stats_of(cache).budget_bytes);
+    for (int64_t i = 0; i < r.n_seqs; i++)
+        if (seqs[i]) assert_int_equal(cattn_seq_leave(cache, &seqs[i], NULL), CATTN_OK);
+    assert_true(status == CATTN_OK || status == CATTN_ERR_BUDGET);
+    return status;
+}
+
+/* What fits runs; the largest reserve does, and what is larger by a slab does not. */
+static void what_fits_runs(void **state) {
+    (void)state;
+    static const request shapes[] = {{1, 1, 0},    {16, 1, 1},  {100, 1, 0},   {100, 3, 50},  {33, 8, 1},  {32, 8, 40},
+                                     {1500, 2, 1}, {700, 2, 0}, {1501, 1, 20}, {3999, 1, 10}, {15, 5, 300}};
+    for (int sharing = CATTN_SHARED; sharing <= CATTN_PRIVATE; sharing++)
+        for (uint64_t budget = 192 << 10; budget <= 3 << 20; budget = budget * 5 / 4) {
+            cattn_config config = tiny(budget);
+            config.sharing = (cattn_sharing)sharing;
+            config.retention = CATTN_RETAIN_NONE; /* what has left takes no room */
+            for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+                cattn_cache *cache = create(&config);
+                request r = shapes[i];
+                cattn_fit_result fit;
+                const cattn_status status = can_fit(cache, r, 0, &fit);
+                assert_int_equal(status, r.reserve_tokens <= fit.max_reserve_tokens ? CATTN_OK : CATTN_ERR_BUDGET);
+                if (status == CATTN_OK) assert_true(fit.bytes_needed <= fit.bytes_available);
+                if (status == CATTN_OK) assert_int_equal(run_request(cache, r), CATTN_OK);
+                r.reserve_tokens = fit.max_reserve_tokens;
+                if (r.reserve_tokens >= 0) assert_int_equal(run_request(cache, r), CATTN_OK);
+                cattn_cache_destroy(&cache);
+                /* A slab is a sixteenth of such a budget; metadata are a hundredth of K/V, counted with all their growth. */
+                r.reserve_tokens += (int64_t)(budget / 8 / (64 * 2 * sizeof(float))) / r.n_seqs + 2 * config.chunk_size;
+                cache = create(&config);
+                if (fit.max_reserve_tokens >= 0) assert_int_equal(run_request(cache, r), CATTN_ERR_BUDGET);
+                cattn_cache_destroy(&cache);
+            }
+        }
+}
+
+static void the_answer_does_not_depend_on_the_moment(void **state) {
+    (void)state;
+    static const int32_t tokens[1000];
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_fit_result before, after;
+    cattn_seq seq;
+    assert_int_equal(can_fit(cache, (request){500, 2, 100}, 0, &before), CATTN_OK);
+    assert_int_equal(cattn_seq_join(cache, tokens, 1000, NULL, &seq, NULL, NULL), CATTN_OK);
+    cattn_entry entry = {.seq = seq, .max_rows = 100};
+    assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
+    assert_int_equal(can_fit(cache, (request){500, 2, 100}, 0, &after), CATTN_OK);
+    assert_memory_equal(&before, &after, sizeof before);
+    cattn_cache_destroy(&cache);
+}
+
+static void headroom_is_kept_free(void **state) {
+    (void)state;
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_fit_result all, some, none;
+    assert_int_equal(can_fit(cache, (request){10, 1, 0}, 0, &all), CATTN_OK);
+    assert_int_equal(can_fit(cache, (request){10, 1, 0}, 1 << 19, &some), CATTN_OK);
+    assert_true(some.bytes_available <= all.bytes_available - (1 << 19));
+    assert_true(some.max_reserve_tokens < all.max_reserve_tokens);
+    assert_int_equal(can_fit(cache, (request){10, 1, 0}, UINT64_MAX, &none), CATTN_ERR_BUDGET);
+    assert_int_equal(none.bytes_available, 0);
+    assert_int_equal(none.max_reserve_tokens, -1);
+    cattn_cache_destroy(&cache);
+}
+
+/* No number is so large that an answer overflows. */
+static void nothing_huge_fits(void **state) {
+    (void)state;
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_fit_result fit;
+    assert_int_equal(can_fit(cache, (request){INT64_MAX, 1, 0}, 0, &fit), CATTN_ERR_BUDGET);
+    assert_int_equal(fit.max_reserve_tokens, -1);
+    assert_int_equal(can_fit(cache, (request){1, INT64_MAX, 0}, 0, &fit), CATTN_ERR_BUDGET);
+    assert_int_equal(can_fit(cache, (request){1, 1, INT64_MAX}, 0, &fit), CATTN_ERR_BUDGET);
+    assert_true(fit.max_reserve_tokens > 0);
+    assert_int_equal(can_fit(cache, (request){INT64_MAX, INT64_MAX, INT64_MAX}, UINT64_MAX, &fit), CATTN_ERR_BUDGET);
+    assert_int_equal(can_fit(cache, (request){0, 1, 0}, 0, &fit), CATTN_ERR_ARG);
+    assert_int_equal(can_fit(cache, (request){1, 0, 0}, 0, &fit), CATTN_ERR_ARG);
+    assert_int_equal(can_fit(cache, (request){1, 1, -1}, 0, &fit), CATTN_ERR_ARG);
+    cattn_cache_destroy(&cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_stay_within_it),
@@ -196,6 +317,10 @@ int main(void) {
         cmocka_unit_test(a_cache_holds_a_chunk),
         cmocka_unit_test(peaks_are_of_what_ran),
         cmocka_unit_test(no_chunk_is_made_resident_unasked),
+        cmocka_unit_test(what_fits_runs),
+        cmocka_unit_test(the_answer_does_not_depend_on_the_moment),
+        cmocka_unit_test(headroom_is_kept_free),
+        cmocka_unit_test(nothing_huge_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,55 @@
+/* Whether a request can ever fit: what it needs of a tree that holds nothing else. */
+#include "tree_internal.h"
+
+/* Beyond what chunk ids can address, and small enough that no sum or product below overflows. */
+static const int64_t MAX_TOKENS = INT64_C(1) << 40, MAX_SEQS = INT64_C(1) << 25;
+
+static ca_fit clamped(const ca_fit *fit) {
+    return (ca_fit){ca_min(fit->n_tokens, MAX_TOKENS), ca_min(fit->n_seqs, MAX_SEQS), ca_min(fit->reserve_tokens, MAX_TOKENS)};
+}
+
+int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *of) {
+    const ca_fit fit = clamped(of);
+    const int64_t n_prompt = ca_chunks_for(tree, fit.n_tokens), reserve_to = fit.n_tokens + fit.reserve_tokens;
+    if (tree->config.sharing == CATTN_PRIVATE) return fit.n_seqs * ca_chunks_for(tree, reserve_to);
+    return n_prompt + fit.n_seqs * ca_promise(tree, fit.n_tokens, reserve_to, fit.n_seqs == 1);
+}
+
+/* Bytes of a node with n_tokens tokens whose arrays have grown by doubling, and of its places in the tree's arrays. */
+static uint64_t node_bytes(const ca_tree *tree, int64_t n_tokens) {
+    const uint64_t capacity = 2 * (uint64_t)n_tokens + (uint64_t)ca_leaf_slack(tree, n_tokens);
+    const uint64_t n_chunks = (capacity >> tree->layout->log2_c) + 2;
+    return sizeof(ca_node) + capacity * sizeof(int32_t) + n_chunks * sizeof(ca_chunk_id) + 4 * 2 * sizeof(ca_node *);
+}
+
+/* Bytes of metadata, at most. */
+static uint64_t metadata_bytes(const ca_tree *tree, const ca_fit *fit) {
+    enum { MIN_SLOTS = 16 }; /* of the table of sequences */
+    const uint64_t n_seqs = (uint64_t)fit->n_seqs;
+    const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs + MIN_SLOTS) * sizeof(ca_seq_slot);
+    const bool one_node_each = tree->config.sharing == CATTN_PRIVATE || n_seqs == 1;
+    if (one_node_each) return seqs + n_seqs * node_bytes(tree, fit->n_tokens + fit->reserve_tokens);
+    return seqs + node_bytes(tree, fit->n_tokens) + n_seqs * node_bytes(tree, fit->reserve_tokens + 1);
+}
+
+bool ca_fit_holds(const ca_tree *tree, const ca_fit *of, uint64_t other_bytes) {
+    const ca_fit fit = clamped(of);
+    const int64_t n_chunks = ca_fit_chunks(tree, &fit);
+    if (n_chunks > (int64_t)ca_chunk_pool_capacity_beside(tree->pool, other_bytes)) return false;
+    const uint64_t metadata = metadata_bytes(tree, &fit);
+    if (metadata > UINT64_MAX - other_bytes) return false;
+    return n_chunks <= (int64_t)ca_chunk_pool_capacity_beside(tree->pool, other_bytes + metadata);
+}
+
+int64_t ca_fit_max_reserve(const ca_tree *tree, const ca_fit *of, uint64_t other_bytes) {
+    ca_fit fit = clamped(of);
+    int64_t fits = -1, too_large = MAX_TOKENS;
+    while (too_large - fits > 1) {
+        fit.reserve_tokens = fits + (too_large - fits) / 2;
+        if (ca_fit_holds(tree, &fit, other_bytes))
+            fits = fit.reserve_tokens;
+        else
+            too_large = fit.reserve_tokens;
+    }
+    return fits;
+}

@@ -1,0 +1,25 @@
+/*
+ * Public structs that grow at the end: reading and writing one of another version's size.
+ *
+ * Each begins with `size_t struct_size`, the size that the caller was compiled with. `size` is this library's, first_size that
+ * of the first version, `type` the struct's name for messages.
+ */
+#ifndef LIB_STRUCT_SIZE_H
+#define LIB_STRUCT_SIZE_H
+
+#include "chunkattn.h"
+
+/*
+ * Copy the caller's struct over *to [size], which holds the defaults: fields that an older caller lacks keep them. A newer
+ * caller's further bytes must be zero. CATTN_ERR_ARG for a struct_size that cannot be; CATTN_ERR_UNSUPPORTED for a field that
+ * is set and unknown here.
+ */
+cattn_status ca_struct_read(void *to, size_t size, const void *from, size_t first_size, const char *type, cattn_error *error);
+
+/*
+ * Fill the caller's struct *to from *from [size], as far as the caller's struct_size reaches; a newer caller's further bytes
+ * become zero. struct_size stays. CATTN_ERR_ARG for a struct_size that cannot be.
+ */
+cattn_status ca_struct_write(void *to, const void *from, size_t size, size_t first_size, const char *type, cattn_error *error);
+
+#endif
