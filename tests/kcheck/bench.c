@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/cpu.h"
 #include "base/fp.h"
 #include "bench/shared/peaks.h"
 
@@ -24,31 +25,37 @@ static double now(void) {
 
 /* ---- The peak of the instruction that a level multiplies with ----------------------------------------------------- */
 
+/* The kind of peak that a level's kernels of a K/V type are compared with; N_PEAK_KINDS: none. */
+static peak_kind kind_of(const char *level, cattn_type kv_type) {
+    const bool is_int8 = kv_type == CATTN_I8;
+    if (strcmp(level, "ref") == 0) return N_PEAK_KINDS;
+    if (strcmp(level, "amx") == 0) return is_int8 ? PEAK_INT8_TILES : PEAK_TILES;
+    if (strcmp(level, "avx512_bf16") == 0) return PEAK_BF16;
+    if (strcmp(level, "avx512_vnni") == 0) return PEAK_INT8;
+    return PEAK_FMA;
+}
+
+/* The last one that the level may use; NULL: none. */
+static const peak *peak_of(const char *level, cattn_type kv_type) {
+    const peak *found = NULL;
+    const peak_kind kind = kind_of(level, kv_type);
+    const uint32_t features = strcmp(level, "avx2") == 0 ? CA_CPU_AVX2 : ca_cpu_features();
+    for (int i = 0; i < n_peaks; i++)
+        if (peaks[i].kind == kind && (peaks[i].features & ~features) == 0) found = &peaks[i];
+    return found;
+}
+
 double peak_gflops(const char *level, cattn_type kv_type) {
-#if defined(__x86_64__)
     enum { ROUNDS = 2000000 };
-    static const struct {
-        const char *level;
-        const peak *peak, *int8; /* NULL: the same */
-    } peaks[] = {{"avx2", &peaks_avx2[0], NULL},
-                 {"avx512", &peaks_avx512[0], NULL},
-                 {"avx512_vnni", &peaks_avx512_vnni[0], NULL},
-                 {"avx512_bf16", &peaks_avx512_bf16[0], NULL},
-                 {"amx", &peaks_amx[0], &peaks_amx[1]}};
+    const peak *peak = peak_of(level, kv_type);
     double best = 0;
-    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
-        for (int repeat = 0; repeat < REPEATS && strcmp(level, peaks[i].level) == 0; repeat++) {
-            const peak *peak = kv_type == CATTN_I8 && peaks[i].int8 ? peaks[i].int8 : peaks[i].peak;
-            const double start = now();
-            peak->compute(ROUNDS);
-            const double rate = ROUNDS * peak->ops / (now() - start) / 1e9;
-            best = rate > best ? rate : best;
-        }
+    for (int repeat = 0; peak && repeat < REPEATS; repeat++) {
+        const double start = now();
+        peak->compute(ROUNDS);
+        const double rate = ROUNDS * peak->ops / (now() - start) / 1e9;
+        best = rate > best ? rate : best;
+    }
     return best;
-#else
-    (void)level, (void)kv_type;
-    return 0;
-#endif
 }
 
 /* ---- The kernel ------------------------------------------------------------------------------------------------------ */
