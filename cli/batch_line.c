@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 
 static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;

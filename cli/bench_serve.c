@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "loadgen/arrivals.h"
 #include "loadgen/report.h"
 #include "progress.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "options.h"
 
 typedef struct message {

@@ -1,7 +1,7 @@
 /* Joins and leaves: see admission.h. */
 #include "admission.h"
 
-#include "llama/kv_status.h"
+#include "llama/kv_cache.h"
 
 /* Domains from here up belong to one request each; those that requests name are lower. */
 static const uint32_t OWN_DOMAINS = 0x80000000u;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/kv_status.h"
+#include "llama/kv_cache.h"
 
 static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_config *config, uint64_t budget_bytes,
                               cl_error *error) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 
 static bool reserve(cl_text_bytes *b, size_t more) {
     if (more <= b->capacity - b->size) return true;

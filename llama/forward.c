@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "forward_rows.h"
-#include "kv_status.h"
+#include "kv_cache.h"
 
 enum { PIECE = 512 };
 

@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "base/fp.h"
-#include "llama/file/tensor_row.h"
-#include "ops.h"
+#include "llama/file/tensor.h"
+#include "row_ops.h"
 
 static int32_t tile_end(const cl_piece *p, int32_t tile) {
     const int32_t end = (tile + 1) * CL_LINEAR_TILE;

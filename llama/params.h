@@ -3,7 +3,6 @@
 #define LLAMA_PARAMS_H
 
 #include "arch.h"
-#include "chunkattn.h"
 #include "llama/file/model_file.h"
 
 /* A rotation: dimension pair i of n_rot / 2 turns by base^(-2i / n_rot) / scale / factors[i] radians a position. */
@@ -33,16 +32,5 @@ typedef struct cl_model_params {
 /* All but n_vocab and rope factors. On failure, and after use, cl_params_free. */
 cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error *error);
 void cl_params_free(cl_model_params *p);
-
-/* What a model asks of its K/V cache: the shape and the options of its attention; windows are borrowed. The rest stays. */
-static inline void cl_params_to_cache(const cl_model_params *p, cattn_config *config) {
-    config->n_layers = p->n_layers;
-    config->n_heads = p->n_heads;
-    config->n_kv_heads = p->n_kv_heads;
-    config->head_dim = p->head_dim;
-    config->scale = p->score_scale;
-    config->softcap = p->score_softcap;
-    config->windows = p->windows;
-}
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/file/tensor_row.h"
+#include "llama/file/tensor.h"
 
 enum { NAME_SIZE = 64 };
 

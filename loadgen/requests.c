@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "random.h"
 
 /* Fields that streaming and a fixed length take, beside the prompt; body is taken over. False without memory. */

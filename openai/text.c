@@ -1,7 +1,7 @@
 /* Bytes as JSON strings. */
 #include <stdlib.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "openai.h"
 
 json_t *openai_text_json(const char *bytes, size_t size) {

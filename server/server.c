@@ -10,7 +10,7 @@
 #include "generation.h"
 #include "http.h"
 #include "listener.h"
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "server_state.h"
 
 void server_config_init(server_config *config, const cl_model *m) {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/half.h"
-#include "llama/linear/quant_block.h"
+#include "llama/linear/weight_type.h"
 #include "results.h"
 
 enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };

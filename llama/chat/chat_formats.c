@@ -1,6 +1,6 @@
 /* The known chat formats, as the models' published templates write them. */
 #define _GNU_SOURCE /* memmem */
-#include "chat_prompt.h"
+#include "chat_formats.h"
 
 static cl_str content_of(const cl_chat_message *m) { return (cl_str){m->content, m->content_size}; }
 

@@ -1,9 +1,11 @@
-/* Hashes under a key that is drawn for each table, so that whoever writes a file cannot choose what collides in it. */
+/* Hash tables for the contents of model files: hashes under a random key, and a map from byte strings to numbers. */
 #ifndef LLAMA_COMMON_HASH_H
 #define LLAMA_COMMON_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* ---- Keyed hashes ---- */
 
 typedef struct cl_hash_key {
     uint64_t sum, factor;
@@ -20,5 +22,30 @@ static inline uint64_t cl_hash_mix(cl_hash_key key, uint64_t x) {
 static inline uint64_t cl_hash_u64(cl_hash_key key, uint64_t x) { return cl_hash_mix(key, cl_hash_mix(key, x)); }
 
 uint64_t cl_hash_bytes(cl_hash_key key, const char *data, size_t size);
+
+/* ---- Map from strings ---- */
+
+typedef struct cl_str_map_slot {
+    const char *data; /* borrowed; NULL: empty */
+    size_t size;
+    uint64_t hash;
+    int32_t value;
+} cl_str_map_slot;
+
+typedef struct cl_str_map {
+    cl_str_map_slot *slots; /* a power of two of them, at most half full */
+    size_t mask;
+    cl_hash_key key;
+} cl_str_map;
+
+/* An empty map with room for n strings. Returns 0, or -1 without memory. */
+int cl_str_map_init(cl_str_map *map, size_t n);
+void cl_str_map_free(cl_str_map *map);
+
+/* The string's value, or -1. */
+int32_t cl_str_map_get(const cl_str_map *map, const char *data, size_t size);
+
+/* Add a string that is not there yet (value >= 0) and return -1; where it is there, change nothing and return its value. */
+int32_t cl_str_map_add(cl_str_map *map, const char *data, size_t size, int32_t value);
 
 #endif

@@ -1,6 +1,11 @@
-/* Looking into such bytes, and showing names from files. */
+/* Searches byte strings, makes them fit to be printed, and repairs UTF-8. */
 #define _GNU_SOURCE /* memmem */
 #include "str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Strings ---- */
 
 bool cl_str_contains(cl_str s, const char *part) { return memmem(s.data, s.size, part, strlen(part)) != NULL; }
 
@@ -20,4 +25,35 @@ const char *cl_str_show(cl_str s, char *buf, size_t size) {
     cl_str_disarm(buf, n);
     memcpy(buf + n, cut ? "..." : "", cut ? 4 : 1);
     return buf;
+}
+
+/* ---- UTF-8 ---- */
+
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+size_t cl_utf8_valid(const char *text, size_t size) {
+    size_t at = 0;
+    while (at < size) {
+        const size_t n = cl_utf8_char(text + at, size - at);
+        if (n == 0) break;
+        at += n;
+    }
+    return at;
+}
+
+char *cl_utf8_mended(const char *text, size_t size, size_t *mended_size) {
+    char *mended = malloc(size * (sizeof replacement - 1) + 1), *end = mended; /* at worst each byte is replaced */
+    if (!mended) return NULL;
+    for (size_t at = 0; at < size;) {
+        bool valid;
+        size_t n = cl_utf8_part(text + at, size - at, &valid);
+        if (n == 0) n = size - at;
+        const size_t n_put = valid ? n : sizeof replacement - 1;
+        memcpy(end, valid ? text + at : replacement, n_put);
+        end += n_put;
+        at += n;
+    }
+    *end = 0;
+    if (mended_size) *mended_size = (size_t)(end - mended);
+    return mended;
 }

@@ -1,10 +1,12 @@
-/* Bytes that belong to somebody else and are not terminated: names and texts of a model file. */
+/* Byte strings that are borrowed and not terminated, such as a model file's names and texts, and UTF-8 in them. */
 #ifndef LLAMA_COMMON_STR_H
 #define LLAMA_COMMON_STR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+
+/* ---- Strings ---- */
 
 typedef struct cl_str {
     const char *data;
@@ -21,5 +23,52 @@ void cl_str_disarm(char *text, size_t size);
 
 /* A name from a file, fit to be shown: control characters replaced, cut to the buffer (size >= 8). Returns buf. */
 const char *cl_str_show(cl_str s, char *buf, size_t size);
+
+/* ---- UTF-8 ---- */
+
+/*
+ * Bytes of the character, or of the maximal broken part, at the start of text (size >= 1; Unicode, table 3-7). *valid: it is a
+ * character. 0: all of text is the beginning of a character.
+ */
+static inline size_t cl_utf8_part(const char *text, size_t size, bool *valid) {
+    const unsigned char *s = (const unsigned char *)text;
+    *valid = s[0] < 0x80;
+    if (s[0] < 0xc2 || s[0] > 0xf4) return 1;
+    const size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    unsigned char low = 0x80, high = 0xbf; /* of the second byte: no overlong forms, no surrogates, nothing past U+10FFFF */
+    if (s[0] == 0xe0) low = 0xa0;
+    if (s[0] == 0xed) high = 0x9f;
+    if (s[0] == 0xf0) low = 0x90;
+    if (s[0] == 0xf4) high = 0x8f;
+    for (size_t i = 1; i < n; i++) {
+        if (i == size) return 0;
+        if (s[i] < low || s[i] > high) return i;
+        low = 0x80;
+        high = 0xbf;
+    }
+    *valid = true;
+    return n;
+}
+
+/* Bytes of the character at the start of text (size >= 1), or 0 where the bytes there are no UTF-8. */
+static inline size_t cl_utf8_char(const char *text, size_t size) {
+    bool valid;
+    const size_t n = cl_utf8_part(text, size, &valid);
+    return valid ? n : 0;
+}
+
+/* Bytes of the byte order mark that a file may begin with, or 0. */
+static inline size_t cl_utf8_mark_size(const char *text, size_t size) {
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* Bytes before the first that is no UTF-8; size where there is none. */
+size_t cl_utf8_valid(const char *text, size_t size);
+
+/*
+ * A terminated copy in which each maximal broken part is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
+ * The caller frees it; NULL without memory.
+ */
+char *cl_utf8_mended(const char *text, size_t size, size_t *mended_size);
 
 #endif

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hf_parts.h"
-#include "meta_build.h"
+#include "model_file_data.h"
 
 static const char *source_name(const cl_model_file *file, const char *name) {
     cl_str arch = {"", 0};

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf_parts.h"
-#include "meta_build.h"
+#include "hf.h"
+#include "model_file_data.h"
 
 /* Groups of fields that only some classes read; files keep those of other models, which then mean nothing. */
 enum {

@@ -1,5 +1,5 @@
 /* Recognises normalizer and pre_tokenizer by comparing them with what is known. */
-#include "hf_pretokenizer.h"
+#include "hf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "file_map.h"
-#include "hf_parts.h"
-#include "meta_build.h"
+#include "hf.h"
+#include "model_file_data.h"
 
 enum { SHOWN = 60 };
 #define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)

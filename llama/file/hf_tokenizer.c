@@ -3,11 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf_parts.h"
-#include "hf_pretokenizer.h"
-#include "llama/text/spaced.h"
+#include "hf.h"
 #include "llama/text/vocab.h"
-#include "meta_build.h"
+#include "model_file_data.h"
 
 enum { SHOWN = 60 };
 #define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "gguf.h"
 #include "hf.h"
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "model_file_data.h"
 
 cl_status cl_model_file_open(const char *path, cl_model_file **file, cl_error *error) {

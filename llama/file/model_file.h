@@ -39,6 +39,14 @@ typedef struct cl_model_file cl_model_file;
 
 /* A GGUF file, or a folder as Hugging Face has them: safetensors, config.json, tokenizer.json. */
 cl_status cl_model_file_open(const char *path, cl_model_file **file, cl_error *error);
+
+/* A GGUF file (version 2 or 3), and the same from bytes of the caller's that outlive the handle (for tests). */
+cl_status cl_gguf_open(const char *path, cl_model_file **file, cl_error *error);
+cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **file, cl_error *error);
+
+/* A Hugging Face folder. Messages name file and field. */
+cl_status cl_hf_open(const char *folder, cl_model_file **file, cl_error *error);
+
 void cl_model_file_close(cl_model_file **file);
 
 /*

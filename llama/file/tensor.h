@@ -1,4 +1,4 @@
-/* A tensor of a model file, whatever the file's format: name, type, shape and where its data lie. */
+/* A tensor of a model file, whatever the file's format: name, type, shape and data, and reading its rows as f32. */
 #ifndef LLAMA_FILE_TENSOR_H
 #define LLAMA_FILE_TENSOR_H
 
@@ -51,5 +51,11 @@ static inline cl_status cl_tensor_fail_type(const cl_tensor *tensor, cl_error *e
     cl_tensor_type_error(tensor, error);
     return cl_failed(CL_ERR_UNSUPPORTED);
 }
+
+/* Bytes of a row of n values of a tensor_type; n is a multiple of the type's block. */
+size_t cl_tensor_row_bytes(uint32_t type, int64_t n);
+
+/* Row `row` (of ne[0] values) in f32, as the format defines it. */
+void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/cpu.h"
 #include "base/fp.h"
 #include "linear_kernels.h"
-#include "linear_pack.h"
+#include "weight_type.h"
 
 /* ---- Levels ---- */
 

@@ -84,7 +84,7 @@ typedef struct cl_linear_kernel {
     /* For a thread that has multiplied and may sleep now; NULL: nothing is to be done. */
     void (*leave)(void);
 
-    /* The row operations of ops.h. */
+    /* The row operations of row_ops.h. */
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
     void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);

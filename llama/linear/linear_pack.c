@@ -1,12 +1,12 @@
 /* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
-#include "linear_pack.h"
+#include "weight_type.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "linear.h"
-#include "llama/file/tensor_row.h"
+#include "llama/file/tensor.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "llama/ops.h"
+#include "llama/row_ops.h"
 
 static float load_f16(const uint8_t *p) {
     uint16_t h;

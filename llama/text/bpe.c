@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "merge.h"
-#include "merge_rules.h"
 #include "pretokenizer.h"
 
 struct cl_bpe {

@@ -1,7 +1,10 @@
-/* A heap of candidate pairs over a linked list of symbols; pairs that a merge made stale are dropped when they come up. */
+/* Merging with a heap of candidate pairs over a linked list of symbols, and the hash table of merge rules. */
 #include "merge.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- Merging ---- */
 
 int cl_merge_reserve(cl_merge_space *space, size_t n) {
     space->n_symbols = space->n_heap = 0;
@@ -78,4 +81,102 @@ void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx
         consider(space, l->prev, pair.left, lookup, ctx);
         consider(space, pair.left, l->next, lookup, ctx);
     }
+}
+
+/* ---- Rules ---- */
+
+static const char MERGES[] = "tokenizer.ggml.merges";
+static const char IDS[] = "tokenizer.merge_ids";
+
+/* The pair's slot, or the empty one where it belongs. */
+static cl_merge_rule *find_slot(const cl_merge_rules *rules, int32_t left, int32_t right) {
+    size_t i = cl_hash_u64(rules->key, (uint64_t)(uint32_t)left << 32 | (uint32_t)right) & rules->mask;
+    const cl_merge_rule *slots = rules->slots;
+    while (slots[i].left >= 0 && (slots[i].left != left || slots[i].right != right)) i = (i + 1) & rules->mask;
+    return &rules->slots[i];
+}
+
+const cl_merge_rule *cl_merge_rules_get(const cl_merge_rules *rules, int32_t left, int32_t right) {
+    if (left < 0 || right < 0) return NULL;
+    const cl_merge_rule *rule = find_slot(rules, left, right);
+    return rule->left >= 0 ? rule : NULL;
+}
+
+static void add(cl_merge_rules *rules, int32_t left, int32_t right, size_t rank, int32_t id) {
+    cl_merge_rule *rule = find_slot(rules, left, right);
+    if (rule->left < 0) *rule = (cl_merge_rule){left, right, (uint32_t)rank, id};
+}
+
+static cl_status reserve(cl_merge_rules *rules, size_t n, cl_error *error) {
+    size_t n_slots = 16;
+    while (n_slots / 2 < n) n_slots *= 2;
+    rules->slots = malloc(n_slots * sizeof *rules->slots);
+    rules->mask = n_slots - 1;
+    rules->key = cl_hash_new_key();
+    if (!rules->slots) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
+    for (size_t i = 0; i < n_slots; i++) rules->slots[i].left = -1;
+    return CL_OK;
+}
+
+static cl_status load_ids(cl_merge_rules *rules, const cl_vocab *v, const void *data, size_t n, cl_error *error) {
+    for (size_t i = 0; i < n / 3; i++) {
+        int32_t rule[3];
+        memcpy(rule, (const char *)data + i * sizeof rule, sizeof rule);
+        for (int j = 0; j < 3; j++)
+            if (rule[j] < 0 || rule[j] >= v->n)
+                return cl_fail(error, CL_ERR_FORMAT, "%s[%zu] has token %d; the vocabulary has %d", IDS, i, rule[j], v->n);
+        add(rules, rule[0], rule[1], i, rule[2]);
+    }
+    return CL_OK;
+}
+
+/* "left right" as in the file; buf has room for both sides' bytes. */
+static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text, size_t rank, char *buf, cl_error *error) {
+    const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
+    if (!space)
+        return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: '%.*s' is not two tokens with a space between", MERGES, rank,
+                       (int)(text.size < 60 ? text.size : 60), text.data);
+    const cl_str l = {text.data, (size_t)(space - text.data)}, r = {space + 1, text.size - l.size - 1};
+    const size_t left_size = cl_vocab_from_byte_level(l, buf), right_size = cl_vocab_from_byte_level(r, buf + left_size);
+    const int32_t left = cl_vocab_find(v, buf, left_size), right = cl_vocab_find(v, buf + left_size, right_size),
+                  id = cl_vocab_find(v, buf, left_size + right_size);
+    if (left < 0 || right < 0 || id < 0)
+        return cl_fail(error, CL_ERR_FORMAT, "%s[%zu]: a part or the result of '%.*s' is not in the vocabulary", MERGES, rank,
+                       (int)(text.size < 60 ? text.size : 60), text.data);
+    add(rules, left, right, rank, id);
+    return CL_OK;
+}
+
+static cl_status load_texts(cl_merge_rules *rules, const cl_model_file *file, const cl_vocab *v, size_t n, cl_error *error) {
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t size = cl_model_file_array_string(file, MERGES, i).size;
+        if (size > longest) longest = size;
+    }
+    char *buf = malloc(longest + 1);
+    cl_status status = buf ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu merges", n);
+    for (size_t i = 0; status == CL_OK && i < n; i++)
+        status = add_text(rules, v, cl_model_file_array_string(file, MERGES, i), i, buf, error);
+    free(buf);
+    return status;
+}
+
+cl_status cl_merge_rules_load(const cl_model_file *file, const cl_vocab *v, cl_merge_rules *rules, cl_error *error) {
+    cl_meta_type type;
+    size_t n;
+    const void *data;
+    if (cl_model_file_get_array(file, IDS, &type, &n, &data)) {
+        if (type != CL_META_I32 || n % 3) return cl_fail(error, CL_ERR_FORMAT, "%s: an array of int32 [n][3] is needed", IDS);
+        const cl_status status = reserve(rules, n / 3, error);
+        return status == CL_OK ? load_ids(rules, v, data, n, error) : status;
+    }
+    if (!cl_model_file_get_array(file, MERGES, &type, &n, &data) || type != CL_META_STRING)
+        return cl_fail(error, CL_ERR_FORMAT, "%s: a byte-level BPE tokenizer needs this array of strings", MERGES);
+    const cl_status status = reserve(rules, n, error);
+    return status == CL_OK ? load_texts(rules, file, v, n, error) : status;
+}
+
+void cl_merge_rules_free(cl_merge_rules *rules) {
+    free(rules->slots);
+    *rules = (cl_merge_rules){0};
 }

@@ -1,10 +1,16 @@
-/* Pair merging, the core of both kinds of BPE: the best pair of neighbours becomes one symbol until no pair is known. */
+/* Byte-pair encoding's merges: the rules that a file lists, and merging a text's symbols pair by pair. */
 #ifndef LLAMA_TEXT_MERGE_H
 #define LLAMA_TEXT_MERGE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "llama/common/hash.h"
+#include "llama/file/model_file.h"
+#include "vocab.h"
+
+/* ---- Merging ---- */
 
 typedef struct cl_merge_symbol {
     uint32_t start, size; /* bytes of the text; size 0: merged into its left neighbour */
@@ -39,5 +45,26 @@ void cl_merge_add(cl_merge_space *space, uint32_t start, uint32_t size, int32_t 
 
 /* Merge; the result is the chain from symbols[0] over `next`. n log n for n symbols. */
 void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx);
+
+/* ---- Rules ---- */
+
+typedef struct cl_merge_rule {
+    int32_t left, right; /* left < 0: empty slot */
+    uint32_t rank;
+    int32_t id;
+} cl_merge_rule;
+
+typedef struct cl_merge_rules {
+    cl_merge_rule *slots; /* open addressing, a power of two of them */
+    size_t mask;
+    cl_hash_key key;
+} cl_merge_rules;
+
+/* From the file's merges, as ids or as text. On failure, and after use, cl_merge_rules_free. */
+cl_status cl_merge_rules_load(const cl_model_file *file, const cl_vocab *v, cl_merge_rules *rules, cl_error *error);
+void cl_merge_rules_free(cl_merge_rules *rules);
+
+/* The pair's rule, or NULL. */
+const cl_merge_rule *cl_merge_rules_get(const cl_merge_rules *rules, int32_t left, int32_t right);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "spaced.h"
+#include "vocab.h"
 
 static int compare(const void *a, const void *b) {
     const cl_name *s = a, *t = b;

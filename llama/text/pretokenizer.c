@@ -8,7 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "nfc.h"
 
 enum { MAX_PATTERNS = 2 };

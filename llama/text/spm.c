@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "merge.h"
-#include "merge_rules.h"
-#include "spaced.h"
+#include "vocab.h"
 
 static const char SCORES[] = "tokenizer.ggml.scores";
 

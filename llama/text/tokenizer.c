@@ -7,7 +7,6 @@
 #include "bpe.h"
 #include "names.h"
 #include "spm.h"
-#include "tokenizer_text.h"
 #include "vocab.h"
 
 struct cl_tokenizer {

@@ -67,4 +67,16 @@ cl_status cl_tokenizer_encode_template(const cl_tokenizer *tok, const char *text
  */
 size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size);
 
+/* Bytes [start, end) of a text. */
+typedef struct cl_text_span {
+    size_t start, end;
+} cl_text_span;
+
+/*
+ * As cl_tokenizer_encode, but inside the spans, which ascend and do not overlap, the names of special tokens stand for them.
+ * Merges go over a span's ends, as they do where a template was filled in before encoding.
+ */
+cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
+                                    const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error);
+
 #endif

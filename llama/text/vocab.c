@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spaced.h"
-
 static const char TOKENS[] = "tokenizer.ggml.tokens";
 static const char TYPES[] = "tokenizer.ggml.token_type";
 static const char LATE[] = "tokenizer.late_tokens";

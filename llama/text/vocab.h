@@ -5,11 +5,35 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "llama/common/error.h"
-#include "llama/common/str_map.h"
+#include "llama/common/hash.h"
 #include "llama/file/model_file.h"
 #include "names.h"
+
+/* ---- SentencePiece's space ---- */
+
+static const char cl_SPACED[] = "\xe2\x96\x81"; /* U+2581 */
+
+/* Bytes of the U+2581 that text starts with, or 0. */
+static inline size_t cl_spaced_size(const char *text, size_t size) {
+    const size_t n = sizeof cl_SPACED - 1;
+    return size >= n && memcmp(text, cl_SPACED, n) == 0 ? n : 0;
+}
+
+/* Copy a text with spaces for U+2581. buf has room for size bytes. Returns the number of bytes. */
+static inline size_t cl_spaced_translate(const char *text, size_t size, char *buf) {
+    size_t n = 0;
+    for (size_t i = 0; i < size; n++) {
+        const size_t space = cl_spaced_size(text + i, size - i);
+        buf[n] = space ? ' ' : text[i];
+        i += space ? space : 1;
+    }
+    return n;
+}
+
+/* ---- The vocabulary ---- */
 
 /* As in tokenizer.ggml.token_type. */
 typedef enum cl_vocab_type {

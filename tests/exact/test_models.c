@@ -11,6 +11,7 @@
 #include "../support/rng.h"
 #include "chunkattn.h"
 #include "llama/forward.h"
+#include "llama/kv_cache.h"
 
 enum { N_SEQS = 5, PROMPT = 110, DECODED = 3, LONGEST = PROMPT + DECODED, MAX_ROWS = N_SEQS * LONGEST, WHOLE = MAX_ROWS };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama/file/gguf.h"
+#include "llama/file/model_file.h"
 
 typedef struct gguf_bytes {
     unsigned char *data;

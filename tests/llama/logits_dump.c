@@ -12,6 +12,7 @@
 
 #include "chunkattn.h"
 #include "llama/forward.h"
+#include "llama/kv_cache.h"
 
 typedef struct options {
     cattn_type kv_type;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "llama/file/meta_build.h"
-#include "llama/text/merge_rules.h"
+#include "llama/file/model_file_data.h"
+#include "llama/text/merge.h"
 
 /*
  * N entries in twice as many slots. Looking for one reads on to the next empty slot, so the longest run of full ones bounds the

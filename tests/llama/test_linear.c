@@ -11,10 +11,10 @@
 
 #include "base/fp.h"
 #include "base/half.h"
-#include "llama/file/tensor_row.h"
+#include "llama/file/tensor.h"
 #include "llama/linear/linear.h"
 #include "llama/linear/linear_kernels.h"
-#include "llama/linear/quant_block.h"
+#include "llama/linear/weight_type.h"
 
 enum { MAX_ROWS = 70 };
 

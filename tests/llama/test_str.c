@@ -6,7 +6,6 @@
 
 #include "llama/common/error.h"
 #include "llama/common/str.h"
-#include "llama/common/utf8.h"
 #include "llama/file/model_file.h"
 
 static void names_are_disarmed_and_cut(void **state) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "llama/common/utf8.h"
+#include "llama/common/str.h"
 #include "small_vocab.h"
 
 typedef struct fixture {

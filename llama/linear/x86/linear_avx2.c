@@ -4,8 +4,7 @@
 
 #include "base/cpu.h"
 #include "linear_x86.h"
-#include "llama/ops.h"
-#include "quantize_avx2.h"
+#include "llama/row_ops.h"
 
 enum { ROWS = 4, PREFETCH_BYTES = 3072 };
 

@@ -1,9 +1,8 @@
 /* AVX-512 without VNNI: u8 codes times int8 activations through 16-bit sums; float weights with f32 FMA. */
 #include "base/cpu.h"
-#include "linear_avx512_float.h"
 #include "linear_avx512_tiles.h"
-#include "llama/ops.h"
-#include "quantize_avx2.h"
+#include "linear_x86.h"
+#include "llama/row_ops.h"
 
 INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
                       __m512 (*scaled)[2]) {

@@ -4,14 +4,11 @@
  * A vector of a panel is an operand of vdpbf16ps as it lies. 8 rows by 2 panels are 16 chains of sums, enough for two
  * instructions a cycle of a latency of 6; more panels or more rows gain nothing.
  */
-#include "linear_avx512_bf16.h"
+#include "linear_x86.h"
 
 #include "base/cpu.h"
-#include "linear_avx512_float.h"
-#include "linear_avx512_stream.h"
-#include "linear_avx512_vnni.h"
-#include "llama/ops.h"
-#include "quantize_avx2.h"
+#include "linear_avx512.h"
+#include "llama/row_ops.h"
 
 enum { LINE = 64 /* bytes: two inputs of a panel */ };
 

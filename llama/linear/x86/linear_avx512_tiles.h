@@ -10,8 +10,7 @@
 #ifndef LLAMA_LINEAR_X86_LINEAR_AVX512_TILES_H
 #define LLAMA_LINEAR_X86_LINEAR_AVX512_TILES_H
 
-#include "linear_avx512_codes.h"
-#include "linear_avx512_stream.h"
+#include "linear_avx512.h"
 #include "linear_x86.h"
 
 enum {

@@ -1,11 +1,9 @@
 /* AVX-512 with VNNI: u8 codes times int8 activations, four at a time. Float weights are as with AVX-512. */
-#include "linear_avx512_vnni.h"
+#include "linear_x86.h"
 
 #include "base/cpu.h"
-#include "linear_avx512_float.h"
 #include "linear_avx512_tiles.h"
-#include "llama/ops.h"
-#include "quantize_avx2.h"
+#include "llama/row_ops.h"
 
 INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
                       __m512 (*scaled)[2]) {

@@ -1,6 +1,9 @@
-/* What the x86 levels share whatever the width of their vectors. */
+/* What the x86 levels share whatever the width of their vectors, and the kernels that several levels have in their tables. */
 #ifndef LLAMA_LINEAR_X86_LINEAR_X86_H
 #define LLAMA_LINEAR_X86_LINEAR_X86_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #include "llama/linear/linear_kernels.h"
 
@@ -32,5 +35,25 @@ INLINE int steps_in_16_bits(int largest) {
     const int steps = 32767 / (2 * 127 * largest);
     return steps > 1 ? steps : 1;
 }
+
+/* ---- Kernels of more than one level ---- */
+
+void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
+                             int32_t tile_rows);
+
+void cl_linear_f32_avx512(const cl_linear_task *t);
+void cl_linear_f16_avx512(const cl_linear_task *t);
+void cl_linear_bf16_avx512(const cl_linear_task *t);
+
+#define LINEAR_DECLARE(name, ...)                                                                                              \
+    void cl_linear_##name##_avx512_vnni(const cl_linear_task *t);                                                              \
+    void cl_linear_##name##_amx(const cl_linear_task *t);
+LINEAR_QUANT_LAYOUTS(LINEAR_DECLARE)
+#undef LINEAR_DECLARE
+
+/* AMX: rows of activations that quantised weights multiply at once, and the fewest for which tile registers pay. */
+enum { CL_AMX_ROWS = 16, CL_AMX_MIN_ROWS = 32 };
+
+void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out);
 
 #endif

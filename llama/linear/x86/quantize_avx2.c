@@ -2,7 +2,7 @@
  * Quantises rows of a tile with AVX2, for every x86 level: eight at once, a row a lane where they have something in common to
  * do, or one by one, since stores of some lanes only take 12 cycles each on Zen 4.
  */
-#include "quantize_avx2.h"
+#include "linear_x86.h"
 
 #include <immintrin.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Takes blocks of the quantised tensor types apart. */
-#include "quant_block.h"
+#include "weight_type.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "chat.h"
-#include "llama/text/tokenizer_text.h"
+#include "llama/text/tokenizer.h"
 
 typedef struct cl_prompt {
     char *text;

@@ -15,19 +15,13 @@
  * begun two, before they are scaled; over the ends of tiles, too. Activations are loaded past the first-level cache, where the
  * unpacked panel stays for the rows to follow.
  */
-#ifndef LLAMA_LINEAR_X86_LINEAR_AMX_INT8_H
-#define LLAMA_LINEAR_X86_LINEAR_AMX_INT8_H
-
 #include "base/tiles.h"
-#include "linear_avx512_codes.h"
-#include "linear_avx512_stream.h"
-#include "linear_avx512_vnni.h"
+#include "linear_avx512.h"
 
 #define UNROLL_16 _Pragma("GCC unroll 16")
 
 enum {
-    AMX_ROWS = 16,                         /* a tile of activations */
-    AMX_MIN_ROWS = 32,                     /* with fewer, unpacking takes longer than it saves */
+    AMX_ROWS = CL_AMX_ROWS,
     AMX_LAST_ROWS = 9,                     /* fewer in the last tile, and VNNI takes less time */
     AMX_SUMS = CL_LINEAR_LANES * AMX_ROWS, /* integers of a C */
 };
@@ -263,7 +257,7 @@ INLINE void multiply_quant(cl_linear_layout layout, const cl_linear_task *t, unp
                            void (*vnni)(const cl_linear_task *)) {
     const cl_linear_format f = cl_linear_formats[layout];
     const int32_t in_last = t->n_rows % AMX_ROWS;
-    const int32_t few = t->n_rows < AMX_MIN_ROWS ? t->n_rows : in_last < AMX_LAST_ROWS ? in_last : 0;
+    const int32_t few = t->n_rows < CL_AMX_MIN_ROWS ? t->n_rows : in_last < AMX_LAST_ROWS ? in_last : 0;
     const int32_t n_rows = t->n_rows - few;
     const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     if (n_rows && f.group == CL_LINEAR_BLOCK)
@@ -282,9 +276,7 @@ INLINE void multiply_quant(cl_linear_layout layout, const cl_linear_task *t, unp
     static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
         unpack_outputs(packed_form(CL_LINEAR_##name), t, panel, to);                                                           \
     }                                                                                                                          \
-    static void multiply_##name(const cl_linear_task *t) {                                                                     \
+    void cl_linear_##name##_amx(const cl_linear_task *t) {                                                                     \
         multiply_quant(CL_LINEAR_##name, t, unpack_##name, cl_linear_##name##_avx512_vnni);                                    \
     }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
-
-#endif

@@ -1,10 +1,11 @@
-/* Blocks of the quantised tensor types as they lie in a file, taken apart into codes and scales. */
+/* The types of tensors whose weights can be multiplied: the layout each is packed in, and how its blocks are decoded. */
 #ifndef LLAMA_LINEAR_QUANT_BLOCK_H
 #define LLAMA_LINEAR_QUANT_BLOCK_H
 
 #include <stdint.h>
 
 #include "linear_format.h"
+#include "llama/file/tensor.h"
 
 enum { CL_QUANT_MAX_INPUTS = 256, CL_QUANT_MAX_GROUPS = 16 };
 
@@ -24,5 +25,20 @@ typedef struct cl_quant_type {
 
 /* NULL: the type is not a quantised one that can be read. Sizes of blocks: cl_tensor_block. */
 const cl_quant_type *cl_quant_type_of(uint32_t type);
+
+/* CL_LINEAR_N_LAYOUTS: none. */
+static inline cl_linear_layout cl_linear_layout_of(uint32_t type) {
+    if (type == CL_TENSOR_F32) return CL_LINEAR_F32;
+    if (type == CL_TENSOR_F16) return CL_LINEAR_F16;
+    if (type == CL_TENSOR_BF16) return CL_LINEAR_BF16;
+    const cl_quant_type *t = cl_quant_type_of(type);
+    return t ? t->layout : CL_LINEAR_N_LAYOUTS;
+}
+
+/* Of cl_linear_task; NULL: the layout has none. */
+static inline const uint8_t *cl_linear_table_of(uint32_t type) {
+    const cl_quant_type *t = cl_quant_type_of(type);
+    return t ? t->table : NULL;
+}
 
 #endif
