@@ -38,6 +38,7 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     int signal;
     sigwait(ends, &signal);
     server_stop(&server);
+    printf("\nThe server has stopped.\n"); /* below the ^C that a terminal shows */
     return CL_OK;
 }
 

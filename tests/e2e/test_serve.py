@@ -46,7 +46,7 @@ def test_serve(start, end):
     assert subprocess.run(["curl", "-sf", url + "/health"], timeout=60).returncode == 0
     server.send_signal(end)
     assert server.wait(timeout=20) == 0
-    assert server.stderr.read() == ""
+    assert server.stdout.read() == "\nThe server has stopped.\n" and server.stderr.read() == ""
 
 
 def test_name_that_is_not_utf8(start, model_path, tmp_path):
