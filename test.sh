@@ -76,7 +76,11 @@ build_label() {
 }
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
-tidy() { run-clang-tidy -p build/release -j "$(nproc)" -quiet; }
+# Each file once: run-clang-tidy would repeat a file that is in several programs, with all its commands each time.
+tidy() {
+    sed -n 's/^ *"file": "\(.*\)",*$/\1/p' build/release/compile_commands.json | sort -u |
+        xargs -d '\n' -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet
+}
 scripts() {
     git ls-files --cached --others --exclude-standard | xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b|^# shellcheck shell=' -- |
         xargs shellcheck -x
