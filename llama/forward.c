@@ -55,14 +55,14 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->attended = new_floats(rows, (size_t)f->n_q);
     f->branch = new_floats(n_piece, (size_t)p->n_embd);
     f->h = new_floats(n_piece, (size_t)p->n_ff);
-    f->rope = p->rope_halves ? m->kernel->rope_halves : m->kernel->rope;
-    f->activate = p->arch->gelu ? m->kernel->geglu : m->kernel->swiglu;
+    f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
+    f->activate = p->arch->gelu ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
     f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
     bool angles = true;
     for (int32_t i = 0; i < p->n_layers; i++) angles &= create_angles(f, cl_rope_of(p, i));
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
-    f->in = cl_linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
-    f->in_h = cl_linear_input_create(m->kernel, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
+    f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
+    f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
     if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !angles || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);

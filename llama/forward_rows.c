@@ -7,20 +7,20 @@
 #include "llama/file/tensor.h"
 #include "row_ops.h"
 
-static int32_t tile_end(const cl_piece *p, int32_t tile) {
-    const int32_t end = (tile + 1) * CL_LINEAR_TILE;
+static int32_t group_end(const cl_piece *p, int32_t row_group) {
+    const int32_t end = (row_group + 1) * CL_LINEAR_ROW_GROUP;
     return end < p->n ? end : p->n;
 }
 
-static void run_tiles(cl_piece *p, ca_task task) {
-    ca_pool_run_shares(p->f->pool, (p->n + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE, task, p);
+static void run_row_groups(cl_piece *p, ca_task task) {
+    ca_pool_run_shares(p->f->pool, (p->n + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP, task, p);
 }
 
 /* The same for tasks that end in norm_rows. */
-static void run_norm_tiles(cl_piece *p, ca_task task) {
+static void run_norm_row_groups(cl_piece *p, ca_task task) {
     const int32_t n_embd = p->f->m->params.n_embd;
     cl_linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
-    run_tiles(p, task);
+    run_row_groups(p, task);
 }
 
 static const cl_layer_weights *layer_of(const cl_piece *p) { return &p->f->m->weights.layers[p->layer]; }
@@ -35,59 +35,59 @@ static void angles(const struct cl_forward *f, int rope, int32_t row) {
     }
 }
 
-static void norm_rows(const cl_piece *p, int32_t tile, const float *weight) {
+static void norm_rows(const cl_piece *p, int32_t row_group, const float *weight) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++)
-        f->m->kernel->rms_norm(cl_row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
-                               cl_row_of(f->branch, i, n_embd));
-    cl_linear_prepare_tile(f->in, tile);
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
+        f->m->kernels->row_ops.rms_norm(cl_row_of(f->x, p->first + i, n_embd), weight, n_embd, f->m->params.rms_eps,
+                                        cl_row_of(f->branch, i, n_embd));
+    cl_linear_prepare_row_group(f->in, row_group);
 }
 
-static void embed_tile(void *arg, int32_t tile, int32_t worker) {
+static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_piece *p = arg;
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = p->first + tile * CL_LINEAR_TILE; i < p->first + tile_end(p, tile); i++) {
+    for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
         float *x = cl_row_of(f->x, i, n_embd);
         cl_tensor_row_f32(f->m->weights.embedding, f->tokens[i], x);
         for (int32_t k = 0; f->embedding_scale != 1 && k < n_embd; k++) x[k] *= f->embedding_scale;
         for (int rope = 0; rope < CL_N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);
     }
-    norm_rows(p, tile, layer_of(p)->attn_norm);
+    norm_rows(p, row_group, layer_of(p)->attn_norm);
     ca_fp_leave(fp);
 }
 
 /* post: the norm that branch goes through first, or NULL. */
-static void add_rows(const cl_piece *p, int32_t tile, const float *post) {
+static void add_rows(const cl_piece *p, int32_t row_group, const float *post) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++) {
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++) {
         float *delta = cl_row_of(f->branch, i, n_embd);
-        if (post) f->m->kernel->rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
-        f->m->kernel->add(cl_row_of(f->x, p->first + i, n_embd), delta, n_embd);
+        if (post) f->m->kernels->row_ops.rms_norm(delta, post, n_embd, f->m->params.rms_eps, delta);
+        f->m->kernels->row_ops.add(cl_row_of(f->x, p->first + i, n_embd), delta, n_embd);
     }
 }
 
-static void add_attention_tile(void *arg, int32_t tile, int32_t worker) {
+static void add_attention_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_piece *p = arg;
     const unsigned fp = ca_fp_enter();
-    add_rows(p, tile, layer_of(p)->post_attn_norm);
-    norm_rows(p, tile, layer_of(p)->ffn_norm);
+    add_rows(p, row_group, layer_of(p)->post_attn_norm);
+    norm_rows(p, row_group, layer_of(p)->ffn_norm);
     ca_fp_leave(fp);
 }
 
-static void add_ffn_tile(void *arg, int32_t tile, int32_t worker) {
+static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_piece *p = arg;
     const cl_model_weights *w = &p->f->m->weights;
     const unsigned fp = ca_fp_enter();
-    add_rows(p, tile, layer_of(p)->post_ffn_norm);
-    norm_rows(p, tile, p->layer + 1 < p->f->m->params.n_layers ? w->layers[p->layer + 1].attn_norm : w->output_norm);
+    add_rows(p, row_group, layer_of(p)->post_ffn_norm);
+    norm_rows(p, row_group, p->layer + 1 < p->f->m->params.n_layers ? w->layers[p->layer + 1].attn_norm : w->output_norm);
     ca_fp_leave(fp);
 }
 
@@ -130,9 +130,9 @@ void cl_rows_finish_qkv(void *arg, int which, int32_t row, int32_t n_rows, int32
     const finish of = finish_of(p, which);
     for (int32_t i = p->first + row; i < p->first + row + n_rows; i++) {
         float *x = cl_row_of(of.rows, i, of.n);
-        if (of.bias) f->m->kernel->add(x + begin, of.bias + begin, end - begin);
+        if (of.bias) f->m->kernels->row_ops.add(x + begin, of.bias + begin, end - begin);
         for (int32_t at = begin; of.norm && at < end; at += mp->head_dim)
-            f->m->kernel->rms_norm(x + at, of.norm, mp->head_dim, mp->rms_eps, x + at);
+            f->m->kernels->row_ops.rms_norm(x + at, of.norm, mp->head_dim, mp->rms_eps, x + at);
         if (of.cos_sin) rotate(f, x, cl_row_of(of.cos_sin, i, mp->n_rot), begin, end);
     }
 }
@@ -143,17 +143,17 @@ int32_t cl_rows_qkv_unit(const cl_piece *p) {
     return by_head ? p->f->m->params.head_dim : 0;
 }
 
-static void cap_tile(void *arg, int32_t tile, int32_t worker) {
+static void cap_row_group(void *arg, int32_t row_group, int32_t worker) {
     (void)worker;
     const cl_piece *p = arg;
     const cl_model_params *mp = &p->f->m->params;
     const unsigned fp = ca_fp_enter();
-    for (int32_t i = tile * CL_LINEAR_TILE; i < tile_end(p, tile); i++)
+    for (int32_t i = row_group * CL_LINEAR_ROW_GROUP; i < group_end(p, row_group); i++)
         cl_ops_softcap(cl_row_of(p->logits, i, mp->n_vocab), mp->n_vocab, mp->logit_softcap);
     ca_fp_leave(fp);
 }
 
-void cl_rows_embed(cl_piece *p) { run_norm_tiles(p, embed_tile); }
-void cl_rows_add_attention(cl_piece *p) { run_norm_tiles(p, add_attention_tile); }
-void cl_rows_add_ffn(cl_piece *p) { run_norm_tiles(p, add_ffn_tile); }
-void cl_rows_cap_logits(cl_piece *p) { run_tiles(p, cap_tile); }
+void cl_rows_embed(cl_piece *p) { run_norm_row_groups(p, embed_row_group); }
+void cl_rows_add_attention(cl_piece *p) { run_norm_row_groups(p, add_attention_row_group); }
+void cl_rows_add_ffn(cl_piece *p) { run_norm_row_groups(p, add_ffn_row_group); }
+void cl_rows_cap_logits(cl_piece *p) { run_row_groups(p, cap_row_group); }

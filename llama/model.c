@@ -10,9 +10,9 @@ static cl_status level_unknown(const char *level, cl_error *error) {
     char list[128] = "";
     size_t used = 0;
     bool has = !level;
-    for (int i = 0; cl_linear_level_name(i); i++) {
-        has = has || strcmp(cl_linear_level_name(i), level) == 0;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cl_linear_level_name(i));
+    for (int i = 0; cl_kernels_level_name(i); i++) {
+        has = has || strcmp(cl_kernels_level_name(i), level) == 0;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cl_kernels_level_name(i));
     }
     if (!has) return cl_fail(error, CL_ERR_ARG, "kernel level '%s' is unknown or not this CPU's, which has %s", level, list);
     return cl_fail(error, CL_ERR_ARG, "the environment variable CATTN_LEVEL is '%s', which is no kernel level; this CPU has %s",
@@ -27,8 +27,8 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
         return cl_fail(error, CL_ERR_NOMEM, "no memory to load %s", path);
     }
     cl_status status = CL_OK;
-    m->kernel = cl_linear_kernel_find(options->level);
-    if (!m->kernel) status = level_unknown(options->level, error);
+    m->kernels = cl_kernels_find(options->level);
+    if (!m->kernels) status = level_unknown(options->level, error);
     if (status == CL_OK) status = cl_model_file_open(path, &m->file, error);
     if (status == CL_OK) status = cl_params_read(m->file, &m->params, error);
     if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);

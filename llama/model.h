@@ -19,7 +19,7 @@ typedef struct cl_model {
     cl_chat_format chat; /* CL_CHAT_NONE: no template; chat_error says why where it is unknown */
     cl_error chat_error;
     cl_model_weights weights;
-    const cl_linear_kernel *kernel; /* the level in use */
+    const cl_kernels *kernels; /* the level in use */
 } cl_model;
 
 typedef struct cl_model_options {

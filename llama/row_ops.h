@@ -113,9 +113,21 @@ static inline void cl_ops_rope_halves(float *x, const float *cos_sin, int32_t n_
     }
 }
 
-/* All of them but the soft-cap, in a level's table (linear_kernels.h). */
-#define OPS_ENTRIES                                                                                                            \
-    .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,       \
-    .rope_halves = cl_ops_rope_halves
+/* The row operations as one kernel level compiles them; the soft-cap is rare and has one copy for all levels. */
+typedef struct cl_row_ops {
+    void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
+    void (*add)(float *x, const float *y, int32_t n);
+    void (*swiglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
+    void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+} cl_row_ops;
+
+/* Initialises a cl_row_ops with the including file's copies. */
+#define CL_ROW_OPS                                                                                                             \
+    {                                                                                                                          \
+        .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,   \
+        .rope_halves = cl_ops_rope_halves                                                                                      \
+    }
 
 #endif

@@ -115,7 +115,7 @@ static bool make_weights(linear_timer *t, const layer_shape *shape, uint32_t typ
 }
 
 /* Rows in and out: x of the embedding's size, y of each matrix. */
-static bool make_rows(linear_timer *t, const cl_linear_kernel *kernel, int32_t max_rows) {
+static bool make_rows(linear_timer *t, const cl_kernels *kernel, int32_t max_rows) {
     const int32_t n_embd = t->weights[0].n_in;
     const unsigned forms = cl_linear_forms(&t->weights[0]);
     const size_t n_x = (size_t)max_rows * (size_t)n_embd;
@@ -135,7 +135,7 @@ static bool make_rows(linear_timer *t, const cl_linear_kernel *kernel, int32_t m
     return ok;
 }
 
-linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_linear_kernel *kernel,
+linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_kernels *kernel,
                                   int32_t max_rows, size_t cold_bytes, ca_pool *pool) {
     linear_timer *t = calloc(1, sizeof *t);
     if (!t) return NULL;

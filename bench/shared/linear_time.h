@@ -18,7 +18,7 @@ bool linear_time_type(const char *name, uint32_t *type);
  * Weights of LAYER_QKV, LAYER_MLP or LAYER_OUTPUT, in as many copies as reading them all takes at least cold_bytes. The pool
  * is borrowed. NULL with a message on stderr: no memory, or the type's blocks do not divide the shape.
  */
-linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_linear_kernel *kernel,
+linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_kernels *kernel,
                                   int32_t max_rows, size_t cold_bytes, ca_pool *pool);
 void linear_timer_destroy(linear_timer **timer);
 

@@ -28,7 +28,7 @@ typedef struct table {
     const bench_common *common;
     compare_options attention; /* of decode */
     uint32_t weight_type;
-    const cl_linear_kernel *kernel;
+    const cl_kernels *kernel;
     int64_t max_batch, max_gflop, max_mib;
     bool measure;
     results *results;
@@ -174,8 +174,7 @@ static bool run(table *t, const char *weights, const char *model) {
              "One layer of %s: D = %d, F = %d, %d heads, %d K/V heads, head size %d, vocabulary %d. Measured with %s K/V, %s "
              "attention kernels, %s weights, %s linear kernels; medians of %" PRId64,
              model, s->n_embd, s->n_ff, s->heads, s->kv_heads, s->head_dim, s->n_vocab, t->attention.kv_type_text,
-             t->attention.level ? t->attention.level : "the best", weights, cl_linear_kernel_level(t->kernel),
-             t->attention.steps);
+             t->attention.level ? t->attention.level : "the best", weights, cl_kernels_level(t->kernel), t->attention.steps);
     const results_spec spec = {
         .name = "table1",
         .title = title,
@@ -257,7 +256,7 @@ int bench_table1(int argc, char **argv) {
     if (!compare_check(&t.attention, argv[0], common.quick)) return 2;
     if (!linear_time_type(weights, &t.weight_type))
         return fail("--weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k");
-    t.kernel = cl_linear_kernel_find(t.attention.level);
+    t.kernel = cl_kernels_find(t.attention.level);
     if (!t.kernel) return fail("--level is no kernel level of this CPU");
     t.shape =
         (layer_shape){(int32_t)n_embd, (int32_t)n_ff, (int32_t)n_vocab, (int32_t)heads, (int32_t)kv_heads, (int32_t)head_dim};

@@ -160,7 +160,7 @@ static bool time_linear(const world *w, int64_t steps, const bench_common *commo
     static const layer_part parts[] = {LAYER_QKV, LAYER_MLP};
     const layer_shape shape = {w->n_embd, w->n_ff, 0, w->heads, w->kv_heads, w->dim};
     for (int i = 0; i < 2; i++) {
-        linear_timer *timer = linear_timer_create(&shape, parts[i], w->weight_type, cl_linear_kernel_find(w->level), w->batch,
+        linear_timer *timer = linear_timer_create(&shape, parts[i], w->weight_type, cl_kernels_find(w->level), w->batch,
                                                   common->quick ? 0 : 2 * ca_cpu_cache_bytes(), common->pool);
         if (!timer) return false;
         *us += linear_timer_us(timer, w->batch, (int)steps);
@@ -272,7 +272,7 @@ int bench_write(int argc, char **argv) {
                         "times --head-dim at most 32768\n");
         return 2;
     }
-    if (!linear_time_type(weights, &w.weight_type) || !cl_linear_kernel_find(level)) {
+    if (!linear_time_type(weights, &w.weight_type) || !cl_kernels_find(level)) {
         fprintf(stderr, "cattn-bench write: --weights must be a GGUF type that ChunkLlama reads, such as bf16, q8_0 or q4_k, "
                         "and --level a kernel level of this CPU\n");
         return 2;

@@ -102,7 +102,7 @@ static void block_f32(const cl_quant_type *type, const uint8_t *block, int n, fl
     const float d = ca_f32_from_f16(load_u16(block + type->d_at));
     const float m = f.min ? ca_f32_from_f16(load_u16(block + type->m_at)) : 0;
     for (int k = 0; k < n; k++) {
-        const int g = k / f.group, code = type->table ? type->table[parts.codes[k]] : parts.codes[k];
+        const int g = k / f.scale_group, code = type->table ? type->table[parts.codes[k]] : parts.codes[k];
         out[k] = (f.super ? d * (float)parts.d[g] : d) * (float)(code - f.zero);
         if (f.min) out[k] += f.super ? -m * (float)parts.m[g] : m;
     }

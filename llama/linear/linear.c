@@ -14,23 +14,23 @@
 
 /* ---- Levels ---- */
 
-static const cl_linear_kernel *const levels[] = {
-    &cl_linear_ref,
+static const cl_kernels *const levels[] = {
+    &cl_kernels_ref,
 #if defined(__x86_64__)
-    &cl_linear_avx2, &cl_linear_avx512, &cl_linear_avx512_vnni, &cl_linear_avx512_bf16, &cl_linear_amx,
+    &cl_kernels_avx2, &cl_kernels_avx512, &cl_kernels_avx512_vnni, &cl_kernels_avx512_bf16, &cl_kernels_amx,
 #endif
 };
 enum { N_LEVELS = sizeof levels / sizeof *levels };
 
 static int rank(const char *name) {
     for (int i = 0; i < N_LEVELS; i++)
-        if (strcmp(name, levels[i]->name) == 0) return i;
+        if (strcmp(name, levels[i]->level) == 0) return i;
     return -1;
 }
 
 static bool has(uint32_t features) { return (features & ~ca_cpu_features()) == 0; }
 
-const cl_linear_kernel *cl_linear_kernel_find(const char *level) {
+const cl_kernels *cl_kernels_find(const char *level) {
     int top = N_LEVELS - 1;
     if (level) {
         const int asked = rank(level);
@@ -47,11 +47,11 @@ const cl_linear_kernel *cl_linear_kernel_find(const char *level) {
     return levels[top];
 }
 
-const char *cl_linear_kernel_level(const cl_linear_kernel *kernel) { return kernel->name; }
+const char *cl_kernels_level(const cl_kernels *kernels) { return kernels->level; }
 
-const char *cl_linear_level_name(int i) {
+const char *cl_kernels_level_name(int i) {
     for (int level = 0; level < N_LEVELS; level++)
-        if (has(levels[level]->features) && i-- == 0) return levels[level]->name;
+        if (has(levels[level]->features) && i-- == 0) return levels[level]->level;
     return NULL;
 }
 
@@ -67,17 +67,17 @@ enum {
 };
 
 struct cl_linear_input {
-    const cl_linear_kernel *kernel;
+    const cl_kernels *kernels;
     unsigned forms;
     int32_t max_rows, max_in, n_workers;
     const float *x;
     size_t x_stride;
     int32_t n_rows, n_in;
-    uint8_t *tiles;   /* [max_rows][max_in / 32] rows of a tile */
-    uint16_t *bf16;   /* [max_rows], bf16_stride(n_in) elements apart */
-    uint8_t *scratch; /* [n_workers] */
-    float *pairs;     /* [n_workers][2][PAIR_FLOATS] */
-    size_t tiles_bytes, bf16_bytes, scratch_bytes;
+    uint8_t *row_groups; /* [max_rows][max_in / 32] rows of a tile */
+    uint16_t *bf16;      /* [max_rows], bf16_stride(n_in) elements apart */
+    uint8_t *scratch;    /* [n_workers] */
+    float *pairs;        /* [n_workers][2][PAIR_FLOATS] */
+    size_t row_groups_bytes, bf16_bytes, scratch_bytes;
     ca_alloc alloc;
 };
 
@@ -91,26 +91,26 @@ unsigned cl_linear_forms(const cl_linear *w) {
     return layout == CL_LINEAR_BF16 ? CL_LINEAR_IN_BF16 : layout >= CL_LINEAR_FIRST_QUANT ? CL_LINEAR_IN_INT8 : 0;
 }
 
-cl_linear_input *cl_linear_input_create(const cl_linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+cl_linear_input *cl_linear_input_create(const cl_kernels *kernels, unsigned forms, int32_t max_rows, int32_t max_in,
                                         int n_workers) {
     assert(max_rows >= 1 && max_in >= 1 && n_workers >= 1);
     ca_alloc alloc = ca_alloc_default();
     cl_linear_input *in = ca_new_zero(&alloc, 1, sizeof *in);
     if (!in) return NULL;
-    in->kernel = kernel;
+    in->kernels = kernels;
     in->forms = forms;
     in->max_rows = max_rows;
     in->max_in = max_in;
     in->n_workers = n_workers;
-    in->tiles_bytes = (size_t)max_rows * blocks_of(max_in) * CL_LINEAR_ROW_BYTES;
+    in->row_groups_bytes = (size_t)max_rows * blocks_of(max_in) * CL_LINEAR_ROW_BYTES;
     in->bf16_bytes = (size_t)max_rows * bf16_stride(max_in) * sizeof *in->bf16;
     in->scratch_bytes = blocks_of(max_in) * CL_LINEAR_SCRATCH_BYTES;
-    in->tiles = ca_new(&alloc, in->tiles_bytes, 1);
+    in->row_groups = ca_new(&alloc, in->row_groups_bytes, 1);
     in->bf16 = ca_new(&alloc, in->bf16_bytes, 1);
     in->scratch = ca_new(&alloc, (size_t)n_workers, in->scratch_bytes);
     in->pairs = ca_new(&alloc, (size_t)n_workers, 2 * PAIR_FLOATS * sizeof(float));
     in->alloc = alloc;
-    if (!in->tiles || !in->bf16 || !in->scratch || !in->pairs) cl_linear_input_free(&in);
+    if (!in->row_groups || !in->bf16 || !in->scratch || !in->pairs) cl_linear_input_free(&in);
     return in;
 }
 
@@ -118,7 +118,7 @@ void cl_linear_input_free(cl_linear_input **input) {
     cl_linear_input *in = *input;
     if (!in) return;
     ca_alloc alloc = in->alloc;
-    ca_delete(&alloc, in->tiles, in->tiles_bytes, 1);
+    ca_delete(&alloc, in->row_groups, in->row_groups_bytes, 1);
     ca_delete(&alloc, in->bf16, in->bf16_bytes, 1);
     ca_delete(&alloc, in->scratch, (size_t)in->n_workers, in->scratch_bytes);
     ca_delete(&alloc, in->pairs, (size_t)in->n_workers, 2 * PAIR_FLOATS * sizeof(float));
@@ -134,48 +134,48 @@ void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32
     in->n_in = n_in;
 }
 
-/* A kernel tells it by its task: where rows are cut into several, none has fewer than min_rows. */
-static int32_t tile_rows_of(const cl_linear_input *in) {
-    return in->n_rows < in->kernel->min_rows ? CL_LINEAR_TILE : in->kernel->tile_rows;
+/* A kernels tells it by its task: where rows are cut into several, none has fewer than min_rows. */
+static int32_t group_rows_of(const cl_linear_input *in) {
+    return in->n_rows < in->kernels->min_group_rows ? CL_LINEAR_ROW_GROUP : in->kernels->group_rows;
 }
 
 /* Quantise 1..8 rows from a multiple of 8 on, and blocks from `block` on, of x, whose first value is theirs. */
 static void put_rows(cl_linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
                      int32_t n_blocks) {
-    const int32_t full = tile_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
-    const int32_t tile_rows = left < full ? left : full;
-    const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / CL_LINEAR_BLOCK) + (size_t)tile_rows * block;
-    in->kernel->quantize(x, row_stride, n_rows, n_blocks, in->tiles + records * CL_LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
-                         tile_rows);
+    const int32_t full = group_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
+    const int32_t group_rows = left < full ? left : full;
+    const size_t records = (size_t)(row - in_tile) * ((size_t)in->n_in / CL_LINEAR_BLOCK) + (size_t)group_rows * block;
+    in->kernels->quantize(x, row_stride, n_rows, n_blocks, in->row_groups + records * CL_LINEAR_ROW_BYTES + 4 * (size_t)in_tile,
+                          group_rows);
 }
 
-void cl_linear_prepare_tile(cl_linear_input *in, int32_t tile) {
-    const int32_t n_blocks = in->n_in / CL_LINEAR_BLOCK, first = tile * CL_LINEAR_TILE, left = in->n_rows - first;
-    const int32_t n = left < CL_LINEAR_TILE ? left : CL_LINEAR_TILE;
+void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group) {
+    const int32_t n_blocks = in->n_in / CL_LINEAR_BLOCK, first = row_group * CL_LINEAR_ROW_GROUP, left = in->n_rows - first;
+    const int32_t n = left < CL_LINEAR_ROW_GROUP ? left : CL_LINEAR_ROW_GROUP;
     const float *x = in->x + (size_t)first * in->x_stride;
     if (in->forms & CL_LINEAR_IN_INT8 && in->n_in % CL_LINEAR_BLOCK == 0) /* no quantised matrix has another input */
         put_rows(in, x, in->x_stride, first, n, 0, n_blocks);
-    if (!(in->forms & CL_LINEAR_IN_BF16) || !in->kernel->round) return;
+    if (!(in->forms & CL_LINEAR_IN_BF16) || !in->kernels->round_bf16) return;
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n; r++)
-        in->kernel->round(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
+        in->kernels->round_bf16(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
 }
 
 /* At the end of a task that multiplies. */
 static void leave(const cl_linear_input *in, unsigned fp) {
-    if (in->kernel->leave) in->kernel->leave();
+    if (in->kernels->leave) in->kernels->leave();
     ca_fp_leave(fp);
 }
 
 static void prepare_task(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const unsigned fp = ca_fp_enter();
-    cl_linear_prepare_tile(arg, task);
+    cl_linear_prepare_row_group(arg, task);
     ca_fp_leave(fp);
 }
 
 void cl_linear_prepare(cl_linear_input *in, ca_pool *pool) {
-    ca_pool_run_shares(pool, (in->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE, prepare_task, in);
+    ca_pool_run_shares(pool, (in->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP, prepare_task, in);
 }
 
 /* ---- Products ---- */
@@ -199,8 +199,8 @@ static grid make_grid(const cl_linear_input *in, int32_t n_panels, int32_t unit,
     assert(n_workers <= in->n_workers);
     grid g = {.in = in, .n_panels = n_panels, .unit = unit};
     const int32_t n_blocks = (in->n_rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    const int32_t tile_rows = tile_rows_of(in);
-    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + tile_rows - 1) / tile_rows * tile_rows;
+    const int32_t group_rows = group_rows_of(in);
+    g.row_block = ((in->n_rows + n_blocks - 1) / n_blocks + group_rows - 1) / group_rows * group_rows;
     const int32_t wanted = n_workers > 1 ? TASKS_A_WORKER * n_workers : 1;
     const int32_t n_units = (n_panels + unit - 1) / unit;
     g.n_ranges = wanted < n_units ? wanted : n_units;
@@ -216,7 +216,7 @@ static int32_t range_begin(const grid *g, int32_t i) {
 static unsigned form_of(const cl_linear_input *in, const cl_linear *w) {
     const unsigned form = cl_linear_forms(w);
     assert((form & ~in->forms) == 0);
-    return form == CL_LINEAR_IN_BF16 && !in->kernel->round ? 0 : form;
+    return form == CL_LINEAR_IN_BF16 && !in->kernels->round_bf16 ? 0 : form;
 }
 
 /* A cell of a product; y is where its first output goes. */
@@ -233,13 +233,13 @@ static void multiply(const cl_linear_input *in, const cl_linear *w, cell c, floa
         .x_bf16 = in->bf16 + (size_t)c.row * bf16_stride(in->n_in),
         .x_bf16_stride = bf16_stride(in->n_in),
         .table = cl_linear_table_of(w->type),
-        .tiles = in->tiles + (size_t)c.row * ((size_t)in->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES,
+        .row_groups = in->row_groups + (size_t)c.row * ((size_t)in->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES,
         .y = y,
         .y_stride = y_stride,
         .scratch = in->scratch + (size_t)worker * in->scratch_bytes,
-        .to_l2 = in->kernel->to_l2,
+        .prefetch_to_l2 = in->kernels->prefetch_to_l2,
     };
-    in->kernel->multiply[layout](&task);
+    in->kernels->multiply[layout](&task);
 }
 
 static cell cell_of(const grid *g, int32_t task) {
@@ -249,7 +249,7 @@ static cell cell_of(const grid *g, int32_t task) {
 }
 
 /*
- * Call fn for each cell; arg begins with the grid. Cells of a share follow each other in memory, so that the weights a kernel
+ * Call fn for each cell; arg begins with the grid. Cells of a share follow each other in memory, so that the weights a kernels
  * has asked for ahead are in the cache where they are needed.
  */
 static void run_grid(const grid *g, ca_task fn, void *arg, ca_pool *pool) {
@@ -314,8 +314,8 @@ typedef struct gated {
 
 /* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a tile. */
 static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
-    for (int32_t r = 0; r < n_rows; r += CL_LINEAR_TILE) {
-        const int32_t at_once = n_rows - r < CL_LINEAR_TILE ? n_rows - r : CL_LINEAR_TILE;
+    for (int32_t r = 0; r < n_rows; r += CL_LINEAR_ROW_GROUP) {
+        const int32_t at_once = n_rows - r < CL_LINEAR_ROW_GROUP ? n_rows - r : CL_LINEAR_ROW_GROUP;
         put_rows(in, x + (size_t)r * (size_t)n, (size_t)n, row + r, at_once, (size_t)column / CL_LINEAR_BLOCK,
                  n / CL_LINEAR_BLOCK);
     }
@@ -325,7 +325,7 @@ static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int3
 static void put_bf16(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n_rows; r++)
-        in->kernel->round(x + (size_t)r * (size_t)n, n, in->bf16 + (size_t)(row + r) * stride + column);
+        in->kernels->round_bf16(x + (size_t)r * (size_t)n, n, in->bf16 + (size_t)(row + r) * stride + column);
 }
 
 static void combine(const gated *a, cell c, int32_t worker) {

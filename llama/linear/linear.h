@@ -1,9 +1,9 @@
 /*
- * Linear layers y = W x on quantised weights, repacked at load into few kernel layouts.
+ * Linear layers y = W x on quantised weights, repacked at load into few kernels layouts.
  *
  * Exact: an output is the same function of its row and the weights, bit for bit, for any number of rows and threads: outputs
  * run across vector lanes, the inner dimension in one fixed order, and threads split outputs or rows only. It is the same
- * function at any kernel level, but for BF16 weights, with which the levels "avx512_bf16" and "amx" have others than those
+ * function at any kernels level, but for BF16 weights, with which the levels "avx512_bf16" and "amx" have others than those
  * below them. Which level is taken depends on the CPU, so the same machine, build and level give the same bits.
  *
  * Quantised types multiply activations quantised within a row, int8 per block of 32 inputs, in integers; F32 and F16 weights
@@ -21,9 +21,9 @@
 #include "llama/common/error.h"
 #include "llama/file/tensor.h"
 
-typedef struct cl_linear_kernel cl_linear_kernel; /* one level; linear_kernels.h */
+typedef struct cl_kernels cl_kernels; /* one level; linear_kernels.h */
 
-/* One weight matrix [n_out][n_in] in a kernel layout, the same for all levels. */
+/* One weight matrix [n_out][n_in] in a kernels layout, the same for all levels. */
 typedef struct cl_linear {
     int32_t n_out, n_in;
     uint32_t type; /* tensor_type it came from */
@@ -35,10 +35,10 @@ typedef struct cl_linear {
  * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. NULL: the name is
  * unknown, or the CPU lacks that level.
  */
-const cl_linear_kernel *cl_linear_kernel_find(const char *level);
-const char *cl_linear_kernel_level(const cl_linear_kernel *kernel);
+const cl_kernels *cl_kernels_find(const char *level);
+const char *cl_kernels_level(const cl_kernels *kernels);
 /* Level names of this CPU, lowest first; NULL past the last. */
-const char *cl_linear_level_name(int i);
+const char *cl_kernels_level_name(int i);
 
 /*
  * Repack a 2-D tensor. CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT where n_in is no multiple of the type's block.
@@ -51,11 +51,11 @@ enum { CL_LINEAR_IN_INT8 = 1, CL_LINEAR_IN_BF16 = 2 };
 unsigned cl_linear_forms(const cl_linear *w);
 
 /*
- * Activations of up to max_rows rows of max_in inputs, as a kernel wants them, and scratch for n_workers threads. One
+ * Activations of up to max_rows rows of max_in inputs, as a kernels wants them, and scratch for n_workers threads. One
  * preparation serves several matrices (Q, K and V; gate and up). forms: cl_linear_forms of all matrices to come, or-ed.
  */
 typedef struct cl_linear_input cl_linear_input;
-cl_linear_input *cl_linear_input_create(const cl_linear_kernel *kernel, unsigned forms, int32_t max_rows, int32_t max_in,
+cl_linear_input *cl_linear_input_create(const cl_kernels *kernels, unsigned forms, int32_t max_rows, int32_t max_in,
                                         int n_workers); /* NULL without memory */
 void cl_linear_input_free(cl_linear_input **in);
 
@@ -66,7 +66,7 @@ void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32
  * Bring rows [8 tile, 8 tile + 8) of x, as many as there are, into the forms; for the thread that has just written them.
  * cl_linear_prepare does all of them.
  */
-void cl_linear_prepare_tile(cl_linear_input *in, int32_t tile);
+void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group);
 void cl_linear_prepare(cl_linear_input *in, ca_pool *pool);
 
 /* One product of several over the same input. */

@@ -60,7 +60,7 @@ typedef enum cl_linear_layout {
 #define LINEAR_ENTRY(name, ...) [CL_LINEAR_##name] = multiply_##name,
 
 typedef struct cl_linear_format {
-    int bits, group, zero;
+    int bits, scale_group, zero;
     bool min, super, table;
 } cl_linear_format;
 
@@ -75,10 +75,12 @@ static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEA
 static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);
 }
-static inline size_t cl_linear_m_at(cl_linear_format f, int g) { return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.group + g); }
+static inline size_t cl_linear_m_at(cl_linear_format f, int g) {
+    return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group + g);
+}
 
 static inline size_t cl_linear_record_bytes(cl_linear_format f) {
-    return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.group * (f.min ? 2 : 1));
+    return cl_linear_d_at(f, CL_LINEAR_BLOCK / f.scale_group * (f.min ? 2 : 1));
 }
 static inline size_t cl_linear_super_bytes(cl_linear_format f) { return f.super ? CL_LINEAR_LANES * (f.min ? 4 : 2) : 0; }
 

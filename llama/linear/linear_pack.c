@@ -74,7 +74,7 @@ static void put_f16(uint8_t *to, int lane, const uint8_t *from, uint16_t flip) {
 static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_t *row) {
     const cl_quant_type *type = p->quant;
     const cl_linear_format f = cl_linear_formats[p->layout];
-    const int n_groups = CL_LINEAR_BLOCK / f.group;
+    const int n_scale_groups = CL_LINEAR_BLOCK / f.scale_group;
     cl_quant_block parts;
     for (int32_t k = 0; k < p->w->n_in; k += (int32_t)p->block, row += p->block_bytes) {
         type->decode(row, &parts);
@@ -85,8 +85,8 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
         }
         for (uint32_t b = 0; b < p->block / CL_LINEAR_BLOCK; b++, record += cl_linear_record_bytes(f)) {
             pack_codes(record, lane, f.bits, parts.codes + (size_t)b * CL_LINEAR_BLOCK);
-            for (int g = 0; g < n_groups; g++) {
-                const size_t group = (size_t)b * (size_t)n_groups + (size_t)g;
+            for (int g = 0; g < n_scale_groups; g++) {
+                const size_t group = (size_t)b * (size_t)n_scale_groups + (size_t)g;
                 if (f.super) {
                     record[cl_linear_d_at(f, g) + (size_t)lane] = (uint8_t)parts.d[group];
                     if (f.min) record[cl_linear_m_at(f, g) + (size_t)lane] = (uint8_t)parts.m[group];

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "llama/row_ops.h"
 
 static float load_f16(const uint8_t *p) {
     uint16_t h;
@@ -82,9 +81,9 @@ static float add_block(cl_linear_format f, const uint8_t *table, const uint8_t *
     const size_t bytes = cl_linear_record_bytes(f), super_bytes = cl_linear_super_bytes(f);
     const uint8_t *super = panel + (size_t)(b / CL_LINEAR_SUPER) * (super_bytes + CL_LINEAR_SUPER * bytes);
     const uint8_t *record = super + super_bytes + (size_t)(b % CL_LINEAR_SUPER) * bytes;
-    for (int g = 0; g < CL_LINEAR_BLOCK / f.group; g++) {
+    for (int g = 0; g < CL_LINEAR_BLOCK / f.scale_group; g++) {
         int32_t sum = 0, sum_x = 0;
-        for (int k = g * f.group; k < (g + 1) * f.group; k++) {
+        for (int k = g * f.scale_group; k < (g + 1) * f.scale_group; k++) {
             const int32_t code = load_code(f.bits, record, k, o);
             sum += x[k] * ((f.table ? table[code] : code) - f.zero);
             sum_x += x[k];
@@ -97,14 +96,15 @@ static float add_block(cl_linear_format f, const uint8_t *table, const uint8_t *
 }
 
 static float multiply_one(const cl_linear_task *t, cl_linear_layout layout, int32_t row, int32_t out) {
-    const int32_t n_blocks = t->n_in / CL_LINEAR_BLOCK, first = row - row % CL_LINEAR_TILE;
-    const int32_t tile_rows = t->n_rows - first < CL_LINEAR_TILE ? t->n_rows - first : CL_LINEAR_TILE;
-    const uint8_t *tile = t->tiles + (size_t)first * (size_t)n_blocks * CL_LINEAR_ROW_BYTES;
+    const int32_t n_blocks = t->n_in / CL_LINEAR_BLOCK, first = row - row % CL_LINEAR_ROW_GROUP;
+    const int32_t group_rows = t->n_rows - first < CL_LINEAR_ROW_GROUP ? t->n_rows - first : CL_LINEAR_ROW_GROUP;
+    const uint8_t *row_group = t->row_groups + (size_t)first * (size_t)n_blocks * CL_LINEAR_ROW_BYTES;
     const uint8_t *panel = t->panels + (size_t)(out / CL_LINEAR_LANES) * cl_linear_panel_bytes(layout, t->n_in);
     float y = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
         int8_t x[CL_LINEAR_BLOCK];
-        const float scale = tile_row(tile + (size_t)b * (size_t)tile_rows * CL_LINEAR_ROW_BYTES, tile_rows, row - first, x);
+        const float scale =
+            tile_row(row_group + (size_t)b * (size_t)group_rows * CL_LINEAR_ROW_BYTES, group_rows, row - first, x);
         y = add_block(cl_linear_formats[layout], t->table, panel, b, out % CL_LINEAR_LANES, x, scale, y);
     }
     return y;
@@ -120,9 +120,10 @@ static void multiply_quant(const cl_linear_task *t, cl_linear_layout layout) {
     static void multiply_##name(const cl_linear_task *t) { multiply_quant(t, CL_LINEAR_##name); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
-static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
-    const size_t array_bytes = (size_t)tile_rows * 4;
-    for (int32_t b = 0; b < n_blocks; b++, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
+static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *row_group,
+                     int32_t group_rows) {
+    const size_t array_bytes = (size_t)group_rows * 4;
+    for (int32_t b = 0; b < n_blocks; b++, row_group += (size_t)group_rows * CL_LINEAR_ROW_BYTES) {
         for (int32_t row = 0; row < n_rows; row++) {
             const float *block = x + (size_t)row * row_stride + (size_t)b * CL_LINEAR_BLOCK;
             float max = 0;
@@ -132,23 +133,23 @@ static void quantize(const float *x, size_t row_stride, int32_t n_rows, int32_t 
             int32_t sum = 0, half = 0;
             for (int32_t k = 0; k < CL_LINEAR_BLOCK; k++) {
                 const int8_t q = (int8_t)lrintf(block[k] * inverse);
-                memcpy(tile + (size_t)(k / 4) * array_bytes + (size_t)row * 4 + k % 4, &q, 1);
+                memcpy(row_group + (size_t)(k / 4) * array_bytes + (size_t)row * 4 + k % 4, &q, 1);
                 sum += q;
                 if (k < CL_LINEAR_BLOCK / 2) half += q;
             }
             const float scales[3] = {scale, -12582912.0f * scale, scale * (float)sum};
             const int32_t starts[2] = {CL_LINEAR_MAGIC - 128 * sum, CL_LINEAR_MAGIC - 128 * half};
-            uint8_t *to = tile + 8 * array_bytes + (size_t)row * 4;
+            uint8_t *to = row_group + 8 * array_bytes + (size_t)row * 4;
             for (int i = 0; i < 3; i++) memcpy(to + array_bytes * i, &scales[i], 4);
             for (int i = 0; i < 2; i++) memcpy(to + array_bytes * (3 + i), &starts[i], 4);
         }
     }
 }
 
-const cl_linear_kernel cl_linear_ref = {
-    .name = "ref",
-    .tile_rows = CL_LINEAR_TILE,
+const cl_kernels cl_kernels_ref = {
+    .level = "ref",
+    .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = quantize,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    OPS_ENTRIES,
+    .row_ops = CL_ROW_OPS,
 };

@@ -146,3 +146,16 @@ const cl_quant_type *cl_quant_type_of(uint32_t type) {
         if (types[i].type == type) return &types[i];
     return NULL;
 }
+
+cl_linear_layout cl_linear_layout_of(uint32_t type) {
+    if (type == CL_TENSOR_F32) return CL_LINEAR_F32;
+    if (type == CL_TENSOR_F16) return CL_LINEAR_F16;
+    if (type == CL_TENSOR_BF16) return CL_LINEAR_BF16;
+    const cl_quant_type *t = cl_quant_type_of(type);
+    return t ? t->layout : CL_LINEAR_N_LAYOUTS;
+}
+
+const uint8_t *cl_linear_table_of(uint32_t type) {
+    const cl_quant_type *t = cl_quant_type_of(type);
+    return t ? t->table : NULL;
+}

@@ -102,7 +102,7 @@ static void make_rows(float *x, int n_rows, int n_in) {
     }
 }
 
-static void apply(const cl_linear_kernel *kernel, const cl_linear *w, const float *x, int n_rows, float *y, size_t y_stride,
+static void apply(const cl_kernels *kernel, const cl_linear *w, const float *x, int n_rows, float *y, size_t y_stride,
                   ca_pool *pool) {
     cl_linear_input *in = cl_linear_input_create(kernel, cl_linear_forms(w), n_rows, w->n_in, ca_pool_size(pool));
     assert_non_null(in);
@@ -112,7 +112,7 @@ static void apply(const cl_linear_kernel *kernel, const cl_linear *w, const floa
     cl_linear_input_free(&in);
 }
 
-static bool rounds(const cl_linear_kernel *kernel, uint32_t type) { return type == CL_TENSOR_BF16 && kernel->round; }
+static bool rounds(const cl_kernels *kernel, uint32_t type) { return type == CL_TENSOR_BF16 && kernel->round_bf16; }
 
 static float in_bf16(float x) { return fabsf(x) < 0x1p-126f ? 0 : ca_f32_from_bf16(ca_bf16_from_f32(x)); }
 
@@ -179,12 +179,12 @@ static void test_same_bits(void **state) {
         assert_true(x && expected && y);
         make_rows(x, MAX_ROWS, n_in);
         for (int r = 0; r < MAX_ROWS; r++)
-            apply(&cl_linear_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
-        for (int level = 0; cl_linear_level_name(level); level++) {
-            const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
-            if (!kernel || strcmp(cl_linear_kernel_level(kernel), cl_linear_level_name(level)) != 0) continue; /* CATTN_LEVEL */
+            apply(&cl_kernels_ref, &w, x + (size_t)r * n_in, 1, expected + (size_t)r * n_out, n_out, pools[0]);
+        for (int level = 0; cl_kernels_level_name(level); level++) {
+            const cl_kernels *kernel = cl_kernels_find(cl_kernels_level_name(level));
+            if (!kernel || strcmp(cl_kernels_level(kernel), cl_kernels_level_name(level)) != 0) continue; /* CATTN_LEVEL */
             if (rounds(kernel, type)) {
-                const bool amx = strcmp(cl_linear_level_name(level), "amx") == 0;
+                const bool amx = strcmp(cl_kernels_level_name(level), "amx") == 0;
                 (amx ? multiply_blocks : multiply_pairs)(&m, x, MAX_ROWS, n_in, expected, n_out);
             }
             for (int n = 1; n <= MAX_ROWS; n++) {
@@ -192,7 +192,7 @@ static void test_same_bits(void **state) {
                 apply(kernel, &w, x, n, y, stride, pools[n % 3]);
                 for (int r = 0; r < n; r++) {
                     if (memcmp(y + (size_t)r * stride, expected + (size_t)r * n_out, sizeof *y * n_out) != 0)
-                        fail_msg("%s, %s, %d x %d: row %d of %d differs", cl_linear_level_name(level),
+                        fail_msg("%s, %s, %d x %d: row %d of %d differs", cl_kernels_level_name(level),
                                  cl_tensor_type_name(type), n_out, n_in, r, n);
                     for (size_t o = (size_t)n_out; o < stride; o++)
                         assert_int_equal(ca_f32_bits(y[(size_t)r * stride + o]), 0x77777777);
@@ -217,8 +217,8 @@ static void test_not_a_number(void **state) {
     matrix m = make_matrix(CL_TENSOR_Q4_1, N_OUT, N_IN);
     cl_linear w;
     assert_int_equal(cl_linear_pack(&m.tensor, pool, &w, NULL), CL_OK);
-    for (int level = 0; cl_linear_level_name(level); level++) {
-        const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
+    for (int level = 0; cl_kernels_level_name(level); level++) {
+        const cl_kernels *kernel = cl_kernels_find(cl_kernels_level_name(level));
         for (int at = 0; at < 32; at++) {
             float x[N_ROWS * N_IN], y[N_ROWS * N_OUT], alone[N_OUT];
             make_rows(x, N_ROWS, N_IN);
@@ -248,7 +248,7 @@ static void test_products(void **state) {
     static const int sizes[N] = {200, 17, 50, 100};
     static float x[N_ROWS * N_IN], y[N][N_ROWS * 200], expected[N_ROWS * 200];
     make_rows(x, N_ROWS, N_IN);
-    const cl_linear_kernel *kernel = cl_linear_kernel_find(NULL);
+    const cl_kernels *kernel = cl_kernels_find(NULL);
     assert_non_null(kernel);
     cl_linear w[N];
     cl_linear_product products[N];
@@ -305,7 +305,7 @@ static void test_finish(void **state) {
     } cases[] = {{0, 16, {200, 17, 50}}, {16, 16, {48, 16, 16}}, {64, 64, {192, 64, 64}}, {80, 80, {480, 80, 80}}};
     static float x[MAX_N * N_IN], y[N_FINISHED][MAX_N * MAX_OUT], expected[MAX_N * MAX_OUT], times[N_FINISHED][MAX_N * MAX_OUT];
     ca_pool *pools[] = {ca_pool_create(1), ca_pool_create(2), ca_pool_create(3)};
-    const cl_linear_kernel *kernel = cl_linear_kernel_find(NULL);
+    const cl_kernels *kernel = cl_kernels_find(NULL);
     make_rows(x, MAX_N, N_IN);
     for (int i = 0; i < MAX_N * N_IN; i++) x[i] = fmodf(x[i], 64); /* or some sums would not be numbers */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -343,7 +343,7 @@ static void test_finish(void **state) {
 }
 
 /* Gate, up, the activation and the matrix behind them, each pass over all rows by itself. */
-static void apply_apart(const cl_linear_kernel *kernel, const cl_linear *gate, const cl_linear *up, const cl_linear *down,
+static void apply_apart(const cl_kernels *kernel, const cl_linear *gate, const cl_linear *up, const cl_linear *down,
                         const float *x, int n_rows, float *h, float *y, ca_pool *pool) {
     const size_t n = (size_t)n_rows * gate->n_out;
     float *up_x = malloc(sizeof *up_x * n);
@@ -351,7 +351,7 @@ static void apply_apart(const cl_linear_kernel *kernel, const cl_linear *gate, c
     apply(kernel, gate, x, n_rows, h, gate->n_out, pool);
     apply(kernel, up, x, n_rows, up_x, gate->n_out, pool);
     const unsigned fp = ca_fp_enter();
-    kernel->swiglu(h, up_x, (int32_t)n, h);
+    kernel->row_ops.swiglu(h, up_x, (int32_t)n, h);
     ca_fp_leave(fp);
     apply(kernel, down, h, n_rows, y, down->n_out, pool);
     free(up_x);
@@ -390,8 +390,8 @@ static void test_gated(void **state) {
             assert_int_equal(cl_linear_pack(&m.tensor, pools[1], &w[i], NULL), CL_OK);
             free_matrix(&m);
         }
-        for (int level = 0; cl_linear_level_name(level); level++) {
-            const cl_linear_kernel *kernel = cl_linear_kernel_find(cl_linear_level_name(level));
+        for (int level = 0; cl_kernels_level_name(level); level++) {
+            const cl_kernels *kernel = cl_kernels_find(cl_kernels_level_name(level));
             apply_apart(kernel, &w[0], &w[1], &w[2], x, N_ROWS, expected_h, expected_y, pools[1]);
             for (size_t i = 0; i < 3 * sizeof rows / sizeof *rows; i++) {
                 const int n = rows[i / 3], n_written = is_quantised(types[2]) || rounds(kernel, types[2]) ? 0 : n * n_ff;
@@ -403,10 +403,10 @@ static void test_gated(void **state) {
                 memcpy(h, untouched, sizeof h);
                 cl_linear_set(in, x, N_IN, n, N_IN);
                 cl_linear_prepare(in, pool);
-                cl_linear_apply_gated(in, &w[0], &w[1], kernel->swiglu, h, &w[2], in_h, pool);
+                cl_linear_apply_gated(in, &w[0], &w[1], kernel->row_ops.swiglu, h, &w[2], in_h, pool);
                 cl_linear_apply(in_h, &(cl_linear_product){&w[2], y, N_OUT}, 1, NULL, pool);
                 if (memcmp(y, expected_y, sizeof *y * N_OUT * n) != 0 || memcmp(h, expected_h, sizeof *h * n_written) != 0)
-                    fail_msg("%s, case %zu: %d rows, %zu threads: differs", cl_linear_level_name(level), c, n, i % 3 + 1);
+                    fail_msg("%s, case %zu: %d rows, %zu threads: differs", cl_kernels_level_name(level), c, n, i % 3 + 1);
                 assert_memory_equal(h + n_written, untouched, sizeof h - sizeof *h * n_written);
                 cl_linear_input_free(&in);
                 cl_linear_input_free(&in_h);
@@ -436,7 +436,7 @@ static void quantised(const float *x, int n_in, double *values, double *scales) 
  * by at most half its block's scale, so the sum by at most sum |w| scale / 2 more; scale and its inverse round, hence 0.501.
  * Where activations are rounded to bf16, which has 8 bits, a value is off by at most 2^-9 of itself, the sum by sum |w x| 2^-9.
  */
-static void against_double(const cl_linear_kernel *kernel) {
+static void against_double(const cl_kernels *kernel) {
     enum { N_OUT = 40, N_IN = 768, N_ROWS = 12 };
     ca_pool *pool = ca_pool_create(1);
     static float x[N_ROWS * N_IN], y[N_ROWS * N_OUT];
@@ -470,23 +470,23 @@ static void against_double(const cl_linear_kernel *kernel) {
                 const double rounding = (quantise ? 7 * N_IN / 32 : N_IN) * 0x1p-24 * size;
                 const double got = y[r * N_OUT + o];
                 if (!(fabs(got - same) <= rounding) || !(fabs(got - full) <= rounding + step))
-                    fail_msg("%s, %s, row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)",
-                             cl_linear_kernel_level(kernel), cl_tensor_type_name(type), r, o, got, same, rounding, full, step);
+                    fail_msg("%s, %s, row %d output %d: %.9g, expected %.9g (%.3g) or %.9g (%.3g)", cl_kernels_level(kernel),
+                             cl_tensor_type_name(type), r, o, got, same, rounding, full, step);
                 worst = fmax(worst, fabs(got - same) / rounding);
             }
         }
         cl_linear_free(&w);
         free_matrix(&m);
     }
-    printf("%s: largest rounding error %.3g of its bound\n", cl_linear_kernel_level(kernel), worst);
+    printf("%s: largest rounding error %.3g of its bound\n", cl_kernels_level(kernel), worst);
     ca_pool_destroy(&pool);
 }
 
 static void test_against_double(void **state) {
     (void)state;
-    const cl_linear_kernel *best = cl_linear_kernel_find(NULL);
+    const cl_kernels *best = cl_kernels_find(NULL);
     assert_non_null(best);
-    against_double(&cl_linear_ref);
+    against_double(&cl_kernels_ref);
     against_double(best);
 }
 
@@ -523,12 +523,12 @@ static void test_errors(void **state) {
 
 static void test_levels(void **state) {
     (void)state;
-    assert_null(cl_linear_kernel_find("sse9"));
-    assert_string_equal(cl_linear_level_name(0), "ref");
-    assert_string_equal(cl_linear_kernel_level(cl_linear_kernel_find("ref")), "ref");
-    if (cl_linear_level_name(1)) {
+    assert_null(cl_kernels_find("sse9"));
+    assert_string_equal(cl_kernels_level_name(0), "ref");
+    assert_string_equal(cl_kernels_level(cl_kernels_find("ref")), "ref");
+    if (cl_kernels_level_name(1)) {
         assert_int_equal(setenv("CATTN_LEVEL", "ref", 1), 0);
-        assert_string_equal(cl_linear_kernel_level(cl_linear_kernel_find(cl_linear_level_name(1))), "ref");
+        assert_string_equal(cl_kernels_level(cl_kernels_find(cl_kernels_level_name(1))), "ref");
         assert_int_equal(unsetenv("CATTN_LEVEL"), 0);
     }
 }
@@ -544,32 +544,32 @@ static void test_ops(void **state) {
         weight[i] = next_float();
     }
     const unsigned fp = ca_fp_enter();
-    cl_linear_ref.rms_norm(x, weight, N, 1e-5f, expected[0]);
-    cl_linear_ref.swiglu(x, y, N, expected[1]);
+    cl_kernels_ref.row_ops.rms_norm(x, weight, N, 1e-5f, expected[0]);
+    cl_kernels_ref.row_ops.swiglu(x, y, N, expected[1]);
     memcpy(expected[2], x, sizeof x);
-    cl_linear_ref.add(expected[2], y, N);
+    cl_kernels_ref.row_ops.add(expected[2], y, N);
     memcpy(expected[3], x, sizeof x);
-    cl_linear_ref.rope(expected[3], weight, 10, 96, 64);
-    cl_linear_ref.geglu(x, y, N, expected[4]);
+    cl_kernels_ref.row_ops.rope(expected[3], weight, 10, 96, 64);
+    cl_kernels_ref.row_ops.geglu(x, y, N, expected[4]);
     memcpy(expected[5], x, sizeof x);
-    cl_linear_ref.rope_halves(expected[5], weight, 10, 96, 64);
-    for (int level = 0; cl_linear_level_name(level); level++) {
-        const cl_linear_kernel *k = cl_linear_kernel_find(cl_linear_level_name(level));
+    cl_kernels_ref.row_ops.rope_halves(expected[5], weight, 10, 96, 64);
+    for (int level = 0; cl_kernels_level_name(level); level++) {
+        const cl_kernels *k = cl_kernels_find(cl_kernels_level_name(level));
         assert_non_null(k);
-        k->rms_norm(x, weight, N, 1e-5f, got);
+        k->row_ops.rms_norm(x, weight, N, 1e-5f, got);
         assert_memory_equal(got, expected[0], sizeof got);
-        k->swiglu(x, y, N, got);
+        k->row_ops.swiglu(x, y, N, got);
         assert_memory_equal(got, expected[1], sizeof got);
         memcpy(got, x, sizeof x);
-        k->add(got, y, N);
+        k->row_ops.add(got, y, N);
         assert_memory_equal(got, expected[2], sizeof got);
         memcpy(got, x, sizeof x);
-        k->rope(got, weight, 10, 96, 64);
+        k->row_ops.rope(got, weight, 10, 96, 64);
         assert_memory_equal(got, expected[3], sizeof got);
-        k->geglu(x, y, N, got);
+        k->row_ops.geglu(x, y, N, got);
         assert_memory_equal(got, expected[4], sizeof got);
         memcpy(got, x, sizeof x);
-        k->rope_halves(got, weight, 10, 96, 64);
+        k->row_ops.rope_halves(got, weight, 10, 96, 64);
         assert_memory_equal(got, expected[5], sizeof got);
     }
     ca_fp_leave(fp);

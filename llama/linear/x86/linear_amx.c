@@ -13,11 +13,10 @@
 #include "base/cpu.h"
 #include "base/tiles.h"
 #include "linear_avx512.h"
-#include "llama/row_ops.h"
 
 enum {
     BF16_ROWS = 16,                         /* a tile at most */
-    BF16_STREAM_ROWS = 64,                  /* up to this many rows, the hardware's own prefetching is the fastest */
+    BF16_PREFETCH_ROWS = 64,                /* up to this many rows, the hardware's own prefetching is the fastest */
     BF16_LINE = 64,                         /* bytes: two inputs of a panel */
     BF16_BLOCK_BYTES = 16 * BF16_LINE,      /* a B */
     BF16_SUMS = CL_LINEAR_LANES * BF16_ROWS /* floats of a C */
@@ -78,7 +77,7 @@ static inline void store_part(const float *part, float *y, size_t y_stride, int3
 
 /* R tiles of n_rows rows, from rows[] on, times V panels; n_last: outputs of the last of them. */
 INLINE void multiply_bf16_tiles(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, const int32_t *rows,
-                                int32_t n_rows, stream *next, float *y, int32_t n_last) {
+                                int32_t n_rows, prefetcher *next, float *y, int32_t n_last) {
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, panel_bytes = BF16_LINE * n_lines, n_tail = n_lines % 16;
     const size_t x_bytes = t->x_bf16_stride * sizeof *t->x_bf16, y_bytes = t->y_stride * sizeof *y;
     const uint16_t *x[2] = {t->x_bf16 + (size_t)rows[0] * t->x_bf16_stride, t->x_bf16 + (size_t)rows[1] * t->x_bf16_stride};
@@ -87,7 +86,7 @@ INLINE void multiply_bf16_tiles(const int R, const int V, const cl_linear_task *
     _tile_zero(SUMS_2);
     _tile_zero(SUMS_3);
     for (size_t line = 0; line + 16 <= n_lines; line += 16, panel += BF16_BLOCK_BYTES, x[0] += 32, x[1] += 32) {
-        if (t->n_rows > BF16_STREAM_ROWS) stream_step(next, panel, BF16_BLOCK_BYTES);
+        if (t->n_rows > BF16_PREFETCH_ROWS) prefetch_step(next, panel, BF16_BLOCK_BYTES);
         add_lines(R, V, x, x_bytes, panel, panel_bytes);
     }
     if (n_tail) { /* behind the lines are those of other outputs, whose products with the rows' zeros need not be zero */
@@ -109,7 +108,7 @@ INLINE void multiply_bf16_rows(const int R, const int V, const cl_linear_task *t
                                int32_t n_last) {
     const int32_t n_rows = t->n_rows < BF16_ROWS ? t->n_rows : BF16_ROWS, step = R * n_rows, last = t->n_rows - n_rows;
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, bytes = (size_t)V * BF16_LINE * n_lines;
-    stream next = stream_spread(t, panel + bytes, bytes, (size_t)((t->n_rows + step - 1) / step) * ((n_lines + 15) / 16));
+    prefetcher next = prefetch_spread(t, panel + bytes, bytes, (size_t)((t->n_rows + step - 1) / step) * ((n_lines + 15) / 16));
     for (int32_t row = 0; row < t->n_rows; row += step) {
         const int32_t rows[2] = {row < last ? row : last, row + n_rows < last ? row + n_rows : last};
         multiply_bf16_tiles(R, V, t, panel, rows, n_rows, &next, y, n_last);
@@ -142,15 +141,15 @@ static void multiply_bf16(const cl_linear_task *t) {
 
 #define ENTRY(name, ...) [CL_LINEAR_##name] = cl_linear_##name##_amx,
 
-const cl_linear_kernel cl_linear_amx = {
-    .name = "amx",
+const cl_kernels cl_kernels_amx = {
+    .level = "amx",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16 | CA_CPU_AMX,
-    .tile_rows = CL_AMX_ROWS,
-    .min_rows = CL_AMX_MIN_ROWS,
-    .to_l2 = true,
+    .group_rows = CL_AMX_ROWS,
+    .min_group_rows = CL_AMX_MIN_ROWS,
+    .prefetch_to_l2 = true,
     .quantize = cl_linear_quantize_avx2,
-    .round = cl_linear_round_avx512_bf16,
+    .round_bf16 = cl_linear_round_avx512_bf16,
     .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
     .leave = ca_tiles_leave,
-    OPS_ENTRIES,
+    .row_ops = CL_ROW_OPS,
 };

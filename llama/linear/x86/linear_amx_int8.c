@@ -65,9 +65,9 @@ INLINE void transpose_steps(__m512i v[8]) {
     }
 }
 
-/* A packed panel to records as unpacked_form has them, but for the codes, which become an A. */
-INLINE void unpack_outputs(form w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
-    const form u = unpacked_form(w.f);
+/* A packed panel to records as unpacked_format has them, but for the codes, which become an A. */
+INLINE void unpack_outputs(record_format w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
+    const record_format u = unpacked_format(w.f);
     const __m512i table = load_table(w, t);
     cursor c = {.record = panel};
     for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {
@@ -84,15 +84,15 @@ INLINE void unpack_outputs(form w, const cl_linear_task *t, const uint8_t *panel
 }
 
 /* A panel, unpacked into the task's scratch, times the first n_rows rows of the task. */
-typedef struct amx_job {
+typedef struct amx_panel {
     const cl_linear_task *t;
     int32_t n_rows, n_blocks;
-} amx_job;
+} amx_panel;
 
-INLINE int32_t rows_from(const amx_job *j, int32_t row) { return j->n_rows - row < AMX_ROWS ? j->n_rows - row : AMX_ROWS; }
+INLINE int32_t rows_from(const amx_panel *j, int32_t row) { return j->n_rows - row < AMX_ROWS ? j->n_rows - row : AMX_ROWS; }
 
-INLINE const uint8_t *tile_at(const amx_job *j, int32_t row) {
-    return j->t->tiles + (size_t)row * (size_t)j->n_blocks * CL_LINEAR_ROW_BYTES;
+INLINE const uint8_t *tile_at(const amx_panel *j, int32_t row) {
+    return j->t->row_groups + (size_t)row * (size_t)j->n_blocks * CL_LINEAR_ROW_BYTES;
 }
 
 /* The order in which blocks are multiplied: those of a tile, tiles; then from the start again. */
@@ -102,42 +102,42 @@ typedef struct walk {
     int32_t n_left, row;
 } walk;
 
-INLINE void walk_to(const amx_job *j, walk *a, int32_t row) {
+INLINE void walk_to(const amx_panel *j, walk *a, int32_t row) {
     *a = (walk){j->t->scratch, tile_at(j, row), 4 * (size_t)rows_from(j, row), j->n_blocks, row};
 }
 
-INLINE void walk_on(form u, const amx_job *j, walk *a) {
+INLINE void walk_on(record_format u, const amx_panel *j, walk *a) {
     a->w += record_bytes(u);
     a->x += CL_LINEAR_ROW_BYTES / 4 * a->line;
     if (--a->n_left == 0) walk_to(j, a, a->row + AMX_ROWS < j->n_rows ? a->row + AMX_ROWS : 0);
 }
 
 /* The next block's operands, into tile registers. */
-INLINE void load_operands(form u, const walk *a) {
+INLINE void load_operands(record_format u, const walk *a) {
     _tile_loadd(A_0, a->w, CL_LINEAR_BLOCK);
     _tile_stream_loadd(B_0, a->x, a->line);
-    if (u.f.group == CL_LINEAR_BLOCK) return;
+    if (u.f.scale_group == CL_LINEAR_BLOCK) return;
     _tile_loadd(A_1, a->w + CL_LINEAR_BLOCK / 2, CL_LINEAR_BLOCK);
     _tile_stream_loadd(B_1, a->x + 4 * a->line, a->line);
 }
 
 /* Its integer sums, which stay in the registers. */
-INLINE void begin_sums(form u) {
+INLINE void begin_sums(record_format u) {
     _tile_zero(C_0);
     _tile_dpbssd(C_0, A_0, B_0);
-    if (u.f.group == CL_LINEAR_BLOCK) return;
+    if (u.f.scale_group == CL_LINEAR_BLOCK) return;
     _tile_zero(C_1);
     _tile_dpbssd(C_1, A_1, B_1);
 }
 
-INLINE void store_sums(form u, int32_t *sums) {
+INLINE void store_sums(record_format u, int32_t *sums) {
     _tile_stored(C_0, sums, 4 * AMX_ROWS);
-    if (u.f.group < CL_LINEAR_BLOCK) _tile_stored(C_1, sums + AMX_SUMS, 4 * AMX_ROWS);
+    if (u.f.scale_group < CL_LINEAR_BLOCK) _tile_stored(C_1, sums + AMX_SUMS, 4 * AMX_ROWS);
 }
 
 /* scale * (float)sum of group g's activations, of each row; `arrays`: a record's, of r rows, behind its int8. */
-INLINE __m512 rows_weighted(form u, const uint8_t *arrays, size_t r, int g, __m512 scale) {
-    if (u.f.group == CL_LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
+INLINE __m512 rows_weighted(record_format u, const uint8_t *arrays, size_t r, int g, __m512 scale) {
+    if (u.f.scale_group == CL_LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
     const __mmask16 rows = (__mmask16)((1u << r) - 1); /* behind a record's last array need not be any more memory */
     const __m512i magic = _mm512_set1_epi32(CL_LINEAR_MAGIC), half = _mm512_maskz_loadu_epi32(rows, arrays + 16 * r);
     const __m512i times_128 =
@@ -146,12 +146,12 @@ INLINE __m512 rows_weighted(form u, const uint8_t *arrays, size_t r, int g, __m5
 }
 
 /* acc plus a block: its integer sums, scaled. */
-INLINE void add_block(form u, const uint8_t *w, const uint8_t *x, int32_t n_rows, const int32_t *sums, __m512 *acc) {
+INLINE void add_block(record_format u, const uint8_t *w, const uint8_t *x, int32_t n_rows, const int32_t *sums, __m512 *acc) {
     const size_t r = (size_t)n_rows;
     const uint8_t *arrays = x + CL_LINEAR_BLOCK * r;
     const __m512i magic = _mm512_set1_epi32(CL_LINEAR_MAGIC);
     const __m512 scale = _mm512_loadu_ps(arrays), offset = _mm512_loadu_ps(arrays + 4 * r);
-    UNROLL for (int g = 0; g < n_groups(u); g++, sums += AMX_SUMS) {
+    UNROLL for (int g = 0; g < n_scale_groups(u); g++, sums += AMX_SUMS) {
         const float *d = (const float *)(w + d_at(u, g)), *m = (const float *)(w + m_at(u, g));
         const __m512 weighted = u.f.min ? rows_weighted(u, arrays, r, g, scale) : scale;
         UNROLL_16 for (int i = 0; i < CL_LINEAR_LANES; i++) {
@@ -192,7 +192,7 @@ INLINE void store_rows(const __m512 *acc, float *y, size_t y_stride, int32_t n_r
 }
 
 /* y: of the panel's outputs; next: what is asked for meanwhile. */
-INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmask16 outputs) {
+INLINE void multiply_panel(record_format u, const amx_panel *j, prefetcher next, float *y, __mmask16 outputs) {
     _Alignas(64) int32_t sums[2][2 * AMX_SUMS];
     int32_t *now = sums[0], *then = sums[1];
     walk ahead;
@@ -210,7 +210,7 @@ INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmas
         __m512 acc[CL_LINEAR_LANES];
         UNROLL_16 for (int i = 0; i < CL_LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
         for (int32_t b = 0; b < j->n_blocks; b++, w += record_bytes(u), x += (size_t)n_rows * CL_LINEAR_ROW_BYTES) {
-            stream_step(&next, NULL, 0);
+            prefetch_step(&next, NULL, 0);
             load_operands(u, &ahead); /* before the store, whose lines they would be taken for where 12 bits are the same */
             store_sums(u, then);
             begin_sums(u);
@@ -227,25 +227,25 @@ INLINE void multiply_job(form u, const amx_job *j, stream next, float *y, __mmas
 typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
 /* The first n_rows rows of the task. */
-INLINE void multiply_tiles(form u, const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
-    const amx_job job = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
+INLINE void multiply_tiles(record_format u, const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
+    const amx_panel job = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
     const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)job.n_blocks;
-    const ca_tile_shapes shapes = int8_shapes(u.f.group);
+    const ca_tile_shapes shapes = int8_shapes(u.f.scale_group);
     ca_tiles_use(&shapes);
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         unpack(t, panel, t->scratch);
         __asm__ volatile("" ::: "memory"); /* or gcc 12, which does not know what a tile load reads, may do it before */
-        multiply_job(u, &job, stream_spread(t, panel + panel_bytes, panel_bytes, n_steps), t->y + CL_LINEAR_LANES * (size_t)p,
-                     (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
+        multiply_panel(u, &job, prefetch_spread(t, panel + panel_bytes, panel_bytes, n_steps),
+                       t->y + CL_LINEAR_LANES * (size_t)p, (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }
 
 /* One function for each form there is of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
     static void tiles_##name(const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {                 \
-        multiply_tiles(unpacked_form((cl_linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t, n_rows,        \
-                       panel_bytes, unpack);                                                                                   \
+        multiply_tiles(unpacked_format((cl_linear_format){.scale_group = (group_), .zero = (zero_), .min = (min_)}), t,        \
+                       n_rows, panel_bytes, unpack);                                                                           \
     }
 UNPACKED(min_32, 32, 0, true)
 UNPACKED(signed_32, 32, 128, false)
@@ -260,21 +260,21 @@ INLINE void multiply_quant(cl_linear_layout layout, const cl_linear_task *t, unp
     const int32_t few = t->n_rows < CL_AMX_MIN_ROWS ? t->n_rows : in_last < AMX_LAST_ROWS ? in_last : 0;
     const int32_t n_rows = t->n_rows - few;
     const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
-    if (n_rows && f.group == CL_LINEAR_BLOCK)
+    if (n_rows && f.scale_group == CL_LINEAR_BLOCK)
         (f.min ? tiles_min_32 : tiles_signed_32)(t, n_rows, panel_bytes, unpack);
     else if (n_rows)
         (f.min ? tiles_min_16 : tiles_signed_16)(t, n_rows, panel_bytes, unpack);
     if (!few) return;
     cl_linear_task rest = *t;
     rest.n_rows = few;
-    rest.tiles += (size_t)n_rows * (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
+    rest.row_groups += (size_t)n_rows * (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
     rest.y += (size_t)n_rows * t->y_stride;
     vnni(&rest);
 }
 
 #define MULTIPLY(name, ...)                                                                                                    \
     static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
-        unpack_outputs(packed_form(CL_LINEAR_##name), t, panel, to);                                                           \
+        unpack_outputs(packed_format(CL_LINEAR_##name), t, panel, to);                                                         \
     }                                                                                                                          \
     void cl_linear_##name##_amx(const cl_linear_task *t) {                                                                     \
         multiply_quant(CL_LINEAR_##name, t, unpack_##name, cl_linear_##name##_avx512_vnni);                                    \

@@ -4,7 +4,6 @@
 
 #include "base/cpu.h"
 #include "linear_x86.h"
-#include "llama/row_ops.h"
 
 enum { ROWS = 4, PREFETCH_BYTES = 3072 };
 
@@ -61,9 +60,9 @@ INLINE __m256 load_scales(const cl_linear_format f, const uint8_t *p, int h, __m
 }
 
 /* Integer sums of group g of a block for one half of a panel. */
-INLINE void dot_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *half, const uint8_t *x,
-                      size_t x_step, const int g, __m256i *sum) {
-    const int first = g * f.group / 4, end = first + f.group / 4;
+INLINE void dot_scale_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *half, const uint8_t *x,
+                            size_t x_step, const int g, __m256i *sum) {
+    const int first = g * f.scale_group / 4, end = first + f.scale_group / 4;
     const int run = steps_in_16_bits(f.zero ? f.zero : (1 << f.bits) - 1);
     __m256i pairs[ROWS];
     UNROLL for (int r = 0; r < R; r++) sum[r] = pairs[r] = _mm256_setzero_si256();
@@ -81,24 +80,24 @@ INLINE void dot_group(const int R, const cl_linear_format f, __m256i table, cons
 }
 
 /* scale * (float)sum of group g's activations of a row whose scale is at `scales`; x_step: of the tile. */
-INLINE float group_weighted(const cl_linear_format f, const uint8_t *scales, size_t x_step, int g) {
-    if (f.group == CL_LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
+INLINE float scale_group_weighted(const cl_linear_format f, const uint8_t *scales, size_t x_step, int g) {
+    if (f.scale_group == CL_LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
     const int32_t first = CL_LINEAR_MAGIC - load_i32(scales + 4 * x_step),
                   both = CL_LINEAR_MAGIC - load_i32(scales + 3 * x_step);
     const int32_t sum = (g == 0 ? first : both - first) / 128;
     return load_f32(scales) * (float)sum;
 }
 
-/* R rows, from the first at `tile`, of a tile of tile_rows, by one panel. */
+/* R rows, from the first at `tile`, of a tile of group_rows, by one panel. */
 INLINE void quant_tile(const int R, const cl_linear_format f, const cl_linear_task *t, const uint8_t *record,
-                       const uint8_t *tile, int32_t tile_rows, float *y, int32_t n_outputs) {
-    const size_t x_step = 4 * (size_t)tile_rows;
-    const int n_groups = CL_LINEAR_BLOCK / f.group;
+                       const uint8_t *row_group, int32_t group_rows, float *y, int32_t n_outputs) {
+    const size_t x_step = 4 * (size_t)group_rows;
+    const int n_scale_groups = CL_LINEAR_BLOCK / f.scale_group;
     const __m256i table =
         f.table ? _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)t->table)) : _mm256_setzero_si256();
     __m256 acc[ROWS][2], super_d[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, super_m[2] = {super_d[0], super_d[0]};
     UNROLL for (int r = 0; r < R; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, tile += CL_LINEAR_ROW_BYTES * (size_t)tile_rows) {
+    for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, row_group += CL_LINEAR_ROW_BYTES * (size_t)group_rows) {
         if (f.super && b % CL_LINEAR_SUPER == 0) {
             UNROLL for (int h = 0; h < 2; h++) {
                 super_d[h] = load_f16(record + 16 * h);
@@ -107,18 +106,18 @@ INLINE void quant_tile(const int R, const cl_linear_format f, const cl_linear_ta
             record += cl_linear_super_bytes(f);
         }
         for (size_t i = 0; i < cl_linear_record_bytes(f); i += 64) _mm_prefetch(record + PREFETCH_BYTES + i, _MM_HINT_T0);
-        const uint8_t *scales = tile + 8 * x_step;
-        UNROLL for (int g = 0; g < n_groups; g++) {
+        const uint8_t *scales = row_group + 8 * x_step;
+        UNROLL for (int g = 0; g < n_scale_groups; g++) {
             UNROLL for (int h = 0; h < 2; h++) {
                 __m256i sum[ROWS];
-                dot_group(R, f, table, record + 32 * h, tile, x_step, g, sum);
+                dot_scale_group(R, f, table, record + 32 * h, row_group, x_step, g, sum);
                 const __m256 d = load_scales(f, record + cl_linear_d_at(f, g), h, super_d[h]);
                 const __m256 m = f.min ? load_scales(f, record + cl_linear_m_at(f, g), h, super_m[h]) : d;
                 UNROLL for (int r = 0; r < R; r++) {
                     const __m256 scale = _mm256_set1_ps(load_f32(scales + 4 * r));
                     acc[r][h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum[r]), scale), d, acc[r][h]);
                     if (!f.min) continue;
-                    const __m256 weighted = _mm256_set1_ps(group_weighted(f, scales + 4 * r, x_step, g));
+                    const __m256 weighted = _mm256_set1_ps(scale_group_weighted(f, scales + 4 * r, x_step, g));
                     acc[r][h] = _mm256_fmadd_ps(weighted, m, acc[r][h]);
                 }
             }
@@ -135,16 +134,16 @@ INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *
         const uint8_t *panel = t->panels + (size_t)p * cl_linear_panel_bytes(layout, t->n_in);
         const int32_t n_outputs = p == t->n_panels - 1 ? t->n_last : CL_LINEAR_LANES;
         for (int32_t row = 0, n; row < t->n_rows; row += n) {
-            const int32_t first = row - row % CL_LINEAR_TILE, left = t->n_rows - first;
-            const int32_t tile_rows = left < CL_LINEAR_TILE ? left : CL_LINEAR_TILE;
-            const uint8_t *x = t->tiles + (size_t)first * row_bytes + 4 * (size_t)(row - first);
+            const int32_t first = row - row % CL_LINEAR_ROW_GROUP, left = t->n_rows - first;
+            const int32_t group_rows = left < CL_LINEAR_ROW_GROUP ? left : CL_LINEAR_ROW_GROUP;
+            const uint8_t *x = t->row_groups + (size_t)first * row_bytes + 4 * (size_t)(row - first);
             float *y = t->y + (size_t)row * t->y_stride + 16 * (size_t)p;
             n = t->n_rows - row < ROWS ? t->n_rows - row : ROWS;
             switch (n) {
-            case 1: quant_tile(1, f, t, panel, x, tile_rows, y, n_outputs); break;
-            case 2: quant_tile(2, f, t, panel, x, tile_rows, y, n_outputs); break;
-            case 3: quant_tile(3, f, t, panel, x, tile_rows, y, n_outputs); break;
-            default: quant_tile(4, f, t, panel, x, tile_rows, y, n_outputs); break;
+            case 1: quant_tile(1, f, t, panel, x, group_rows, y, n_outputs); break;
+            case 2: quant_tile(2, f, t, panel, x, group_rows, y, n_outputs); break;
+            case 3: quant_tile(3, f, t, panel, x, group_rows, y, n_outputs); break;
+            default: quant_tile(4, f, t, panel, x, group_rows, y, n_outputs); break;
             }
         }
     }
@@ -216,11 +215,11 @@ static void multiply_f32(const cl_linear_task *t) { multiply_float(CL_LINEAR_F32
 static void multiply_f16(const cl_linear_task *t) { multiply_float(CL_LINEAR_F16, t); }
 static void multiply_bf16(const cl_linear_task *t) { multiply_float(CL_LINEAR_BF16, t); }
 
-const cl_linear_kernel cl_linear_avx2 = {
-    .name = "avx2",
+const cl_kernels cl_kernels_avx2 = {
+    .level = "avx2",
     .features = CA_CPU_AVX2,
-    .tile_rows = CL_LINEAR_TILE,
+    .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    OPS_ENTRIES,
+    .row_ops = CL_ROW_OPS,
 };

@@ -2,11 +2,10 @@
 #include "base/cpu.h"
 #include "linear_avx512_tiles.h"
 #include "linear_x86.h"
-#include "llama/row_ops.h"
 
-INLINE void dot_group(const int R, const int V, const form w, __m512i table, const cursor *at, const uint8_t *tile, const int g,
-                      __m512 (*scaled)[2]) {
-    const int first = g * w.f.group / 4, end = first + w.f.group / 4;
+INLINE void dot_scale_group(const int R, const int V, const record_format w, __m512i table, const cursor *at,
+                            const uint8_t *row_group, const int g, __m512 (*scaled)[2]) {
+    const int first = g * w.f.scale_group / 4, end = first + w.f.scale_group / 4;
     const int run = steps_in_16_bits(w.f.table ? 128 : w.f.zero ? w.f.zero : w.unpacked ? 31 : (1 << w.f.bits) - 1);
     __m512i sum[8][2], pairs[8][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) sum[r][v] = pairs[r][v] = _mm512_setzero_si512(); }
@@ -23,7 +22,7 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
         const int in_run = (step - first) % run;
         const bool ends = in_run == run - 1 || step == end - 1;
         UNROLL for (int r = 0; r < R; r++) {
-            const __m512i x = _mm512_set1_epi32(load_i32(tile + (step * R + r) * 4));
+            const __m512i x = _mm512_set1_epi32(load_i32(row_group + (step * R + r) * 4));
             UNROLL for (int v = 0; v < V; v++) {
                 const __m512i signed_x = w.f.zero ? _mm512_mask_sub_epi8(x, negative[v], _mm512_setzero_si512(), x) : x;
                 const __m512i products = _mm512_maddubs_epi16(codes[v], signed_x);
@@ -33,7 +32,7 @@ INLINE void dot_group(const int R, const int V, const form w, __m512i table, con
         }
     }
     UNROLL for (int r = 0; r < R; r++) {
-        const __m512 scale = _mm512_set1_ps(load_f32(tile + 32 * R + 4 * r));
+        const __m512 scale = _mm512_set1_ps(load_f32(row_group + 32 * R + 4 * r));
         UNROLL for (int v = 0; v < V; v++) scaled[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale);
     }
 }
@@ -103,11 +102,11 @@ void cl_linear_f32_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_F3
 void cl_linear_f16_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_F16, t); }
 void cl_linear_bf16_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_BF16, t); }
 
-const cl_linear_kernel cl_linear_avx512 = {
-    .name = "avx512",
+const cl_kernels cl_kernels_avx512 = {
+    .level = "avx512",
     .features = CA_CPU_AVX512,
-    .tile_rows = CL_LINEAR_TILE,
+    .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, cl_linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
-    OPS_ENTRIES,
+    .row_ops = CL_ROW_OPS,
 };

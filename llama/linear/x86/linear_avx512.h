@@ -19,24 +19,24 @@ enum { PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB
  * same panels again and again, those behind these panels in equal steps all the while; or the first tile would wait for memory
  * that the others leave idle.
  *
- * They go into the first-level cache, or (linear_task.to_l2) only into the second: lines on their way to the first are few at
- * once on an Intel CPU with AMX, whose memory is far.
+ * They go into the first-level cache, or (linear_task.prefetch_to_l2) only into the second: lines on their way to the first are
+ * few at once on an Intel CPU with AMX, whose memory is far.
  */
-typedef struct stream {
+typedef struct prefetcher {
     const uint8_t *at;
     size_t step; /* a multiple of 64 bytes; 0: PREFETCH_BYTES ahead */
-    bool to_l2;
-} stream;
+    bool prefetch_to_l2;
+} prefetcher;
 
-INLINE stream stream_ahead(const cl_linear_task *t) { return (stream){.to_l2 = t->to_l2}; }
+INLINE prefetcher prefetch_ahead(const cl_linear_task *t) { return (prefetcher){.prefetch_to_l2 = t->prefetch_to_l2}; }
 
 /* `bytes` at `next` in n_steps steps. */
-INLINE stream stream_spread(const cl_linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
-    return (stream){next, (bytes / 64 + n_steps - 1) / n_steps * 64, t->to_l2};
+INLINE prefetcher prefetch_spread(const cl_linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
+    return (prefetcher){next, (bytes / 64 + n_steps - 1) / n_steps * 64, t->prefetch_to_l2};
 }
 
-INLINE void stream_ask(const stream *s, const uint8_t *from, size_t bytes) {
-    if (s->to_l2) {
+INLINE void prefetch_lines(const prefetcher *s, const uint8_t *from, size_t bytes) {
+    if (s->prefetch_to_l2) {
         for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(from + i, _MM_HINT_T1);
     } else {
         for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(from + i, _MM_HINT_T0);
@@ -44,12 +44,12 @@ INLINE void stream_ask(const stream *s, const uint8_t *from, size_t bytes) {
 }
 
 /* To be called once a step, in which `bytes` at `now` are multiplied. */
-INLINE void stream_step(stream *s, const uint8_t *now, size_t bytes) {
+INLINE void prefetch_step(prefetcher *s, const uint8_t *now, size_t bytes) {
     if (s->step == 0) {
-        stream_ask(s, now + PREFETCH_BYTES, bytes);
+        prefetch_lines(s, now + PREFETCH_BYTES, bytes);
         return;
     }
-    stream_ask(s, s->at, s->step);
+    prefetch_lines(s, s->at, s->step);
     s->at += s->step;
 }
 
@@ -64,32 +64,32 @@ enum {
  * What a record looks like: a layout's format, or, unpacked, 8-bit codes with f32 scales. Constant after inlining. Where the
  * format has a zero, codes in registers and unpacked ones are the weight plus 128.
  */
-typedef struct form {
+typedef struct record_format {
     cl_linear_format f;
     bool unpacked;
-} form;
+} record_format;
 
-INLINE form packed_form(cl_linear_layout layout) { return (form){cl_linear_formats[layout], false}; }
+INLINE record_format packed_format(cl_linear_layout layout) { return (record_format){cl_linear_formats[layout], false}; }
 
-INLINE form unpacked_form(cl_linear_format f) {
-    return (form){{.bits = 8, .group = f.group, .zero = f.zero ? 128 : 0, .min = f.min}, true};
+INLINE record_format unpacked_format(cl_linear_format f) {
+    return (record_format){{.bits = 8, .scale_group = f.scale_group, .zero = f.zero ? 128 : 0, .min = f.min}, true};
 }
 
-INLINE int n_groups(form w) { return CL_LINEAR_BLOCK / w.f.group; }
+INLINE int n_scale_groups(record_format w) { return CL_LINEAR_BLOCK / w.f.scale_group; }
 
-INLINE size_t record_bytes(form w) {
+INLINE size_t record_bytes(record_format w) {
     if (!w.unpacked) return cl_linear_record_bytes(w.f);
-    return CODES_BYTES + (size_t)n_groups(w) * (w.f.min ? 128 : 64);
+    return CODES_BYTES + (size_t)n_scale_groups(w) * (w.f.min ? 128 : 64);
 }
 
-INLINE size_t d_at(form w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : cl_linear_d_at(w.f, g); }
-INLINE size_t m_at(form w, int g) { return w.unpacked ? d_at(w, n_groups(w) + g) : cl_linear_m_at(w.f, g); }
+INLINE size_t d_at(record_format w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : cl_linear_d_at(w.f, g); }
+INLINE size_t m_at(record_format w, int g) { return w.unpacked ? d_at(w, n_scale_groups(w) + g) : cl_linear_m_at(w.f, g); }
 
 /* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
 INLINE __m512i shift_bits(__m512i x, int n) { return n < 0 ? _mm512_slli_epi16(x, -n) : _mm512_srli_epi16(x, n); }
 
 /* Inputs 4 step .. 4 step + 3 of a record, 16 outputs, unsigned. `table`: a task's in each 128-bit lane. */
-INLINE __m512i load_codes(form w, __m512i table, const uint8_t *record, int step) {
+INLINE __m512i load_codes(record_format w, __m512i table, const uint8_t *record, int step) {
     if (w.f.bits == 8) return _mm512_loadu_si512(record + 64 * step);
     __m512i codes = _mm512_setzero_si512();
     int shift = 0;
@@ -114,14 +114,14 @@ INLINE __m512i load_codes(form w, __m512i table, const uint8_t *record, int step
     return w.f.zero ? _mm512_add_epi8(codes, _mm512_set1_epi8((char)(128 - w.f.zero))) : codes;
 }
 
-INLINE __m512i load_table(form w, const cl_linear_task *t) {
+INLINE __m512i load_table(record_format w, const cl_linear_task *t) {
     return w.f.table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t->table)) : _mm512_setzero_si512();
 }
 
 INLINE __m512 load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 
 /* 16 scales of a record; super: what they are factors of. */
-INLINE __m512 load_scales(form w, const uint8_t *p, __m512 super) {
+INLINE __m512 load_scales(record_format w, const uint8_t *p, __m512 super) {
     if (w.unpacked) return _mm512_loadu_ps(p);
     if (!w.f.super) return load_f16(p);
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))));
@@ -134,7 +134,7 @@ typedef struct cursor {
 } cursor;
 
 /* To be called before block b is read, b ascending. */
-INLINE void enter_block(form w, cursor *c, int32_t b) {
+INLINE void enter_block(record_format w, cursor *c, int32_t b) {
     if (!w.f.super || b % CL_LINEAR_SUPER) return;
     c->d = load_f16(c->record);
     if (w.f.min) c->m = load_f16(c->record + 2 * CL_LINEAR_LANES);
@@ -142,17 +142,17 @@ INLINE void enter_block(form w, cursor *c, int32_t b) {
 }
 
 /* Scales and minima of the packed record at c to the unpacked one at `to`. */
-INLINE void unpack_scales(form w, const cursor *c, uint8_t *to) {
-    const form u = unpacked_form(w.f);
-    UNROLL for (int g = 0; g < n_groups(w); g++) {
+INLINE void unpack_scales(record_format w, const cursor *c, uint8_t *to) {
+    const record_format u = unpacked_format(w.f);
+    UNROLL for (int g = 0; g < n_scale_groups(w); g++) {
         _mm512_store_ps(to + d_at(u, g), load_scales(w, c->record + d_at(w, g), c->d));
         if (w.f.min) _mm512_store_ps(to + m_at(u, g), load_scales(w, c->record + m_at(w, g), c->m));
     }
 }
 
 /* A packed panel to unpacked records. */
-INLINE void unpack_panel(form w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
-    const form u = unpacked_form(w.f);
+INLINE void unpack_panel(record_format w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
+    const record_format u = unpacked_format(w.f);
     const __m512i table = load_table(w, t);
     cursor c = {.record = panel};
     for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++, c.record += record_bytes(w), to += record_bytes(u)) {

@@ -8,7 +8,6 @@
 
 #include "base/cpu.h"
 #include "linear_avx512.h"
-#include "llama/row_ops.h"
 
 enum { LINE = 64 /* bytes: two inputs of a panel */ };
 
@@ -24,15 +23,15 @@ void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
 INLINE int32_t n_lines(const cl_linear_task *t) { return (t->n_in + 1) / 2; }
 
 /* R rows from `row` on by V panels. */
-INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, stream *next, int32_t row,
-                          float *y, __mmask16 last) {
+INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, prefetcher *next,
+                          int32_t row, float *y, __mmask16 last) {
     const uint16_t *x = t->x_bf16 + (size_t)row * t->x_bf16_stride;
     const size_t panel_bytes = LINE * (size_t)n_lines(t);
-    __m512 acc[CL_LINEAR_TILE][2];
+    __m512 acc[CL_LINEAR_ROW_GROUP][2];
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (int32_t i = 0; i < n_lines(t); i++, panel += LINE, x += 2) {
         __m512i w[2];
-        stream_step(next, panel, LINE);
+        prefetch_step(next, panel, LINE);
         UNROLL for (int v = 0; v < V; v++) w[v] = _mm512_loadu_si512(panel + (size_t)v * panel_bytes);
         UNROLL for (int r = 0; r < R; r++) {
             int32_t pair;
@@ -50,9 +49,9 @@ INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, con
 
 /* All rows by V panels; tiles are as even as may be, since a short one has too few chains. */
 INLINE void multiply_rows(const int V, const cl_linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
-    const int32_t n_tiles = (t->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE;
+    const int32_t n_tiles = (t->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
     const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);
-    stream next = stream_spread(t, panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
+    prefetcher next = prefetch_spread(t, panel + bytes, bytes, (size_t)(n_tiles * n_lines(t)));
     for (int32_t i = 0; i < n_tiles; i++) {
         const int32_t row = t->n_rows * i / n_tiles, end = t->n_rows * (i + 1) / n_tiles;
         switch (end - row) {
@@ -83,12 +82,12 @@ static void multiply_bf16(const cl_linear_task *t) {
 
 #define ENTRY(name, ...) [CL_LINEAR_##name] = cl_linear_##name##_avx512_vnni,
 
-const cl_linear_kernel cl_linear_avx512_bf16 = {
-    .name = "avx512_bf16",
+const cl_kernels cl_kernels_avx512_bf16 = {
+    .level = "avx512_bf16",
     .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16,
-    .tile_rows = CL_LINEAR_TILE,
+    .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
-    .round = cl_linear_round_avx512_bf16,
+    .round_bf16 = cl_linear_round_avx512_bf16,
     .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, multiply_bf16, LINEAR_QUANT_LAYOUTS(ENTRY)},
-    OPS_ENTRIES,
+    .row_ops = CL_ROW_OPS,
 };

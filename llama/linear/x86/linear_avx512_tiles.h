@@ -2,8 +2,9 @@
  * Tiles of rows and panels over quantised weights, for the AVX-512 levels, which differ in how they multiply int8 only.
  *
  * The including file defines before:
- *   dot_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R rows and
- * V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in registers.
+ *   dot_scale_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R
+ * rows and V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in
+ * registers.
  *
  * Rows read the packed records, unless there are many and unpacking takes long: then it is done once, into the task's scratch.
  */
@@ -23,48 +24,48 @@ INLINE bool is_packed(cl_linear_format f, int32_t n_rows) { return f.bits == 4 |
 
 /* Panels at once: two share what is loaded of the activations, but the sums of two groups a block do not fit the registers. */
 INLINE int packed_panels(cl_linear_format f, int32_t n_rows) {
-    return f.group == CL_LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1;
+    return f.scale_group == CL_LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1;
 }
 
 /* A single row tile over a single panel is as fast as the memory, and a short distance within the panel serves it best. */
-INLINE stream next_panels(const cl_linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
-    if (t->n_rows <= CL_LINEAR_TILE && n_panels == 1) return stream_ahead(t);
-    const size_t n_tiles = (size_t)(t->n_rows + CL_LINEAR_TILE - 1) / CL_LINEAR_TILE;
-    return stream_spread(t, panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
-                         n_tiles * (size_t)(t->n_in / CL_LINEAR_BLOCK));
+INLINE prefetcher next_panels(const cl_linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
+    if (t->n_rows <= CL_LINEAR_ROW_GROUP && n_panels == 1) return prefetch_ahead(t);
+    const size_t n_tiles = (size_t)(t->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
+    return prefetch_spread(t, panel + (size_t)n_panels * panel_bytes, (size_t)n_panels * panel_bytes,
+                           n_tiles * (size_t)(t->n_in / CL_LINEAR_BLOCK));
 }
 
 /* What an integer sum of group g of row r begins with, so that codes that are 128 too large come out right. */
-INLINE int32_t group_start(form w, int R, const uint8_t *tile, int r, int g) {
-    const uint8_t *start = tile + 44 * R + 4 * r, *half = tile + 48 * R + 4 * r;
-    if (w.f.group == CL_LINEAR_BLOCK) return load_i32(start);
+INLINE int32_t scale_group_start(record_format w, int R, const uint8_t *row_group, int r, int g) {
+    const uint8_t *start = row_group + 44 * R + 4 * r, *half = row_group + 48 * R + 4 * r;
+    if (w.f.scale_group == CL_LINEAR_BLOCK) return load_i32(start);
     return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + CL_LINEAR_MAGIC;
 }
 
 /* scale * (float)sum of group g's activations. */
-INLINE float group_weighted(form w, int R, const uint8_t *tile, int r, int g) {
-    if (w.f.group == CL_LINEAR_BLOCK) return load_f32(tile + 40 * R + 4 * r);
-    const int32_t sum = (CL_LINEAR_MAGIC - group_start(w, R, tile, r, g)) / 128;
-    return load_f32(tile + 32 * R + 4 * r) * (float)sum;
+INLINE float scale_group_weighted(record_format w, int R, const uint8_t *row_group, int r, int g) {
+    if (w.f.scale_group == CL_LINEAR_BLOCK) return load_f32(row_group + 40 * R + 4 * r);
+    const int32_t sum = (CL_LINEAR_MAGIC - scale_group_start(w, R, row_group, r, g)) / 128;
+    return load_f32(row_group + 32 * R + 4 * r) * (float)sum;
 }
 
-INLINE void dot_group(int R, int V, form w, __m512i table, const cursor *records, const uint8_t *tile, int g,
-                      __m512 (*scaled)[2]);
+INLINE void dot_scale_group(int R, int V, record_format w, __m512i table, const cursor *records, const uint8_t *row_group,
+                            int g, __m512 (*scaled)[2]);
 
 /* R rows of one tile by V panels. */
-INLINE void multiply_tile(const int R, const int V, const form w, const cl_linear_task *t, const uint8_t *const *panels,
-                          stream *next, const uint8_t *tile, float *y, __mmask16 last) {
+INLINE void multiply_tile(const int R, const int V, const record_format w, const cl_linear_task *t,
+                          const uint8_t *const *panels, prefetcher *next, const uint8_t *row_group, float *y, __mmask16 last) {
     const __m512i table = load_table(w, t);
     cursor at[2];
     __m512 acc[8][2];
     UNROLL for (int v = 0; v < V; v++) at[v] = (cursor){.record = panels[v]};
     UNROLL for (int r = 0; r < R; r++) { UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps(); }
     for (int32_t b = 0; b < t->n_in / CL_LINEAR_BLOCK; b++) {
-        stream_step(next, at[0].record, record_bytes(w));
+        prefetch_step(next, at[0].record, record_bytes(w));
         UNROLL for (int v = 0; v < V; v++) enter_block(w, &at[v], b);
-        UNROLL for (int g = 0; g < n_groups(w); g++) {
+        UNROLL for (int g = 0; g < n_scale_groups(w); g++) {
             __m512 scaled[8][2];
-            dot_group(R, V, w, table, at, tile, g, scaled);
+            dot_scale_group(R, V, w, table, at, row_group, g, scaled);
             UNROLL for (int v = 0; v < V; v++) {
                 const __m512 d = load_scales(w, at[v].record + d_at(w, g), at[v].d);
                 UNROLL for (int r = 0; r < R; r++) acc[r][v] = _mm512_fmadd_ps(scaled[r][v], d, acc[r][v]);
@@ -73,12 +74,12 @@ INLINE void multiply_tile(const int R, const int V, const form w, const cl_linea
             __m512 m[2];
             UNROLL for (int v = 0; v < V; v++) m[v] = load_scales(w, at[v].record + m_at(w, g), at[v].m);
             UNROLL for (int r = 0; r < R; r++) {
-                const __m512 weighted = _mm512_set1_ps(group_weighted(w, R, tile, r, g));
+                const __m512 weighted = _mm512_set1_ps(scale_group_weighted(w, R, row_group, r, g));
                 UNROLL for (int v = 0; v < V; v++) acc[r][v] = _mm512_fmadd_ps(weighted, m[v], acc[r][v]);
             }
         }
         UNROLL for (int v = 0; v < V; v++) at[v].record += record_bytes(w);
-        tile += CL_LINEAR_ROW_BYTES * R;
+        row_group += CL_LINEAR_ROW_BYTES * R;
     }
     UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int v = 0; v < V; v++)
@@ -87,35 +88,37 @@ INLINE void multiply_tile(const int R, const int V, const form w, const cl_linea
 }
 
 /* All rows of the task by V panels; `next` is asked for meanwhile. */
-INLINE void multiply_rows(const int V, const form w, const cl_linear_task *t, const uint8_t *const *panels, stream next,
-                          float *y, __mmask16 last) {
+INLINE void multiply_rows(const int V, const record_format w, const cl_linear_task *t, const uint8_t *const *panels,
+                          prefetcher next, float *y, __mmask16 last) {
     const size_t row_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
-    for (int32_t row = 0; row < t->n_rows; row += CL_LINEAR_TILE) {
-        const uint8_t *tile = t->tiles + (size_t)row * row_bytes;
+    for (int32_t row = 0; row < t->n_rows; row += CL_LINEAR_ROW_GROUP) {
+        const uint8_t *row_group = t->row_groups + (size_t)row * row_bytes;
         float *to = y + (size_t)row * t->y_stride;
         switch (t->n_rows - row) {
-        case 1: multiply_tile(1, V, w, t, panels, &next, tile, to, last); break;
-        case 2: multiply_tile(2, V, w, t, panels, &next, tile, to, last); break;
-        case 3: multiply_tile(3, V, w, t, panels, &next, tile, to, last); break;
-        case 4: multiply_tile(4, V, w, t, panels, &next, tile, to, last); break;
-        case 5: multiply_tile(5, V, w, t, panels, &next, tile, to, last); break;
-        case 6: multiply_tile(6, V, w, t, panels, &next, tile, to, last); break;
-        case 7: multiply_tile(7, V, w, t, panels, &next, tile, to, last); break;
-        default: multiply_tile(8, V, w, t, panels, &next, tile, to, last); break;
+        case 1: multiply_tile(1, V, w, t, panels, &next, row_group, to, last); break;
+        case 2: multiply_tile(2, V, w, t, panels, &next, row_group, to, last); break;
+        case 3: multiply_tile(3, V, w, t, panels, &next, row_group, to, last); break;
+        case 4: multiply_tile(4, V, w, t, panels, &next, row_group, to, last); break;
+        case 5: multiply_tile(5, V, w, t, panels, &next, row_group, to, last); break;
+        case 6: multiply_tile(6, V, w, t, panels, &next, row_group, to, last); break;
+        case 7: multiply_tile(7, V, w, t, panels, &next, row_group, to, last); break;
+        default: multiply_tile(8, V, w, t, panels, &next, row_group, to, last); break;
         }
     }
 }
 
 typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
-/* `at_once` (1 or 2) panels at a time, as they are or, with `unpack`, unpacked by it into the scratch to the form w. */
-INLINE void multiply_panels(const int at_once, const form w, const cl_linear_task *t, size_t panel_bytes, unpack_fn *unpack) {
+/* `at_once` (1 or 2) panels at a time, as they are or, with `unpack`, unpacked by it into the scratch to the record_format w.
+ */
+INLINE void multiply_panels(const int at_once, const record_format w, const cl_linear_task *t, size_t panel_bytes,
+                            unpack_fn *unpack) {
     const size_t unpacked_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * UNPACKED_BYTES;
     const uint8_t *panel = t->panels;
     for (int32_t p = 0; p < t->n_panels; p += at_once) {
         const int32_t left = t->n_panels - p, n = left < at_once ? left : at_once;
         const uint8_t *panels[2];
-        const stream next = next_panels(t, panel, panel_bytes, at_once);
+        const prefetcher next = next_panels(t, panel, panel_bytes, at_once);
         for (int v = 0; v < n; v++, panel += panel_bytes) {
             panels[v] = unpack ? t->scratch + (size_t)v * unpacked_bytes : panel;
             if (unpack) unpack(t, panel, t->scratch + (size_t)v * unpacked_bytes);
@@ -132,7 +135,7 @@ INLINE void multiply_panels(const int at_once, const form w, const cl_linear_tas
 /* One function for each form there is of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
     static void unpacked_##name(const cl_linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                              \
-        multiply_panels(2, unpacked_form((cl_linear_format){.group = (group_), .zero = (zero_), .min = (min_)}), t,            \
+        multiply_panels(2, unpacked_format((cl_linear_format){.scale_group = (group_), .zero = (zero_), .min = (min_)}), t,    \
                         panel_bytes, unpack);                                                                                  \
     }
 UNPACKED(min_32, 32, 0, true)
@@ -144,8 +147,8 @@ INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *
     const cl_linear_format f = cl_linear_formats[layout];
     const size_t panel_bytes = cl_linear_panel_bytes(layout, t->n_in);
     if (is_packed(f, t->n_rows))
-        multiply_panels(packed_panels(f, t->n_rows), packed_form(layout), t, panel_bytes, NULL);
-    else if (f.group == 32)
+        multiply_panels(packed_panels(f, t->n_rows), packed_format(layout), t, panel_bytes, NULL);
+    else if (f.scale_group == 32)
         (f.min ? unpacked_min_32 : unpacked_signed_32)(t, panel_bytes, unpack);
     else
         (f.min ? unpacked_min_16 : unpacked_signed_16)(t, panel_bytes, unpack);
@@ -153,7 +156,7 @@ INLINE void multiply_quant(const cl_linear_layout layout, const cl_linear_task *
 
 #define MULTIPLY(name, ...)                                                                                                    \
     static void unpack_##name(const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {                                    \
-        unpack_panel(packed_form(CL_LINEAR_##name), t, panel, to);                                                             \
+        unpack_panel(packed_format(CL_LINEAR_##name), t, panel, to);                                                           \
     }                                                                                                                          \
     static void multiply_##name(const cl_linear_task *t) { multiply_quant(CL_LINEAR_##name, t, unpack_##name); }
 LINEAR_QUANT_LAYOUTS(MULTIPLY)

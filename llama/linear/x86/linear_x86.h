@@ -38,8 +38,8 @@ INLINE int steps_in_16_bits(int largest) {
 
 /* ---- Kernels of more than one level ---- */
 
-void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
-                             int32_t tile_rows);
+void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *row_group,
+                             int32_t group_rows);
 
 void cl_linear_f32_avx512(const cl_linear_task *t);
 void cl_linear_f16_avx512(const cl_linear_task *t);

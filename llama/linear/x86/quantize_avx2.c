@@ -67,8 +67,8 @@ static inline __m256 inverse_of(__m256 scale) {
     return _mm256_and_ps(_mm256_div_ps(_mm256_set1_ps(1.0f), scale), _mm256_cmp_ps(scale, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
 
-static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
-    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
+static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks, uint8_t *row_group, int32_t group_rows) {
+    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, row_group += (size_t)group_rows * CL_LINEAR_ROW_BYTES) {
         __m256 max[8];
         for (int r = 0; r < 8; r++) {
             max[r] = _mm256_setzero_ps();
@@ -86,15 +86,15 @@ static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks,
         for (int j = 0; j < 8; j++) {
             if (j == 4) half = pairs;
             pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), q[j]));
-            _mm256_storeu_si256((void *)(tile + (size_t)j * tile_rows * 4), q[j]);
+            _mm256_storeu_si256((void *)(row_group + (size_t)j * group_rows * 4), q[j]);
         }
         const __m256i ones = _mm256_set1_epi16(1), sum = _mm256_madd_epi16(pairs, ones);
-        float *scales = (float *)(tile + (size_t)tile_rows * CL_LINEAR_BLOCK);
+        float *scales = (float *)(row_group + (size_t)group_rows * CL_LINEAR_BLOCK);
         _mm256_storeu_ps(scales, scale);
-        _mm256_storeu_ps(scales + tile_rows, _mm256_mul_ps(scale, _mm256_set1_ps(-12582912.0f)));
-        _mm256_storeu_ps(scales + 2 * tile_rows, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum)));
-        _mm256_storeu_si256((void *)(scales + 3 * tile_rows), start_of(sum));
-        _mm256_storeu_si256((void *)(scales + 4 * tile_rows), start_of(_mm256_madd_epi16(half, ones)));
+        _mm256_storeu_ps(scales + group_rows, _mm256_mul_ps(scale, _mm256_set1_ps(-12582912.0f)));
+        _mm256_storeu_ps(scales + 2 * group_rows, _mm256_mul_ps(scale, _mm256_cvtepi32_ps(sum)));
+        _mm256_storeu_si256((void *)(scales + 3 * group_rows), start_of(sum));
+        _mm256_storeu_si256((void *)(scales + 4 * group_rows), start_of(_mm256_madd_epi16(half, ones)));
     }
 }
 
@@ -110,34 +110,34 @@ static inline int32_t sum_of_all(__m128i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
 }
 
-static void quantize_row(const float *x, int32_t n_blocks, uint8_t *tile, int32_t tile_rows) {
-    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, tile += (size_t)tile_rows * CL_LINEAR_ROW_BYTES) {
+static void quantize_row(const float *x, int32_t n_blocks, uint8_t *row_group, int32_t group_rows) {
+    for (int32_t b = 0; b < n_blocks; b++, x += CL_LINEAR_BLOCK, row_group += (size_t)group_rows * CL_LINEAR_ROW_BYTES) {
         __m256 max = _mm256_setzero_ps();
         for (int i = 0; i < CL_LINEAR_BLOCK; i += 8) max = _mm256_max_ps(magnitudes(x + i), max);
         const __m256 scale = scale_of(max_of_all(max));
         const __m256i q = round_block(x, inverse_of(scale));
         uint32_t groups[8];
         _mm256_storeu_si256((void *)groups, q);
-        for (int j = 0; j < 8; j++) memcpy(tile + (size_t)j * tile_rows * 4, &groups[j], 4);
+        for (int j = 0; j < 8; j++) memcpy(row_group + (size_t)j * group_rows * 4, &groups[j], 4);
 
         const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
         const int32_t half = sum_of_all(_mm256_castsi256_si128(quads)),
                       sum = half + sum_of_all(_mm256_extracti128_si256(quads, 1));
-        float *scales = (float *)(tile + (size_t)tile_rows * CL_LINEAR_BLOCK);
+        float *scales = (float *)(row_group + (size_t)group_rows * CL_LINEAR_BLOCK);
         scales[0] = _mm256_cvtss_f32(scale);
-        scales[tile_rows] = scales[0] * -12582912.0f;
-        scales[2 * tile_rows] = scales[0] * (float)sum;
+        scales[group_rows] = scales[0] * -12582912.0f;
+        scales[2 * group_rows] = scales[0] * (float)sum;
         const int32_t starts[] = {CL_LINEAR_MAGIC - 128 * sum, CL_LINEAR_MAGIC - 128 * half};
-        memcpy(scales + 3 * tile_rows, &starts[0], sizeof starts[0]);
-        memcpy(scales + 4 * tile_rows, &starts[1], sizeof starts[1]);
+        memcpy(scales + 3 * group_rows, &starts[0], sizeof starts[0]);
+        memcpy(scales + 4 * group_rows, &starts[1], sizeof starts[1]);
     }
 }
 
-void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *tile,
-                             int32_t tile_rows) {
+void cl_linear_quantize_avx2(const float *x, size_t row_stride, int32_t n_rows, int32_t n_blocks, uint8_t *row_group,
+                             int32_t group_rows) {
     if (n_rows == 8) {
-        quantize_8_rows(x, row_stride, n_blocks, tile, tile_rows);
+        quantize_8_rows(x, row_stride, n_blocks, row_group, group_rows);
         return;
     }
-    for (int32_t r = 0; r < n_rows; r++) quantize_row(x + (size_t)r * row_stride, n_blocks, tile + 4 * r, tile_rows);
+    for (int32_t r = 0; r < n_rows; r++) quantize_row(x + (size_t)r * row_stride, n_blocks, row_group + 4 * r, group_rows);
 }
