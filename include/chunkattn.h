@@ -29,6 +29,11 @@
 #define CATTN_API
 #endif
 
+/*
+ * Experimental: what may still change or go between any two versions is declared only where CATTN_EXPERIMENTAL is defined
+ * before this header is included. That is chunkattn_cuda.h, and cattn_config.cuda_device here.
+ */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -60,6 +65,15 @@ typedef struct cattn_error {
     int32_t entry;     /* index of the batch entry, token or field at fault; -1 when there is none */
     char message[248]; /* names the argument, the limit and the fix; always terminated */
 } cattn_error;
+
+/*
+ * Structs that begin with `size_t struct_size` may get further fields, at their end. The caller says which fields it knows by
+ * setting struct_size to the sizeof that it was compiled with, which the init functions do. So both directions work:
+ *   - An older program runs with a newer library: fields that it does not know have their defaults, and are not written.
+ *   - A newer program runs with an older library as long as it leaves the further fields zero. One that is set is refused with
+ *     CATTN_ERR_UNSUPPORTED; where the library fills the struct, they become zero.
+ * A struct_size that is too small to be true is CATTN_ERR_ARG. All other structs keep their fields as they are.
+ */
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------ */
 
@@ -131,7 +145,12 @@ typedef struct cattn_config {
     const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
                                   its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
     const float *alibi_slopes; /* [n_heads] s += slope * (key position - query position), in the unit of s, within +-1e6 */
-    int32_t cuda_device;       /* keep K and V, and attend, on this CUDA device (chunkattn_cuda.h); -1 (default): on the CPU */
+#ifdef CATTN_EXPERIMENTAL
+    int32_t cuda_device; /* keep K and V, and attend, on this CUDA device (chunkattn_cuda.h); -1 (default): on the CPU */
+#else
+    int32_t experimental; /* as cattn_config_init sets it */
+#endif
+    int32_t reserved; /* 0 */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -189,7 +208,7 @@ typedef struct cattn_stats {
     uint64_t n_nodes;
 } cattn_stats;
 
-/* Fill as much of *stats as its struct_size covers. CATTN_ERR_ARG if struct_size is smaller than the first version's. */
+/* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
 CATTN_API cattn_status cattn_cache_stats(const cattn_cache *cache, cattn_stats *stats);
 
 /* A request, to be checked before it joins. Fill with cattn_fit_request_init and set n_tokens. */
@@ -226,7 +245,7 @@ CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn
 
 /* A node of the tree: a run of tokens that the same sequences cover. */
 typedef struct cattn_node_info {
-    size_t struct_size;
+    size_t struct_size; /* the library's: fields beyond it are not there */
     uint64_t id;        /* stable while the node lives */
     uint64_t parent_id; /* 0 for a root */
     int32_t depth;      /* 0 for a root */

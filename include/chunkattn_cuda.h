@@ -30,6 +30,10 @@
 #ifndef CHUNKATTN_CUDA_H
 #define CHUNKATTN_CUDA_H
 
+#ifndef CATTN_EXPERIMENTAL
+#error "chunkattn_cuda.h may still change between any two versions; define CATTN_EXPERIMENTAL before it and chunkattn.h"
+#endif
+
 #include "chunkattn.h"
 
 #ifdef __cplusplus

@@ -214,11 +214,10 @@ int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
 const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->level : NULL; }
 
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
-    if (!c || !stats || stats->struct_size < sizeof(cattn_stats)) return CATTN_ERR_ARG;
+    if (!c || !stats) return CATTN_ERR_ARG;
     const ca_tree_counts *t = ca_tree_get_counts(c->tree);
     const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
     const cattn_stats now = {
-        .struct_size = stats->struct_size,
         .budget_bytes = c->budget_bytes,
         .bytes_in_use = bytes,
         .bytes_peak = bytes > c->bytes_peak ? bytes : c->bytes_peak,
@@ -238,8 +237,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .n_seqs = t->n_seqs,
         .n_nodes = t->n_nodes,
     };
-    memcpy(stats, &now, sizeof now);
-    return CATTN_OK;
+    return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
 }
 
 void cattn_fit_request_init(cattn_fit_request *request) {
@@ -255,7 +253,7 @@ static cattn_status read_fit_request(const cattn_fit_request *request, cattn_fit
     cattn_status s;
     if ((s = need(request, "request", error))) return s;
     cattn_fit_request_init(r);
-    if ((s = ca_struct_read(r, sizeof *r, request, sizeof *r, "cattn_fit_request", error))) return s;
+    if ((s = CA_STRUCT_READ(cattn_fit_request, headroom_bytes, r, request, error))) return s;
     if ((s = check_at_least("n_tokens", r->n_tokens, 1, error)) || (s = check_at_least("n_seqs", r->n_seqs, 1, error)))
         return s;
     return check_at_least("reserve_tokens", r->reserve_tokens, 0, error);
@@ -270,12 +268,11 @@ cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *
     const uint64_t other = r.headroom_bytes < c->budget_bytes ? c->empty_bytes + r.headroom_bytes : c->budget_bytes;
     const uint64_t chunk_bytes = c->layout.chunk_bytes, n_chunks = (uint64_t)ca_fit_chunks(c->tree, &fit);
     const cattn_fit_result now = {
-        .struct_size = sizeof now,
         .max_reserve_tokens = ca_fit_max_reserve(c->tree, &fit, other),
         .bytes_needed = n_chunks > UINT64_MAX / chunk_bytes ? UINT64_MAX : n_chunks * chunk_bytes,
         .bytes_available = ca_chunk_pool_capacity_beside(c->pool, other) * chunk_bytes,
     };
-    if (result && (s = ca_struct_write(result, &now, sizeof now, sizeof now, "cattn_fit_result", error))) return s;
+    if (result && (s = CA_STRUCT_WRITE(cattn_fit_result, bytes_available, result, &now, error))) return s;
     if (ca_fit_holds(c->tree, &fit, other)) return CATTN_OK;
     return ca_fail(
         error, CATTN_ERR_BUDGET, -1,
@@ -358,12 +355,7 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     if ((s = check_closed(c, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
     cattn_join_options o;
     cattn_join_options_init(&o);
-    if (options) {
-        if (options->struct_size < sizeof o)
-            return ca_fail(error, CATTN_ERR_ARG, -1, "options->struct_size is %zu; call cattn_join_options_init first",
-                           options->struct_size);
-        o = *options;
-    }
+    if (options && (s = CA_STRUCT_READ(cattn_join_options, reserve_tokens, &o, options, error))) return s;
     if ((s = check_reserve("reserve_tokens", &o.reserve_tokens, error))) return s;
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
     ca_cache_bytes(c);
@@ -424,17 +416,13 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
 cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_info *info, cattn_error *error) {
     cattn_status s;
     if ((s = need(c, "cache", error)) || (s = need(info, "info", error))) return s;
-    if (info->struct_size < sizeof *info)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "info->struct_size is %zu; set it to sizeof(cattn_seq_info)",
-                       info->struct_size);
     ca_seq *seq;
     if ((s = find_running(c, id, &seq, error))) return s;
-    *info = (cattn_seq_info){.struct_size = info->struct_size,
-                             .domain = seq->domain,
-                             .n_tokens = seq->n_tokens,
-                             .n_ready = ca_seq_n_ready(seq),
-                             .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
-    return CATTN_OK;
+    const cattn_seq_info now = {.domain = seq->domain,
+                                .n_tokens = seq->n_tokens,
+                                .n_ready = ca_seq_n_ready(seq),
+                                .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
+    return CA_STRUCT_WRITE(cattn_seq_info, n_reserved, info, &now, error);
 }
 
 /* ---- Steps ---- */

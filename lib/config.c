@@ -3,13 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/cpu.h"
 #include "error.h"
-
-/* Size of the first version's struct: fields behind it may be missing in a caller's. */
-#define CONFIG_SIZE_V0 (offsetof(cattn_config, parallel) + sizeof(cattn_parallel))
+#include "struct_size.h"
 
 enum { MAX_GROUP = 16, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
 
@@ -92,20 +89,17 @@ static cattn_status check_scores(const cattn_config *c, cattn_error *error) {
 }
 
 cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
-    if (config->struct_size < CONFIG_SIZE_V0)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "struct_size is %zu, less than %zu; call cattn_config_init first",
-                       config->struct_size, CONFIG_SIZE_V0);
-    cattn_config_init(c);
-    memcpy(c, config, config->struct_size < sizeof *c ? config->struct_size : sizeof *c);
-    c->struct_size = sizeof *c;
-    if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     cattn_status s;
+    cattn_config_init(c);
+    if ((s = CA_STRUCT_READ(cattn_config, parallel, c, config, error))) return s;
+    if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
     if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
     if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_I8, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
+    if ((s = check_range("reserved", c->reserved, 0, 0, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
     if (c->scale == 0) c->scale = (float)(1 / sqrt((double)c->head_dim));
     if (c->n_threads == 0) c->n_threads = ca_cpu_count();

@@ -5,6 +5,7 @@
 #include "chunkattn_cuda.h"
 #include "device.h"
 #include "lib/error.h"
+#include "lib/struct_size.h"
 
 static cattn_status need(const void *pointer, const char *name, cattn_error *error) {
     return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
@@ -56,18 +57,13 @@ cattn_status cattn_cuda_device_count(int32_t *n, cattn_error *error) {
 cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *info, cattn_error *error) {
     cattn_status s = need(info, "info", error);
     if (s) return s;
-    if (info->struct_size < sizeof *info)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "info->struct_size is %zu; set it to sizeof(cattn_cuda_device_info)",
-                       info->struct_size);
+    if ((s = CA_STRUCT_CHECK(cattn_cuda_device_info, memory_bytes, info, error))) return s;
     ca_cuda_device found;
     if ((s = get_device(device, &found, error))) return s;
-    *info = (cattn_cuda_device_info){.struct_size = info->struct_size,
-                                     .major = found.major,
-                                     .minor = found.minor,
-                                     .n_processors = found.n_processors,
-                                     .memory_bytes = found.memory_bytes};
-    memcpy(info->name, found.name, sizeof info->name);
-    return CATTN_OK;
+    cattn_cuda_device_info now = {
+        .major = found.major, .minor = found.minor, .n_processors = found.n_processors, .memory_bytes = found.memory_bytes};
+    memcpy(now.name, found.name, sizeof now.name);
+    return CA_STRUCT_WRITE(cattn_cuda_device_info, memory_bytes, info, &now, error);
 }
 
 /* ---- Steps: no cache is on a device yet ---- */

@@ -74,7 +74,8 @@ static void config_is_checked(void **state) {
         expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_ARG, &error, text);                                           \
         assert_null(cache);                                                                                                    \
     } while (0)
-    BAD(struct_size, 8, "cattn_config_init");
+    BAD(struct_size, 8, "struct_size of cattn_config is 8; set it to sizeof(cattn_config)");
+    BAD(reserved, 1, "reserved is 1");
     BAD(n_layers, 0, "n_layers is 0");
     BAD(n_heads, 0, "n_heads");
     BAD(n_heads, 3, "n_kv_heads, which is 2");

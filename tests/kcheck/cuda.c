@@ -1,4 +1,5 @@
 /* kcheck --device cuda: the kernels of the CUDA backend, where there is a device. */
+#define CATTN_EXPERIMENTAL
 #include <stdio.h>
 
 #include "chunkattn_cuda.h"
