@@ -156,7 +156,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     if (ca_attn_init(&c->attn, kernel, &c->layout, c->pool, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
                      &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
-    const ca_tree_config tree = {config->sharing, config->retention};
+    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");

@@ -17,12 +17,6 @@ typedef struct ca_row {
     int32_t slot;
 } ca_row;
 
-/* A group of slots that is full now. */
-typedef struct ca_full_group {
-    ca_chunk_id chunk;
-    int32_t group;
-} ca_full_group;
-
 /* What a step needs of an entry's sequence: found once for as long as the tree stays as it is. */
 typedef struct ca_step_seq {
     cattn_seq id;
@@ -37,9 +31,9 @@ typedef struct ca_step {
     CA_ARRAY(ca_step_seq) seqs;
     CA_ARRAY(ca_plan_entry) entries; /* of the same sequences */
     CA_ARRAY(ca_row) rows;           /* in the caller's order */
-    CA_ARRAY(ca_lead) leads;         /* copies to make in each layer, in this order, when its rows are written */
-    CA_ARRAY(ca_full_group) closing; /* open groups to close in each layer, before its rows are written */
-    CA_ARRAY(bool) closed;           /* [n_layers] where that is done */
+    /* K/V commands for each layer: to carry out before its rows are written, and after them (kv_commands.h). */
+    ca_kv_commands before, after;
+    CA_ARRAY(bool) prepared; /* [n_layers] where `before` has been carried out */
 } ca_step;
 
 struct cattn_cache {

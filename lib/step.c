@@ -1,15 +1,24 @@
 /* The open step of a cache: claims, the place of each row's K/V, the plan and its workspace. */
 #include "step.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/fp.h"
 #include "error.h"
+#include "lib/attn/kv_copy.h"
 
 uint64_t ca_cache_bytes(cattn_cache *c) {
     const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
     if (bytes > c->bytes_peak) c->bytes_peak = bytes;
     return bytes;
+}
+
+void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n) {
+    const cattn_cache *c = ctx;
+    for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
+        for (int32_t head = 0; head < c->layout.n_kv_heads; head++)
+            ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
 }
 
 /* ---- Begin ---- */
@@ -77,24 +86,37 @@ static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit)
     return n_rows;
 }
 
-/* Find the copies that the claimed rows need. Behind the second token of a leaf all have been made. */
-static cattn_status find_leads(cattn_cache *c) {
-    ca_step *step = &c->step;
+/* Whether branch copies may be missing for an entry's rows. Behind the second token of a leaf all have been made. */
+static bool may_need_copies(const ca_step *step, size_t i) {
+    const ca_plan_entry *e = &step->entries.at[i];
+    return e->n_rows > 0 && e->first_pos <= step->seqs.at[i].leaf->start + 1;
+}
+
+/* Branch copies that the claimed rows need, at most: entries that need the same one count it each. */
+static size_t count_branch_copies(const cattn_cache *c) {
+    const ca_step *step = &c->step;
+    size_t n = 0;
     for (size_t i = 0; i < step->entries.n; i++) {
+        const ca_plan_entry *e = &step->entries.at[i];
+        if (!may_need_copies(step, i)) continue;
+        n += (size_t)ca_path_branch_copies(c->tree, step->seqs.at[i].leaf, e->first_pos, e->first_pos + e->n_rows - 1, NULL);
+    }
+    return n;
+}
+
+/* Record them, once it is known which groups the rows leave open. */
+static void record_branch_copies(cattn_cache *c) {
+    ca_step *step = &c->step;
+    for (size_t i = 0; step->after.capacity > 0 && i < step->entries.n; i++) {
         const ca_plan_entry *e = &step->entries.at[i];
         const ca_node *leaf = step->seqs.at[i].leaf;
         const int64_t last = e->first_pos + e->n_rows - 1;
-        if (e->n_rows == 0 || e->first_pos > leaf->start + 1) continue;
-        const int32_t n = ca_path_leads(c->tree, leaf, e->first_pos, last, NULL);
-        if (n == 0) continue;
-        if (CA_ROOM(&c->alloc, &step->leads, (size_t)n)) return CATTN_ERR_NOMEM;
-        ca_path_leads(c->tree, leaf, e->first_pos, last, step->leads.at + step->leads.n + n);
-        for (size_t end = step->leads.n + (size_t)n; step->leads.n < end; step->leads.n++) {
-            const ca_lead *lead = &step->leads.at[step->leads.n];
-            ca_chunk_at(c->pool, lead->to)->n_copied = lead->end;
-        }
+        if (!may_need_copies(step, i)) continue;
+        const size_t n = (size_t)ca_path_branch_copies(c->tree, leaf, e->first_pos, last, NULL);
+        assert(step->after.n + n <= step->after.capacity);
+        step->after.n += n;
+        ca_path_branch_copies(c->tree, leaf, e->first_pos, last, step->after.at + step->after.n);
     }
-    return CATTN_OK;
 }
 
 /* Rows from the first on that go to consecutive slots of one chunk. */
@@ -105,17 +127,8 @@ static int32_t run_length(const ca_step *step, int32_t first) {
     return n;
 }
 
-/* Rows come to slots [begin, end) of a chunk: groups that begin with them are open, until a step fills them. */
 static void take_slots(cattn_cache *c, ca_chunk_id id, int32_t begin, int32_t end) {
-    const int32_t last = end / CA_GROUP * CA_GROUP; /* before it groups are full */
-    const bool begins = begin <= last && end > last;
-    if (c->layout.open_words == 0 || (begin / CA_GROUP == end / CA_GROUP && !begins)) return;
-    ca_chunk *chunk = ca_chunk_at(c->pool, id);
-    const uint32_t full = ca_group_bits(last) & ~ca_group_bits(begin / CA_GROUP * CA_GROUP);
-    for (uint32_t left = chunk->open & full; left; left &= left - 1)
-        c->step.closing.at[c->step.closing.n++] = (ca_full_group){id, __builtin_ctz(left)};
-    chunk->open &= ~full;
-    if (begins) chunk->open |= ca_group_bit(last);
+    ca_kv_open_and_close(&c->layout, c->pool, id, begin, end, &c->step.before);
 }
 
 /*
@@ -153,15 +166,14 @@ static void place_rows(cattn_cache *c) {
     }
 }
 
-/* Room for the places of n_rows rows, and for the groups they fill. */
+/* Room for the places of n_rows rows, and for the commands before and after they are written. */
 static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
     ca_step *step = &c->step;
     const size_t n_layers = (size_t)c->layout.n_layers;
-    step->closing.n = 0;
-    if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->closing, n_rows) ||
-        CA_RESERVE(&c->alloc, &step->closed, n_layers))
+    if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->before, CA_KV_PENDING + n_rows) ||
+        CA_RESERVE(&c->alloc, &step->after, count_branch_copies(c)) || CA_RESERVE(&c->alloc, &step->prepared, n_layers))
         return CATTN_ERR_NOMEM;
-    memset(step->closed.at, 0, n_layers * sizeof *step->closed.at);
+    memset(step->prepared.at, 0, n_layers * sizeof *step->prepared.at);
     return CATTN_OK;
 }
 
@@ -207,8 +219,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
     const int64_t n_rows = deal_rows(step, entries, row_limit);
     const bool had_rows = step->has_rows;
     step->has_rows = false;
-    if (reserve_places(c, (size_t)n_rows) || find_leads(c) ||
-        ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
+    if (reserve_places(c, (size_t)n_rows) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
         status = reserve_workspace(c, bytes_before, error);
@@ -216,10 +227,12 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
         ca_step_close(c, false);
         return status;
     }
+    ca_kv_take(ca_tree_pending(c->tree), &step->before);
     if (had_rows && c->plans.at[0].only_moved)
         move_rows(c);
     else
         place_rows(c);
+    record_branch_copies(c);
     step->has_rows = true;
     step->open = true;
     return CATTN_OK;
@@ -239,22 +252,27 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     return status;
 }
 
-/* Close one head's groups that are full now. */
-static void close_groups(const cattn_cache *c, int32_t layer, int32_t head) {
-    const ca_step *step = &c->step;
-    for (const ca_full_group *full = step->closing.at, *end = full + step->closing.n; full < end; full++)
-        ca_layout_turn(&c->layout, ca_chunk_tile(c->pool, full->chunk, ca_layout_tile(&c->layout, layer, head)), full->group);
+static void execute(const cattn_cache *c, int32_t layer, int32_t head, const ca_kv_commands *commands) {
+    ca_kv_execute(&c->layout, c->pool, layer, head, commands->at, commands->n);
+}
+
+/* Carry out what a layer that was not written lacks: commands before the rows always, those after them if the step ends well.
+ */
+static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
+    for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
+        execute(c, layer, head, &c->step.before);
+        if (ready) execute(c, layer, head, &c->step.after);
+    }
 }
 
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
-    for (int32_t layer = 0; step->closing.n > 0 && layer < c->layout.n_layers; layer++) /* those that were not written */
-        for (int32_t head = 0; !step->closed.at[layer] && head < c->layout.n_kv_heads; head++) close_groups(c, layer, head);
-    step->closing.n = 0;
+    if (step->open)
+        for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
+            if (!step->prepared.at[layer]) finish_layer(c, layer, ready);
     for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);
-    for (size_t i = step->leads.n; i-- > 0 && !ready;) /* backwards: a chunk may have more than one */
-        ca_chunk_at(c->pool, step->leads.at[i].to)->n_copied = step->leads.at[i].begin;
-    step->leads.n = 0;
+    if (!ready) ca_path_undo_branch_copies(c->tree, &step->after);
+    step->before.n = step->after.n = 0;
     step->open = false;
 }
 
@@ -263,9 +281,9 @@ void ca_step_free(cattn_cache *c) {
     CA_ARRAY_FREE(&c->alloc, &c->step.seqs);
     CA_ARRAY_FREE(&c->alloc, &c->step.entries);
     CA_ARRAY_FREE(&c->alloc, &c->step.rows);
-    CA_ARRAY_FREE(&c->alloc, &c->step.leads);
-    CA_ARRAY_FREE(&c->alloc, &c->step.closing);
-    CA_ARRAY_FREE(&c->alloc, &c->step.closed);
+    CA_ARRAY_FREE(&c->alloc, &c->step.before);
+    CA_ARRAY_FREE(&c->alloc, &c->step.after);
+    CA_ARRAY_FREE(&c->alloc, &c->step.prepared);
 }
 
 /* ---- Write ---- */
@@ -273,7 +291,7 @@ void ca_step_free(cattn_cache *c) {
 typedef struct write_job {
     const cattn_cache *cache;
     int32_t layer, heads_a_task;
-    bool closes; /* the full groups, before */
+    bool prepares; /* carries out the commands before the rows */
     const cattn_view *k, *v;
 } write_job;
 
@@ -288,15 +306,6 @@ static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t hea
     w->next_open = ca_chunk_open(job->cache->pool, to->chunk);
 }
 
-/* One head's copies; some may be of rows that have just been written, or of a copy before. */
-static void copy_leads(const write_job *job, int32_t head) {
-    const cattn_cache *c = job->cache;
-    const size_t tile = ca_layout_tile(&c->layout, job->layer, head);
-    for (const ca_lead *lead = c->step.leads.at, *end = lead + c->step.leads.n; lead < end; lead++)
-        ca_layout_copy_tile(&c->layout, ca_chunk_tokens(c->pool, lead->to, tile), ca_chunk_tokens(c->pool, lead->from, tile),
-                            lead->begin, lead->end);
-}
-
 /* Some K/V heads of all rows: so no tile is written by two threads. Run by run, so that k and v are read in their order. */
 static void write_heads(void *arg, int32_t task, int32_t worker) {
     (void)worker;
@@ -306,7 +315,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
     const unsigned fp = ca_fp_enter();
     const int32_t first = task * job->heads_a_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
     const int32_t end = first + (left < job->heads_a_task ? left : job->heads_a_task);
-    for (int32_t h = first; job->closes && h < end; h++) close_groups(c, job->layer, h);
+    for (int32_t h = first; job->prepares && h < end; h++) execute(c, job->layer, h, &c->step.before);
     for (int32_t row = 0, n; row < n_rows; row += n) {
         const ca_row *to = &c->step.rows.at[row];
         n = run_length(&c->step, row);
@@ -331,7 +340,7 @@ static void write_heads(void *arg, int32_t task, int32_t worker) {
             c->attn.kernel->write(&w);
         }
     }
-    for (int32_t h = first; c->step.leads.n > 0 && h < end; h++) copy_leads(job, h);
+    for (int32_t h = first; h < end; h++) execute(c, job->layer, h, &c->step.after);
     ca_fp_leave(fp);
 }
 
@@ -342,8 +351,8 @@ void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cat
     if (n_rows == 0) return;
     const int64_t heads = NUMBERS_A_TASK / numbers + 1;
     const int32_t heads_a_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
-    write_job job = {c, layer, heads_a_task, !c->step.closed.at[layer], k, v};
-    c->step.closed.at[layer] = true;
+    write_job job = {c, layer, heads_a_task, !c->step.prepared.at[layer], k, v};
+    c->step.prepared.at[layer] = true;
     const int32_t tasks = (l->n_kv_heads + heads_a_task - 1) / heads_a_task;
     if (tasks > 1)
         c->parallel.run(c->parallel.ctx, tasks, write_heads, &job);

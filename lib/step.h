@@ -1,4 +1,4 @@
-/* The open step of a cache: claims, the place of each row's K/V, the plan and its workspace. */
+/* The open step of a cache: claims, the place of each row's K/V, K/V commands, the plan and its workspace. */
 #ifndef LIB_STEP_H
 #define LIB_STEP_H
 
@@ -12,6 +12,9 @@ void ca_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const
 
 /* Close the step: what was claimed becomes ready, or can be claimed again. */
 void ca_step_close(cattn_cache *cache, bool ready);
+
+/* The tree's executor: carry out K/V commands now, in all layers. ctx is the cache. */
+void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n);
 
 void ca_step_free(cattn_cache *cache);
 

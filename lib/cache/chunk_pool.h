@@ -13,8 +13,8 @@
  * A chunk is referred to by the tree's nodes. `refs` counts all of them, `live` those that a sequence covers; refs > 0 with
  * live == 0 is a retained chunk, which eviction can free. `fill` is the first slot not yet given to a node: slots are handed
  * out in ascending order, so only the node that filled slot fill - 1 can go on in the chunk. Where the first node does not
- * begin with slot 0, `n_copied` of the slots before hold copies of what its ancestors have there (ca_path_leads). `open`: its
- * open groups (layout.h).
+ * begin with slot 0, `n_copied` of the slots before hold copies of what its ancestors have there (ca_path_branch_copies).
+ * `open`: its open groups (layout.h).
  */
 #ifndef LIB_CACHE_CHUNK_POOL_H
 #define LIB_CACHE_CHUNK_POOL_H

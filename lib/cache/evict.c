@@ -98,7 +98,7 @@ bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
 
 bool ca_tree_make_room(ca_tree *tree, size_t bytes) {
     for (size_t given = 0;;) {
-        given += ca_chunk_pool_trim(tree->pool, bytes - given, n_promised_free(tree));
+        given += ca_room_trim(tree, bytes - given, n_promised_free(tree));
         if (given >= bytes) return true;
         const size_t n_spare = ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained;
         if (n_spare < tree->counts.chunks_reserved + ca_chunk_pool_slab_chunks(tree->pool)) return false;

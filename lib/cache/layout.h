@@ -90,18 +90,6 @@ static inline size_t ca_layout_v_index(const ca_layout *l, int slot, int i) {
 /* Offset in bytes of the scales [c] of an int8 tile of d dimensions, K or V. */
 static inline size_t ca_layout_scales(int d, int c) { return (size_t)d * (size_t)c; }
 
-/* Transpose a group of a K tile: open becomes closed, closed open. */
-void ca_layout_turn(const ca_layout *l, void *k_tile, int group);
-
-/* A K tile with the V tile behind it: where they are, and which groups are open. */
-typedef struct ca_tokens {
-    void *data;
-    uint32_t open;
-} ca_tokens;
-
-/* Copy slots [begin, end) of a K tile and the V tile behind it to the same slots of others. */
-void ca_layout_copy_tile(const ca_layout *l, ca_tokens dst, ca_tokens src, int begin, int end);
-
 /*
  * Write one token's k [d_k] and v [d_v], f32, into the tiles at k_tile and v_tile, rounded to the type to nearest even. For
  * int8 n[i] is x[i] * (127 / max |x|), rounded. `open`: the K tile's open groups. The result depends on nothing else, not on

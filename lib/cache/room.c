@@ -25,6 +25,11 @@ void ca_promise_update(ca_tree *tree, ca_node *node) {
 
 /* ---- Room for a call ---- */
 
+size_t ca_room_trim(ca_tree *tree, size_t bytes, size_t n_keep) {
+    ca_kv_carry_out(&tree->commands);
+    return ca_chunk_pool_trim(tree->pool, bytes, n_keep);
+}
+
 cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error) {
     ca_chunk_pool *pool = tree->pool;
     const char *call = demand->call;
@@ -35,7 +40,7 @@ cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error 
         const size_t growth = demand->n_bytes + (demand->branch ? ca_branch_growth(tree, demand->branch) : 0);
         const size_t excess = ca_chunk_pool_excess(pool, growth);
         if (excess > 0) {
-            const size_t given = ca_chunk_pool_trim(pool, excess, (size_t)ca_max(promised + taken, 0));
+            const size_t given = ca_room_trim(tree, excess, (size_t)ca_max(promised + taken, 0));
             const int64_t n_spare = (int64_t)ca_chunk_pool_n_committed_free(pool) + evictable - promised - taken;
             if (given < excess && n_spare < (int64_t)ca_chunk_pool_slab_chunks(pool)) /* nor could eviction give a slab back */
                 return ca_fail(error, CATTN_ERR_BUDGET, -1,

@@ -106,19 +106,27 @@ void ca_path_unclaim(ca_node *leaf) {
         node->n_claimed = node->n_ready;
 }
 
-int32_t ca_path_leads(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_lead *leads) {
+int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_kv_command *end) {
     int32_t n = 0;
     for (const ca_node *node = leaf; node->parent && ca_node_end(node) > first; node = node->parent) {
         const int32_t slot = ca_slot_of(tree, node->start);
         const int64_t n_due = ca_min(slot, last + 1 - (node->start - slot));
         if (slot == 0 || n_due <= 0 || ca_node_shares_first_chunk(node)) continue;
-        const ca_node *parent = node->parent;
-        const int32_t n_copied = ca_chunk_at(tree->pool, node->chunks[0])->n_copied;
-        if (n_due <= n_copied) continue;
+        ca_chunk *to = ca_chunk_at(tree->pool, node->chunks[0]);
+        if (n_due <= to->n_copied) continue;
         n++;
-        if (leads) *--leads = (ca_lead){parent->chunks[parent->n_chunks - 1], node->chunks[0], n_copied, (int32_t)n_due};
+        if (!end) continue;
+        const ca_chunk_id from = node->parent->chunks[node->parent->n_chunks - 1];
+        *--end = (ca_kv_command){
+            CA_KV_COPY, from, node->chunks[0], to->n_copied, (int32_t)n_due, ca_chunk_open(tree->pool, from), to->open};
+        to->n_copied = (int32_t)n_due;
     }
     return n;
+}
+
+void ca_path_undo_branch_copies(const ca_tree *tree, const ca_kv_commands *copies) {
+    for (size_t i = copies->n; i-- > 0;) /* backwards: a chunk may have more than one */
+        ca_chunk_at(tree->pool, copies->at[i].to)->n_copied = copies->at[i].begin;
 }
 
 ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t position) {

@@ -11,6 +11,7 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     ca_tree *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return CATTN_ERR_NOMEM;
     *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
+    t->commands.executor = config->executor;
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) {
         ca_delete(alloc, t, 1, sizeof *t);
@@ -23,6 +24,7 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
 void ca_tree_destroy(ca_tree **tree) {
     ca_tree *t = *tree;
     if (!t) return;
+    t->commands.n = 0; /* nobody will read what they would copy */
     for (size_t i = 0; i < t->slots_capacity; i++)
         if (t->slots[i].seq) ca_tree_leave(t, t->slots[i].seq);
     for (ca_node *node = t->root; node->n_children > 0 || node->parent;) {
@@ -64,6 +66,8 @@ void ca_tree_note_peaks(ca_tree *tree) {
 }
 
 uint64_t ca_tree_version(const ca_tree *tree) { return tree->n_versions; }
+
+ca_kv_pending *ca_tree_pending(ca_tree *tree) { return &tree->commands; }
 
 /* A path with one sequence more. */
 static void cover_path(ca_tree *tree, ca_node *node) {
@@ -167,12 +171,6 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
 
 /* ---- Append ---- */
 
-void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot) {
-    for (size_t tile = 0; tile < tree->layout->n_tiles; tile++)
-        ca_layout_copy_tile(tree->layout, ca_chunk_tokens(tree->pool, to, tile), ca_chunk_tokens(tree->pool, from, tile), slot,
-                            slot + 1);
-}
-
 /* Growth of a leaf that is the sequence's alone. */
 static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
     ca_node *leaf = seq->leaf;
@@ -234,7 +232,8 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
         const ca_chunk_id from = old->chunks[old->n_chunks - 1];
         ca_node_add_leaf(tree, branch.at, branch.leaf, old->tokens + old->n_tokens - 1, 1, seq);
         if (odd_ready) {
-            ca_chunk_copy_slot(tree, branch.leaf->chunks[0], from, ca_slot_of(tree, seq->n_tokens - 1));
+            const int32_t slot = ca_slot_of(tree, seq->n_tokens - 1);
+            ca_kv_record_copy(&tree->commands, tree->pool, branch.leaf->chunks[0], from, slot, slot + 1);
             branch.leaf->n_ready = branch.leaf->n_claimed = 1;
         }
         ca_node_extend(tree, branch.leaf, tokens, n_tokens);
@@ -277,6 +276,15 @@ static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_
     return CATTN_OK;
 }
 
+/* Record copies of what is ready in `from` to the chunks of node, which has the same tokens. Slots stay open or closed. */
+static void record_copies(ca_tree *tree, const ca_node *node, const ca_node *from) {
+    for (int64_t i = 0; i < ca_chunks_for(tree, from->n_ready); i++) {
+        const int64_t n_slots = ca_min(tree->layout->c, from->n_ready - (i << tree->layout->log2_c));
+        ca_chunk_at(tree->pool, node->chunks[i])->open = ca_chunk_open(tree->pool, from->chunks[i]);
+        ca_kv_record_copy(&tree->commands, tree->pool, node->chunks[i], from->chunks[i], 0, (int32_t)n_slots);
+    }
+}
+
 /* The fork gets a node and chunks of its own, with the same contents. */
 static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_error *error) {
     const ca_node *node = seq->leaf;
@@ -294,12 +302,7 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
     cover_path(tree, branch.at);
     branch.leaf->domain = fork->domain;
     ca_node_add_leaf(tree, branch.at, branch.leaf, node->tokens, node->n_tokens, NULL);
-    for (size_t i = 0; i < node->n_chunks; i++) {
-        const ca_chunk_id from = node->chunks[i], to = branch.leaf->chunks[i];
-        for (size_t tile = 0; tile < tree->layout->n_tiles; tile++)
-            memcpy(ca_chunk_tile(tree->pool, to, tile), ca_chunk_tile(tree->pool, from, tile), tree->layout->tile_bytes);
-        ca_chunk_at(tree->pool, to)->open = ca_chunk_open(tree->pool, from);
-    }
+    record_copies(tree, branch.leaf, node);
     branch.leaf->n_ready = branch.leaf->n_claimed = node->n_ready;
     ca_seq_link(tree, fork, branch.leaf);
     ca_promise_update(tree, branch.leaf);

@@ -35,6 +35,7 @@
 #include "base/alloc.h"
 #include "chunk_pool.h"
 #include "chunkattn.h"
+#include "kv_commands.h"
 #include "layout.h"
 
 typedef struct ca_node ca_node;
@@ -90,6 +91,7 @@ struct ca_seq {
 typedef struct ca_tree_config {
     cattn_sharing sharing;
     cattn_retention retention;
+    ca_kv_executor executor; /* of commands that cannot wait for a step; called within the tree's calls */
 } ca_tree_config;
 
 /* Counters for cattn_stats that the tree keeps. */
@@ -176,22 +178,18 @@ int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 
-static inline ca_tokens ca_chunk_tokens(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile) {
-    return (ca_tokens){ca_chunk_tile(pool, id, tile), ca_chunk_open(pool, id)};
-}
-
-/* A copy of slots [begin, end) from one chunk to another. */
-typedef struct ca_lead {
-    ca_chunk_id from, to;
-    int32_t begin, end;
-} ca_lead;
+/* K/V commands that calls have recorded since the last step. ca_kv_take moves them to a step. */
+ca_kv_pending *ca_tree_pending(ca_tree *tree);
 
 /*
- * What has to be copied before the rows [first, last] of a sequence that ends at leaf are computed, given what the chunks say
- * is there. Returns how many copies, which are put before `leads` in their order unless that is NULL.
+ * The copies of a branch's first slots that are needed before rows [first, last] of a sequence that ends at leaf can attend,
+ * beyond those that ca_chunk.n_copied says have been made. Returns how many. Unless `end` is NULL they are written in front of
+ * it in the order in which they must be made, and n_copied is brought up to date; ca_path_undo_branch_copies takes that back.
  */
-int32_t ca_path_leads(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_lead *leads);
+int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_kv_command *end);
+void ca_path_undo_branch_copies(const ca_tree *tree, const ca_kv_commands *copies);
 
+/* The chunk that holds a position of the path to leaf. */
 ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t position);
 
 #endif

@@ -23,6 +23,7 @@ struct ca_tree {
     ca_chunk_pool *pool;
     ca_alloc *alloc;
     ca_tree_counts counts;
+    ca_kv_pending commands; /* recorded by calls since the last step */
     ca_node *root;
     uint64_t n_node_ids, n_seq_ids, n_versions; /* handed out so far */
     uint64_t clock;                             /* of last_use */
@@ -205,6 +206,9 @@ typedef struct ca_demand {
  */
 cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
 
+/* ca_chunk_pool_trim, behind all pending K/V commands: they may read what it returns to the system. */
+size_t ca_room_trim(ca_tree *tree, size_t bytes, size_t n_keep);
+
 /* Evict until n_chunks secured chunks are free. */
 void ca_room_make(ca_tree *tree, int64_t n_chunks);
 
@@ -221,9 +225,6 @@ void ca_promise_update(ca_tree *tree, ca_node *node);
 
 /* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
 int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
-
-/* Copy K and V of one slot, all layers and heads, from one chunk to the same slot of another. */
-void ca_chunk_copy_slot(const ca_tree *tree, ca_chunk_id to, ca_chunk_id from, int slot);
 
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);

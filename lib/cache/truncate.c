@@ -69,7 +69,8 @@ static void copy_first(ca_tree *tree, ca_branch *branch, const ca_seq *seq, cons
     leaf->domain = seq->domain;
     ca_node_add_leaf(tree, branch->at, leaf, from->tokens, 1, NULL);
     if (from->n_ready == 0) return;
-    ca_chunk_copy_slot(tree, leaf->chunks[0], from->chunks[0], ca_slot_of(tree, leaf->start));
+    const int32_t slot = ca_slot_of(tree, leaf->start);
+    ca_kv_record_copy(&tree->commands, tree->pool, leaf->chunks[0], from->chunks[0], slot, slot + 1);
     leaf->n_ready = leaf->n_claimed = 1;
 }
 

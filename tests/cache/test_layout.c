@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "lib/attn/kv_copy.h"
 #include "lib/cache/layout.h"
 
 static const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8};
@@ -103,7 +104,7 @@ static void writing_and_copying(void **state) {
             }
         }
         enum { FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
-        ca_layout_copy_tile(&l, (ca_tokens){tiles[0], 0}, (ca_tokens){tiles[1], 0}, FROM, TO);
+        ca_kv_copy_tile(&l, (ca_kv_tile){tiles[0], 0}, (ca_kv_tile){tiles[1], 0}, FROM, TO);
         for (int slot = 0; slot < SLOTS; slot++) {
             const float base = (float)(64 * (slot >= FROM && slot < TO) + slot);
             for (int i = 0; i < D_K; i++) assert_true(near(l.type, load_k(&l, tiles[0], slot, i), i % 2 ? base : -base));
@@ -147,14 +148,14 @@ static void open_groups(void **state) {
                 char *tiles = filled(&l, open, 0, SLOTS);
                 for (uint32_t to = 0; to < MASKS; to++) {
                     char *want = filled(&l, to, FROM, TO), *got = filled(&l, to, FROM, FROM);
-                    ca_layout_copy_tile(&l, (ca_tokens){got, to}, (ca_tokens){tiles, open}, FROM, TO);
+                    ca_kv_copy_tile(&l, (ca_kv_tile){got, to}, (ca_kv_tile){tiles, open}, FROM, TO);
                     assert_memory_equal(got, want, l.chunk_bytes);
                     free(got);
                     free(want);
                 }
                 assert_int_equal(memcmp(tiles, closed, l.chunk_bytes) != 0, open != 0 && l.open_words > 0);
                 for (int group = 0; group < 2; group++)
-                    if (open & ca_group_bit(group * CA_GROUP)) ca_layout_turn(&l, tiles, group);
+                    if (open & ca_group_bit(group * CA_GROUP)) ca_kv_transpose(&l, tiles, group);
                 assert_memory_equal(tiles, closed, l.chunk_bytes);
                 free(tiles);
             }

@@ -47,15 +47,17 @@ static int64_t next_seen(const ca_plan *plan, int64_t row_position, int64_t p) {
 }
 
 /* Position p is read in a chunk other than its own by a row: the row's step copies it there. */
-static void check_lead(const fixture *f, const ca_seq *seq, int64_t row_position, int64_t p, ca_chunk_id chunk) {
-    ca_lead leads[LONGEST];
-    const int32_t n = ca_path_leads(f->tree, seq->leaf, 0, row_position, NULL);
+static void check_branch_copy(const fixture *f, const ca_seq *seq, int64_t row_position, int64_t p, ca_chunk_id chunk) {
+    ca_kv_command at[LONGEST];
+    const int32_t n = ca_path_branch_copies(f->tree, seq->leaf, 0, row_position, NULL);
     bool found = false;
     assert_true(n <= LONGEST);
-    assert_int_equal(ca_path_leads(f->tree, seq->leaf, 0, row_position, leads + n), n);
-    for (const ca_lead *lead = leads; lead < leads + n; lead++)
-        found = found || (lead->to == chunk && lead->begin == 0 && lead->end > p % f->layout.c);
+    assert_int_equal(ca_path_branch_copies(f->tree, seq->leaf, 0, row_position, at + n), n);
+    for (const ca_kv_command *copy = at; copy < at + n; copy++)
+        found = found || (copy->to == chunk && copy->begin == 0 && copy->end > p % f->layout.c);
     assert_true(found);
+    const ca_kv_commands all = {at, (size_t)n, LONGEST};
+    ca_path_undo_branch_copies(f->tree, &all);
 }
 
 /* What the rows [item.row_begin, item.row_end) of one item add to this row's walk over its context. */
@@ -71,7 +73,7 @@ static int64_t follow_item(const fixture *f, const ca_plan *plan, const ca_secti
             if (!item->partial) assert_true(sees(plan, pos, p));
             if (!sees(plan, pos, p)) continue;
             assert_int_equal(p, at);
-            if (chunk != ca_seq_chunk(f->tree, seq, p)) check_lead(f, seq, pos, p, chunk);
+            if (chunk != ca_seq_chunk(f->tree, seq, p)) check_branch_copy(f, seq, pos, p, chunk);
             at = next_seen(plan, pos, at + 1);
         }
     }
@@ -250,7 +252,7 @@ static void open_fixture(fixture *f, int32_t c, cattn_retention retention, const
     ca_layout_init(&f->layout, CATTN_F32, 1, 1, 64, 64, c);
     assert_int_equal(ca_chunk_pool_create(&f->pool, &f->alloc, f->layout.n_tiles, f->layout.tile_bytes, (uint64_t)1 << 30),
                      CATTN_OK);
-    const ca_tree_config tree = {CATTN_SHARED, retention};
+    const ca_tree_config tree = {.sharing = CATTN_SHARED, .retention = retention};
     assert_int_equal(ca_tree_create(&f->tree, &tree, &f->layout, f->pool, &f->alloc), CATTN_OK);
     ca_plan_init(&f->plans[0], config, f->tree, &f->layout, &f->alloc);
 }

@@ -2,13 +2,17 @@
  * The tree against a naive oracle, an array of token lists, through random calls; all invariants are checked after each.
  *
  * Contents: whoever claims a token writes a fingerprint of its position and of all tokens up to it into its K and V slots.
- * Every ready token of every sequence must still have its own.
+ * Every ready token of every sequence must still have its own, and so must the slots that a branch has copied.
+ *
+ * K/V commands: a naive executor carries them out, element by element, when a step begins or the tree must have them carried
+ * out. In between, a slot's contents are found by following the pending commands back from the last.
  *
  * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it works.
  */
 #include "../support/testing.h"
 
 #include "check_tree.h"
+#include "lib/cache/tree_internal.h"
 #include "naive.h"
 
 #include <stdbool.h>
@@ -45,7 +49,8 @@ typedef struct world {
     uint8_t *written;            /* [chunk][slot] in the open step */
     known_root roots[MAX_ROOTS]; /* after the last call */
     size_t n_roots;
-    uint64_t n_refused, n_shortened, n_faults;
+    ca_kv_commands before, after; /* of a step */
+    uint64_t n_refused, n_shortened, n_faults, n_copies, n_early_copies;
     bool faulty;
     void *workspace; /* other memory of the same budget */
     size_t workspace_bytes;
@@ -138,6 +143,49 @@ static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     return true;
 }
 
+/* ---- K/V commands ---- */
+
+static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot) {
+    char *dst = ca_chunk_tile(w->pool, to, 0);
+    const char *src = ca_chunk_tile(w->pool, from, 0);
+    for (int i = 0; i < 2; i++) {
+        const size_t k = ca_layout_k_index(&w->layout, 0, slot, i), v = ca_layout_v_index(&w->layout, slot, i);
+        ((float *)dst)[k] = ((const float *)src)[k];
+        ((float *)(dst + w->layout.k_bytes))[v] = ((const float *)(src + w->layout.k_bytes))[v];
+    }
+}
+
+static void execute(world *w, const ca_kv_command *commands, size_t n) {
+    w->n_copies += n;
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(commands[i].kind, CA_KV_COPY);
+        for (int slot = commands[i].begin; slot < commands[i].end; slot++) copy_slot(w, commands[i].to, commands[i].from, slot);
+    }
+}
+
+/* The tree's executor. */
+static void execute_early(void *ctx, const ca_kv_command *commands, size_t n) {
+    world *w = ctx;
+    w->n_early_copies += n;
+    execute(w, commands, n);
+}
+
+/* The chunk from which a slot will get its contents when all pending commands have been carried out. */
+static ca_chunk_id origin(world *w, ca_chunk_id chunk, int slot) {
+    const ca_kv_pending *pending = ca_tree_pending(w->tree);
+    for (size_t i = pending->n; i-- > 0;) {
+        const ca_kv_command *command = &pending->at[i];
+        if (command->to == chunk && command->begin <= slot && slot < command->end) chunk = command->from;
+    }
+    return chunk;
+}
+
+static void record_branch_copies(world *w, const ca_seq *seq, int64_t first, int64_t last) {
+    w->after.n += (size_t)ca_path_branch_copies(w->tree, seq->leaf, first, last, NULL);
+    assert_true(w->after.n <= w->after.capacity);
+    ca_path_branch_copies(w->tree, seq->leaf, first, last, w->after.at + w->after.n);
+}
+
 /* ---- Checks against the model ---- */
 
 static ca_seq *find(world *w, const model_seq *s) {
@@ -148,6 +196,7 @@ static ca_seq *find(world *w, const model_seq *s) {
 
 static void check_seq(world *w, model_seq *s) {
     const ca_seq *seq = find(w, s);
+    const int c = w->layout.c;
     assert_int_equal(seq->n_tokens, s->n);
     assert_int_equal(seq->domain, s->domain);
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent)
@@ -156,8 +205,14 @@ static void check_seq(world *w, model_seq *s) {
     assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* what is ready stays ready */
     s->n_ready = n_ready;
     for (int64_t p = 0; p < n_ready; p++)
-        if (!slot_holds(w, ca_seq_chunk(w->tree, seq, p), (int)(p % w->layout.c), s->path[p]))
+        if (!slot_holds(w, origin(w, ca_path_chunk(w->tree, seq->leaf, p), (int)(p % c)), (int)(p % c), s->path[p]))
             fail_msg("sequence %d: position %d of %d does not hold its token", (int)(s - w->seqs), (int)p, (int)s->n);
+    for (const ca_node *node = seq->leaf; node->parent; node = node->parent) {
+        if (ca_node_shares_first_chunk(node)) continue;
+        for (int slot = 0; slot < ca_chunk_at(w->pool, node->chunks[0])->n_copied; slot++)
+            if (!slot_holds(w, origin(w, node->chunks[0], slot), slot, s->path[node->start / c * c + slot]))
+                fail_msg("sequence %d: slot %d before position %d is not copied", (int)(s - w->seqs), slot, (int)node->start);
+    }
 }
 
 /* A root that kept its version kept all that plans depend on. */
@@ -337,33 +392,39 @@ static void do_step(world *w) {
     static ca_chunk_id chunks[MAX_SEQS * 64];
     static int slots[MAX_SEQS * 64];
     int n_written = 0;
+    w->before.n = w->after.n = 0;
+    ca_kv_take(ca_tree_pending(w->tree), &w->before);
+    execute(w, w->before.at, w->before.n);
     for (int i = 0; i < w->n_seqs; i++) {
         if (below(w, 3) == 0) continue;
         model_seq *s = &w->seqs[i];
-        ca_seq *seq = find(w, s);
-        const int64_t max_rows = 1 + skewed_below(w, 64), first = ca_seq_n_claimed(seq);
-        const int64_t n = ca_seq_claim(seq, max_rows);
+        ca_node *leaf = find(w, s)->leaf;
+        const int64_t max_rows = 1 + skewed_below(w, 64), first = ca_path_n_claimed(leaf);
+        const int64_t n = ca_path_claim(leaf, max_rows);
         assert_true(first >= s->n_ready && n >= 0 && n <= max_rows && first + n <= s->n);
         assert_true(n == max_rows || first + n == s->n);
-        assert_int_equal(ca_seq_n_claimed(seq), first + n);
+        assert_int_equal(ca_path_n_claimed(leaf), first + n);
         for (int64_t p = first; p < first + n; p++) {
-            const ca_chunk_id chunk = ca_seq_chunk(w->tree, seq, p);
+            const ca_chunk_id chunk = ca_path_chunk(w->tree, leaf, p);
             const int slot = (int)(p % w->layout.c);
             assert_int_equal(w->written[chunk * w->layout.c + slot]++, 0);
             write_slot(w, chunk, slot, s->path[p]);
             chunks[n_written] = chunk;
             slots[n_written++] = slot;
         }
+        if (n > 0) record_branch_copies(w, find(w, s), first, first + n - 1);
     }
     const bool ends = below(w, 5) > 0;
-    for (int i = 0; i < w->n_seqs; i++) (ends ? ca_seq_commit : ca_seq_unclaim)(find(w, &w->seqs[i]));
+    if (ends || w->rng % 2) execute(w, w->after.at, w->after.n);
+    if (!ends) ca_path_undo_branch_copies(w->tree, &w->after);
+    for (int i = 0; i < w->n_seqs; i++) (ends ? ca_path_commit : ca_path_unclaim)(find(w, &w->seqs[i])->leaf);
     for (int i = 0; i < n_written; i++) {
         w->written[chunks[i] * w->layout.c + slots[i]] = 0;
         if (!ends) write_slot(w, chunks[i], slots[i], 0);
     }
     for (int i = 0; i < w->n_seqs; i++) {
         const ca_seq *seq = find(w, &w->seqs[i]);
-        assert_int_equal(ca_seq_n_claimed(seq), ca_seq_n_ready(seq));
+        assert_int_equal(ca_path_n_claimed(seq->leaf), ca_seq_n_ready(seq));
     }
 }
 
@@ -388,7 +449,11 @@ static const uint64_t budgets[N_BUDGETS] = {1 << 16, 3 << 16, 1 << 20};
 
 static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
                 bool faulty) {
-    world w = {.rng = seed, .config = {sharing, retention}, .faulty = faulty, .fault_in = -1};
+    static ca_kv_command before[CA_KV_PENDING], after[MAX_SEQS * MAX_TOKENS];
+    world w = {.rng = seed, .config = {.sharing = sharing, .retention = retention}, .faulty = faulty, .fault_in = -1};
+    w.config.executor = (ca_kv_executor){execute_early, &w};
+    w.before = (ca_kv_commands){before, 0, sizeof before / sizeof *before};
+    w.after = (ca_kv_commands){after, 0, sizeof after / sizeof *after};
     w.alloc = (ca_alloc){.alloc = world_alloc, .free = world_free, .ctx = &w};
     printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d%s", (int)seed, n_calls, c, sharing, retention,
            (int)budget, faulty ? ", faults" : "");
@@ -423,8 +488,9 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         check_world(&w);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted\n", (int)w.n_refused, (int)w.n_shortened,
-           (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined, (int)counts->tokens_evicted);
+    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d early\n",
+           (int)w.n_refused, (int)w.n_shortened, (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined,
+           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_early_copies);
     if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* room enough */
     while (w.n_seqs > 0) {
         do_leave(&w, 0);
@@ -506,7 +572,7 @@ static void computed_tokens_follow_the_rule(void **state) {
             for (int j = 0; j < LENGTH; j++) tokens[i][j] = below(&w, 8) ? 0 : (int32_t)below(&w, 3);
             cattn_seq id;
             assert_int_equal(ca_tree_join(w.tree, tokens[i], lengths[i], 0, 0, &id, NULL, NULL), CATTN_OK);
-            n_computed += ca_seq_claim(ca_tree_find(w.tree, id), LENGTH);
+            n_computed += ca_path_claim(ca_tree_find(w.tree, id)->leaf, LENGTH);
         }
         assert_int_equal(n_computed, naive_computed(prompts, lengths, N));
         const ca_tree_counts *counts = ca_tree_get_counts(w.tree);

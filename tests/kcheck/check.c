@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "base/fp.h"
 #include "base/half.h"
+#include "lib/attn/kv_copy.h"
 
 enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 96, MAX_DIM = 256 };
 
@@ -254,7 +255,7 @@ static uint32_t open_groups(const ca_layout *l, const tiles *x, int32_t most_see
     uint32_t open = 0;
     for (int32_t group = most_seen > 0 ? (most_seen - 1) / CA_GROUP : 0; group < l->c / CA_GROUP; group++) {
         if (l->open_words == 0 || rng_one_in(r, 2)) continue;
-        ca_layout_turn(l, x->k, group);
+        ca_kv_transpose(l, x->k, group);
         open |= ca_group_bit(group * CA_GROUP);
     }
     return open;
