@@ -1,4 +1,5 @@
-/* Requests in lexical order: neighbours have the longest common prefixes, so one pass counts what each shares with any other. */
+/* Requests in lexical order: neighbours have the longest common prefixes, so one pass counts what each shares with any other.
+ */
 #include "shared_tokens.h"
 
 #include <stdlib.h>

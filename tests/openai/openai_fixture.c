@@ -1,8 +1,8 @@
 /* Parsed requests for the tests of OpenAI's JSON. */
 #include "openai_fixture.h"
 
-#include "fake.h"
 #include "../support/testing.h"
+#include "fake.h"
 
 openai_context fake_context(void) {
     openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML};
