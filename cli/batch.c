@@ -21,18 +21,12 @@
 typedef struct job job;
 typedef struct slot slot;
 
-/* Tells an event of the engine which prompt of which line it belongs to. */
-typedef struct prompt_ref {
-    slot *slot;
-    size_t index;
-} prompt_ref;
-
 /* A line in the window. */
 struct slot {
     job *job;
     batch_line line;
-    prompt_ref *prompts;
-    size_t n_open; /* prompts whose last event is to come; under job.mutex */
+    openai_job *jobs; /* [line.request.n_prompts] */
+    size_t n_open;    /* prompts whose last event is to come; under job.mutex */
 };
 
 struct job {
@@ -64,31 +58,26 @@ static void close_prompts(slot *s, size_t n) {
 
 /* On the engine's thread: until the last event the line's result is touched here alone. */
 static void on_event(void *ctx, const cl_engine_event *event) {
-    const prompt_ref *ref = ctx;
-    openai_result_add(&ref->slot->line.result, ref->index, event);
-    if (event->last) close_prompts(ref->slot, 1);
+    const openai_job *submitted = ctx;
+    slot *s = submitted->owner;
+    openai_result_add(&s->line.result, submitted->prompt, event);
+    if (event->last) close_prompts(s, 1);
 }
 
-/* All prompts of a line that was read well. If one is refused, the line fails; those already on their way run to their end. */
+/* Submit all prompts of a line that was read well. If one is refused, the line fails; those before it run to their end. */
 static void submit(slot *s) {
     const openai_request *request = &s->line.request;
-    s->n_open = request->n_prompts;
-    s->prompts = calloc(request->n_prompts, sizeof *s->prompts);
-    cl_error error;
-    for (size_t i = 0; i < request->n_prompts; i++) {
-        uint64_t id;
-        cl_status status = s->prompts ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for the request");
-        if (status == CL_OK) {
-            s->prompts[i] = (prompt_ref){.slot = s, .index = i};
-            const cl_engine_request r = openai_engine_request(request, i, on_event, &s->prompts[i]);
-            status = cl_engine_submit(s->job->session.engine, &r, &id, &error);
-        }
-        if (status == CL_OK) continue;
-        s->line.failed = true;
-        openai_fail_from(&s->line.error, NULL, &error);
-        close_prompts(s, request->n_prompts - i);
-        return;
-    }
+    const size_t n = request->n_prompts;
+    size_t n_submitted = 0;
+    s->n_open = n;
+    s->jobs = calloc(n, sizeof *s->jobs);
+    if (s->jobs)
+        n_submitted = openai_submit(request, s->job->session.engine, s, on_event, s->jobs, &s->line.error);
+    else
+        openai_fail_from(&s->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    if (n_submitted == n) return;
+    s->line.failed = true;
+    close_prompts(s, n - n_submitted);
 }
 
 static bool is_blank(const char *text, size_t size) {
@@ -178,7 +167,7 @@ static cl_status write_record(job *j, const slot *s, cl_error *error) {
 
 static void slot_free(slot *s) {
     batch_line_free(&s->line);
-    free(s->prompts);
+    free(s->jobs);
     free(s);
 }
 

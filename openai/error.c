@@ -1,4 +1,4 @@
-/* OpenAI's error object. */
+/* Fills OpenAI's error object and writes it as JSON. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* Typed fields of a JSON object. */
-#include "field.h"
+/* Reads typed fields of JSON objects. */
+#include "parse.h"
 
 const json_t *field_get(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
     return json_is_null(value) ? NULL : value;
 }
 
-static bool says_nothing(const json_t *value) {
+static bool requests_nothing(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return json_object_size(value) == 0;
     case JSON_ARRAY: return json_array_size(value) == 0;
@@ -18,9 +18,9 @@ static bool says_nothing(const json_t *value) {
     }
 }
 
-const json_t *field_get_asking(const json_t *object, const char *name) {
+const json_t *field_get_requested(const json_t *object, const char *name) {
     const json_t *value = field_get(object, name);
-    return value && !says_nothing(value) ? value : NULL;
+    return value && !requests_nothing(value) ? value : NULL;
 }
 
 const char *field_kind(const json_t *value) {
@@ -75,11 +75,12 @@ bool field_float(const json_t *object, const char *name, double min, double max,
 
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
     if (!json_is_integer(value))
-        return openai_fail(error, param, "'%s' must be a token id, an integer, not %s", param, field_kind(value));
+        return openai_fail(error, param, "'%s' must be an integer, a token id, not %s", param, field_kind(value));
     const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
     const int64_t x = json_integer_value(value);
     if (x < 0 || x >= n_vocab)
-        return openai_fail(error, param, "'%s' is %lld; the model's token ids are 0 to %d", param, (long long)x, n_vocab - 1);
+        return openai_fail(error, param, "'%s' is %lld; token ids of this model are from 0 to %d", param, (long long)x,
+                           n_vocab - 1);
     *id = (int32_t)x;
     return true;
 }

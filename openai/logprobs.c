@@ -1,4 +1,4 @@
-/* Logprobs in OpenAI's two shapes: chat's list of tokens, completions' parallel arrays. */
+/* Writes logprobs in OpenAI's two shapes: chat's list of tokens and completions' parallel arrays. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "llama/common/str.h"
 #include "openai.h"
 
-/* A token's bytes. */
+/* The bytes of a token. */
 typedef struct piece {
     char *bytes;
     size_t size;
@@ -23,14 +23,14 @@ static bool piece_get(const openai_result *result, int32_t id, piece *p) {
 
 static bool is_utf8(const piece *p) { return cl_utf8_valid(p->bytes, p->size) == p->size; }
 
-/* Characters that begin in the piece, so that a character in several pieces counts once. */
+/* Characters that begin in the piece, so that a character spread over several pieces counts once. */
 static int64_t n_characters(const piece *p) {
     int64_t n = 0;
     for (size_t i = 0; i < p->size; i++) n += ((unsigned char)p->bytes[i] & 0xc0) != 0x80;
     return n;
 }
 
-/* JSON knows no infinity; OpenAI's servers say -9999 for what is impossible. */
+/* JSON has no infinity; OpenAI's servers report -9999 for impossible tokens. */
 static json_t *logprob_json(float logprob) { return json_real(isfinite(logprob) ? (double)logprob : -9999.0); }
 
 /* ---- Chat ---- */
@@ -64,7 +64,7 @@ static json_t *chat_json(const openai_result *result, const openai_logprobs *l, 
 
 /* ---- Completions ---- */
 
-/* A token as a string; one that is not whole characters as "bytes:\xe2\x80", which keeps keys distinct. */
+/* A token as a string. One that is not whole characters is written as "bytes:\xe2\x80", which keeps the keys distinct. */
 static json_t *name_json(const piece *p) {
     if (is_utf8(p)) return json_stringn(p->bytes, p->size);
     char *name = malloc(sizeof "bytes:" + 4 * p->size);
@@ -76,11 +76,11 @@ static json_t *name_json(const piece *p) {
     return json;
 }
 
-/* Completions' four arrays. */
-typedef struct arrays {
+/* The four parallel arrays of a completion. */
+typedef struct token_arrays {
     json_t *tokens, *token_logprobs, *top_logprobs, *text_offset;
-    int64_t offset;
-} arrays;
+    int64_t offset; /* characters before the next token */
+} token_arrays;
 
 static void add_candidate(json_t *candidates, const openai_result *result, const cl_sampler_logprob *l) {
     piece p = {0};
@@ -92,7 +92,7 @@ static void add_candidate(json_t *candidates, const openai_result *result, const
     free(p.bytes);
 }
 
-/* {token: logprob} of the likeliest tokens and the chosen one, which need not be among them. */
+/* {token: logprob} of the likeliest tokens and of the chosen token, which may not be one of them. */
 static json_t *candidates_json(const openai_result *result, const openai_logprobs *l, size_t i) {
     if (l->n_top[i] == 0) return json_null();
     json_t *candidates = json_object();
@@ -102,8 +102,8 @@ static json_t *candidates_json(const openai_result *result, const openai_logprob
     return candidates;
 }
 
-/* One token; takes over logprob and candidates. */
-static void add_token(arrays *a, const openai_result *result, int32_t id, json_t *logprob, json_t *candidates) {
+/* Append one token. Steals the references to logprob and candidates. */
+static void add_token(token_arrays *a, const openai_result *result, int32_t id, json_t *logprob, json_t *candidates) {
     piece p = {0};
     if (piece_get(result, id, &p)) {
         json_array_append_new(a->tokens, name_json(&p));
@@ -115,16 +115,16 @@ static void add_token(arrays *a, const openai_result *result, int32_t id, json_t
     free(p.bytes);
 }
 
-static void add_tokens(arrays *a, const openai_result *result, const openai_logprobs *l, size_t first) {
+static void add_tokens(token_arrays *a, const openai_result *result, const openai_logprobs *l, size_t first) {
     for (size_t i = first; i < l->n; i++)
         add_token(a, result, l->chosen[i].id, logprob_json(l->chosen[i].logprob), candidates_json(result, l, i));
 }
 
 static json_t *completion_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset) {
     const size_t i = choice / (size_t)result->request->params.n;
-    arrays a = {json_array(), json_array(), json_array(), json_array(), *text_offset};
+    token_arrays a = {json_array(), json_array(), json_array(), json_array(), *text_offset};
     if (echo) {
-        add_token(&a, result, result->request->prompts[i].tokens.ids[0], json_null(), json_null()); /* follows nothing */
+        add_token(&a, result, result->request->prompts[i].tokens.ids[0], json_null(), json_null()); /* nothing precedes it */
         add_tokens(&a, result, &result->prompt_logprobs[i], 0);
     }
     add_tokens(&a, result, &result->choices[choice].logprobs, first);

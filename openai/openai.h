@@ -1,9 +1,11 @@
 /*
- * OpenAI's JSON to engine requests, and the engine's events to OpenAI's JSON: chat completions and completions. Used by the
- * HTTP server and by `batch`; knows nothing of either.
+ * Converts OpenAI's JSON into engine requests, and the engine's events into OpenAI's JSON, for chat completions and
+ * completions. The HTTP server and the `batch` command use it; it knows neither HTTP nor files.
  *
- *   body --openai_request_parse--> openai_request --openai_engine_request--> cl_engine_submit, once a prompt
- *   engine_event --openai_result_add--> openai_result --openai_result_json, openai_chunk_json--> answer
+ *   body --openai_request_parse--> openai_request --openai_submit--> engine
+ *   cl_engine_event --openai_result_add--> openai_result --openai_result_json, openai_chunk_json--> answer
+ *
+ * No function here keeps state between calls. Different requests and results may be used on different threads at once.
  */
 #ifndef OPENAI_OPENAI_H
 #define OPENAI_OPENAI_H
@@ -18,47 +20,47 @@
 
 typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION } openai_endpoint;
 
-/* ---- Errors (openai_error.c) ---- */
+/* ---- Errors (error.c) ---- */
 
-/* OpenAI's error object and the HTTP status it goes with. */
+/* OpenAI's error object, and the HTTP status that is sent with it. */
 typedef struct openai_error {
     int status;       /* 400, 404, ... */
-    const char *type; /* "invalid_request_error", "server_error", ...; static */
-    const char *code; /* e.g. "context_length_exceeded"; static; NULL: null */
-    char param[64];   /* the field at fault, e.g. "messages[0].role"; empty: null */
+    const char *type; /* "invalid_request_error", "server_error", ...; a static string */
+    const char *code; /* "context_length_exceeded", ...; a static string; NULL becomes JSON null */
+    char param[64];   /* the field at fault, such as "messages[0].role"; "" becomes JSON null */
     char message[512];
 } openai_error;
 
-/* Fill *error with an invalid_request_error of status 400 and return false. param NULL: no field. */
+/* Fill *error with an invalid_request_error of status 400 about the field `param` (NULL: no field). Returns false. */
 bool openai_fail(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* An engine's or model's error as OpenAI's: what the client asked wrongly is 400, everything else 500. Returns false. */
+/* Fill *error from an error of the engine or the model: status 400 if the request is at fault, otherwise 500. Returns false. */
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause);
 
-/* {"error": {"message", "type", "param", "code"}}; a new reference, NULL without memory. */
+/* {"error": {"message", "type", "param", "code"}} as a new reference; NULL if memory is lacking. */
 json_t *openai_error_json(const openai_error *error);
 
-/* ---- Requests (openai_request.c, openai_prompt.c, openai_params.c) ---- */
+/* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
-/* What a request is given where its body says nothing. */
+/* The values of fields that a request's body leaves out. */
 typedef struct openai_defaults {
-    cl_sampler_params sampling;    /* sampling.seed only where has_seed, else each request draws its own */
-    bool has_seed;                 /* false */
-    int64_t max_tokens_chat;       /* < 0: up to the context, OpenAI's default */
-    int64_t max_tokens_completion; /* 16, OpenAI's default */
-    bool ignore_eos;               /* false */
-    bool logprobs;                 /* false */
-    int32_t n_top;                 /* 0 */
+    cl_sampler_params sampling;    /* sampling.seed counts only with has_seed; otherwise each request draws its own seed */
+    bool has_seed;                 /* default false */
+    int64_t max_tokens_chat;       /* tokens; < 0 (default, as OpenAI's): up to the context's end */
+    int64_t max_tokens_completion; /* tokens; default 16, as OpenAI's */
+    bool ignore_eos;               /* default false */
+    bool logprobs;                 /* default false */
+    int32_t n_top;                 /* likeliest tokens with each logprob; default 0 */
 } openai_defaults;
 
 void openai_defaults_init(openai_defaults *defaults);
 
-/* Borrowed by everything made from it. */
+/* What all requests of a server or of a batch have in common. Requests and results borrow it until they are freed. */
 typedef struct openai_context {
     const cl_model *model;
-    const char *model_name; /* as answers tell it */
-    cl_chat_format chat;    /* the model's or another the user has chosen */
-    int32_t n_ctx;          /* text that cannot fit so many tokens is refused before it is tokenized; 0: no limit */
+    const char *model_name; /* the model's name in answers, UTF-8 */
+    cl_chat_format chat;    /* the model's own, or the one that the user chose instead */
+    int32_t n_ctx;          /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
     openai_defaults defaults;
 } openai_context;
 
@@ -73,62 +75,80 @@ enum {
 
 typedef struct openai_prompt {
     cl_token_list tokens;
-    char *text; /* what `echo` repeats, UTF-8; NULL without echo */
+    char *text; /* [text_size] the text that `echo` repeats, UTF-8; NULL without echo */
     size_t text_size;
 } openai_prompt;
 
 typedef struct openai_request {
     openai_endpoint endpoint;
-    openai_prompt *prompts; /* [n_prompts]; one for chat */
+    openai_prompt *prompts; /* [n_prompts]; a chat has one */
     size_t n_prompts;
-    cl_engine_request params; /* everything but prompt, on_event and ctx; pointers lead into this struct */
+    cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
     bool stream;
     bool include_usage;    /* stream_options.include_usage */
-    bool continuous_usage; /* .continuous_usage_stats, too: each chunk tells its choice's so far */
-    bool echo;             /* completions */
-    bool return_token_ids; /* "return_token_ids": each choice carries `token_ids` and `prompt_token_ids` */
+    bool continuous_usage; /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
+    bool echo;             /* completions only */
+    bool return_token_ids; /* each choice carries `token_ids` and `prompt_token_ids` */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
 } openai_request;
 
 /*
- * Read and check a request's body. Unknown fields are ignored, as OpenAI's servers do; known ones that are not offered here
- * and would change the result are refused. False with *error filled and *request empty when something is wrong. *request is
- * to stay where it is (it points into itself), until openai_request_free.
+ * Read and check a request's body.
+ *
+ * Unknown fields are ignored, as OpenAI's servers do. Known fields that are not offered here are refused if they would change
+ * the result. Returns false with *error filled and *request empty if the body is wrong or memory is lacking. *request points
+ * into itself, so it must not move until openai_request_free; body is not needed after the call.
  */
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error);
 void openai_request_free(openai_request *request);
 
-/* What to submit for prompt i; borrows from *request. */
-cl_engine_request openai_engine_request(const openai_request *request, size_t i,
-                                        void (*on_event)(void *, const cl_engine_event *), void *ctx);
+/* One prompt of a request that was submitted: the ctx of its events. */
+typedef struct openai_job {
+    void *owner;   /* as given to openai_submit */
+    size_t prompt; /* index in request->prompts */
+    uint64_t id;   /* for cl_engine_cancel; valid once openai_submit has returned */
+} openai_job;
 
-/* ---- Results (openai_result.c) ---- */
+/*
+ * Submit the prompts of a request to the engine, in order, until one is refused.
+ *
+ * jobs: [request->n_prompts], filled here; each must stay where it is until its prompt's last event. on_event runs on the
+ * engine's thread with the prompt's job as ctx, possibly before this function returns.
+ *
+ * Returns how many prompts were submitted. If they are fewer than n_prompts, *error says why the next one was refused; those
+ * before it run to their end unless the caller cancels them.
+ */
+size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
+                     void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error);
 
-/* Logprobs of a run of tokens. */
+/* ---- Results (result.c) ---- */
+
+/* Logprobs of consecutive tokens. */
 typedef struct openai_logprobs {
     cl_sampler_logprob *chosen; /* [n] */
-    cl_sampler_logprob *top;    /* [n][request's n_top] */
-    int32_t *n_top;             /* [n]: how many of a row's are filled */
+    cl_sampler_logprob *top;    /* [n][params.n_top] */
+    int32_t *n_top;             /* [n] how many entries of a row of `top` are filled */
     size_t n, capacity;
 } openai_logprobs;
 
 typedef struct openai_choice {
-    char *text; /* terminated; what echo repeats is not in it. NULL while empty */
+    char *text; /* [text_size] and a zero; without the text that echo repeats; NULL while empty */
     size_t text_size, text_capacity;
-    cl_token_list tokens;     /* completion */
-    openai_logprobs logprobs; /* of these tokens, where asked for */
-    bool begun;               /* streams: a chunk of it has been written */
-    int64_t text_offset;      /* streams: characters of the tokens written so far, for completions' logprobs */
+    cl_token_list tokens;     /* of the completion */
+    openai_logprobs logprobs; /* of these tokens, if they were requested */
+    bool begun;               /* streams: a chunk of this choice was written */
+    int64_t text_offset;      /* streams: characters in the tokens written so far, for completions' logprobs */
     cl_engine_finish finish;
 } openai_choice;
 
+/* Numbers of tokens. */
 typedef struct openai_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
 } openai_usage;
 
-/* Everything the engine has said so far about a request's prompts. Choice c of prompt p is choices[p * n + c]. */
+/* The events of a request so far. Choice c of prompt p is choices[p * n + c]. */
 typedef struct openai_result {
     const openai_context *context;
     const openai_request *request;
@@ -136,41 +156,42 @@ typedef struct openai_result {
     int64_t created; /* seconds since 1970 */
     openai_choice *choices;
     size_t n_choices;
-    openai_logprobs
-        *prompt_logprobs; /* [n_prompts], with echo and logprobs: entry i is position i + 1, as the first has none */
-    openai_usage *usage;  /* [n_prompts] */
-    size_t n_done;        /* prompts whose last event came */
-    bool failed;          /* the engine reported an error: */
+    /* [n_prompts], filled with echo and logprobs. Entry i is the token at position i + 1, as the first token has no logprob. */
+    openai_logprobs *prompt_logprobs;
+    openai_usage *usage; /* [n_prompts] */
+    size_t n_done;       /* prompts whose last event was added */
+    bool failed;         /* the engine reported an error, or memory was lacking; error says which */
     openai_error error;
 } openai_result;
 
-/* False without memory. context and request are borrowed until openai_result_free. */
+/* Borrows context and request until openai_result_free. Returns false if memory is lacking. */
 bool openai_result_init(openai_result *result, const openai_context *context, const openai_request *request);
 void openai_result_free(openai_result *result);
 
-/* Take in an event of prompt i. Not from two threads at once. Without memory the result becomes failed. */
+/* Add an event of prompt i. One thread at a time per result. If memory is lacking the result becomes failed. */
 void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event);
 
-/* Every prompt has had its last event. */
+/* Whether the last events of all prompts were added. */
 bool openai_result_done(const openai_result *result);
 
-/* Summed over all prompts. */
+/* The sum over all prompts. */
 openai_usage openai_result_usage(const openai_result *result);
 
-/* "stop", "length", ...; NULL while running. */
+/* "stop", "length", "abort" or "error"; NULL for CL_ENGINE_RUNNING. */
 const char *openai_finish_name(cl_engine_finish finish);
 
-/* ---- Answers (openai_write.c, openai_logprobs.c, openai_text.c); new references, NULL without memory ---- */
+/* ---- Answers (write.c, logprobs.c); all return new references, NULL if memory is lacking ---- */
 
-/* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. */
+/* A JSON string of any bytes; each broken part that is not UTF-8 becomes U+FFFD. */
 json_t *openai_text_json(const char *bytes, size_t size);
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} */
 json_t *openai_usage_json(const openai_usage *usage);
 
 /*
- * Logprobs of a choice's tokens from the first-th on in the shape of the request's endpoint. With `echo` (completions) those of
- * the prompt come before them. *text_offset counts on the characters; JSON null where none were asked for.
+ * The logprobs of a choice's tokens from index `first` on, in the shape of the request's endpoint; JSON null if none were
+ * requested. With echo (completions) the prompt's logprobs come before them. *text_offset is the number of characters before
+ * these tokens, and is advanced past them.
  */
 json_t *openai_logprobs_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset);
 
@@ -178,11 +199,12 @@ json_t *openai_logprobs_json(const openai_result *result, size_t choice, size_t 
 json_t *openai_result_json(const openai_result *result);
 
 /*
- * Streams: what an event that was just added to the result shows; JSON null where that is nothing. A choice's first chunk
- * also has the role (chat) or the echoed prompt (completions).
+ * The stream's chunk for an event of prompt i that was just added to the result; JSON null if the event shows nothing. A
+ * choice's first chunk also carries the role (chat) or the echoed prompt (completions).
  */
 json_t *openai_chunk_json(openai_result *result, size_t i, const cl_engine_event *event);
-/* The chunk that ends a stream with include_usage. */
+
+/* The chunk with the usage that ends a stream with include_usage. */
 json_t *openai_chunk_usage_json(const openai_result *result);
 
 #endif

@@ -1,10 +1,9 @@
-/* How to generate and what to tell: the fields of a request beside its prompt. */
+/* Reads how to generate and what to report: the fields of a request other than its prompt. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "field.h"
 #include "parse.h"
 
 void openai_defaults_init(openai_defaults *defaults) {
@@ -12,16 +11,16 @@ void openai_defaults_init(openai_defaults *defaults) {
     cl_sampler_params_init(&defaults->sampling);
 }
 
-/* The request's seed; without one, the server's; without that, another one each time. */
+/* The request's seed; without one the server's; without that a random one. */
 static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint64_t *seed, openai_error *error) {
-    int64_t given = -1; /* llama-server's, vLLM's and our --seed's word for "none" */
+    int64_t given = -1; /* "no seed" for llama-server, vLLM and our own --seed */
     if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &given, error)) return false;
     if (given != -1) {
         *seed = (uint64_t)given;
         return true;
     }
     if (defaults->has_seed || getrandom(seed, sizeof *seed, 0) == sizeof *seed) return true;
-    openai_fail(error, NULL, "no random seed to be had from the operating system: give 'seed'");
+    openai_fail(error, NULL, "the operating system provided no random seed: send one as 'seed'");
     error->status = 500;
     error->type = "server_error";
     return false;
@@ -37,7 +36,7 @@ static bool parse_sampling(const openai_context *context, const json_t *body, cl
         !field_float(body, "presence_penalty", -2, 2, &s->presence_penalty, error) ||
         !field_float(body, "frequency_penalty", -2, 2, &s->frequency_penalty, error))
         return false;
-    if (s->top_k < 0) s->top_k = 0; /* -1 is vLLM's word for "off" */
+    if (s->top_k < 0) s->top_k = 0; /* vLLM turns top_k off with -1, we with 0 */
     return parse_seed(&context->defaults, body, &s->seed, error);
 }
 
@@ -51,15 +50,18 @@ static bool parse_length(const openai_context *context, const json_t *body, open
            field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
 }
 
-/* One stop string; `where` names it in errors. The engine copies it for each prompt, and looks for it after each token. */
+/*
+ * Add a stop string; `where` is its name in messages. Number and length are limited, since the engine copies stop strings for
+ * each prompt and searches for them after each token.
+ */
 static bool add_stop(openai_request *r, const json_t *value, const char *where, openai_error *error) {
     if (!json_is_string(value)) return openai_fail(error, where, "'%s' must be a string, not %s", where, field_kind(value));
     const char *text = json_string_value(value);
     if (!*text || strlen(text) != json_string_length(value))
-        return openai_fail(error, where, "'%s' must be neither empty nor hold a zero character: leave it out", where);
+        return openai_fail(error, where, "'%s' is empty or contains a zero character; leave it out", where);
     if (strlen(text) > OPENAI_MAX_STOP_BYTES)
-        return openai_fail(error, where, "'%s' has %zu bytes; a stop string has at most %d: shorten it", where, strlen(text),
-                           OPENAI_MAX_STOP_BYTES);
+        return openai_fail(error, where, "'%s' has %zu bytes; a stop string may have at most %d: shorten it", where,
+                           strlen(text), OPENAI_MAX_STOP_BYTES);
     char *copy = strdup(text);
     if (!copy) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory"});
     r->stop[r->params.n_stop++] = copy;
@@ -71,8 +73,8 @@ static bool parse_stop(const openai_context *context, const json_t *body, openai
     char where[64];
     if (json_is_array(stop)) {
         if (json_array_size(stop) > OPENAI_MAX_STOP)
-            return openai_fail(error, "stop", "'stop' has %zu strings; at most %d are allowed", json_array_size(stop),
-                               OPENAI_MAX_STOP);
+            return openai_fail(error, "stop", "'stop' has %zu strings; at most %d are allowed: send fewer",
+                               json_array_size(stop), OPENAI_MAX_STOP);
         for (size_t i = 0; i < json_array_size(stop); i++) {
             snprintf(where, sizeof where, "stop[%zu]", i);
             if (!add_stop(r, json_array_get(stop, i), where, error)) return false;
@@ -83,7 +85,7 @@ static bool parse_stop(const openai_context *context, const json_t *body, openai
     if (ids && !json_is_array(ids))
         return openai_fail(error, "stop_token_ids", "'stop_token_ids' must be an array of token ids, not %s", field_kind(ids));
     if (json_array_size(ids) > OPENAI_MAX_STOP_TOKENS)
-        return openai_fail(error, "stop_token_ids", "'stop_token_ids' has %zu ids; at most %d are allowed",
+        return openai_fail(error, "stop_token_ids", "'stop_token_ids' has %zu ids; at most %d are allowed: send fewer",
                            json_array_size(ids), OPENAI_MAX_STOP_TOKENS);
     for (size_t i = 0; i < json_array_size(ids); i++) {
         snprintf(where, sizeof where, "stop_token_ids[%zu]", i);
@@ -104,7 +106,8 @@ static bool parse_logprobs(const openai_context *context, const json_t *body, op
         if (!field_bool(body, "logprobs", &p->logprobs, error) ||
             !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error))
             return false;
-        if (p->n_top > 0 && !p->logprobs) return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+        if (p->n_top > 0 && !p->logprobs)
+            return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
         return true;
     }
     p->logprobs = p->logprobs || field_get(body, "logprobs");
@@ -119,7 +122,7 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
     if (!options) return true;
     if (!json_is_object(options))
         return openai_fail(error, "stream_options", "'stream_options' must be an object, not %s", field_kind(options));
-    if (!r->stream) return openai_fail(error, "stream_options", "'stream_options' needs 'stream': true");
+    if (!r->stream) return openai_fail(error, "stream_options", "'stream_options' needs 'stream' to be true");
     if (!field_bool(options, "include_usage", &r->include_usage, error) ||
         !field_bool(options, "continuous_usage_stats", &r->continuous_usage, error))
         return false;

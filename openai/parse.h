@@ -1,16 +1,41 @@
-/* The parts of reading a request; see openai_request_parse. Each reads its fields of the body into *request. */
+/*
+ * The parts of openai_request_parse, and the typed fields of JSON objects that they read.
+ *
+ * All functions that return bool return false with *error filled: it names the field, its value and its limits.
+ */
 #ifndef OPENAI_PARSE_H
 #define OPENAI_PARSE_H
 
 #include "openai.h"
 
-/* `messages` or `prompt`, as token ids (openai_prompt.c). Needs request->echo. */
-bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+/* ---- Parts of a request; each reads its fields of the body into *request ---- */
 
-/* How to generate and what to tell (openai_params.c). */
+/* Refuse known fields that are not offered and would change the result (refused.c). */
+bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
+
+/* Read how to generate and what to report (params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Refuse known fields that are not offered and would change the result (openai_refused.c). */
-bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
+/* Read `messages` or `prompt` as token ids (prompt.c). request->echo must be set before. */
+bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* ---- Fields of an object (field.c); an absent field and null leave *value unchanged ---- */
+
+/* The field's value; NULL if it is absent or null. Borrowed from the object. */
+const json_t *field_get(const json_t *object, const char *name);
+
+/* The field's value; NULL also if it is false, 0 or empty, and so requests nothing. */
+const json_t *field_get_requested(const json_t *object, const char *name);
+
+/* What kind of value this is, for messages: "a string", "an integer", ... */
+const char *field_kind(const json_t *value);
+
+bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error);
+bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);
+bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
+bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
+
+/* Read a value as one of the model's token ids. param is the value's name in messages, such as "prompt[3]". */
+bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error);
 
 #endif

@@ -1,9 +1,8 @@
-/* The prompt of a request as token ids: chat messages through the model's template, or text and ids as they are. */
+/* Reads a request's prompts as token ids: chat messages through the chat format, text and token ids as they are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "field.h"
 #include "parse.h"
 
 static bool no_memory(openai_error *error) {
@@ -11,18 +10,19 @@ static bool no_memory(openai_error *error) {
 }
 
 /*
- * Bytes of text for a byte of its tokens' pieces, with one to spare: a character that NFC composes has at least a third of the
- * bytes of its parts, and a space those of the U+2581 it may stand for (cl_tokenizer_shortens).
+ * If the tokenizer may shorten text (cl_tokenizer_shortens), n bytes of text become at least n / MAX_SHORTENED bytes of pieces.
+ * A character that NFC composes has at least a third of the bytes of its parts, and the space that replaces a U+2581 a third of
+ * its bytes; 4 leaves a margin.
  */
-enum { MOST_SHORTENED = 4 };
+enum { MAX_SHORTENED = 4 };
 
 /*
- * Refuse text that cannot fit the context whatever it says. The engine counts tokens, but to tokenize megabytes takes whole
- * seconds, for which all requests behind this one wait.
+ * Refuse text that cannot fit the context whatever it contains. The engine would refuse it too, by its number of tokens; but
+ * tokenizing megabytes takes seconds, during which all requests behind this one wait.
  */
 static bool check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
     const cl_tokenizer *tok = context->model->tok;
-    const size_t shortened = cl_tokenizer_shortens(tok) ? MOST_SHORTENED : 1;
+    const size_t shortened = cl_tokenizer_shortens(tok) ? MAX_SHORTENED : 1;
     const size_t limit = (size_t)context->n_ctx * shortened * cl_tokenizer_longest(tok);
     if (limit == 0 || size <= limit) return true;
     cl_error cause;
@@ -33,7 +33,7 @@ static bool check_size(const openai_context *context, const char *where, size_t 
 
 /* ---- Chat ---- */
 
-/* Join the text parts of message i's content, an array, into one allocated string, a line each. */
+/* Join the text parts of message i's content, which is an array, into one allocated string, one part per line. */
 static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_error *error) {
     char where[64];
     *size = 0;
@@ -42,7 +42,7 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
         const char *type = json_string_value(json_object_get(part, "type"));
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, j);
         if (!type || strcmp(type, "text") != 0 || !json_is_string(json_object_get(part, "text"))) {
-            openai_fail(error, where, "'%s' must be {\"type\": \"text\", \"text\": ...}: this model reads text only", where);
+            openai_fail(error, where, "'%s' must be {\"type\": \"text\", \"text\": ...}; this model accepts only text", where);
             return NULL;
         }
         *size += (j > 0) + json_string_length(json_object_get(part, "text"));
@@ -54,7 +54,7 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
     }
     for (size_t j = 0; j < json_array_size(parts); j++) {
         const json_t *part = json_object_get(json_array_get(parts, j), "text");
-        if (j > 0) *end++ = '\n'; /* as vLLM and llama.cpp do for templates of texts */
+        if (j > 0) *end++ = '\n'; /* as vLLM and llama.cpp do for templates that expect a string */
         memcpy(end, json_string_value(part), json_string_length(part));
         end += json_string_length(part);
     }
@@ -62,21 +62,21 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
     return text;
 }
 
-/* Message i; *joined is what its content had to be put together in, for the caller to free. */
+/* Read message i. If its content must be joined from parts, it is allocated in *joined, for the caller to free. */
 static bool parse_message(const json_t *value, size_t i, cl_chat_message *message, char **joined, openai_error *error) {
     char where[64];
     snprintf(where, sizeof where, "messages[%zu]", i);
     if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
 
     const char *role = json_string_value(json_object_get(value, "role"));
-    if (role && strcmp(role, "developer") == 0) role = "system"; /* OpenAI's newer name for the same */
+    if (role && strcmp(role, "developer") == 0) role = "system"; /* OpenAI's newer name for "system" */
     if (!role || (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)) {
         snprintf(where, sizeof where, "messages[%zu].role", i);
         return openai_fail(error, where, "'%s' must be \"system\", \"user\" or \"assistant\"", where);
     }
-    if (field_get_asking(value, "tool_calls") || field_get_asking(value, "function_call")) {
+    if (field_get_requested(value, "tool_calls") || field_get_requested(value, "function_call")) {
         snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
-        return openai_fail(error, where, "'%s' is not supported by this server: tell what was called in 'content'", where);
+        return openai_fail(error, where, "'%s' is not supported by this server; describe the call in 'content'", where);
     }
     const json_t *content = field_get(value, "content");
     snprintf(where, sizeof where, "messages[%zu].content", i);
@@ -93,7 +93,7 @@ static bool parse_message(const json_t *value, size_t i, cl_chat_message *messag
     return *joined;
 }
 
-/* Of all messages together. What a chat format would trim or leave out counts, too: no sensible prompt comes near the limit. */
+/* check_size of all messages together. Text that a chat format would trim counts too; no real prompt comes near the limit. */
 static bool check_messages(const openai_context *context, const cl_chat_message *messages, size_t n, openai_error *error) {
     size_t size = 0;
     for (size_t i = 0; i < n; i++) size += messages[i].content_size;
@@ -106,9 +106,10 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
         return openai_fail(error, "messages", "'messages' must be an array of at least one message");
     const cl_model *m = context->model;
     if (context->chat == CL_CHAT_NONE)
-        return openai_fail(error, "messages", "no chat format: %s",
-                           m->chat_error.code != CL_OK ? m->chat_error.message
-                                                       : "the model file has no chat template; use completions with 'prompt'");
+        return openai_fail(error, "messages", "this model has no chat format: %s",
+                           m->chat_error.code != CL_OK
+                               ? m->chat_error.message
+                               : "its file has no chat template; send 'prompt' to /v1/completions instead");
 
     const size_t n = json_array_size(value);
     cl_chat_message *messages = calloc(n, sizeof *messages);
@@ -128,7 +129,7 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
 
 /* ---- Completions ---- */
 
-/* The engine would refuse them, but only once all prompts are tokenized and their texts made. */
+/* Refuse more tokens than the context holds. The engine would too, but only after all prompts have been tokenized. */
 static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
     if (context->n_ctx == 0 || n_tokens <= (size_t)context->n_ctx) return true;
     cl_error cause;
@@ -162,7 +163,7 @@ static bool parse_text(const openai_context *context, const json_t *value, const
     return true;
 }
 
-/* The text of token ids, for echo. */
+/* Set the prompt's text from its token ids, for echo. */
 static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_error *error) {
     size_t size = 0, at = 0;
     char nothing[1];
@@ -207,8 +208,8 @@ bool openai_parse_prompts(const openai_context *context, const json_t *body, ope
     const bool chat = r->endpoint == OPENAI_CHAT;
     const json_t *value = chat ? NULL : field_get(body, "prompt");
     if (!chat && !value)
-        return openai_fail(error, "prompt", "'prompt' is missing: give a string, an array of strings, or token ids");
-    /* An array of integers is one prompt; an array of anything else holds one prompt an element. */
+        return openai_fail(error, "prompt", "'prompt' is missing; send a string, an array of strings, or token ids");
+    /* An array of integers is one prompt; the elements of any other array are one prompt each. */
     const bool several = json_is_array(value) && !json_is_integer(json_array_get(value, 0));
     const size_t n = several ? json_array_size(value) : 1;
     if (n == 0 || n > OPENAI_MAX_PROMPTS)

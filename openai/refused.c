@@ -1,19 +1,17 @@
-/* Fields of OpenAI's and vLLM's requests that are not offered here: refused where they would change the result. */
-#include "field.h"
+/* Refuses fields of OpenAI's, vLLM's and llama-server's requests that are not offered here and would change the result. */
 #include "parse.h"
 
 enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION };
 
-/*
- * Values that ask for nothing that is not done anyway, as JSON. null always is one; false, 0 and everything empty are, unless
- * the field is `strict`.
- */
-static const struct refused {
-    const char *name, *neutral[2];
-    const char *instead; /* what to do; NULL: leave it out */
-    bool strict;
-    unsigned endpoints; /* 0: both */
-} refused[] = {
+typedef struct refused_field {
+    const char *name;
+    const char *neutral[2]; /* values, as JSON, that change nothing and are accepted; null is always accepted */
+    const char *instead;    /* what the message suggests; NULL: "leave it out" */
+    bool strict;            /* false, 0, "", [] and {} are refused, too */
+    unsigned endpoints;     /* a set of CHAT and COMPLETION; 0: both */
+} refused_field;
+
+static const refused_field refused_fields[] = {
     /* OpenAI's */
     {.name = "audio"},
     {.name = "best_of", .neutral = {"1"}},
@@ -69,7 +67,7 @@ static const struct refused {
     {.name = "xtc_probability"},
 };
 
-/* 1 and 1.0 are the same. */
+/* Whether a value equals the JSON in text; 1 equals 1.0. */
 static bool equals(const json_t *value, const char *text) {
     json_t *other = json_loads(text, JSON_DECODE_ANY, NULL);
     const bool numbers = json_is_number(value) && json_is_number(other);
@@ -78,25 +76,25 @@ static bool equals(const json_t *value, const char *text) {
     return equal;
 }
 
-static bool is_neutral(const struct refused *r, const json_t *value) {
+static bool is_neutral(const refused_field *r, const json_t *value) {
     for (size_t i = 0; i < sizeof r->neutral / sizeof *r->neutral; i++)
         if (r->neutral[i] && equals(value, r->neutral[i])) return true;
     return false;
 }
 
-static bool asks(const struct refused *r, openai_endpoint endpoint, const json_t *body) {
+static bool is_requested(const refused_field *r, openai_endpoint endpoint, const json_t *body) {
     if (r->endpoints && !(r->endpoints >> endpoint & 1)) return false;
-    const json_t *value = r->strict ? field_get(body, r->name) : field_get_asking(body, r->name);
+    const json_t *value = r->strict ? field_get(body, r->name) : field_get_requested(body, r->name);
     return value && !is_neutral(r, value);
 }
 
 bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const struct refused *r = &refused[i];
-        if (!asks(r, endpoint, body)) continue;
+    for (size_t i = 0; i < sizeof refused_fields / sizeof *refused_fields; i++) {
+        const refused_field *r = &refused_fields[i];
+        if (!is_requested(r, endpoint, body)) continue;
         const char *neutral = r->instead ? NULL : r->neutral[0];
-        openai_fail(error, r->name, "'%s' is not supported by this server: %s%s%s", r->name,
-                    r->instead ? r->instead : "leave it out", neutral ? " or say " : "", neutral ? neutral : "");
+        openai_fail(error, r->name, "'%s' is not supported by this server; %s%s%s", r->name,
+                    r->instead ? r->instead : "leave it out", neutral ? " or send " : "", neutral ? neutral : "");
         error->code = "unsupported_parameter";
         return false;
     }

@@ -1,7 +1,6 @@
-/* A request's body to prompts and parameters of the engine. */
+/* Reads a request's body, and submits its prompts to the engine. */
 #include <stdlib.h>
 
-#include "field.h"
 #include "parse.h"
 
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
@@ -28,12 +27,19 @@ void openai_request_free(openai_request *request) {
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
-cl_engine_request openai_engine_request(const openai_request *request, size_t i,
-                                        void (*on_event)(void *, const cl_engine_event *), void *ctx) {
-    cl_engine_request params = request->params;
-    params.prompt = request->prompts[i].tokens.ids;
-    params.n_prompt = (int64_t)request->prompts[i].tokens.n;
-    params.on_event = on_event;
-    params.ctx = ctx;
-    return params;
+size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
+                     void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error) {
+    for (size_t i = 0; i < request->n_prompts; i++) {
+        jobs[i] = (openai_job){.owner = owner, .prompt = i};
+        cl_engine_request submitted = request->params;
+        submitted.prompt = request->prompts[i].tokens.ids;
+        submitted.n_prompt = (int64_t)request->prompts[i].tokens.n;
+        submitted.on_event = on_event;
+        submitted.ctx = &jobs[i];
+        cl_error cause;
+        if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
+        openai_fail_from(error, NULL, &cause);
+        return i;
+    }
+    return request->n_prompts;
 }

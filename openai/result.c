@@ -1,4 +1,4 @@
-/* The engine's events of one request, collected. */
+/* Collects the engine's events of one request. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ void openai_result_free(openai_result *result) {
     *result = (openai_result){0};
 }
 
-/* Make room for n elements of *array and return true, or false without memory with *array as it was. */
+/* Resize *array to n elements. Returns false and leaves *array unchanged if memory is lacking. */
 static bool resize(void *array, size_t n, size_t size) {
     void **p = array;
     void *grown = realloc(*p, n * size);

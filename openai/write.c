@@ -1,5 +1,20 @@
-/* Whole answers and the chunks of streams. */
+/* Writes whole answers and the chunks of streams. */
+#include <stdlib.h>
+
+#include "llama/common/str.h"
 #include "openai.h"
+
+json_t *openai_text_json(const char *bytes, size_t size) {
+    if (size == 0) return json_string("");
+    json_t *json = json_stringn(bytes, size);
+    if (json) return json;
+    size_t mended_size; /* it is not UTF-8, which is rare */
+    char *mended = cl_utf8_mended(bytes, size, &mended_size);
+    if (!mended) return NULL;
+    json = json_stringn_nocheck(mended, mended_size);
+    free(mended);
+    return json;
+}
 
 json_t *openai_usage_json(const openai_usage *usage) {
     const json_int_t prompt = usage->prompt_tokens, completion = usage->completion_tokens, cached = usage->cached_tokens;
@@ -7,7 +22,7 @@ json_t *openai_usage_json(const openai_usage *usage) {
                      prompt + completion, "prompt_tokens_details", "cached_tokens", cached);
 }
 
-/* What every answer and chunk begins with. */
+/* The fields that every answer and chunk begins with. */
 static json_t *head_json(const openai_result *result, const char *object) {
     return json_pack("{s:s, s:s, s:I, s:s}", "id", result->id, "object", object, "created", (json_int_t)result->created,
                      "model", result->context->model_name);
@@ -19,7 +34,7 @@ static json_t *ids_json(const cl_token_list *list, size_t first) {
     return ids;
 }
 
-/* The prompt's text before the choice's own. */
+/* The prompt's text followed by the choice's own. */
 static json_t *echoed_json(const openai_prompt *prompt, const char *text, size_t size) {
     json_t *before = openai_text_json(prompt->text, prompt->text_size), *after = openai_text_json(text, size);
     json_t *joined = json_pack("s%+%", json_string_value(before), json_string_length(before), json_string_value(after),
@@ -65,7 +80,7 @@ json_t *openai_result_json(const openai_result *result) {
     return answer;
 }
 
-/* {"choices": choices} as a chunk; null choices: the one that tells usage. */
+/* A chunk with these choices; with include_usage also with usage, which JSON null leaves open. Steals both references. */
 static json_t *chunk_json(const openai_result *result, json_t *choices, json_t *usage) {
     json_t *chunk = head_json(result, result->request->endpoint == OPENAI_CHAT ? "chat.completion.chunk" : "text_completion");
     json_object_set_new(chunk, "choices", choices);
@@ -73,7 +88,7 @@ static json_t *chunk_json(const openai_result *result, json_t *choices, json_t *
     return chunk;
 }
 
-/* What choice c of prompt i has had so far. */
+/* The usage of choice c of prompt i so far. */
 static json_t *usage_so_far(const openai_result *result, size_t i, const openai_choice *c) {
     openai_usage usage = result->usage[i];
     usage.completion_tokens = (int64_t)c->tokens.n;
@@ -83,7 +98,7 @@ static json_t *usage_so_far(const openai_result *result, size_t i, const openai_
 json_t *openai_chunk_json(openai_result *result, size_t i, const cl_engine_event *event) {
     const openai_request *r = result->request;
     const bool chat = r->endpoint == OPENAI_CHAT, has_token = event->token >= 0;
-    if (event->prompt) return json_null(); /* told with the choice's first chunk */
+    if (event->prompt) return json_null(); /* the choice's first chunk reports the prompt */
     const bool shows =
         event->text_size || event->finish != CL_ENGINE_RUNNING || (has_token && (r->params.logprobs || r->return_token_ids));
     if (!shows) return json_null();

@@ -1,9 +1,36 @@
 /*
- * A completion under way: from the request's body to the last byte of the answer.
+ * A generation: one completion request, from its body to the last byte of its answer.
  *
- * The preparer's thread reads the body and submits its prompts. The engine's thread puts events into a queue and wakes the
- * connection; the connection's thread, one of the daemon's, takes them out and writes. With nothing to write the connection is
- * suspended. A client that hangs up, seen by the watch or by the daemon, cancels what the engine still has.
+ * Threads
+ *
+ * Five kinds of threads work on generations. Each has its source file.
+ *
+ * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays with
+ * the same one. It receives the body, creates the generation, and writes the answer (generation_answer.c). Whenever there is
+ *   nothing to write it suspends the connection, so it never blocks.
+ * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
+ *   the order of arrival (generation_prepare.c).
+ * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
+ *   (generation_events.c).
+ * - The watch's thread (watch.h) notices clients that hang up, and gives their generations up (generation.c).
+ * - The program's thread starts and stops the server (server.c).
+ *
+ * Ownership
+ *
+ * A generation is referenced by its connection, by the preparer until it has submitted the prompts, and by each submitted
+ * prompt until its last event. Whichever of them drops the last reference frees the generation. So a connection may close, and
+ * a handler return, while the engine still computes; the engine's work is then cancelled.
+ *
+ * Locks
+ *
+ * A thread that holds several locks has acquired them in this order:
+ *
+ *   1. server.lock or the watch's lock (no thread holds both),
+ *   2. generation.lock,
+ *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
+ *
+ * The locks inside the engine, the preparer and the metrics come last: while those hold them, they call nothing of the server.
+ * The engine calls on_event without holding a lock.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -12,23 +39,28 @@
 
 typedef struct generation generation;
 
-/* Take x's body over, and answer later: its turn to be prepared comes after those that came before. */
+/*
+ * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
+ * same connection. On the connection's thread.
+ */
 enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint);
 
-/* x's connection was suspended and has been woken. */
+/* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
 enum MHD_Result generation_resumed(exchange *x);
 
-/* The connection is done with it; what the engine still computes for it is cancelled. */
+/* Drop the connection's reference; cancels what the engine still computes for it. On the connection's thread. */
 void generation_close(generation *g);
 
-/* Read the body and submit its prompts. For preparer_create. */
+/* Parse the body and submit its prompts. The callback of preparer_create. */
 void generation_prepare(preparer_task *task);
 
-/* The client hung up. For watch_create. */
-void generation_gone(void *g);
+/* Give a generation up because its client hung up. The callback of watch_create; g is a generation. */
+void generation_hung_up(void *g);
 
-/* The server stops: end all generations with an error, wait until they are freed, at most so many seconds; < 0: no limit. */
+/* End all generations with an error, and refuse new ones, because the server stops. */
 void generation_stop_all(server *s);
+
+/* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(server *s, double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* One HTTP exchange. */
+/* Receives requests, checks them, calls their routes, and queues replies. */
 #include "http.h"
 
 #include <stdio.h>
@@ -7,13 +7,12 @@
 #include <strings.h>
 
 #include "generation.h"
-#include "routes.h"
 
 /* ---- Replies ---- */
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
     if (!response) return MHD_NO;
-    const char *origin = x->server->config.cors_origin;
+    const char *origin = x->srv->config.cors_origin;
     enum MHD_Result ok = MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     if (ok && origin) ok = MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     if (ok) ok = MHD_queue_response(x->connection, status, response);
@@ -21,7 +20,7 @@ enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struc
     return ok;
 }
 
-/* With a header of its own; NULL: none. */
+/* Reply with text [size], which is freed, and with one more header (NULL: none). */
 static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type, char *text, size_t size, const char *header,
                                   const char *value) {
     if (!text) return MHD_NO;
@@ -54,7 +53,7 @@ enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
 
 /* ---- Routing ---- */
 
-/* With a header of its own; NULL: none. */
+/* Reply with an error, and with one more header (NULL: none). */
 static enum MHD_Result refuse_with(exchange *x, int status, const char *code, const char *message, const char *header,
                                    const char *value) {
     openai_error error;
@@ -67,9 +66,9 @@ static enum MHD_Result refuse(exchange *x, int status, const char *code, const c
     return refuse_with(x, status, code, message, NULL, NULL);
 }
 
-/* Compares all of the key whatever the first difference is, so that its time does not tell how much was right. */
+/* Whether the client sent the API key. Compares all bytes, so that the time does not reveal how many were right. */
 static bool has_key(const exchange *x) {
-    const char *key = x->server->config.api_key;
+    const char *key = x->srv->config.api_key;
     const char *sent = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     if (!key) return true;
     if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return false;
@@ -81,8 +80,9 @@ static bool has_key(const exchange *x) {
 }
 
 /*
- * A browser asks whether a page of another origin may call, and with which headers. It may with any: what clients add differs
- * (OpenAI's for JavaScript a dozen "x-stainless-..."), "*" would leave out Authorization, and unknown ones change nothing here.
+ * A browser asks whether a page of another origin may call the server, and with which headers. All headers are allowed: clients
+ * differ in what they add (OpenAI's for JavaScript sends a dozen "x-stainless-..."), "*" would exclude Authorization, and
+ * unknown headers have no effect here.
  */
 static enum MHD_Result reply_preflight(exchange *x) {
     struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
@@ -97,9 +97,9 @@ static enum MHD_Result reply_preflight(exchange *x) {
 
 static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *wanted) {
     char message[512], allowed[32];
-    snprintf(message, sizeof message, "%.100s is not allowed for %.200s: use %s", method, x->path, wanted);
+    snprintf(message, sizeof message, "%.100s is not allowed for %.200s; use %s", method, x->path, wanted);
     snprintf(allowed, sizeof allowed, "%s%s%s", wanted, strcmp(wanted, MHD_HTTP_METHOD_GET) == 0 ? ", HEAD" : "",
-             x->server->config.cors_origin ? ", OPTIONS" : "");
+             x->srv->config.cors_origin ? ", OPTIONS" : "");
     return refuse_with(x, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, message, MHD_HTTP_HEADER_ALLOW, allowed);
 }
 
@@ -117,8 +117,8 @@ static enum MHD_Result count_length_header(void *seen, enum MHD_ValueKind kind, 
 }
 
 /*
- * Whether the headers say in two ways where the body ends. The daemon takes one of them; a proxy before it may take the other,
- * and what is a body to one is the next request to the other.
+ * Whether the headers say twice where the body ends. libmicrohttpd would follow one of them, and a proxy in front of it perhaps
+ * the other; bytes that are body for one would then be the next request for the other.
  */
 static bool is_ambiguous(const exchange *x) {
     length_headers seen = {0};
@@ -126,41 +126,40 @@ static bool is_ambiguous(const exchange *x) {
     return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
 }
 
-static bool may_call(const exchange *x, const route *route) { return !route->needs_key || has_key(x); }
+static bool may_call(const exchange *x, const route *r) { return !r->needs_key || has_key(x); }
 
-/* Whether a handler is to see the body, told from the headers alone. */
+/* Whether a handler will read the body, judged by the headers alone. */
 static bool wants_body(const exchange *x, const char *path, const char *method) {
-    const route *route = route_find(path);
-    return route && strcmp(route->method, MHD_HTTP_METHOD_POST) == 0 && strcmp(method, route->method) == 0 &&
-           may_call(x, route);
+    const route *r = route_find(path);
+    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && strcmp(method, r->method) == 0 && may_call(x, r);
 }
 
 static enum MHD_Result dispatch(exchange *x, const char *method) {
-    const route *route = route_find(x->path);
+    const route *r = route_find(x->path);
     char message[256];
-    if (x->server->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
-    if (!route) {
-        snprintf(message, sizeof message, "there is nothing at %.200s", x->path);
+    if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
+    if (!r) {
+        snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
         return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
     }
-    /* The daemon leaves out the body of an answer to HEAD. */
-    if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, route->method) != 0)
-        return reply_wrong_method(x, method, route->method);
-    if (!may_call(x, route))
+    /* libmicrohttpd omits the body of a reply to HEAD. */
+    if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, r->method) != 0)
+        return reply_wrong_method(x, method, r->method);
+    if (!may_call(x, r))
         return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
-                           "this server wants its API key: send it as 'Authorization: Bearer KEY'",
+                           "this server requires its API key; send it as 'Authorization: Bearer KEY'",
                            MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (coding && strcasecmp(coding, "identity") != 0) {
-        snprintf(message, sizeof message, "a body with Content-Encoding %.100s is not read here: send it without", coding);
+        snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
         return refuse_with(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, message, MHD_HTTP_HEADER_ACCEPT_ENCODING, "identity");
     }
     if (x->too_large) {
-        snprintf(message, sizeof message, "the body is larger than %zu bytes, the most this server takes",
-                 x->server->config.max_body_bytes);
+        snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
+                 x->srv->config.max_body_bytes);
         return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
     }
-    return route->handle(x);
+    return r->handle(x);
 }
 
 /* ---- The request ---- */
@@ -168,7 +167,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
 static exchange *exchange_begin(server *s, struct MHD_Connection *connection) {
     exchange *x = calloc(1, sizeof *x);
     if (!x) return NULL;
-    x->server = s;
+    x->srv = s;
     x->connection = connection;
     const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     x->too_large = length && strtoull(length, NULL, 10) > s->config.max_body_bytes;
@@ -176,12 +175,13 @@ static exchange *exchange_begin(server *s, struct MHD_Connection *connection) {
 }
 
 /*
- * A body that is too large or unwanted is read to its end and dropped: to answer and close before would make most clients see
- * a broken connection instead of the answer, and to keep it would let clients without the key fill the memory.
+ * Add a piece of the body. A body that is too large or unwanted is read to its end and dropped: if the server replied and
+ * closed the connection before, most clients would report a broken connection instead of the reply; and if it kept such bodies,
+ * clients without the key could fill its memory. Returns false if memory is lacking.
  */
 static bool add_body(exchange *x, const char *data, size_t size) {
     if (x->unwanted) return true;
-    if (x->body_size + size > x->server->config.max_body_bytes) x->too_large = true;
+    if (x->body_size + size > x->srv->config.max_body_bytes) x->too_large = true;
     if (x->too_large) return true;
     if (x->body_size + size > x->body_capacity) {
         const size_t capacity = 2 * (x->body_size + size);
@@ -195,7 +195,7 @@ static bool add_body(exchange *x, const char *data, size_t size) {
     return true;
 }
 
-/* The path of a request's target, which may be a whole URL (RFC 9112, 3.2.2). */
+/* The path in a request's target, which may also be a whole URL (RFC 9112, 3.2.2). */
 static const char *path_of(const char *target) {
     const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
     if (!scheme) return target;
@@ -211,21 +211,21 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     if (!x) {
         *state = x = exchange_begin(cls, connection);
         if (!x) return MHD_NO;
-        if (is_ambiguous(x)) /* the daemon closes the connection after an answer that does not wait for the body */
+        if (is_ambiguous(x)) /* libmicrohttpd closes the connection after a reply that does not wait for the body */
             return refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
-                               "where the body ends is said twice: send one Content-Length, or Transfer-Encoding without it",
+                               "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding",
                                MHD_HTTP_HEADER_CONNECTION, "close");
         x->unwanted = !wants_body(x, path, method);
-        /* A client that asks before it sends can be told at once. */
-        const bool asks = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
-        if (!asks || (!x->too_large && !x->unwanted)) return MHD_YES;
+        /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
+        const bool expects = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
+        if (!expects || (!x->too_large && !x->unwanted)) return MHD_YES;
     }
     if (*upload_size > 0) {
         if (!add_body(x, upload, *upload_size)) return MHD_NO;
         *upload_size = 0;
         return MHD_YES;
     }
-    if (x->generation) return generation_resumed(x);
+    if (x->gen) return generation_resumed(x);
     x->path = path;
     return dispatch(x, method);
 }
@@ -237,7 +237,7 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
     exchange *x = *state;
     if (!x) return;
     *state = NULL;
-    if (x->generation) generation_close(x->generation);
+    if (x->gen) generation_close(x->gen);
     free(x->body);
     free(x);
 }

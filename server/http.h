@@ -1,30 +1,51 @@
-/* One HTTP exchange: the request collected, its route found, the reply queued. */
+/* One HTTP exchange: receives the request, finds its route, queues the reply. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
 #include "server_state.h"
 
+/* A request and its reply. It lives from the request's headers until http_on_completed, on its connection's thread. */
 typedef struct exchange {
-    server *server;
+    server *srv;
     struct MHD_Connection *connection;
-    const char *path; /* during a route's handler */
-    char *body;       /* not terminated */
+    const char *path; /* without the query; valid while a route's handler runs */
+    char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
-    bool too_large;                /* the body; what came of it was dropped */
-    bool unwanted;                 /* the body: the request is refused whatever it holds, or has no use for it */
-    struct generation *generation; /* what the connection waits for; NULL: nothing */
+    bool too_large;         /* the body exceeds config.max_body_bytes and is dropped */
+    bool unwanted;          /* the body is dropped: no handler will read it */
+    struct generation *gen; /* the generation that the connection waits for; NULL: none */
 } exchange;
 
-/* Callbacks of the daemon; cls is the server. */
+/* ---- Callbacks of the daemon; cls is the server ---- */
+
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state);
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 
-/* Replies. What is given is taken over and freed; NULL (no memory) closes the connection. */
+/* ---- Replies; NULL for the content (memory is lacking) closes the connection ---- */
+
+/* Reply with text [size], which is freed afterwards. */
 enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size);
+
+/* Reply with JSON; steals the reference. */
 enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json);
+
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
-/* With the headers every reply has. */
+
+/* Queue a response, which is destroyed afterwards, with the headers that every reply has. */
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
+
+/* ---- Routes (routes.c) ---- */
+
+typedef struct route {
+    const char *path;
+    const char *method;
+    bool prefix;    /* the route also serves all longer paths that begin with `path` */
+    bool needs_key; /* clients must send the API key, if the server has one */
+    enum MHD_Result (*handle)(exchange *x);
+} route;
+
+/* The route that serves a path, whatever its method; NULL: none. */
+const route *route_find(const char *path);
 
 #endif

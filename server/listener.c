@@ -1,5 +1,5 @@
-/* A listening TCP socket. */
-#include "listener.h"
+/* Opens the TCP socket that the server listens on. */
+#include "server_state.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -17,7 +17,7 @@ static uint16_t bound_port(int fd) {
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
-/* The socket, or -1 with errno. */
+/* A socket that listens on the address, or -1 with errno set. */
 static int try_address(const struct addrinfo *a) {
     const int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     if (fd < 0) return -1;
@@ -36,7 +36,7 @@ cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *err
     snprintf(service, sizeof service, "%u", *port);
     const int resolved = getaddrinfo(host, service, &hints, &list);
     if (resolved != 0)
-        return cl_fail(error, CL_ERR_ARG, "cannot listen on host '%s': %s; give an address of this machine such as 127.0.0.1",
+        return cl_fail(error, CL_ERR_ARG, "cannot listen on host '%s': %s; use an address of this machine, such as 127.0.0.1",
                        host, gai_strerror(resolved));
     *fd = -1;
     for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) *fd = try_address(a);
@@ -46,8 +46,8 @@ cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *err
         *port = bound_port(*fd);
         return CL_OK;
     }
-    const char *fix = failure == EADDRINUSE ? "another program uses it: end that one or choose another port"
-                      : failure == EACCES   ? "ports below 1024 need root: choose a higher one"
+    const char *fix = failure == EADDRINUSE ? "another program uses the port; end that program or choose another port"
+                      : failure == EACCES   ? "ports below 1024 need root; choose a higher port"
                                             : "choose another host or port";
     return cl_fail(error, CL_ERR_FILE, "cannot listen on %s port %u: %s; %s", host, *port, strerror(failure), fix);
 }

@@ -1,4 +1,4 @@
-/* What /metrics tells. */
+/* Counts requests and tokens, and writes the /metrics page. */
 #include "metrics.h"
 
 #include <inttypes.h>
@@ -8,15 +8,16 @@
 
 #include "openai/openai.h"
 
+/* Upper bounds of the buckets, in seconds. */
 static const double bounds[METRICS_N_BUCKETS] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
                                                  1,     2,     5,     10,   20,   50,   100, 200, 500};
 
-void metrics_init(metrics *m) {
-    *m = (metrics){0};
+void metrics_init(server_metrics *m) {
+    *m = (server_metrics){0};
     pthread_mutex_init(&m->lock, NULL);
 }
 
-void metrics_destroy(metrics *m) { pthread_mutex_destroy(&m->lock); }
+void metrics_destroy(server_metrics *m) { pthread_mutex_destroy(&m->lock); }
 
 static void observe(histogram *h, double seconds) {
     int i = 0;
@@ -25,41 +26,41 @@ static void observe(histogram *h, double seconds) {
     h->sum += seconds;
 }
 
-void metrics_first_token(metrics *m, double seconds) {
+void metrics_first_token(server_metrics *m, double seconds) {
     pthread_mutex_lock(&m->lock);
     observe(&m->first_token, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 
-void metrics_inter_token(metrics *m, double seconds) {
+void metrics_inter_token(server_metrics *m, double seconds) {
     pthread_mutex_lock(&m->lock);
     observe(&m->inter_token, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 
-void metrics_finished(metrics *m, cl_engine_finish how, double seconds) {
+void metrics_finished(server_metrics *m, cl_engine_finish how, double seconds) {
     pthread_mutex_lock(&m->lock);
     m->finished[how]++;
     observe(&m->request, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 
-/* A page in the making; every sample carries the model's name. */
-typedef struct page {
+/* The page that is being written. Every sample carries the model's name as a label. */
+typedef struct metrics_page {
     FILE *out;
-    const char *model;
-} page;
+    const char *model; /* escaped */
+} metrics_page;
 
-static void write_head(const page *p, const char *name, const char *type, const char *help) {
+static void write_head(const metrics_page *p, const char *name, const char *type, const char *help) {
     fprintf(p->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void write_value(const page *p, const char *name, const char *type, const char *help, double value) {
+static void write_value(const metrics_page *p, const char *name, const char *type, const char *help, double value) {
     write_head(p, name, type, help);
     fprintf(p->out, "%s{model_name=\"%s\"} %.17g\n", name, p->model, value);
 }
 
-static void write_histogram(const page *p, const char *name, const char *help, const histogram *h) {
+static void write_histogram(const metrics_page *p, const char *name, const char *help, const histogram *h) {
     uint64_t count = 0;
     write_head(p, name, "histogram", help);
     for (int i = 0; i < METRICS_N_BUCKETS; i++) {
@@ -72,7 +73,7 @@ static void write_histogram(const page *p, const char *name, const char *help, c
             p->model, count);
 }
 
-static void write_engine(const page *p, const cl_engine_stats *s) {
+static void write_engine(const metrics_page *p, const cl_engine_stats *s) {
     const cattn_stats *kv = &s->kv;
     const double chunk = (double)kv->chunk_bytes;
     const double used = kv->chunks_capacity ? (double)kv->chunks_live / (double)kv->chunks_capacity : 0;
@@ -80,40 +81,43 @@ static void write_engine(const page *p, const cl_engine_stats *s) {
         const char *name, *type, *help;
         double value;
     } samples[] = {
-        {"vllm:num_requests_running", "gauge", "Requests being computed.", (double)s->n_running},
-        {"vllm:num_requests_waiting", "gauge", "Requests waiting to be admitted.", (double)s->n_waiting},
-        {"vllm:kv_cache_usage_perc", "gauge", "Part of the K/V budget that running sequences use, 0 to 1.", used},
-        {"vllm:gpu_cache_usage_perc", "gauge", "As vllm:kv_cache_usage_perc, by its older name.", used},
+        {"vllm:num_requests_running", "gauge", "Requests that are running.", (double)s->n_running},
+        {"vllm:num_requests_waiting", "gauge", "Requests that wait to be admitted.", (double)s->n_waiting},
+        {"vllm:kv_cache_usage_perc", "gauge", "Share of the K/V budget that running sequences use, from 0 to 1.", used},
+        {"vllm:gpu_cache_usage_perc", "gauge", "The older name of vllm:kv_cache_usage_perc.", used},
         {"vllm:prompt_tokens_total", "counter", "Prompt tokens of admitted requests.", (double)s->prompt_tokens},
-        {"vllm:generation_tokens_total", "counter", "Tokens generated.", (double)s->completion_tokens},
+        {"vllm:generation_tokens_total", "counter", "Generated tokens.", (double)s->completion_tokens},
         {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix tree.", (double)s->prompt_tokens},
-        {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found there.", (double)s->cached_tokens},
-        {"vllm:spec_decode_num_drafts_total", "counter", "Drafts of tokens that were verified.", (double)s->drafts.n_drafts},
-        {"vllm:spec_decode_num_draft_tokens_total", "counter", "Their tokens.", (double)s->drafts.n_tokens},
-        {"vllm:spec_decode_num_accepted_tokens_total", "counter", "Those of them that were accepted.",
+        {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix tree.", (double)s->cached_tokens},
+        {"vllm:spec_decode_num_drafts_total", "counter", "Drafts that were verified.", (double)s->drafts.n_drafts},
+        {"vllm:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens that were verified.",
+         (double)s->drafts.n_tokens},
+        {"vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were accepted.",
          (double)s->drafts.n_accepted},
         {"chunkattn_prefill_tokens_computed_total", "counter", "Prompt tokens whose K/V were computed.",
          (double)s->prefill_tokens_computed},
         {"chunkattn_steps_total", "counter", "Steps of the engine.", (double)s->steps},
-        {"chunkattn_prefill_seconds_total", "counter", "Time of steps spent on prompts.", s->prefill_s},
-        {"chunkattn_decode_seconds_total", "counter", "Time of steps spent on generation.", s->decode_s},
-        {"chunkattn_batch_peak", "gauge", "Most sequences in one step.", (double)s->batch_peak},
-        {"chunkattn_kv_bytes_live", "gauge", "K/V bytes of running sequences, what they share counted once.",
+        {"chunkattn_prefill_seconds_total", "counter", "Seconds of steps spent on prefill.", s->prefill_s},
+        {"chunkattn_decode_seconds_total", "counter", "Seconds of steps spent on decode.", s->decode_s},
+        {"chunkattn_batch_peak", "gauge", "Largest number of sequences in one step.", (double)s->batch_peak},
+        {"chunkattn_kv_bytes_live", "gauge", "K/V bytes of running sequences; shared chunks count once.",
          chunk * (double)kv->chunks_live},
-        {"chunkattn_kv_bytes_live_peak", "gauge", "Most K/V bytes of running sequences.", chunk * (double)kv->chunks_live_peak},
-        {"chunkattn_kv_bytes_retained", "gauge", "K/V bytes kept for later requests only.",
+        {"chunkattn_kv_bytes_live_peak", "gauge", "Largest value of chunkattn_kv_bytes_live.",
+         chunk * (double)kv->chunks_live_peak},
+        {"chunkattn_kv_bytes_retained", "gauge", "K/V bytes retained for later requests only.",
          chunk * (double)kv->chunks_retained},
-        {"chunkattn_kv_bytes_unshared", "gauge", "K/V bytes of running sequences if nothing were shared.",
+        {"chunkattn_kv_bytes_unshared", "gauge", "K/V bytes that running sequences would have without sharing.",
          chunk * (double)kv->chunks_unshared},
-        {"chunkattn_kv_bytes_unshared_peak", "gauge", "Most K/V bytes of running sequences if nothing were shared.",
+        {"chunkattn_kv_bytes_unshared_peak", "gauge", "Largest value of chunkattn_kv_bytes_unshared.",
          chunk * (double)kv->chunks_unshared_peak},
-        {"chunkattn_kv_bytes_reserved", "gauge", "K/V bytes promised to running sequences and not taken yet.",
+        {"chunkattn_kv_bytes_reserved", "gauge", "K/V bytes reserved for running sequences and not used yet.",
          chunk * (double)kv->chunks_reserved},
-        {"chunkattn_kv_bytes_in_use", "gauge", "Bytes of the K/V cache in all, metadata and workspace included.",
+        {"chunkattn_kv_bytes_in_use", "gauge", "Bytes of the K/V cache including metadata and workspace.",
          (double)kv->bytes_in_use},
-        {"chunkattn_kv_bytes_budget", "gauge", "Bytes the K/V cache may use.", (double)kv->budget_bytes},
-        {"chunkattn_kv_tokens_stored", "gauge", "Tokens in the prefix tree, each once.", (double)kv->tokens_stored},
-        {"chunkattn_kv_tokens_referenced", "gauge", "Tokens of running sequences, what they share counted for each.",
+        {"chunkattn_kv_bytes_budget", "gauge", "Bytes that the K/V cache may use.", (double)kv->budget_bytes},
+        {"chunkattn_kv_tokens_stored", "gauge", "Tokens in the prefix tree; shared tokens count once.",
+         (double)kv->tokens_stored},
+        {"chunkattn_kv_tokens_referenced", "gauge", "Tokens of running sequences; shared tokens count for each sequence.",
          (double)kv->tokens_referenced},
         {"chunkattn_kv_sequences", "gauge", "Sequences in the prefix tree.", (double)kv->n_seqs},
     };
@@ -121,20 +125,21 @@ static void write_engine(const page *p, const cl_engine_stats *s) {
         write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);
 }
 
-static void write_requests(const page *p, const metrics *m) {
+static void write_requests(const metrics_page *p, const server_metrics *m) {
     static const char *const name = "vllm:request_success_total";
-    write_head(p, name, "counter", "Requests that ended, by how.");
+    write_head(p, name, "counter", "Ended requests, by the reason.");
     for (int how = CL_ENGINE_STOP; how <= CL_ENGINE_ERROR; how++)
         fprintf(p->out, "%s{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64 "\n", name, p->model,
                 openai_finish_name((cl_engine_finish)how), m->finished[how]);
-    write_histogram(p, "vllm:time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
-    write_histogram(p, "vllm:inter_token_latency_seconds", "From one token of a choice to the next.", &m->inter_token);
-    write_histogram(p, "vllm:time_per_output_token_seconds", "As vllm:inter_token_latency_seconds, by its older name.",
+    write_histogram(p, "vllm:time_to_first_token_seconds", "Seconds from a request's arrival to its first token.",
+                    &m->first_token);
+    write_histogram(p, "vllm:inter_token_latency_seconds", "Seconds from one token of a choice to its next.", &m->inter_token);
+    write_histogram(p, "vllm:time_per_output_token_seconds", "The older name of vllm:inter_token_latency_seconds.",
                     &m->inter_token);
-    write_histogram(p, "vllm:e2e_request_latency_seconds", "From a request's arrival to its end.", &m->request);
+    write_histogram(p, "vllm:e2e_request_latency_seconds", "Seconds from a request's arrival to its end.", &m->request);
 }
 
-/* The name as a label's value; NULL without memory. */
+/* A name as a label's value, allocated; NULL if memory is lacking. */
 static char *escape_label(const char *name) {
     char *label = malloc(2 * strlen(name) + 1), *end = label;
     if (!label) return NULL;
@@ -147,11 +152,11 @@ static char *escape_label(const char *name) {
     return label;
 }
 
-char *metrics_write(metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size) {
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size) {
     char *text = NULL, *label = escape_label(model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
     if (out) {
-        const page p = {out, label};
+        const metrics_page p = {out, label};
         write_engine(&p, stats);
         pthread_mutex_lock(&m->lock);
         write_requests(&p, m);

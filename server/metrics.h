@@ -1,4 +1,4 @@
-/* What /metrics tells, in Prometheus' text format and with vLLM's names where vLLM has the same. */
+/* Counts what /metrics reports, in Prometheus' text format, under vLLM's names where vLLM has the same metric. */
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
@@ -8,26 +8,32 @@
 
 enum { METRICS_N_BUCKETS = 18 };
 
-/* Seconds, counted by upper bound. */
+/* A distribution of durations. */
 typedef struct histogram {
-    uint64_t buckets[METRICS_N_BUCKETS + 1]; /* not summed up; the last is beyond all bounds */
-    double sum;
+    uint64_t buckets[METRICS_N_BUCKETS + 1]; /* durations in each bucket alone, by upper bound; the last has no bound */
+    double sum;                              /* seconds */
 } histogram;
 
-typedef struct metrics {
-    pthread_mutex_t lock;
+/* The metrics that the engine does not count itself. Its functions may be called on any thread. */
+typedef struct server_metrics {
+    pthread_mutex_t lock; /* guards what follows */
     histogram first_token, inter_token, request;
-    uint64_t finished[CL_ENGINE_ERROR + 1]; /* requests by how they ended */
-} metrics;
+    uint64_t finished[CL_ENGINE_ERROR + 1]; /* ended requests by their cl_engine_finish */
+} server_metrics;
 
-void metrics_init(metrics *m);
-void metrics_destroy(metrics *m);
+void metrics_init(server_metrics *m);
+void metrics_destroy(server_metrics *m);
 
-void metrics_first_token(metrics *m, double seconds);
-void metrics_inter_token(metrics *m, double seconds);
-void metrics_finished(metrics *m, cl_engine_finish how, double seconds);
+/* Count the time from a request's arrival to its first token. */
+void metrics_first_token(server_metrics *m, double seconds);
 
-/* The page, allocated; NULL without memory. */
-char *metrics_write(metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size);
+/* Count the time from one token of a choice to its next. */
+void metrics_inter_token(server_metrics *m, double seconds);
+
+/* Count an ended request, and the time from its arrival. */
+void metrics_finished(server_metrics *m, cl_engine_finish how, double seconds);
+
+/* The page as allocated text [*size]; NULL if memory is lacking. */
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size);
 
 #endif

@@ -1,4 +1,4 @@
-/* A queue of tasks, and the thread that takes them out. */
+/* A queue of tasks and the thread that prepares them. */
 #include "preparer.h"
 
 #include <pthread.h>
@@ -8,13 +8,13 @@
 struct preparer {
     void (*prepare)(preparer_task *task);
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     preparer_task *first, **end;
     bool stop;
 };
 
-/* The next task, once there is one; NULL: the preparer is to end. */
+/* Wait for the next task and remove it from the queue; NULL: the queue is empty and the preparer ends. */
 static preparer_task *take(preparer *p) {
     pthread_mutex_lock(&p->lock);
     while (!p->first && !p->stop) pthread_cond_wait(&p->changed, &p->lock);

@@ -1,6 +1,4 @@
-/* The one table of what the server answers, and the short answers. */
-#include "routes.h"
-
+/* The table of all routes, and the handlers that answer at once. */
 #include <string.h>
 
 #include "generation.h"
@@ -18,26 +16,27 @@ static enum MHD_Result handle_health(exchange *x) {
 
 static enum MHD_Result handle_metrics(exchange *x) {
     cl_engine_stats stats;
-    cl_engine_get_stats(x->server->engine, &stats);
+    cl_engine_get_stats(x->srv->engine, &stats);
     size_t size = 0;
-    char *text = metrics_write(&x->server->metrics, &stats, x->server->context.model_name, &size);
+    char *text = metrics_write(&x->srv->metrics, &stats, x->srv->context.model_name, &size);
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
 }
 
 static json_t *model_json(const server *s) {
     return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", s->context.model_name, "object", "model", "created",
-                     (json_int_t)s->started, "owned_by", "chunkattn", "max_model_len", (json_int_t)cl_engine_n_ctx(s->engine));
+                     (json_int_t)s->started_at, "owned_by", "chunkattn", "max_model_len",
+                     (json_int_t)cl_engine_n_ctx(s->engine));
 }
 
 static enum MHD_Result handle_models(exchange *x) {
-    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->server)));
+    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->srv)));
 }
 
 static enum MHD_Result handle_model(exchange *x) {
     const char *name = x->path + strlen("/v1/models/");
-    if (strcmp(name, x->server->context.model_name) == 0) return http_reply_json(x, MHD_HTTP_OK, model_json(x->server));
+    if (strcmp(name, x->srv->context.model_name) == 0) return http_reply_json(x, MHD_HTTP_OK, model_json(x->srv));
     openai_error error;
-    openai_fail(&error, "model", "there is no model '%.200s'; this server has '%.200s'", name, x->server->context.model_name);
+    openai_fail(&error, "model", "there is no model '%.200s'; this server serves '%.200s'", name, x->srv->context.model_name);
     error.status = MHD_HTTP_NOT_FOUND;
     error.code = "model_not_found";
     return http_reply_error(x, &error);

@@ -1,4 +1,4 @@
-/* Start and stop of the server. */
+/* Starts and stops the server. */
 #include "server.h"
 
 #include <signal.h>
@@ -9,7 +9,6 @@
 
 #include "generation.h"
 #include "http.h"
-#include "listener.h"
 #include "llama/common/str.h"
 #include "server_state.h"
 
@@ -35,43 +34,42 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
     const char *name = c->model_name ? c->model_name : "";
     const size_t valid = cl_utf8_valid(name, strlen(name));
-    if (name[valid])
-        return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; give it in UTF-8, as JSON needs it", valid);
+    if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
     if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
         return cl_fail(error, CL_ERR_ARG,
-                       "cors_origin is empty or has control characters; give an origin or *, or leave it out");
-    if (c->api_key && !*c->api_key) return cl_fail(error, CL_ERR_ARG, "api_key is empty; give a key, or leave it out");
+                       "cors_origin is empty or contains control characters; set it to an origin or *, or to NULL");
+    if (c->api_key && !*c->api_key) return cl_fail(error, CL_ERR_ARG, "api_key is empty; set it to a key, or to NULL");
     if (c->max_body_bytes < 1024)
         return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;
 }
 
-/* Serve on the listening socket. "Strict": HTTP/1.1 without Host is refused, as RFC 9112 wants. */
+/* Start libmicrohttpd on the listening socket. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. */
 static struct MHD_Daemon *start_daemon(server *s, int fd) {
     const server_config *c = &s->config;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
-    if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two */
+    if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two threads */
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_request, s,
                             MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
                             (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
 }
 
-/* Start all threads, with all signals blocked: they are the program's. */
+/* Start all threads with all signals blocked, since the program handles them on its own threads. */
 static bool start_threads(server *s, int fd) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->watch = watch_create(generation_gone);
-    s->preparer = preparer_create(generation_prepare);
-    if (s->watch && s->preparer) s->daemon = start_daemon(s, fd);
+    s->hangups = watch_create(generation_hung_up);
+    s->requests = preparer_create(generation_prepare);
+    if (s->hangups && s->requests) s->daemon = start_daemon(s, fd);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return s->daemon;
 }
 
 static void server_free(server *s) {
-    watch_destroy(&s->watch);
-    preparer_destroy(&s->preparer);
+    watch_destroy(&s->hangups);
+    preparer_destroy(&s->requests);
     metrics_destroy(&s->metrics);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
@@ -91,7 +89,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     s->config = *config;
     s->engine = e;
     s->port = port;
-    s->started = (int64_t)time(NULL);
+    s->started_at = (int64_t)time(NULL);
     s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(m->path ? m->path : "model");
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
@@ -108,7 +106,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
 no_memory:
     if (s) server_free(s);
     close(fd);
-    return cl_fail(error, CL_ERR_NOMEM, "no memory or threads for the server");
+    return cl_fail(error, CL_ERR_NOMEM, "memory or threads are lacking for the server");
 }
 
 const char *server_model_name(const server *s) { return s->model_name; }
@@ -122,8 +120,8 @@ void server_stop(server **address) {
     const int fd = MHD_quiesce_daemon(s->daemon);
     generation_stop_all(s);
     generation_wait_all(s, 2);
-    MHD_stop_daemon(s->daemon); /* no connection is suspended any more */
-    generation_wait_all(s, -1); /* the engine's last events, and what is being prepared */
+    MHD_stop_daemon(s->daemon); /* by now no connection is suspended */
+    generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
     close(fd);
     server_free(s);
 }

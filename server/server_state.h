@@ -1,4 +1,4 @@
-/* What the server's parts share. */
+/* The server's state, which its source files share. */
 #ifndef SERVER_SERVER_STATE_H
 #define SERVER_SERVER_STATE_H
 
@@ -13,21 +13,30 @@
 struct generation;
 
 struct server {
+    /* Constant while the server runs. */
     server_config config;
     cl_engine *engine;
     openai_context context;
-    char *model_name; /* owned */
-    int64_t started;  /* seconds since 1970 */
+    char *model_name;   /* owned; context.model_name points to it */
+    int64_t started_at; /* seconds since 1970 */
     uint16_t port;
     struct MHD_Daemon *daemon;
-    preparer *preparer;
-    watch *watch;
-    metrics metrics;
+    preparer *requests; /* generations whose requests are to be read */
+    watch *hangups;     /* the sockets of clients that may hang up */
 
-    pthread_mutex_t lock; /* of what follows, and of each generation's references */
-    pthread_cond_t freed; /* a generation is gone */
+    server_metrics metrics;
+
+    /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
+    pthread_mutex_t lock;
+    pthread_cond_t freed; /* a generation was freed */
     struct generation *generations;
     bool stopping;
 };
+
+/*
+ * Listen on host and *port (0: any free port; set to the one chosen). The socket is the caller's to close. Errors: CL_ERR_ARG
+ * if the host cannot be resolved, CL_ERR_FILE if it cannot be listened on.
+ */
+cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* Notices clients that hang up. */
+/* Notices clients that hang up, by waiting for their sockets' events on a thread of its own. */
 #include "watch.h"
 
 #include <pthread.h>
@@ -8,18 +8,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* What is watched on a socket number. An event that was under way when the number changed owners has an old turn. */
-typedef struct entry {
-    void *owner; /* NULL: nobody */
-    uint32_t turn;
-} entry;
+/*
+ * The owner of a socket number. The system reuses numbers, so an event may arrive after its socket was closed and the number
+ * has another owner; the event's version is then an old one.
+ */
+typedef struct watch_entry {
+    void *owner; /* NULL: not watched */
+    uint32_t version;
+} watch_entry;
 
 struct watch {
-    void (*on_gone)(void *owner);
-    int epoll, stop; /* stop: an event descriptor that ends the thread */
+    void (*on_hangup)(void *owner);
+    int epoll;
+    int stop; /* an event descriptor that ends the thread */
     pthread_t thread;
-    pthread_mutex_t lock;
-    entry *entries; /* [n_entries], by socket number */
+    pthread_mutex_t lock; /* guards what follows */
+    watch_entry *entries; /* [n_entries], by socket number */
     size_t n_entries;
 };
 
@@ -27,20 +31,20 @@ static void *watch_run(void *arg) {
     watch *w = arg;
     for (;;) {
         struct epoll_event event;
-        if (epoll_wait(w->epoll, &event, 1, -1) != 1) continue; /* a signal */
-        const uint32_t fd = (uint32_t)event.data.u64, turn = (uint32_t)(event.data.u64 >> 32);
+        if (epoll_wait(w->epoll, &event, 1, -1) != 1) continue; /* interrupted by a signal */
+        const uint32_t fd = (uint32_t)event.data.u64, version = (uint32_t)(event.data.u64 >> 32);
         if (fd == (uint32_t)w->stop) return NULL;
         pthread_mutex_lock(&w->lock);
-        const entry *e = &w->entries[fd];
-        if (e->owner && e->turn == turn) w->on_gone(e->owner);
+        const watch_entry *e = &w->entries[fd];
+        if (e->owner && e->version == version) w->on_hangup(e->owner);
         pthread_mutex_unlock(&w->lock);
     }
 }
 
-watch *watch_create(void (*on_gone)(void *owner)) {
+watch *watch_create(void (*on_hangup)(void *owner)) {
     watch *w = calloc(1, sizeof *w);
     if (!w) return NULL;
-    w->on_gone = on_gone;
+    w->on_hangup = on_hangup;
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->stop = eventfd(0, EFD_CLOEXEC);
     pthread_mutex_init(&w->lock, NULL);
@@ -55,10 +59,10 @@ watch *watch_create(void (*on_gone)(void *owner)) {
     return NULL;
 }
 
-void watch_destroy(watch **watch_address) {
-    watch *w = *watch_address;
+void watch_destroy(watch **address) {
+    watch *w = address ? *address : NULL;
     if (!w) return;
-    *watch_address = NULL;
+    *address = NULL;
     eventfd_write(w->stop, 1);
     pthread_join(w->thread, NULL);
     close(w->epoll);
@@ -68,13 +72,13 @@ void watch_destroy(watch **watch_address) {
     free(w);
 }
 
-/* Entries for socket numbers up to fd. */
-static bool make_room(watch *w, size_t fd) {
+/* Allocate entries for socket numbers up to fd. */
+static bool allocate_entries(watch *w, size_t fd) {
     if (fd < w->n_entries) return true;
     const size_t n = fd * 2 + 64;
-    entry *grown = realloc(w->entries, n * sizeof *grown);
+    watch_entry *grown = realloc(w->entries, n * sizeof *grown);
     if (!grown) return false;
-    for (size_t i = w->n_entries; i < n; i++) grown[i] = (entry){0};
+    for (size_t i = w->n_entries; i < n; i++) grown[i] = (watch_entry){0};
     w->entries = grown;
     w->n_entries = n;
     return true;
@@ -82,11 +86,11 @@ static bool make_room(watch *w, size_t fd) {
 
 bool watch_add(watch *w, int fd, void *owner) {
     pthread_mutex_lock(&w->lock);
-    bool ok = make_room(w, (size_t)fd);
+    bool ok = allocate_entries(w, (size_t)fd);
     if (ok) {
-        entry *e = &w->entries[fd];
-        *e = (entry){owner, e->turn + 1};
-        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = (uint64_t)e->turn << 32 | (uint32_t)fd};
+        watch_entry *e = &w->entries[fd];
+        *e = (watch_entry){owner, e->version + 1};
+        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = (uint64_t)e->version << 32 | (uint32_t)fd};
         ok = epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
         if (!ok) e->owner = NULL;
     }

@@ -28,10 +28,7 @@ static void every_field_is_read(void **state) {
     assert_int_equal(r.n_prompts, 1);
     assert_tokens(&r.prompts[0], "ab");
     assert_string_equal(r.prompts[0].text, "ab");
-    const cl_engine_request p = openai_engine_request(&r, 0, NULL, &r);
-    assert_ptr_equal(p.ctx, &r);
-    assert_int_equal(p.n_prompt, 2);
-    assert_int_equal(p.prompt[1], 'b');
+    const cl_engine_request p = r.params;
     assert_int_equal(p.n, 3);
     assert_int_equal(p.max_tokens, 7);
     assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.25f && p.sampling.top_k == 40);
@@ -141,14 +138,14 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "string"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":3}]}", "messages[0].content", "not an integer"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content[0]",
-         "text only"},
+         "accepts only text"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0]",
          "text"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[{}]}]}",
          "messages[0].tool_calls", "not supported"},
         {OPENAI_CHAT, CHAT("\"model\":3"), "model", "string"},
         {OPENAI_CHAT, CHAT("\"max_tokens\":0"), "max_tokens", "from 1"},
-        {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs 'logprobs'"},
+        {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs 'logprobs' to be true"},
         {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "true or false"},
         {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs", "from 0 to 20"},
         {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported"},
@@ -184,15 +181,15 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"logprobs\":true"), "logprobs", "integer"},
         {OPENAI_COMPLETION, COMPLETION("\"echo\":\"yes\""), "echo", "true or false"},
         {OPENAI_COMPLETION, COMPLETION("\"stream\":1"), "stream", "true or false"},
-        {OPENAI_COMPLETION, COMPLETION("\"stream_options\":{}"), "stream_options", "needs 'stream'"},
+        {OPENAI_COMPLETION, COMPLETION("\"stream_options\":{}"), "stream_options", "needs 'stream' to be true"},
         {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":1"), "stream_options", "object"},
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":2"), "best_of", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
         {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
-        {OPENAI_CHAT, CHAT("\"add_generation_prompt\":false"), "add_generation_prompt", "or say true"},
-        {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or say true"},
+        {OPENAI_CHAT, CHAT("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},
+        {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or send true"},
         {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
         {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0"), "prompt_logprobs", "leave it out"},
         {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":1"), "prompt_logprobs", "use 'echo' with 'logprobs'"},
@@ -206,7 +203,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"n_predict\":0"), "n_predict", "use 'max_tokens'"},
         {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":1.3"), "repeat_penalty", "use 'repetition_penalty'"},
         {OPENAI_COMPLETION, COMPLETION("\"mirostat\":2"), "mirostat", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "say 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "or send 1"},
         {OPENAI_COMPLETION, COMPLETION("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
         {OPENAI_COMPLETION, COMPLETION("\"dry_multiplier\":0.8"), "dry_multiplier", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"xtc_probability\":0.5"), "xtc_probability", "not supported"},
@@ -269,7 +266,7 @@ static void stop_strings_have_a_limit(void **state) {
         }
         assert_false(parse(&c, OPENAI_COMPLETION, body, &r, &error));
         assert_string_equal(error.param, "stop[1]");
-        assert_string_equal(error.message, "'stop[1]' has 1025 bytes; a stop string has at most 1024: shorten it");
+        assert_string_equal(error.message, "'stop[1]' has 1025 bytes; a stop string may have at most 1024: shorten it");
     }
 }
 

@@ -142,7 +142,7 @@ static void a_target_may_be_a_whole_url(void **state) {
     assert_answered(f->port,
                     "POST http://any/v1/completions" REST "Content-Length: 29\r\n\r\n{\"prompt\":\"a\",\"max_tokens\":1}",
                     "HTTP/1.1 200", "\"text\":\"a\"");
-    assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "at /nowhere");
+    assert_answered(f->port, "GET http://any/nowhere" REST "\r\n", "HTTP/1.1 404", "no endpoint /nowhere");
 }
 
 static void packed_bodies_are_refused(void **state) {

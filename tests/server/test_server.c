@@ -155,7 +155,7 @@ static void each_chunk_may_tell_the_usage_so_far(void **state) {
 static void errors_have_openais_shape(void **state) {
     const fixture *f = *state;
     const char *chat = "/v1/chat/completions", *completions = "/v1/completions";
-    assert_refused(f->port, "GET", "/nowhere", NULL, 404, NULL, "/nowhere");
+    assert_refused(f->port, "GET", "/nowhere", NULL, 404, NULL, "there is no endpoint /nowhere; GET / lists all endpoints");
     assert_refused(f->port, "GET", chat, NULL, 405, NULL, "use POST");
     assert_refused(f->port, "POST", "/health", "{}", 405, NULL, "use GET");
     assert_refused(f->port, "GET", "/v1/models/other", NULL, 404, "model", "other");
@@ -220,7 +220,7 @@ static void a_port_in_use_is_told(void **state) {
     const fixture *f = *state;
     server_config config = base_config();
     config.port = f->port;
-    assert_no_start(f, &config, CL_ERR_FILE, "another program uses it: end that one or choose another port");
+    assert_no_start(f, &config, CL_ERR_FILE, "another program uses the port; end that program or choose another port");
 }
 
 static void bad_settings_are_told(void **state) {
@@ -241,7 +241,7 @@ static void bad_settings_are_told(void **state) {
     for (int i = 0; i < 3; i++) { /* no header could be sent with these, and so no answer */
         config = base_config();
         config.cors_origin = no_origins[i];
-        assert_no_start(f, &config, CL_ERR_ARG, "cors_origin is empty or has");
+        assert_no_start(f, &config, CL_ERR_ARG, "cors_origin is empty or contains");
     }
 }
 

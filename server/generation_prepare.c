@@ -1,0 +1,68 @@
+/* The preparer's thread: parses a request's body and submits its prompts. */
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "generation_state.h"
+
+/* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
+enum { LARGE_BODY = 1 << 20 };
+
+/* The body as JSON; NULL with *error filled. */
+static json_t *parse_body(const generation *g, openai_error *error) {
+    json_error_t at;
+    json_t *body = json_loadb(g->body ? g->body : "", g->body_size, JSON_ALLOW_NUL, &at);
+    if (!body)
+        openai_fail(error, NULL, "the body is not valid JSON: %s at line %d, column %d (byte %d)", at.text, at.line, at.column,
+                    at.position);
+    return body;
+}
+
+/*
+ * Read the body into g->request. The body and its JSON are freed at once, and if they were large, so is the allocator's memory:
+ * the JSON of "[]" takes forty times its bytes.
+ */
+static bool read_request(generation *g) {
+    json_t *body = parse_body(g, &g->error);
+    free(g->body);
+    g->body = NULL;
+    const bool ok = body && openai_request_parse(&g->srv->context, g->endpoint, body, &g->request, &g->error);
+    json_decref(body);
+    if (g->body_size > LARGE_BODY) malloc_trim(0);
+    return ok;
+}
+
+/* Allocate what the events of the prompts need. */
+static bool allocate_jobs(generation *g) {
+    const size_t n = g->request.n_prompts;
+    g->jobs = calloc(n, sizeof *g->jobs);
+    g->first_token = calloc(n, sizeof *g->first_token);
+    g->token_at = calloc(n * (size_t)g->request.params.n, sizeof *g->token_at);
+    if (g->jobs && g->first_token && g->token_at && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
+    generation_memory_error(&g->error);
+    return false;
+}
+
+static bool is_wanted(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    const bool wanted = !g->abandoned && !g->stopped;
+    pthread_mutex_unlock(&g->lock);
+    return wanted;
+}
+
+void generation_prepare(preparer_task *task) {
+    generation *g = (generation *)task;
+    const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g);
+    const size_t n = ok ? g->request.n_prompts : 0;
+    size_t n_jobs = 0;
+    generation_add_owners(g, n); /* before the first event, which may be the last one */
+    if (ok) n_jobs = openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    pthread_mutex_lock(&g->lock);
+    g->n_jobs = n_jobs;
+    g->prepared = true;
+    g->refused = !ok || n_jobs < n; /* an unwanted request counts as refused, too; no one reads its error */
+    const bool cancel = g->refused || g->abandoned;
+    generation_wake_if_due(g);
+    pthread_mutex_unlock(&g->lock);
+    if (cancel) generation_cancel_jobs(g);
+    generation_drop_owners(g, 1 + n - n_jobs);
+}

@@ -1,0 +1,84 @@
+/* The state of a generation, and what its source files call in each other. generation.h describes threads and locks. */
+#ifndef SERVER_GENERATION_STATE_H
+#define SERVER_GENERATION_STATE_H
+
+#include "generation.h"
+
+/* A copy of an engine event. Its pointers point into the same allocation. */
+typedef struct queued_event {
+    struct queued_event *next;
+    size_t prompt; /* index of the request's prompt */
+    cl_engine_event event;
+} queued_event;
+
+struct generation {
+    /* Constant after creation. */
+    preparer_task task;
+    server *srv;
+    struct MHD_Connection *connection;
+    int fd; /* the connection's socket */
+    openai_endpoint endpoint;
+    double arrived_at; /* clock_seconds() */
+
+    /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */
+    char *body; /* [body_size], freed once it is parsed */
+    size_t body_size;
+    openai_request request;
+    openai_result result;
+    openai_error error; /* why the request was refused */
+
+    /* Allocated by the preparer's thread before the first prompt is submitted. */
+    openai_job *jobs; /* [request.n_prompts] */
+
+    /* Allocated likewise, then used by the engine's thread only. */
+    double *token_at;  /* [request.n_prompts * n], when a choice's last token came, by clock_seconds(); 0: none came yet */
+    bool *first_token; /* [request.n_prompts], whether a token of any choice of the prompt came */
+
+    /* Guarded by srv->lock. */
+    size_t n_owners; /* references, as generation.h describes them */
+    generation *previous, *next;
+
+    /* Guarded by `lock`. */
+    pthread_mutex_t lock;
+    queued_event *events, **events_end;  /* events that the connection has not processed yet, oldest first */
+    size_t n_jobs;                       /* prompts that were submitted; final once `prepared` */
+    size_t n_ended;                      /* prompts whose last event came */
+    bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
+    bool prepared;                       /* the prompts were submitted, or the request was refused */
+    bool refused;
+    bool abandoned; /* nobody waits for the answer any more, or an event was lost because memory is lacking */
+    bool stopped;   /* the server stops */
+
+    /* The bytes of a stream that the client has not received yet: out[out_at .. out_size). Of the connection's thread. */
+    char *out;
+    size_t out_at, out_size, out_capacity;
+    bool out_ended; /* nothing will be added */
+};
+
+/* ---- generation.c ---- */
+
+void generation_add_owners(generation *g, size_t n);
+
+/* Drop n references, n >= 0, and free g with the last one. Acquires srv->lock. */
+void generation_drop_owners(generation *g, size_t n);
+
+/* With g->lock held: resume the connection if the condition that it waits for is met, or never will be. */
+void generation_wake_if_due(generation *g);
+
+/* Cancel all prompts that were submitted; those that have ended are unknown to the engine and ignored. */
+void generation_cancel_jobs(generation *g);
+
+/* Fill *error with an error of the server's own, and return it. */
+const openai_error *generation_stopped_error(openai_error *error);
+const openai_error *generation_memory_error(openai_error *error);
+
+/* ---- generation_events.c ---- */
+
+/* The engine's callback for each event of a submitted prompt; job is an openai_job, its owner the generation. */
+void generation_on_event(void *job, const cl_engine_event *event);
+
+/* Take all events out of the queue, oldest first; free them with generation_free_events. Acquires g->lock. */
+queued_event *generation_take_events(generation *g);
+void generation_free_events(queued_event *list);
+
+#endif

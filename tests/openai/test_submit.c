@@ -1,0 +1,90 @@
+/* A request's prompts are submitted in order; their events carry the request's owner and the prompt's index. */
+#include "../support/testing.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+#include "openai_fixture.h"
+
+enum { MAX_PROMPTS = 4 };
+
+/* The owner of the jobs: the text of each prompt's answer, which the fake engine repeats from the prompt. */
+typedef struct answers {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    char text[MAX_PROMPTS][16];
+    size_t n_ended;
+} answers;
+
+static void on_event(void *ctx, const cl_engine_event *event) {
+    const openai_job *job = ctx;
+    answers *a = job->owner;
+    pthread_mutex_lock(&a->lock);
+    strncat(a->text[job->prompt], event->text ? event->text : "", event->text_size);
+    a->n_ended += event->last;
+    pthread_cond_signal(&a->ended);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void wait_for(answers *a, size_t n) {
+    pthread_mutex_lock(&a->lock);
+    while (a->n_ended < n) pthread_cond_wait(&a->ended, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Submit a body's prompts to a fake engine with a context of 16 tokens. Returns the number submitted. */
+static size_t submit(const char *body, openai_request *r, openai_job *jobs, answers *a, openai_error *error) {
+    const fake_config config = {.step_us = 100, .max_running = 8, .prefill_steps = 1, .n_ctx = 16};
+    const openai_context c = fake_context();
+    *a = (answers){.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+    parse_ok(&c, OPENAI_COMPLETION, body, r);
+    cl_engine *e = fake_engine_create(&config);
+    const size_t n = openai_submit(r, e, a, on_event, jobs, error);
+    wait_for(a, n);
+    cl_engine_destroy(&e);
+    return n;
+}
+
+static void all_prompts_are_submitted(void **state) {
+    (void)state;
+    openai_request r;
+    openai_job jobs[MAX_PROMPTS];
+    answers a;
+    openai_error error;
+    assert_int_equal(submit("{\"prompt\":[\"ab\",\"cde\",\"f\"],\"max_tokens\":3}", &r, jobs, &a, &error), 3);
+    assert_string_equal(a.text[0], "aba");
+    assert_string_equal(a.text[1], "cde");
+    assert_string_equal(a.text[2], "fff");
+    for (size_t i = 0; i < 3; i++) {
+        assert_ptr_equal(jobs[i].owner, &a);
+        assert_int_equal(jobs[i].prompt, i);
+        assert_int_equal(jobs[i].id, i + 1); /* the fake engine counts them */
+    }
+    openai_request_free(&r);
+}
+
+static void the_first_refused_prompt_ends_it(void **state) {
+    (void)state;
+    openai_request r;
+    openai_job jobs[MAX_PROMPTS];
+    answers a;
+    openai_error error;
+    assert_int_equal(submit("{\"prompt\":[\"ab\",\"a prompt that is too long\",\"f\"],\"max_tokens\":2}", &r, jobs, &a, &error),
+                     1);
+    assert_string_equal(a.text[0], "ab");
+    assert_string_equal(a.text[2], "");
+    assert_int_equal(error.status, 400);
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_non_null(strstr(error.message, "25 prompt tokens and 2 to come, but the context has 16"));
+    openai_request_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_prompts_are_submitted),
+        cmocka_unit_test(the_first_refused_prompt_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
