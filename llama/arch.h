@@ -1,6 +1,6 @@
 /*
- * What distinguishes the architectures: one row of a table each. Loading and the forward pass ask for these fields, never for
- * an architecture's name.
+ * What distinguishes the supported architectures: one row of a table (arch.c) for each. Loading and the forward pass depend on
+ * these fields only, never on the name of an architecture.
  */
 #ifndef LLAMA_ARCH_H
 #define LLAMA_ARCH_H
@@ -12,21 +12,29 @@
 #include "llama/common/str.h"
 
 typedef struct cl_arch {
-    const char *name;          /* general.architecture; what its keys begin with */
-    bool rope_halves;          /* rotates pairs (i, n_rot / 2 + i); else (2i, 2i + 1), as llama's GGUF files are permuted for */
-    bool qkv_bias;             /* Q, K and V have a bias */
-    bool qk_norm;              /* each head of Q and K is normed before its rotation */
-    bool post_norms;           /* what attention and feed-forward part give is normed before it is added */
-    bool gelu;                 /* the gate goes through GELU (its tanh form); else SiLU */
-    bool scaled_embedding;     /* by sqrt(n_embd) */
-    bool windows;              /* layers may have a sliding window */
-    int32_t full_every;        /* of so many layers the last has no window, where the file says nothing; 0: all have it */
-    double window_rope_base;   /* of layers with a window, where the file says nothing; 0: as the others */
-    int32_t wide_scale_layers; /* a model of so many layers scales scores by 1 / sqrt(n_embd / n_heads), which its file does not
-                                  say; others by 1 / sqrt(head_dim) */
+    const char *name; /* general.architecture in GGUF; its metadata keys begin with it */
+
+    /* RoPE rotates pairs (i, n_rot / 2 + i); otherwise pairs (2i, 2i + 1), for which Llama's GGUF files are permuted. */
+    bool rope_halves;
+    bool qkv_bias;         /* Q, K and V have a bias */
+    bool qk_norm;          /* each head of Q and K is normed before its rotation */
+    bool post_norms;       /* the outputs of attention and feed-forward block are normed before they are added to x */
+    bool gelu;             /* the gate's activation is GELU in its tanh form; otherwise SiLU */
+    bool scaled_embedding; /* embeddings are multiplied by sqrt(n_embd) */
+    bool windows;          /* layers may have a sliding window */
+
+    /* Every full_every-th layer has no window if the file does not list them; 0: all layers have one. */
+    int32_t full_every;
+    /* RoPE base of layers with a window if the file has none; 0: the base of the other layers. */
+    double window_rope_base;
+    /*
+     * Models with this many layers scale attention scores by 1 / sqrt(n_embd / n_heads), which their files do not say; all
+     * others by 1 / sqrt(head_dim).
+     */
+    int32_t wide_scale_layers;
 } cl_arch;
 
-/* CL_ERR_UNSUPPORTED lists the names there are. */
+/* The architecture called `name`, static. CL_ERR_UNSUPPORTED: it is not supported; the message lists those that are. */
 cl_status cl_arch_find(cl_str name, const cl_arch **found, cl_error *error);
 
 #endif

@@ -9,7 +9,10 @@
 
 typedef struct cl_forward cl_forward;
 
-/* Workspace for steps of up to max_rows rows. model, cache and pool are borrowed until cl_forward_free. */
+/*
+ * A workspace for steps of up to max_rows rows, for one thread at a time. Model, cache and pool are borrowed until
+ * cl_forward_free. CL_ERR_ARG: max_rows is below 1; CL_ERR_NOMEM.
+ */
 cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **f,
                             cl_error *error);
 void cl_forward_free(cl_forward **f);

@@ -1,4 +1,4 @@
-/* Tasks over tiles of rows: see forward_rows.h. */
+/* The row operations of the forward pass as tasks of the thread pool, one per row group. */
 #include "forward_rows.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Loads a model. */
+/* Loads a model: file, parameters, tokenizer, weights and chat format, and chooses the kernel level. */
 #include "model.h"
 
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* Reads parameters: every number has a range, and what is not supported is refused by name. */
+/* Reads a model's parameters from its metadata: every number is checked against a range, and unsupported features are refused.
+ */
 #include "params.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* An architecture's keys, and the one in hand. */
+/* Reads keys of one architecture; `key` is the one being read, for messages. */
 typedef struct reader {
     const cl_model_file *file;
     const cl_arch *arch;

@@ -1,4 +1,4 @@
-/* Loads weights: what a layer consists of is a table of tensors. */
+/* Loads a model's weights: tables list the tensors of a layer with their shapes. */
 #include "weights.h"
 
 #include <math.h>
@@ -106,7 +106,7 @@ static cl_status load_layer(const cl_model_file *file, const cl_model_params *p,
     return status;
 }
 
-/* A bias that the architecture does not have would be left out silently. */
+/* A bias that the architecture does not use would be ignored silently, so a file with one is refused. */
 static cl_status refuse_biases(const cl_model_file *file, const cl_model_params *p, cl_error *error) {
     static const char *const parts[] = {"attn_q.bias", "attn_k.bias",   "attn_v.bias",    "attn_output.bias", "ffn_gate.bias",
                                         "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"};

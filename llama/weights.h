@@ -7,29 +7,41 @@
 #include "llama/linear/linear.h"
 #include "params.h"
 
-/* Vectors that an architecture does not have are NULL. */
+/*
+ * The weights of one layer. A matrix is written (n_in, n_out): it multiplies rows of n_in values and yields rows of n_out. All
+ * pointers are owned by the cl_model_weights they are part of. A vector that the architecture does not have is NULL (arch.h).
+ */
 typedef struct cl_layer_weights {
     float *attn_norm, *ffn_norm;           /* [n_embd] */
-    float *post_attn_norm, *post_ffn_norm; /* [n_embd] */
-    float *q_norm, *k_norm;                /* [head_dim] */
-    float *q_bias, *k_bias, *v_bias;       /* [n_heads * head_dim], [n_kv_heads * head_dim] */
-    cl_linear q, k, v, o, gate, up, down;
+    float *post_attn_norm, *post_ffn_norm; /* [n_embd] or NULL */
+    float *q_norm, *k_norm;                /* [head_dim] or NULL */
+    float *q_bias;                         /* [n_heads * head_dim] or NULL */
+    float *k_bias, *v_bias;                /* [n_kv_heads * head_dim] or NULL */
+    cl_linear q;                           /* (n_embd, n_heads * head_dim) */
+    cl_linear k, v;                        /* (n_embd, n_kv_heads * head_dim) */
+    cl_linear o;                           /* (n_heads * head_dim, n_embd) */
+    cl_linear gate, up;                    /* (n_embd, n_ff) */
+    cl_linear down;                        /* (n_ff, n_embd) */
 } cl_layer_weights;
 
+/* All weights of a model. Immutable after loading; safe from any number of threads. */
 typedef struct cl_model_weights {
-    const cl_tensor *embedding; /* in the file: rows are dequantised when looked up */
-    float *output_norm;
-    float *rope_factors; /* [n_rot / 2] or NULL */
-    cl_linear output;
-    cl_layer_weights *layers; /* [n_layers] */
+    const cl_tensor *embedding; /* [n_vocab][n_embd] borrowed from the file; rows are dequantised when they are looked up */
+    float *output_norm;         /* [n_embd] */
+    float *rope_factors;        /* [n_rot / 2] divisors of RoPE's frequencies, or NULL */
+    cl_linear output;           /* (n_embd, n_vocab) */
+    cl_layer_weights *layers;   /* [n_layers] */
     int32_t n_layers;
-    size_t bytes;   /* of repacked matrices */
-    unsigned forms; /* cl_linear_forms of all of them */
+    size_t bytes;   /* of all packed matrices together */
+    unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */
 } cl_model_weights;
 
 /*
- * Check each tensor's shape against the parameters and repack it. Sets p->rope's factors, which live as long as the weights.
- * On failure, and after use, cl_weights_free.
+ * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the factors of p->rope, which
+ * live as long as the weights. The file is borrowed until cl_weights_free. On failure, and after use, call cl_weights_free.
+ *
+ * CL_ERR_FORMAT: a tensor is missing or has another shape; CL_ERR_UNSUPPORTED: its type cannot be read, or the architecture
+ * has no such bias; CL_ERR_NOMEM. Messages name the tensor as the file does.
  */
 cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error);
 void cl_weights_free(cl_model_weights *w);

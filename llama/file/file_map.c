@@ -1,4 +1,4 @@
-/* Maps files. */
+/* Maps model files into memory read-only, so that their pages are loaded when they are first read. */
 #include "file_map.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Opens folders. */
+/* Opens a Hugging Face folder by running the steps of hf.h, and reports errors in the names of its files. */
 #include "hf.h"
 
 #include <inttypes.h>

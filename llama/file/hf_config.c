@@ -1,4 +1,4 @@
-/* config.json to GGUF's keys. */
+/* Translates config.json into GGUF's metadata keys, and refuses what is not supported by the field's name. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Special tokens and the chat template: tokenizer_config.json, with what the other files say where it is silent. */
+/* Reads special tokens and the chat template from tokenizer_config.json, or from the other files where it has none. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

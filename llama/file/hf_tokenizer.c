@@ -1,4 +1,4 @@
-/* tokenizer.json to GGUF's keys. */
+/* Translates tokenizer.json into GGUF's metadata keys: vocabulary, added tokens and merges. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

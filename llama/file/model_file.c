@@ -1,4 +1,4 @@
-/* Finds things in model files. */
+/* Opens a model file of either format, and looks up its metadata and tensors by name. */
 #include "model_file.h"
 
 #include <stdio.h>

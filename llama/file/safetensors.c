@@ -1,4 +1,4 @@
-/* Believes nothing of a header that it has not checked against the file's size. */
+/* Parses a safetensors file; nothing in its header is trusted before it is checked against the file's size. */
 #include "safetensors.h"
 
 #include <jansson.h>
@@ -10,7 +10,7 @@ enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
 typedef struct reader {
     const char *path;
     size_t n_data;    /* bytes behind the header */
-    const char *name; /* the tensor's in hand */
+    const char *name; /* of the tensor being read */
     cl_error *error;
 } reader;
 

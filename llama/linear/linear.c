@@ -1,4 +1,4 @@
-/* Linear layers: choice of the level, and how a product is dealt to threads. */
+/* Linear layers: the choice of the kernel level, preparation of activations, and distribution of products over threads. */
 #include "linear.h"
 
 #include <assert.h>
@@ -59,8 +59,8 @@ const char *cl_kernels_level_name(int i) {
 
 enum {
     MAX_PRODUCTS = 4,
-    ROW_BLOCK = 256,    /* rows a task at most: their tiles stay in the second-level cache */
-    TASKS_A_WORKER = 6, /* so that one that is held up leaves work to the others */
+    ROW_BLOCK = 256,    /* rows per task at most, so that their row groups stay in the second-level cache */
+    TASKS_A_WORKER = 6, /* several, so that the other threads take over from a delayed one */
     PANELS_AT_ONCE = 2, /* that kernels take */
     PAIR_FLOATS =
         ROW_BLOCK * CL_LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
@@ -73,7 +73,7 @@ struct cl_linear_input {
     const float *x;
     size_t x_stride;
     int32_t n_rows, n_in;
-    uint8_t *row_groups; /* [max_rows][max_in / 32] rows of a tile */
+    uint8_t *row_groups; /* [max_rows][max_in / 32] records of CL_LINEAR_ROW_BYTES each (linear_kernels.h) */
     uint16_t *bf16;      /* [max_rows], bf16_stride(n_in) elements apart */
     uint8_t *scratch;    /* [n_workers] */
     float *pairs;        /* [n_workers][2][PAIR_FLOATS] */
@@ -83,7 +83,7 @@ struct cl_linear_input {
 
 static size_t blocks_of(int32_t n_in) { return ((size_t)n_in + CL_LINEAR_BLOCK - 1) / CL_LINEAR_BLOCK; }
 
-/* Of rows as bf16: an odd number of cache lines, so that the rows of a tile do not fall into one set of the cache. */
+/* The stride of bf16 rows, in elements: an odd number of cache lines, so that rows do not fall into one set of the cache. */
 static size_t bf16_stride(int32_t n_in) { return (((size_t)n_in + 31) / 32 | 1) * 32; }
 
 unsigned cl_linear_forms(const cl_linear *w) {
@@ -312,7 +312,7 @@ typedef struct gated {
     cl_linear_input *out;
 } gated;
 
-/* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a tile. */
+/* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a row group. */
 static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
     for (int32_t r = 0; r < n_rows; r += CL_LINEAR_ROW_GROUP) {
         const int32_t at_once = n_rows - r < CL_LINEAR_ROW_GROUP ? n_rows - r : CL_LINEAR_ROW_GROUP;

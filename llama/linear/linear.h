@@ -26,18 +26,18 @@ typedef struct cl_kernels cl_kernels; /* one level; linear_kernels.h */
 /* One weight matrix [n_out][n_in] in a kernels layout, the same for all levels. */
 typedef struct cl_linear {
     int32_t n_out, n_in;
-    uint32_t type; /* tensor_type it came from */
+    uint32_t type; /* cl_tensor_type of the tensor it was packed from */
     void *data;    /* packed; owned */
     size_t bytes;
 } cl_linear;
 
 /*
- * The highest level that is at most `level` and that this CPU has; NULL: the best. CATTN_LEVEL lowers it. NULL: the name is
- * unknown, or the CPU lacks that level.
+ * The kernels, static, of `level` (NULL: the highest level of this CPU), or of CATTN_LEVEL if that is lower. Returns NULL if a
+ * name is unknown or the CPU lacks `level`.
  */
 const cl_kernels *cl_kernels_find(const char *level);
 const char *cl_kernels_level(const cl_kernels *kernels);
-/* Level names of this CPU, lowest first; NULL past the last. */
+/* The name of the i-th level of this CPU, lowest first; NULL past the last. */
 const char *cl_kernels_level_name(int i);
 
 /*
@@ -46,7 +46,7 @@ const char *cl_kernels_level_name(int i);
 cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error);
 void cl_linear_free(cl_linear *w);
 
-/* Forms of activations besides f32 that weights may be multiplied with; bits of a mask. */
+/* The forms besides f32 in which a matrix reads its activations: bits of a mask. */
 enum { CL_LINEAR_IN_INT8 = 1, CL_LINEAR_IN_BF16 = 2 };
 unsigned cl_linear_forms(const cl_linear *w);
 
@@ -59,12 +59,12 @@ cl_linear_input *cl_linear_input_create(const cl_kernels *kernels, unsigned form
                                         int n_workers); /* NULL without memory */
 void cl_linear_input_free(cl_linear_input **in);
 
-/* Take x [n_rows][n_in] f32, row_stride elements apart. It is borrowed until the next cl_linear_set. */
+/* Set the rows: x [n_rows][n_in] f32, row_stride floats apart, borrowed until the next cl_linear_set. */
 void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32_t n_rows, int32_t n_in);
 
 /*
- * Bring rows [8 tile, 8 tile + 8) of x, as many as there are, into the forms; for the thread that has just written them.
- * cl_linear_prepare does all of them.
+ * Convert the rows of row group i of x, [8 i, 8 i + 8) or as many as there are, to the forms. To be called by the thread that
+ * has just written them. cl_linear_prepare converts all rows.
  */
 void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group);
 void cl_linear_prepare(cl_linear_input *in, ca_pool *pool);
@@ -77,9 +77,9 @@ typedef struct cl_linear_product {
 } cl_linear_product;
 
 /*
- * What is done with outputs while they are in the cache: fn(arg, i, row, n_rows, begin, end) by the thread that has just
- * computed columns [begin, end) of rows [row, row + n_rows) of product i, once for each column and row, in the kernels' mode of
- * floating point. Columns are cut at multiples of `unit`, itself one of 16 and a divisor of each product's n_out; 0: at
+ * Work on outputs while they are in the cache. The thread that has just computed columns [begin, end) of rows
+ * [row, row + n_rows) of product i calls fn(arg, i, row, n_rows, begin, end), in the kernels' floating-point mode; each output
+ * is covered once. Columns are split at multiples of `unit`, which is a multiple of 16 and divides each product's n_out; 0: at
  * multiples of 16.
  */
 typedef struct cl_linear_finish {

@@ -12,8 +12,8 @@
  *              2 bits: step j in vector j / 4, at bit 2 (j mod 4)
  *              1 bit:  step j in the one vector, at bit j
  *            8 bits: a byte each, step j in vector j
- *   scales   for each group of inputs d[16], then, with a minimum, for each group m[16]: f16, or where a super-block of 8
- *            blocks shares f16 scales, int8 factors of those
+ *   scales   for each scale group (inputs that share a scale) d[16], then, with a minimum, for each m[16]: f16, or where a
+ * super-block of 8 blocks shares f16 scales, int8 factors of those
  *
  * In front of each 8 records of a super-block come its f16 d[16] and, with a minimum, f16 m[16]. A weight is
  *
@@ -34,7 +34,7 @@ enum {
     CL_LINEAR_SUPER = 8   /* blocks of a super-block */
 };
 
-/*              name      bits group zero min    super  table      for */
+/* name, bits, inputs of a scale group, zero, min, super, table; for */
 #define LINEAR_QUANT_LAYOUTS(X)                                                                                                \
     X(Q2_K, 2, 16, 0, true, true, false)        /* Q2_K */                                                                     \
     X(Q3_K, 3, 16, 4, false, true, false)       /* Q3_K */                                                                     \
@@ -70,7 +70,7 @@ static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_Q
 
 static inline size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
 
-/* Where group g's d lies behind a record's codes, and its m. */
+/* Byte offsets in a record of scale group g's d and m. */
 static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super ? 1 : 2); }
 static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);

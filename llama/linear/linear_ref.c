@@ -67,7 +67,7 @@ static float load_scale(cl_linear_format f, const uint8_t *p, const uint8_t *sup
     return f.super ? load_f16(super + 2 * o) * (float)(int8_t)p[o] : load_f16(p + 2 * o);
 }
 
-/* A row's activations in a record of a tile of n_rows rows. */
+/* A row's activations in a record of a row group of n_rows rows. */
 static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t x[CL_LINEAR_BLOCK]) {
     for (int32_t j = 0; j < CL_LINEAR_BLOCK / 4; j++) memcpy(x + 4 * j, record + ((size_t)j * n_rows + row) * 4, 4);
     float scale;
@@ -75,7 +75,7 @@ static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t
     return scale;
 }
 
-/* y plus block b's groups. */
+/* y plus the products of block b's scale groups. */
 static float add_block(cl_linear_format f, const uint8_t *table, const uint8_t *panel, int32_t b, int o,
                        const int8_t x[CL_LINEAR_BLOCK], float scale, float y) {
     const size_t bytes = cl_linear_record_bytes(f), super_bytes = cl_linear_super_bytes(f);

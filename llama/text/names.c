@@ -1,4 +1,4 @@
-/* A sorted list, in which the text narrows a range byte by byte. */
+/* Finds the longest name by narrowing a range of the sorted list, one byte of text after the other. */
 #include "names.h"
 
 #include <stdlib.h>

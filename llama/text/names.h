@@ -1,4 +1,4 @@
-/* Texts with ids, to be found where another text begins with one of them. */
+/* A set of added tokens by their text, to find the longest one that a given text begins with. */
 #ifndef LLAMA_TEXT_NAMES_H
 #define LLAMA_TEXT_NAMES_H
 
@@ -13,12 +13,12 @@ typedef struct cl_name {
 } cl_name;
 
 typedef struct cl_names {
-    cl_name *all; /* in the order of their bytes; those with the same bytes by id */
+    cl_name *all; /* [n] sorted by bytes, then by id; owned */
     size_t n;
-    size_t first[257]; /* where those with a first byte begin */
+    size_t first[257]; /* [b] is the index of the first name that begins with byte b or a higher one */
 } cl_names;
 
-/* Take over n names; the bytes they point to are borrowed. */
+/* Take ownership of all [n], which is sorted; its texts' bytes are borrowed until cl_names_free. */
 void cl_names_init(cl_names *names, cl_name *all, size_t n);
 void cl_names_free(cl_names *names);
 
@@ -27,8 +27,9 @@ static inline bool cl_names_begin_with(const cl_names *names, unsigned char byte
 }
 
 /*
- * The longest that text starts with, of equal ones the lowest id, and the bytes of text it takes; or NULL. spaced: U+2581 in
- * the text is a space. Time goes with the bytes that text shares with any of them, and the logarithm of their number.
+ * The longest name that `text` begins with, or NULL; of names with equal bytes, the one with the lowest id. *taken: the
+ * bytes of `text` that it covers. With `spaced`, U+2581 in the text counts as a space. The time is proportional to the bytes
+ * that the text shares with any name, times the logarithm of the number of names.
  */
 const cl_name *cl_names_at(const cl_names *names, bool spaced, const char *text, size_t size, size_t *taken);
 

@@ -1,6 +1,6 @@
 /*
- * utf8proc knows the characters. Ordering marks is done here: utf8proc's own takes quadratic time over a long run of them,
- * which a hostile prompt may be.
+ * Normalises text to form C with utf8proc's tables. Combining marks are ordered here, since utf8proc's own ordering takes
+ * quadratic time over a long run of marks, which a hostile prompt may contain.
  */
 #include "nfc.h"
 

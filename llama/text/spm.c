@@ -1,4 +1,4 @@
-/* The whole text is one word: the heap of merges keeps that n log n. */
+/* SentencePiece-style BPE: the whole text is merged as one word, which the heap of merges does in n log n. */
 #include "spm.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The tokenizer of a file: what is common to both kinds. */
+/* Loads a file's tokenizer and does what both kinds of BPE share: added tokens, special tokens, token bytes. */
 #include "tokenizer.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Texts are translated once, at load, so that encoding and decoding work on plain bytes. */
+/* Loads a vocabulary: tokens' texts are translated to plain bytes once, so that encoding and decoding need no translation. */
 #define _GNU_SOURCE /* qsort_r */
 #include "vocab.h"
 

@@ -15,9 +15,9 @@
 enum { PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */ };
 
 /*
- * The weights to come, asked for while others are multiplied: a short distance ahead, or, where several row tiles go over the
- * same panels again and again, those behind these panels in equal steps all the while; or the first tile would wait for memory
- * that the others leave idle.
+ * Prefetches weights while others are multiplied: a short distance ahead, or, where several row groups pass over the same
+ * panels, the panels that follow, in equal steps over all of these passes. Otherwise the first row group would wait for memory
+ * and the others would leave it idle.
  *
  * They go into the first-level cache, or (linear_task.prefetch_to_l2) only into the second: lines on their way to the first are
  * few at once on an Intel CPU with AMX, whose memory is far.

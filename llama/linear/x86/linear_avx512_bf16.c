@@ -47,7 +47,7 @@ INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, con
     }
 }
 
-/* All rows by V panels; tiles are as even as may be, since a short one has too few chains. */
+/* All rows by V panels; rows are divided evenly over register tiles, since a short tile has too few chains. */
 INLINE void multiply_rows(const int V, const cl_linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
     const int32_t n_tiles = (t->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
     const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);

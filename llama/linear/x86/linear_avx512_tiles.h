@@ -1,7 +1,7 @@
 /*
- * Tiles of rows and panels over quantised weights, for the AVX-512 levels, which differ in how they multiply int8 only.
+ * Tiles of rows and panels over quantised weights, for the AVX-512 levels, which differ only in how they multiply int8.
  *
- * The including file defines before:
+ * A template: the including file defines dot_scale_group, which is declared below.
  *   dot_scale_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R
  * rows and V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in
  * registers.
@@ -27,7 +27,7 @@ INLINE int packed_panels(cl_linear_format f, int32_t n_rows) {
     return f.scale_group == CL_LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1;
 }
 
-/* A single row tile over a single panel is as fast as the memory, and a short distance within the panel serves it best. */
+/* One row group over one panel is limited by memory bandwidth, for which a short prefetch distance is best. */
 INLINE prefetcher next_panels(const cl_linear_task *t, const uint8_t *panel, size_t panel_bytes, int n_panels) {
     if (t->n_rows <= CL_LINEAR_ROW_GROUP && n_panels == 1) return prefetch_ahead(t);
     const size_t n_tiles = (size_t)(t->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
@@ -42,7 +42,7 @@ INLINE int32_t scale_group_start(record_format w, int R, const uint8_t *row_grou
     return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + CL_LINEAR_MAGIC;
 }
 
-/* scale * (float)sum of group g's activations. */
+/* scale * (float)sum of scale group g's activations. */
 INLINE float scale_group_weighted(record_format w, int R, const uint8_t *row_group, int r, int g) {
     if (w.f.scale_group == CL_LINEAR_BLOCK) return load_f32(row_group + 40 * R + 4 * r);
     const int32_t sum = (CL_LINEAR_MAGIC - scale_group_start(w, R, row_group, r, g)) / 128;
@@ -52,7 +52,7 @@ INLINE float scale_group_weighted(record_format w, int R, const uint8_t *row_gro
 INLINE void dot_scale_group(int R, int V, record_format w, __m512i table, const cursor *records, const uint8_t *row_group,
                             int g, __m512 (*scaled)[2]);
 
-/* R rows of one tile by V panels. */
+/* R rows of one row group by V panels. */
 INLINE void multiply_tile(const int R, const int V, const record_format w, const cl_linear_task *t,
                           const uint8_t *const *panels, prefetcher *next, const uint8_t *row_group, float *y, __mmask16 last) {
     const __m512i table = load_table(w, t);

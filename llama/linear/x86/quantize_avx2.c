@@ -1,6 +1,6 @@
 /*
- * Quantises rows of a tile with AVX2, for every x86 level: eight at once, a row a lane where they have something in common to
- * do, or one by one, since stores of some lanes only take 12 cycles each on Zen 4.
+ * Quantises rows of a row group with AVX2, for every x86 level: eight at once with one row per lane, or one by one, since
+ * masked stores take 12 cycles each on Zen 4.
  */
 #include "linear_x86.h"
 
