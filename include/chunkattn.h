@@ -186,6 +186,14 @@ CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
  */
 CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
 
+/*
+ * Evict all tokens that no sequence covers, and return the memory to the system as far as nothing is reserved in it: for
+ * instance when the model's weights change, or before another process needs the memory. They count as tokens_evicted.
+ *
+ * Errors: CATTN_ERR_ARG for NULL; CATTN_ERR_STATE while a step is open.
+ */
+CATTN_API cattn_status cattn_cache_drop_retained(cattn_cache *cache, cattn_error *error);
+
 typedef struct cattn_stats {
     size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
     uint64_t budget_bytes;         /* as configured */
@@ -296,6 +304,16 @@ CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens,
                                       const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
                                       cattn_error *error);
 
+/*
+ * How much of a prompt would be shared if it joined now; nothing changes. *result is what cattn_seq_join would report, where
+ * the budget has room for all of the shared prefix. tokens, n_tokens, options (may be NULL) as for join, all borrowed for the
+ * call only; may be called while a step is open.
+ *
+ * Errors: CATTN_ERR_ARG (entry: index of a negative token).
+ */
+CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
+                                         const cattn_join_options *options, cattn_join_result *result, cattn_error *error);
+
 /* Add n_tokens >= 1 tokens at the end, their K/V to come. Does not look for a twin in the tree. Errors as join. */
 CATTN_API cattn_status cattn_seq_append(cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int64_t n_tokens,
                                         cattn_error *error);
@@ -332,6 +350,15 @@ typedef struct cattn_seq_info {
 
 /* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */
 CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq seq, cattn_seq_info *info, cattn_error *error);
+
+/*
+ * Copy the sequence's tokens at positions [first, first + n_tokens) to tokens [n_tokens], which may be NULL where n_tokens is
+ * 0. The length is in cattn_seq_info. May be called while a step is open.
+ *
+ * Errors: CATTN_ERR_ARG for a sequence that does not run, or positions beyond its length.
+ */
+CATTN_API cattn_status cattn_seq_get_tokens(const cattn_cache *cache, cattn_seq seq, int64_t first, int64_t n_tokens,
+                                            int32_t *tokens, cattn_error *error);
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------------- */
 

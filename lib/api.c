@@ -347,6 +347,28 @@ static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, c
     return s ? s : find_running(c, id, seq, error);
 }
 
+static cattn_status read_join_options(const cattn_join_options *options, cattn_join_options *o, cattn_error *error) {
+    cattn_join_options_init(o);
+    const cattn_status s = options ? CA_STRUCT_READ(cattn_join_options, reserve_tokens, o, options, error) : CATTN_OK;
+    return s ? s : check_reserve("reserve_tokens", &o->reserve_tokens, error);
+}
+
+cattn_status cattn_cache_match(const cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
+                               cattn_join_result *result, cattn_error *error) {
+    cattn_join_options o;
+    cattn_status s;
+    if ((s = need(c, "cache", error)) || (s = need(result, "result", error))) return s;
+    if ((s = check_tokens(tokens, n_tokens, error)) || (s = read_join_options(options, &o, error))) return s;
+    *result = ca_tree_find_prefix(c->tree, tokens, n_tokens, o.domain);
+    return CATTN_OK;
+}
+
+cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
+    const cattn_status s = check_closed(c, error);
+    if (s == CATTN_OK) ca_tree_drop_retained(c->tree);
+    return s;
+}
+
 cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
                             cattn_seq *seq, cattn_join_result *result, cattn_error *error) {
     cattn_status s;
@@ -354,9 +376,7 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     *seq = 0;
     if ((s = check_closed(c, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
     cattn_join_options o;
-    cattn_join_options_init(&o);
-    if (options && (s = CA_STRUCT_READ(cattn_join_options, reserve_tokens, &o, options, error))) return s;
-    if ((s = check_reserve("reserve_tokens", &o.reserve_tokens, error))) return s;
+    if ((s = read_join_options(options, &o, error))) return s;
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
     ca_cache_bytes(c);
     return s;
@@ -423,6 +443,20 @@ cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_in
                                 .n_ready = ca_seq_n_ready(seq),
                                 .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
     return CA_STRUCT_WRITE(cattn_seq_info, n_reserved, info, &now, error);
+}
+
+cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t first, int64_t n_tokens, int32_t *tokens,
+                                  cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = need(c, "cache", error)) || (s = find_running(c, id, &seq, error))) return s;
+    if (first < 0 || n_tokens < 0 || first > seq->n_tokens || n_tokens > seq->n_tokens - first)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "first is %lld and n_tokens %lld; the sequence has %lld tokens",
+                       (long long)first, (long long)n_tokens, (long long)seq->n_tokens);
+    if (n_tokens == 0) return CATTN_OK;
+    if ((s = need(tokens, "tokens", error))) return s;
+    ca_seq_tokens(seq, first, n_tokens, tokens);
+    return CATTN_OK;
 }
 
 /* ---- Steps ---- */

@@ -89,6 +89,12 @@ static size_t n_promised_free(const ca_tree *tree) {
     return counts->chunks_reserved > counts->chunks_retained ? counts->chunks_reserved - counts->chunks_retained : 0;
 }
 
+void ca_tree_drop_retained(ca_tree *tree) {
+    while (ca_evict_one(tree)) {
+    }
+    ca_room_trim(tree, SIZE_MAX, n_promised_free(tree));
+}
+
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
     const size_t n_spare = ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained;
     if (n_spare < tree->counts.chunks_reserved) return false;

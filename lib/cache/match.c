@@ -34,7 +34,6 @@ static int64_t ready_in(const ca_node *node, int64_t n_node_tokens) {
  */
 ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain) {
     ca_match best = {.node = tree->root};
-    int64_t best_ready = 0;
     size_t n_twins = 0; /* siblings passed by that are still to be tried */
     ca_node *node = tree->root;
     int64_t n_here = 0; /* tokens of node that match */
@@ -48,11 +47,10 @@ ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tok
         }
         if (!next) {
             const int64_t n_ready = ready_in(node, n_here);
-            if (position > best.n_tokens || (position == best.n_tokens && n_ready > best_ready)) {
-                best = (ca_match){node, n_here, position};
-                best_ready = n_ready;
+            if (position > best.n_tokens || (position == best.n_tokens && n_ready > best.n_ready)) {
+                best = (ca_match){node, n_here, position, n_ready};
             }
-            if (n_twins == 0 || best_ready == n_tokens) return best;
+            if (n_twins == 0 || best.n_ready == n_tokens) return best;
             for (; !next; node = node->parent) {
                 const size_t i = ca_node_index(node) + 1;
                 next = child_with_pair(node->parent, i, domain, tokens + node->start);

@@ -1,6 +1,8 @@
 /* Running sequences: the table of their ids, where they end, and what steps ask about the path from there to the root. */
 #include "tree_internal.h"
 
+#include <string.h>
+
 /* An id is a serial number above the index of its slot: never used twice, and found without hashing. */
 enum { SLOT_BITS = 24 };
 
@@ -53,6 +55,15 @@ void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens) {
     counts->tokens_referenced += (uint64_t)(n_tokens - seq->n_tokens);
     counts->chunks_unshared += (uint64_t)(ca_chunks_for(tree, n_tokens) - ca_chunks_for(tree, seq->n_tokens));
     seq->n_tokens = n_tokens;
+}
+
+void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens) {
+    const int64_t end = first + n;
+    for (const ca_node *node = seq->leaf; node && ca_node_end(node) > first; node = node->parent) {
+        const int64_t from = ca_max(first, node->start), to = ca_min(end, ca_node_end(node));
+        if (to > from)
+            memcpy(tokens + (from - first), node->tokens + (from - node->start), (size_t)(to - from) * sizeof *tokens);
+    }
 }
 
 /* ---- Ends ---- */

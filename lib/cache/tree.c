@@ -95,6 +95,16 @@ static int64_t retained_on_path(const ca_tree *tree, const ca_node *node, int64_
     return n;
 }
 
+/* Tokens that a join may share: pairs, before the last token. */
+static int64_t match_limit(const ca_tree *tree, int64_t n_tokens) {
+    return tree->config.sharing == CATTN_PRIVATE ? 0 : ca_even(n_tokens - 1);
+}
+
+cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain) {
+    const ca_match match = ca_tree_match(tree, tokens, match_limit(tree, n_tokens), domain);
+    return (cattn_join_result){.n_matched = match.n_tokens, .n_ready = match.n_ready};
+}
+
 /* A join that has what it takes, and room. */
 typedef struct joining {
     ca_match match;
@@ -130,7 +140,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
                           cattn_seq *id, cattn_join_result *result, cattn_error *error) {
     assert(n_tokens > 0);
     *id = 0;
-    int64_t limit = tree->config.sharing == CATTN_PRIVATE ? 0 : ca_even(n_tokens - 1);
+    int64_t limit = match_limit(tree, n_tokens);
     joining j;
     cattn_status status;
     cattn_error cause;

@@ -130,6 +130,15 @@ cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, ca
 cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
 void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 
+/* As cattn_cache_match. */
+cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain);
+
+/* Copy tokens [first, first + n) of seq to `tokens`. */
+void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);
+
+/* Evict all that no sequence covers, and return its memory to the system as far as reservations allow. */
+void ca_tree_drop_retained(ca_tree *tree);
+
 /*
  * Evict until at least `bytes` bytes (> 0) of slabs have been given back, empty ones first. For workspace growth; the tree's
  * own calls make their room themselves. False when nothing evictable is left or the room is promised.

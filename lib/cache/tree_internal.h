@@ -116,6 +116,7 @@ typedef struct ca_match {
     ca_node *node;         /* the deepest one matched; the tree's root: none */
     int64_t n_node_tokens; /* of its tokens, those matched */
     int64_t n_tokens;      /* matched in all */
+    int64_t n_ready;       /* of those, leading tokens whose K/V exist */
 } ca_match;
 
 /* The longest match of at most n_tokens (even) tokens; among equals the one with more ready tokens, then the oldest. */
