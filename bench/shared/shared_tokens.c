@@ -1,5 +1,4 @@
-/* Requests in lexical order: neighbours have the longest common prefixes, so one pass counts what each shares with any other.
- */
+/* Requests in lexical order: neighbours have the longest common prefixes, so one pass finds what each has in common. */
 #include "shared_tokens.h"
 
 #include <stdlib.h>
