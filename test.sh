@@ -79,7 +79,7 @@ format() { c_files | xargs clang-format --dry-run -Werror; }
 # Each file once: run-clang-tidy would repeat a file that is in several programs, with all its commands each time.
 tidy() {
     sed -n 's/^ *"file": "\(.*\)",*$/\1/p' build/release/compile_commands.json | sort -u |
-        xargs -d '\n' -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet
+        xargs -d '\n' -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet
 }
 scripts() {
     git ls-files --cached --others --exclude-standard | xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b|^# shellcheck shell=' -- |

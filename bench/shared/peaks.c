@@ -24,10 +24,7 @@ enum { ACCUMULATORS = 12 };
 
 /* ---- AVX2: f32 FMA, 8-bit dot products in two multiplications and an addition, reading by 32 bytes. ---- */
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-
-static void fma_f32_avx2(int64_t rounds) {
+__attribute__((target("avx2,fma"))) static void fma_f32_avx2(int64_t rounds) {
     __m256 sums[ACCUMULATORS] = {0};
     const __m256 x = _mm256_set1_ps(1.0f), y = _mm256_set1_ps(0.5f);
     for (int64_t r = 0; r < rounds; r++) {
@@ -39,7 +36,7 @@ static void fma_f32_avx2(int64_t rounds) {
     }
 }
 
-static void dot_int8_avx2(int64_t rounds) {
+__attribute__((target("avx2,fma"))) static void dot_int8_avx2(int64_t rounds) {
     __m256i sums[ACCUMULATORS] = {0};
     __m256i x = _mm256_set1_epi8(1);
     const __m256i ones = _mm256_set1_epi16(1);
@@ -53,7 +50,7 @@ static void dot_int8_avx2(int64_t rounds) {
     }
 }
 
-static uint64_t read_avx2(const void *data, size_t bytes) {
+__attribute__((target("avx2,fma"))) static uint64_t read_avx2(const void *data, size_t bytes) {
     const __m256i *p = data;
     __m256i sums[4] = {0};
     for (size_t i = 0; i < bytes / sizeof *p; i += 4)
@@ -62,14 +59,9 @@ static uint64_t read_avx2(const void *data, size_t bytes) {
     return (uint64_t)_mm256_extract_epi64(sum, 0);
 }
 
-#pragma GCC pop_options
-
 /* ---- AVX-512: f32 FMA, reading by cache lines. ---- */
 
-#pragma GCC push_options
-#pragma GCC target("avx512f")
-
-static void fma_f32_avx512(int64_t rounds) {
+__attribute__((target("avx512f"))) static void fma_f32_avx512(int64_t rounds) {
     __m512 sums[ACCUMULATORS] = {0};
     const __m512 x = _mm512_set1_ps(1.0f), y = _mm512_set1_ps(0.5f);
     for (int64_t r = 0; r < rounds; r++) {
@@ -81,7 +73,7 @@ static void fma_f32_avx512(int64_t rounds) {
     }
 }
 
-static uint64_t read_avx512(const void *data, size_t bytes) {
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const void *data, size_t bytes) {
     const __m512i *p = data;
     __m512i sums[4] = {0};
     for (size_t i = 0; i < bytes / sizeof *p; i += 4)
@@ -90,14 +82,9 @@ static uint64_t read_avx512(const void *data, size_t bytes) {
     return (uint64_t)_mm512_reduce_add_epi64(sum);
 }
 
-#pragma GCC pop_options
-
 /* ---- AVX-512-VNNI: dot products of four bytes in each 32-bit lane. ---- */
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512vnni")
-
-static void dot_int8_vnni(int64_t rounds) {
+__attribute__((target("avx512f,avx512vnni"))) static void dot_int8_vnni(int64_t rounds) {
     __m512i sums[ACCUMULATORS] = {0};
     const __m512i x = _mm512_set1_epi8(1), y = _mm512_set1_epi8(2);
     for (int64_t r = 0; r < rounds; r++) {
@@ -109,17 +96,12 @@ static void dot_int8_vnni(int64_t rounds) {
     }
 }
 
-#pragma GCC pop_options
-
 /* ---- AVX-512-BF16: dot products of a pair in each 32-bit lane. ---- */
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bf16")
 
 /* Zen 5 issues two a cycle with a latency of more than six cycles, so twelve sums would not do. */
 enum { BF16_ACCUMULATORS = 20 };
 
-static void dot_bf16(int64_t rounds) {
+__attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(int64_t rounds) {
     __m512 sums[BF16_ACCUMULATORS] = {0};
     const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f80), y = (__m512bh)_mm512_set1_epi16(0x3f00); /* 1 and 0.5 */
     for (int64_t r = 0; r < rounds; r++) {
@@ -130,8 +112,6 @@ static void dot_bf16(int64_t rounds) {
         }
     }
 }
-
-#pragma GCC pop_options
 
 /* ---- AMX: products of tiles, all operands in registers. ---- */
 
