@@ -139,7 +139,8 @@ static void check_contents(world *w) {
 static void step(world *w, int64_t max_rows, bool ends) {
     w->before.n = w->after.n = 0;
     ca_kv_take(ca_tree_pending(w->tree), &w->before);
-    int64_t first[MAX_SEQS], n[MAX_SEQS];
+    /* Sequence i's rows start at position first[i]; a sequence that has left has none. */
+    int64_t first[MAX_SEQS] = {0}, n[MAX_SEQS] = {0};
     for (int i = 0; i < w->n_seqs; i++) {
         if (!w->seqs[i]) continue;
         ca_node *leaf = w->seqs[i]->leaf;
@@ -151,14 +152,14 @@ static void step(world *w, int64_t max_rows, bool ends) {
         }
     }
     for (int i = 0; i < w->n_seqs; i++) {
-        if (!w->seqs[i] || n[i] == 0) continue;
+        if (n[i] == 0) continue;
         const int64_t last = first[i] + n[i] - 1;
         w->after.n += (size_t)ca_path_branch_copies(w->tree, w->seqs[i]->leaf, first[i], last, NULL);
         ca_path_branch_copies(w->tree, w->seqs[i]->leaf, first[i], last, w->after.at + w->after.n);
     }
     execute(w, w->before.at, w->before.n);
     for (int i = 0; ends && i < w->n_seqs; i++)
-        for (int64_t p = first[i]; w->seqs[i] && p < first[i] + n[i]; p++)
+        for (int64_t p = first[i]; p < first[i] + n[i]; p++)
             write_row(w, ca_path_chunk(w->tree, w->seqs[i]->leaf, p), (int)(p % w->layout.c), token_at(w->seqs[i], p));
     if (ends)
         execute(w, w->after.at, w->after.n);
