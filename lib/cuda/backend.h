@@ -1,7 +1,8 @@
 /*
- * The seam between the library's C and its CUDA: one table of functions, which a build has or has not.
+ * The table of functions through which the library's C code calls its CUDA code.
  *
- * absent.c and backend.cu define the same function; the build takes one of them. Nothing else asks whether CUDA is compiled in.
+ * absent.c and backend.cu both define ca_cuda_get, and the build compiles one of them. No other file depends on whether CUDA is
+ * compiled in. All functions may be called from any thread; they neither print nor synchronise.
  */
 #ifndef LIB_CUDA_BACKEND_H
 #define LIB_CUDA_BACKEND_H
@@ -20,16 +21,16 @@ typedef struct ca_cuda_device {
     uint64_t memory_bytes;
 } ca_cuda_device;
 
-/* Functions return NULL, or in static storage what the CUDA runtime says is wrong. They neither print nor synchronise. */
+/* Functions return NULL, or the CUDA runtime's description of the error, in static storage. */
 typedef struct ca_cuda_backend {
-    /* *n is 0 where this fails. */
+    /* *n gets the number of devices, 0 on an error. */
     const char *(*count_devices)(int32_t *n);
 
-    /* 0 <= device < the count. */
+    /* 0 <= device < the number of devices. On an error *info is undefined. */
     const char *(*get_device)(int32_t device, ca_cuda_device *info);
 } ca_cuda_backend;
 
-/* NULL: this build has none. */
+/* NULL in a build without CUDA. */
 const ca_cuda_backend *ca_cuda_get(void);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* The public functions of chunkattn_cuda.h: check arguments, call inward. */
+/* The public functions of chunkattn_cuda.h: they check the arguments and call the backend. */
 #include <string.h>
 
 #include "backend.h"
@@ -7,7 +7,7 @@
 #include "lib/error.h"
 #include "lib/struct_size.h"
 
-static cattn_status need(const void *pointer, const char *name, cattn_error *error) {
+static cattn_status require(const void *pointer, const char *name, cattn_error *error) {
     return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
 }
 
@@ -19,10 +19,10 @@ static cattn_status count_devices(int32_t *n, cattn_error *error) {
     if (!backend)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
                        "this libchunkattn was built without CUDA; build it where nvcc is found, with -DCATTN_CUDA=ON");
-    const char *wrong = backend->count_devices(n);
-    if (wrong)
+    const char *failure = backend->count_devices(n);
+    if (failure)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "CUDA does not work here (%s); check the driver with nvidia-smi",
-                       wrong);
+                       failure);
     if (*n == 0)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
                        "there is no CUDA device; check nvidia-smi and the environment variable CUDA_VISIBLE_DEVICES");
@@ -34,9 +34,9 @@ static cattn_status get_device(int32_t device, ca_cuda_device *info, cattn_error
     const cattn_status s = count_devices(&n, error);
     if (s) return s;
     if (device < 0 || device >= n)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "CUDA device %d is asked for; it must be from 0 to %d", device, n - 1);
-    const char *wrong = ca_cuda_get()->get_device(device, info);
-    if (wrong) return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "CUDA device %d does not answer (%s)", device, wrong);
+        return ca_fail(error, CATTN_ERR_ARG, -1, "CUDA device %d is requested; it must be from 0 to %d", device, n - 1);
+    const char *failure = ca_cuda_get()->get_device(device, info);
+    if (failure) return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "CUDA device %d does not answer (%s)", device, failure);
     return CATTN_OK;
 }
 
@@ -50,12 +50,12 @@ cattn_status ca_cuda_check_device(int32_t device, cattn_error *error) {
 }
 
 cattn_status cattn_cuda_device_count(int32_t *n, cattn_error *error) {
-    const cattn_status s = need(n, "n", error);
+    const cattn_status s = require(n, "n", error);
     return s ? s : count_devices(n, error);
 }
 
 cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *info, cattn_error *error) {
-    cattn_status s = need(info, "info", error);
+    cattn_status s = require(info, "info", error);
     if (s) return s;
     if ((s = CA_STRUCT_CHECK(cattn_cuda_device_info, memory_bytes, info, error))) return s;
     ca_cuda_device found;
@@ -69,7 +69,7 @@ cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *
 /* ---- Steps: no cache is on a device yet ---- */
 
 static cattn_status refuse(const cattn_cache *cache, cattn_error *error) {
-    const cattn_status s = need(cache, "cache", error);
+    const cattn_status s = require(cache, "cache", error);
     if (s) return s;
     return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on the CPU; use cattn_step_* of chunkattn.h, or set cuda_device");
 }

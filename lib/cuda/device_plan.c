@@ -1,4 +1,4 @@
-/* Keeping the image of a plan: flattening what is new, and telling which bytes a device's copy lacks. */
+/* Updating the image of a plan: count, lay out, flatten and fill the queues, then compare with the image before. */
 #include "device_plan.h"
 
 #include <string.h>
@@ -9,12 +9,12 @@ static const size_t element_words[CA_IMAGE_ARRAYS] = {
     [CA_IMAGE_MERGE_BEGIN] = 1,
     [CA_IMAGE_MERGE] = 1,
     [CA_IMAGE_CHUNK] = 1,
-    [CA_IMAGE_RUN] = sizeof(ca_image_run) / sizeof(int32_t),
-    [CA_IMAGE_UNIT] = sizeof(ca_image_unit) / sizeof(int32_t),
+    [CA_IMAGE_ITEM] = sizeof(ca_image_item) / sizeof(int32_t),
+    [CA_IMAGE_BLOCK] = sizeof(ca_image_block) / sizeof(int32_t),
     [CA_IMAGE_TASK] = sizeof(ca_image_task) / sizeof(int32_t),
     [CA_IMAGE_CHAIN] = sizeof(ca_image_chain) / sizeof(int32_t),
-    [CA_IMAGE_PART] = 1,
-    [CA_IMAGE_JOB] = 1,
+    [CA_IMAGE_QUEUE] = 1,
+    [CA_IMAGE_HEAD_TASK] = 1,
 };
 
 static void *array_at(ca_image *image, ca_image_array which) { return (int32_t *)image + image->at[which]; }
@@ -47,22 +47,22 @@ static void count(const ca_device_plan *dp, const ca_plan *plan, int32_t n[CA_IM
         n[CA_IMAGE_POSITION] += s->n_rows;
         n[CA_IMAGE_MERGE] += s->first_block.at[s->n_rows];
         n[CA_IMAGE_CHUNK] += (int32_t)s->chunks.n;
-        n[CA_IMAGE_RUN] += (int32_t)s->items.n;
-        n[CA_IMAGE_UNIT] += (int32_t)s->blocks.n;
+        n[CA_IMAGE_ITEM] += (int32_t)s->items.n;
+        n[CA_IMAGE_BLOCK] += (int32_t)s->blocks.n;
         for (int32_t b = 0; b < (int32_t)s->blocks.n; b = s->blocks.at[b].chain_end)
             n[CA_IMAGE_CHAIN] += s->blocks.at[b].spread;
     }
     n[CA_IMAGE_SOURCE] = n[CA_IMAGE_POSITION];
     n[CA_IMAGE_MERGE_BEGIN] = n[CA_IMAGE_POSITION] + 1;
     n[CA_IMAGE_TASK] = (int32_t)plan->tasks.n;
-    n[CA_IMAGE_PART] = dp->config.n_parts + 1;
-    n[CA_IMAGE_JOB] = n[CA_IMAGE_TASK] * dp->config.n_heads;
+    n[CA_IMAGE_QUEUE] = dp->config.n_queues + 1;
+    n[CA_IMAGE_HEAD_TASK] = n[CA_IMAGE_TASK] * dp->config.n_heads;
 }
 
-/* Arrays begin where a cache line of the device does, so that changes of one do not meet those of another. */
+/* Each array begins with a cache line of the device (128 bytes), so no line belongs to two arrays. */
 static size_t whole_lines(size_t words) { return (words + 31) / 32 * 32; }
 
-/* Two images that hold n elements of each array, and more, so that a plan that grows is seldom laid out anew. */
+/* Allocate two images for at least n elements of each array. Capacities double, so a growing plan seldom comes back here. */
 static cattn_status lay_out(ca_device_plan *dp, const int32_t n[CA_IMAGE_ARRAYS]) {
     drop_images(dp);
     for (int i = 0; i < CA_IMAGE_ARRAYS; i++)
@@ -96,7 +96,7 @@ static bool fits(const ca_device_plan *dp, const int32_t n[CA_IMAGE_ARRAYS]) {
 
 /* ---- Flattening ---- */
 
-static void flatten_rows(ca_image *image, const ca_section *s, const ca_flat_base *b) {
+static void flatten_rows(ca_image *image, const ca_section *s, const ca_image_base *b) {
     int32_t *position = (int32_t *)array_at(image, CA_IMAGE_POSITION) + b->row;
     int32_t *source = (int32_t *)array_at(image, CA_IMAGE_SOURCE) + b->row;
     int32_t *begin = (int32_t *)array_at(image, CA_IMAGE_MERGE_BEGIN) + b->row;
@@ -107,36 +107,36 @@ static void flatten_rows(ca_image *image, const ca_section *s, const ca_flat_bas
         begin[r] = b->merge + s->first_block.at[r];
     }
     begin[s->n_rows] = b->merge + s->first_block.at[s->n_rows];
-    for (int32_t i = 0; i < s->first_block.at[s->n_rows]; i++) merge[i] = b->unit + s->row_blocks.at[i];
+    for (int32_t i = 0; i < s->first_block.at[s->n_rows]; i++) merge[i] = b->block + s->row_blocks.at[i];
 }
 
-static void flatten_runs(ca_image *image, const ca_section *s, const ca_flat_base *b) {
-    ca_image_run *runs = (ca_image_run *)array_at(image, CA_IMAGE_RUN) + b->run;
+static void flatten_items(ca_image *image, const ca_section *s, const ca_image_base *b) {
+    ca_image_item *items = (ca_image_item *)array_at(image, CA_IMAGE_ITEM) + b->item;
     memcpy((int32_t *)array_at(image, CA_IMAGE_CHUNK) + b->chunk, s->chunks.at, s->chunks.n * sizeof *s->chunks.at);
     for (size_t i = 0; i < s->items.n; i++) {
         const ca_item *item = &s->items.at[i];
-        runs[i] = (ca_image_run){b->row + item->row_begin, b->row + item->row_end, item->first_chunk,
-                                 item->n_chunks,           b->chunk + item->chunk, item->partial};
+        items[i] = (ca_image_item){b->row + item->row_begin, b->row + item->row_end, item->first_chunk,
+                                   item->n_chunks,           b->chunk + item->chunk, item->partial};
     }
 }
 
-static void flatten_units(ca_image *image, const ca_section *s, const ca_flat_base *b) {
-    ca_image_unit *units = (ca_image_unit *)array_at(image, CA_IMAGE_UNIT) + b->unit;
+static void flatten_blocks(ca_image *image, const ca_section *s, const ca_image_base *b) {
+    ca_image_block *blocks = (ca_image_block *)array_at(image, CA_IMAGE_BLOCK) + b->block;
     for (size_t i = 0; i < s->blocks.n; i++) {
         const ca_block *block = &s->blocks.at[i];
-        units[i] = (ca_image_unit){b->row + block->row_begin, b->row + block->row_end, b->run + block->item_begin,
-                                   b->run + block->item_end, (int32_t)block->state};
+        blocks[i] = (ca_image_block){b->row + block->row_begin, b->row + block->row_end, b->item + block->item_begin,
+                                     b->item + block->item_end, (int32_t)block->state};
     }
 }
 
-/* Chains in pieces. Their tasks are not known yet. Returns how many. */
-static int32_t flatten_chains(ca_image *image, const ca_section *s, const ca_flat_base *b) {
+/* Write the section's spread chains, whose tasks are counted later. Returns the number of chains. */
+static int32_t flatten_chains(ca_image *image, const ca_section *s, const ca_image_base *b) {
     ca_image_chain *chains = (ca_image_chain *)array_at(image, CA_IMAGE_CHAIN) + b->chain;
     int32_t n = 0;
     for (int32_t i = 0, end; i < (int32_t)s->blocks.n; i = end) {
         end = s->blocks.at[i].chain_end;
         if (!s->blocks.at[i].spread) continue;
-        ca_image_chain chain = {b->unit + i, b->unit + end, INT32_MAX, 0, 0};
+        ca_image_chain chain = {b->block + i, b->block + end, INT32_MAX, 0, 0};
         for (const ca_block *block = s->blocks.at + i; block < s->blocks.at + end; block++) {
             if (b->row + block->row_begin < chain.row_begin) chain.row_begin = b->row + block->row_begin;
             if (b->row + block->row_end > chain.row_end) chain.row_end = b->row + block->row_end;
@@ -146,18 +146,18 @@ static int32_t flatten_chains(ca_image *image, const ca_section *s, const ca_fla
     return n;
 }
 
-/* The chain in pieces that has a unit; -1: none. */
-static int32_t chain_of(ca_image *image, int32_t unit) {
+/* Index of the spread chain that a block belongs to; -1 if its chain is not spread. */
+static int32_t chain_of(ca_image *image, int32_t block) {
     const ca_image_chain *chains = array_at(image, CA_IMAGE_CHAIN);
-    int32_t lo = 0, hi = image->n[CA_IMAGE_CHAIN]; /* the last one that begins at most at unit is before hi */
+    int32_t lo = 0, hi = image->n[CA_IMAGE_CHAIN]; /* the last chain that begins at or before the block is before hi */
     while (lo < hi) {
         const int32_t mid = (lo + hi) / 2;
-        if (chains[mid].unit_begin <= unit)
+        if (chains[mid].block_begin <= block)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo > 0 && unit < chains[lo - 1].unit_end ? lo - 1 : -1;
+    return lo > 0 && block < chains[lo - 1].block_end ? lo - 1 : -1;
 }
 
 static void flatten_tasks(const ca_device_plan *dp, ca_image *image, const ca_plan *plan) {
@@ -165,78 +165,78 @@ static void flatten_tasks(const ca_device_plan *dp, ca_image *image, const ca_pl
     ca_image_chain *chains = array_at(image, CA_IMAGE_CHAIN);
     for (size_t i = 0; i < plan->tasks.n; i++) {
         const ca_plan_task *t = &plan->tasks.at[i];
-        const ca_flat_base *b = &dp->bases.at[t->begin.section];
-        const int32_t begin = b->unit + t->begin.block, end = dp->bases.at[t->end.section].unit + t->end.block;
-        const bool all = t->row_begin == 0 && t->row_end == INT32_MAX; /* of more than one section, maybe */
+        const ca_image_base *b = &dp->bases.at[t->begin.section];
+        const int32_t begin = b->block + t->begin.block, end = dp->bases.at[t->end.section].block + t->end.block;
+        const bool all = t->row_begin == 0 && t->row_end == INT32_MAX; /* the blocks may belong to several sections */
         const int32_t chain = chain_of(image, begin);
         tasks[i] = (ca_image_task){begin, end, all ? 0 : b->row + t->row_begin, all ? INT32_MAX : b->row + t->row_end, chain};
         if (chain >= 0) chains[chain].n_tasks++;
     }
 }
 
-/* ---- Parts ---- */
+/* ---- Queues ---- */
 
-/* What task i moves for one K/V head. */
+/* Bytes that a head task of this task reads and writes. */
 static int64_t task_bytes(const ca_device_plan *dp, ca_image *image, const ca_image_task *t) {
-    const ca_image_unit *units = array_at(image, CA_IMAGE_UNIT);
-    const ca_image_run *runs = array_at(image, CA_IMAGE_RUN);
+    const ca_image_block *blocks = array_at(image, CA_IMAGE_BLOCK);
+    const ca_image_item *items = array_at(image, CA_IMAGE_ITEM);
     int64_t bytes = 0;
-    for (const ca_image_unit *u = units + t->unit_begin; u < units + t->unit_end; u++) {
-        const int32_t begin = u->row_begin > t->row_begin ? u->row_begin : t->row_begin;
-        const int32_t end = u->row_end < t->row_end ? u->row_end : t->row_end;
+    for (const ca_image_block *b = blocks + t->block_begin; b < blocks + t->block_end; b++) {
+        const int32_t begin = b->row_begin > t->row_begin ? b->row_begin : t->row_begin;
+        const int32_t end = b->row_end < t->row_end ? b->row_end : t->row_end;
         if (begin >= end) continue;
         bytes += (end - begin) * dp->config.row_bytes;
-        for (const ca_image_run *run = runs + u->run_begin; run < runs + u->run_end; run++)
-            if (run->row_begin < end && run->row_end > begin) bytes += run->n_chunks * dp->config.tile_bytes;
+        for (const ca_image_item *item = items + b->item_begin; item < items + b->item_end; item++)
+            if (item->row_begin < end && item->row_end > begin) bytes += item->n_chunks * dp->config.tile_bytes;
     }
     return bytes;
 }
 
-/* The part with less to do comes first, of equal ones the lower. */
+/* The queue with fewer bytes comes first; of equal queues, the one with the lower index. */
 static bool comes_before(const ca_device_plan *dp, int32_t a, int32_t b) {
     return dp->load.at[a] != dp->load.at[b] ? dp->load.at[a] < dp->load.at[b] : a < b;
 }
 
-/* Give more to the first part of the heap, and let it sink to where it belongs. Returns which it was. */
+/* Add bytes to the load of the heap's first queue and sift it down. Returns the queue. */
 static int32_t load_first(ca_device_plan *dp, int64_t bytes) {
     int32_t *heap = dp->heap.at;
-    const int32_t n = dp->config.n_parts, part = heap[0];
-    dp->load.at[part] += bytes;
+    const int32_t n = dp->config.n_queues, queue = heap[0];
+    dp->load.at[queue] += bytes;
     int32_t at = 0;
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
         if (child + 1 < n && comes_before(dp, heap[child + 1], heap[child])) child++;
-        if (!comes_before(dp, heap[child], part)) break;
+        if (!comes_before(dp, heap[child], queue)) break;
         heap[at] = heap[child];
     }
-    heap[at] = part;
-    return part;
+    heap[at] = queue;
+    return queue;
 }
 
 /*
- * Each job in turn, the plan's dearest first, to the part that has least to do: no part has more than its share and one job.
- * The room has been made.
+ * Give each head task to the queue with the least load, in the plan's order, which begins with the task of the highest cost.
+ * Hence no queue exceeds an equal share of the bytes by more than one head task. The arrays have been allocated.
  */
-static void deal_jobs(ca_device_plan *dp, ca_image *image) {
+static void fill_queues(ca_device_plan *dp, ca_image *image) {
     const ca_image_task *tasks = array_at(image, CA_IMAGE_TASK);
-    int32_t *begin = array_at(image, CA_IMAGE_PART), *jobs = array_at(image, CA_IMAGE_JOB);
-    const int32_t n_parts = dp->config.n_parts, n_heads = dp->config.n_heads, n_jobs = image->n[CA_IMAGE_JOB];
-    for (int32_t p = 0; p < n_parts; p++) {
-        dp->load.at[p] = 0;
-        dp->heap.at[p] = p;
+    int32_t *begin = array_at(image, CA_IMAGE_QUEUE), *head_tasks = array_at(image, CA_IMAGE_HEAD_TASK);
+    const int32_t n_queues = dp->config.n_queues, n_heads = dp->config.n_heads, n_head_tasks = image->n[CA_IMAGE_HEAD_TASK];
+    for (int32_t q = 0; q < n_queues; q++) {
+        dp->load.at[q] = 0;
+        dp->heap.at[q] = q;
     }
-    memset(begin, 0, (size_t)(n_parts + 1) * sizeof *begin);
+    memset(begin, 0, (size_t)(n_queues + 1) * sizeof *begin);
     for (int32_t i = 0; i < image->n[CA_IMAGE_TASK]; i++) {
         const int64_t bytes = task_bytes(dp, image, &tasks[i]);
         for (int32_t h = 0; h < n_heads; h++) {
-            const int32_t part = load_first(dp, bytes);
-            dp->owner.at[i * n_heads + h] = part;
-            begin[part]++;
+            const int32_t queue = load_first(dp, bytes);
+            dp->owner.at[i * n_heads + h] = queue;
+            begin[queue]++;
         }
     }
-    /* begin[p] becomes the end of part p, and its beginning as the part is filled from behind. */
-    for (int32_t p = 1; p < n_parts; p++) begin[p] += begin[p - 1];
-    begin[n_parts] = n_jobs;
-    for (int32_t job = n_jobs; job-- > 0;) jobs[--begin[dp->owner.at[job]]] = job;
+    /* begin[q] counts queue q's head tasks, becomes the queue's end, and its beginning when the queue is filled backwards. */
+    for (int32_t q = 1; q < n_queues; q++) begin[q] += begin[q - 1];
+    begin[n_queues] = n_head_tasks;
+    for (int32_t i = n_head_tasks; i-- > 0;) head_tasks[--begin[dp->owner.at[i]]] = i;
 }
 
 /* ---- Updates ---- */
@@ -246,8 +246,9 @@ static void add_change(ca_device_plan *dp, size_t offset, size_t bytes) {
 }
 
 /*
- * Words [begin, end) of the image, of which the image before has those up to `known`: from the first to the last that differs.
- * What lies behind is left over from older images, in another state here than in the device's copy.
+ * Record the range of words in [begin, end) from the first to the last that differs from the image before. That image is valid
+ * up to word `known`. Words from there on count as different: they are left over from older images, and the device's copy may
+ * hold others.
  */
 static void add_difference(ca_device_plan *dp, size_t begin, size_t known, size_t end) {
     const int32_t *now = (const int32_t *)dp->image, *before = (const int32_t *)dp->other;
@@ -265,7 +266,7 @@ static void find_changes(ca_device_plan *dp) {
     }
 }
 
-/* Nothing but positions changed. */
+/* The update where only positions have changed. */
 static void move_rows(ca_device_plan *dp, const ca_plan *plan) {
     int32_t *position = array_at(dp->image, CA_IMAGE_POSITION), row = 0, first = INT32_MAX, last = -1;
     for (size_t i = 0; i < plan->sections.n; i++) {
@@ -283,36 +284,36 @@ static void move_rows(ca_device_plan *dp, const ca_plan *plan) {
 }
 
 static void flatten(ca_device_plan *dp, ca_image *image, const ca_plan *plan, const int32_t n[CA_IMAGE_ARRAYS]) {
-    ca_flat_base b = {0};
+    ca_image_base b = {0};
     image->n_heads = dp->config.n_heads;
     image->n_states = (int32_t)plan->n_states;
-    image->n_own_states = (int32_t)plan->n_chain_states;
+    image->n_chain_states = (int32_t)plan->n_chain_states;
     image->window = plan->config.window;
-    image->n_kept = plan->config.n_kept;
+    image->n_sink_tokens = plan->config.n_kept;
     memcpy(image->n, n, sizeof image->n);
     *(int32_t *)array_at(image, CA_IMAGE_MERGE_BEGIN) = 0;
     for (size_t i = 0; i < plan->sections.n; i++) {
         const ca_section *s = plan->sections.at[i];
         dp->bases.at[i] = b;
         flatten_rows(image, s, &b);
-        flatten_runs(image, s, &b);
-        flatten_units(image, s, &b);
+        flatten_items(image, s, &b);
+        flatten_blocks(image, s, &b);
         b.chain += flatten_chains(image, s, &b);
         b.row += s->n_rows;
         b.merge += s->first_block.at[s->n_rows];
         b.chunk += (int32_t)s->chunks.n;
-        b.run += (int32_t)s->items.n;
-        b.unit += (int32_t)s->blocks.n;
+        b.item += (int32_t)s->items.n;
+        b.block += (int32_t)s->blocks.n;
     }
     dp->bases.at[plan->sections.n] = b;
     flatten_tasks(dp, image, plan);
-    deal_jobs(dp, image);
+    fill_queues(dp, image);
 }
 
 static cattn_status make_room(ca_device_plan *dp, const ca_plan *plan, const int32_t n[CA_IMAGE_ARRAYS]) {
-    const size_t n_parts = (size_t)dp->config.n_parts;
-    if (CA_RESERVE(dp->alloc, &dp->bases, plan->sections.n + 1) || CA_RESERVE(dp->alloc, &dp->load, n_parts) ||
-        CA_RESERVE(dp->alloc, &dp->heap, n_parts) || CA_RESERVE(dp->alloc, &dp->owner, (size_t)n[CA_IMAGE_JOB]))
+    const size_t n_queues = (size_t)dp->config.n_queues;
+    if (CA_RESERVE(dp->alloc, &dp->bases, plan->sections.n + 1) || CA_RESERVE(dp->alloc, &dp->load, n_queues) ||
+        CA_RESERVE(dp->alloc, &dp->heap, n_queues) || CA_RESERVE(dp->alloc, &dp->owner, (size_t)n[CA_IMAGE_HEAD_TASK]))
         return CATTN_ERR_NOMEM;
     if (fits(dp, n)) return CATTN_OK;
     dp->moved = true;

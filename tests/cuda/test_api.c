@@ -1,4 +1,4 @@
-/* The device side of the interface: what is asked for in vain says what is missing, and changes nothing. */
+/* The device side of the interface: a request that cannot be served says what is missing, and changes nothing. */
 #define CATTN_EXPERIMENTAL
 #include "../support/testing.h"
 
@@ -23,12 +23,12 @@ static void expect(cattn_status got, cattn_status status, const cattn_error *err
     if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
 }
 
-static void caches_are_on_the_cpu_unless_told_otherwise(void **state) {
+static void caches_are_on_the_cpu_by_default(void **state) {
     (void)state;
     cattn_config config = small();
     assert_int_equal(config.cuda_device, -1);
     cattn_cache *cache;
-    config.struct_size = offsetof(cattn_config, cuda_device); /* a caller that was compiled before there was the field */
+    config.struct_size = offsetof(cattn_config, cuda_device); /* a caller that was compiled before the field existed */
     config.cuda_device = 7;
     assert_int_equal(cattn_cache_create(&config, &cache, NULL), CATTN_OK);
     cattn_cache_destroy(&cache);
@@ -91,7 +91,7 @@ static void steps_on_the_device_need_a_cache_there(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caches_are_on_the_cpu_unless_told_otherwise),
+        cmocka_unit_test(caches_are_on_the_cpu_by_default),
         cmocka_unit_test(a_device_that_is_not_there_is_refused),
         cmocka_unit_test(devices_are_described),
         cmocka_unit_test(steps_on_the_device_need_a_cache_there),

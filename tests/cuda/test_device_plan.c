@@ -1,6 +1,6 @@
 /*
- * The device's plan against the CPU's executor, bit for bit: random worlds are computed by the reference level from the plan,
- * and again from a copy of the image that is kept up to date only by the changes told. Parts do about the same.
+ * The device's plan against the CPU's executor, bit for bit: random worlds are computed by the level `ref` from the plan, and
+ * again from a copy of the image to which only the reported changes are applied. Queues get about the same bytes.
  */
 #include "../support/testing.h"
 
@@ -18,7 +18,7 @@ enum { TILE_BYTES = 1000, ROW_BYTES = 7 };
 /* A cache's plan on the "device". */
 typedef struct device {
     ca_device_plan plan;
-    ca_image *copy; /* kept up to date by what the plan says has changed */
+    ca_image *copy; /* receives the reported changes only */
 } device;
 
 typedef struct player {
@@ -27,52 +27,53 @@ typedef struct player {
     cattn_cache *cache;
     device devices[WORLD_MAX_LAYERS]; /* one for each of the cache's plans */
     ca_alloc alloc;
-    cattn_seq seqs[WORLD_MAX_SEQS]; /* 0: not joined, or done */
-    int64_t n_told[WORLD_MAX_SEQS]; /* tokens in the cache */
+    cattn_seq seqs[WORLD_MAX_SEQS];     /* 0: not joined, or done */
+    int64_t n_appended[WORLD_MAX_SEQS]; /* tokens in the cache */
     bool done[WORLD_MAX_SEQS];
     cattn_entry entries[WORLD_MAX_SEQS];
     int owner[WORLD_MAX_SEQS]; /* of an entry */
     int n_entries;
 } player;
 
-/* What the tests have met: a test that met nothing has shown nothing. */
-static int n_compared, n_plain, n_patched, n_many_in_pieces, n_rows_split;
+/* Cases that occurred, which the test requires to be enough. */
+static int n_compared, n_plain, n_patched, n_many_spread, n_sliced;
 
 /* ---- The image ---- */
 
+/* No queue exceeds an equal share of the bytes by more than one head task. */
 static void check_balance(const ca_device_plan *dp) {
-    int64_t total = 0, most_job = 0, most_part = 0;
-    const int32_t n_parts = dp->config.n_parts, n_heads = dp->config.n_heads;
+    int64_t total = 0, most_head_task = 0, most_queue = 0;
+    const int32_t n_queues = dp->config.n_queues, n_heads = dp->config.n_heads;
     const int32_t *image = (const int32_t *)dp->image;
-    const int32_t *begin = image + dp->image->at[CA_IMAGE_PART], *jobs = image + dp->image->at[CA_IMAGE_JOB];
+    const int32_t *begin = image + dp->image->at[CA_IMAGE_QUEUE], *head_tasks = image + dp->image->at[CA_IMAGE_HEAD_TASK];
     const ca_image_task *tasks = (const ca_image_task *)(image + dp->image->at[CA_IMAGE_TASK]);
-    const ca_image_unit *units = (const ca_image_unit *)(image + dp->image->at[CA_IMAGE_UNIT]);
-    const ca_image_run *runs = (const ca_image_run *)(image + dp->image->at[CA_IMAGE_RUN]);
-    for (int32_t p = 0; p < n_parts; p++) {
-        int64_t part = 0;
-        for (int32_t i = begin[p]; i < begin[p + 1]; i++) {
-            const ca_image_task *t = &tasks[jobs[i] / n_heads];
-            int64_t job = 0;
-            for (int32_t u = t->unit_begin; u < t->unit_end; u++) {
+    const ca_image_block *blocks = (const ca_image_block *)(image + dp->image->at[CA_IMAGE_BLOCK]);
+    const ca_image_item *items = (const ca_image_item *)(image + dp->image->at[CA_IMAGE_ITEM]);
+    for (int32_t q = 0; q < n_queues; q++) {
+        int64_t queue = 0;
+        for (int32_t i = begin[q]; i < begin[q + 1]; i++) {
+            const ca_image_task *t = &tasks[head_tasks[i] / n_heads];
+            int64_t head_task = 0;
+            for (int32_t b = t->block_begin; b < t->block_end; b++) {
                 int32_t rows = 0;
-                for (int32_t r = units[u].row_begin; r < units[u].row_end; r++) rows += r >= t->row_begin && r < t->row_end;
-                job += (int64_t)rows * ROW_BYTES;
-                for (int32_t k = units[u].run_begin; k < units[u].run_end && rows > 0; k++) {
+                for (int32_t r = blocks[b].row_begin; r < blocks[b].row_end; r++) rows += r >= t->row_begin && r < t->row_end;
+                head_task += (int64_t)rows * ROW_BYTES;
+                for (int32_t k = blocks[b].item_begin; k < blocks[b].item_end && rows > 0; k++) {
                     bool any = false;
-                    for (int32_t r = runs[k].row_begin; r < runs[k].row_end; r++) any |= r >= t->row_begin && r < t->row_end;
-                    job += any ? (int64_t)runs[k].n_chunks * TILE_BYTES : 0;
+                    for (int32_t r = items[k].row_begin; r < items[k].row_end; r++) any |= r >= t->row_begin && r < t->row_end;
+                    head_task += any ? (int64_t)items[k].n_chunks * TILE_BYTES : 0;
                 }
             }
-            part += job;
-            if (job > most_job) most_job = job;
+            queue += head_task;
+            if (head_task > most_head_task) most_head_task = head_task;
         }
-        total += part;
-        if (part > most_part) most_part = part;
+        total += queue;
+        if (queue > most_queue) most_queue = queue;
     }
-    assert_true(most_part <= total / n_parts + most_job);
+    assert_true(most_queue <= total / n_queues + most_head_task);
 }
 
-/* Bring the copy up to date as a device would be: by the changed bytes only. */
+/* Update the plan's image, and copy only its changed bytes, as for a device. */
 static void update_device(device *d, const ca_plan *plan) {
     const int32_t n_rows_before = d->plan.image ? d->plan.image->n[CA_IMAGE_POSITION] : 0;
     assert_int_equal(ca_device_plan_update(&d->plan, plan), CATTN_OK);
@@ -89,15 +90,15 @@ static void update_device(device *d, const ca_plan *plan) {
     } else if (!d->plan.moved) {
         n_patched++;
     }
-    n_many_in_pieces += d->plan.image->n[CA_IMAGE_CHAIN] > 1;
+    n_many_spread += d->plan.image->n[CA_IMAGE_CHAIN] > 1;
     for (size_t i = 0; i < plan->tasks.n; i++)
-        n_rows_split += plan->tasks.at[i].begin.section > 0 && plan->tasks.at[i].row_end < INT32_MAX;
+        n_sliced += plan->tasks.at[i].begin.section > 0 && plan->tasks.at[i].row_end < INT32_MAX;
     check_balance(&d->plan);
 }
 
 /* ---- Steps ---- */
 
-/* Rows of q, k or v of all entries: the floats [from, from + n) of each row's input. */
+/* A new array [n_rows][n]: the floats [from, from + n) of the input of each row of the step. */
 static float *gather(const player *p, int layer, size_t from, size_t n, int64_t n_rows) {
     float *rows = malloc((size_t)n_rows * n * sizeof *rows + 1), *to = rows;
     for (int i = 0; i < p->n_entries; i++)
@@ -134,7 +135,7 @@ static void write_and_compare(player *p, int64_t n_rows) {
     const cattn_config *c = &p->w->config;
     const int64_t d = c->head_dim, d_v = world_dim_v(p->w);
     const size_t n_q = (size_t)(c->n_heads * d), n_k = (size_t)(c->n_kv_heads * d), n_v = (size_t)(c->n_kv_heads * d_v);
-    const bool compares = n_rows <= 40 || rng_chance(&p->r, 4); /* the reference takes its time */
+    const bool compares = n_rows <= 40 || rng_chance(&p->r, 4); /* the level `ref` is slow */
     for (int layer = 0; layer < c->n_layers; layer++) {
         float *q = gather(p, layer, 0, n_q, n_rows), *k = gather(p, layer, n_q, n_k, n_rows);
         float *v = gather(p, layer, n_q + n_k, n_v, n_rows);
@@ -161,21 +162,21 @@ static void step(player *p) {
     assert_int_equal(rng_chance(&p->r, 12) ? cattn_step_abort(p->cache, NULL) : cattn_step_end(p->cache, NULL), CATTN_OK);
 }
 
-/* Join, append to or end sequence i, as far as it is. */
+/* The next call for sequence i: join, append or leave. */
 static void advance(player *p, int i) {
     const world_seq *s = &p->w->seqs[i];
     if (p->done[i]) return;
     if (p->seqs[i] == 0) {
         if (!rng_chance(&p->r, 3)) return;
         assert_int_equal(cattn_seq_join(p->cache, s->tokens, s->n_prompt, NULL, &p->seqs[i], NULL, NULL), CATTN_OK);
-        p->n_told[i] = s->n_prompt;
+        p->n_appended[i] = s->n_prompt;
         return;
     }
     cattn_seq_info info = {.struct_size = sizeof info};
     assert_int_equal(cattn_seq_get_info(p->cache, p->seqs[i], &info, NULL), CATTN_OK);
     if (info.n_ready < info.n_tokens) return;
-    if (p->n_told[i] < s->n_tokens) {
-        assert_int_equal(cattn_seq_append(p->cache, p->seqs[i], &s->tokens[p->n_told[i]++], 1, NULL), CATTN_OK);
+    if (p->n_appended[i] < s->n_tokens) {
+        assert_int_equal(cattn_seq_append(p->cache, p->seqs[i], &s->tokens[p->n_appended[i]++], 1, NULL), CATTN_OK);
     } else {
         assert_int_equal(cattn_seq_leave(p->cache, &p->seqs[i], NULL), CATTN_OK);
         p->done[i] = true;
@@ -192,8 +193,8 @@ static void play(uint64_t seed, int64_t longest) {
     config.n_threads = (int32_t)rng_range(&p.r, 1, 4);
     config.sharing = rng_chance(&p.r, 4) ? CATTN_SHARED_STORAGE : CATTN_SHARED;
     assert_int_equal(cattn_cache_create(&config, &p.cache, NULL), CATTN_OK);
-    const ca_device_plan_config parts = {(int32_t)rng_range(&p.r, 1, 20), config.n_kv_heads, TILE_BYTES, ROW_BYTES};
-    for (size_t i = 0; i < p.cache->plans.n; i++) ca_device_plan_init(&p.devices[i].plan, &parts, &p.alloc);
+    const ca_device_plan_config device_config = {(int32_t)rng_range(&p.r, 1, 20), config.n_kv_heads, TILE_BYTES, ROW_BYTES};
+    for (size_t i = 0; i < p.cache->plans.n; i++) ca_device_plan_init(&p.devices[i].plan, &device_config, &p.alloc);
     for (int n_done = 0; n_done < w.n_seqs;) {
         n_done = p.n_entries = 0;
         for (int i = 0; i < w.n_seqs; i++) {
@@ -218,10 +219,10 @@ static void the_image_is_the_plan(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) play(seed, 150);
     for (uint64_t seed = 61; seed <= 68; seed++) play(seed, 2300);
-    assert_true(n_compared > 1000 && n_plain > 500 && n_patched > 200 && n_many_in_pieces > 5 && n_rows_split > 20);
+    assert_true(n_compared > 1000 && n_plain > 500 && n_patched > 200 && n_many_spread > 5 && n_sliced > 20);
 }
 
-/* Fails when its turn comes. */
+/* Fails once, after *ctx successful allocations. */
 static void *failing_alloc(void *ctx, size_t size, size_t align) {
     return (*(int *)ctx)-- == 0 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
 }
@@ -230,7 +231,7 @@ static void plain_free(void *ctx, void *p, size_t size, size_t align) {
     free(p);
 }
 
-static void an_update_without_memory_is_made_up_for(void **state) {
+static void an_update_succeeds_after_one_without_memory(void **state) {
     (void)state;
     world w;
     world_make(&w, 3, 100);
@@ -247,8 +248,8 @@ static void an_update_without_memory_is_made_up_for(void **state) {
         int left = n;
         ca_alloc alloc = {failing_alloc, plain_free, &left, 0};
         ca_device_plan dp;
-        const ca_device_plan_config parts = {3, config.n_kv_heads, TILE_BYTES, ROW_BYTES};
-        ca_device_plan_init(&dp, &parts, &alloc);
+        const ca_device_plan_config device_config = {3, config.n_kv_heads, TILE_BYTES, ROW_BYTES};
+        ca_device_plan_init(&dp, &device_config, &alloc);
         failed = ca_device_plan_update(&dp, cache->plans.at) != CATTN_OK;
         if (failed) {
             assert_true(!dp.image && !dp.moved && dp.n_changes == 0);
@@ -268,7 +269,7 @@ static void an_update_without_memory_is_made_up_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_image_is_the_plan),
-        cmocka_unit_test(an_update_without_memory_is_made_up_for),
+        cmocka_unit_test(an_update_succeeds_after_one_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
