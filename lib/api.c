@@ -440,7 +440,7 @@ cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_in
     if ((s = find_running(c, id, &seq, error))) return s;
     const cattn_seq_info now = {.domain = seq->domain,
                                 .n_tokens = seq->n_tokens,
-                                .n_ready = ca_seq_n_ready(seq),
+                                .n_ready = ca_path_n_ready(seq->leaf),
                                 .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
     return CA_STRUCT_WRITE(cattn_seq_info, n_reserved, info, &now, error);
 }

@@ -95,8 +95,8 @@ static const int32_t *make_tokens(world *w, int32_t root, int64_t shared) {
 /* All tokens but the last n become ready, as if they had been computed. */
 static void compute_all_but(world *w, cattn_seq id, int64_t n) {
     ca_seq *seq = ca_tree_find(w->cache->tree, id);
-    ca_seq_claim(seq, seq->n_tokens - n - ca_seq_n_claimed(seq));
-    ca_seq_commit(seq);
+    ca_path_claim(seq->leaf, seq->n_tokens - n - ca_path_n_claimed(seq->leaf));
+    ca_path_commit(seq->leaf);
 }
 
 static void join(world *w, cattn_seq *seq, int32_t root, int64_t shared) {
@@ -183,15 +183,15 @@ static void plan_step(bench *b, samples *s) {
     world *w = &b->w;
     for (int32_t i = 0; i < w->n_seqs; i++) {
         ca_seq *seq = ca_tree_find(w->cache->tree, w->seqs[i]);
-        const int64_t first = ca_seq_n_claimed(seq);
-        w->plan_entries[i] = (ca_plan_entry){seq, first, (int32_t)ca_seq_claim(seq, 1), i};
+        const int64_t first = ca_path_n_claimed(seq->leaf);
+        w->plan_entries[i] = (ca_plan_entry){seq, first, (int32_t)ca_path_claim(seq->leaf, 1), i};
     }
     drive_out(b);
     const double start = clock_seconds();
     const cattn_status status = ca_plan_update(w->cache->plans.at, w->cache->plans.n, w->plan_entries, w->n_seqs);
     if (s) add(s, start);
     check(status, &(cattn_error){.message = "no memory for the plan"});
-    for (int32_t i = 0; i < w->n_seqs; i++) ca_seq_commit(w->plan_entries[i].seq);
+    for (int32_t i = 0; i < w->n_seqs; i++) ca_path_commit(w->plan_entries[i].seq->leaf);
 }
 
 /* In `changed` roots one sequence leaves and another joins. */

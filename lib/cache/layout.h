@@ -41,7 +41,6 @@
 #include "chunkattn.h"
 
 enum {
-    CA_LAYOUT_VERSION = 2,
     CA_GROUP = 16,    /* slots that are open, or closed, together */
     CA_SEGMENT = 1024 /* positions over which one state is summed; a multiple of every chunk size */
 };

@@ -88,8 +88,8 @@ void ca_seq_unlink(ca_tree *tree, ca_seq *seq) {
 
 /* ---- Paths. What is ready or claimed is a prefix of the path, so the lowest node that has any says how much. ---- */
 
-int64_t ca_seq_n_ready(const ca_seq *seq) {
-    for (const ca_node *node = seq->leaf; node; node = node->parent)
+int64_t ca_path_n_ready(const ca_node *leaf) {
+    for (const ca_node *node = leaf; node; node = node->parent)
         if (node->n_ready > 0) return node->start + node->n_ready;
     return 0;
 }
@@ -145,12 +145,4 @@ ca_chunk_id ca_path_chunk(const ca_tree *tree, const ca_node *leaf, int64_t posi
     const ca_node *node = leaf;
     while (node->start > position) node = node->parent;
     return node->chunks[ca_chunk_of(tree, position) - ca_chunk_of(tree, node->start)];
-}
-
-int64_t ca_seq_n_claimed(const ca_seq *seq) { return ca_path_n_claimed(seq->leaf); }
-int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows) { return ca_path_claim(seq->leaf, max_rows); }
-void ca_seq_commit(ca_seq *seq) { ca_path_commit(seq->leaf); }
-void ca_seq_unclaim(ca_seq *seq) { ca_path_unclaim(seq->leaf); }
-ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position) {
-    return ca_path_chunk(tree, seq->leaf, position);
 }

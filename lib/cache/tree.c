@@ -175,7 +175,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     tree->counts.tokens_matched += (uint64_t)j.match.n_tokens;
     ca_room_close(tree);
     *id = seq->id;
-    if (result) *result = (cattn_join_result){.n_matched = j.match.n_tokens, .n_ready = ca_seq_n_ready(seq)};
+    if (result) *result = (cattn_join_result){.n_matched = j.match.n_tokens, .n_ready = ca_path_n_ready(seq->leaf)};
     return CATTN_OK;
 }
 

@@ -165,25 +165,23 @@ bool ca_fit_holds(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
 /* The largest reserve_tokens that fits; -1: not even 0 does. */
 int64_t ca_fit_max_reserve(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
 
-/* ---- For steps: none of these fails or allocates ---- */
+/*
+ * ---- For steps: none of these fails or allocates ----
+ *
+ * They take the node where a sequence ends, so that a step need not load the sequence itself into the caches.
+ */
 
-/* Leading tokens of seq that are ready, or ready or claimed. */
-int64_t ca_seq_n_ready(const ca_seq *seq);
-int64_t ca_seq_n_claimed(const ca_seq *seq);
-
-/* Claim up to max_rows of seq's unclaimed tokens; returns how many, the first at ca_seq_n_claimed before the call. */
-int64_t ca_seq_claim(ca_seq *seq, int64_t max_rows);
-
-/* Turn everything claimed along seq's path into ready, or back into unclaimed. */
-void ca_seq_commit(ca_seq *seq);
-void ca_seq_unclaim(ca_seq *seq);
-
-/* The chunk that holds seq's position. */
-ca_chunk_id ca_seq_chunk(const ca_tree *tree, const ca_seq *seq, int64_t position);
-
-/* The same for any sequence that ends at leaf: what a step calls, which keeps away from the sequences themselves. */
+/* Tokens at the beginning of the path to leaf that are ready, and those that are ready or claimed. */
+int64_t ca_path_n_ready(const ca_node *leaf);
 int64_t ca_path_n_claimed(const ca_node *leaf);
+
+/*
+ * Claim up to max_rows tokens of the path to leaf, the first of them at position ca_path_n_claimed. Returns the number of
+ * tokens claimed.
+ */
 int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
+
+/* Make all claimed tokens of the path to leaf ready, or unclaimed again. */
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 

@@ -127,7 +127,7 @@ static void check_contents(world *w) {
     check_tree(w->tree, w->pool, &w->layout);
     for (int n = 0; n < w->n_seqs; n++) {
         const ca_seq *seq = w->seqs[n];
-        for (int64_t p = 0; seq && p < ca_seq_n_ready(seq); p++)
+        for (int64_t p = 0; seq && p < ca_path_n_ready(seq->leaf); p++)
             check_slot(w, ca_path_chunk(w->tree, seq->leaf, p), (int)(p % c), token_at(seq, p));
         for (const ca_node *node = seq ? seq->leaf : NULL; node && node->parent; node = node->parent)
             for (int slot = 0; slot < ca_chunk_at(w->pool, node->chunks[0])->n_copied; slot++)
@@ -190,11 +190,11 @@ static void a_copy_of_a_copy(void **state) {
     assert_int_equal(at[1].from, at[0].to);
     assert_int_equal(at[1].begin, 6);
     assert_int_equal(at[1].end, 7);
-    assert_int_equal(ca_seq_n_ready(w.seqs[2]), 7); /* ready, though pending */
+    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 7); /* ready, though pending */
     leave(&w, 0);
     leave(&w, 1);
     step(&w, 1, true);
-    assert_int_equal(ca_seq_n_ready(w.seqs[2]), 8);
+    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 8);
     assert_int_equal(w.n_early, 0);
     teardown(&w);
 }
@@ -220,8 +220,8 @@ static void leaving_before_the_copy_is_made(void **state) {
         taken = taken || w.seqs[3]->leaf->chunks[i] == to || w.seqs[3]->leaf->chunks[i] == from;
     assert_true(taken);
     step(&w, 40, true);
-    assert_int_equal(ca_seq_n_ready(w.seqs[2]), 8);
-    assert_int_equal(ca_seq_n_ready(w.seqs[3]), 40);
+    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 8);
+    assert_int_equal(ca_path_n_ready(w.seqs[3]->leaf), 40);
     teardown(&w);
 }
 
@@ -244,7 +244,7 @@ static void evicting_the_source(void **state) {
     assert_int_equal(w.n_early, 1); /* before memory went back to the system */
     assert_int_equal(n_pending(&w), 0);
     check_contents(&w);
-    assert_int_equal(ca_seq_n_ready(w.seqs[2]), 9);
+    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 9);
     teardown(&w);
 }
 
@@ -262,7 +262,7 @@ static void a_full_list(void **state) {
     assert_int_equal(ca_tree_pending(w.tree)->at[5].end, C - 5);
     leave(&w, 0);
     step(&w, 2, true);
-    assert_int_equal(ca_seq_n_ready(w.seqs[1]), N_CHUNKS * C - 3);
+    assert_int_equal(ca_path_n_ready(w.seqs[1]->leaf), N_CHUNKS * C - 3);
     teardown(&w);
 }
 

@@ -73,7 +73,7 @@ static int64_t follow_item(const fixture *f, const ca_plan *plan, const ca_secti
             if (!item->partial) assert_true(sees(plan, pos, p));
             if (!sees(plan, pos, p)) continue;
             assert_int_equal(p, at);
-            if (chunk != ca_seq_chunk(f->tree, seq, p)) check_branch_copy(f, seq, pos, p, chunk);
+            if (chunk != ca_path_chunk(f->tree, seq->leaf, p)) check_branch_copy(f, seq, pos, p, chunk);
             at = next_seen(plan, pos, at + 1);
         }
     }
@@ -188,7 +188,7 @@ static void step(fixture *f) {
     for (int i = 0; i < f->n_seqs; i++) {
         if (rng_chance(&f->r, 10)) continue;
         ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
-        const int64_t first = ca_seq_n_claimed(seq), n = ca_seq_claim(seq, rng_range(&f->r, 1, most));
+        const int64_t first = ca_path_n_claimed(seq->leaf), n = ca_path_claim(seq->leaf, rng_range(&f->r, 1, most));
         f->entries[f->n_entries++] = (ca_plan_entry){seq, first, (int32_t)n, row};
         row += (int32_t)n;
     }
@@ -205,9 +205,9 @@ static void step(fixture *f) {
     const bool commit = !rng_chance(&f->r, 8);
     for (int i = 0; i < f->n_entries; i++) {
         if (commit)
-            ca_seq_commit(f->entries[i].seq);
+            ca_path_commit(f->entries[i].seq->leaf);
         else
-            ca_seq_unclaim(f->entries[i].seq);
+            ca_path_unclaim(f->entries[i].seq->leaf);
     }
 }
 
@@ -311,8 +311,8 @@ enum { N_ROOTS = 3, A_ROOT = 3, C = 16, START = 2 * C + 3 };
 static void join_ready(fixture *f, int i, const int32_t *tokens, int n) {
     assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
-    ca_seq_claim(seq, n - 1 - ca_seq_n_claimed(seq));
-    ca_seq_commit(seq);
+    ca_path_claim(seq->leaf, n - 1 - ca_path_n_claimed(seq->leaf));
+    ca_path_commit(seq->leaf);
 }
 
 /* Sequence i, of root i % N_ROOTS: START tokens, n_shared like the others' of the root. */
@@ -336,11 +336,11 @@ static void decode(fixture *f, int first) {
     f->n_entries = f->n_seqs;
     for (int i = 0; i < f->n_seqs; i++) {
         ca_seq *seq = ca_tree_find(f->tree, f->seqs[(i + first) % f->n_seqs]);
-        f->entries[i] = (ca_plan_entry){seq, ca_seq_n_claimed(seq), 1, i};
-        assert_int_equal(ca_seq_claim(seq, 1), 1);
+        f->entries[i] = (ca_plan_entry){seq, ca_path_n_claimed(seq->leaf), 1, i};
+        assert_int_equal(ca_path_claim(seq->leaf, 1), 1);
     }
     plan_and_check(f);
-    for (int i = 0; i < f->n_seqs; i++) ca_seq_commit(f->entries[i].seq);
+    for (int i = 0; i < f->n_seqs; i++) ca_path_commit(f->entries[i].seq->leaf);
     for (int i = 0; i < f->n_seqs; i++) assert_int_equal(ca_tree_append(f->tree, f->entries[i].seq, &token, 1, NULL), CATTN_OK);
 }
 
@@ -460,7 +460,7 @@ static void an_update_without_memory_leaves_nothing_behind(void **state) {
     for (int i = 0; i < 400; i++) tokens[i] = 50 + i;
     assert_int_equal(ca_tree_join(f.tree, tokens, 400, 0, 0, &f.seqs[f.n_seqs], NULL, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(f.tree, f.seqs[f.n_seqs++]);
-    f.entries[f.n_entries++] = (ca_plan_entry){seq, 0, (int32_t)ca_seq_claim(seq, 400), f.n_entries};
+    f.entries[f.n_entries++] = (ca_plan_entry){seq, 0, (int32_t)ca_path_claim(seq->leaf, 400), f.n_entries};
     const ca_alloc alloc = f.alloc;
     f.alloc.alloc = no_memory;
     assert_int_equal(ca_plan_update(f.plans, 1, f.entries, f.n_entries), CATTN_ERR_NOMEM);

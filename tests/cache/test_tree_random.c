@@ -201,7 +201,7 @@ static void check_seq(world *w, model_seq *s) {
     assert_int_equal(seq->domain, s->domain);
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent)
         assert_memory_equal(node->tokens, s->tokens + node->start, (size_t)node->n_tokens * sizeof *node->tokens);
-    const int64_t n_ready = ca_seq_n_ready(seq);
+    const int64_t n_ready = ca_path_n_ready(seq->leaf);
     assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* what is ready stays ready */
     s->n_ready = n_ready;
     for (int64_t p = 0; p < n_ready; p++)
@@ -316,7 +316,7 @@ static void do_join(world *w) {
     else
         assert_true(result.n_matched <= expected);
     w->n_shortened += result.n_matched < expected;
-    assert_int_equal(result.n_ready, ca_seq_n_ready(find(w, s)));
+    assert_int_equal(result.n_ready, ca_path_n_ready(find(w, s)->leaf));
     assert_true(result.n_ready <= result.n_matched);
 }
 
@@ -424,7 +424,7 @@ static void do_step(world *w) {
     }
     for (int i = 0; i < w->n_seqs; i++) {
         const ca_seq *seq = find(w, &w->seqs[i]);
-        assert_int_equal(ca_path_n_claimed(seq->leaf), ca_seq_n_ready(seq));
+        assert_int_equal(ca_path_n_claimed(seq->leaf), ca_path_n_ready(seq->leaf));
     }
 }
 

@@ -73,8 +73,8 @@ static void cut_to(world *w, int i, int64_t n) { assert_int_equal(ca_tree_trunca
 
 /* A step in which i computes its next n rows. */
 static void compute(world *w, int i, int64_t n) {
-    assert_int_equal(ca_seq_claim(at(w, i), n), n);
-    ca_seq_commit(at(w, i));
+    assert_int_equal(ca_path_claim(at(w, i)->leaf, n), n);
+    ca_path_commit(at(w, i)->leaf);
 }
 
 static void expect(world *w, const char *drawing) {
@@ -263,7 +263,7 @@ static void forks_part_at_an_odd_length(void **state) {
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
                "  6..6 g | B2-2 | 2 3 =2 =3\n"
                "  6..7 gx | C2-3 | 1 =1\n");
-    assert_int_equal(ca_seq_n_ready(at(&w, 1)), 7);
+    assert_int_equal(ca_path_n_ready(at(&w, 1)->leaf), 7);
     append(&w, 2, "y"); /* once more, without a cut */
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
                "  6..6 g | B2-2 | 3 =3\n"
@@ -295,7 +295,7 @@ static void truncating(void **state) {
     expect(&w, "0..3 abcd | A0-3 | 1 2\n"
                "  4..4 e | B0-0 | 2 =2\n"
                "  4..9 efghij | C0-3 D0-1 | 1 =1\n");
-    assert_int_equal(ca_seq_n_ready(at(&w, 2)), 5);
+    assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 5);
     cut_to(&w, 2, 4); /* to where the other passes on */
     expect(&w, "0..3 abcd | A0-3 | 1 2 =2\n"
                "  4..9 efghij | B0-3 C0-1 | 1 =1\n");
@@ -360,7 +360,7 @@ static void leaving_with_retention(void **state) {
     expect(&w, "0..5 abcdef | A0-3 B0-1 |\n");
     assert_int_equal(join(&w, "abcdefxy"), 6); /* nobody ends there: the same chunk goes on, in the same node */
     expect(&w, "0..7 abcdefxy | A0-3 B0-3 | 2 =2\n");
-    assert_int_equal(ca_seq_n_ready(at(&w, 2)), 6);
+    assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 6);
     leave(&w, 2);
     assert_int_equal(join(&w, "abcdef"), 4);
     expect(&w, "0..3 abcd | A0-3 | 3\n"
@@ -377,15 +377,15 @@ static void unready_tokens_are_taken_over(void **state) {
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
     join(&w, "abcdefghij");
     join(&w, "abcdefghxy");
-    assert_int_equal(ca_seq_claim(at(&w, 1), 5), 5);
-    assert_int_equal(ca_seq_n_claimed(at(&w, 2)), 5);
-    assert_int_equal(ca_seq_claim(at(&w, 2), 100), 5); /* the other three of the prefix, and its own two */
-    assert_int_equal(ca_seq_claim(at(&w, 1), 100), 2);
-    ca_seq_unclaim(at(&w, 1));
-    ca_seq_unclaim(at(&w, 2));
+    assert_int_equal(ca_path_claim(at(&w, 1)->leaf, 5), 5);
+    assert_int_equal(ca_path_n_claimed(at(&w, 2)->leaf), 5);
+    assert_int_equal(ca_path_claim(at(&w, 2)->leaf, 100), 5); /* the other three of the prefix, and its own two */
+    assert_int_equal(ca_path_claim(at(&w, 1)->leaf, 100), 2);
+    ca_path_unclaim(at(&w, 1)->leaf);
+    ca_path_unclaim(at(&w, 2)->leaf);
     compute(&w, 1, 5);
     leave(&w, 1); /* before it has computed the prefix: the other goes on */
-    assert_int_equal(ca_seq_n_ready(at(&w, 2)), 5);
+    assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 5);
     expect(&w, "0..9 abcdefghxy | A0-3 B0-3 C0-1 | 2 =2\n");
     teardown(&w);
 }
@@ -402,7 +402,7 @@ static void the_readier_twin_is_matched(void **state) {
                "  6..7 gh | B2-3 | 1 =1\n"
                "  6..7 gh | C2-3 | 2 3 =2\n"
                "    8..8 i | D0-0 | 3 =3\n");
-    assert_int_equal(ca_seq_n_ready(at(&w, 3)), 8);
+    assert_int_equal(ca_path_n_ready(at(&w, 3)->leaf), 8);
     teardown(&w);
 }
 
@@ -461,8 +461,8 @@ static void a_path_in_pieces_is_shared_as_far_as_there_is_room(void **state) {
         turn[shared] = turn[shared + 1] = LONGEST;
         assert_int_equal(ca_tree_join(w.tree, turn, shared + 2, 0, 0, &id, NULL, NULL), CATTN_OK);
         ca_seq *seq = ca_tree_find(w.tree, id);
-        assert_true(ca_seq_claim(seq, shared + 2) > 0);
-        ca_seq_commit(seq);
+        assert_true(ca_path_claim(seq->leaf, shared + 2) > 0);
+        ca_path_commit(seq->leaf);
         ca_tree_leave(w.tree, seq);
     }
     const int64_t available = (int64_t)ca_chunk_pool_n_free(w.pool) + (int64_t)ca_tree_get_counts(w.tree)->chunks_retained;
@@ -524,7 +524,7 @@ static void private_sequences_share_nothing(void **state) {
     expect(&w, "0..4 abcde | A0-3 B0-0 | 1 =1\n"
                "0..4 abcde | C0-3 D0-0 | 2 =2\n"
                "0..4 abcde | E0-3 F0-0 | 3 =3\n");
-    assert_int_equal(ca_seq_n_ready(at(&w, 3)), 5);
+    assert_int_equal(ca_path_n_ready(at(&w, 3)->leaf), 5);
     append(&w, 3, "xyz");
     cut_to(&w, 1, 3);
     leave(&w, 2);
