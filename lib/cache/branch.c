@@ -41,27 +41,7 @@ int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n
     return ca_chunks_for(tree, position + n_tokens) - ca_chunk_of(tree, position) - takes_tail;
 }
 
-void ca_path_touch(ca_tree *tree, ca_node *node) {
-    tree->clock++;
-    for (; node; node = node->parent) node->last_use = tree->clock;
-}
-
-void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to) {
-    ca_node *lowest = NULL; /* that stays */
-    while (node != stop) {
-        ca_node *parent = node->parent;
-        ca_node_uncover(tree, node);
-        bool stays = node->n_seqs > 0 || node->n_children > 0;
-        if (!stays) {
-            const int64_t n_kept = ca_even(ca_min(node->n_ready, keep_to - node->start));
-            stays = n_kept > 0;
-            if (stays)
-                ca_node_trim(tree, node, n_kept);
-            else
-                ca_node_remove(tree, node);
-        }
-        if (stays && !lowest) lowest = node;
-        node = parent;
-    }
-    ca_node_settle(tree, lowest ? lowest : stop);
+int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved) {
+    const int64_t c = tree->layout->c;
+    return ca_max(c, ca_min(n_reserved, 16 * c));
 }

@@ -58,16 +58,6 @@ void ca_evict_update(ca_tree *tree, ca_node *node) {
     sift_up(tree, tree->heap_length++, node);
 }
 
-/* ---- Evicting ---- */
-
-void ca_node_settle(ca_tree *tree, ca_node *node) {
-    if (!node->parent) return;
-    ca_promise_update(tree, node);
-    ca_evict_update(tree, node);
-    ca_node_changed(tree, node);
-    ca_node_try_merge(tree, node);
-}
-
 bool ca_evict_one(ca_tree *tree) {
     if (tree->heap_length == 0) return false;
     ca_node *leaf = tree->heap[0], *parent = leaf->parent;
@@ -81,33 +71,4 @@ bool ca_evict_one(ca_tree *tree) {
         ca_node_settle(tree, parent);
     }
     return true;
-}
-
-/* Retained chunks stand for part of the promises; the rest must stay free. */
-static size_t n_promised_free(const ca_tree *tree) {
-    const ca_tree_counts *counts = &tree->counts;
-    return counts->chunks_reserved > counts->chunks_retained ? counts->chunks_reserved - counts->chunks_retained : 0;
-}
-
-void ca_tree_drop_retained(ca_tree *tree) {
-    while (ca_evict_one(tree)) {
-    }
-    ca_room_trim(tree, SIZE_MAX, n_promised_free(tree));
-}
-
-bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
-    const size_t n_spare = ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained;
-    if (n_spare < tree->counts.chunks_reserved) return false;
-    const size_t n_slabs = (n_spare - tree->counts.chunks_reserved) / ca_chunk_pool_slab_chunks(tree->pool);
-    return n_slabs * ca_chunk_pool_slab_bytes(tree->pool) >= bytes;
-}
-
-bool ca_tree_make_room(ca_tree *tree, size_t bytes) {
-    for (size_t given = 0;;) {
-        given += ca_room_trim(tree, bytes - given, n_promised_free(tree));
-        if (given >= bytes) return true;
-        const size_t n_spare = ca_chunk_pool_n_committed_free(tree->pool) + tree->counts.chunks_retained;
-        if (n_spare < tree->counts.chunks_reserved + ca_chunk_pool_slab_chunks(tree->pool)) return false;
-        if (!ca_evict_one(tree)) return false;
-    }
 }

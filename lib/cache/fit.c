@@ -12,7 +12,7 @@ int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *of) {
     const ca_fit fit = clamped(of);
     const int64_t n_prompt = ca_chunks_for(tree, fit.n_tokens), reserve_to = fit.n_tokens + fit.reserve_tokens;
     if (tree->config.sharing == CATTN_PRIVATE) return fit.n_seqs * ca_chunks_for(tree, reserve_to);
-    return n_prompt + fit.n_seqs * ca_promise(tree, fit.n_tokens, reserve_to, fit.n_seqs == 1);
+    return n_prompt + fit.n_seqs * ca_reservation(tree, fit.n_tokens, reserve_to, fit.n_seqs == 1);
 }
 
 /* Bytes of a node with n_tokens tokens whose arrays have grown by doubling, and of its places in the tree's arrays. */

@@ -88,7 +88,7 @@ size_t ca_node_index(const ca_node *child) {
     return i;
 }
 
-static void link_child(ca_node *parent, ca_node *child) {
+void ca_node_link_child(ca_node *parent, ca_node *child) {
     assert(parent->n_children < parent->children_capacity);
     const size_t i = place_of(parent, child);
     memmove(parent->children + i + 1, parent->children + i, (parent->n_children - i) * sizeof *parent->children);
@@ -138,14 +138,14 @@ static void uncover_chunk(ca_tree *tree, ca_chunk_id id) {
     tree->counts.chunks_retained++;
 }
 
-static void push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
+void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
     assert(node->n_chunks < node->chunks_capacity);
     node->chunks[node->n_chunks++] = id;
     ref_chunk(tree, id);
     if (node->n_seqs > 0) cover_chunk(tree, id);
 }
 
-static void pop_chunk(ca_tree *tree, ca_node *node) {
+void ca_node_pop_chunk(ca_tree *tree, ca_node *node) {
     const ca_chunk_id id = node->chunks[--node->n_chunks];
     if (node->n_seqs > 0) uncover_chunk(tree, id);
     unref_chunk(tree, id);
@@ -186,7 +186,7 @@ void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t
         const cattn_status status = ca_chunk_pool_get(tree->pool, &id);
         assert(status == CATTN_OK); /* the caller has secured it */
         (void)status;
-        push_chunk(tree, node, id);
+        ca_node_push_chunk(tree, node, id);
     }
     for (int64_t chunk = ca_chunk_of(tree, old_end); chunk < first_chunk + n_chunks; chunk++) {
         const int64_t chunk_end = ca_min(end, (chunk + 1) << tree->layout->log2_c);
@@ -197,7 +197,7 @@ void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t
     if (pair_changes) {
         ca_node *parent = node->parent;
         unlink_child(parent, old_index);
-        link_child(parent, node);
+        ca_node_link_child(parent, node);
         moves = parent->children[old_index] != node;
     }
     if (node->parent && (chunks_change || moves)) ca_node_changed(tree, node);
@@ -214,7 +214,7 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     while (node->n_chunks > (size_t)n_chunks) {
         /* Only a first chunk may outlive this; there, the slots before this node's are its parent's. */
         ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill = ca_slot_of(tree, node->start);
-        pop_chunk(tree, node);
+        ca_node_pop_chunk(tree, node);
     }
     if (n_chunks > 0) ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
 
@@ -222,11 +222,11 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     node->n_tokens = n_tokens;
     node->n_ready = ca_min(node->n_ready, n_tokens);
     node->n_claimed = ca_min(node->n_claimed, n_tokens);
-    if (pair_changes) link_child(node->parent, node);
+    if (pair_changes) ca_node_link_child(node->parent, node);
     ca_node_changed(tree, node);
 }
 
-/* ---- Linking and cutting ---- */
+/* ---- Leaves ---- */
 
 void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32_t *tokens, int64_t n_tokens,
                       const ca_seq *appender) {
@@ -234,9 +234,9 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
     leaf->id = ++tree->n_node_ids;
     leaf->last_use = parent->last_use;
     leaf->n_seqs = 1;
-    if (ca_node_tail_is_free(tree, parent, appender)) push_chunk(tree, leaf, parent->chunks[parent->n_chunks - 1]);
+    if (ca_node_tail_is_free(tree, parent, appender)) ca_node_push_chunk(tree, leaf, parent->chunks[parent->n_chunks - 1]);
     ca_node_extend(tree, leaf, tokens, n_tokens);
-    link_child(parent, leaf);
+    ca_node_link_child(parent, leaf);
     tree->counts.n_nodes++;
     ca_node_changed(tree, leaf);
 }
@@ -249,97 +249,4 @@ void ca_node_remove(ca_tree *tree, ca_node *leaf) {
     tree->counts.n_nodes--;
     ca_evict_forget(tree, leaf);
     ca_node_free(tree, leaf);
-}
-
-/* `node` takes the children of `from`, which is left with node's array, emptied. */
-static void take_children(ca_node *node, ca_node *from) {
-    ca_node **own = node->children;
-    const size_t capacity = node->children_capacity;
-    node->children = from->children;
-    node->children_capacity = from->children_capacity;
-    node->n_children = from->n_children;
-    for (size_t i = 0; i < node->n_children; i++) node->children[i]->parent = node;
-    from->children = own;
-    from->children_capacity = capacity;
-    from->n_children = 0;
-}
-
-static void set_leaf(ca_node *node) {
-    for (ca_seq *seq = node->ending; seq; seq = seq->next) seq->leaf = node;
-}
-
-void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lower) {
-    assert(n_tokens > 0 && n_tokens < node->n_tokens && n_tokens % 2 == 0);
-    assert(lower->start == node->start + n_tokens && lower->children_capacity >= 2);
-    const int64_t first_chunk = ca_chunk_of(tree, node->start);
-    const int64_t n_upper_chunks = ca_chunks_for(tree, lower->start) - first_chunk;
-
-    lower->id = ++tree->n_node_ids;
-    lower->domain = node->domain;
-    lower->n_seqs = node->n_seqs;
-    lower->last_use = node->last_use;
-    lower->n_tokens = node->n_tokens - n_tokens;
-    lower->n_ready = ca_max(0, node->n_ready - n_tokens);
-    lower->n_claimed = ca_max(0, node->n_claimed - n_tokens);
-    memcpy(lower->tokens, node->tokens + n_tokens, (size_t)lower->n_tokens * sizeof *lower->tokens);
-    for (size_t i = (size_t)(ca_chunk_of(tree, lower->start) - first_chunk); i < node->n_chunks; i++)
-        push_chunk(tree, lower, node->chunks[i]);
-    lower->ending = node->ending;
-    set_leaf(lower);
-
-    node->n_tokens = n_tokens;
-    node->n_ready = ca_min(node->n_ready, n_tokens);
-    node->n_claimed = ca_min(node->n_claimed, n_tokens);
-    while (node->n_chunks > (size_t)n_upper_chunks) pop_chunk(tree, node);
-    node->ending = NULL;
-
-    take_children(lower, node);
-    link_child(node, lower);
-    tree->counts.n_nodes++;
-    ca_evict_update(tree, node);
-    ca_evict_update(tree, lower);
-    ca_node_changed(tree, node);
-}
-
-static bool is_pinned(const ca_tree *tree, const ca_node *node) {
-    return tree->pinned && (node == tree->pinned || node == tree->pinned->parent);
-}
-
-void ca_node_try_merge(ca_tree *tree, ca_node *node) {
-    if (!node->parent || node->n_children != 1 || node->ending) return;
-    ca_node *child = node->children[0];
-    if (is_pinned(tree, node) || is_pinned(tree, child)) return;
-    const bool same_chunk = ca_node_shares_first_chunk(child);
-    if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
-    /* Without memory they stay apart, which nothing but the tree's shape shows. */
-    if (ca_node_reserve_tokens(tree, node, node->n_tokens + child->n_tokens) != 0) return;
-    assert(node->n_seqs == child->n_seqs);
-    assert(node->n_ready == node->n_tokens || child->n_ready == 0);
-
-    memcpy(node->tokens + node->n_tokens, child->tokens, (size_t)child->n_tokens * sizeof *child->tokens);
-    node->n_tokens += child->n_tokens;
-    node->n_ready += child->n_ready;
-    node->n_claimed += child->n_claimed;
-    for (size_t i = same_chunk ? 1 : 0; i < child->n_chunks; i++) push_chunk(tree, node, child->chunks[i]);
-    while (child->n_chunks > 0) pop_chunk(tree, child);
-    node->ending = child->ending;
-    set_leaf(node);
-
-    take_children(node, child);
-    ca_evict_forget(tree, child);
-    ca_node_free(tree, child);
-    tree->counts.n_nodes--;
-    ca_evict_update(tree, node);
-    ca_node_changed(tree, node);
-}
-
-void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
-
-void ca_node_unpin(ca_tree *tree) {
-    ca_node *node = tree->pinned;
-    tree->pinned = NULL;
-    for (int i = 0; i < 3 && node; i++) { /* it, its parent, and its parent's parent */
-        ca_node_try_merge(tree, node);
-        node = node->parent;
-    }
 }

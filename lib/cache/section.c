@@ -1,5 +1,5 @@
 /* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
-#include "section.h"
+#include "plan_internal.h"
 
 typedef struct builder {
     ca_plan *plan;

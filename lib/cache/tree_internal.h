@@ -2,7 +2,7 @@
  * What the tree's files share.
  *
  * A call that changes the tree goes through four stages, so that it can fail only before it changes anything:
- * find what it will do (match.c), allocate nodes for it (node.c), secure chunks (room.c), and then change the tree.
+ * find what it will do (match.c), allocate nodes for it (node.c), secure chunks (budget.c), and then change the tree.
  */
 #ifndef LIB_CACHE_TREE_INTERNAL_H
 #define LIB_CACHE_TREE_INTERNAL_H
@@ -89,6 +89,22 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
 /* Unlink and free a leaf, which gives its chunks back. */
 void ca_node_remove(ca_tree *tree, ca_node *leaf);
 
+/* Link child at its place among the children of parent, which has room for it. */
+void ca_node_link_child(ca_node *parent, ca_node *child);
+
+/* Add a chunk behind node's last, for which it has room, or remove the last one. */
+void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id);
+void ca_node_pop_chunk(ca_tree *tree, ca_node *node);
+
+/* One sequence more or fewer covers the node: its chunks become live or retained. */
+void ca_node_cover(ca_tree *tree, ca_node *node);
+void ca_node_uncover(ca_tree *tree, ca_node *node);
+
+/* Something that plans depend on changed in the subtree of node's root, which is returned; the tree's own root: nothing. */
+ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
+
+/* ---- split.c: cutting and merging nodes ---- */
+
 /*
  * Cut node behind its first n_tokens (even, > 0, fewer than it has). `lower`, new with room for two children, gets the rest:
  *
@@ -103,12 +119,8 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node);
 void ca_node_pin(ca_tree *tree, ca_node *node);
 void ca_node_unpin(ca_tree *tree);
 
-/* One sequence more or fewer covers the node: its chunks become live or retained. */
-void ca_node_cover(ca_tree *tree, ca_node *node);
-void ca_node_uncover(ca_tree *tree, ca_node *node);
-
-/* Something that plans depend on changed in the subtree of node's root, which is returned; the tree's own root: nothing. */
-ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
+/* Bring node up to date after a child of it has gone or a sequence has ceased to end there: promises, shape, heap. */
+void ca_node_settle(ca_tree *tree, ca_node *node);
 
 /* ---- match.c ---- */
 
@@ -148,9 +160,6 @@ void ca_evict_forget(ca_tree *tree, ca_node *node);
 /* Evict the last chunk of the least recently used leaf. False when there is none. */
 bool ca_evict_one(ca_tree *tree);
 
-/* Bring node up to date after a child of it has gone or a sequence has ceased to end there: promises, shape, heap. */
-void ca_node_settle(ca_tree *tree, ca_node *node);
-
 /* ---- branch.c: where a path leaves the others' ---- */
 
 /*
@@ -178,8 +187,16 @@ void ca_branch_cut(ca_tree *tree, ca_branch *branch);
 /* Chunks that the leaf will take for n_tokens tokens. */
 int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender);
 
+/* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
+int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
+
+/* ---- path.c ---- */
+
 /* Mark the path from node to the root as just used. */
 void ca_path_touch(ca_tree *tree, ca_node *node);
+
+/* One sequence more covers the path from node to the root. */
+void ca_path_cover(ca_tree *tree, ca_node *node);
 
 /*
  * One sequence fewer covers the path from node up to below `stop`. What nobody covers keeps its ready tokens up to position
@@ -187,7 +204,7 @@ void ca_path_touch(ca_tree *tree, ca_node *node);
  */
 void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to);
 
-/* ---- room.c: chunks and memory for a call, and promises of chunks ---- */
+/* ---- budget.c: chunks and memory for a call, and reservations of chunks ---- */
 
 /* What a call needs. */
 typedef struct ca_demand {
@@ -205,27 +222,22 @@ typedef struct ca_demand {
  * Check and commit, after the call's own memory but n_bytes has been allocated, and make room for the branch: evictions then
  * give what is missing. Errors as the public calls; the tree is no larger then.
  */
-cattn_status ca_room_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
+cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
 
 /* ca_chunk_pool_trim, behind all pending K/V commands: they may read what it returns to the system. */
-size_t ca_room_trim(ca_tree *tree, size_t bytes, size_t n_keep);
+size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep);
 
 /* Evict until n_chunks secured chunks are free. */
-void ca_room_make(ca_tree *tree, int64_t n_chunks);
+void ca_budget_evict_for(ca_tree *tree, int64_t n_chunks);
 
 /* Close a call that changed the tree: give back what exceeds the budget. */
-void ca_room_close(ca_tree *tree);
+void ca_budget_restore(ca_tree *tree);
 
 /* Chunks to promise to a sequence of n_tokens, and whether it can go on in the tail of its last chunk. */
-int64_t ca_promise(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
+int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
 
 /* Bring the promises to the sequences that end at node up to date. */
-void ca_promise_update(ca_tree *tree, ca_node *node);
-
-/* ---- tree.c ---- */
-
-/* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
-int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
+void ca_reservation_update(ca_tree *tree, ca_node *node);
 
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);

@@ -48,7 +48,7 @@ static int64_t n_released(const ca_tree *tree, const ca_seq *seq, const truncati
 }
 
 /* How much more is promised afterwards, to seq and to one that it comes to end with. */
-static int64_t promise_change(const ca_tree *tree, const ca_seq *seq, const truncation *t, int64_t n_tokens) {
+static int64_t reservation_change(const ca_tree *tree, const ca_seq *seq, const truncation *t, int64_t n_tokens) {
     const ca_node *node = t->node;
     const ca_seq *other = NULL;
     bool owns_tail = t->shortens || t->copies;
@@ -58,8 +58,8 @@ static int64_t promise_change(const ca_tree *tree, const ca_seq *seq, const trun
         while (child->parent != node) child = child->parent;
         owns_tail = !other && (ca_node_tail_is_free(tree, node, NULL) || (t->loses_child && ca_node_shares_first_chunk(child)));
     }
-    int64_t change = ca_promise(tree, n_tokens, seq->reserve_to, owns_tail) - seq->n_reserved;
-    if (other && !other->next) change += ca_promise(tree, other->n_tokens, other->reserve_to, false) - other->n_reserved;
+    int64_t change = ca_reservation(tree, n_tokens, seq->reserve_to, owns_tail) - seq->n_reserved;
+    if (other && !other->next) change += ca_reservation(tree, other->n_tokens, other->reserve_to, false) - other->n_reserved;
     return change;
 }
 
@@ -86,9 +86,9 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     const ca_demand demand = {.call = "truncate",
                               .branch = cuts ? &branch : NULL,
                               .n_chunks = t.copies ? ca_branch_chunks(tree, &branch, 1, NULL) : 0,
-                              .n_reserved = promise_change(tree, seq, &t, n_tokens),
+                              .n_reserved = reservation_change(tree, seq, &t, n_tokens),
                               .n_released = n_released(tree, seq, &t)};
-    const cattn_status status = ca_room_secure(tree, &demand, error);
+    const cattn_status status = ca_budget_secure(tree, &demand, error);
     if (status != CATTN_OK) {
         ca_branch_abandon(tree, &branch);
         return status;
@@ -99,10 +99,10 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
     seq->n_reserved = 0;
     ca_seq_unlink(tree, seq);
-    ca_promise_update(tree, leaf);
+    ca_reservation_update(tree, leaf);
     ca_node_pin(tree, t.node);
     if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.keep_to);
-    ca_room_make(tree, demand.n_chunks);
+    ca_budget_evict_for(tree, demand.n_chunks);
     ca_node_pin(tree, branch.at); /* from here on nothing merges but what is released */
     if (t.shortens) ca_node_trim(tree, t.node, t.n_kept);
     if (cuts) {
@@ -114,8 +114,8 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     ca_seq_resize(tree, seq, n_tokens);
     seq->n_found = ca_min(seq->n_found, n_tokens);
     ca_seq_link(tree, seq, t.copies ? branch.leaf : branch.at);
-    ca_promise_update(tree, seq->leaf);
+    ca_reservation_update(tree, seq->leaf);
     ca_node_unpin(tree);
-    ca_room_close(tree);
+    ca_budget_restore(tree);
     return CATTN_OK;
 }

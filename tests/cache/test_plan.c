@@ -11,7 +11,6 @@
 
 #include "../support/rng.h"
 #include "lib/cache/plan.h"
-#include "lib/cache/section.h"
 
 enum { MOST_SEQS = 24, LONGEST = 2500, GROUP = 2, MAX_PLANS = 4 };
 

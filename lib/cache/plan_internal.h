@@ -1,8 +1,10 @@
-/* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
-#ifndef LIB_CACHE_SECTION_H
-#define LIB_CACHE_SECTION_H
+/* What the planner's files share. */
+#ifndef LIB_CACHE_PLAN_INTERNAL_H
+#define LIB_CACHE_PLAN_INTERNAL_H
 
 #include "plan.h"
+
+/* ---- section.c ---- */
 
 /* A node with rows, in depth-first order. */
 typedef struct ca_visit {
@@ -23,5 +25,10 @@ cattn_status ca_section_build(ca_plan *plan, ca_section *section, ca_node *root,
 bool ca_section_refresh(ca_plan *plan, ca_section *section, const ca_plan_entry *entries);
 
 void ca_section_free(ca_section *section, ca_alloc *alloc);
+
+/* ---- tasks.c ---- */
+
+/* Divide the blocks of all sections into plan->tasks, and number the states. 0, or -1 without memory. */
+int ca_plan_deal(ca_plan *plan);
 
 #endif

@@ -1,0 +1,70 @@
+/* Fork: a sequence enters the tree as a copy of another. */
+#include "tree_internal.h"
+
+/* The fork ends where seq does. The first of the two to go on needs a chunk of its own, so both are promised one. */
+static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_error *error) {
+    ca_node *node = seq->leaf;
+    const int64_t n_before = seq->n_reserved;
+    const ca_demand demand = {.call = "fork",
+                              .adds_seq = true,
+                              .n_reserved = ca_reservation(tree, fork->n_tokens, fork->reserve_to, false) +
+                                            ca_reservation(tree, seq->n_tokens, seq->reserve_to, false) - n_before};
+    const cattn_status status = ca_budget_secure(tree, &demand, error);
+    if (status != CATTN_OK) return status;
+    ca_path_cover(tree, node);
+    ca_seq_link(tree, fork, node);
+    ca_reservation_update(tree, node);
+    return CATTN_OK;
+}
+
+/* Record copies of what is ready in `from` to the chunks of node, which has the same tokens. Slots stay open or closed. */
+static void record_copies(ca_tree *tree, const ca_node *node, const ca_node *from) {
+    for (int64_t i = 0; i < ca_chunks_for(tree, from->n_ready); i++) {
+        const int64_t n_slots = ca_min(tree->layout->c, from->n_ready - (i << tree->layout->log2_c));
+        ca_chunk_at(tree->pool, node->chunks[i])->open = ca_chunk_open(tree->pool, from->chunks[i]);
+        ca_kv_record_copy(&tree->commands, tree->pool, node->chunks[i], from->chunks[i], 0, (int32_t)n_slots);
+    }
+}
+
+/* The fork gets a node and chunks of its own, with the same contents. */
+static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_error *error) {
+    const ca_node *node = seq->leaf;
+    ca_branch branch;
+    if (ca_branch_prepare(tree, &branch, tree->root, 0, node->n_tokens) != 0) return ca_no_memory(error, "fork");
+    const ca_demand demand = {.call = "fork",
+                              .branch = &branch,
+                              .n_chunks = ca_branch_chunks(tree, &branch, node->n_tokens, NULL),
+                              .n_reserved = ca_reservation(tree, fork->n_tokens, fork->reserve_to, true)};
+    const cattn_status status = ca_budget_secure(tree, &demand, error);
+    if (status != CATTN_OK) {
+        ca_branch_abandon(tree, &branch);
+        return status;
+    }
+    ca_path_cover(tree, branch.at);
+    branch.leaf->domain = fork->domain;
+    ca_node_add_leaf(tree, branch.at, branch.leaf, node->tokens, node->n_tokens, NULL);
+    record_copies(tree, branch.leaf, node);
+    branch.leaf->n_ready = branch.leaf->n_claimed = node->n_ready;
+    ca_seq_link(tree, fork, branch.leaf);
+    ca_reservation_update(tree, branch.leaf);
+    return CATTN_OK;
+}
+
+cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, cattn_seq *id, cattn_error *error) {
+    *id = 0;
+    ca_seq *fork = ca_seq_new(tree);
+    if (!fork) return ca_no_memory(error, "fork");
+    fork->domain = seq->domain;
+    fork->n_found = seq->n_tokens;
+    fork->reserve_to = seq->n_tokens + reserve_tokens;
+    ca_seq_resize(tree, fork, seq->n_tokens);
+    const bool copies = tree->config.sharing == CATTN_PRIVATE;
+    const cattn_status status = (copies ? fork_copy : fork_shared)(tree, seq, fork, error);
+    if (status != CATTN_OK) {
+        ca_seq_free(tree, fork);
+        return status;
+    }
+    ca_budget_restore(tree);
+    *id = fork->id;
+    return CATTN_OK;
+}

@@ -1,0 +1,110 @@
+/* How a sequence enters the tree with a prompt, and how it leaves. */
+#include "tree_internal.h"
+
+/* Chunks of the first n_node_tokens of node and of its ancestors that are retained only. */
+static int64_t retained_on_path(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens) {
+    int64_t n = 0;
+    for (; node->parent && node->n_seqs == 0; node = node->parent, n_node_tokens = node->n_tokens) {
+        const int64_t n_chunks = ca_chunks_for(tree, node->start + n_node_tokens) - ca_chunk_of(tree, node->start);
+        n += n_chunks - ca_node_shares_first_chunk(node); /* that one is its parent's, live or counted there */
+    }
+    return n;
+}
+
+/* Tokens that a join may share: pairs, before the last token. */
+static int64_t match_limit(const ca_tree *tree, int64_t n_tokens) {
+    return tree->config.sharing == CATTN_PRIVATE ? 0 : ca_even(n_tokens - 1);
+}
+
+cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain) {
+    const ca_match match = ca_tree_match(tree, tokens, match_limit(tree, n_tokens), domain);
+    return (cattn_join_result){.n_matched = match.n_tokens, .n_ready = match.n_ready};
+}
+
+/* A join that has what it takes, and room. */
+typedef struct joining {
+    ca_match match;
+    ca_branch branch;
+    ca_seq *seq;
+    int64_t n_new, n_chunks; /* tokens and chunks of its own */
+} joining;
+
+/* Prepare a join that takes at most `limit` tokens from the tree. Nothing is left of one that fails. */
+static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, int64_t limit, uint32_t domain,
+                                 int64_t reserve_tokens, joining *j, cattn_error *error) {
+    j->match = ca_tree_match(tree, tokens, limit, domain);
+    j->n_new = n_tokens - j->match.n_tokens;
+    const int64_t n_slack = ca_leaf_slack(tree, reserve_tokens);
+    if (ca_branch_prepare(tree, &j->branch, j->match.node, j->match.n_node_tokens, j->n_new + n_slack) != 0)
+        return ca_no_memory(error, "join");
+    j->seq = ca_seq_new(tree);
+    j->n_chunks = ca_branch_chunks(tree, &j->branch, j->n_new, NULL);
+    const ca_demand demand = {.call = "join",
+                              .branch = &j->branch,
+                              .n_chunks = j->n_chunks,
+                              .n_reserved = ca_reservation(tree, n_tokens, n_tokens + reserve_tokens, true),
+                              .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
+                              .adds_seq = true};
+    const cattn_status status = j->seq ? ca_budget_secure(tree, &demand, error) : ca_no_memory(error, "join");
+    if (status == CATTN_OK) return CATTN_OK;
+    ca_seq_free(tree, j->seq);
+    ca_branch_abandon(tree, &j->branch);
+    return status;
+}
+
+cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
+                          cattn_seq *id, cattn_join_result *result, cattn_error *error) {
+    assert(n_tokens > 0);
+    *id = 0;
+    int64_t limit = match_limit(tree, n_tokens);
+    joining j;
+    cattn_status status;
+    cattn_error cause;
+    /*
+     * A path of many nodes may take more chunks than its tokens do: each that begins within a chunk has a copy of what is
+     * before. So where there is no room, less is taken of what is retained only, since the rest of it can be evicted then.
+     */
+    while ((status = join_prepare(tree, tokens, n_tokens, limit, domain, reserve_tokens, &j, &cause)) == CATTN_ERR_BUDGET &&
+           j.match.n_tokens > 0 && j.match.node->n_seqs == 0)
+        limit = j.match.node->start;
+    if (status != CATTN_OK) {
+        if (error) *error = cause;
+        return status;
+    }
+    ca_branch *branch = &j.branch;
+    ca_seq *seq = j.seq;
+
+    ca_branch_cut(tree, branch);
+    ca_path_cover(tree, branch->at);
+    ca_node_pin(tree, branch->at);
+    ca_budget_evict_for(tree, j.n_chunks);
+    branch->leaf->domain = domain;
+    ca_node_add_leaf(tree, branch->at, branch->leaf, tokens + j.match.n_tokens, j.n_new, NULL);
+    seq->domain = domain;
+    seq->reserve_to = n_tokens + reserve_tokens;
+    seq->n_found = j.match.n_tokens;
+    ca_seq_resize(tree, seq, n_tokens);
+    ca_seq_link(tree, seq, branch->leaf);
+    ca_reservation_update(tree, branch->leaf);
+    ca_node_unpin(tree);
+    tree->counts.tokens_joined += (uint64_t)n_tokens;
+    tree->counts.tokens_matched += (uint64_t)j.match.n_tokens;
+    ca_budget_restore(tree);
+    *id = seq->id;
+    if (result) *result = (cattn_join_result){.n_matched = j.match.n_tokens, .n_ready = ca_path_n_ready(seq->leaf)};
+    return CATTN_OK;
+}
+
+void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
+    const bool retains = tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
+    ca_node *leaf = seq->leaf;
+    ca_path_touch(tree, leaf);
+    tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
+    seq->n_reserved = 0;
+    ca_seq_unlink(tree, seq);
+    ca_reservation_update(tree, leaf);
+    ca_path_release(tree, leaf, tree->root, retains ? INT64_MAX : 0);
+    ca_node_uncover(tree, tree->root);
+    ca_seq_free(tree, seq);
+    ca_budget_restore(tree);
+}
