@@ -94,6 +94,16 @@ typedef struct ca_plan_entry {
     int32_t row; /* the caller's index of its first row */
 } ca_plan_entry;
 
+/* A child of the tree's root with rows in the batch, during ca_plan_update. */
+typedef struct ca_plan_root {
+    ca_node *node;
+    size_t old_section; /* index of its section, if it has one, before the update */
+    int32_t n_rows;
+    bool moved; /* in the plan being updated, no more than positions within their chunks has changed */
+} ca_plan_root;
+
+typedef CA_ARRAY(ca_plan_root) ca_plan_roots;
+
 /* An entry as it was when last planned. */
 typedef struct ca_plan_last {
     cattn_seq id;
@@ -131,7 +141,7 @@ typedef struct ca_plan {
     uint64_t tree_version; /* as of the last update */
     CA_ARRAY(ca_plan_last) last;
     CA_ARRAY(ca_section *) next, spare;
-    CA_ARRAY(ca_node *) roots;
+    ca_plan_roots roots; /* of the first plan only: they are the same for all */
     CA_ARRAY(struct ca_visit) visits;
 } ca_plan;
 

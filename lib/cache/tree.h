@@ -65,12 +65,8 @@ struct ca_node {
     size_t children_capacity;
     uint64_t last_use; /* tree clock when last covered by a new or leaving sequence */
     size_t heap_index; /* in the tree's heap of evictable leaves, SIZE_MAX when not in it */
+    size_t plan_index; /* on a child of the root: the planner's index of it (plan.c); the tree does not read it */
     uint32_t domain;
-    /* The planner's, on children of the root; zero in a new node. */
-    int32_t plan_section; /* where its section was in the last plan */
-    int32_t plan_rows;    /* during ca_plan_update: rows of the batch below it */
-    bool plan_met;        /* during ca_plan_update: has such rows */
-    bool plan_moved;      /* during ca_plan_update: their positions are all that changed */
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }

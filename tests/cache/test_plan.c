@@ -380,17 +380,23 @@ static void a_change_builds_only_its_root(void **state) {
     close_fixture(&f);
 }
 
+/* Every plan finds its sections by the order of the update before. */
 static void another_order_of_entries_builds_nothing(void **state) {
     (void)state;
     fixture f = {0};
     open_decoding(&f, C + 5);
+    ca_plan_config windowed = f.plans[0].config;
+    windowed.window = 3 * C;
+    ca_plan_init(&f.plans[f.n_plans++], &windowed, f.tree, &f.layout, &f.alloc);
     decode(&f, 0);
     decode(&f, N_ROOTS); /* the roots are met in the same order */
     expect(&f, N_ROOTS, 1, false);
     decode(&f, N_ROOTS);
     expect(&f, N_ROOTS, 1, true);
     decode(&f, 1);
-    expect(&f, N_ROOTS, 2, false); /* in another one: tasks name sections by their place */
+    expect(&f, N_ROOTS, 2, false); /* in another order, and tasks name sections by their index */
+    assert_int_equal(f.plans[1].n_built, N_ROOTS);
+    assert_int_equal(f.plans[1].n_dealt, 2);
     close_fixture(&f);
 }
 
