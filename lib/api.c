@@ -105,11 +105,11 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
     ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
                            .group = c->attn.group,
                            .max_rows = c->attn.max_rows,
-                           .min_part = 2 * c->attn.kernel->tile_rows,
+                           .min_slice = 2 * c->attn.kernel->tile_rows,
                            .chunk_cost = c->attn.kernel->chunk_cost,
                            .min_tasks = min_tasks(config),
                            .task_step = task_step(config),
-                           .n_kept = config->n_sink_tokens};
+                           .n_sink_tokens = config->n_sink_tokens};
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;
     for (int32_t layer = 0; layer < config->n_layers; layer++) {

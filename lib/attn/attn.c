@@ -244,7 +244,7 @@ static int32_t slots_before(const part *p, int64_t start, int64_t position) {
     return (int32_t)(n < 0 ? 0 : n > c ? c : n);
 }
 
-static int32_t n_kept_slots(const part *p, int64_t start) { return slots_before(p, start, p->job->plan->config.n_kept); }
+static int32_t n_kept_slots(const part *p, int64_t start) { return slots_before(p, start, p->job->plan->config.n_sink_tokens); }
 
 static sight sight_of(const part *p, int32_t row, int64_t start) {
     const int64_t end = p->section->position.at[row] + 1;

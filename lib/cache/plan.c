@@ -5,6 +5,7 @@ void ca_plan_init(ca_plan *plan, const ca_plan_config *config, ca_tree *tree, co
     *plan = (ca_plan){.config = *config, .layout = layout, .tree = tree, .alloc = alloc};
 }
 
+/* Leave an empty plan, with its arrays still allocated. */
 static void drop_sections(ca_plan *plan) {
     for (size_t i = 0; i < plan->sections.n; i++) ca_section_free(plan->sections.at[i], plan->alloc);
     plan->sections.n = plan->tasks.n = plan->last.n = 0;
@@ -24,19 +25,23 @@ void ca_plan_free(ca_plan *plan) {
 
 /* ---- Entries ---- */
 
-/* Whether an entry that is as last time needs nothing but its position. */
+/* Whether the entry is as in the last update, or one row that has moved within its chunks. */
 static bool moves_in_chunk(const ca_plan *plan, const ca_plan_last *l, const ca_plan_entry *e) {
     if (l->n_rows != e->n_rows || l->row != e->row) return false;
     if (e->n_rows == 0) return true;
     return l->first_pos == e->first_pos || (e->n_rows == 1 && ca_plan_same_chunks(plan, l->first_pos, e->first_pos));
 }
 
+/* Set the position of an entry that has moved. */
 static void move(ca_plan_last *l, const ca_plan_entry *e) {
     l->first_pos = e->first_pos;
     if (e->n_rows == 1) *l->position = e->first_pos;
 }
 
-/* The whole update where neither the tree nor the entries changed; false where they did, and what was moved does not matter. */
+/*
+ * Try to update a plan by moving its rows, which suffices if neither the tree nor the list of entries has changed. False if it
+ * does not suffice; positions that have been moved by then do no harm.
+ */
 static bool move_all(ca_plan *plan, const ca_plan_entry *entries, int32_t n_entries) {
     enum { AHEAD = 16 };
     if (plan->tree_version != ca_tree_version(plan->tree) || plan->last.n != (size_t)n_entries) return false;
@@ -102,12 +107,13 @@ static ca_section *take_section(ca_plan *plan, const ca_plan_root *root, const c
     return s;
 }
 
+/* A spare section, or a new one; NULL without memory. */
 static ca_section *new_section(ca_plan *plan) {
     if (plan->spare.n > 0) return plan->spare.at[--plan->spare.n];
     return ca_new_zero(plan->alloc, 1, sizeof(ca_section));
 }
 
-/* The lists change places, with what they hold. */
+/* Exchange the lists plan->sections and plan->next; their counts stay. */
 static void swap_sections(ca_plan *plan) {
     ca_section **at = plan->sections.at;
     const size_t capacity = plan->sections.capacity;
@@ -155,7 +161,7 @@ static cattn_status update_plan(ca_plan *plan, ca_plan_roots *roots, const ca_pl
     bool changed = plan->tasks.n == 0;
     if (read_entries(plan, roots, entries, n_entries) || update_sections(plan, roots, entries, &changed))
         return CATTN_ERR_NOMEM;
-    if (changed && ca_plan_deal(plan)) return CATTN_ERR_NOMEM;
+    if (changed && ca_plan_divide(plan)) return CATTN_ERR_NOMEM;
     plan->last.n = (size_t)n_entries;
     plan->tree_version = ca_tree_version(plan->tree);
     return CATTN_OK;

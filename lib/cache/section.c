@@ -1,4 +1,4 @@
-/* Building one section of a plan: the rows of one root's subtree, the items they pass over, the blocks these make. */
+/* Building one section of a plan: its rows, the items that they pass over, and the blocks that hold these. */
 #include "plan_internal.h"
 
 typedef struct builder {
@@ -9,6 +9,7 @@ typedef struct builder {
 
 /* ---- Rows ---- */
 
+/* Add the rows of a sequence of the batch. */
 static int add_rows(builder *b, ca_seq *seq) {
     const ca_plan_entry *e = &b->entries[seq->step_entry];
     ca_section *s = b->section;
@@ -28,6 +29,7 @@ static bool has_rows(const builder *b, const ca_seq *seq) {
     return seq->step_entry >= 0 && b->entries[seq->step_entry].n_rows > 0;
 }
 
+/* Visit a node: add it to the visits, and the rows of the sequences that end at it. */
 static int enter(builder *b, ca_node *node, size_t parent) {
     ca_plan *plan = b->plan;
     if (CA_ROOM(plan->alloc, &plan->visits, 1)) return -1;
@@ -38,7 +40,7 @@ static int enter(builder *b, ca_node *node, size_t parent) {
     return 0;
 }
 
-/* Walk the subtree without recursion, since a tree can be as deep as a text is long. */
+/* Visit all nodes with rows. There is no recursion, since a tree can be as deep as a text is long. */
 static int walk(builder *b, ca_node *root) {
     ca_plan *plan = b->plan;
     const size_t none = SIZE_MAX;
@@ -55,32 +57,33 @@ static int walk(builder *b, ca_node *root) {
         }
         v->row_end = b->section->n_rows;
         at = v->parent;
-        if (v->row_end == v->row_begin) plan->visits.n--; /* then nothing below it was kept either */
+        if (v->row_end == v->row_begin) plan->visits.n--; /* nor was any visit below it kept */
     }
     return 0;
 }
 
 /* ---- Items ---- */
 
-/* Chunks that hold kept positions, and those of them that hold no others. */
-static int64_t kept_chunks(const ca_plan *plan) {
-    return plan->config.window == 0 ? 0 : ((int64_t)plan->config.n_kept + plan->layout->c - 1) >> plan->layout->log2_c;
+/* Chunks that hold sink tokens, and those of them that hold nothing else. */
+static int64_t sink_chunks(const ca_plan *plan) {
+    return plan->config.window == 0 ? 0 : ((int64_t)plan->config.n_sink_tokens + plan->layout->c - 1) >> plan->layout->log2_c;
 }
-static int64_t whole_kept_chunks(const ca_plan *plan) { return plan->config.n_kept >> plan->layout->log2_c; }
+static int64_t whole_sink_chunks(const ca_plan *plan) { return plan->config.n_sink_tokens >> plan->layout->log2_c; }
 
 static int64_t clamp64(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 /*
- * Rows [row_begin, row_end) pass over n_chunks from first_chunk on, or over what they see of these; split where rows begin, or
- * cease, not to see everything.
+ * Add items for the item's rows over those of its chunks that they see. There are up to five, in this order: whole chunks of
+ * sink tokens; the last chunk of these, which may be visible in part; chunks in which the window of some row begins; chunks
+ * that all rows see in full; chunks in which some row ends.
  */
 static int push_item(builder *b, ca_item item) {
-    enum { N_PARTS = 5 };
+    enum { N_RANGES = 5 };
     ca_section *s = b->section;
     const int c_shift = b->plan->layout->log2_c;
     const int64_t *pos = s->position.at;
     int64_t first = item.first_chunk, last = first - 1, seen_by_all = first + item.n_chunks;
-    int64_t window_first = INT64_MAX, window_last = -1; /* of the chunks in which windows begin */
+    int64_t window_first = INT64_MAX, window_last = -1; /* the chunks in which windows begin */
     while (item.row_begin < item.row_end && pos[item.row_begin] >> c_shift < first) item.row_begin++;
     while (item.row_begin < item.row_end && pos[item.row_end - 1] >> c_shift < first) item.row_end--;
     for (int32_t r = item.row_begin; r < item.row_end; r++) {
@@ -95,31 +98,31 @@ static int push_item(builder *b, ca_item item) {
     const struct {
         int64_t from, to;
         bool partial;
-    } parts[N_PARTS] = {
-        {first, ca_min(ca_min(whole_kept_chunks(b->plan), seen_by_all), window), false},
-        {ca_max(first, ca_min(whole_kept_chunks(b->plan), seen_by_all)), ca_min(kept_chunks(b->plan), window), true},
+    } ranges[N_RANGES] = {
+        {first, ca_min(ca_min(whole_sink_chunks(b->plan), seen_by_all), window), false},
+        {ca_max(first, ca_min(whole_sink_chunks(b->plan), seen_by_all)), ca_min(sink_chunks(b->plan), window), true},
         {window, full, true},
         {full, ca_min(seen_by_all, end), false},
         {ca_max(seen_by_all, full), end, true},
     };
-    if (CA_ROOM(b->plan->alloc, &s->items, N_PARTS)) return -1;
-    for (int part = 0; part < N_PARTS; part++) {
-        const int64_t from = parts[part].from, to = parts[part].to;
+    if (CA_ROOM(b->plan->alloc, &s->items, N_RANGES)) return -1;
+    for (int i = 0; i < N_RANGES; i++) {
+        const int64_t from = ranges[i].from, to = ranges[i].to;
         if (from >= to) continue;
-        ca_item part_item = item;
-        part_item.first_chunk = (int32_t)from;
-        part_item.n_chunks = (int32_t)(to - from);
-        part_item.chunk += (int32_t)(from - first);
-        part_item.partial = parts[part].partial;
-        s->items.at[s->items.n++] = part_item;
+        ca_item added = item;
+        added.first_chunk = (int32_t)from;
+        added.n_chunks = (int32_t)(to - from);
+        added.chunk += (int32_t)(from - first);
+        added.partial = ranges[i].partial;
+        s->items.at[s->items.n++] = added;
         ca_block *block = &s->blocks.at[s->blocks.n - 1];
-        block->cost += (double)part_item.n_chunks *
+        block->cost += (double)added.n_chunks *
                        (b->plan->config.chunk_cost + (double)(item.row_end - item.row_begin) * b->plan->config.group);
     }
     return 0;
 }
 
-/* One item for all rows, or one for each sequence where nothing is read together. */
+/* Add an item for all rows, or one for each sequence if nothing is read together. */
 static int add_item(builder *b, const ca_item *item) {
     if (b->plan->config.together) return push_item(b, *item);
     const ca_section *s = b->section;
@@ -132,8 +135,8 @@ static int add_item(builder *b, const ca_item *item) {
             hi = mid;
     }
     /*
-     * Where several sequences pass over the same chunks they take them in turn, chunk by chunk, so that all but the first find
-     * a chunk in the nearest cache.
+     * If several sequences pass over the same chunks, they do so chunk by chunk in turn, so that all but the first sequence
+     * find each chunk in the nearest cache.
      */
     const bool alone = lo + 1 == s->seqs.n || s->seqs.at[lo + 1].row_begin >= item->row_end;
     const int32_t step = alone ? item->n_chunks : 1;
@@ -153,7 +156,7 @@ static int add_item(builder *b, const ca_item *item) {
     return 0;
 }
 
-/* Chunks [from, to) of a node. */
+/* Add an item for chunks [from, to), absolute indices, of a node. */
 static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     ca_section *s = b->section;
     if (from >= to || row_begin >= row_end) return 0;
@@ -168,19 +171,19 @@ static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to,
     return add_item(b, &item);
 }
 
-/* Of chunks [from, to) of a node those that some row sees: its kept ones, and from the first window on. */
+/* The same for those chunks that some row sees: the chunks of sink tokens, and those from the first window on. */
 static int add_seen_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     const int64_t *pos = b->section->position.at;
-    const int64_t kept = ca_min(kept_chunks(b->plan), to);
+    const int64_t sink = ca_min(sink_chunks(b->plan), to);
     int64_t window = to;
-    for (int32_t r = row_begin; r < row_end && window > ca_max(from, kept); r++)
+    for (int32_t r = row_begin; r < row_end && window > ca_max(from, sink); r++)
         if (pos[r] >> b->plan->layout->log2_c >= from) window = ca_min(window, ca_plan_window_chunk(b->plan, pos[r]));
-    if (window <= ca_max(from, kept)) return add_chunks(b, node, from, to, row_begin, row_end);
-    if (add_chunks(b, node, from, kept, row_begin, row_end)) return -1;
+    if (window <= ca_max(from, sink)) return add_chunks(b, node, from, to, row_begin, row_end);
+    if (add_chunks(b, node, from, sink, row_begin, row_end)) return -1;
     return add_chunks(b, node, window, to, row_begin, row_end);
 }
 
-/* What a visited node adds to the block being built, which lies in one segment. */
+/* Add the items of a visited node to the block being built, which is the last and lies in one segment. */
 static int add_node(builder *b, const ca_visit *v, int64_t segment) {
     const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
     const int shift = b->plan->layout->log2_c;
@@ -190,13 +193,14 @@ static int add_node(builder *b, const ca_visit *v, int64_t segment) {
     const int64_t end = ca_min((ca_node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
     const int32_t row_begin = (int32_t)ca_max(v->row_begin, block->row_begin);
     if (add_seen_chunks(b, v->node, begin, complete, row_begin, (int32_t)ca_min(v->row_end, block->row_end))) return -1;
-    /* The last chunk goes on in the children, except for those who end here. */
+    /* An incomplete last chunk is processed further down, except for the sequences that end here. */
     return add_seen_chunks(b, v->node, ca_max(begin, complete), end, row_begin,
                            (int32_t)ca_min(v->row_own_end, block->row_end));
 }
 
 /* ---- Blocks ---- */
 
+/* Add a block with its items. */
 static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t segment) {
     ca_section *s = b->section;
     if (CA_ROOM(b->plan->alloc, &s->blocks, 1)) return -1;
@@ -213,17 +217,17 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     return 0;
 }
 
-/* Whether a row sees something of a segment. */
+/* Whether a row sees any position of a segment. */
 static bool sees_segment(const builder *b, int32_t row, int64_t segment) {
     const ca_plan_config *c = &b->plan->config;
     const int64_t pos = b->section->position.at[row];
     return pos >= segment * CA_SEGMENT &&
-           (c->window == 0 || pos + 1 - c->window < (segment + 1) * CA_SEGMENT || segment * CA_SEGMENT < c->n_kept);
+           (c->window == 0 || pos + 1 - c->window < (segment + 1) * CA_SEGMENT || segment * CA_SEGMENT < c->n_sink_tokens);
 }
 
 /*
- * The blocks of a chain's rows over one segment. A row whose window has left the segment does not end a block, since those on
- * both sides of it may have chunks in common.
+ * Add the blocks of a chain's rows over one segment. A row whose window has left the segment does not end a block, since the
+ * rows before and after it may have chunks in common.
  */
 static int add_segment(builder *b, int32_t begin, int32_t end, int64_t segment) {
     const int64_t *pos = b->section->position.at;
@@ -237,8 +241,8 @@ static int add_segment(builder *b, int32_t begin, int32_t end, int64_t segment) 
     return 0;
 }
 
-/* The first row behind `row` that shares no chunk with those before it, since their paths part within the first one. */
-static int32_t part_at(const builder *b, size_t *visit, int32_t row) {
+/* The first row after `row` that shares no chunk with the rows before it, since its path separates within the first chunk. */
+static int32_t next_separate_row(const builder *b, size_t *visit, int32_t row) {
     const ca_plan *plan = b->plan;
     for (; *visit < plan->visits.n; ++*visit) {
         const ca_visit *v = &plan->visits.at[*visit];
@@ -247,22 +251,22 @@ static int32_t part_at(const builder *b, size_t *visit, int32_t row) {
     return b->section->n_rows;
 }
 
-/* Chain by chain, and in a chain segments ascending: so a row's blocks come in the order in which they merge. */
+/* Add blocks chain by chain, segments ascending, so that each row's blocks are in the order in which its states merge. */
 static int add_blocks(builder *b) {
     const ca_plan_config *c = &b->plan->config;
     ca_section *s = b->section;
     size_t visit = 0;
-    const int64_t *pos = s->position.at, kept = c->window == 0 ? 0 : ((int64_t)c->n_kept + CA_SEGMENT - 1) / CA_SEGMENT;
+    const int64_t *pos = s->position.at, sinks = c->window == 0 ? 0 : ((int64_t)c->n_sink_tokens + CA_SEGMENT - 1) / CA_SEGMENT;
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
-        const int32_t most = (int32_t)ca_min(part_at(b, &visit, begin), begin + c->max_rows);
-        int64_t last = 0, window = INT64_MAX; /* segments: the last one, and the first that a window touches */
+        const int32_t most = (int32_t)ca_min(next_separate_row(b, &visit, begin), begin + c->max_rows);
+        int64_t last = 0, window = INT64_MAX; /* the last segment, and the first that a window touches */
         for (end = begin; end < most; end++) {
             last = ca_max(last, pos[end] / CA_SEGMENT);
             window = c->window == 0 ? 0 : ca_min(window, ca_max(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
         }
         for (int64_t segment = 0; segment <= last; segment++) {
-            if (segment >= kept && segment < window) segment = window;
+            if (segment >= sinks && segment < window) segment = window;
             if (add_segment(b, begin, end, segment)) return -1;
         }
         for (size_t i = chain; i < s->blocks.n; i++) s->blocks.at[i].chain_end = (int32_t)s->blocks.n;
@@ -270,7 +274,7 @@ static int add_blocks(builder *b) {
     return 0;
 }
 
-/* Which blocks each row has, and sums over the blocks. */
+/* List the blocks of each row, and sum up the section. */
 static int link_rows(builder *b) {
     ca_section *s = b->section;
     const size_t n_rows = (size_t)s->n_rows;
@@ -288,7 +292,7 @@ static int link_rows(builder *b) {
         first[r] = sum;
         sum += n;
     }
-    /* first[r] runs ahead while filling and is set back by the shift at the end. */
+    /* Filling advances first[r] to where row r + 1 begins; the shift afterwards undoes that. */
     for (size_t i = 0; i < s->blocks.n; i++)
         for (int32_t r = s->blocks.at[i].row_begin; r < s->blocks.at[i].row_end; r++)
             if (sees_segment(b, r, s->blocks.at[i].segment)) s->row_blocks.at[first[r]++] = (int32_t)i;
@@ -298,7 +302,7 @@ static int link_rows(builder *b) {
     for (size_t r = 0; r < n_rows; r++) s->max_segments = (int32_t)ca_max(s->max_segments, first[r + 1] - first[r]);
     s->cost = 0;
     for (size_t i = 0; i < s->blocks.n; i++) s->cost += s->blocks.at[i].cost;
-    s->unplaced = true;
+    s->stale_states = true;
     return 0;
 }
 

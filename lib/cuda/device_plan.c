@@ -289,7 +289,7 @@ static void flatten(ca_device_plan *dp, ca_image *image, const ca_plan *plan, co
     image->n_states = (int32_t)plan->n_states;
     image->n_chain_states = (int32_t)plan->n_chain_states;
     image->window = plan->config.window;
-    image->n_sink_tokens = plan->config.n_kept;
+    image->n_sink_tokens = plan->config.n_sink_tokens;
     memcpy(image->n, n, sizeof image->n);
     *(int32_t *)array_at(image, CA_IMAGE_MERGE_BEGIN) = 0;
     for (size_t i = 0; i < plan->sections.n; i++) {

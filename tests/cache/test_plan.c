@@ -1,7 +1,7 @@
 /*
- * The plan against its promise: over random trees and batches, each row passes over each position that it sees exactly once,
- * chunk by chunk, in the chunk that holds it, chunks that nobody sees are left out, and tasks cover every row of every block
- * once.
+ * The plan against plan.h, over random trees and batches: each row passes exactly once over each position that it sees, in
+ * ascending order and in the chunk that holds it; chunks that no row sees are left out; and each row of each block is in
+ * exactly one task.
  */
 #include "../support/testing.h"
 
@@ -26,12 +26,12 @@ typedef struct fixture {
     int n_seqs;
     ca_plan_entry entries[MOST_SEQS];
     int n_entries;
-    int n_rebuilt, n_kept;
+    int n_rebuilt, n_reused;
 } fixture;
 
 static bool sees(const ca_plan *plan, int64_t row_position, int64_t p) {
     const ca_plan_config *c = &plan->config;
-    return p <= row_position && (c->window == 0 || p > row_position - c->window || p < c->n_kept);
+    return p <= row_position && (c->window == 0 || p > row_position - c->window || p < c->n_sink_tokens);
 }
 
 static bool sees_some(const ca_plan *plan, int64_t row_position, int64_t begin, int64_t end) {
@@ -39,13 +39,13 @@ static bool sees_some(const ca_plan *plan, int64_t row_position, int64_t begin, 
     return begin < end;
 }
 
-/* The first position from p on that a row sees; that behind its own if there is none. */
+/* The first position from p on that a row sees; the one after its own if there is none. */
 static int64_t next_seen(const ca_plan *plan, int64_t row_position, int64_t p) {
     while (p <= row_position && !sees(plan, row_position, p)) p++;
     return p;
 }
 
-/* Position p is read in a chunk other than its own by a row: the row's step copies it there. */
+/* A row reads position p in a chunk other than the one that holds it; the row's step must copy it there. */
 static void check_branch_copy(const fixture *f, const ca_seq *seq, int64_t row_position, int64_t p, ca_chunk_id chunk) {
     ca_kv_command at[LONGEST];
     const int32_t n = ca_path_branch_copies(f->tree, seq->leaf, 0, row_position, NULL);
@@ -59,7 +59,7 @@ static void check_branch_copy(const fixture *f, const ca_seq *seq, int64_t row_p
     ca_path_undo_branch_copies(f->tree, &all);
 }
 
-/* What the rows [item.row_begin, item.row_end) of one item add to this row's walk over its context. */
+/* Follow a row's walk over its context, which has come to position `at`, through one item. Returns the next position. */
 static int64_t follow_item(const fixture *f, const ca_plan *plan, const ca_section *s, const ca_item *item, int32_t row,
                            const ca_seq *seq, int64_t at) {
     const int c = f->layout.c;
@@ -79,7 +79,7 @@ static int64_t follow_item(const fixture *f, const ca_plan *plan, const ca_secti
     return at;
 }
 
-/* Each chunk of each item is seen by some row, or lies between what two of its rows see. */
+/* Each chunk of each item is seen by some row of it, or lies between chunks that two of its rows see. */
 static void check_items(const fixture *f, const ca_plan *plan, const ca_section *s) {
     for (size_t i = 0; i < s->items.n; i++) {
         const ca_item *item = &s->items.at[i];
@@ -111,7 +111,7 @@ static void check_section(const fixture *f, const ca_plan *plan, const ca_sectio
             int64_t at = next_seen(plan, pos, 0);
             for (int32_t b = s->first_block.at[r]; b < s->first_block.at[r + 1]; b++) {
                 const ca_block *block = &s->blocks.at[s->row_blocks.at[b]];
-                assert_int_equal(at / CA_SEGMENT, block->segment); /* which the row sees something of */
+                assert_int_equal(at / CA_SEGMENT, block->segment); /* the row sees something of it */
                 assert_true(r >= block->row_begin && r < block->row_end);
                 for (int32_t k = block->item_begin; k < block->item_end; k++)
                     at = follow_item(f, plan, s, &s->items.at[k], r, q->seq, at);
@@ -127,10 +127,10 @@ static void check_section(const fixture *f, const ca_plan *plan, const ca_sectio
     }
 }
 
-/* Whether state `at` of n was free; takes it. */
+/* Mark state `at` of n as used. False if it was already, or does not exist. */
 static bool take_state(uint8_t *states, int64_t n, int64_t at) { return at >= 0 && at < n && states[at]++ == 0; }
 
-/* Each row of each block is in one task, which has all of the row's blocks unless they are spread; no two states meet. */
+/* Each row of each block is in one task, which has all blocks of the row unless its chain is spread; no state is used twice. */
 static void check_tasks(const ca_plan *plan) {
     uint8_t *spread = calloc((size_t)plan->n_states + 1, 1), *own = calloc((size_t)plan->n_chain_states + 1, 1);
     int64_t n_rows = 0;
@@ -160,7 +160,7 @@ static void check_tasks(const ca_plan *plan) {
     free(own);
 }
 
-/* Plan the entries as they are, and check the plans. */
+/* Update the plans for f->entries, and check them. */
 static void plan_and_check(fixture *f) {
     int64_t n_rows = 0;
     assert_int_equal(ca_plan_update(f->plans, (size_t)f->n_plans, f->entries, f->n_entries), CATTN_OK);
@@ -179,7 +179,7 @@ static void plan_and_check(fixture *f) {
     }
 }
 
-/* A batch of some sequences, some rows each; then check, and make them ready or not. */
+/* A step of some sequences with some rows each, which ends or is aborted. */
 static void step(fixture *f) {
     int32_t row = 0;
     f->n_entries = 0;
@@ -197,7 +197,7 @@ static void step(fixture *f) {
     plan_and_check(f);
     if (had_one && f->plans[0].sections.n > 0) {
         if (f->plans[0].sections.at[0] == before && before->version == version)
-            f->n_kept++;
+            f->n_reused++;
         else
             f->n_rebuilt++;
     }
@@ -217,7 +217,7 @@ static void join(fixture *f) {
     const int32_t family = (int32_t)rng_range(&f->r, 1, 3);
     for (int64_t i = 0; i < n; i++) tokens[i] = family;
     for (int64_t i = rng_range(&f->r, 0, n); i < n; i++)
-        tokens[i] = (int32_t)rng_range(&f->r, 0, 1); /* where it leaves the family */
+        tokens[i] = (int32_t)rng_range(&f->r, 0, 1); /* where the prompt leaves the family */
     assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[f->n_seqs], NULL, NULL), CATTN_OK);
     f->n_seqs++;
 }
@@ -270,34 +270,33 @@ static void run(uint64_t seed, bool together) {
     ca_plan_config config = {.together = together,
                              .group = GROUP,
                              .max_rows = (int32_t)rng_range(&f.r, 4, 64),
-                             .min_part = 16,
+                             .min_slice = 16,
                              .chunk_cost = 8,
                              .min_tasks = (int32_t)rng_range(&f.r, 1, 12),
                              .task_step = (int32_t)rng_range(&f.r, 1, 4)};
     open_fixture(&f, c, retention, &config);
-    /* Beside the plan without a window one with a small window, and two with larger ones, of which one keeps first positions.
-     */
+    /* One plan without a window, one with a small window, and two with larger ones, of which one has sink tokens. */
     for (; f.n_plans < MAX_PLANS; f.n_plans++) {
         config.window =
             f.n_plans == 1 ? (int32_t)rng_range(&f.r, 1, 40) : c * (int32_t)rng_range(&f.r, 1, 30) + rng_chance(&f.r, 2);
-        if (f.n_plans == 3) config.n_kept = (int32_t)rng_range(&f.r, 1, rng_chance(&f.r, 3) ? 1500 : 70);
+        if (f.n_plans == 3) config.n_sink_tokens = (int32_t)rng_range(&f.r, 1, rng_chance(&f.r, 3) ? 1500 : 70);
         ca_plan_init(&f.plans[f.n_plans], &config, f.tree, &f.layout, &f.alloc);
     }
     for (int i = 0; i < 120; i++) {
         change(&f);
         if (f.n_seqs > 0) step(&f);
-        if (f.n_seqs > 0 && rng_chance(&f.r, 2)) step(&f); /* often nothing changed in between */
+        if (f.n_seqs > 0 && rng_chance(&f.r, 2)) step(&f); /* often without a change in between */
     }
-    assert_true(f.n_kept > 0 && f.n_rebuilt > 0);
+    assert_true(f.n_reused > 0 && f.n_rebuilt > 0);
     close_fixture(&f);
 }
 
-static void each_row_takes_each_position_once(void **state) {
+static void each_row_sees_each_position_once(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 25; seed++) run(seed, true);
 }
 
-static void nothing_is_read_together_when_told_so(void **state) {
+static void nothing_is_read_together_without_sharing(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) run(seed, false);
 }
@@ -306,7 +305,7 @@ static void nothing_is_read_together_when_told_so(void **state) {
 
 enum { N_ROOTS = 3, A_ROOT = 3, C = 16, START = 2 * C + 3 };
 
-/* Sequence i of these tokens, of which all but the last are ready. */
+/* Join sequence i with these n tokens, and make all but the last ready. */
 static void join_ready(fixture *f, int i, const int32_t *tokens, int n) {
     assert_int_equal(ca_tree_join(f->tree, tokens, n, 0, 0, &f->seqs[i], NULL, NULL), CATTN_OK);
     ca_seq *seq = ca_tree_find(f->tree, f->seqs[i]);
@@ -314,7 +313,7 @@ static void join_ready(fixture *f, int i, const int32_t *tokens, int n) {
     ca_path_commit(seq->leaf);
 }
 
-/* Sequence i, of root i % N_ROOTS: START tokens, n_shared like the others' of the root. */
+/* Join sequence i below root i % N_ROOTS: START tokens, of which the sequences of a root share n_shared. */
 static void join_decoding(fixture *f, int i, int n_shared) {
     int32_t tokens[START];
     for (int k = 0; k < START; k++) tokens[k] = k < n_shared ? i % N_ROOTS : 100 + i;
@@ -323,13 +322,13 @@ static void join_decoding(fixture *f, int i, int n_shared) {
 
 static void open_decoding(fixture *f, int n_shared) {
     static const ca_plan_config config = {
-        .together = true, .group = GROUP, .max_rows = 64, .min_part = 16, .chunk_cost = 8, .min_tasks = 1, .task_step = 1};
+        .together = true, .group = GROUP, .max_rows = 64, .min_slice = 16, .chunk_cost = 8, .min_tasks = 1, .task_step = 1};
     open_fixture(f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i, n_shared);
     f->n_seqs = N_ROOTS * A_ROOT;
 }
 
-/* One row of each sequence, and then one token more for each; entry i is sequence (i + first) % n_seqs. */
+/* A step with one row of each sequence, then append a token to each. Entry i is sequence (i + first) % n_seqs. */
 static void decode(fixture *f, int first) {
     const int32_t token = 7;
     f->n_entries = f->n_seqs;
@@ -343,9 +342,9 @@ static void decode(fixture *f, int first) {
     for (int i = 0; i < f->n_seqs; i++) assert_int_equal(ca_tree_append(f->tree, f->entries[i].seq, &token, 1, NULL), CATTN_OK);
 }
 
-static void expect(const fixture *f, uint64_t built, uint64_t dealt, bool only_moved) {
+static void expect(const fixture *f, uint64_t built, uint64_t divided, bool only_moved) {
     assert_int_equal(f->plans[0].n_built, built);
-    assert_int_equal(f->plans[0].n_dealt, dealt);
+    assert_int_equal(f->plans[0].n_divided, divided);
     assert_int_equal(f->plans[0].only_moved, only_moved);
 }
 
@@ -355,7 +354,7 @@ static void decoding_builds_nothing_until_a_chunk_is_full(void **state) {
     open_decoding(&f, C + 5);
     decode(&f, 0);
     expect(&f, N_ROOTS, 1, false);
-    for (int i = START; i < 3 * C; i++) { /* rows of positions up to the chunk's last */
+    for (int i = START; i < 3 * C; i++) { /* positions up to the chunk's last */
         decode(&f, 0);
         expect(&f, N_ROOTS, 1, true);
     }
@@ -396,11 +395,11 @@ static void another_order_of_entries_builds_nothing(void **state) {
     decode(&f, 1);
     expect(&f, N_ROOTS, 2, false); /* in another order, and tasks name sections by their index */
     assert_int_equal(f.plans[1].n_built, N_ROOTS);
-    assert_int_equal(f.plans[1].n_dealt, 2);
+    assert_int_equal(f.plans[1].n_divided, 2);
     close_fixture(&f);
 }
 
-/* Rows whose paths part within the first chunk have nothing to read together. */
+/* Rows whose paths separate within the first chunk have nothing to read together. */
 static void rows_that_share_no_chunk_are_chains_of_their_own(void **state) {
     (void)state;
     for (int n_shared = C - 2; n_shared <= C; n_shared += 2) {
@@ -417,13 +416,13 @@ static void rows_that_share_no_chunk_are_chains_of_their_own(void **state) {
     }
 }
 
-/* Into so many parts: as many as are wanted, or can be, if that is a multiple of the step. */
-static void split_uneven_segments(int32_t min_part, int32_t min_tasks, int32_t task_step, size_t parts) {
+/* The chain must be sliced into n_slices: those wanted or possible, rounded down to a multiple of task_step. */
+static void slice_uneven_segments(int32_t min_slice, int32_t min_tasks, int32_t task_step, size_t n_slices) {
     enum { N = 9, SHARED = 2 * CA_SEGMENT };
     const ca_plan_config config = {.together = true,
                                    .group = GROUP,
                                    .max_rows = 64,
-                                   .min_part = min_part,
+                                   .min_slice = min_slice,
                                    .chunk_cost = 8,
                                    .min_tasks = min_tasks,
                                    .task_step = task_step};
@@ -438,17 +437,17 @@ static void split_uneven_segments(int32_t min_part, int32_t min_tasks, int32_t t
     decode(&f, 0);
     assert_int_equal(f.plans[0].sections.at[0]->blocks.n, 3); /* two large segments, one small */
     assert_int_equal(f.plans[0].n_states, 0);
-    assert_int_equal(f.plans[0].tasks.n, parts);
-    for (size_t i = 0; i < parts; i++) assert_true(f.plans[0].tasks.at[i].cost == f.plans[0].tasks.at[0].cost);
+    assert_int_equal(f.plans[0].tasks.n, n_slices);
+    for (size_t i = 0; i < n_slices; i++) assert_true(f.plans[0].tasks.at[i].cost == f.plans[0].tasks.at[0].cost);
     close_fixture(&f);
 }
 
-static void rows_are_split_where_segments_are_uneven(void **state) {
+static void rows_are_sliced_where_segments_are_uneven(void **state) {
     (void)state;
-    split_uneven_segments(GROUP, 3, 1, 3);
-    split_uneven_segments(3 * GROUP, 4, 1, 3);
-    split_uneven_segments(3 * GROUP, 4, 2, 2);
-    split_uneven_segments(3 * GROUP, 4, 4, 3); /* fewer than a step */
+    slice_uneven_segments(GROUP, 3, 1, 3);
+    slice_uneven_segments(3 * GROUP, 4, 1, 3);
+    slice_uneven_segments(3 * GROUP, 4, 2, 2);
+    slice_uneven_segments(3 * GROUP, 4, 4, 3); /* fewer than task_step */
 }
 
 static void *no_memory(void *ctx, size_t size, size_t align) {
@@ -478,13 +477,13 @@ static void an_update_without_memory_leaves_nothing_behind(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_takes_each_position_once),
-        cmocka_unit_test(nothing_is_read_together_when_told_so),
+        cmocka_unit_test(each_row_sees_each_position_once),
+        cmocka_unit_test(nothing_is_read_together_without_sharing),
         cmocka_unit_test(decoding_builds_nothing_until_a_chunk_is_full),
         cmocka_unit_test(a_change_builds_only_its_root),
         cmocka_unit_test(another_order_of_entries_builds_nothing),
         cmocka_unit_test(rows_that_share_no_chunk_are_chains_of_their_own),
-        cmocka_unit_test(rows_are_split_where_segments_are_uneven),
+        cmocka_unit_test(rows_are_sliced_where_segments_are_uneven),
         cmocka_unit_test(an_update_without_memory_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
