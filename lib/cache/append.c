@@ -1,7 +1,7 @@
 /* Append: tokens are added at the end of a sequence. */
 #include "tree_internal.h"
 
-/* Growth of a leaf that is the sequence's alone. */
+/* Extend a leaf that only this sequence covers. */
 static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
     ca_node *leaf = seq->leaf;
     const int64_t n_after = seq->n_tokens + n_tokens;
@@ -29,8 +29,8 @@ static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *t
 }
 
 /*
- * Growth where others end or go on: a leaf of its own. At an odd length the last token goes along, since a node with children
- * has an even length; the others keep theirs:
+ * Add a leaf, since other sequences also end at this node or continue below it. At an odd length the last token moves to the
+ * new leaf, since a node with children has an even length; the other sequences keep theirs:
  *
  *   [0..8 | S T]  append to S   =>   [0..7 | - ] -+- [8 | T]
  *                                                 '- [8..9 | S]    8 is copied
@@ -54,7 +54,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     }
 
     ca_branch_cut(tree, &branch);
-    old = seq->leaf; /* the lower part, if there was a cut */
+    old = seq->leaf; /* the lower part, if the node was cut */
     ca_node_pin(tree, branch.at);
     ca_budget_evict_for(tree, demand.n_chunks);
     branch.leaf->domain = seq->domain;
@@ -67,7 +67,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
             branch.leaf->n_ready = branch.leaf->n_claimed = 1;
         }
         ca_node_extend(tree, branch.leaf, tokens, n_tokens);
-        ca_node_uncover(tree, old); /* others still do */
+        ca_node_uncover(tree, old); /* other sequences still cover it */
     } else {
         ca_node_add_leaf(tree, branch.at, branch.leaf, tokens, n_tokens, seq);
     }
@@ -76,7 +76,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     ca_seq_link(tree, seq, branch.leaf);
     ca_reservation_update(tree, branch.leaf);
     ca_reservation_update(tree, old);
-    ca_node_changed(tree, old); /* may have another root than the new leaf */
+    ca_node_changed(tree, old); /* its root may be another than the new leaf's */
     ca_node_unpin(tree);
     ca_budget_restore(tree);
     return CATTN_OK;

@@ -1,16 +1,16 @@
-/* Where the path of a sequence leaves the others': cutting a node, adding a leaf, and giving a path up again. */
+/* Preparing the place in the tree where a sequence's path leaves the others', and where a leaf is added. */
 #include "tree_internal.h"
 
-int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_kept, int64_t n_tokens) {
-    if (n_kept == 0 && at->parent) {
+int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_upper, int64_t n_tokens) {
+    if (n_upper == 0 && at->parent) {
         at = at->parent;
-        n_kept = at->n_tokens;
+        n_upper = at->n_tokens;
     }
-    *branch = (ca_branch){.at = at, .n_kept = n_kept};
-    const int64_t position = at->start + n_kept;
-    if (n_kept < at->n_tokens) branch->lower = ca_node_new(tree, position, at->n_tokens - n_kept, 2);
+    *branch = (ca_branch){.at = at, .n_upper = n_upper};
+    const int64_t position = at->start + n_upper;
+    if (n_upper < at->n_tokens) branch->lower = ca_node_new(tree, position, at->n_tokens - n_upper, 2);
     if (n_tokens > 0) branch->leaf = ca_node_new(tree, position, n_tokens, 0);
-    if ((n_kept == at->n_tokens || branch->lower) && (n_tokens == 0 || branch->leaf)) return 0;
+    if ((n_upper == at->n_tokens || branch->lower) && (n_tokens == 0 || branch->leaf)) return 0;
     ca_branch_abandon(tree, branch);
     return -1;
 }
@@ -31,12 +31,12 @@ void ca_branch_abandon(ca_tree *tree, ca_branch *branch) {
 
 void ca_branch_cut(ca_tree *tree, ca_branch *branch) {
     if (!branch->lower) return;
-    ca_node_split(tree, branch->at, branch->n_kept, branch->lower);
+    ca_node_split(tree, branch->at, branch->n_upper, branch->lower);
     branch->lower = NULL;
 }
 
 int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender) {
-    const int64_t position = branch->at->start + branch->n_kept;
+    const int64_t position = branch->at->start + branch->n_upper;
     const bool takes_tail = !branch->lower && ca_node_tail_is_free(tree, branch->at, appender);
     return ca_chunks_for(tree, position + n_tokens) - ca_chunk_of(tree, position) - takes_tail;
 }

@@ -1,4 +1,4 @@
-/* K/V chunks in one reserved address range that is committed and given back slab by slab. */
+/* Chunks of K/V in one reserved range of addresses, of which slabs are committed: see chunk_pool.h. */
 #include "chunk_pool.h"
 
 #include <assert.h>
@@ -7,24 +7,24 @@
 enum {
     PAGE = 4096,
     HUGE_PAGE = 2 << 20,
-    SLAB_BYTES = 32 << 20,  /* long runs of one head, and a system call a slab costs nothing; small enough to give back */
-    MIN_SLABS_A_BUDGET = 16 /* a small budget is cut finer */
+    SLAB_BYTES = 32 << 20,    /* large enough for long runs of one head's tiles, small enough to become empty */
+    MIN_SLABS_PER_BUDGET = 16 /* a small budget has smaller slabs */
 };
 
 typedef struct slab {
-    int32_t n_taken;
-    ca_chunk_id free; /* first of its list of free chunks, -1: none */
+    int32_t n_taken;  /* chunks */
+    ca_chunk_id free; /* first free chunk, -1: none; the others follow by ca_chunk.next_free */
     bool committed;
-    size_t n_resident; /* leading bytes that were made resident */
+    size_t n_resident; /* bytes at its beginning that have been made resident */
 } slab;
 
 struct ca_chunk_pool {
     ca_alloc *alloc;
     uint64_t budget_bytes;
-    size_t tile_bytes; /* rounded up to cache lines */
+    size_t tile_bytes; /* rounded up to whole cache lines */
     int log2_slab_chunks;
     size_t slab_chunks, slab_bytes;
-    slab *slabs;
+    slab *slabs; /* [n_slabs] */
     size_t n_slabs;
     ca_chunk *chunks; /* [n_slabs * slab_chunks] */
     char *data;       /* aligned to HUGE_PAGE */
@@ -32,12 +32,12 @@ struct ca_chunk_pool {
     size_t map_bytes;
     size_t n_committed;  /* slabs */
     size_t n_free;       /* chunks of committed slabs */
-    size_t first_usable; /* no slab before it is committed and has a free chunk */
+    size_t first_usable; /* no slab before it has a free chunk and is committed */
 };
 
-/* Chunks a slab, as a power of two: as few as make whole pages, or as many as there is room for. */
+/* log2 of the chunks of a slab: as many as SLAB_BYTES or the budget allow, but at least as many as fill whole pages. */
 static int log2_slab_size(size_t chunk_bytes, uint64_t budget_bytes) {
-    const uint64_t share = budget_bytes / MIN_SLABS_A_BUDGET;
+    const uint64_t share = budget_bytes / MIN_SLABS_PER_BUDGET;
     const size_t wanted = (size_t)(share < SLAB_BYTES ? share : SLAB_BYTES) / chunk_bytes;
     const int pages = __builtin_ctzll(PAGE) - __builtin_ctzll(chunk_bytes), least = pages > 0 ? pages : 0;
     const int most = wanted > 0 ? 63 - __builtin_clzll(wanted) : 0;
@@ -54,7 +54,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
     const int log2_slab_chunks = log2_slab_size(chunk_bytes, budget_bytes);
     const size_t slab_chunks = (size_t)1 << log2_slab_chunks;
     if (__builtin_mul_overflow(slab_chunks, chunk_bytes, &slab_bytes) || slab_bytes > budget_bytes) return CATTN_ERR_BUDGET;
-    const uint64_t id_bytes = (uint64_t)INT32_MAX * chunk_bytes; /* as many ids as there are */
+    const uint64_t id_bytes = (uint64_t)INT32_MAX * chunk_bytes; /* what ids can address */
     const size_t n_slabs = (size_t)((budget_bytes < id_bytes ? budget_bytes : id_bytes) / slab_bytes);
 
     cattn_status status = CATTN_ERR_NOMEM;
@@ -73,7 +73,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
     p->map = mmap(NULL, p->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p->map == MAP_FAILED) goto fail_map;
     p->data = (char *)p->map + (-(uintptr_t)p->map & (HUGE_PAGE - 1));
-    madvise(p->data, n_slabs * slab_bytes, MADV_HUGEPAGE); /* a kernel without huge pages is as good, only slower */
+    madvise(p->data, n_slabs * slab_bytes, MADV_HUGEPAGE); /* without huge pages everything works, only slower */
     if (ca_chunk_pool_n_free(p) == 0) {
         status = CATTN_ERR_BUDGET;
         goto fail_budget;
@@ -102,7 +102,7 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
     *pool = NULL;
 }
 
-/* Slabs that the budget holds beside other memory. */
+/* Slabs that the budget holds beside other_bytes of other memory. */
 static size_t slabs_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
     if (other_bytes >= p->budget_bytes) return 0;
     const uint64_t n = (p->budget_bytes - other_bytes) / p->slab_bytes;
@@ -116,15 +116,12 @@ static cattn_status commit_slab(ca_chunk_pool *p) {
     size_t s = 0;
     while (p->slabs[s].committed) s++;
     if (mprotect(p->data + s * p->slab_bytes, p->slab_bytes, PROT_READ | PROT_WRITE) != 0) return CATTN_ERR_NOMEM;
-    slab *slab = &p->slabs[s];
-    slab->committed = true;
-    slab->n_taken = 0;
-    slab->n_resident = 0;
-    slab->free = -1;
+    slab *added = &p->slabs[s];
+    *added = (slab){.committed = true, .free = -1};
     for (size_t i = p->slab_chunks; i-- > 0;) {
         const ca_chunk_id id = (ca_chunk_id)(s * p->slab_chunks + i);
-        p->chunks[id] = (ca_chunk){.next_free = slab->free};
-        slab->free = id;
+        p->chunks[id] = (ca_chunk){.next_free = added->free};
+        added->free = id;
     }
     p->n_committed++;
     p->n_free += p->slab_chunks;
@@ -140,12 +137,12 @@ cattn_status ca_chunk_pool_prepare(ca_chunk_pool *p, size_t n_chunks) {
     return CATTN_OK;
 }
 
-/* Write to each page what it holds. */
+/* Make pages resident by writing to each what it holds. */
 static void touch(volatile char *page, const volatile char *end) {
     for (; page < end; page += PAGE) *page = *page;
 }
 
-/* The lowest slab that is not resident and has one of the next n_chunks free chunks; NULL: none. */
+/* The lowest slab that has one of the next n_chunks free chunks and is not resident; NULL if there is none. */
 static slab *find_cold(ca_chunk_pool *p, size_t n_chunks) {
     const size_t n = n_chunks < p->n_free ? n_chunks : p->n_free;
     size_t n_seen = 0;
@@ -168,15 +165,15 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
     return true;
 }
 
-/* From the lowest slab that has one, so that the higher ones empty and can be given back. */
+/* The chunk comes from the lowest slab that has a free one, so that higher slabs become empty and can be returned. */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
     const cattn_status status = ca_chunk_pool_prepare(p, 1);
     if (status != CATTN_OK) return status;
     while (!p->slabs[p->first_usable].committed || p->slabs[p->first_usable].free < 0) p->first_usable++;
-    slab *slab = &p->slabs[p->first_usable];
-    *id = slab->free;
-    slab->free = p->chunks[*id].next_free;
-    slab->n_taken++;
+    slab *lowest = &p->slabs[p->first_usable];
+    *id = lowest->free;
+    lowest->free = p->chunks[*id].next_free;
+    lowest->n_taken++;
     p->n_free--;
     p->chunks[*id] = (ca_chunk){.next_free = -1};
     return CATTN_OK;
@@ -185,29 +182,29 @@ cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
 void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
     assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0);
     const size_t s = (size_t)id / p->slab_chunks;
-    slab *slab = &p->slabs[s];
-    assert(slab->committed && slab->n_taken > 0);
-    p->chunks[id].next_free = slab->free;
-    slab->free = id;
-    slab->n_taken--;
+    slab *owner = &p->slabs[s];
+    assert(owner->committed && owner->n_taken > 0);
+    p->chunks[id].next_free = owner->free;
+    owner->free = id;
+    owner->n_taken--;
     p->n_free++;
     if (s < p->first_usable) p->first_usable = s;
 }
 
 size_t ca_chunk_pool_trim(ca_chunk_pool *p, size_t bytes, size_t n_keep) {
-    size_t given = 0;
-    for (size_t s = p->n_slabs; s-- > 0 && given < bytes && p->n_free >= n_keep + p->slab_chunks;) {
-        slab *slab = &p->slabs[s];
-        if (!slab->committed || slab->n_taken > 0) continue;
+    size_t returned = 0;
+    for (size_t s = p->n_slabs; s-- > 0 && returned < bytes && p->n_free >= n_keep + p->slab_chunks;) {
+        slab *highest = &p->slabs[s];
+        if (!highest->committed || highest->n_taken > 0) continue;
         char *data = p->data + s * p->slab_bytes;
-        /* Both keep the mapping, so they fail only where it would have to be split beyond the system's limit. */
+        /* Both calls keep the mapping, so they fail only if it would have to be split beyond the system's limit. */
         if (madvise(data, p->slab_bytes, MADV_DONTNEED) != 0 || mprotect(data, p->slab_bytes, PROT_NONE) != 0) break;
-        slab->committed = false;
+        highest->committed = false;
         p->n_committed--;
         p->n_free -= p->slab_chunks;
-        given += p->slab_bytes;
+        returned += p->slab_bytes;
     }
-    return given;
+    return returned;
 }
 
 ca_chunk *ca_chunk_at(ca_chunk_pool *p, ca_chunk_id id) {

@@ -1,20 +1,23 @@
 /*
- * Fixed-size K/V chunks by id, in one reserved address range that is committed slab by slab up to a byte budget and given back
- * slab by slab.
+ * Chunks of K/V by id, in one reserved range of addresses that is committed, and returned to the system, slab by slab, within a
+ * byte budget.
  *
- * A chunk is a number of tiles, one for each layer and K/V head, which are not neighbours: a slab is
+ * A chunk has one tile for each layer and KV head (here K and V together), which are not neighbours in memory. A slab is
  *
  *   [tiles of a chunk][chunks of the slab][bytes of a tile]
  *
- * Chunks are taken in ascending order, so those of a prompt follow one another, and a kernel that goes over one head's tiles
- * of a run reads memory in its own order; from chunk to chunk it would jump otherwise, which costs the processor's prefetching
- * a start each time (docs/experiments.md).
+ * Ids are handed out in ascending order, so the chunks of a prompt are usually consecutive, and a kernel that passes over the
+ * tiles of one head in them reads consecutive memory. Otherwise it would jump from chunk to chunk, and the processor's
+ * prefetcher would have to start anew each time (docs/experiments.md).
  *
- * A chunk is referred to by the tree's nodes. `refs` counts all of them, `live` those that a sequence covers; refs > 0 with
- * live == 0 is a retained chunk, which eviction can free. `fill` is the first slot not yet given to a node: slots are handed
- * out in ascending order, so only the node that filled slot fill - 1 can go on in the chunk. Where the first node does not
- * begin with slot 0, `n_copied` of the slots before hold copies of what its ancestors have there (ca_path_branch_copies).
- * `open`: its open groups (layout.h).
+ * The nodes of the tree refer to chunks. `refs` counts them, and `live` counts those of them that a sequence covers. A chunk
+ * with refs > 0 and live == 0 is retained, and can be evicted. `fill` is the first slot that no node uses yet; slots are used
+ * in ascending order, so only the node that uses slot fill - 1 can continue in the chunk. If the chunk's first node does not
+ * begin with slot 0, the first n_copied slots hold copies of what its ancestors have in these slots (ca_path_branch_copies).
+ * `open` is the set of open slot groups (layout.h).
+ *
+ * One thread at a time may use a pool, except that ca_chunk_open and ca_chunk_tile may be called from several threads while no
+ * thread changes it.
  */
 #ifndef LIB_CACHE_CHUNK_POOL_H
 #define LIB_CACHE_CHUNK_POOL_H
@@ -29,63 +32,73 @@
 typedef int32_t ca_chunk_id;
 
 typedef struct ca_chunk {
-    int32_t refs, live;
-    int32_t fill, n_copied;
-    uint32_t open;
-    ca_chunk_id next_free;
+    int32_t refs, live;     /* nodes */
+    int32_t fill, n_copied; /* slots */
+    uint32_t open;          /* ca_group_bit */
+    ca_chunk_id next_free;  /* private */
 } ca_chunk;
 
 typedef struct ca_chunk_pool ca_chunk_pool;
 
 /*
- * Reserve address space for as many chunks of n_tiles times tile_bytes as budget_bytes can hold; commit none. *alloc is
- * borrowed until destroy; its `bytes` count against the budget beside the slabs. CATTN_ERR_BUDGET if not even one chunk fits.
+ * Reserve addresses for as many chunks of n_tiles times tile_bytes as budget_bytes can hold, and commit none. *alloc is
+ * borrowed until destroy; its `bytes` count against the budget together with the slabs. CATTN_ERR_BUDGET if not even one slab
+ * fits; CATTN_ERR_NOMEM. Errors leave *pool NULL.
  */
 cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
                                   uint64_t budget_bytes);
+
+/* Return all memory and set *pool to NULL. *pool may be NULL. */
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
-/* Take a free chunk: refs, live, fill, n_copied and open are 0. CATTN_ERR_BUDGET when none is free and no slab may be added;
- * CATTN_ERR_NOMEM. */
+/*
+ * Take a free chunk, whose refs, live, fill, n_copied and open are 0. CATTN_ERR_BUDGET if no chunk is free and the budget has
+ * no room for another slab; CATTN_ERR_NOMEM if the system gives no memory.
+ */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
 
-/* Commit slabs until n_chunks are free, so that as many gets cannot fail. Errors as get. */
+/* Commit slabs until n_chunks chunks are free, so that taking these cannot fail. Errors as ca_chunk_pool_get. */
 cattn_status ca_chunk_pool_prepare(ca_chunk_pool *pool, size_t n_chunks);
 
 /*
- * Make at most 2 MB of free chunks resident, so that the step that first writes them need not wait until the system has found
- * and cleared memory; a slab is added for it while fewer than n_chunks are free. False: nothing was left to do.
+ * Make at most 2 MB of free chunks resident, so that the step that first writes to them need not wait until the system has
+ * found and cleared memory. A slab is committed for this if fewer than n_chunks chunks are free. False if nothing was left to
+ * do.
  */
 bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 
-/* Give a chunk with refs == 0 back. */
+/* Free a chunk with refs == 0. */
 void ca_chunk_pool_put(ca_chunk_pool *pool, ca_chunk_id id);
 
+/* The chunk's record, valid until the pool is destroyed, and its open slot groups. */
 ca_chunk *ca_chunk_at(ca_chunk_pool *pool, ca_chunk_id id);
 uint32_t ca_chunk_open(const ca_chunk_pool *pool, ca_chunk_id id);
 
-/* First byte of one of a chunk's tiles, 64-byte aligned, stable until the chunk is put back. */
+/* First byte of one of a chunk's tiles, a multiple of 64, valid until the chunk is freed. */
 void *ca_chunk_tile(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile);
 
-/* Give slabs without a taken chunk back until it were `bytes` or only n_keep chunks stay free; returns the bytes given back. */
+/*
+ * Return empty slabs to the system until `bytes` bytes are returned, or until another one would leave fewer than n_keep free
+ * chunks in committed slabs. Returns the number of bytes returned.
+ */
 size_t ca_chunk_pool_trim(ca_chunk_pool *pool, size_t bytes, size_t n_keep);
 
 /*
- * Chunks that could be taken now without eviction; of those, the ones in committed slabs; and chunks the budget could hold in
- * all. Only the second does not shrink when other memory grows.
+ * Chunks that could be taken now without eviction; of these, the chunks in committed slabs; and all chunks that the budget
+ * could hold. Only the second does not shrink when other memory grows.
  */
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 
-/* Chunks the budget could hold in all if other memory took other_bytes. */
+/* All chunks that the budget could hold if other memory had other_bytes. */
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *pool, uint64_t other_bytes);
 
-/* Chunks a slab, and bytes. */
+/* Chunks of a slab, and its bytes. */
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *pool);
 
-/* Committed slab bytes, and by how many bytes slabs and other memory, and `more` of that, exceed the budget together. */
+/* Bytes of committed slabs, and by how many bytes these, other memory and `more` other bytes exceed the budget together. */
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_excess(const ca_chunk_pool *pool, size_t more);
 

@@ -1,4 +1,4 @@
-/* Eviction: a binary heap of the leaves that no sequence covers, from which the least recently used loses a chunk. */
+/* Eviction: a binary heap of the leaves that no sequence covers, of which the least recently used loses its last chunk. */
 #include "tree_internal.h"
 
 /* ---- The heap ---- */
@@ -12,11 +12,12 @@ size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes) {
     return ca_growth(tree->heap_capacity, tree->counts.n_nodes + n_new_nodes, sizeof *tree->heap);
 }
 
-/* Ties, as after a split, go by id: the order depends on the calls alone. */
+/* Ties, which a split makes, go by id, so that the order depends on the calls alone. */
 static bool before(const ca_node *a, const ca_node *b) {
     return a->last_use != b->last_use ? a->last_use < b->last_use : a->id < b->id;
 }
 
+/* Store node at index i of the heap. */
 static void put(ca_tree *tree, size_t i, ca_node *node) {
     tree->heap[i] = node;
     node->heap_index = i;
@@ -62,10 +63,10 @@ bool ca_evict_one(ca_tree *tree) {
     if (tree->heap_length == 0) return false;
     ca_node *leaf = tree->heap[0], *parent = leaf->parent;
     const int64_t last_chunk = ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c;
-    const int64_t n_kept = ca_max(0, last_chunk - leaf->start);
-    tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_kept);
-    if (n_kept > 0) {
-        ca_node_trim(tree, leaf, n_kept);
+    const int64_t n_left = ca_max(0, last_chunk - leaf->start);
+    tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_left);
+    if (n_left > 0) {
+        ca_node_trim(tree, leaf, n_left);
     } else {
         ca_node_remove(tree, leaf);
         ca_node_settle(tree, parent);

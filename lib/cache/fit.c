@@ -1,7 +1,7 @@
-/* Whether a request can ever fit: what it needs of a tree that holds nothing else. */
+/* Whether a request can ever fit, that is, into a tree that holds nothing else. */
 #include "tree_internal.h"
 
-/* Beyond what chunk ids can address, and small enough that no sum or product below overflows. */
+/* More than chunk ids can address, and so small that no sum or product below overflows. */
 static const int64_t MAX_TOKENS = INT64_C(1) << 40, MAX_SEQS = INT64_C(1) << 25;
 
 static ca_fit clamped(const ca_fit *fit) {
@@ -15,16 +15,16 @@ int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *of) {
     return n_prompt + fit.n_seqs * ca_reservation(tree, fit.n_tokens, reserve_to, fit.n_seqs == 1);
 }
 
-/* Bytes of a node with n_tokens tokens whose arrays have grown by doubling, and of its places in the tree's arrays. */
+/* Upper bound, in bytes, of a node with n_tokens tokens, whose arrays grow by doubling, with its places in other arrays. */
 static uint64_t node_bytes(const ca_tree *tree, int64_t n_tokens) {
     const uint64_t capacity = 2 * (uint64_t)n_tokens + (uint64_t)ca_leaf_slack(tree, n_tokens);
     const uint64_t n_chunks = (capacity >> tree->layout->log2_c) + 2;
     return sizeof(ca_node) + capacity * sizeof(int32_t) + n_chunks * sizeof(ca_chunk_id) + 4 * 2 * sizeof(ca_node *);
 }
 
-/* Bytes of metadata, at most. */
+/* Upper bound of the request's metadata, in bytes. */
 static uint64_t metadata_bytes(const ca_tree *tree, const ca_fit *fit) {
-    enum { MIN_SLOTS = 16 }; /* of the table of sequences */
+    enum { MIN_SLOTS = 16 }; /* the smallest table of sequences */
     const uint64_t n_seqs = (uint64_t)fit->n_seqs;
     const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs + MIN_SLOTS) * sizeof(ca_seq_slot);
     const bool one_node_each = tree->config.sharing == CATTN_PRIVATE || n_seqs == 1;

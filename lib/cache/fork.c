@@ -1,7 +1,7 @@
 /* Fork: a sequence enters the tree as a copy of another. */
 #include "tree_internal.h"
 
-/* The fork ends where seq does. The first of the two to go on needs a chunk of its own, so both are promised one. */
+/* The fork ends at the same node. Whichever of the two appends first needs a chunk of its own, so each has one reserved. */
 static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_error *error) {
     ca_node *node = seq->leaf;
     const int64_t n_before = seq->n_reserved;
@@ -17,7 +17,10 @@ static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_
     return CATTN_OK;
 }
 
-/* Record copies of what is ready in `from` to the chunks of node, which has the same tokens. Slots stay open or closed. */
+/*
+ * Record copies of the ready slots of `from` to the chunks of node, which has the same tokens. Slot groups are open in node's
+ * chunks where they are in those of `from`.
+ */
 static void record_copies(ca_tree *tree, const ca_node *node, const ca_node *from) {
     for (int64_t i = 0; i < ca_chunks_for(tree, from->n_ready); i++) {
         const int64_t n_slots = ca_min(tree->layout->c, from->n_ready - (i << tree->layout->log2_c));
@@ -26,7 +29,7 @@ static void record_copies(ca_tree *tree, const ca_node *node, const ca_node *fro
     }
 }
 
-/* The fork gets a node and chunks of its own, with the same contents. */
+/* Give the fork a node and chunks of its own, with the same contents. */
 static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_error *error) {
     const ca_node *node = seq->leaf;
     ca_branch branch;

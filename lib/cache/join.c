@@ -1,17 +1,17 @@
-/* How a sequence enters the tree with a prompt, and how it leaves. */
+/* How a sequence enters the tree with a prompt, and how it leaves it. */
 #include "tree_internal.h"
 
-/* Chunks of the first n_node_tokens of node and of its ancestors that are retained only. */
+/* Retained chunks that hold the first n_node_tokens tokens of node and the tokens of its ancestors. */
 static int64_t retained_on_path(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens) {
     int64_t n = 0;
     for (; node->parent && node->n_seqs == 0; node = node->parent, n_node_tokens = node->n_tokens) {
         const int64_t n_chunks = ca_chunks_for(tree, node->start + n_node_tokens) - ca_chunk_of(tree, node->start);
-        n += n_chunks - ca_node_shares_first_chunk(node); /* that one is its parent's, live or counted there */
+        n += n_chunks - ca_node_shares_first_chunk(node); /* a chunk shared with the parent is live, or counted there */
     }
     return n;
 }
 
-/* Tokens that a join may share: pairs, before the last token. */
+/* Tokens that a join may share: an even number, without the last token. */
 static int64_t match_limit(const ca_tree *tree, int64_t n_tokens) {
     return tree->config.sharing == CATTN_PRIVATE ? 0 : ca_even(n_tokens - 1);
 }
@@ -21,15 +21,15 @@ cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens
     return (cattn_join_result){.n_matched = match.n_tokens, .n_ready = match.n_ready};
 }
 
-/* A join that has what it takes, and room. */
+/* A join that is prepared: it cannot fail any more. */
 typedef struct joining {
     ca_match match;
     ca_branch branch;
     ca_seq *seq;
-    int64_t n_new, n_chunks; /* tokens and chunks of its own */
+    int64_t n_new, n_chunks; /* tokens and chunks of the new leaf */
 } joining;
 
-/* Prepare a join that takes at most `limit` tokens from the tree. Nothing is left of one that fails. */
+/* Prepare a join that shares at most `limit` tokens. An error leaves nothing allocated. */
 static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, int64_t limit, uint32_t domain,
                                  int64_t reserve_tokens, joining *j, cattn_error *error) {
     j->match = ca_tree_match(tree, tokens, limit, domain);
@@ -61,8 +61,9 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     cattn_status status;
     cattn_error cause;
     /*
-     * A path of many nodes may take more chunks than its tokens do: each that begins within a chunk has a copy of what is
-     * before. So where there is no room, less is taken of what is retained only, since the rest of it can be evicted then.
+     * A path of many nodes may hold more chunks than its tokens need, since each node that begins inside a chunk has a copy of
+     * the slots before it. If the budget is too small for that, less of the retained prefix is shared, so that the rest of it
+     * can be evicted.
      */
     while ((status = join_prepare(tree, tokens, n_tokens, limit, domain, reserve_tokens, &j, &cause)) == CATTN_ERR_BUDGET &&
            j.match.n_tokens > 0 && j.match.node->n_seqs == 0)
@@ -96,14 +97,12 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
 }
 
 void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
-    const bool retains = tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
-    tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
-    seq->n_reserved = 0;
+    ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);
-    ca_path_release(tree, leaf, tree->root, retains ? INT64_MAX : 0);
+    ca_path_release(tree, leaf, tree->root, ca_tree_retains(tree) ? INT64_MAX : 0);
     ca_node_uncover(tree, tree->root);
     ca_seq_free(tree, seq);
     ca_budget_restore(tree);

@@ -1,4 +1,4 @@
-/* Recording of K/V commands. */
+/* Recording K/V commands. */
 #include "kv_commands.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands) {
 
 void ca_kv_open_and_close(const ca_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
                           ca_kv_commands *commands) {
-    const int32_t last = end / CA_GROUP * CA_GROUP; /* groups before it are full */
+    const int32_t last = end / CA_GROUP * CA_GROUP; /* slot groups before it are full */
     const bool opens = begin <= last && end > last;
     if (layout->open_words == 0 || (begin / CA_GROUP == end / CA_GROUP && !opens)) return;
     ca_chunk *chunk = ca_chunk_at(pool, id);

@@ -1,8 +1,8 @@
 /*
- * K/V commands: every move of K/V between slots that the tree or a step calls for, recorded for an executor.
+ * K/V commands: every move of K/V between slots that the tree or a step needs, recorded for an executor.
  *
- * The tree decides which chunk holds a token's K/V, but never touches the K/V themselves. They may be in this process's memory,
- * on a device or in another tier, where only the executor can reach them. On the CPU the executor is lib/attn/kv_copy.c.
+ * The tree decides which chunk holds a token's K/V but never touches the K/V. They may be in this process's memory, on a device
+ * or in another tier of memory, where only the executor can reach them. On a CPU the executor is lib/attn/kv_copy.c.
  *
  * Where commands come from:
  *
@@ -18,22 +18,26 @@
  *
  * Invariants:
  *
- *   1. Order is the only dependency. A command may read what one before it wrote (the copy of a copy) and overwrite what one
- *      before it read (a chunk that was freed and given to somebody else). So commands are never reordered.
- *   2. A token whose K/V come by a pending command counts as ready: whatever reads it comes behind the command.
- *   3. A freed chunk needs no care while its memory stays. A pending copy from it finds its contents, because those who get the
- *      chunk next fill it by later commands or by a step's rows; a pending copy to it is of no use, but is overwritten by them
- *      before anybody reads it. Hence a sequence may leave, or its chunks be evicted, before its copies have been made.
- *   4. Before memory goes back to the system (ca_chunk_pool_trim) all pending commands are carried out.
- *   5. A command says itself which slot groups are open (layout.h) in its chunks at its place in the order. What ca_chunk.open
- *      says is how things are behind the last command recorded.
- *   6. Recording neither fails nor allocates. At most CA_KV_PENDING commands of kind (a) wait; one more has all of them carried
- *      out first. Commands (b) and (c) go to a list for which a step makes room before it changes anything.
+ *   1. Order is the only dependency, so commands are never reordered. A command may read what an earlier one wrote (the copy of
+ *      a copy), and overwrite what an earlier one read (a chunk that was freed and reused).
+ *   2. A token whose K/V are the result of a pending command counts as ready: everything that reads it comes after the command.
+ *   3. A freed chunk needs no care while its memory stays. A pending copy from it still finds its contents, because its next
+ *      owners fill it by later commands or by a step's rows. A pending copy to it is useless but harmless, because its next
+ *      owners overwrite it before anything reads it. Hence a sequence may leave, or its chunks may be evicted, before its
+ * copies have been made.
+ *   4. Before memory returns to the system (ca_chunk_pool_trim), all pending commands are carried out.
+ *   5. A command itself says which slot groups are open (layout.h) in its chunks at its place in the order. ca_chunk.open is
+ * the state after the last command recorded.
+ *   6. Recording neither fails nor allocates. At most CA_KV_PENDING commands of kind (a) are pending; before one more is
+ *      recorded, all of them are carried out. Commands (b) and (c) go to a list for which a step makes room before it changes
+ *      anything.
  *
- * An aborted step carries out (a) and (b), which do not depend on its rows, and takes (c) back: the next step that computes
- * these rows records them again. A step that fails to begin leaves (a) pending.
+ * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the recording of (c): the next step that
+ * computes these rows records them again. A step that fails to begin leaves (a) pending.
  *
- * A device would carry out (a) when its next step is launched, in stream order; it knows no open groups, hence no (b).
+ * A device would carry out (a) when its next step is launched, in stream order. It has no open groups, hence no (b).
+ *
+ * One thread at a time may use a list of commands.
  */
 #ifndef LIB_CACHE_KV_COMMANDS_H
 #define LIB_CACHE_KV_COMMANDS_H
@@ -47,50 +51,49 @@ typedef enum ca_kv_kind {
     CA_KV_TRANSPOSE, /* the slot group [begin, end) of `to`, which equals `from`: open before, closed after */
 } ca_kv_kind;
 
-/* One command: K and V, of all layers and KV heads. */
+/* One command, for K and V of all layers and KV heads. */
 typedef struct ca_kv_command {
     ca_kv_kind kind;
     ca_chunk_id from, to;
-    int32_t begin, end;
-    /* Open groups of each chunk before the command; a copy changes none. */
-    uint32_t from_open, to_open;
+    int32_t begin, end;          /* slots */
+    uint32_t from_open, to_open; /* open slot groups of each chunk before the command; a copy changes none */
 } ca_kv_command;
 
+/* Commands in the order in which they are carried out. */
 typedef CA_ARRAY(ca_kv_command) ca_kv_commands;
 
 /*
- * What carries out commands that cannot wait for a step: run returns when n commands have been carried out in their order, for
- * all layers and KV heads. It must not call the tree. run == NULL where nobody looks at K/V, as in tests of shapes: commands
- * are dropped.
+ * Carries out commands that cannot wait for a step. `run` returns when the n commands have been carried out in their order, for
+ * all layers and KV heads; it must not call the tree. If `run` is NULL, commands are dropped, as in tests that have no K/V.
  */
 typedef struct ca_kv_executor {
     void (*run)(void *ctx, const ca_kv_command *commands, size_t n);
-    void *ctx; /* borrowed as long as the tree lives */
+    void *ctx; /* borrowed until the tree is destroyed */
 } ca_kv_executor;
 
 enum { CA_KV_PENDING = 64 };
 
-/* Commands of kind (a) that have been recorded and not carried out, first to last. */
+/* Commands of kind (a) that have been recorded and not carried out, in order. */
 typedef struct ca_kv_pending {
     ca_kv_executor executor;
     size_t n;
     ca_kv_command at[CA_KV_PENDING];
 } ca_kv_pending;
 
-/* Record a copy of slots [begin, end), given which groups are open in both chunks now. */
+/* Record a copy of slots [begin, end). The slot groups that are open now, in both chunks, are noted in the command. */
 void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
                        int32_t end);
 
-/* Carry out everything pending. */
+/* Carry out all pending commands. */
 void ca_kv_carry_out(ca_kv_pending *pending);
 
-/* Move everything pending to the end of a step's list, which has room for CA_KV_PENDING commands. */
+/* Move all pending commands to the end of a step's list, which must have room for CA_KV_PENDING more. */
 void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands);
 
 /*
- * A step's rows come to slots [begin, end) of a chunk. A slot group whose first slot is among them, but not its last, is
- * opened; each open group that they fill is closed by a transpose, recorded behind `commands`, which has room for one for each
- * row. The rows themselves are then written as ca_chunk.open says:
+ * Open and close slot groups for a step's rows, which will fill slots [begin, end) of a chunk. A group whose first slot is
+ * among them but whose last is not is opened. Each open group that they fill is closed by a transpose, which is added to
+ * `commands`; there must be room for one command for each row. The rows are then written as ca_chunk.open says:
  *
  *   c = 64, rows for slots 20 to 37:   [0 .. 15 closed][16 .. 31 open][32 .. 47 -][48 .. 63 -]
  *                                  =>  [0 .. 15 closed][16 .. 31 closed, transposed][32 .. 47 open][48 .. 63 -]

@@ -1,4 +1,4 @@
-/* The packed layout of a chunk: sizes, and scalar writes of one token. */
+/* The packed layout of a chunk: its sizes, and scalar writes of one token. */
 #include "layout.h"
 
 #include <assert.h>
@@ -28,16 +28,17 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
 
 /* ---- Writing a token ---- */
 
+/* Round x to the type and store it as element `index` of the tile. */
 static void store(cattn_type type, void *tile, size_t index, float x) {
     switch (type) {
     case CATTN_F32: ((float *)tile)[index] = x; break;
     case CATTN_F16: ((uint16_t *)tile)[index] = ca_f16_from_f32(x); break;
     case CATTN_BF16: ((uint16_t *)tile)[index] = ca_bf16_from_f32(x); break;
-    case CATTN_I8: break; /* not an element alone */
+    case CATTN_I8: break; /* has no elements without a scale */
     }
 }
 
-/* The scale of one token's x [d]; *inverse: x times this, rounded, is what is stored. */
+/* The scale of one token's x [d]. What is stored is x times *inverse, rounded. */
 static float int8_scale(const float *x, int d, float *inverse) {
     float most = 0;
     bool finite = true;

@@ -1,18 +1,18 @@
-/* Finds the longest prefix of some tokens in the tree. */
+/* Finding the longest prefix of a list of tokens in the tree. */
 #include "tree_internal.h"
 
 #include <string.h>
 
-/* Leading tokens that a and b have in common, of n. */
+/* The number of tokens at the beginning of a [n] and b [n] that are equal. */
 static int64_t common(const int32_t *a, const int32_t *b, int64_t n) {
-    enum { BLOCK = 64 }; /* memcmp is fast, but does not say where */
+    enum { BLOCK = 64 }; /* memcmp is fast, but does not say where the difference is */
     int64_t i = 0;
     while (n - i >= BLOCK && memcmp(a + i, b + i, BLOCK * sizeof *a) == 0) i += BLOCK;
     while (i < n && a[i] == b[i]) i++;
     return i;
 }
 
-/* Child i of parent if it begins with the pair at `tokens`. */
+/* Child i of parent if it begins with the pair at tokens [2], else NULL. */
 static ca_node *child_with_pair(const ca_node *parent, size_t i, uint32_t domain, const int32_t *tokens) {
     if (i >= parent->n_children) return NULL;
     ca_node *child = parent->children[i];
@@ -20,7 +20,7 @@ static ca_node *child_with_pair(const ca_node *parent, size_t i, uint32_t domain
     return child->tokens[0] == tokens[0] && child->tokens[1] == tokens[1] ? child : NULL;
 }
 
-/* Ready tokens of a match that ends in node after n_node_tokens of it. */
+/* The number of ready tokens of a match that ends after n_node_tokens tokens of node. */
 static int64_t ready_in(const ca_node *node, int64_t n_node_tokens) {
     if (node->n_ready > 0) return node->start + ca_min(node->n_ready, n_node_tokens);
     for (node = node->parent; node; node = node->parent)
@@ -29,12 +29,12 @@ static int64_t ready_in(const ca_node *node, int64_t n_node_tokens) {
 }
 
 /*
- * Depth first. Below a node at most one child goes on, unless there are twins: then all of them are tried, in the order of
- * their ids, coming back up by the parents.
+ * A depth-first search. Below a node at most one child continues the match, unless there are twins: then all of them are tried,
+ * in the order of their ids, and the search returns to them through the parents.
  */
 ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain) {
     ca_match best = {.node = tree->root};
-    size_t n_twins = 0; /* siblings passed by that are still to be tried */
+    size_t n_twins = 0; /* nodes on the way up that have a sibling to be tried */
     ca_node *node = tree->root;
     int64_t n_here = 0; /* tokens of node that match */
     for (;;) {

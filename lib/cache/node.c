@@ -1,4 +1,4 @@
-/* One node of the tree: its memory, its place among its siblings, its chunks, cutting it and joining it again. */
+/* One node of the tree: its memory, its children, its chunks and its tokens. */
 #include "tree_internal.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ size_t ca_node_lower_bound(const ca_node *node, uint32_t domain, int32_t first, 
     return low;
 }
 
-/* Where child belongs among the children of node. */
+/* The index at which child belongs among the children of node. */
 static size_t place_of(const ca_node *node, const ca_node *child) {
     return ca_node_lower_bound(node, child->domain, child->tokens[0], child->n_tokens > 1 ? child->tokens[1] : -1, child->id);
 }
@@ -111,7 +111,7 @@ ca_node *ca_node_changed(ca_tree *tree, ca_node *node) {
 
 /* ---- Chunks ---- */
 
-/* A reference comes as a retained one and goes as a retained one; cover and uncover do the rest. */
+/* A chunk is retained when it gets its first reference, and when it loses its last; covering and uncovering do the rest. */
 static void ref_chunk(ca_tree *tree, ca_chunk_id id) {
     if (ca_chunk_at(tree->pool, id)->refs++ == 0) tree->counts.chunks_retained++;
 }
@@ -169,6 +169,8 @@ bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq
     return ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill == slot;
 }
 
+/* ---- Tokens ---- */
+
 void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t n_tokens) {
     assert(node->n_children == 0 && (size_t)(node->n_tokens + n_tokens) <= node->tokens_capacity);
     const int64_t first_chunk = ca_chunk_of(tree, node->start), old_end = ca_node_end(node);
@@ -184,7 +186,7 @@ void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t
     while (node->n_chunks < (size_t)n_chunks) {
         ca_chunk_id id;
         const cattn_status status = ca_chunk_pool_get(tree->pool, &id);
-        assert(status == CATTN_OK); /* the caller has secured it */
+        assert(status == CATTN_OK); /* the caller has secured the chunks */
         (void)status;
         ca_node_push_chunk(tree, node, id);
     }
@@ -212,7 +214,7 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     const int64_t end = node->start + n_tokens;
     const int64_t n_chunks = n_tokens > 0 ? ca_chunks_for(tree, end) - ca_chunk_of(tree, node->start) : 0;
     while (node->n_chunks > (size_t)n_chunks) {
-        /* Only a first chunk may outlive this; there, the slots before this node's are its parent's. */
+        /* Only the first chunk may have another reference: the parent's, to the slots before this node's. */
         ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill = ca_slot_of(tree, node->start);
         ca_node_pop_chunk(tree, node);
     }

@@ -8,7 +8,6 @@ void ca_path_touch(ca_tree *tree, ca_node *node) {
     for (; node; node = node->parent) node->last_use = tree->clock;
 }
 
-/* A path with one sequence more. */
 void ca_path_cover(ca_tree *tree, ca_node *node) {
     ca_path_touch(tree, node);
     for (; node; node = node->parent) {
@@ -17,17 +16,17 @@ void ca_path_cover(ca_tree *tree, ca_node *node) {
     }
 }
 
-void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to) {
-    ca_node *lowest = NULL; /* that stays */
+void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain_to) {
+    ca_node *lowest = NULL; /* the lowest node that stays */
     while (node != stop) {
         ca_node *parent = node->parent;
         ca_node_uncover(tree, node);
         bool stays = node->n_seqs > 0 || node->n_children > 0;
         if (!stays) {
-            const int64_t n_kept = ca_even(ca_min(node->n_ready, keep_to - node->start));
-            stays = n_kept > 0;
+            const int64_t n_retained = ca_even(ca_min(node->n_ready, retain_to - node->start));
+            stays = n_retained > 0;
             if (stays)
-                ca_node_trim(tree, node, n_kept);
+                ca_node_trim(tree, node, n_retained);
             else
                 ca_node_remove(tree, node);
         }
@@ -37,7 +36,7 @@ void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_t
     ca_node_settle(tree, lowest ? lowest : stop);
 }
 
-/* ---- Ready and claimed tokens ---- */
+/* ---- Ready and claimed tokens: a prefix of the path, so the lowest node that has any says how many there are ---- */
 
 int64_t ca_path_n_ready(const ca_node *leaf) {
     for (const ca_node *node = leaf; node; node = node->parent)
@@ -87,7 +86,7 @@ int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t 
 }
 
 void ca_path_undo_branch_copies(const ca_tree *tree, const ca_kv_commands *copies) {
-    for (size_t i = copies->n; i-- > 0;) /* backwards: a chunk may have more than one */
+    for (size_t i = copies->n; i-- > 0;) /* backwards, since a chunk may have several */
         ca_chunk_at(tree->pool, copies->at[i].to)->n_copied = copies->at[i].begin;
 }
 

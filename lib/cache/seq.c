@@ -1,13 +1,14 @@
-/* Running sequences: the table of their ids, where they end, and what steps ask about the path from there to the root. */
+/* Running sequences: the table of their ids, their tokens, and the nodes where they end. */
 #include "tree_internal.h"
 
 #include <string.h>
 
-/* An id is a serial number above the index of its slot: never used twice, and found without hashing. */
+/* The low bits of an id are the index of its slot, the high bits a serial number: ids are unique, and found without hashing. */
 enum { SLOT_BITS = 24 };
 
 /* ---- The table ---- */
 
+/* Double the table. Returns 0, or -1 without memory or if ids have no bits for more slots. */
 static int grow_slots(ca_tree *tree) {
     const size_t old = tree->slots_capacity, wanted = old > 0 ? old * 2 : 16;
     if (wanted > (size_t)1 << SLOT_BITS) return -1;
@@ -50,6 +51,8 @@ ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id) {
     return seq && seq->id == id ? seq : NULL;
 }
 
+/* ---- Tokens ---- */
+
 void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens) {
     ca_tree_counts *counts = &tree->counts;
     counts->tokens_referenced += (uint64_t)(n_tokens - seq->n_tokens);
@@ -66,7 +69,7 @@ void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens)
     }
 }
 
-/* ---- Ends ---- */
+/* ---- The node where a sequence ends ---- */
 
 void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node) {
     ca_seq **end = &node->ending;

@@ -1,9 +1,9 @@
-/* Cutting a node in two, and merging two nodes into one when nothing separates them any more. */
+/* Cutting a node in two; the reverse, merging two, once nothing separates them any more. */
 #include "tree_internal.h"
 
 #include <string.h>
 
-/* `node` takes the children of `from`, which is left with node's array, emptied. */
+/* Move the children of `from` to node, which has none. The nodes exchange their arrays of children. */
 static void take_children(ca_node *node, ca_node *from) {
     ca_node **own = node->children;
     const size_t capacity = node->children_capacity;
@@ -16,6 +16,7 @@ static void take_children(ca_node *node, ca_node *from) {
     from->n_children = 0;
 }
 
+/* Let the sequences that end at node know it. */
 static void set_leaf(ca_node *node) {
     for (ca_seq *seq = node->ending; seq; seq = seq->next) seq->leaf = node;
 }
@@ -63,7 +64,6 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     if (is_pinned(tree, node) || is_pinned(tree, child)) return;
     const bool same_chunk = ca_node_shares_first_chunk(child);
     if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
-    /* Without memory they stay apart, which nothing but the tree's shape shows. */
     if (ca_node_reserve_tokens(tree, node, node->n_tokens + child->n_tokens) != 0) return;
     assert(node->n_seqs == child->n_seqs);
     assert(node->n_ready == node->n_tokens || child->n_ready == 0);
@@ -90,7 +90,7 @@ void ca_node_pin(ca_tree *tree, ca_node *node) { tree->pinned = node; }
 void ca_node_unpin(ca_tree *tree) {
     ca_node *node = tree->pinned;
     tree->pinned = NULL;
-    for (int i = 0; i < 3 && node; i++) { /* it, its parent, and its parent's parent */
+    for (int i = 0; i < 3 && node; i++) { /* the node, its parent, and that node's parent */
         ca_node_try_merge(tree, node);
         node = node->parent;
     }

@@ -1,4 +1,4 @@
-/* The tree as a whole: creating and destroying it, its nodes in order, its counters. */
+/* The tree as a whole: its creation and destruction, its nodes in order, its counters. */
 #include "tree_internal.h"
 
 cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
@@ -20,7 +20,7 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
 void ca_tree_destroy(ca_tree **tree) {
     ca_tree *t = *tree;
     if (!t) return;
-    t->commands.n = 0; /* nobody will read what they would copy */
+    t->commands.n = 0; /* nothing will read what they would copy */
     for (size_t i = 0; i < t->slots_capacity; i++)
         if (t->slots[i].seq) ca_tree_leave(t, t->slots[i].seq);
     for (ca_node *node = t->root; node->n_children > 0 || node->parent;) {

@@ -1,31 +1,31 @@
 /*
- * The prefix tree over tokens: which chunks hold the K/V of which tokens of which sequences.
+ * The prefix tree over tokens, which says which chunks hold the K/V of which tokens of which sequences.
  *
- * A node is a run of tokens that the same sequences cover. It starts at an even position; one with children ends at an even
- * position; one that ends at an odd length has no children. Children of a node are sorted by (domain, first pair of tokens);
- * siblings may be twins, since append does not look for one. The children of `root`, which is empty, are the roots of the
- * forest; each belongs to one domain.
+ * A node is a run of tokens that the same sequences cover. It begins at an even position. It ends at an even position if it has
+ * children; a node that ends at an odd position has none. The children of a node are sorted by (domain, first pair of tokens,
+ * id). Several may begin with the same pair (twins), since append does not search for equal tokens. The children of `root`,
+ * which has no tokens, are the roots of the forest, and each belongs to one domain.
  *
  *   join S1 = "AAAA AAAA BB"        join S2 = "AAAA AACC"   (c = 4)
  *    [A: 0..9 | x0 x1 x2]            [A: 0..5 | x0 x1]           covers S1 S2
  *                                      |-- [6..9 | x1 x2]        covers S1   (x1 slots 2..3, x2 slots 0..1)
  *                                      '-- [6..7 | y0]           covers S2   (y0 slots 2..3; slots 0..1: copied from x1)
  *
- * Splitting copies no K/V: parent and child refer to the same chunk, each to its own slots. A chunk's unused tail belongs to
- * the node that filled the slot before it; a child may take it over only where no sequence ends.
+ * A split copies no K/V: parent and child refer to the same chunk, each to its own slots. The unused slots at the end of a
+ * chunk belong to the node that filled the slot before them. A child may use them only if no sequence ends at that node.
  *
- * But a branch copies: a node that begins inside a chunk of its own gets the slots before from its parent's, as far as rows of
- * its sequences see them, in the step that computes these rows. So a row finds all that it sees of an absolute chunk in one
- * physical chunk: that of the lowest node of its sequence's path that has tokens there.
+ * A branch does copy: if a node begins inside a chunk of its own, the slots before its first token are copied from its parent's
+ * chunk, as far as rows of its sequences see them, in the step that computes these rows. Hence a row finds everything that it
+ * sees of an absolute chunk in one physical chunk: that of the lowest node of its sequence's path that has tokens there.
  *
- * A match ends at an even position before the sequence's last token, so there is always a row to compute.
+ * A match ends at an even position before the sequence's last token, so at least one row is left to compute.
  *
- * Ready and claimed: the first n_ready tokens of a node have K/V, the first n_claimed are ready or being computed in the open
- * step. A node with n_claimed > 0 has fully claimed ancestors, likewise for ready.
+ * Ready and claimed: the first n_ready tokens of a node have K/V; the first n_claimed are ready or are being computed in the
+ * open step. If a node has claimed tokens, all tokens of its ancestors are claimed, and likewise for ready tokens.
  *
- * Nodes that no sequence covers keep only ready tokens. They are evicted leaf-first, least recently used first.
+ * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first, the least recently used first.
  *
- * Every call that fails leaves the tree as it was.
+ * A call that fails leaves the tree as it was. One thread at a time may use a tree.
  */
 #ifndef LIB_CACHE_TREE_H
 #define LIB_CACHE_TREE_H
@@ -45,8 +45,9 @@ typedef struct ca_tree ca_tree;
 static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t ca_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Owned by the tree. A call that changes the tree may move tokens from a node to another, or free it. */
 struct ca_node {
-    /* One cache line with all that a step looks at for each sequence: between two steps it has left the caches. */
+    /* The first cache line holds what a step reads for each sequence. Between steps it leaves the caches. */
     ca_node *parent; /* NULL for the tree's root */
     int64_t start;   /* position of the first token, even */
     int64_t n_tokens;
@@ -54,70 +55,76 @@ struct ca_node {
     int32_t *tokens;     /* [n_tokens] */
     ca_chunk_id *chunks; /* [n_chunks]: chunks[i] holds positions of absolute chunk start / c + i */
     size_t n_chunks;
-    /* And one with the rest of what append and plan need. */
+    /* The second cache line holds what append and the planner read besides. */
     size_t tokens_capacity, chunks_capacity;
     ca_node **children; /* [n_children], sorted */
     size_t n_children;
-    ca_seq *ending;   /* sequences that end here, in order of arrival, linked by ca_seq.next */
-    int64_t n_seqs;   /* sequences covering it: ending here or below */
-    uint64_t version; /* on a child of the root: changes with everything in its subtree that a plan depends on */
+    ca_seq *ending;   /* sequences that end here, in the order in which they came, linked by ca_seq.next */
+    int64_t n_seqs;   /* sequences that the node covers: they end here or below */
+    uint64_t version; /* on a child of the root: changes whenever something that a plan depends on changes in its subtree */
     uint64_t id;
     size_t children_capacity;
-    uint64_t last_use; /* tree clock when last covered by a new or leaving sequence */
-    size_t heap_index; /* in the tree's heap of evictable leaves, SIZE_MAX when not in it */
+    uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
+    size_t heap_index; /* in the tree's heap of evictable leaves; SIZE_MAX if it is not there */
     size_t plan_index; /* on a child of the root: the planner's index of it (plan.c); the tree does not read it */
     uint32_t domain;
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
 
+/* A running sequence, owned by the tree until it leaves. */
 struct ca_seq {
     cattn_seq id;
-    ca_node *leaf; /* where it ends */
-    ca_node *root; /* of leaf's path, the child of the tree's root */
-    ca_seq *next;  /* next one ending at leaf */
+    ca_node *leaf; /* the node where it ends, which need not be a leaf of the tree */
+    ca_node *root; /* the child of the tree's root above leaf */
+    ca_seq *next;  /* the next sequence that ends at leaf */
     int64_t n_tokens;
-    int64_t reserve_to; /* room is promised up to this position; <= n_tokens: none */
-    int64_t n_reserved; /* chunks that promise still needs */
-    int64_t n_found;    /* leading tokens that others put in the tree: a truncation leaves those to retention */
+    int64_t reserve_to; /* chunks are reserved up to this position; none if it is <= n_tokens */
+    int64_t n_reserved; /* chunks that are still reserved */
+    int64_t n_found;    /* tokens at its beginning that were in the tree before it came; truncation leaves them to retention */
     uint32_t domain;
-    int32_t step_entry; /* while a step's entries are looked up or planned: which is its; -1: none, and at all other times */
+    int32_t step_entry; /* its index among a step's entries while they are looked up or planned; at other times -1 */
 };
 
 typedef struct ca_tree_config {
     cattn_sharing sharing;
     cattn_retention retention;
-    ca_kv_executor executor; /* of commands that cannot wait for a step; called within the tree's calls */
+    ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
 } ca_tree_config;
 
-/* Counters for cattn_stats that the tree keeps. */
+/* Counters for cattn_stats. */
 typedef struct ca_tree_counts {
     uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
     uint64_t tokens_stored, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
 } ca_tree_counts;
 
-/* pool, layout and alloc are borrowed until destroy. */
+/* ---- The tree ---- */
+
+/* pool, layout and alloc are borrowed until destroy. CATTN_ERR_NOMEM leaves *tree NULL. */
 cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
                             ca_alloc *alloc);
+
+/* Ends all sequences, frees all chunks, and sets *tree to NULL. Pending K/V commands are dropped. *tree may be NULL. */
 void ca_tree_destroy(ca_tree **tree);
 
 ca_node *ca_tree_root(ca_tree *tree);
 
-/* The node after n in depth-first order, NULL behind the last; *depth goes along. */
+/* The node after n in depth-first order, NULL after the last. *depth is changed by the difference of their depths. */
 const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
 
-/* Bring the peaks up to date: what has joined takes part in a step now, and is not tried only. */
+/* Update the peak counters. Called when a step begins, so that joins that admission undoes do not count. */
 void ca_tree_note_peaks(ca_tree *tree);
 
-/* Changes whenever the version of some child of the root does, or one comes or goes. */
+/* Changes whenever the version of a child of the root changes, or a child of the root is added or removed. */
 uint64_t ca_tree_version(const ca_tree *tree);
 
-/* The running sequence of that id, NULL if there is none. */
+/* The running sequence with this id, NULL if there is none. Valid until it leaves. */
 ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id);
 
-/* These are the public calls of the same name without argument checks; error may be NULL. Not while rows are claimed. */
+/* ---- Calls: as the public functions, without argument checks. error may be NULL. Not while tokens are claimed. ---- */
+
 cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, int64_t reserve_tokens,
                           cattn_seq *seq, cattn_join_result *result, cattn_error *error);
 cattn_status ca_tree_append(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error);
@@ -129,36 +136,39 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 /* As cattn_cache_match. */
 cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain);
 
-/* Copy tokens [first, first + n) of seq to `tokens`. */
+/* Copy n tokens of seq, from position `first` on, to tokens [n]. */
 void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);
 
-/* Evict all that no sequence covers, and return its memory to the system as far as reservations allow. */
+/* ---- Memory ---- */
+
+/* Evict everything that no sequence covers, and return the memory to the system as far as reservations allow. */
 void ca_tree_drop_retained(ca_tree *tree);
 
 /*
- * Evict until at least `bytes` bytes (> 0) of slabs have been given back, empty ones first. For workspace growth; the tree's
- * own calls make their room themselves. False when nothing evictable is left or the room is promised.
+ * Return at least `bytes` bytes (> 0) of slabs to the system: empty slabs first, then evict. For workspace that must grow; the
+ * tree's own calls evict for themselves. False if nothing more can be evicted, or if the rest is reserved; what was returned by
+ * then stays returned.
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 
-/* False: the bytes could not be had though all were evicted that can be. They may be missing even so, by how chunks lie in
- * slabs. */
+/* False if even evicting everything could not return `bytes` bytes. If true they may still not be available, since only whole
+ * slabs can be returned. */
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes);
 
-/* ---- fit.c: what a request needs of an empty tree ---- */
+/* ---- What a request needs of an empty tree (fit.c) ---- */
 
-/* n_seqs sequences that continue one prompt of n_tokens tokens by reserve_tokens each. */
+/* n_seqs sequences that continue one prompt of n_tokens tokens by reserve_tokens tokens each. */
 typedef struct ca_fit {
     int64_t n_tokens, n_seqs, reserve_tokens;
 } ca_fit;
 
-/* Chunks that the request takes and reserves at most, in the tree's sharing mode. */
+/* Upper bound of the chunks that the request uses and reserves, in the tree's sharing mode. */
 int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *fit);
 
-/* Whether the budget holds the request and its metadata beside other_bytes of memory that is no chunk. */
+/* Whether the budget holds the request and its metadata beside other_bytes of other memory. */
 bool ca_fit_holds(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
 
-/* The largest reserve_tokens that fits; -1: not even 0 does. */
+/* The largest reserve_tokens with which the request fits; -1 if not even 0 does. */
 int64_t ca_fit_max_reserve(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
 
 /*
@@ -181,13 +191,14 @@ int64_t ca_path_claim(ca_node *leaf, int64_t max_rows);
 void ca_path_commit(ca_node *leaf);
 void ca_path_unclaim(ca_node *leaf);
 
-/* K/V commands that calls have recorded since the last step. ca_kv_take moves them to a step. */
+/* K/V commands that calls have recorded since the last step, which takes them with ca_kv_take. */
 ca_kv_pending *ca_tree_pending(ca_tree *tree);
 
 /*
- * The copies of a branch's first slots that are needed before rows [first, last] of a sequence that ends at leaf can attend,
- * beyond those that ca_chunk.n_copied says have been made. Returns how many. Unless `end` is NULL they are written in front of
- * it in the order in which they must be made, and n_copied is brought up to date; ca_path_undo_branch_copies takes that back.
+ * The copies of branches' first slots that must be made before rows [first, last] (positions) of a sequence that ends at leaf
+ * can attend, beyond those that ca_chunk.n_copied says have been made. Returns their number. If `end` is not NULL, they are
+ * written in front of it, in the order in which they must be made, and n_copied is updated; ca_path_undo_branch_copies undoes
+ * that update.
  */
 int32_t ca_path_branch_copies(const ca_tree *tree, const ca_node *leaf, int64_t first, int64_t last, ca_kv_command *end);
 void ca_path_undo_branch_copies(const ca_tree *tree, const ca_kv_commands *copies);

@@ -1,8 +1,8 @@
 /*
  * What the tree's files share.
  *
- * A call that changes the tree goes through four stages, so that it can fail only before it changes anything:
- * find what it will do (match.c), allocate nodes for it (node.c), secure chunks (budget.c), and then change the tree.
+ * A call that changes the tree goes through four stages, so that it can fail only before it changes anything: it finds what it
+ * will do (match.c), allocates nodes (branch.c), secures chunks (budget.c), and then changes the tree.
  */
 #ifndef LIB_CACHE_TREE_INTERNAL_H
 #define LIB_CACHE_TREE_INTERNAL_H
@@ -13,8 +13,8 @@
 #include "tree.h"
 
 typedef struct ca_seq_slot {
-    ca_seq *seq;      /* NULL: free */
-    size_t next_free; /* SIZE_MAX: last */
+    ca_seq *seq;      /* NULL if the slot is free */
+    size_t next_free; /* of a free slot; SIZE_MAX if it is the last */
 } ca_seq_slot;
 
 struct ca_tree {
@@ -25,110 +25,130 @@ struct ca_tree {
     ca_tree_counts counts;
     ca_kv_pending commands; /* recorded by calls since the last step */
     ca_node *root;
-    uint64_t n_node_ids, n_seq_ids, n_versions; /* handed out so far */
-    uint64_t clock;                             /* of last_use */
-    ca_seq_slot *slots;                         /* running sequences by the low bits of their id */
+    uint64_t n_node_ids, n_seq_ids, n_versions; /* used so far */
+    uint64_t clock;                             /* of ca_node.last_use */
+    ca_seq_slot *slots;                         /* [slots_capacity] running sequences, by the low bits of their ids */
     size_t slots_capacity, free_slot;
-    ca_node **heap; /* evictable leaves, least recently used first */
+    ca_node **heap; /* [heap_length] evictable leaves, the least recently used first */
     size_t heap_length, heap_capacity;
-    ca_node *pinned; /* takes part in no merge, nor does its parent, since a call in progress holds them */
+    ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
 
 static inline int64_t ca_even(int64_t n) { return n & ~(int64_t)1; }
 
-/* Absolute chunk of a position; chunks that positions [0, n) touch; slot of a position. */
+/* The absolute chunk of a position, the number of chunks that positions [0, n) touch, and the slot of a position. */
 static inline int64_t ca_chunk_of(const ca_tree *tree, int64_t position) { return position >> tree->layout->log2_c; }
 static inline int64_t ca_chunks_for(const ca_tree *tree, int64_t n) {
     return (n + tree->layout->c - 1) >> tree->layout->log2_c;
 }
 static inline int32_t ca_slot_of(const ca_tree *tree, int64_t position) { return (int32_t)(position & (tree->layout->c - 1)); }
 
-/* Whether node goes on in the physical chunk that its parent ends in. */
+/* Whether node begins in the physical chunk in which its parent ends. */
 static inline bool ca_node_shares_first_chunk(const ca_node *node) {
     const ca_node *parent = node->parent;
     return parent->n_chunks > 0 && node->chunks[0] == parent->chunks[parent->n_chunks - 1];
 }
 
+/* Whether tokens that no sequence covers are retained. */
+static inline bool ca_tree_retains(const ca_tree *tree) {
+    return tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
+}
+
+static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
+    return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);
+}
+
 /* ---- node.c: one node, its children and its chunks ---- */
 
 /*
- * An unlinked, uncovered node for tokens [start, start + n_tokens), all arrays large enough, still without tokens and
- * chunks. children_capacity may be 0. NULL without memory.
+ * A node for tokens [start, start + n_tokens), not linked and not covered. Its arrays are large enough for these tokens and for
+ * children_capacity children, and are empty. NULL without memory.
  */
 ca_node *ca_node_new(ca_tree *tree, int64_t start, int64_t n_tokens, size_t children_capacity);
 
 /* Free the memory of a node that refers to no chunk. NULL is ignored. */
 void ca_node_free(ca_tree *tree, ca_node *node);
 
-/* Make room for n_tokens tokens in all and for one child more. 0, or -1 without memory. `growth`: bytes that it would take. */
+/*
+ * Make room for n_tokens tokens in all, or for one more child. Returns 0, or -1 without memory. The functions with `growth`
+ * return the bytes that this would allocate.
+ */
 int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens);
 int ca_node_reserve_child(ca_tree *tree, ca_node *node);
 size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens);
 size_t ca_node_child_growth(const ca_node *node);
 
-/* Index of the first child that is not before (domain, first pair, id). `second` is -1 where there is no second token. */
+/* Index of the first child that is not before (domain, first, second, id). `second` is -1 if there is no second token. */
 size_t ca_node_lower_bound(const ca_node *node, uint32_t domain, int32_t first, int32_t second, uint64_t id);
+
+/* Index of a node among its siblings. */
 size_t ca_node_index(const ca_node *child);
 
-/*
- * Whether a child at node's end may go on in node's last chunk: nobody else has, and no sequence but `appender` (which is
- * about to move to that child; may be NULL) ends at node.
- */
-bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender);
-
-/* Add tokens behind a leaf's last, taking chunks from the pool, which must have them. Arrays must be large enough. */
-void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t n_tokens);
-
-/* Keep the first n_tokens of a leaf's tokens. */
-void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens);
-
-/* Link a new leaf that one sequence covers below parent, with its first tokens. Needs room for a child in parent. */
-void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32_t *tokens, int64_t n_tokens,
-                      const ca_seq *appender);
-
-/* Unlink and free a leaf, which gives its chunks back. */
-void ca_node_remove(ca_tree *tree, ca_node *leaf);
-
-/* Link child at its place among the children of parent, which has room for it. */
+/* Link child at its place among the children of parent, which must have room for it. */
 void ca_node_link_child(ca_node *parent, ca_node *child);
 
-/* Add a chunk behind node's last, for which it has room, or remove the last one. */
+/* Add a chunk after node's last, for which there must be room, or remove the last one. */
 void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id);
 void ca_node_pop_chunk(ca_tree *tree, ca_node *node);
 
-/* One sequence more or fewer covers the node: its chunks become live or retained. */
+/* One sequence more or fewer covers the node. Its chunks become live with the first, and retained after the last. */
 void ca_node_cover(ca_tree *tree, ca_node *node);
 void ca_node_uncover(ca_tree *tree, ca_node *node);
 
-/* Something that plans depend on changed in the subtree of node's root, which is returned; the tree's own root: nothing. */
-ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
+/*
+ * Whether a child at node's end may use the rest of node's last chunk: no other node does, and no sequence but `appender` ends
+ * at node. The appender is about to move to that child; it may be NULL.
+ */
+bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender);
 
-/* ---- split.c: cutting and merging nodes ---- */
+/* Add tokens after a leaf's last, with chunks from the pool, which must have them. The arrays must be large enough. */
+void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t n_tokens);
+
+/* Remove a leaf's tokens after its first n_tokens, with their chunks. */
+void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens);
+
+/* Link a new leaf, which one sequence covers, below parent, and add its first tokens. Parent must have room for a child. */
+void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32_t *tokens, int64_t n_tokens,
+                      const ca_seq *appender);
+
+/* Unlink and free a leaf with its chunks. */
+void ca_node_remove(ca_tree *tree, ca_node *leaf);
 
 /*
- * Cut node behind its first n_tokens (even, > 0, fewer than it has). `lower`, new with room for two children, gets the rest:
+ * Note that something on which plans depend has changed in node's subtree, by a new version of the child of the root above it.
+ * Returns that child; for the tree's root, NULL.
+ */
+ca_node *ca_node_changed(ca_tree *tree, ca_node *node);
+
+/* ---- split.c: cutting a node in two, and merging two ---- */
+
+/*
+ * Cut node after its first n_tokens (even, > 0, fewer than it has). `lower`, new and with room for two children, gets the rest:
  *
  *   [parent] - [node 0..9 | x0 x1 x2] - ...   =>   [parent] - [node 0..5 | x0 x1] - [lower 6..9 | x1 x2] - ...
  */
 void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lower);
 
-/* The reverse, where the only child of node is covered by the same sequences and goes on in its chunk or at a border. */
+/*
+ * The reverse: merge node with its only child, if the same sequences cover both and the child either continues node's last
+ * chunk or begins a chunk. Without memory they stay apart, which only the tree's shape shows.
+ */
 void ca_node_try_merge(ca_tree *tree, ca_node *node);
 
-/* Keep node and its parent, which the call goes on with, out of merges; then make up for those. */
+/* Keep node and its parent, to which the call in progress refers, from being merged; unpin then tries the merges omitted. */
 void ca_node_pin(ca_tree *tree, ca_node *node);
 void ca_node_unpin(ca_tree *tree);
 
-/* Bring node up to date after a child of it has gone or a sequence has ceased to end there: promises, shape, heap. */
+/* Update reservations, heap, version and shape of a node after a child of it has gone or a sequence no longer ends there. */
 void ca_node_settle(ca_tree *tree, ca_node *node);
 
 /* ---- match.c ---- */
 
 typedef struct ca_match {
-    ca_node *node;         /* the deepest one matched; the tree's root: none */
-    int64_t n_node_tokens; /* of its tokens, those matched */
+    ca_node *node;         /* the deepest node matched; the tree's root if none is */
+    int64_t n_node_tokens; /* of that node's tokens, those matched */
     int64_t n_tokens;      /* matched in all */
-    int64_t n_ready;       /* of those, leading tokens whose K/V exist */
+    int64_t n_ready;       /* of these, the first that are ready */
 } ca_match;
 
 /* The longest match of at most n_tokens (even) tokens; among equals the one with more ready tokens, then the oldest. */
@@ -136,11 +156,13 @@ ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tok
 
 /* ---- seq.c: sequences ---- */
 
-/* A sequence of no tokens with its id, not yet linked to a node. NULL without memory. */
+/* A sequence with an id, without tokens, not linked to a node. NULL without memory. */
 ca_seq *ca_seq_new(ca_tree *tree);
+
+/* Free a sequence that is not linked and has no chunks reserved. NULL is ignored. */
 void ca_seq_free(ca_tree *tree, ca_seq *seq);
 
-/* Start and cease to end at a node. */
+/* Let seq end at node, or no longer end at its leaf. */
 void ca_seq_link(ca_tree *tree, ca_seq *seq, ca_node *node);
 void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
 
@@ -149,48 +171,53 @@ void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
 
 /* ---- evict.c: the heap of evictable leaves ---- */
 
-/* Make sure that as many leaves as the tree may soon have fit: cannot fail later. 0, or -1 without memory. */
+/* Make room in the heap for n_new_nodes nodes more than the tree has, so that updates cannot fail. 0, or -1 without memory. */
 int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes);
-size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes); /* bytes that it would take */
+size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes); /* bytes that it would allocate */
 
-/* Put node in the heap or take it out, according to its state; take it out since it is about to go. */
+/* Add node to the heap or remove it, as its state requires; or remove it because it is about to be freed. */
 void ca_evict_update(ca_tree *tree, ca_node *node);
 void ca_evict_forget(ca_tree *tree, ca_node *node);
 
-/* Evict the last chunk of the least recently used leaf. False when there is none. */
+/* Evict the last chunk of the least recently used leaf. False if there is no evictable leaf. */
 bool ca_evict_one(ca_tree *tree);
 
-/* ---- branch.c: where a path leaves the others' ---- */
+/* ---- branch.c: the place where a leaf is added ---- */
 
 /*
- * A change at a place in the tree, with the memory it takes: behind the first n_kept (even) tokens of `at` a leaf is added,
- * for which `at` is cut if it is longer.
+ * A leaf that will be added after the first n_upper (even) tokens of `at`, with the memory that this takes. If `at` is longer,
+ * it will be cut there.
  */
 typedef struct ca_branch {
     ca_node *at;
-    int64_t n_kept;
-    ca_node *lower; /* for the rest of `at`; NULL: is not cut */
-    ca_node *leaf;  /* NULL: none */
+    int64_t n_upper;
+    ca_node *lower; /* gets the rest of `at`; NULL if `at` is not cut */
+    ca_node *leaf;  /* NULL if no leaf is added */
 } ca_branch;
 
-/* Find the place n_kept tokens into `at`, and allocate a leaf for n_tokens tokens (0: none). -1 without memory. */
-int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_kept, int64_t n_tokens);
+/*
+ * Fill *branch for the place n_upper tokens into `at`, and allocate a leaf for n_tokens tokens (0: no leaf). Returns 0, or -1
+ * without memory.
+ */
+int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_upper, int64_t n_tokens);
+
+/* Free the nodes that were prepared and are not yet part of the tree. */
 void ca_branch_abandon(ca_tree *tree, ca_branch *branch);
 
-/* Make room in the tree for what is prepared, which stays with the tree. 0, or -1 without memory. */
+/* Make room in the tree's arrays for the prepared nodes; the room stays if the call fails later. 0, or -1 without memory. */
 int ca_branch_reserve(ca_tree *tree, const ca_branch *branch);
-size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch); /* bytes that it would take */
+size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch); /* bytes that it would allocate */
 
-/* Cut; branch->at is then where the leaf belongs. */
+/* Cut branch->at if needed. It is then the leaf's parent. */
 void ca_branch_cut(ca_tree *tree, ca_branch *branch);
 
-/* Chunks that the leaf will take for n_tokens tokens. */
+/* Chunks that the leaf will take from the pool for n_tokens tokens. */
 int64_t ca_branch_chunks(const ca_tree *tree, const ca_branch *branch, int64_t n_tokens, const ca_seq *appender);
 
 /* Tokens for which a new leaf gets room beyond its own, so that it grows without allocating for a while. */
 int64_t ca_leaf_slack(const ca_tree *tree, int64_t n_reserved);
 
-/* ---- path.c ---- */
+/* ---- path.c: the path from a node to the root ---- */
 
 /* Mark the path from node to the root as just used. */
 void ca_path_touch(ca_tree *tree, ca_node *node);
@@ -199,48 +226,46 @@ void ca_path_touch(ca_tree *tree, ca_node *node);
 void ca_path_cover(ca_tree *tree, ca_node *node);
 
 /*
- * One sequence fewer covers the path from node up to below `stop`. What nobody covers keeps its ready tokens up to position
- * keep_to, the rest goes.
+ * One sequence fewer covers the path from node up to, but not including, `stop`. What no sequence covers keeps its ready tokens
+ * up to position retain_to; the rest is removed.
  */
-void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t keep_to);
+void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain_to);
 
 /* ---- budget.c: chunks and memory for a call, and reservations of chunks ---- */
 
 /* What a call needs. */
 typedef struct ca_demand {
-    const char *call;        /* its name for messages */
-    int64_t n_chunks;        /* taken now */
-    int64_t n_reserved;      /* promised, now more than before */
+    const char *call;        /* its name, for messages */
+    int64_t n_chunks;        /* chunks taken from the pool now */
+    int64_t n_reserved;      /* chunks reserved in addition; may be negative */
     int64_t n_revived;       /* retained chunks that become live */
     int64_t n_released;      /* live chunks that become free or retained before any is taken */
-    const ca_branch *branch; /* that is to be added; NULL: none */
-    bool adds_seq;           /* whose metadata must be in the budget though it takes no chunk */
-    size_t n_bytes;          /* of metadata yet to be taken that no promise covers, the branch's left out */
+    const ca_branch *branch; /* will be added; NULL: none */
+    bool adds_seq;           /* a sequence is added, whose metadata must be in the budget even if it takes no chunk */
+    size_t n_bytes;          /* metadata still to be allocated that no reservation covers, besides the branch's */
 } ca_demand;
 
 /*
- * Check and commit, after the call's own memory but n_bytes has been allocated, and make room for the branch: evictions then
- * give what is missing. Errors as the public calls; the tree is no larger then.
+ * Check that the budget holds the demand, commit slabs for it, and make room for the branch. Called when the call has allocated
+ * its own memory except n_bytes. Chunks that are still missing can then be evicted without fail. Errors are those of the public
+ * calls; the tree is unchanged by them.
  */
 cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
 
-/* ca_chunk_pool_trim, behind all pending K/V commands: they may read what it returns to the system. */
+/* As ca_chunk_pool_trim, after all pending K/V commands, which may read from the memory that it returns to the system. */
 size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep);
 
-/* Evict until n_chunks secured chunks are free. */
+/* Evict until n_chunks chunks are free, which must have been secured. */
 void ca_budget_evict_for(ca_tree *tree, int64_t n_chunks);
 
-/* Close a call that changed the tree: give back what exceeds the budget. */
+/* Last stage of a call that changed the tree: return to the system what exceeds the budget. */
 void ca_budget_restore(ca_tree *tree);
 
-/* Chunks to promise to a sequence of n_tokens, and whether it can go on in the tail of its last chunk. */
+/* Chunks to reserve for a sequence of n_tokens up to position reserve_to. owns_tail: it may use the rest of its last chunk. */
 int64_t ca_reservation(const ca_tree *tree, int64_t n_tokens, int64_t reserve_to, bool owns_tail);
 
-/* Bring the promises to the sequences that end at node up to date. */
+/* Update the reservations of the sequences that end at node; or end the reservation of one that is about to leave its leaf. */
 void ca_reservation_update(ca_tree *tree, ca_node *node);
-
-static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
-    return ca_fail(error, CATTN_ERR_NOMEM, -1, "%s: the allocator gave no memory", call);
-}
+void ca_reservation_end(ca_tree *tree, ca_seq *seq);
 
 #endif

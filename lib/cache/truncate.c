@@ -1,38 +1,41 @@
 /*
- * Taking tokens back from the end of a sequence, e.g. what speculation got wrong.
+ * Truncation removes tokens from the end of a sequence, for example rejected drafts.
  *
- * The sequence then ends inside or at the end of some node X of its path. What only it covered beyond goes, unless it was in
- * the tree before the sequence came. X itself is shortened if nobody else needs the rest, else cut; and where the new length
- * is odd the sequence's last token is copied, since a node with children has an even length.
+ * The sequence then ends inside or at the end of some node X of its path. Nodes below X that only it covered are removed,
+ * except for tokens that were in the tree before the sequence came. X is shortened if nothing else needs the rest of it, and
+ * cut otherwise. If X is cut and the new length is odd, the sequence's last token is copied to a leaf of its own, since a node
+ * with children has an even length.
  */
 #include "tree_internal.h"
 
 typedef struct truncation {
-    ca_node *node;    /* X */
-    int64_t n_kept;   /* of its tokens */
-    int64_t keep_to;  /* tokens up to here go to retention rather than away */
-    bool loses_child; /* nothing of the path below X stays */
-    bool shortens;    /* X loses its end in place */
-    bool copies;      /* the last token */
+    ca_node *node;         /* X */
+    int64_t n_node_tokens; /* of X's tokens, those that the sequence keeps */
+    int64_t retain_to;     /* tokens before this position are retained if no sequence covers them */
+    bool loses_child;      /* nothing of the path below X stays */
+    bool shortens;         /* X is shortened in place */
+    bool copies;           /* the last token is copied */
 } truncation;
 
-/* What becomes of a leaf that nobody covers any more. */
-static bool is_kept(const ca_node *node, int64_t keep_to) { return ca_even(ca_min(node->n_ready, keep_to - node->start)) > 0; }
+/* Whether anything of a leaf that no sequence covers stays. */
+static bool is_retained(const ca_node *node, int64_t retain_to) {
+    return ca_even(ca_min(node->n_ready, retain_to - node->start)) > 0;
+}
 
+/* Find X, and what happens to it. */
 static truncation find(const ca_tree *tree, const ca_seq *seq, int64_t n_tokens) {
-    const bool retains = tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
-    truncation t = {.node = seq->leaf, .keep_to = retains ? seq->n_found : 0};
-    bool stays = false; /* something at or below node, above which all stays */
+    truncation t = {.node = seq->leaf, .retain_to = ca_tree_retains(tree) ? seq->n_found : 0};
+    bool stays = false; /* something at or below the node stays, and so everything above it does */
     for (; t.node->start >= n_tokens; t.node = t.node->parent) {
         const size_t n_others = t.node->n_children - (t.node != seq->leaf && !stays);
-        stays = stays || t.node->n_seqs > 1 || n_others > 0 || is_kept(t.node, t.keep_to);
+        stays = stays || t.node->n_seqs > 1 || n_others > 0 || is_retained(t.node, t.retain_to);
     }
     const ca_node *node = t.node;
-    t.n_kept = n_tokens - node->start;
+    t.n_node_tokens = n_tokens - node->start;
     t.loses_child = node != seq->leaf && !stays;
-    t.shortens = t.n_kept < node->n_tokens && node->n_seqs == 1 && node->n_children == (size_t)t.loses_child &&
-                 ca_even(ca_min(node->n_ready, t.keep_to - node->start)) <= t.n_kept;
-    t.copies = !t.shortens && t.n_kept % 2 != 0;
+    t.shortens = t.n_node_tokens < node->n_tokens && node->n_seqs == 1 && node->n_children == (size_t)t.loses_child &&
+                 ca_even(ca_min(node->n_ready, t.retain_to - node->start)) <= t.n_node_tokens;
+    t.copies = !t.shortens && t.n_node_tokens % 2 != 0;
     return t;
 }
 
@@ -43,18 +46,18 @@ static int64_t n_released(const ca_tree *tree, const ca_seq *seq, const truncati
     for (; node != t->node; node = node->parent)
         if (node->n_seqs == 1) n += (int64_t)node->n_chunks - ca_node_shares_first_chunk(node);
     if (node->n_seqs == 1 && !t->copies)
-        n += ca_chunks_for(tree, ca_node_end(node)) - ca_chunks_for(tree, node->start + t->n_kept);
+        n += ca_chunks_for(tree, ca_node_end(node)) - ca_chunks_for(tree, node->start + t->n_node_tokens);
     return n;
 }
 
-/* How much more is promised afterwards, to seq and to one that it comes to end with. */
+/* By how many chunks the reservations grow: that of seq, and that of a sequence that ends where seq will end. */
 static int64_t reservation_change(const ca_tree *tree, const ca_seq *seq, const truncation *t, int64_t n_tokens) {
     const ca_node *node = t->node;
     const ca_seq *other = NULL;
     bool owns_tail = t->shortens || t->copies;
-    if (t->n_kept == node->n_tokens) {
+    if (t->n_node_tokens == node->n_tokens) {
         other = node->ending;
-        const ca_node *child = seq->leaf; /* the path's below X */
+        const ca_node *child = seq->leaf; /* X's child on the path */
         while (child->parent != node) child = child->parent;
         owns_tail = !other && (ca_node_tail_is_free(tree, node, NULL) || (t->loses_child && ca_node_shares_first_chunk(child)));
     }
@@ -63,7 +66,7 @@ static int64_t reservation_change(const ca_tree *tree, const ca_seq *seq, const 
     return change;
 }
 
-/* Add a leaf for seq with a copy of the first token of `from`, which it still covers. */
+/* Add a leaf for seq with a copy of the first token of `from`, which seq still covers. */
 static void copy_first(ca_tree *tree, ca_branch *branch, const ca_seq *seq, const ca_node *from) {
     ca_node *leaf = branch->leaf;
     leaf->domain = seq->domain;
@@ -78,10 +81,10 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     assert(n_tokens > 0 && n_tokens <= seq->n_tokens);
     if (n_tokens == seq->n_tokens) return CATTN_OK;
     const truncation t = find(tree, seq, n_tokens);
-    const bool cuts = !t.shortens && t.n_kept < t.node->n_tokens;
+    const bool cuts = !t.shortens && t.n_node_tokens < t.node->n_tokens;
 
     ca_branch branch = {.at = t.node};
-    if (cuts && ca_branch_prepare(tree, &branch, t.node, ca_even(t.n_kept), t.copies) != 0)
+    if (cuts && ca_branch_prepare(tree, &branch, t.node, ca_even(t.n_node_tokens), t.copies) != 0)
         return ca_no_memory(error, "truncate");
     const ca_demand demand = {.call = "truncate",
                               .branch = cuts ? &branch : NULL,
@@ -96,20 +99,19 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
 
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
-    tree->counts.chunks_reserved -= (uint64_t)seq->n_reserved;
-    seq->n_reserved = 0;
+    ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);
     ca_node_pin(tree, t.node);
-    if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.keep_to);
+    if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.retain_to);
     ca_budget_evict_for(tree, demand.n_chunks);
-    ca_node_pin(tree, branch.at); /* from here on nothing merges but what is released */
-    if (t.shortens) ca_node_trim(tree, t.node, t.n_kept);
+    ca_node_pin(tree, branch.at); /* now the leaf's parent: from here on only a release merges nodes */
+    if (t.shortens) ca_node_trim(tree, t.node, t.n_node_tokens);
     if (cuts) {
-        ca_node *rest = branch.lower ? branch.lower : t.node; /* what others keep */
+        ca_node *rest = branch.lower ? branch.lower : t.node; /* the part that other sequences keep */
         ca_branch_cut(tree, &branch);
         if (t.copies) copy_first(tree, &branch, seq, rest);
-        ca_path_release(tree, rest, branch.at, t.keep_to);
+        ca_path_release(tree, rest, branch.at, t.retain_to);
     }
     ca_seq_resize(tree, seq, n_tokens);
     seq->n_found = ca_min(seq->n_found, n_tokens);

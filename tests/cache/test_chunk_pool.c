@@ -1,4 +1,4 @@
-/* The chunk pool: the budget, chunks that do not overlap, ids that depend on the calls alone, slabs given back. */
+/* The chunk pool: its budget, chunks that do not overlap, ids that depend on the calls alone, and slabs that are returned. */
 #include "../support/testing.h"
 
 #include <stdbool.h>
@@ -19,7 +19,8 @@ static void fits_the_budget(void **state) {
         assert_int_equal(ca_chunk_pool_bytes(pool), 0);
         const size_t capacity = ca_chunk_pool_capacity(pool);
         assert_true(capacity > 0 && ca_chunk_pool_n_free(pool) == capacity);
-        assert_true(capacity * sizes[i] >= budget / 8 || sizes[i] < 64); /* metadata takes most of it for the tiniest */
+        assert_true(capacity * sizes[i] >= budget / 8 ||
+                    sizes[i] < 64); /* for the smallest chunks, metadata takes most of it */
         char *previous = NULL;
         for (size_t n = 0; n < capacity; n++) {
             ca_chunk_id id;
@@ -30,12 +31,12 @@ static void fits_the_budget(void **state) {
             char *data = ca_chunk_tile(pool, id, 0);
             assert_int_equal((uintptr_t)data % 64, 0);
             assert_true(!previous || data >= previous + sizes[i]);
-            data[0] = data[sizes[i] - 1] = 1; /* is committed */
+            data[0] = data[sizes[i] - 1] = 1; /* it is committed */
             previous = data;
             assert_int_equal(ca_chunk_pool_n_free(pool), capacity - n - 1);
             assert_true(ca_chunk_pool_bytes(pool) + alloc.bytes <= budget);
             assert_int_equal(ca_chunk_pool_excess(pool, 0), 0);
-            if (n == 200 && sizes[i] < 4096) break; /* enough of these */
+            if (n == 200 && sizes[i] < 4096) break; /* enough small chunks */
         }
         ca_chunk_id id;
         if (ca_chunk_pool_n_free(pool) == 0) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_ERR_BUDGET);
@@ -45,7 +46,7 @@ static void fits_the_budget(void **state) {
     }
 }
 
-/* Chunks of a slab lie next to each other tile by tile, and no two tiles overlap. */
+/* The tiles of one head in the chunks of a slab are neighbours, and no two tiles overlap. */
 static void tiles_follow_one_another(void **state) {
     (void)state;
     enum { TILES = 5, BYTES = 200, STRIDE = 256, MOST = 512 };
@@ -84,7 +85,7 @@ static void too_small_a_budget(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
-static void slabs_go_back(void **state) {
+static void empty_slabs_are_returned(void **state) {
     (void)state;
     ca_alloc alloc = ca_alloc_default();
     ca_chunk_pool *pool;
@@ -98,22 +99,22 @@ static void slabs_go_back(void **state) {
         memset(ca_chunk_tile(pool, ids[i], 0), 0x55, 4096);
     }
     assert_int_equal(ca_chunk_pool_bytes(pool), N_SLABS * slab_bytes);
-    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, 0), 0); /* all are taken */
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, 0), 0); /* all chunks are taken */
 
     for (size_t i = slab; i < 3 * slab; i++) ca_chunk_pool_put(pool, ids[i]); /* slabs 1 and 2 */
     ca_chunk_pool_put(pool, ids[4 * slab]);                                   /* one chunk of slab 4 */
     assert_int_equal(ca_chunk_pool_n_committed_free(pool), 2 * slab + 1);
-    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, slab + 2), 0); /* must keep more than one slab would leave */
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, slab + 2), 0); /* without a slab, one chunk too few would be free */
     assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, slab + 1), slab_bytes);
     assert_int_equal(ca_chunk_pool_trim(pool, 1, 0), slab_bytes);
     assert_int_equal(ca_chunk_pool_trim(pool, 1, 0), 0);
     assert_int_equal(ca_chunk_pool_bytes(pool), (N_SLABS - 2) * slab_bytes);
 
-    /* The others still hold what they held; what comes again comes zeroed and from the lowest slab. */
+    /* Other slabs keep their contents. A slab that is committed again is zero; chunks come from the lowest slab. */
     assert_int_equal(((char *)ca_chunk_tile(pool, ids[3 * slab], 0))[4095], 0x55);
     ca_chunk_id id;
     assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
-    assert_int_equal(id, ids[4 * slab]); /* the only committed one that is free */
+    assert_int_equal(id, ids[4 * slab]); /* the only free chunk of a committed slab */
     assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
     assert_int_equal(id, ids[slab]);
     assert_int_equal(((char *)ca_chunk_tile(pool, id, 0))[0], 0);
@@ -121,7 +122,7 @@ static void slabs_go_back(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
-/* Other memory of the same budget leaves less for slabs, but takes no committed one away. */
+/* Other memory of the same budget leaves less for slabs, but committed slabs stay. */
 static void other_memory_counts(void **state) {
     (void)state;
     ca_alloc alloc = ca_alloc_default();
@@ -172,25 +173,26 @@ static void free_chunks_are_made_resident(void **state) {
     assert_int_equal(ca_chunk_pool_get(pool, &first), CATTN_OK);
     memset(ca_chunk_tile(pool, first, 0), 0x55, CHUNK);
 
-    assert_true(n_prefaults(pool, slab) > 1); /* the rest of this slab, and another, for fewer than `slab` are free */
+    assert_true(n_prefaults(pool, slab) > 1); /* the rest of this slab, and another, since fewer than `slab` chunks are free */
     assert_int_equal(ca_chunk_pool_n_committed_free(pool), 2 * slab - 1);
     assert_true(n_resident_pages(pool, capacity, CHUNK) >= 2 * slab * pages);
     for (int i = 0; i < CHUNK; i++) assert_int_equal(((char *)ca_chunk_tile(pool, first, 0))[i], 0x55);
     assert_int_equal(n_prefaults(pool, slab), 0);
     for (size_t i = 0; i < 2 * slab - 1; i++) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
-    assert_true(n_prefaults(pool, 1) > 0); /* they are taken, so another slab is wanted */
+    assert_true(n_prefaults(pool, 1) > 0); /* none is free, so another slab is committed */
 
     assert_true(n_prefaults(pool, SIZE_MAX) > 0); /* as much as the budget holds */
     assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages);
     assert_int_equal(ca_chunk_pool_excess(pool, 0), 0);
-    const size_t given = ca_chunk_pool_trim(pool, SIZE_MAX, 0);
-    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages - given / 4096);
-    assert_true(n_prefaults(pool, SIZE_MAX) > 0); /* what was given back comes again */
+    const size_t returned = ca_chunk_pool_trim(pool, SIZE_MAX, 0);
+    assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages - returned / 4096);
+    assert_true(n_prefaults(pool, SIZE_MAX) > 0); /* returned slabs are committed again */
     assert_int_equal(n_resident_pages(pool, capacity, CHUNK), capacity * pages);
     ca_chunk_pool_destroy(&pool);
     assert_int_equal(alloc.bytes, 0);
 }
 
+/* Fails after *ctx successful allocations. */
 static void *nth_fails(void *ctx, size_t size, size_t align) {
     int *n = ctx;
     return (*n)-- > 0 ? ca_alloc_default().alloc(NULL, size, align) : NULL;
@@ -219,7 +221,7 @@ static void every_allocation_fails(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fits_the_budget),        cmocka_unit_test(tiles_follow_one_another),
-        cmocka_unit_test(too_small_a_budget),     cmocka_unit_test(slabs_go_back),
+        cmocka_unit_test(too_small_a_budget),     cmocka_unit_test(empty_slabs_are_returned),
         cmocka_unit_test(other_memory_counts),    cmocka_unit_test(free_chunks_are_made_resident),
         cmocka_unit_test(every_allocation_fails),
     };

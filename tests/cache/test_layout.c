@@ -1,4 +1,4 @@
-/* The packed layout against a naive one: a table that gives every element of K and V a place of its own. */
+/* The packed layout against the drawing in layout.h, and the writes and copies that use it. */
 #include "../support/testing.h"
 
 #include <float.h>
@@ -34,7 +34,7 @@ static float load_v(const ca_layout *l, const char *v, int slot, int i) {
     return (float)((const int8_t *)v)[at] * scale_of(v, l->d_v, l->c, slot);
 }
 
-/* The drawing in layout.h, walked element by element in memory order. */
+/* The indices, element by element in memory order. */
 static void indices_follow_the_drawing(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++) {
@@ -81,10 +81,10 @@ static void tiles_are_aligned_and_do_not_overlap(void **state) {
             }
 }
 
-/* Same, but for the rounding of int8's scale, 127 n / 127. */
+/* Equal; for int8, up to the rounding of its scale, 127 n / 127. */
 static bool near(cattn_type type, float a, float b) { return type == CATTN_I8 ? fabsf(a - b) <= fabsf(b) * 0x1p-23f : a == b; }
 
-/* Every slot of two tiles written, then slots of one copied over the other's: each element is where it belongs. */
+/* All slots of two tiles are written, then some of one copied over the other's: each element must be at its place. */
 static void writing_and_copying(void **state) {
     (void)state;
     enum { D_K = 8, D_V = 10, SLOTS = 8 };
@@ -97,13 +97,13 @@ static void writing_and_copying(void **state) {
             memset(tiles[n], 0xff, l.tile_bytes);
             for (int slot = 0; slot < SLOTS; slot++) {
                 float k[D_K], v[D_V];
-                const float base = (float)(64 * n + slot); /* exact in bf16; and alone in int8 */
+                const float base = (float)(64 * n + slot); /* exact in bf16, and in int8 as the token's only magnitude */
                 for (int i = 0; i < D_K; i++) k[i] = i % 2 ? base : -base;
                 for (int i = 0; i < D_V; i++) v[i] = i == slot ? 127 : base;
                 ca_layout_write(&l, tiles[n], tiles[n] + l.k_bytes, 0, slot, k, v);
             }
         }
-        enum { FROM = 1, TO = 7 }; /* of int8's V parts of two quads */
+        enum { FROM = 1, TO = 7 }; /* in int8's V, parts of two quads */
         ca_kv_copy_tile(&l, (ca_kv_tile){tiles[0], 0}, (ca_kv_tile){tiles[1], 0}, FROM, TO);
         for (int slot = 0; slot < SLOTS; slot++) {
             const float base = (float)(64 * (slot >= FROM && slot < TO) + slot);
@@ -115,7 +115,7 @@ static void writing_and_copying(void **state) {
     }
 }
 
-/* One K tile and its V tile, filled token by token with `open` groups open. */
+/* A new K tile and V tile, in which slots [begin, end) are written one by one with `open` groups open. */
 static char *filled(const ca_layout *l, uint32_t open, int begin, int end) {
     char *tiles = aligned_alloc(64, l->chunk_bytes);
     memset(tiles, 0x5a, l->chunk_bytes);
@@ -128,7 +128,8 @@ static char *filled(const ca_layout *l, uint32_t open, int begin, int end) {
     return tiles;
 }
 
-/* Words of one token stand together; turned, an open group is as if it had been written closed; copies turn what they must. */
+/* In an open group the words of a token are contiguous. Transposed, it equals a group written closed. Copies transpose as
+ * needed. */
 static void open_groups(void **state) {
     (void)state;
     enum { SLOTS = 32, MASKS = 4, FROM = 3, TO = 21 };
@@ -163,7 +164,7 @@ static void open_groups(void **state) {
         }
 }
 
-/* Tokens whose bytes and scale are known. */
+/* Tokens whose bytes and scale are known in advance. */
 static void int8_of_known_tokens(void **state) {
     (void)state;
     enum { D = 4, SLOTS = 4 };
@@ -174,7 +175,7 @@ static void int8_of_known_tokens(void **state) {
     } cases[] = {
         {{0, -0.0f, 0, 0}, {0, 0, 0, 0}, 0},
         {{127, -127, 1, -1}, {127, -127, 1, -1}, 1},
-        {{254, 1, -1, 3}, {127, 0, 0, 2}, 2}, /* halves go to the even one */
+        {{254, 1, -1, 3}, {127, 0, 0, 2}, 2}, /* halves round to even */
         {{-0x1p-100f, 0, 0x1p-101f, 0}, {-127, 0, 64, 0}, 0x1p-100f / 127},
         {{FLT_MAX, -FLT_MAX, 0, FLT_MAX / 2}, {127, -127, 0, 64}, FLT_MAX / 127},
         {{0x1p-120f, 0, 0, 0}, {0, 0, 0, 0}, 0}, /* the scale would be denormal */
