@@ -1,3 +1,4 @@
+/* Recomputes the tree's invariants from its nodes, draws it and hashes it: see check_tree.h. */
 #include "../support/testing.h"
 
 #include "check_tree.h"
@@ -21,7 +22,7 @@ enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
 
 typedef struct totals {
     uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_heap;
-    int32_t *refs, *live, *fill; /* by chunk id */
+    int32_t *refs, *live, *fill; /* [MAX_CHUNKS] by chunk id */
 } totals;
 
 static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
@@ -45,9 +46,9 @@ static void check_chunks(ca_tree *tree, const ca_node *node, totals *sum) {
         const int64_t chunk_start = (first + (int64_t)i) * c;
         const int32_t from = (int32_t)(node->start > chunk_start ? node->start - chunk_start : 0);
         const int32_t to = (int32_t)(end < chunk_start + c ? end - chunk_start : c);
-        /* Slots are handed out in ascending order down one path. */
-        const bool goes_on = i == 0 && node->parent->n_chunks > 0 && id == node->parent->chunks[node->parent->n_chunks - 1];
-        if (goes_on)
+        /* The slots of a chunk are used in ascending order, along one path. */
+        const bool continues = i == 0 && node->parent->n_chunks > 0 && id == node->parent->chunks[node->parent->n_chunks - 1];
+        if (continues)
             CHECK(sum->fill[id] == from && from > 0, node);
         else
             CHECK(sum->fill[id] == 0, node);
@@ -101,8 +102,8 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     }
 }
 
-/* What each sequence may still need, by who could take the tail of its last chunk. */
-static void check_promises(ca_tree *tree, const ca_node *node, totals *sum) {
+/* What each sequence may still need, which depends on whether it owns the rest of its last chunk. */
+static void check_reservations(ca_tree *tree, const ca_node *node, totals *sum) {
     const int c = tree->layout->c;
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         const bool alone = node->ending == seq && !seq->next;
@@ -116,7 +117,7 @@ static void check_promises(ca_tree *tree, const ca_node *node, totals *sum) {
 static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *), totals *sum) {
     const ca_node *node = tree->root;
     size_t next = 0;
-    for (;;) { /* no recursion: trees are deep */
+    for (;;) { /* no recursion, since trees are deep */
         if (next < node->n_children) {
             node = node->children[next];
             next = 0;
@@ -138,7 +139,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     sum.fill = sum.live + MAX_CHUNKS;
     assert_null(tree->pinned);
     visit(tree, check_node, &sum);
-    visit(tree, check_promises, &sum);
+    visit(tree, check_reservations, &sum);
 
     uint64_t n_live = 0, n_retained = 0;
     for (size_t id = 0; id < MAX_CHUNKS; id++) {
@@ -163,7 +164,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(tree->root->n_seqs, sum.n_seqs);
     assert_int_equal(tree->heap_length, sum.n_heap);
 
-    /* Promises are kept physically, and every chunk is either taken or free. */
+    /* Memory backs all reservations, and every chunk is either used or free. */
     const size_t n_free = ca_chunk_pool_n_committed_free(pool);
     assert_true(n_free + n_retained >= sum.reserved);
     const size_t n_slabs = (n_free + n_live + n_retained) / ca_chunk_pool_slab_chunks(pool);
@@ -187,13 +188,13 @@ typedef struct pen {
     size_t size, length;
 } pen;
 
-static void put(pen *pen, const char *format, ...) {
+static void put(pen *p, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const int n = vsnprintf(pen->text + pen->length, pen->size - pen->length, format, args);
+    const int n = vsnprintf(p->text + p->length, p->size - p->length, format, args);
     va_end(args);
-    assert_true(n >= 0 && (size_t)n < pen->size - pen->length);
-    pen->length += (size_t)n;
+    assert_true(n >= 0 && (size_t)n < p->size - p->length);
+    p->length += (size_t)n;
 }
 
 static bool covers(const ca_node *node, const ca_seq *seq) {
@@ -203,7 +204,7 @@ static bool covers(const ca_node *node, const ca_seq *seq) {
 }
 
 void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size) {
-    pen pen = {text, size, 0};
+    pen p = {text, size, 0};
     ca_chunk_id names[64];
     size_t n_names = 0;
     text[0] = 0;
@@ -221,9 +222,9 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
         next = 0;
         depth++;
         const int64_t end = node->start + node->n_tokens;
-        put(&pen, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
-        for (int64_t i = 0; i < node->n_tokens; i++) put(&pen, "%c", 'a' + node->tokens[i]);
-        put(&pen, " |");
+        put(&p, "%*s%d..%d ", 2 * depth, "", (int)node->start, (int)end - 1);
+        for (int64_t i = 0; i < node->n_tokens; i++) put(&p, "%c", 'a' + node->tokens[i]);
+        put(&p, " |");
         for (size_t i = 0; i < node->n_chunks; i++) {
             size_t name = 0;
             while (name < n_names && names[name] != node->chunks[i]) name++;
@@ -231,18 +232,18 @@ void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, in
             const int64_t chunk_start = (node->start / layout->c + (int64_t)i) * layout->c;
             const int64_t from = node->start > chunk_start ? node->start : chunk_start;
             const int64_t to = end < chunk_start + layout->c ? end : chunk_start + layout->c;
-            put(&pen, " %c%d-%d", (int)('A' + name), (int)(from - chunk_start), (int)(to - 1 - chunk_start));
+            put(&p, " %c%d-%d", (int)('A' + name), (int)(from - chunk_start), (int)(to - 1 - chunk_start));
         }
-        put(&pen, " |");
+        put(&p, " |");
         for (int i = 0; i < n_seqs; i++) {
             const ca_seq *seq = ca_tree_find(tree, seqs[i]);
-            if (seq && covers(node, seq)) put(&pen, " %d", i + 1);
+            if (seq && covers(node, seq)) put(&p, " %d", i + 1);
         }
         for (int i = 0; i < n_seqs; i++) {
             const ca_seq *seq = ca_tree_find(tree, seqs[i]);
-            if (seq && seq->leaf == node) put(&pen, " =%d", i + 1);
+            if (seq && seq->leaf == node) put(&p, " =%d", i + 1);
         }
-        put(&pen, "\n");
+        put(&p, "\n");
     }
 }
 

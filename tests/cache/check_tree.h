@@ -1,4 +1,4 @@
-/* For tests of the tree: an invariant checker that recomputes everything from the nodes, and a drawing of the tree. */
+/* For tests of the tree: checks that recompute all invariants from the nodes, a drawing of the tree, and hashes. */
 #ifndef TESTS_CACHE_CHECK_TREE_H
 #define TESTS_CACHE_CHECK_TREE_H
 
@@ -6,26 +6,28 @@
 
 #include "lib/cache/tree.h"
 
-/* Fails the running test, naming what is broken, unless every invariant of tree.h and of the counters holds. */
+/* Fail the running test, with the invariant that is broken, unless all invariants of tree.h and of the counters hold. */
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout);
 
-/* The same for its shape: what could be one node is one. Holds unless memory was refused. */
+/* The same for the tree's shape: no two nodes could be merged. This holds unless an allocation has failed. */
 void check_canonical(ca_tree *tree);
 
 /*
- * Draw the tree into text, a line a node in depth-first order, two blanks of indentation a level:
+ * Draw the tree as text [size], one line for each node in depth-first order, indented by two blanks for each level:
  *
- *   0..5 abcdef | A0 B0:1 | 1 2
+ *   0..5 abcdef | A0-3 B0-1 | 1 2 =2
  *
- * positions, tokens (as letters, from 'a' for 0), chunks named in order of appearance with the first and last slot the node
- * owns in them, and the sequences it covers by their number in seqs. "= 2" at the end lists those that end there.
+ * The fields are its positions; its tokens, as letters from 'a' for 0; its chunks, named in the order in which they appear,
+ * each with the first and last slot that the node uses; and the sequences that it covers, by their number in seqs [n_seqs]
+ * from 1.
+ * "=2" at the end means that sequence 2 ends there.
  */
 void draw_tree(ca_tree *tree, const ca_layout *layout, const cattn_seq *seqs, int n_seqs, char *text, size_t size);
 
-/* 64-bit hash of everything that a failed call must leave as it was: nodes, sequences, chunks, counters. */
+/* Hash of everything that a failed call must leave unchanged: nodes, sequences, chunks and counters. */
 uint64_t hash_tree(ca_tree *tree, ca_chunk_pool *pool);
 
-/* 64-bit hash of what plans depend on below a child of the root: a change must show in its version. */
+/* Hash of everything below a child of the root on which plans depend; if it changes, the child's version must change. */
 uint64_t hash_for_plan(const ca_node *root);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * K/V commands from recording to the slots they fill: chains, departures, evictions and aborted steps in between, a full list,
- * and slot groups that open and close. The commands are carried out by the library's executor.
+ * K/V commands, from their recording to the slots that they fill: copies of copies, sequences that leave and chunks that are
+ * evicted in between, aborted steps, a full list, and slot groups that open and close. The library's executor carries the
+ * commands out.
  */
 #include "../support/testing.h"
 
@@ -62,7 +63,7 @@ static void join(world *w, const int32_t *tokens, int64_t n) {
     w->seqs[w->n_seqs++] = ca_tree_find(w->tree, id);
 }
 
-/* A prompt of n tokens first, first + 1, ... */
+/* Join with the n tokens first, first + 1, ... */
 static void join_count(world *w, int32_t first, int64_t n) {
     static int32_t tokens[MAX_ROWS];
     for (int64_t i = 0; i < n; i++) tokens[i] = first + (int32_t)i;
@@ -86,7 +87,7 @@ static void leave(world *w, int i) {
     w->seqs[i] = NULL;
 }
 
-/* ---- Contents: what a position holds follows from its token and the layer ---- */
+/* ---- Contents: a function of the position's token and the layer ---- */
 
 static int32_t token_at(const ca_seq *seq, int64_t position) {
     const ca_node *node = seq->leaf;
@@ -121,7 +122,7 @@ static void check_slot(world *w, ca_chunk_id chunk, int slot, int32_t token) {
     }
 }
 
-/* All that is ready, where its owners and where branches' rows look for it. */
+/* All ready tokens must be in the chunks of their nodes, and copied where a branch needs them. */
 static void check_contents(world *w) {
     const int c = w->layout.c;
     check_tree(w->tree, w->pool, &w->layout);
@@ -135,7 +136,7 @@ static void check_contents(world *w) {
     }
 }
 
-/* A step over all sequences, at most max_rows rows each. One that is aborted has written the first layer only. */
+/* A step over all sequences with at most max_rows rows each, which ends or is aborted. */
 static void step(world *w, int64_t max_rows, bool ends) {
     w->before.n = w->after.n = 0;
     ca_kv_take(ca_tree_pending(w->tree), &w->before);
@@ -172,7 +173,7 @@ static void step(world *w, int64_t max_rows, bool ends) {
 
 /* ---- Tests ---- */
 
-/* Two copies of the same token before any step: the second one's source is the first one's target. */
+/* Two copies of the same token before any step; the second copies from the target of the first. */
 static void a_copy_of_a_copy(void **state) {
     (void)state;
     static world w;
@@ -190,7 +191,7 @@ static void a_copy_of_a_copy(void **state) {
     assert_int_equal(at[1].from, at[0].to);
     assert_int_equal(at[1].begin, 6);
     assert_int_equal(at[1].end, 7);
-    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 7); /* ready, though pending */
+    assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 7); /* ready, though the copy is pending */
     leave(&w, 0);
     leave(&w, 1);
     step(&w, 1, true);
@@ -199,7 +200,7 @@ static void a_copy_of_a_copy(void **state) {
     teardown(&w);
 }
 
-/* Source and target are freed, and given to others, who fill them by copies and by rows of the same step. */
+/* Source and target are freed and reused, and filled by copies and by rows of the same step. */
 static void leaving_before_the_copy_is_made(void **state) {
     (void)state;
     static world w;
@@ -212,20 +213,20 @@ static void leaving_before_the_copy_is_made(void **state) {
     append(&w, 2, 60);
     const ca_chunk_id from = ca_tree_pending(w.tree)->at[0].from, to = ca_tree_pending(w.tree)->at[0].to;
     leave(&w, 1);            /* frees the first copy's target */
-    leave(&w, 0);            /* and the token that both copy */
-    join_count(&w, 100, 40); /* takes the target again */
+    leave(&w, 0);            /* frees the source of both copies */
+    join_count(&w, 100, 40); /* reuses the target */
     assert_int_equal(n_pending(&w), 2);
-    bool taken = false;
+    bool reused = false;
     for (size_t i = 0; i < w.seqs[3]->leaf->n_chunks; i++)
-        taken = taken || w.seqs[3]->leaf->chunks[i] == to || w.seqs[3]->leaf->chunks[i] == from;
-    assert_true(taken);
+        reused = reused || w.seqs[3]->leaf->chunks[i] == to || w.seqs[3]->leaf->chunks[i] == from;
+    assert_true(reused);
     step(&w, 40, true);
     assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 8);
     assert_int_equal(ca_path_n_ready(w.seqs[3]->leaf), 40);
     teardown(&w);
 }
 
-/* Truncation to an odd length where another sequence goes on, and the other is evicted before the copy is made. */
+/* A sequence is truncated to an odd length while another is longer, and the other is evicted before the copy is made. */
 static void evicting_the_source(void **state) {
     (void)state;
     static world w;
@@ -241,14 +242,14 @@ static void evicting_the_source(void **state) {
     const size_t bytes = ca_chunk_pool_bytes(w.pool);
     assert_true(ca_tree_make_room(w.tree, ca_chunk_pool_slab_bytes(w.pool)));
     assert_true(ca_chunk_pool_bytes(w.pool) < bytes);
-    assert_int_equal(w.n_early, 1); /* before memory went back to the system */
+    assert_int_equal(w.n_early, 1); /* before memory returned to the system */
     assert_int_equal(n_pending(&w), 0);
     check_contents(&w);
     assert_int_equal(ca_path_n_ready(w.seqs[2]->leaf), 9);
     teardown(&w);
 }
 
-/* More copies than may wait: those before are carried out first. */
+/* More copies than can be pending: earlier ones are carried out first. */
 static void a_full_list(void **state) {
     (void)state;
     static world w;
@@ -266,7 +267,7 @@ static void a_full_list(void **state) {
     teardown(&w);
 }
 
-/* An aborted step takes the copies for its branches back; pending copies and full groups it carries out. */
+/* An aborted step undoes the copies for its branches, and carries out pending copies and transposes. */
 static void aborting(void **state) {
     (void)state;
     static world w;
@@ -291,7 +292,7 @@ static void aborting(void **state) {
     teardown(&w);
 }
 
-/* A group opens with its first slot, and is closed by the row that fills it; rows that fill it at once never open it. */
+/* A slot group opens with its first slot and closes with its last; rows that fill all of it at once never open it. */
 static void opening_and_closing(void **state) {
     (void)state;
     static world w;
@@ -301,7 +302,7 @@ static void opening_and_closing(void **state) {
     const ca_chunk_id chunk = w.seqs[0]->leaf->chunks[0];
     ca_kv_command at[4];
     ca_kv_commands list = {at, 0, 4};
-    ca_chunk_at(w.pool, chunk)->open = 2; /* as in the header's picture */
+    ca_chunk_at(w.pool, chunk)->open = 2; /* as drawn in the header */
     ca_kv_open_and_close(&w.layout, w.pool, chunk, 20, 38, &list);
     assert_int_equal(list.n, 1);
     assert_int_equal(at[0].kind, CA_KV_TRANSPOSE);

@@ -1,19 +1,18 @@
 /*
- * The tree against a naive oracle, an array of token lists, through random calls; all invariants are checked after each.
+ * The tree against a model, an array of token lists, through random calls. All invariants are checked after each call.
  *
- * Contents: whoever claims a token writes a fingerprint of its position and of all tokens up to it into its K and V slots.
- * Every ready token of every sequence must still have its own, and so must the slots that a branch has copied.
+ * Contents: a step that claims a token writes a fingerprint of its position and of all tokens up to it to its K and V slots.
+ * Every ready token of every sequence must keep its fingerprint, and so must the slots that a branch has copied.
  *
- * K/V commands: a naive executor carries them out, element by element, when a step begins or the tree must have them carried
- * out. In between, a slot's contents are found by following the pending commands back from the last.
+ * K/V commands: a simple executor carries them out, element by element, when a step begins or the tree requires it. In between,
+ * a slot's contents are found by following the pending commands backwards from the last.
  *
- * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it works.
+ * In some runs each call is first tried with its first allocation failing, then with its second, and so on until it succeeds.
  */
 #include "../support/testing.h"
 
 #include "check_tree.h"
 #include "lib/cache/tree_internal.h"
-#include "naive.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,7 +26,7 @@ typedef struct model_seq {
     uint32_t domain;
     int64_t n, n_ready, reserve_to;
     int32_t tokens[MAX_TOKENS];
-    uint64_t path[MAX_TOKENS]; /* fingerprint of tokens[0..i] */
+    uint64_t path[MAX_TOKENS]; /* path[i]: fingerprint of tokens[0..i] */
 } model_seq;
 
 enum { MAX_ROOTS = 1024 };
@@ -46,15 +45,15 @@ typedef struct world {
     model_seq *seqs; /* [MAX_SEQS], the first n_seqs */
     int n_seqs;
     int32_t templates[N_TEMPLATES][MAX_TOKENS];
-    uint8_t *written;            /* [chunk][slot] in the open step */
-    known_root roots[MAX_ROOTS]; /* after the last call */
+    uint8_t *written;            /* [chunk][slot] how often it was written in the open step */
+    known_root roots[MAX_ROOTS]; /* [n_roots] after the last call */
     size_t n_roots;
-    ca_kv_commands before, after; /* of a step */
+    ca_kv_commands before, after; /* of the open step */
     uint64_t n_refused, n_shortened, n_faults, n_copies, n_early_copies;
     bool faulty;
-    void *workspace; /* other memory of the same budget */
+    void *workspace; /* other memory of the budget */
     size_t workspace_bytes;
-    int fault_in, n_before_fault; /* allocations until one fails, -1: never; the same when the call began */
+    int fault_in, n_before_fault; /* allocations until one fails (-1: none does), now and at the call's beginning */
 } world;
 
 /* ---- Allocations that fail ---- */
@@ -72,7 +71,7 @@ static void world_free(void *ctx, void *p, size_t size, size_t align) {
 
 static void begin_call(world *w) { w->fault_in = w->n_before_fault = w->faulty ? 0 : -1; }
 
-/* Whether to try again after a fault, one allocation further. */
+/* Whether the call failed by a fault; then the fault moves one allocation on, and the call is to be tried again. */
 static bool was_fault(world *w, cattn_status status, uint64_t hash_before) {
     if (status != CATTN_ERR_NOMEM) {
         w->fault_in = -1;
@@ -97,7 +96,7 @@ static uint64_t next_random(world *w) {
 
 static int64_t below(world *w, int64_t n) { return (int64_t)(next_random(w) % (uint64_t)n); }
 
-/* Mostly small, sometimes up to n - 1. */
+/* At most n - 1, mostly small. */
 static int64_t skewed_below(world *w, int64_t n) { return below(w, below(w, n) + 1); }
 
 static int32_t random_token(world *w) { return (int32_t)(below(w, 4) ? below(w, 2) : below(w, 50)); }
@@ -170,7 +169,7 @@ static void execute_early(void *ctx, const ca_kv_command *commands, size_t n) {
     execute(w, commands, n);
 }
 
-/* The chunk from which a slot will get its contents when all pending commands have been carried out. */
+/* The chunk that now has what a slot will hold when all pending commands have been carried out. */
 static ca_chunk_id origin(world *w, ca_chunk_id chunk, int slot) {
     const ca_kv_pending *pending = ca_tree_pending(w->tree);
     for (size_t i = pending->n; i-- > 0;) {
@@ -184,6 +183,32 @@ static void record_branch_copies(world *w, const ca_seq *seq, int64_t first, int
     w->after.n += (size_t)ca_path_branch_copies(w->tree, seq->leaf, first, last, NULL);
     assert_true(w->after.n <= w->after.capacity);
     ca_path_branch_copies(w->tree, seq->leaf, first, last, w->after.at + w->after.n);
+}
+
+/* ---- The matching rule, on lists of tokens ---- */
+
+/* Length of the longest common prefix of a [n_a] and b [n_b], rounded down to even. */
+static int64_t naive_common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b) {
+    int64_t n = 0;
+    while (n < n_a && n < n_b && a[n] == b[n]) n++;
+    return n & ~(int64_t)1;
+}
+
+/*
+ * Tokens to compute for prompts that join in this order, if none is removed: all tokens of a prompt but its longest match with
+ * an earlier one, which ends at an even position before the last token.
+ */
+static int64_t naive_computed(const int32_t *const *prompts, const int64_t *lengths, int n_prompts) {
+    int64_t sum = 0;
+    for (int i = 0; i < n_prompts; i++) {
+        int64_t longest = 0;
+        for (int j = 0; j < i; j++) {
+            const int64_t n = naive_common(prompts[j], lengths[j], prompts[i], lengths[i] - 1);
+            if (n > longest) longest = n;
+        }
+        sum += lengths[i] - longest;
+    }
+    return sum;
 }
 
 /* ---- Checks against the model ---- */
@@ -202,7 +227,7 @@ static void check_seq(world *w, model_seq *s) {
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent)
         assert_memory_equal(node->tokens, s->tokens + node->start, (size_t)node->n_tokens * sizeof *node->tokens);
     const int64_t n_ready = ca_path_n_ready(seq->leaf);
-    assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* what is ready stays ready */
+    assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* ready tokens stay ready */
     s->n_ready = n_ready;
     for (int64_t p = 0; p < n_ready; p++)
         if (!slot_holds(w, origin(w, ca_path_chunk(w->tree, seq->leaf, p), (int)(p % c)), (int)(p % c), s->path[p]))
@@ -215,7 +240,7 @@ static void check_seq(world *w, model_seq *s) {
     }
 }
 
-/* A root that kept its version kept all that plans depend on. */
+/* If a root's version has not changed, nothing has changed on which plans depend. */
 static void check_versions(world *w) {
     static known_root now[MAX_ROOTS];
     const ca_node *root = ca_tree_root(w->tree);
@@ -235,7 +260,7 @@ static void check_world(world *w) {
     check_tree(w->tree, w->pool, &w->layout);
     if (!w->faulty) check_canonical(w->tree);
     for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
-    /* Only what promises cover may exceed the budget, by its ids and nodes. */
+    /* The budget may be exceeded a little, by metadata of calls whose chunks were reserved. */
     assert_true(ca_chunk_pool_excess(w->pool, 0) < 2048);
 }
 
@@ -250,7 +275,7 @@ static int64_t longest_in(const ca_node *node, int32_t *path, const int32_t *tok
     return best;
 }
 
-/* What join must match: the longest common prefix with any path, and with any running sequence. */
+/* What a join must match: the longest common prefix with any path, and so with any running sequence. */
 static int64_t expected_match(world *w, const int32_t *tokens, int64_t n, uint32_t domain) {
     static int32_t path[MAX_TOKENS];
     if (w->config.sharing == CATTN_PRIVATE) return 0;
@@ -310,7 +335,7 @@ static void do_join(world *w) {
     set_tokens(s, 0, tokens, n);
     s->reserve_to = n + reserve;
     s->n_ready = result.n_ready;
-    /* Less only of what is retained, where there is no room for all that matches. */
+    /* A match may be shorter only if it is retained and the budget has no room for all of it. */
     if (w->config.retention == CATTN_RETAIN_NONE)
         assert_int_equal(result.n_matched, expected);
     else
@@ -331,7 +356,7 @@ static void do_append(world *w, model_seq *s) {
     begin_call(w);
     do status = ca_tree_append(w->tree, find(w, s), tokens, n, &error);
     while (was_fault(w, status, hash));
-    if (s->n + n <= s->reserve_to) assert_int_equal(status, CATTN_OK); /* promised */
+    if (s->n + n <= s->reserve_to) assert_int_equal(status, CATTN_OK); /* reserved */
     if (refused(w, status, hash, &error)) return;
     set_tokens(s, s->n, tokens, n);
 }
@@ -380,14 +405,14 @@ static void do_reserve(world *w, model_seq *s) {
 
 static void do_leave(world *w, int i) {
     const cattn_seq id = w->seqs[i].id;
-    begin_call(w); /* leave cannot fail */
+    begin_call(w); /* leaving cannot fail */
     ca_tree_leave(w->tree, find(w, &w->seqs[i]));
     w->fault_in = -1;
     assert_null(ca_tree_find(w->tree, id));
     w->seqs[i] = w->seqs[--w->n_seqs];
 }
 
-/* A step of random entries, ended or aborted; nothing is dealt twice, nothing that is ready is dealt. */
+/* A step of random entries, ended or aborted. No token is claimed twice, and no ready token is claimed. */
 static void do_step(world *w) {
     static ca_chunk_id chunks[MAX_SEQS * 64];
     static int slots[MAX_SEQS * 64];
@@ -428,7 +453,7 @@ static void do_step(world *w) {
     }
 }
 
-/* Other memory comes and goes; it may have what is neither live nor promised. */
+/* Other memory of the budget changes its size. It can have all memory that is neither live nor reserved. */
 static void do_workspace(world *w, uint64_t budget) {
     ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
     w->workspace_bytes = (size_t)below(w, (int64_t)budget / 4);
@@ -436,7 +461,7 @@ static void do_workspace(world *w, uint64_t budget) {
     const uint64_t reserved = ca_tree_get_counts(w->tree)->chunks_reserved;
     size_t excess;
     while ((excess = ca_chunk_pool_excess(w->pool, 0)) > 0 && ca_tree_make_room(w->tree, excess)) continue;
-    assert_true(ca_tree_get_counts(w->tree)->chunks_reserved <= reserved); /* fewer where a tail is free again */
+    assert_true(ca_tree_get_counts(w->tree)->chunks_reserved <= reserved); /* fewer if a sequence owns its last chunk again */
     if (excess == 0) return;
     ca_delete(&w->alloc, w->workspace, w->workspace_bytes, 1);
     w->workspace = NULL;
@@ -491,7 +516,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d early\n",
            (int)w.n_refused, (int)w.n_shortened, (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined,
            (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_early_copies);
-    if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* room enough */
+    if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* the budget is large enough */
     while (w.n_seqs > 0) {
         do_leave(&w, 0);
         check_world(&w);
@@ -499,8 +524,8 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     assert_int_equal(counts->chunks_live, 0);
     ca_delete(&w.alloc, w.workspace, w.workspace_bytes, 1);
     /*
-     * With nobody running a new one gets what it needs, whatever is retained: only the metadata of that is no room, which is
-     * half of the smallest budget where chunks are smaller than nodes.
+     * Without running sequences a new one gets all chunks that it needs, whatever is retained. Only metadata may prevent that:
+     * it is half of the smallest budget if chunks are smaller than nodes.
      */
     const size_t slab_chunks = ca_chunk_pool_slab_chunks(w.pool), needed = (size_t)(800 / c);
     const bool fits = needed + slab_chunks <= ca_chunk_pool_capacity(w.pool);
@@ -553,7 +578,7 @@ static void every_allocation_fails(void **state) {
     }
 }
 
-/* Without eviction, what is left to compute is what the rule says of the list alone. */
+/* Without eviction, the tokens to compute are those that the matching rule gives for the list of prompts. */
 static void computed_tokens_follow_the_rule(void **state) {
     (void)state;
     enum { N = 200, LENGTH = 60 };

@@ -24,7 +24,7 @@ typedef struct world {
 static void setup(world *w, cattn_sharing sharing, cattn_retention retention, int n_chunks) {
     *w = (world){.alloc = ca_alloc_default()};
     const ca_tree_config config = {.sharing = sharing, .retention = retention};
-    ca_layout_init(&w->layout, CATTN_F32, 1, 1, 32, 32, C); /* 1 KiB a chunk, four a page */
+    ca_layout_init(&w->layout, CATTN_F32, 1, 1, 32, 32, C); /* a chunk has 1 KiB, a page four chunks */
     const uint64_t metadata = 1 << 16;
     assert_int_equal(ca_chunk_pool_create(&w->pool, &w->alloc, w->layout.n_tiles, w->layout.tile_bytes,
                                           metadata + (uint64_t)n_chunks * w->layout.chunk_bytes),
@@ -71,7 +71,7 @@ static void leave(world *w, int i) { ca_tree_leave(w->tree, at(w, i)); }
 
 static void cut_to(world *w, int i, int64_t n) { assert_int_equal(ca_tree_truncate(w->tree, at(w, i), n, NULL), CATTN_OK); }
 
-/* A step in which i computes its next n rows. */
+/* A step in which sequence i computes its next n rows. */
 static void compute(world *w, int i, int64_t n) {
     assert_int_equal(ca_path_claim(at(w, i)->leaf, n), n);
     ca_path_commit(at(w, i)->leaf);
@@ -106,7 +106,7 @@ static void equal(void **state) {
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2\n"
                "  6..7 gh | B2-3 | 1 =1\n"
                "  6..7 gh | C2-3 | 2 =2\n");
-    assert_int_equal(join(&w, "abcdefghi"), 8); /* goes on below one of the twins */
+    assert_int_equal(join(&w, "abcdefghi"), 8); /* continues below one of the twins */
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
                "  6..7 gh | B2-3 | 1 3 =1\n"
                "    8..8 i | C0-0 | 3 =3\n"
@@ -122,14 +122,14 @@ static void longer(void **state) {
     assert_int_equal(join(&w, "abcdefghijk"), 8);
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 | 1 2 =1\n"
                "  8..10 ijk | C0-2 | 2 =2\n");
-    /* Inside a chunk whose owner may still go on, the new one starts a chunk of its own. */
+    /* Inside a chunk that another sequence may still fill, the new sequence starts a chunk of its own. */
     join(&w, "uvwxyz");
     assert_int_equal(join(&w, "uvwxyzabc"), 6);
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 | 1 2 =1\n"
                "  8..10 ijk | C0-2 | 2 =2\n"
                "0..5 uvwxyz | D0-3 E0-1 | 3 4 =3\n"
                "  6..8 abc | F2-3 G0-0 | 4 =4\n");
-    append(&w, 3, "st"); /* the owner goes on */
+    append(&w, 3, "st"); /* the first sequence fills it */
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 | 1 2 =1\n"
                "  8..10 ijk | C0-2 | 2 =2\n"
                "0..5 uvwxyz | D0-3 E0-1 | 3 4\n"
@@ -164,7 +164,7 @@ static void diverging_inside_a_chunk(void **state) {
     expect(&w, "0..5 aaaaaa | A0-3 B0-1 | 1 2\n"
                "  6..9 aabb | B2-3 C0-1 | 1 =1\n"
                "  6..7 cc | D2-3 | 2 =2\n");
-    /* At an odd position: the pair that differs belongs to both children. */
+    /* At an odd position, the token before it is stored in both children. */
     assert_int_equal(join(&w, "aaaaaaaxyz"), 6);
     expect(&w, "0..5 aaaaaa | A0-3 B0-1 | 1 2 3\n"
                "  6..9 aabb | B2-3 C0-1 | 1 =1\n"
@@ -209,7 +209,7 @@ static void growing_past_a_chunk(void **state) {
     const uint64_t version = root->version;
     append(&w, 1, "d");
     compute(&w, 1, 4);
-    assert_int_equal(root->version, version); /* same chunk: plans only advance a length */
+    assert_int_equal(root->version, version); /* the same chunk: plans depend on it no more than by positions */
     append(&w, 1, "e");
     assert_int_not_equal(root->version, version);
     append(&w, 1, "fghij");
@@ -234,14 +234,14 @@ static void a_single_token_grows_past_its_sibling(void **state) {
     teardown(&w);
 }
 
-static void forks_part(void **state) {
+static void forks_diverge(void **state) {
     (void)state;
     world w;
     setup(&w, CATTN_SHARED, CATTN_RETAIN_NONE, 64);
     join(&w, "abcdef");
     fork_of(&w, 1);
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 =1 =2\n");
-    append(&w, 1, "x"); /* the first that goes on leaves the tail to the other */
+    append(&w, 1, "x"); /* the first that appends leaves the rest of the chunk to the other */
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 =2\n"
                "  6..6 x | C2-2 | 1 =1\n");
     append(&w, 2, "xyz");
@@ -251,7 +251,7 @@ static void forks_part(void **state) {
     teardown(&w);
 }
 
-static void forks_part_at_an_odd_length(void **state) {
+static void forks_diverge_at_an_odd_length(void **state) {
     (void)state;
     world w;
     setup(&w, CATTN_SHARED, CATTN_RETAIN_NONE, 64);
@@ -269,7 +269,7 @@ static void forks_part_at_an_odd_length(void **state) {
                "  6..6 g | B2-2 | 3 =3\n"
                "  6..7 gx | C2-3 | 1 =1\n"
                "  6..7 gy | D2-3 | 2 =2\n");
-    append(&w, 3, "z"); /* alone by now */
+    append(&w, 3, "z"); /* no other sequence ends there any more */
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
                "  6..7 gx | C2-3 | 1 =1\n"
                "  6..7 gy | D2-3 | 2 =2\n"
@@ -283,7 +283,7 @@ static void truncating(void **state) {
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
     join(&w, "abcdefghij");
     compute(&w, 1, 10);
-    cut_to(&w, 1, 7); /* alone: in place; what was rejected is not retained */
+    cut_to(&w, 1, 7); /* no other sequence: in place, and nothing is retained */
     expect(&w, "0..6 abcdefg | A0-3 B0-2 | 1 =1\n");
     append(&w, 1, "hij");
     compute(&w, 1, 3);
@@ -296,11 +296,11 @@ static void truncating(void **state) {
                "  4..4 e | B0-0 | 2 =2\n"
                "  4..9 efghij | C0-3 D0-1 | 1 =1\n");
     assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 5);
-    cut_to(&w, 2, 4); /* to where the other passes on */
+    cut_to(&w, 2, 4); /* to a position inside the other's path */
     expect(&w, "0..3 abcd | A0-3 | 1 2 =2\n"
                "  4..9 efghij | B0-3 C0-1 | 1 =1\n");
     leave(&w, 1);
-    cut_to(&w, 2, 3); /* what another has left is kept */
+    cut_to(&w, 2, 3); /* what another sequence has left is retained */
     expect(&w, "0..1 ab | A0-1 | 2\n"
                "  2..2 c | B2-2 | 2 =2\n"
                "  2..9 cdefghij | A2-3 C0-3 D0-1 |\n");
@@ -324,7 +324,7 @@ static void leaving_from_the_middle(void **state) {
                "  4..9 efghij | B0-3 C0-1 | 3 =3\n");
     leave(&w, 1);
     expect(&w, "0..9 abcdefghij | A0-3 B0-3 C0-1 | 3 =3\n");
-    /* Where the child had to start a chunk of its own the two stay apart: a node has one chunk for each place. */
+    /* If the child begins in a chunk of its own, the two stay apart: a node has one chunk for each absolute chunk. */
     join(&w, "abcdefxy");
     leave(&w, 3);
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 4\n"
@@ -356,9 +356,9 @@ static void leaving_with_retention(void **state) {
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
     join(&w, "abcdefgh");
     compute(&w, 1, 7);
-    leave(&w, 1); /* what is ready stays, as far as a match may end */
+    leave(&w, 1); /* ready tokens stay, up to where a match may end */
     expect(&w, "0..5 abcdef | A0-3 B0-1 |\n");
-    assert_int_equal(join(&w, "abcdefxy"), 6); /* nobody ends there: the same chunk goes on, in the same node */
+    assert_int_equal(join(&w, "abcdefxy"), 6); /* no sequence ends there: the same node and chunk continue */
     expect(&w, "0..7 abcdefxy | A0-3 B0-3 | 2 =2\n");
     assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 6);
     leave(&w, 2);
@@ -371,7 +371,7 @@ static void leaving_with_retention(void **state) {
     teardown(&w);
 }
 
-static void unready_tokens_are_taken_over(void **state) {
+static void another_sequence_claims_unready_tokens(void **state) {
     (void)state;
     world w;
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
@@ -379,12 +379,12 @@ static void unready_tokens_are_taken_over(void **state) {
     join(&w, "abcdefghxy");
     assert_int_equal(ca_path_claim(at(&w, 1)->leaf, 5), 5);
     assert_int_equal(ca_path_n_claimed(at(&w, 2)->leaf), 5);
-    assert_int_equal(ca_path_claim(at(&w, 2)->leaf, 100), 5); /* the other three of the prefix, and its own two */
+    assert_int_equal(ca_path_claim(at(&w, 2)->leaf, 100), 5); /* three more of the prefix, and two of its own */
     assert_int_equal(ca_path_claim(at(&w, 1)->leaf, 100), 2);
     ca_path_unclaim(at(&w, 1)->leaf);
     ca_path_unclaim(at(&w, 2)->leaf);
     compute(&w, 1, 5);
-    leave(&w, 1); /* before it has computed the prefix: the other goes on */
+    leave(&w, 1); /* before it has computed the prefix, which the other will compute */
     assert_int_equal(ca_path_n_ready(at(&w, 2)->leaf), 5);
     expect(&w, "0..9 abcdefghxy | A0-3 B0-3 C0-1 | 2 =2\n");
     teardown(&w);
@@ -396,7 +396,7 @@ static void the_readier_twin_is_matched(void **state) {
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
     join(&w, "abcdefgh");
     join(&w, "abcdefgh");
-    compute(&w, 2, 8); /* its own end, and what both share */
+    compute(&w, 2, 8); /* its own tokens, and those that both share */
     join(&w, "abcdefghi");
     expect(&w, "0..5 abcdef | A0-3 B0-1 | 1 2 3\n"
                "  6..7 gh | B2-3 | 1 =1\n"
@@ -408,8 +408,8 @@ static void the_readier_twin_is_matched(void **state) {
 
 /* ---- Reservations ---- */
 
-/* What the budget has left is promised to 1: it can go up and down in it, and nobody else gets any. */
-static void a_promise_of_all_there_is(void **state) {
+/* All that the budget has left is reserved for sequence 1, which can use and free it; no other call gets any of it. */
+static void a_reservation_of_the_whole_budget(void **state) {
     (void)state;
     world w;
     setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 16);
@@ -417,7 +417,7 @@ static void a_promise_of_all_there_is(void **state) {
     join(&w, "mnop");
     compute(&w, 2, 4);
     leave(&w, 2);
-    const int64_t n_chunks = (int64_t)ca_chunk_pool_n_free(w.pool) + 1; /* with the retained one */
+    const int64_t n_chunks = (int64_t)ca_chunk_pool_n_free(w.pool) + 1; /* with the retained chunk */
     assert_int_equal(ca_tree_reserve(w.tree, at(&w, 1), 4 * n_chunks, NULL), CATTN_OK);
     assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, n_chunks);
 
@@ -428,7 +428,7 @@ static void a_promise_of_all_there_is(void **state) {
     assert_int_equal(ca_tree_join(w.tree, other, 2, 0, 0, &id, NULL, &error), CATTN_ERR_BUDGET);
     assert_int_equal(error.code, CATTN_ERR_BUDGET);
     assert_non_null(strstr(error.message, "needs 1 chunks, but 0 are available"));
-    const int32_t again[5] = {12, 13, 14, 15, 16}; /* matches what is retained, and would take it from the promise */
+    const int32_t again[5] = {12, 13, 14, 15, 16}; /* matches what is retained, which backs the reservation */
     assert_int_equal(ca_tree_join(w.tree, again, 5, 0, 0, &id, NULL, NULL), CATTN_ERR_BUDGET);
     assert_int_equal(ca_tree_fork(w.tree, at(&w, 1), 1, &id, NULL), CATTN_ERR_BUDGET);
     assert_false(ca_tree_make_room(w.tree, 1));
@@ -438,7 +438,7 @@ static void a_promise_of_all_there_is(void **state) {
         for (int64_t i = 0; i < n_chunks; i++) append(&w, 1, "efgh");
         assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, 0);
         assert_int_equal(ca_tree_append(w.tree, at(&w, 1), other, 1, NULL), CATTN_ERR_BUDGET);
-        cut_to(&w, 1, 3); /* the room is promised again */
+        cut_to(&w, 1, 3); /* the chunks are reserved again */
         append(&w, 1, "d");
         assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, n_chunks);
         check_tree(w.tree, w.pool, &w.layout);
@@ -446,8 +446,8 @@ static void a_promise_of_all_there_is(void **state) {
     teardown(&w);
 }
 
-/* A prompt that is retained in pieces takes more chunks than it would alone: where those are too many, less of it is shared. */
-static void a_path_in_pieces_is_shared_as_far_as_there_is_room(void **state) {
+/* A prompt that is retained in several nodes holds more chunks than it would alone; if these are too many, less is shared. */
+static void a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows(void **state) {
     (void)state;
     enum { LONGEST = 2000 };
     world w;
@@ -456,7 +456,8 @@ static void a_path_in_pieces_is_shared_as_far_as_there_is_room(void **state) {
     for (int i = 0; i < LONGEST; i++) prompt[i] = i;
     cattn_seq id;
     const int64_t room = (int64_t)ca_chunk_pool_n_free(w.pool);
-    for (int64_t shared = 6; 3 * shared < 8 * room; shared += 8) { /* each parts within a chunk: two of its own, and a copy */
+    for (int64_t shared = 6; 3 * shared < 8 * room;
+         shared += 8) { /* each leaves the prompt inside a chunk, and holds a copy of the slots before */
         memcpy(turn, prompt, (size_t)shared * sizeof *turn);
         turn[shared] = turn[shared + 1] = LONGEST;
         assert_int_equal(ca_tree_join(w.tree, turn, shared + 2, 0, 0, &id, NULL, NULL), CATTN_OK);
@@ -468,7 +469,7 @@ static void a_path_in_pieces_is_shared_as_far_as_there_is_room(void **state) {
     const int64_t available = (int64_t)ca_chunk_pool_n_free(w.pool) + (int64_t)ca_tree_get_counts(w.tree)->chunks_retained;
     assert_in_range(4 * available, 1, LONGEST);
     cattn_join_result result;
-    cattn_error error = {.code = CATTN_ERR_STATE}; /* untouched where the call succeeds in the end */
+    cattn_error error = {.code = CATTN_ERR_STATE}; /* unchanged if the call succeeds in the end */
     assert_int_equal(ca_tree_join(w.tree, prompt, 4 * (available * 5 / 6), 0, 4, &id, &result, &error), CATTN_OK);
     assert_int_equal(error.code, CATTN_ERR_STATE);
     assert_int_equal(ca_tree_get_counts(w.tree)->chunks_reserved, 1);
@@ -500,7 +501,7 @@ static void leaves_go_first_least_recently_used_first(void **state) {
     assert_true(ca_evict_one(w.tree));
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..5 uvwxyz | C0-3 D0-1 |\n");
-    assert_true(ca_evict_one(w.tree)); /* a chunk at a time, from the end */
+    assert_true(ca_evict_one(w.tree)); /* one chunk at a time, from the end */
     expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n"
                "0..3 uvwx | C0-3 |\n");
     assert_true(ca_evict_one(w.tree));
@@ -552,7 +553,7 @@ static void join_in_order(world *w, const int *order) {
         join(w, prompts[order[i]]);
         by_prompt[order[i]] = w->seqs[w->n_seqs - 1];
     }
-    /* Of the two equal prompts the one that came first stands first. */
+    /* Of the two equal prompts, the one that joined first comes first. */
     if (by_prompt[2] > by_prompt[5]) {
         const cattn_seq swap = by_prompt[2];
         by_prompt[2] = by_prompt[5];
@@ -560,7 +561,7 @@ static void join_in_order(world *w, const int *order) {
     }
     check_tree(w->tree, w->pool, &w->layout);
     check_canonical(w->tree);
-    /* Which chunks an order uses is its own business: the drawing without them. */
+    /* Which chunks are used depends on the order, so the drawings are compared without them. */
     char text[4096], expected[4096];
     draw_tree(w->tree, &w->layout, by_prompt, 6, text, sizeof text);
     const char *from[2] = {text, want};
@@ -611,16 +612,16 @@ int main(void) {
         cmocka_unit_test(diverging_at_the_start),
         cmocka_unit_test(growing_past_a_chunk),
         cmocka_unit_test(a_single_token_grows_past_its_sibling),
-        cmocka_unit_test(forks_part),
-        cmocka_unit_test(forks_part_at_an_odd_length),
+        cmocka_unit_test(forks_diverge),
+        cmocka_unit_test(forks_diverge_at_an_odd_length),
         cmocka_unit_test(truncating),
         cmocka_unit_test(leaving_from_the_middle),
         cmocka_unit_test(leaving_from_the_ends),
         cmocka_unit_test(leaving_with_retention),
-        cmocka_unit_test(unready_tokens_are_taken_over),
+        cmocka_unit_test(another_sequence_claims_unready_tokens),
         cmocka_unit_test(the_readier_twin_is_matched),
-        cmocka_unit_test(a_promise_of_all_there_is),
-        cmocka_unit_test(a_path_in_pieces_is_shared_as_far_as_there_is_room),
+        cmocka_unit_test(a_reservation_of_the_whole_budget),
+        cmocka_unit_test(a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows),
         cmocka_unit_test(leaves_go_first_least_recently_used_first),
         cmocka_unit_test(private_sequences_share_nothing),
         cmocka_unit_test(any_order_gives_the_same_tree),
