@@ -1,4 +1,4 @@
-/* Counting, clearing and growing on top of any allocator: see alloc.h. */
+/* Counts, clears and grows what an allocator gives: see alloc.h. */
 #include "alloc.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@ enum { ALIGN = 64 }; /* a cache line and a zmm register */
 
 static void *default_alloc(void *ctx, size_t size, size_t align) {
     (void)ctx;
-    const size_t padded = (size + align - 1) & ~(align - 1); /* aligned_alloc wants a multiple */
+    const size_t padded = (size + align - 1) & ~(align - 1); /* aligned_alloc requires a multiple */
     return padded < size ? NULL : aligned_alloc(align, padded);
 }
 
@@ -41,6 +41,7 @@ void ca_delete(ca_alloc *a, void *p, size_t n, size_t size) {
     a->free(a->ctx, p, n * size, ALIGN);
 }
 
+/* The capacity that holds `need` elements: at least doubled if it must grow. */
 static size_t grown_capacity(size_t capacity, size_t need) {
     if (need <= capacity) return capacity;
     const size_t doubled = capacity > SIZE_MAX / 2 ? SIZE_MAX : capacity * 2;

@@ -1,4 +1,4 @@
-/* Growing arrays, whose memory is counted (alloc.h). */
+/* Arrays that grow, with memory from a ca_alloc (alloc.h). A zeroed array is empty. */
 #ifndef BASE_ARRAY_H
 #define BASE_ARRAY_H
 
@@ -10,12 +10,13 @@
         size_t n, capacity;                                                                                                    \
     }
 
-/* Make room in an array for `need` elements in all, or for `more` behind its n; 0, or -1 without memory. */
+/* Make room for `need` elements in all, or for `more` after the first n. 0, or -1 without memory; the elements are unchanged.
+ */
 #define CA_RESERVE(alloc, array, need) ca_grow((alloc), (void **)&(array)->at, &(array)->capacity, (need), sizeof *(array)->at)
 #define CA_ROOM(alloc, array, more)                                                                                            \
     ((array)->n + (more) <= (array)->capacity ? 0 : CA_RESERVE((alloc), (array), (array)->n + (more)))
 
-/* Free an array, which is an empty one then. */
+/* Free an array, which is then empty. */
 #define CA_ARRAY_FREE(alloc, array)                                                                                            \
     do {                                                                                                                       \
         ca_delete((alloc), (array)->at, (array)->capacity, sizeof *(array)->at);                                               \

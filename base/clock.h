@@ -1,17 +1,17 @@
-/* Time for measuring and for waiting. */
+/* Time, for measurements and for deadlines. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 #include <time.h>
 
-/* Seconds of a clock that only goes forward. */
+/* Seconds of a monotonic clock, from an arbitrary start. */
 static inline double clock_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A moment `ms` (below 1000) from now, for pthread_cond_timedwait. */
+/* The time `ms` milliseconds (below 1000) from now, for pthread_cond_timedwait. */
 static inline struct timespec clock_deadline(long ms) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);

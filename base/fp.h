@@ -1,6 +1,6 @@
 /*
- * The floating-point environment of a task: round to nearest, results and operands that are denormal become zero. Set at the
- * start of every task, since threads of the caller's may come with another mode, and put back at its end.
+ * The floating-point environment of a task: it rounds to nearest, and treats denormal operands and results as zero. A task sets
+ * it at its start, since a thread of the caller may have another, and restores the thread's own at its end.
  */
 #ifndef BASE_FP_H
 #define BASE_FP_H
@@ -8,6 +8,7 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 
+/* Set the environment of tasks in this thread. Returns the one before, for ca_fp_leave. Without effect on other CPUs. */
 static inline unsigned ca_fp_enter(void) {
     const unsigned before = _mm_getcsr();
     _mm_setcsr(0x9fc0); /* all exceptions masked, FTZ, DAZ */

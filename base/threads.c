@@ -1,4 +1,4 @@
-/* One word says which loop runs and how many of its tasks are left: see threads.h. */
+/* The worker pool, whose state is one word: which loop runs, and how many of its tasks are left. See threads.h. */
 #define _GNU_SOURCE /* CPU sets */
 #include "threads.h"
 
@@ -13,18 +13,18 @@
 #include "clock.h"
 
 /*
- * One word holds the loop's number and how many of its tasks are not handed out:
+ * The word `loop` holds the loop's number and the number of its tasks that no worker has taken yet:
  *
  *   63      32 31        0
  *   [ loop    | n_left   ]
  *
- * A worker takes a task by decrementing the word with compare-and-swap. What it read of the loop (fn, arg, n_tasks) before
- * is that loop's if the swap succeeds: the caller changes them only when n_left is 0 and all tasks are done, and then the
- * loop's number changes too. So the caller waits only for workers that have taken a task; one that is not scheduled, or
- * comes late, holds nobody up.
+ * A worker takes a task by decrementing the word with compare-and-swap. If the swap succeeds, what the worker has read before
+ * (fn, arg, n_tasks) belongs to this loop: the caller changes these only when n_left is 0 and all tasks are done, and then it
+ * changes the loop's number too. Hence the caller waits only for workers that have taken a task. A worker that is not
+ * scheduled, or that comes late, delays no other.
  *
- * Waiting is by spinning for a few microseconds, then yielding, then sleeping: with a core taken by another process, what a
- * spinning thread waits for may need the very core it spins on.
+ * A waiting thread spins for a few microseconds, then yields, then sleeps: if another process occupies a core, the thread that
+ * is waited for may need the very core on which the waiting thread spins.
  */
 struct ca_pool {
     alignas(64) _Atomic uint64_t loop;
@@ -32,7 +32,7 @@ struct ca_pool {
     alignas(64) _Atomic int32_t n_tasks;
     _Atomic(ca_task) fn;
     _Atomic(void *) arg;
-    ca_task share_fn; /* of the present loop in shares; on the cache line that every loop takes to the workers */
+    ca_task share_fn; /* of the present loop in shares; on the cache line that workers read in every loop */
     void *share_arg;
     _Atomic bool stop;
     _Atomic int32_t n_sleeping; /* workers */
@@ -41,8 +41,8 @@ struct ca_pool {
     pthread_cond_t work, done; /* for workers and for the caller */
     int n_threads, n_started;
     struct worker {
-        alignas(64) _Atomic int32_t next; /* of its share: not taken yet */
-        int32_t end;
+        alignas(64) _Atomic int32_t next; /* the first task of its share that is not taken */
+        int32_t end;                      /* of its share */
         ca_pool *pool;
         pthread_t thread;
         int32_t id;
@@ -57,7 +57,7 @@ static void pause_cpu(void) {
 #endif
 }
 
-/* Wait for ready(pool) without sleeping. False when the time is up, and sleeping is due. */
+/* Wait for ready(pool) without sleeping. False if it is time to sleep. */
 static bool spin(ca_pool *pool, bool (*ready)(ca_pool *)) {
     enum { PAUSES = 32 };
     const double spin_s = 5e-6, yield_s = 50e-6, start = clock_seconds();
@@ -88,7 +88,7 @@ static void work(ca_pool *pool, int32_t worker) {
         fn(arg, task, worker);
         n_done++;
     }
-    /* The last one's count ends the loop; from there on the caller may start the next. */
+    /* The worker whose tasks are counted last ends the loop; from then on the caller may start the next. */
     if (n_done == 0) return;
     const int32_t n_tasks = atomic_load(&pool->n_tasks);
     if (atomic_fetch_add(&pool->n_done, n_done) + n_done == n_tasks && atomic_load(&pool->caller_sleeping)) {
@@ -98,7 +98,10 @@ static void work(ca_pool *pool, int32_t worker) {
     }
 }
 
-/* Sleepers announce themselves, then look again; who makes them ready changes what they look at, then looks for sleepers. */
+/*
+ * A sleeper counts itself, then checks the condition again. A thread that changes the condition does so first, then looks for
+ * sleepers. So one of the two always notices the other.
+ */
 static void sleep_for_work(ca_pool *pool) {
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->n_sleeping, 1);
@@ -115,6 +118,7 @@ static void sleep_till_done(ca_pool *pool) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* Wake n workers, or all sleepers if there are no more. */
 static void wake_workers(ca_pool *pool, int32_t n) {
     if (atomic_load(&pool->n_sleeping) == 0) return;
     pthread_mutex_lock(&pool->mutex);
@@ -135,7 +139,7 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-/* Workers take no signals: those are for the program's own threads. */
+/* Start the threads with all signals blocked, since signals are for the program's own threads. Returns 0 or an error. */
 static int start_workers(ca_pool *pool) {
     sigset_t all, before;
     sigfillset(&all);
@@ -202,12 +206,12 @@ bool ca_pool_pin(ca_pool *pool) {
 
 void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
     ca_pool *p = pool;
-    if (n_tasks <= 1 || p->n_threads == 1) { /* nothing to hand out */
+    if (n_tasks <= 1 || p->n_threads == 1) { /* no task for another worker */
         for (int32_t task = 0; task < n_tasks; task++) fn(arg, task, 0);
         return;
     }
     const uint64_t number = (atomic_load(&p->loop) >> 32) + 1;
-    /* The store to `loop` orders these; one by one, each would wait for a line that the workers have had. */
+    /* The store to `loop` orders these. If each were ordered, each would wait for its cache line to come from the workers. */
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
     atomic_store_explicit(&p->n_tasks, n_tasks, memory_order_relaxed);
@@ -218,7 +222,7 @@ void ca_pool_run(void *pool, int32_t n_tasks, ca_task fn, void *arg) {
     if (!spin(p, is_done)) sleep_till_done(p);
 }
 
-/* A task that is left, of the worker's own share first; -1: there is none. */
+/* Take a task of the worker's own share, or of another share if there is none left; -1 if there is none at all. */
 static int32_t take_shared(ca_pool *pool, int32_t worker) {
     for (int32_t n = 0, i = worker; n < pool->n_threads; n++, i = i + 1 < pool->n_threads ? i + 1 : 0) {
         struct worker *w = &pool->workers[i];
@@ -230,11 +234,12 @@ static int32_t take_shared(ca_pool *pool, int32_t worker) {
 }
 
 /*
- * One of as many as there are threads, so that what is common to all is written that often, not for each task. A worker that is
- * not scheduled amid its turn is waited for, as one amid a task is; its share is taken by the others.
+ * The task of the loop that runs a loop in shares. There are only as many as workers, so that the words which all workers write
+ * are written once for each worker, not for each task. The caller waits for a worker that is preempted inside one, as inside
+ * any task; the rest of its share is taken by the others.
  */
-static void run_shared(void *arg, int32_t turn, int32_t worker) {
-    (void)turn;
+static void run_shared(void *arg, int32_t index, int32_t worker) {
+    (void)index;
     ca_pool *pool = arg;
     for (int32_t task; (task = take_shared(pool, worker)) >= 0;) pool->share_fn(pool->share_arg, task, worker);
 }

@@ -34,7 +34,7 @@ static void default_is_aligned_and_counted(void **state) {
         assert_int_equal((uintptr_t)p % 64, 0);
         assert_int_equal(a.bytes, n * 3);
         for (size_t i = 0; i < n * 3; i++) assert_int_equal(p[i], 0);
-        memset(p, 0xff, n * 3); /* the next one must be cleared anew */
+        memset(p, 0xff, n * 3); /* the next allocation must be cleared again */
         ca_delete(&a, p, n, 3);
         assert_int_equal(a.bytes, 0);
     }
@@ -77,7 +77,7 @@ static void grow_keeps_contents_and_survives_failure(void **state) {
     int *ints = array;
     for (int i = 0; i < 3; i++) ints[i] = i + 10;
     const size_t before = capacity;
-    assert_int_equal(ca_grow(&a, &array, &capacity, before, sizeof(int)), 0); /* enough room: nothing happens */
+    assert_int_equal(ca_grow(&a, &array, &capacity, before, sizeof(int)), 0); /* there is room, so nothing happens */
     assert_ptr_equal(array, ints);
     assert_int_equal(ca_grow(&a, &array, &capacity, before + 1, sizeof(int)), 0);
     assert_true(capacity >= 2 * before);

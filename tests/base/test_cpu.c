@@ -1,4 +1,4 @@
-/* CPU features against what the kernel lists in /proc/cpuinfo, an independent reader of the same cpuid bits. */
+/* CPU features against those that the kernel lists in /proc/cpuinfo, which come from the same cpuid bits by other code. */
 #define _GNU_SOURCE
 #include "../support/testing.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/cpu.h"
 
-/* Does the first "flags" line of /proc/cpuinfo hold all the words, separated by spaces? */
+/* Whether the first "flags" line of /proc/cpuinfo contains all of these words, which spaces separate. */
 static int kernel_lists(const char *words) {
     static char line[16384];
     FILE *f = fopen("/proc/cpuinfo", "r");

@@ -1,6 +1,6 @@
 /*
- * Half-precision conversions: every one of the 65536 values, and every rounding boundary between two of them, against
- * double arithmetic, in the default floating-point mode and in that of tasks.
+ * Half-precision conversions of all 65536 values, and at every rounding boundary between two of them, against arithmetic in
+ * double, in the default floating-point mode and in that of tasks.
  */
 #include "../support/testing.h"
 
@@ -12,7 +12,7 @@
 
 enum { N_VALUES = 65536, INF_F16 = 0x7c00, INF_BF16 = 0x7f80 };
 
-/* In double nothing that fits f16 or bf16 is denormal, so the mode of tasks does not touch the expectation. */
+/* No value of f16 or bf16 is denormal in double, so the mode of tasks does not change what is expected. */
 static double value_of_f16(uint32_t h) {
     const int exponent = h >> 10 & 31;
     const double fraction = h & 0x3ff;
@@ -27,7 +27,7 @@ static double value_of_bf16(uint32_t h) {
     return h & 0x8000 ? -magnitude : magnitude;
 }
 
-/* A finite double that is exactly a float, denormal ones included, without arithmetic in float. */
+/* Convert a finite double that is exactly a float, possibly a denormal one, without arithmetic in float. */
 static float exact_float(double x) {
     int exponent;
     const uint32_t sign = signbit(x) ? 0x80000000u : 0;
@@ -46,7 +46,7 @@ static void check_every_value(void) {
         const int f16_is_nan = (h & 0x7fff) > INF_F16, bf16_is_nan = (h & 0x7fff) > INF_BF16;
         assert_int_equal((ca_f32_bits(f16) & 0x7fffffff) > 0x7f800000, f16_is_nan);
         assert_int_equal((ca_f32_bits(bf16) & 0x7fffffff) > 0x7f800000, bf16_is_nan);
-        /* There and back; NaN comes back as some NaN of the same sign. */
+        /* Converted back, each value is the same; a NaN is some NaN of the same sign. */
         const uint32_t f16_back = ca_f16_from_f32(f16), bf16_back = ca_bf16_from_f32(bf16);
         if (f16_is_nan)
             assert_true((f16_back & 0x7fff) > INF_F16 && (f16_back & 0x8000) == (h & 0x8000));
@@ -60,13 +60,13 @@ static void check_every_value(void) {
 }
 
 /*
- * Between two neighbours h and h + 1: the middle goes to the even one, its neighbours as floats to the nearer one. Above the
- * largest finite value the next one's place is infinity's.
+ * Between neighbours h and h + 1, the middle rounds to the even one, and the floats next to the middle to the nearer one. For
+ * the largest finite h, the neighbour is infinity, with the value that would come next.
  */
 static void check_boundary(uint32_t h, double low, double high, uint16_t (*convert)(float)) {
     const uint32_t even = h & 1 ? h + 1 : h;
     const float middle = exact_float((low + high) / 2);
-    const uint32_t bits = ca_f32_bits(middle); /* of a magnitude: neighbours are bits apart */
+    const uint32_t bits = ca_f32_bits(middle); /* the next larger float has the next larger bits */
     assert_int_equal(convert(middle), even);
     assert_int_equal(convert(ca_f32_from_bits(bits - 1)), h);
     assert_int_equal(convert(ca_f32_from_bits(bits + 1)), h + 1);
@@ -96,7 +96,7 @@ static void check_special(void) {
     assert_int_equal(ca_f16_from_f32(-0.0f), 0x8000);
 }
 
-/* Floats all over the range go to the nearest value; a stride prime to 2^32 visits every exponent and sign. */
+/* Floats of the whole range round to the nearest value. The stride is prime to 2^32, so it visits every exponent and sign. */
 static void check_nearest(void) {
     uint32_t u = 1;
     for (int i = 0; i < 4000000; i++, u += 2654435761u) {

@@ -1,4 +1,5 @@
-/* The pool: every task once, workers never twice at once, memory handed over, with 1 to 8 threads, also on fewer CPUs. */
+/* The worker pool with 1 to 8 threads, on any number of CPUs: each task runs once, no worker runs two tasks at a time, and
+ * tasks and caller see what the other wrote. */
 #define _GNU_SOURCE
 #include "../support/testing.h"
 
@@ -19,7 +20,8 @@ typedef struct loop {
     int32_t n_calls[MAX_TASKS];
     atomic_int busy[MAX_THREADS];
     atomic_int n_bad, last;
-    int32_t n_tasks, latest[MAX_THREADS]; /* of a loop in shares; -1: none of its own share yet, n_tasks: it helps others */
+    int32_t n_tasks,
+        latest[MAX_THREADS]; /* latest[worker]: last task of its own share, -1 before the first, n_tasks once it helps others */
 } loop;
 
 static void task_fn(void *arg, int32_t task, int32_t worker) {
@@ -60,7 +62,7 @@ static void every_task_once(void **state) {
     ca_pool_destroy(NULL);
 }
 
-/* A worker's own share comes first, ascending, and is not come back to. */
+/* A worker runs its own share first, in ascending order, and does not return to it. */
 static void shared_task(void *arg, int32_t task, int32_t worker) {
     loop *l = arg;
     const int64_t begin = (int64_t)l->n_tasks * worker / l->n_threads, end = (int64_t)l->n_tasks * (worker + 1) / l->n_threads;
@@ -89,7 +91,7 @@ static void shares(void **state) {
     }
 }
 
-/* Loops so far apart that everybody sleeps in between, also shorter than it takes to wake up. */
+/* Loops so far apart that all workers sleep in between; some take less time than to wake up. */
 static void after_sleep(void **state) {
     (void)state;
     static loop l = {.n_threads = 4};
@@ -101,7 +103,7 @@ static void after_sleep(void **state) {
     ca_pool_destroy(&pool);
 }
 
-/* Destroy right after creation, in use or asleep. */
+/* Pools that are destroyed right after their creation, after use, or while they sleep. */
 static void create_and_destroy(void **state) {
     (void)state;
     static loop l;
@@ -122,7 +124,7 @@ static void slow_task(void *arg, int32_t task, int32_t worker) {
     atomic_fetch_add(n, 1);
 }
 
-/* Tasks that outlast the caller's patience: it sleeps and is woken. */
+/* Tasks so long that the caller sleeps, and must be woken. */
 static void caller_sleeps(void **state) {
     (void)state;
     ca_pool *pool = ca_pool_create(3);
@@ -140,7 +142,7 @@ static void in_order(void *arg, int32_t task, int32_t worker) {
     if (atomic_exchange(&l->last, task) != task - 1) atomic_fetch_add(&l->n_bad, 1);
 }
 
-/* One thread sees the tasks in ascending order. */
+/* A pool of one thread runs the tasks in ascending order. */
 static void ascending(void **state) {
     (void)state;
     static loop l;
@@ -156,10 +158,10 @@ static void note_cpus(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     cpu_set_t *seen = (cpu_set_t *)arg + task;
     sched_getaffinity(0, sizeof *seen, seen);
-    sched_yield(); /* for the others to take a task */
+    sched_yield(); /* so that other workers take a task, too */
 }
 
-/* A pinned worker has one CPU, never the caller's; more threads than CPUs cannot be pinned, and run as before. */
+/* A pinned worker has one CPU, and the caller is not bound. More threads than CPUs cannot be pinned, and run as before. */
 static void pinned(void **state) {
     (void)state;
     const int n_cpus = ca_cpu_count();
@@ -172,7 +174,7 @@ static void pinned(void **state) {
         assert_true(round < 100000);
         ca_pool_run(pool, MAX_TASKS, note_cpus, seen);
         for (int i = 0; i < MAX_TASKS; i++) {
-            if (CPU_EQUAL(&seen[i], &allowed)) continue; /* the caller's */
+            if (CPU_EQUAL(&seen[i], &allowed)) continue; /* the caller ran this task */
             assert_int_equal(CPU_COUNT(&seen[i]), 1);
             n_pinned++;
         }
