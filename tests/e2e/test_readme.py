@@ -1,4 +1,4 @@
-"""README.md, docs/library.md and docs/glossary.md are true: commands run, programs are those of docs/, figures are measured ones."""
+"""README.md, docs/library.md, docs/glossary.md and docs/design.md are true: commands run, names exist, figures are measured ones."""
 import json
 import pathlib
 import re
@@ -139,13 +139,19 @@ def test_files_that_are_named_exist():
         assert (ROOT / (name[0] or name[1])).exists(), name
 
 
-def test_glossary_names_what_exists():
-    """Each path of the glossary is in the tree, and each C name is in a header."""
-    named = re.findall(r"`([\w./]+)`", (ROOT / "docs/glossary.md").read_text())
-    headers = "\n".join(path.read_text() for folder in ("include", "base", "lib", "llama", "engine", "loadgen", "bench")
-                        for path in (ROOT / folder).rglob("*.h"))
+@pytest.mark.parametrize("page", ["glossary", "design"])
+def test_pages_name_what_exists(page):
+    """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources."""
+    named = re.findall(r"`([\w./]+)`", (ROOT / f"docs/{page}.md").read_text())
+    folders = ("include", "base", "lib", "llama", "engine", "openai", "server", "cli", "loadgen", "bench",
+               "docs", "cmake")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    sources = "\n".join(path.read_text() for path in files if path.suffix in (".c", ".h"))
+    assert len(named) > 30
     for name in named:
         if "/" in name:
-            assert (ROOT / name).exists(), name
-        elif re.match(r"c[al]_|cattn_", name):
-            assert re.search(rf"\b{name}\b", headers), name
+            assert (ROOT / name).exists() or (ROOT / "lib" / name).exists(), name
+        elif re.search(r"\.(c|cu|h|md)$", name):
+            assert any(path.name == name for path in files), name
+        elif "_" in name:
+            assert re.search(rf"\b{re.escape(name)}\b", sources), name
