@@ -10,7 +10,9 @@
         size_t n, capacity;                                                                                                    \
     }
 
-/* Make room for `need` elements in all, or for `more` after the first n. 0, or -1 without memory; the elements are unchanged.
+/*
+ * Make room for `need` elements in all, or for `more` elements after the first n. Returns 0, or -1 without memory; the elements
+ * are unchanged.
  */
 #define CA_RESERVE(alloc, array, need) ca_grow((alloc), (void **)&(array)->at, &(array)->capacity, (need), sizeof *(array)->at)
 #define CA_ROOM(alloc, array, more)                                                                                            \

@@ -1,6 +1,7 @@
 /* Building one section of a plan: its rows, the items that they pass over, and the blocks that hold these. */
 #include "plan_internal.h"
 
+/* The section being built. Functions that return int return 0, or -1 without memory. */
 typedef struct builder {
     ca_plan *plan;
     ca_section *section;

@@ -56,6 +56,7 @@ static void number_states(ca_section *s) {
 
 /* ---- Tasks ---- */
 
+/* The division in progress. Functions that return int return 0, or -1 without memory. */
 typedef struct divider {
     ca_plan *plan;
     double target;     /* a chain that costs more is divided, which has a price */
