@@ -1,4 +1,4 @@
-/* `bench serve`: load on an OpenAI endpoint. */
+/* `bench serve`: sends a load of requests to an OpenAI endpoint and reports latencies and throughput. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "llama/common/str.h"
-#include "loadgen/arrivals.h"
 #include "loadgen/report.h"
 #include "progress.h"
 #include "session.h"
@@ -15,23 +14,25 @@
 typedef struct bench {
     const options *opt;
     endpoint endpoint;
-    char *model; /* as the endpoint lists it; NULL: --model-name */
-    json_t *extra;
+    char *model;   /* the first that the endpoint lists, owned; NULL with --model-name */
+    json_t *extra; /* --extra-body, owned */
     load_requests requests;
-    double *due; /* [requests.n] */
+    double *due; /* [requests.n] seconds after the start */
     load_result result;
 } bench;
 
 static const char *model_name(const bench *b) { return b->model ? b->model : b->opt->model_name; }
 
+/* Refuse combinations of options that make no sense. */
 static cl_status check(const options *opt, cl_error *error) {
     if (!opt->input && opt->shared_tokens > opt->prompt_tokens)
         return cl_fail(error, CL_ERR_ARG, "--shared-tokens is %lld; it must be at most --prompt-tokens, %lld",
                        (long long)opt->shared_tokens, (long long)opt->prompt_tokens);
     if (!opt->input && opt->completion_tokens == 0)
-        return cl_fail(error, CL_ERR_ARG, "--completion-tokens is 0; only requests of --input may decide themselves");
+        return cl_fail(error, CL_ERR_ARG,
+                       "--completion-tokens is 0, which needs --input: only a file's requests have lengths of their own");
     if (opt->warm_prefixes && (opt->input || !opt->shared_tokens))
-        return cl_fail(error, CL_ERR_ARG, "--warm-prefixes needs --shared-tokens, and cannot be told with --input");
+        return cl_fail(error, CL_ERR_ARG, "--warm-prefixes needs --shared-tokens, and does not work with --input");
     return CL_OK;
 }
 
@@ -40,7 +41,8 @@ static cl_status parse_extra(bench *b, cl_error *error) {
     if (!b->opt->extra_body) return CL_OK;
     b->extra = json_loads(b->opt->extra_body, 0, &problem);
     if (json_is_object(b->extra)) return CL_OK;
-    return cl_fail(error, CL_ERR_ARG, "--extra-body is no JSON object%s%s", b->extra ? "" : ": ", b->extra ? "" : problem.text);
+    return cl_fail(error, CL_ERR_ARG, "--extra-body is not a JSON object%s%s", b->extra ? "" : ": ",
+                   b->extra ? "" : problem.text);
 }
 
 static load_shape shape_of(const options *opt, int64_t n, uint64_t seed) {
@@ -62,9 +64,12 @@ static cl_status make_requests(bench *b, cl_error *error) {
                                                              : cl_fail(error, CL_ERR_NOMEM, "no memory for the prompts");
 }
 
-/* ---- Before what counts ---- */
+/* ---- Warm-up ---- */
 
-/* Send requests, `at_once` at a time, and see that they are answered. Frees them. */
+/*
+ * Send requests, at most `at_once` at a time (0: no limit), and check that all are answered. `what` names them in messages.
+ * Frees them.
+ */
 static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once, const char *what, cl_error *error) {
     const load_config config = {.endpoint = &b->endpoint, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit};
     load_result result = {0};
@@ -80,6 +85,7 @@ static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once
     return status;
 }
 
+/* Send the requests that do not count: --warm-up with prompts of their own, then each shared prefix with --warm-prefixes. */
 static cl_status warm_up(bench *b, cl_error *error) {
     const options *opt = b->opt;
     load_requests requests = {0};
@@ -95,30 +101,30 @@ static cl_status warm_up(bench *b, cl_error *error) {
     return send_quietly(b, &requests, 1, "shared prefix", error);
 }
 
-/* ---- What counts ---- */
+/* ---- The measurement ---- */
 
-static void draw(void *ctx, const load_progress *p) {
+static void draw_progress(void *ctx, const load_progress *p) {
     const bench *b = ctx;
-    progress_draw(p->n_done, b->requests.n, (long long)p->n_events, p->seconds);
+    progress_draw(p->n_done, b->requests.n, (long long)p->n_outputs, p->seconds);
 }
 
 static cl_status measure(bench *b, cl_error *error) {
-    const bool bar = isatty(STDERR_FILENO);
+    const bool shows_progress = isatty(STDERR_FILENO);
     const load_config config = {.endpoint = &b->endpoint,
                                 .max_concurrency = b->opt->max_concurrency,
                                 .time_limit_s = b->opt->time_limit,
                                 .watch_gauges = true,
-                                .on_progress = bar ? draw : NULL,
+                                .on_progress = shows_progress ? draw_progress : NULL,
                                 .progress_ctx = b};
     b->due = calloc(b->requests.n, sizeof *b->due);
     if (!b->due) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu arrivals", b->requests.n);
     arrivals_draw(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
     const cl_status status = load_run(&config, &b->requests, b->due, &b->result, error);
-    if (bar) progress_clear();
+    if (shows_progress) progress_clear();
     return status;
 }
 
-/* Paths may have any bytes; NULL without memory. */
+/* A path, which may have any bytes, as JSON; NULL if memory is lacking. */
 static json_t *path_json(const char *path) {
     char *text = cl_utf8_mended(path, strlen(path), NULL);
     json_t *json = text ? json_string(text) : NULL;
@@ -126,7 +132,7 @@ static json_t *path_json(const char *path) {
     return json;
 }
 
-/* What was asked for. Lengths are those of synthetic requests. */
+/* The settings of the load; prompt lengths only if the requests are synthetic. NULL if memory is lacking. */
 static json_t *load_json(const bench *b) {
     const options *opt = b->opt;
     json_t *load = json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:b}", "url", opt->url, "model", model_name(b), "rate",
@@ -142,7 +148,7 @@ static json_t *load_json(const bench *b) {
     return load;
 }
 
-/* NULL without memory. */
+/* The settings and the report in one object; NULL if memory is lacking. */
 static json_t *results_json(const bench *b, const report *r) {
     json_t *results = json_object();
     if (json_object_set_new(results, "load", load_json(b)) == 0 &&
@@ -152,15 +158,15 @@ static json_t *results_json(const bench *b, const report *r) {
     return NULL;
 }
 
-/* Print the results, and write them to --output where it is given. */
-static cl_status tell(const bench *b, bool *failures, cl_error *error) {
+/* Print the results, and write them to --output if it is set. *failures: whether a request failed. */
+static cl_status print_results(const bench *b, bool *failures, cl_error *error) {
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
     const char *path = b->opt->output;
     report r;
     json_t *results = report_make(&b->result, b->opt->completion_tokens, &r) ? results_json(b, &r) : NULL;
     if (!results) return cl_fail(error, CL_ERR_NOMEM, "no memory for the results");
     *failures = r.n[OUTCOME_OK] < b->result.n;
-    if (b->opt->json) { /* main checks whether standard output took it */
+    if (b->opt->json) { /* main checks for write errors */
         json_dumpf(results, stdout, flags);
         putchar('\n');
     } else {
@@ -183,7 +189,7 @@ int cmd_bench_serve(const options *opt) {
     if (status == CL_OK) status = make_requests(&b, &error);
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
-    if (status == CL_OK) status = tell(&b, &failures, &error);
+    if (status == CL_OK) status = print_results(&b, &failures, &error);
     load_result_free(&b.result);
     requests_free(&b.requests);
     endpoint_close(&b.endpoint);

@@ -1,4 +1,4 @@
-/* Bytes that grow at their end, up to a limit: they come from an endpoint, which may never stop. */
+/* Bytes that grow at their end up to a limit, because an endpoint may send without end. */
 #ifndef LOADGEN_BUFFER_H
 #define LOADGEN_BUFFER_H
 
@@ -6,16 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Zero-initialise; free with buffer_free. */
 typedef struct buffer {
-    char *bytes; /* terminated by a zero that size does not count; NULL while empty */
+    char *bytes; /* [size] and a zero behind them, owned; NULL until the first byte is added */
     size_t size, capacity;
 } buffer;
 
-enum { BUFFER_MAX = 16 << 20 };
+enum { BUFFER_MAX = 16 << 20 }; /* bytes */
 
 static inline bool buffer_has_room(const buffer *b, size_t size) { return size <= BUFFER_MAX - b->size; }
 
-/* False without memory or beyond BUFFER_MAX; the buffer is as it was. */
+/* Append a copy of `size` bytes. False: memory is lacking or BUFFER_MAX exceeded; the buffer is unchanged. */
 static inline bool buffer_add(buffer *b, const char *bytes, size_t size) {
     if (!buffer_has_room(b, size)) return false;
     if (b->size + size + 1 > b->capacity) {
@@ -31,7 +32,7 @@ static inline bool buffer_add(buffer *b, const char *bytes, size_t size) {
     return true;
 }
 
-/* Empty, memory kept. */
+/* Make the buffer empty, but keep its memory. */
 static inline void buffer_clear(buffer *b) { b->size = 0; }
 
 static inline void buffer_free(buffer *b) {

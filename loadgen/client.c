@@ -1,14 +1,17 @@
+/* Runs a load: one thread starts the requests, drives all transfers through libcurl, and polls /metrics. */
 #include "client.h"
 
 #include <stdio.h>
 
 #include "base/clock.h"
 
-static const double poll_interval_s = 0.2, progress_interval_s = 0.2;
+static const double poll_interval_s = 0.2; /* between polls of /metrics */
+static const double progress_interval_s = 0.2;
 
-/* An endpoint may accept and never answer, and the run ends only after the last page. */
+/* The limit for a page of /metrics: an endpoint may accept a request and never answer, and the run waits for the last page. */
 static const long poll_timeout_s = 5;
 
+/* A request on its way. */
 typedef struct transfer {
     struct run *run;
     CURL *curl;
@@ -20,29 +23,31 @@ typedef struct run {
     const load_requests *requests;
     load_result *result;
     CURLM *multi;
-    double start;
-    transfer **running; /* [n], those on their way first */
+    double start;       /* clock_seconds() */
+    transfer **running; /* [n_running], in any order; has room for all requests */
     size_t n_started, n_running, n_done, n_failed;
-    int64_t n_events;
+    int64_t n_outputs;
 
-    CURL *metrics; /* the request for /metrics on its way; NULL: none */
-    buffer page;
-    double next_poll, next_progress;
-    bool no_metrics; /* the endpoint has none */
+    CURL *metrics;                   /* the request for /metrics that is on its way; NULL: none */
+    buffer page;                     /* what has come of the page */
+    double next_poll, next_progress; /* seconds after the start */
+    bool no_metrics;                 /* the endpoint has no /metrics */
 } run;
 
+/* Seconds after the start. */
 static double now(const run *r) { return clock_seconds() - r->start; }
 
 /* ---- Requests ---- */
 
+/* libcurl's callback for a piece of a reply's body. */
 static size_t on_body(char *bytes, size_t one, size_t size, void *ctx) {
     (void)one;
     transfer *t = ctx;
     long http_status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &http_status);
-    const int64_t before = t->reply.n_events;
+    const int64_t before = t->reply.n_outputs;
     const bool ok = reply_feed(&t->reply, http_status, bytes, size, now(t->run));
-    t->run->n_events += t->reply.n_events - before;
+    t->run->n_outputs += t->reply.n_outputs - before;
     return ok ? size : CURL_WRITEFUNC_ERROR;
 }
 
@@ -70,6 +75,7 @@ static cl_status start_request(run *r, cl_error *error) {
     return CL_OK;
 }
 
+/* transport_error: why the transfer failed; NULL: it did not. */
 static void end_request(run *r, transfer *t, const char *transport_error) {
     outcome *o = t->reply.outcome;
     long http_status = 0;
@@ -86,7 +92,7 @@ static void end_request(run *r, transfer *t, const char *transport_error) {
     free(t);
 }
 
-/* Time is up: what runs is ended, what waits is not begun. */
+/* The time limit has come: end the requests that run, and do not send the others. */
 static void cut_all(run *r) {
     while (r->n_running) {
         outcome *o = r->running[0]->reply.outcome;
@@ -104,6 +110,7 @@ static void cut_all(run *r) {
 
 /* ---- /metrics ---- */
 
+/* libcurl's callback for a piece of a /metrics page. */
 static size_t on_page(char *bytes, size_t one, size_t size, void *ctx) {
     (void)one;
     return buffer_add(ctx, bytes, size) ? size : CURL_WRITEFUNC_ERROR;
@@ -131,7 +138,7 @@ static void end_poll(run *r, CURLcode code) {
     r->next_poll = now(r) + poll_interval_s;
 }
 
-/* One page at the end, whose peaks are since the endpoint's start and so miss nothing. */
+/* Read one more page at the end: its peaks date from the endpoint's start, so they include what the polls missed. */
 static void last_poll(run *r) {
     int n_left = 1, n_messages;
     if (!r->metrics) start_poll(r);
@@ -145,9 +152,9 @@ static void last_poll(run *r) {
 
 /* ---- The loop ---- */
 
-static void report(run *r) {
+static void report_progress(run *r) {
     const load_config *c = r->config;
-    const load_progress p = {r->n_done, r->n_failed, r->n_running, r->n_events, now(r)};
+    const load_progress p = {r->n_done, r->n_failed, r->n_running, r->n_outputs, now(r)};
     if (!c->on_progress || p.seconds < r->next_progress) return;
     c->on_progress(c->progress_ctx, &p);
     r->next_progress = p.seconds + progress_interval_s;
@@ -158,7 +165,7 @@ static bool has_room(const run *r) {
            (r->config->max_concurrency == 0 || r->n_running < (size_t)r->config->max_concurrency);
 }
 
-/* Milliseconds until something is to be begun, rounded up. */
+/* Milliseconds until the next request or progress report is due, rounded up. */
 static int wait_ms(const run *r) {
     double until = now(r) + progress_interval_s;
     if (has_room(r) && r->result->outcomes[r->n_started].due < until) until = r->result->outcomes[r->n_started].due;
@@ -166,6 +173,7 @@ static int wait_ms(const run *r) {
     return ms > 0 ? (int)ms + 1 : 0;
 }
 
+/* End the transfers that libcurl reports as complete. */
 static void read_messages(run *r) {
     int n_left;
     for (const CURLMsg *m; (m = curl_multi_info_read(r->multi, &n_left)) != NULL;) {
@@ -180,7 +188,8 @@ static void read_messages(run *r) {
     }
 }
 
-static cl_status turn(run *r, cl_error *error) {
+/* Start what is due, then let libcurl work until something happens or the next thing is due. */
+static cl_status take_turn(run *r, cl_error *error) {
     int n_left;
     if (r->config->watch_gauges && !r->no_metrics && !r->metrics && now(r) >= r->next_poll) start_poll(r);
     while (has_room(r) && r->result->outcomes[r->n_started].due <= now(r)) {
@@ -203,8 +212,8 @@ cl_status load_run(const load_config *config, const load_requests *requests, con
     for (size_t i = 0; status == CL_OK && i < requests->n; i++) result->outcomes[i].due = due[i];
     r.start = clock_seconds();
     while (status == CL_OK && r.n_done < requests->n) {
-        status = turn(&r, error);
-        report(&r);
+        status = take_turn(&r, error);
+        report_progress(&r);
         if (config->time_limit_s > 0 && now(&r) >= config->time_limit_s) cut_all(&r);
     }
     if (status == CL_OK && config->watch_gauges && !r.no_metrics) last_poll(&r);

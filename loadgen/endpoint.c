@@ -1,3 +1,4 @@
+/* Prepares requests to an endpoint, and asks it for its model. */
 #include "endpoint.h"
 
 #include <jansson.h>
@@ -5,14 +6,14 @@
 
 #include "buffer.h"
 
-enum { MAX_URL = 1024, GET_TIMEOUT_S = 30 };
+enum { MAX_URL = 1024 /* bytes */, GET_TIMEOUT_S = 30 };
 
 cl_status endpoint_open(endpoint *e, const char *url, const char *api_key, cl_error *error) {
     *e = (endpoint){.url = url};
     if (strlen(url) > MAX_URL / 2) return cl_fail(error, CL_ERR_ARG, "--url has more than %d characters", MAX_URL / 2);
     if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK) return cl_fail(error, CL_ERR_NOMEM, "libcurl cannot start");
     char line[1024];
-    const char *lines[] = {"Content-Type: application/json", "Expect:", NULL}; /* no waiting for "100 Continue" */
+    const char *lines[] = {"Content-Type: application/json", "Expect:", NULL}; /* do not wait for "100 Continue" */
     if (api_key) {
         if ((size_t)snprintf(line, sizeof line, "Authorization: Bearer %s", api_key) >= sizeof line)
             return cl_fail(error, CL_ERR_ARG, "--api-key has more than %zu characters", sizeof line - 32);
@@ -41,7 +42,7 @@ CURL *endpoint_request(const endpoint *e, const char *path, const char *body) {
     CURLcode code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (code == CURLE_OK) code = curl_easy_setopt(curl, CURLOPT_HTTPHEADER, e->headers);
     if (code == CURLE_OK) code = curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    if (code == CURLE_OK) code = curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* it would be measured, too */
+    if (code == CURLE_OK) code = curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* a proxy would be measured, too */
     if (code == CURLE_OK && body) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
     if (code == CURLE_OK && body) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     if (code == CURLE_OK) return curl;
@@ -49,6 +50,7 @@ CURL *endpoint_request(const endpoint *e, const char *path, const char *body) {
     return NULL;
 }
 
+/* libcurl's callback: append the bytes to the buffer ctx. */
 static size_t keep(char *bytes, size_t one, size_t size, void *ctx) {
     (void)one;
     return buffer_add(ctx, bytes, size) ? size : 0;

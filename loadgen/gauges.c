@@ -1,3 +1,4 @@
+/* Reads the gauges out of /metrics pages. */
 #include "gauges.h"
 
 #include <math.h>
@@ -8,9 +9,10 @@ enum { MAX_NAMES = 3 };
 
 const char *const gauge_names[N_GAUGES] = {"batch", "waiting", "kv_usage", "kv_bytes", "kv_bytes_unshared"};
 
-/* now: the first that a page has. peak: since the endpoint's start. */
+/* The metrics of each gauge. */
 static const struct {
-    const char *now[MAX_NAMES], *peak;
+    const char *now[MAX_NAMES]; /* its present value, by the first of these names that a page has */
+    const char *peak;           /* its largest value since the endpoint's start; NULL: no server reports it */
 } metrics[N_GAUGES] = {
     [GAUGE_BATCH] = {{"vllm:num_requests_running", "llamacpp:requests_processing"}, "chunkattn_batch_peak"},
     [GAUGE_WAITING] = {{"vllm:num_requests_waiting", "llamacpp:requests_deferred"}, NULL},
@@ -19,7 +21,7 @@ static const struct {
     [GAUGE_KV_BYTES_UNSHARED] = {{"chunkattn_kv_bytes_unshared"}, "chunkattn_kv_bytes_unshared_peak"},
 };
 
-/* The sum of a name's samples, whatever their labels; what is not a finite number counts as none. False: there is none. */
+/* Set *value to the sum of a name's samples, whatever their labels. Only finite numbers count. False: the page has none. */
 static bool read_metric(const char *page, const char *name, double *value) {
     const size_t size = strlen(name);
     bool found = false;
@@ -28,10 +30,10 @@ static bool read_metric(const char *page, const char *name, double *value) {
         const char *number = line + size;
         end = line + strcspn(line, "\n");
         if (strncmp(line, name, size) == 0 && (*number == '{' || *number == ' ')) {
-            /* A label's value may hold anything but an unescaped quote; the sample follows the last brace. */
+            /* A label's value may hold braces; the number follows the last one. */
             for (const char *c = number; c < end; c++)
                 if (*c == '}') number = c + 1;
-            char *stop; /* beyond the line where it holds no number, since strtod skips its end, too */
+            char *stop; /* beyond the line if the line has no number, since strtod skips line breaks */
             const double sample = strtod(number, &stop);
             if (stop == number || stop > end || !isfinite(*value + sample)) continue;
             *value += sample;

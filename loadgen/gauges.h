@@ -1,4 +1,4 @@
-/* The most that an endpoint's /metrics told of its batch and its K/V cache, in the names that several servers use. */
+/* Peak values of an endpoint's batch and K/V cache, from its /metrics pages, under the names that several servers use. */
 #ifndef LOADGEN_GAUGES_H
 #define LOADGEN_GAUGES_H
 
@@ -6,10 +6,10 @@
 
 typedef enum gauge {
     GAUGE_BATCH,             /* sequences in a step */
-    GAUGE_WAITING,           /* requests waiting for room */
-    GAUGE_KV_USAGE,          /* part of the K/V budget, 0 to 1 */
-    GAUGE_KV_BYTES,          /* of running sequences, shared ones once */
-    GAUGE_KV_BYTES_UNSHARED, /* if nothing were shared */
+    GAUGE_WAITING,           /* requests that wait to be admitted */
+    GAUGE_KV_USAGE,          /* fraction of the K/V budget in use, 0 to 1 */
+    GAUGE_KV_BYTES,          /* K/V bytes of running sequences; shared ones count once */
+    GAUGE_KV_BYTES_UNSHARED, /* K/V bytes that these sequences would have without sharing */
     N_GAUGES
 } gauge;
 
@@ -17,15 +17,15 @@ extern const char *const gauge_names[N_GAUGES]; /* "batch", "waiting", ... */
 
 /* Zero-initialise. */
 typedef struct gauges {
-    bool begun;
-    bool known[N_GAUGES];
-    double peak[N_GAUGES];
-    double high_water[N_GAUGES]; /* the endpoint's own peak when watching began */
+    bool begun;                  /* a page was read */
+    bool known[N_GAUGES];        /* a page had the gauge, so peak is valid */
+    double peak[N_GAUGES];       /* the largest value seen */
+    double high_water[N_GAUGES]; /* the endpoint's own peak on the first page */
 } gauges;
 
 /*
- * A page in Prometheus' text format. Samples of one name are added up. An endpoint's own peak, since its start, counts only
- * once it has risen above what it was on the first page.
+ * Raise the peaks by a page in Prometheus' text format, a string. The samples of a name are added up. A peak that the endpoint
+ * reports itself dates from its start, so it counts only if it exceeds its value on the first page.
  */
 void gauges_update(gauges *g, const char *page);
 

@@ -1,11 +1,12 @@
+/* Reads streamed replies. */
 #include "reply.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
-enum { MAX_REFUSAL = 4096 };
+enum { MAX_REFUSAL = 4096, MAX_DETAIL = 160 }; /* bytes */
 
-/* Far more than any context; and sums over 2^30 requests, of which no file has so many, do not overflow. */
+/* Larger counts are refused: no context is as long, and sums over 2^30 requests do not overflow. */
 static const json_int_t max_tokens = (json_int_t)1 << 32;
 
 void outcome_free(outcome *o) {
@@ -14,17 +15,19 @@ void outcome_free(outcome *o) {
     o->n_gaps = 0;
 }
 
+/* Set the outcome's status and message: `what`, then detail [size] as printable ASCII. Returns false. */
 static bool fail(reply *r, outcome_status status, const char *what, const char *detail, size_t size) {
     outcome *o = r->outcome;
-    if (r->failed) return false; /* the first cause counts */
+    if (r->failed) return false; /* the first failure counts */
     r->failed = true;
     o->status = status;
-    snprintf(o->message, sizeof o->message, "%s%.*s", what, (int)(size < 160 ? size : 160), detail);
-    for (char *c = o->message; *c; c++) /* it may have been cut inside a character */
+    snprintf(o->message, sizeof o->message, "%s%.*s", what, (int)(size < MAX_DETAIL ? size : MAX_DETAIL), detail);
+    for (char *c = o->message; *c; c++) /* the cut may be inside a character */
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = ' ';
     return false;
 }
 
+/* The same for a string. */
 static bool fail_text(reply *r, outcome_status status, const char *what, const char *detail) {
     return fail(r, status, what, detail, strlen(detail));
 }
@@ -37,9 +40,10 @@ void reply_begin(reply *r, outcome *o, bool chat) {
 
 /* ---- Events ---- */
 
+/* Record an output at r->now. */
 static bool add_output(reply *r) {
     outcome *o = r->outcome;
-    if (r->n_events++ == 0) {
+    if (r->n_outputs++ == 0) {
         o->first = r->last = r->now;
         return true;
     }
@@ -56,8 +60,8 @@ static bool add_output(reply *r) {
 }
 
 /*
- * Whether a choice brings output. A chat's first chunk may only name the role. A completion's chunk may be empty where a token
- * is half a character; but one that is empty and tells how it ended brings nothing.
+ * Whether a choice of a chunk has output. A chat's first chunk may have only the role. A completion's chunk with empty text is
+ * output, since a token may be part of a character, unless the chunk only reports why the completion ended.
  */
 static bool has_output(const reply *r, const json_t *choice) {
     if (r->chat) {
@@ -69,7 +73,7 @@ static bool has_output(const reply *r, const json_t *choice) {
     return json_string_length(text) || (json_is_string(text) && !json_is_string(json_object_get(choice, "finish_reason")));
 }
 
-/* *count stays as it was where the endpoint does not say. */
+/* Read a count of tokens; *count is unchanged if the endpoint does not report it. */
 static bool read_count(reply *r, const json_t *object, const char *name, int64_t *count) {
     const json_t *value = json_object_get(object, name);
     if (!json_is_integer(value)) return true;
@@ -79,7 +83,7 @@ static bool read_count(reply *r, const json_t *object, const char *name, int64_t
         return true;
     }
     char what[96];
-    snprintf(what, sizeof what, "usage: %s is %lld; 0 to %lld are believed", name, (long long)n, (long long)max_tokens);
+    snprintf(what, sizeof what, "usage: %s is %lld; it must be from 0 to %lld", name, (long long)n, (long long)max_tokens);
     return fail_text(r, OUTCOME_BAD_STREAM, what, "");
 }
 
@@ -96,7 +100,7 @@ static bool read_chunk(reply *r, const json_t *chunk, const char *data, size_t s
         return message ? fail_text(r, OUTCOME_BAD_STREAM, "error event: ", message)
                        : fail(r, OUTCOME_BAD_STREAM, "error event: ", data, size);
     }
-    if (!json_is_array(choices)) return fail(r, OUTCOME_BAD_STREAM, "an event is no completion: ", data, size);
+    if (!json_is_array(choices)) return fail(r, OUTCOME_BAD_STREAM, "an event is not a completion: ", data, size);
     if (!read_usage(r, json_object_get(chunk, "usage"))) return false;
     bool output = false;
     for (size_t i = 0; i < json_array_size(choices); i++) output |= has_output(r, json_array_get(choices, i));
@@ -112,27 +116,28 @@ static bool on_event(void *ctx, const char *data, size_t size) {
     }
     json_t *chunk = json_loadb(data, size, JSON_ALLOW_NUL, NULL);
     const bool ok = json_is_object(chunk) ? read_chunk(r, chunk, data, size)
-                                          : fail(r, OUTCOME_BAD_STREAM, "an event is no JSON object: ", data, size);
+                                          : fail(r, OUTCOME_BAD_STREAM, "an event is not a JSON object: ", data, size);
     json_decref(chunk);
     return ok;
 }
 
 /* ---- The body ---- */
 
-/* An event that was wrong has told so; else it is the stream. */
+/* sse_feed has failed: report the reason, unless an event has done so. */
 static bool fail_feed(reply *r) {
     char what[48] = "no memory";
-    if (r->sse.too_large) snprintf(what, sizeof what, "an event has more than %d bytes", BUFFER_MAX);
+    if (r->events.too_large) snprintf(what, sizeof what, "an event has more than %d bytes", BUFFER_MAX);
     return fail_text(r, OUTCOME_BAD_STREAM, what, "");
 }
 
 bool reply_feed(reply *r, long http_status, const char *bytes, size_t size, double now) {
     r->now = now;
-    if (http_status == 200) return sse_feed(&r->sse, bytes, size, on_event, r) || fail_feed(r);
+    if (http_status == 200) return sse_feed(&r->events, bytes, size, on_event, r) || fail_feed(r);
     const size_t room = MAX_REFUSAL - r->refusal.size;
     return buffer_add(&r->refusal, bytes, size < room ? size : room);
 }
 
+/* The HTTP status was not 200: report it, with the message of the error object or the beginning of the body. */
 static void refuse(reply *r, long http_status) {
     char what[48];
     snprintf(what, sizeof what, "HTTP %ld: ", http_status);
@@ -153,10 +158,11 @@ void reply_end(reply *r, long http_status, const char *transport_error, double n
     else if (http_status != 200)
         refuse(r, http_status);
     else if (!r->done)
-        fail_text(r, OUTCOME_BAD_STREAM, "the stream ended without [DONE]", sse_unfinished(&r->sse) ? ", inside an event" : "");
-    else if (r->n_events == 0)
+        fail_text(r, OUTCOME_BAD_STREAM, "the stream ended without [DONE]",
+                  sse_unfinished(&r->events) ? ", inside an event" : "");
+    else if (r->n_outputs == 0)
         fail_text(r, OUTCOME_BAD_STREAM, "the stream brought no output", "");
-    if (o->tokens < 0) o->tokens = r->n_events;
-    sse_free(&r->sse);
+    if (o->tokens < 0) o->tokens = r->n_outputs;
+    sse_free(&r->events);
     buffer_free(&r->refusal);
 }

@@ -1,15 +1,44 @@
+/* Computes the figures of a load, and writes them as JSON or as a table. */
 #include "report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_ERRORS = 8 };
+enum { MAX_ERRORS = 8 }; /* different messages */
 
 const char *const outcome_names[N_OUTCOMES] = {"ok", "unreachable", "refused", "bad_stream", "cut"};
 
+/* ---- Distributions ---- */
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double stats_percentile(const double *x, size_t n, double p) {
+    const double at = p * (double)(n - 1);
+    const size_t below = (size_t)at;
+    if (below + 1 >= n) return x[n - 1];
+    return x[below] + (at - (double)below) * (x[below + 1] - x[below]);
+}
+
+stats stats_of(double *x, size_t n) {
+    if (n == 0) return (stats){0};
+    qsort(x, n, sizeof *x, ascending);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    return (stats){.n = n,
+                   .mean = sum / (double)n,
+                   .median = stats_percentile(x, n, 0.5),
+                   .p90 = stats_percentile(x, n, 0.9),
+                   .p99 = stats_percentile(x, n, 0.99),
+                   .max = x[n - 1]};
+}
+
 /* ---- Counting ---- */
 
+/* Count outcomes and tokens. */
 static void count(const load_result *result, int64_t completion_tokens, report *p) {
     bool cached_known = true;
     for (size_t i = 0; i < result->n; i++) {
@@ -25,13 +54,16 @@ static void count(const load_result *result, int64_t completion_tokens, report *
     if (!cached_known || !p->n[OUTCOME_OK]) p->cached_tokens = -1;
 }
 
+/* A latency of an answered request, in seconds. */
 typedef double (*figure)(const outcome *o);
 static double normalized(const outcome *o) { return (o->end - o->due) / (double)(o->tokens > 0 ? o->tokens : 1); }
 static double end_to_end(const outcome *o) { return o->end - o->due; }
 static double first(const outcome *o) { return o->first - o->due; }
 static double per_token(const outcome *o) { return (o->end - o->first) / (double)(o->tokens - 1); }
 
-/* values has room for every outcome. */
+/*
+ * The distribution of f over the answered requests with at least least_tokens tokens. values: room for a value of each request.
+ */
 static stats of_requests(const load_result *result, int64_t least_tokens, figure f, double *values) {
     size_t n = 0;
     for (size_t i = 0; i < result->n; i++) {
@@ -41,6 +73,7 @@ static stats of_requests(const load_result *result, int64_t least_tokens, figure
     return stats_of(values, n);
 }
 
+/* The distribution of the gaps of all answered requests. False: memory is lacking. */
 static bool of_gaps(const load_result *result, stats *s) {
     size_t n = 0, at = 0;
     for (size_t i = 0; i < result->n; i++)
@@ -80,7 +113,7 @@ typedef struct error_count {
     size_t n;
 } error_count;
 
-/* The first MAX_ERRORS messages that differ; the number of them. */
+/* Fill errors with the first MAX_ERRORS different messages; returns how many there are. */
 static size_t count_errors(const load_result *result, error_count errors[MAX_ERRORS]) {
     size_t n = 0;
     for (size_t i = 0; i < result->n; i++) {
@@ -140,7 +173,7 @@ void report_print(const report *p, const load_result *result) {
     printf("requests        %zu: %zu answered", result->n, p->n[OUTCOME_OK]);
     for (outcome_status s = OUTCOME_OK + 1; s < N_OUTCOMES; s++)
         if (p->n[s]) printf(", %zu %s", p->n[s], outcome_names[s]);
-    if (p->n_wrong_length) printf("; %zu not of the length asked for", p->n_wrong_length);
+    if (p->n_wrong_length) printf("; %zu not of the requested length", p->n_wrong_length);
     printf("\ntokens          %" PRId64 " of prompts", p->prompt_tokens);
     if (p->cached_tokens >= 0) printf(" (%" PRId64 " found in a cache)", p->cached_tokens);
     printf(", %" PRId64 " of completions, in %.2f s\n", p->completion_tokens, p->seconds);

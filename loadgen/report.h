@@ -1,36 +1,50 @@
-/* What a load came to: latencies as the paper and as servers define them, throughput, peaks, and what failed. */
+/* The figures of a load: latencies as the paper and as servers define them, throughput, peaks and errors. */
 #ifndef LOADGEN_REPORT_H
 #define LOADGEN_REPORT_H
 
 #include <jansson.h>
 
 #include "client.h"
-#include "stats.h"
 
+/* A distribution of values; all fields are 0 if n is 0. */
+typedef struct stats {
+    size_t n;
+    double mean, median, p90, p99, max;
+} stats;
+
+/* The distribution of x [n]. Sorts x. */
+stats stats_of(double *x, size_t n);
+
+/* The p-quantile, p from 0 to 1, of x [n], ascending, n >= 1. Interpolates linearly, as NumPy's percentile does by default. */
+double stats_percentile(const double *x, size_t n, double p);
+
+/* Tokens, and all figures below `seconds`, are those of the requests that were answered. Latencies are in seconds. */
 typedef struct report {
-    size_t n[N_OUTCOMES];                                    /* by what became of them */
-    size_t n_wrong_length;                                   /* answered, but not with as many tokens as were asked for */
-    int64_t prompt_tokens, cached_tokens, completion_tokens; /* of those answered; cached -1: the endpoint does not say */
-    double seconds;
-    /* Of the requests answered, in seconds: */
-    stats normalized; /* a request's time from its arrival to its reply's end, over its completion tokens */
-    stats end_to_end; /* from its arrival to its reply's end */
-    stats first;      /* from its arrival to the first output: TTFT */
-    stats per_token; /* from the first output to the end, over the tokens after the first: TPOT; of requests with two or more */
-    stats gap;       /* from one output to the next, over all requests: ITL */
+    size_t n[N_OUTCOMES];                                    /* requests by outcome */
+    size_t n_wrong_length;                                   /* answered, but with another number of tokens than requested */
+    int64_t prompt_tokens, cached_tokens, completion_tokens; /* cached_tokens is -1 if the endpoint does not report them */
+    double seconds;                                          /* load_result.seconds */
+    stats normalized;                                        /* end_to_end divided by the completion tokens */
+    stats end_to_end;                                        /* from a request's arrival to the end of its reply */
+    stats first;                                             /* TTFT: from a request's arrival to the first output */
+    stats per_token; /* TPOT: from the first output to the end, divided by the tokens after the first; needs two tokens */
+    stats gap;       /* ITL: from one output to the next, over all requests */
     size_t most_in_flight;
     gauges gauges;
 } report;
 
-/* completion_tokens: what each request asked for; 0: unknown. False without memory. */
+/* completion_tokens: how many each request requested; 0: unknown. Returns false if memory is lacking. */
 bool report_make(const load_result *result, int64_t completion_tokens, report *report);
 
 extern const char *const outcome_names[N_OUTCOMES]; /* "ok", "unreachable", ... */
 
-/* A new object, NULL without memory; errors are the first few messages that differ, with how often they came. */
+/*
+ * The report as a new JSON object; NULL if memory is lacking. Its errors are the first few different messages, each with the
+ * number of requests that had it.
+ */
 json_t *report_json(const report *report, const load_result *result);
 
-/* The same for people, on stdout. */
+/* Print the report as a table on stdout. */
 void report_print(const report *report, const load_result *result);
 
 #endif

@@ -1,14 +1,36 @@
+/* Makes the bodies of synthetic requests, reads those of a file, and draws arrival times. */
 #include "requests.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama/common/philox.h"
 #include "llama/common/str.h"
-#include "random.h"
 
-/* Fields that streaming and a fixed length take, beside the prompt; body is taken over. False without memory. */
+/* ---- Random numbers: functions of seed, stream and index, so that the same options give the same load ---- */
+
+typedef enum random_stream { RANDOM_ARRIVALS, RANDOM_SHARED, RANDOM_OWN } random_stream;
+
+static uint64_t random_bits(uint64_t seed, random_stream stream, uint32_t row, uint64_t index) {
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), row, (uint32_t)stream};
+    cl_philox(counter, seed);
+    return (uint64_t)counter[0] << 32 | counter[1];
+}
+
+/* Uniform in (0, 1], so that it has a logarithm. */
+static double random_unit(uint64_t seed, random_stream stream, uint32_t row, uint64_t index) {
+    return ((double)(random_bits(seed, stream, row, index) >> 11) + 1) * 0x1p-53;
+}
+
+/* ---- Bodies ---- */
+
+/*
+ * Append a request with this body, after setting the fields for streaming, greedy sampling and a fixed length. Steals the
+ * reference to body, which may be NULL. False: memory is lacking.
+ */
 static bool add_request(load_requests *requests, json_t *body, const load_fields *fields) {
     bool ok = body && json_object_set_new(body, "model", json_string(fields->model)) == 0 &&
               json_object_set_new(body, "stream", json_true()) == 0 &&
@@ -38,7 +60,7 @@ void requests_free(load_requests *requests) {
     *requests = (load_requests){0};
 }
 
-/* ---- Synthetic ---- */
+/* ---- Synthetic requests ---- */
 
 static const char *const words[] = {" the",  " of",   " and",  " to",   " in",   " is",    " that", " it",
                                     " was",  " for",  " on",   " are",  " with", " as",    " be",   " at",
@@ -46,13 +68,13 @@ static const char *const words[] = {" the",  " of",   " and",  " to",   " in",  
                                     " what", " some", " we",   " can",  " out",  " other", " were", " all"};
 enum { N_WORDS = sizeof words / sizeof *words };
 
-/* What stands at a place of a prompt: a number below n_tokens. */
+/* The token at a position of a request's prompt: a number below n_tokens. */
 static uint64_t draw(const load_shape *s, int64_t request, int64_t position, uint64_t n_tokens) {
     const int64_t prefix = request % s->n_prefixes, member = request / s->n_prefixes;
     if (position < s->shared_tokens)
         return random_bits(s->seed, RANDOM_SHARED, (uint32_t)prefix, (uint64_t)position) % n_tokens;
     const uint64_t bits = random_bits(s->seed, RANDOM_OWN, (uint32_t)request, (uint64_t)position);
-    /* The first own token tells requests apart; without anything shared it tells prefixes apart, too. */
+    /* The first own token differs among the requests of a prefix; if nothing is shared, among all requests. */
     if (position == s->shared_tokens) return (uint64_t)(s->shared_tokens ? member : request) % n_tokens;
     return bits % n_tokens;
 }
@@ -95,9 +117,9 @@ bool requests_prefixes(const load_shape *shape, const load_fields *fields, load_
     return true;
 }
 
-/* ---- From a file ---- */
+/* ---- Requests of a file ---- */
 
-/* The body in a line, without what is told to nobody but `batch`. NULL with *error filled. */
+/* The body in a line, without the id, which is for `batch` only. NULL with *error filled. */
 static json_t *read_line(const char *text, size_t size, const char *path, size_t number, cl_error *error) {
     json_error_t problem;
     const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
@@ -142,4 +164,14 @@ cl_status requests_read(const char *path, int64_t n, const load_fields *fields, 
     free(text);
     fclose(f);
     return status;
+}
+
+/* ---- Arrival times ---- */
+
+void arrivals_draw(double *at, size_t n, double rate, uint64_t seed) {
+    double now = 0;
+    for (size_t i = 0; i < n; i++) {
+        at[i] = now;
+        now -= log(random_unit(seed, RANDOM_ARRIVALS, 0, i)) / rate;
+    }
 }

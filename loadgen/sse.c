@@ -1,3 +1,4 @@
+/* Parses server-sent events. */
 #include "sse.h"
 
 static bool add(sse *s, buffer *b, const char *bytes, size_t size) {
@@ -5,7 +6,7 @@ static bool add(sse *s, buffer *b, const char *bytes, size_t size) {
     return buffer_add(b, bytes, size);
 }
 
-/* A whole line. Fields other than data (event, id, retry) and comments mean nothing here. */
+/* Process a complete line. Only data lines and empty lines matter; other fields (event, id, retry) and comments are ignored. */
 static bool end_line(sse *s, sse_handler handler, void *ctx) {
     const char *line = s->line.size ? s->line.bytes : "";
     size_t size = s->line.size;

@@ -1,24 +1,27 @@
-/* Server-sent events out of bytes that come in pieces cut anywhere. */
+/* Parses server-sent events from bytes that arrive in pieces cut anywhere. */
 #ifndef LOADGEN_SSE_H
 #define LOADGEN_SSE_H
 
 #include "buffer.h"
 
-/* An event's data, its lines joined by line feeds. False: wrong, stop. */
+/* Receives an event's data [size], a string, its lines joined by line feeds. Returns false to stop the parser. */
 typedef bool (*sse_handler)(void *ctx, const char *data, size_t size);
 
 /* Zero-initialise; free with sse_free. */
 typedef struct sse {
-    buffer line, data;
-    bool has_data;  /* the unfinished event has a data line, perhaps an empty one */
-    bool after_cr;  /* a line feed that comes now ends nothing */
-    bool too_large; /* a line or an event's data have more than BUFFER_MAX bytes */
+    buffer line, data; /* the unfinished line, and the data of the unfinished event */
+    bool has_data;     /* the unfinished event has a data line, perhaps an empty one */
+    bool after_cr;     /* the last line ended with a carriage return, so a line feed that follows belongs to it */
+    bool too_large;    /* a line or an event's data exceeded BUFFER_MAX bytes */
 } sse;
 
-/* Events that these bytes complete go to the handler. False: it said so, too_large, or no memory. */
+/*
+ * Parse `size` more bytes, and call the handler for each event that they complete. Returns false if the handler returned
+ * false, memory is lacking, or a limit was exceeded (s->too_large); *s may then only be freed.
+ */
 bool sse_feed(sse *s, const char *bytes, size_t size, sse_handler handler, void *ctx);
 
-/* Whether bytes are left that belong to no finished event: the stream was cut off. */
+/* Whether the bytes so far end inside an event: the stream was cut off. */
 bool sse_unfinished(const sse *s);
 
 void sse_free(sse *s);

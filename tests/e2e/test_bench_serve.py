@@ -118,9 +118,9 @@ def test_full_disk(chunkllama_bin, url, args):
 
 @pytest.mark.parametrize("args, message", [
     (["--shared-tokens", "9", "--prompt-tokens", "8"], "--shared-tokens is 9; it must be at most --prompt-tokens, 8"),
-    (["-n", "0"], "--completion-tokens is 0; only requests of --input may decide themselves"),
+    (["-n", "0"], "--completion-tokens is 0, which needs --input: only a file's requests have lengths of their own"),
     (["--warm-prefixes"], "--warm-prefixes needs --shared-tokens"),
-    (["--extra-body", "[1]"], "--extra-body is no JSON object"),
+    (["--extra-body", "[1]"], "--extra-body is not a JSON object"),
     (["--input", "/nowhere.jsonl", "--model-name", "m"], "cannot open /nowhere.jsonl"),
     (["--url", "http://127.0.0.1:1"], "cannot reach http://127.0.0.1:1: "),
     (["--url", "http://127.0.0.1:1", "--model-name", "m"], "warm-up request 0 failed, unreachable: "),
@@ -196,7 +196,7 @@ def test_misbehaviour_is_told(bench, fake, tmp_path):
     assert messages["HTTP 429: try later"] == "refused"
     assert messages["error event: out of memory"] == "bad_stream"
     assert messages["the stream ended without [DONE]"] == "bad_stream"
-    assert messages["an event is no JSON object: {{{"] == "bad_stream"
+    assert messages["an event is not a JSON object: {{{"] == "bad_stream"
     assert messages["an event has more than 16777216 bytes"] == "bad_stream"
     assert "unreachable" in messages.values() and len(messages) == 6
     # Without usage events count; without /metrics peaks are unknown.

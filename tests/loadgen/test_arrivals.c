@@ -1,10 +1,10 @@
-/* Arrivals: a Poisson process of the right rate, the same for the same seed. */
+/* Arrival times are a Poisson process of the requested rate, the same for the same seed. */
 #include "../support/testing.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "loadgen/arrivals.h"
+#include "loadgen/requests.h"
 
 enum { N = 20000 };
 static double at[N], again[N];

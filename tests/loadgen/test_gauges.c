@@ -1,4 +1,4 @@
-/* Peaks out of /metrics of several servers. */
+/* Peaks from the /metrics pages of several servers. */
 #include "../support/testing.h"
 
 #include "loadgen/gauges.h"
@@ -22,7 +22,7 @@ static void test_other_names(void **state) {
     assert_true(g.peak[GAUGE_BATCH] == 5 && g.peak[GAUGE_WAITING] == 2);
 }
 
-/* A peak since the server's start is older than this run unless it rises. */
+/* A peak since the server's start is older than this run unless it rises during the run. */
 static void test_own_peak(void **state) {
     (void)state;
     gauges g = {0};

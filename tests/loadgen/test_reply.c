@@ -1,4 +1,4 @@
-/* Replies: what counts as output, when, what usage says, and every way in which one can be wrong. */
+/* Replies: what counts as output and when, the counts of `usage`, and every way in which a reply can be wrong. */
 #include "../support/testing.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@
 
 static outcome o;
 
-/* Pieces come at 1, 2, ... seconds, the end one second after the last. */
+/* Read a reply whose pieces come at 1, 2, ... seconds and which ends one second after the last. */
 static void run(bool chat, long http_status, const char *transport_error, const char *const *pieces) {
     reply r;
     double now = 1;
@@ -73,9 +73,9 @@ static void test_wrong_streams(void **state) {
     RUN(false, 200, NULL, TEXT("a"), "data: {\"cho");
     assert_wrong(OUTCOME_BAD_STREAM, "the stream ended without [DONE], inside an event");
     RUN(false, 200, NULL, TEXT("a"), "data: {\"cho\n\n", TEXT("b"), DONE);
-    assert_wrong(OUTCOME_BAD_STREAM, "an event is no JSON object: {\"cho");
+    assert_wrong(OUTCOME_BAD_STREAM, "an event is not a JSON object: {\"cho");
     RUN(false, 200, NULL, "data: {\"object\":\"x\xc3\xa4\"}\n\n", DONE);
-    assert_wrong(OUTCOME_BAD_STREAM, "an event is no completion: {\"object\":\"x  \"}");
+    assert_wrong(OUTCOME_BAD_STREAM, "an event is not a completion: {\"object\":\"x  \"}");
     RUN(false, 200, NULL, TEXT("a"), "data: {\"error\":{\"message\":\"overloaded\"}}\n\n", DONE);
     assert_wrong(OUTCOME_BAD_STREAM, "error event: overloaded");
     RUN(false, 200, NULL, "data: {\"error\":7}\n\n", DONE);
@@ -90,14 +90,14 @@ static void test_wrong_streams(void **state) {
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":" prompt ",\"completion_tokens\":" tokens                              \
     ",\"prompt_tokens_details\":{\"cached_tokens\":" cached "}}}\n\n"
 
-static void test_counts_beyond_belief(void **state) {
+static void test_impossible_counts(void **state) {
     (void)state;
     RUN(false, 200, NULL, TEXT("a"), COUNTS("9223372036854775807", "1", "0"), DONE);
-    assert_wrong(OUTCOME_BAD_STREAM, "usage: prompt_tokens is 9223372036854775807; 0 to 4294967296 are believed");
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: prompt_tokens is 9223372036854775807; it must be from 0 to 4294967296");
     RUN(false, 200, NULL, TEXT("a"), COUNTS("1", "-9223372036854775808", "0"), DONE);
-    assert_wrong(OUTCOME_BAD_STREAM, "usage: completion_tokens is -9223372036854775808; 0 to 4294967296 are believed");
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: completion_tokens is -9223372036854775808; it must be from 0 to 4294967296");
     RUN(false, 200, NULL, TEXT("a"), COUNTS("1", "2", "4294967297"), DONE);
-    assert_wrong(OUTCOME_BAD_STREAM, "usage: cached_tokens is 4294967297; 0 to 4294967296 are believed");
+    assert_wrong(OUTCOME_BAD_STREAM, "usage: cached_tokens is 4294967297; it must be from 0 to 4294967296");
     RUN(false, 200, NULL, TEXT("a"), COUNTS("4294967296", "0", "null"), DONE);
     assert_int_equal(o.status, OUTCOME_OK);
     assert_true(o.prompt_tokens == 4294967296 && o.tokens == 0 && o.cached_tokens == -1);
@@ -119,16 +119,16 @@ static void test_connection(void **state) {
     assert_wrong(OUTCOME_UNREACHABLE, "refused");
     RUN(false, 200, "reset", TEXT("a"));
     assert_wrong(OUTCOME_UNREACHABLE, "reset");
-    /* What was wrong first is told, not that the client then broke off. */
+    /* The first failure is reported, not that the client then ended the transfer. */
     RUN(false, 200, "write error", "data: x\n\n");
-    assert_wrong(OUTCOME_BAD_STREAM, "an event is no JSON object: x");
+    assert_wrong(OUTCOME_BAD_STREAM, "an event is not a JSON object: x");
     outcome_free(&o);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_completion),    cmocka_unit_test(test_without_usage),        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_wrong_streams), cmocka_unit_test(test_counts_beyond_belief), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_completion),    cmocka_unit_test(test_without_usage),     cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_wrong_streams), cmocka_unit_test(test_impossible_counts), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_connection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Request bodies: how much synthetic prompts share, fields, and files. */
+/* Request bodies: what synthetic prompts share, the fields that are set, and files. */
 #include "../support/testing.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Server-sent events, in pieces cut anywhere. */
+/* Server-sent events are parsed from pieces cut anywhere. */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool on_event(void *ctx, const char *data, size_t size) {
 
 static bool feed(sse *s, const char *text, size_t size) { return sse_feed(s, text, size, on_event, NULL); }
 
-/* The events of a stream, whole, byte by byte and cut at every place; whether it ends inside an event. */
+/* Parse a stream cut at every place, and byte by byte. It must give `events`, and end inside an event if `unfinished`. */
 static void check(const char *stream, const char *events, bool unfinished) {
     const size_t size = strlen(stream);
     for (size_t cut = 0; cut <= size + 1; cut++) {
@@ -77,7 +77,7 @@ static void test_long_lines(void **state) {
     sse_free(&s);
 }
 
-/* Bytes of a stream that repeats `text` until it is refused; 0: it is not. */
+/* Feed `text` repeatedly; the number of bytes accepted before one is refused. 0: none is refused. */
 static size_t refused_after(const char *text, size_t size) {
     sse s = {0};
     size_t fed = 0;
@@ -96,7 +96,7 @@ static void test_endless(void **state) {
     text[SIZE - 1] = '\n';
     assert_int_equal(refused_after(text, SIZE), BUFFER_MAX); /* an event of many lines */
     text[0] = ':';
-    assert_int_equal(refused_after(text, SIZE), 0); /* comments are nothing */
+    assert_int_equal(refused_after(text, SIZE), 0); /* comments are ignored */
 }
 
 int main(void) {

@@ -1,9 +1,9 @@
-/* Mean and percentiles against values worked out by hand, which are NumPy's too. */
+/* Means and percentiles equal values computed by hand, which are NumPy's, too. */
 #include "../support/testing.h"
 
 #include <math.h>
 
-#include "loadgen/stats.h"
+#include "loadgen/report.h"
 
 static void assert_near(double x, double y) { assert_true(fabs(x - y) < 1e-12); }
 
