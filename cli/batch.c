@@ -1,10 +1,12 @@
 /*
- * `batch`: a file of requests through one engine.
+ * `batch`: answers a file of requests with one engine.
  *
- * The main thread reads lines, a second one writes records. Between them is a window of lines that are with the engine, which
- * tells their events on its own thread. Records leave in the order of the input, as soon as that order allows.
+ * Three threads work on a job. The main thread reads lines and submits their prompts. The engine's thread adds the events to
+ * each line's result. A writing thread writes the records in the order of the input, each as soon as those before it are
+ * written. Between reading and writing the lines stand in a window of limited size.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,70 +16,79 @@
 
 #include "base/clock.h"
 #include "batch_line.h"
-#include "batch_summary.h"
 #include "progress.h"
 #include "session.h"
 
-typedef struct job job;
-typedef struct slot slot;
+typedef struct batch_job batch_job;
 
 /* A line in the window. */
-struct slot {
-    job *job;
+typedef struct pending_line {
+    batch_job *job; /* borrowed */
     batch_line line;
-    openai_job *jobs; /* [line.request.n_prompts] */
-    size_t n_open;    /* prompts whose last event is to come; under job.mutex */
-};
+    openai_job *prompts; /* [line.request.n_prompts] */
+    size_t n_open;       /* prompts whose last event has not come yet; guarded by job->lock */
+} pending_line;
 
-struct job {
+/* What a job did, once it is done. */
+typedef struct batch_summary {
+    size_t n_requests, n_failed; /* records written, and those of them that report an error */
+    double total_s;
+    cl_engine_stats stats;
+} batch_summary;
+
+struct batch_job {
     session session;
     openai_context context;
-    char *model_name; /* from the path; NULL: --model-name */
+    char *model_name; /* made from the path, owned; NULL with --model-name */
     FILE *in, *out;
-    char *buffer; /* of getline */
+    char *buffer; /* [buffer_size], of getline */
     size_t buffer_size;
-    size_t n_lines, n_total; /* read so far; requests in the input, 0: unknown */
-    double start;            /* clock_seconds() */
+    size_t n_lines; /* read so far */
+    size_t n_total; /* requests in the input; 0: unknown */
+    double start;   /* clock_seconds() */
     batch_summary summary;
-    bool bar;
+    bool shows_progress;
 
-    pthread_mutex_t mutex; /* holds for what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    slot **window; /* ring of `capacity` */
-    size_t first, n, capacity;
+    pending_line **window;     /* ring [capacity]; the oldest line is at `first` */
+    size_t first, n, capacity; /* lines */
     bool all_read;
-    cl_error write_error; /* code is not CL_OK: a record could not be made or written */
+    cl_error write_error; /* if its code is not CL_OK, a record could not be made or written */
 };
 
-static void close_prompts(slot *s, size_t n) {
-    pthread_mutex_lock(&s->job->mutex);
-    s->n_open -= n;
-    pthread_cond_broadcast(&s->job->changed);
-    pthread_mutex_unlock(&s->job->mutex);
+/* ---- Reading: the main thread ---- */
+
+/* The last events of n prompts of a line have come, or never will. */
+static void close_prompts(pending_line *p, size_t n) {
+    pthread_mutex_lock(&p->job->lock);
+    p->n_open -= n;
+    pthread_cond_broadcast(&p->job->changed);
+    pthread_mutex_unlock(&p->job->lock);
 }
 
-/* On the engine's thread: until the last event the line's result is touched here alone. */
+/* On the engine's thread, the only one that uses a line's result until the last event has come. */
 static void on_event(void *ctx, const cl_engine_event *event) {
-    const openai_job *submitted = ctx;
-    slot *s = submitted->owner;
-    openai_result_add(&s->line.result, submitted->prompt, event);
-    if (event->last) close_prompts(s, 1);
+    const openai_job *prompt = ctx;
+    pending_line *p = prompt->owner;
+    openai_result_add(&p->line.result, prompt->prompt, event);
+    if (event->last) close_prompts(p, 1);
 }
 
-/* Submit all prompts of a line that was read well. If one is refused, the line fails; those before it run to their end. */
-static void submit(slot *s) {
-    const openai_request *request = &s->line.request;
+/* Submit all prompts of a valid line. If the engine refuses one, the line fails, and the prompts before it run to their end. */
+static void submit(pending_line *p) {
+    const openai_request *request = &p->line.request;
     const size_t n = request->n_prompts;
     size_t n_submitted = 0;
-    s->n_open = n;
-    s->jobs = calloc(n, sizeof *s->jobs);
-    if (s->jobs)
-        n_submitted = openai_submit(request, s->job->session.engine, s, on_event, s->jobs, &s->line.error);
+    p->n_open = n;
+    p->prompts = calloc(n, sizeof *p->prompts);
+    if (p->prompts)
+        n_submitted = openai_submit(request, p->job->session.engine, p, on_event, p->prompts, &p->line.error);
     else
-        openai_fail_from(&s->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+        openai_fail_from(&p->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
     if (n_submitted == n) return;
-    s->line.failed = true;
-    close_prompts(s, n - n_submitted);
+    p->line.failed = true;
+    close_prompts(p, n - n_submitted);
 }
 
 static bool is_blank(const char *text, size_t size) {
@@ -86,31 +97,31 @@ static bool is_blank(const char *text, size_t size) {
     return true;
 }
 
-/* Read a line, give it to the engine and to the window. */
-static cl_status add_line(job *j, const char *text, size_t size, cl_error *error) {
-    slot *s = calloc(1, sizeof *s);
-    if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", j->n_lines);
-    s->job = j;
-    if (batch_line_parse(&s->line, j->n_lines, text, size, &j->context)) submit(s);
-    pthread_mutex_lock(&j->mutex);
-    j->window[(j->first + j->n++) % j->capacity] = s;
+/* Parse a line, submit its prompts, and add it to the window, which has room. */
+static cl_status add_line(batch_job *j, const char *text, size_t size, cl_error *error) {
+    pending_line *p = calloc(1, sizeof *p);
+    if (!p) return cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", j->n_lines);
+    p->job = j;
+    if (batch_line_parse(&p->line, j->n_lines, text, size, &j->context)) submit(p);
+    pthread_mutex_lock(&j->lock);
+    j->window[(j->first + j->n++) % j->capacity] = p;
     pthread_cond_broadcast(&j->changed);
-    pthread_mutex_unlock(&j->mutex);
+    pthread_mutex_unlock(&j->lock);
     return CL_OK;
 }
 
-/* Wait for room in the window. False: a record failed, nothing needs to be read any more. */
-static bool wait_room(job *j) {
-    pthread_mutex_lock(&j->mutex);
-    while (j->n == j->capacity && j->write_error.code == CL_OK) pthread_cond_wait(&j->changed, &j->mutex);
+/* Wait until the window has room. False: a record could not be written, so nothing more needs to be read. */
+static bool wait_for_room(batch_job *j) {
+    pthread_mutex_lock(&j->lock);
+    while (j->n == j->capacity && j->write_error.code == CL_OK) pthread_cond_wait(&j->changed, &j->lock);
     const bool ok = j->write_error.code == CL_OK;
-    pthread_mutex_unlock(&j->mutex);
+    pthread_mutex_unlock(&j->lock);
     return ok;
 }
 
-static cl_status read_lines(job *j, cl_error *error) {
+static cl_status read_lines(batch_job *j, cl_error *error) {
     cl_status status = CL_OK;
-    while (status == CL_OK && wait_room(j)) {
+    while (status == CL_OK && wait_for_room(j)) {
         const ssize_t size = getline(&j->buffer, &j->buffer_size, j->in);
         if (size < 0) {
             if (ferror(j->in)) status = cl_fail(error, CL_ERR_FILE, "cannot read the input: %s", strerror(errno));
@@ -122,86 +133,90 @@ static cl_status read_lines(job *j, cl_error *error) {
     return status;
 }
 
-static void draw(job *j) {
+/* ---- Writing: a thread of its own ---- */
+
+static void draw_progress(batch_job *j) {
     cl_engine_stats stats;
     cl_engine_get_stats(j->session.engine, &stats);
     progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
 }
 
-/* Wait for something to change; with a progress bar not long, and draw it. Called with the mutex held. */
-static void wait_change(job *j) {
-    if (!j->bar) {
-        pthread_cond_wait(&j->changed, &j->mutex);
+/* Wait until something changes; with a progress bar for at most 200 ms, and draw it. With j->lock held. */
+static void wait_for_change(batch_job *j) {
+    if (!j->shows_progress) {
+        pthread_cond_wait(&j->changed, &j->lock);
         return;
     }
     const struct timespec until = clock_deadline(200);
-    pthread_cond_timedwait(&j->changed, &j->mutex, &until);
-    pthread_mutex_unlock(&j->mutex);
-    draw(j);
-    pthread_mutex_lock(&j->mutex);
+    pthread_cond_timedwait(&j->changed, &j->lock, &until);
+    pthread_mutex_unlock(&j->lock);
+    draw_progress(j);
+    pthread_mutex_lock(&j->lock);
 }
 
-/* The first line of the window once it is done, taken out; NULL when all were read and written. */
-static slot *take_first(job *j) {
-    pthread_mutex_lock(&j->mutex);
-    while (j->n ? j->window[j->first]->n_open > 0 : !j->all_read) wait_change(j);
-    slot *s = NULL;
+/* Wait until the oldest line is done, and remove it from the window. NULL: all lines are read and removed. */
+static pending_line *take_first(batch_job *j) {
+    pthread_mutex_lock(&j->lock);
+    while (j->n ? j->window[j->first]->n_open > 0 : !j->all_read) wait_for_change(j);
+    pending_line *p = NULL;
     if (j->n) {
-        s = j->window[j->first];
+        p = j->window[j->first];
         j->first = (j->first + 1) % j->capacity;
         j->n--;
         pthread_cond_broadcast(&j->changed);
     }
-    pthread_mutex_unlock(&j->mutex);
-    return s;
+    pthread_mutex_unlock(&j->lock);
+    return p;
 }
 
-static cl_status write_record(job *j, const slot *s, cl_error *error) {
-    json_t *record = batch_line_json(&s->line);
-    if (!record) return cl_fail(error, CL_ERR_NOMEM, "line %zu: no memory for its record", s->line.number);
+static cl_status write_record(batch_job *j, const pending_line *p, cl_error *error) {
+    json_t *record = batch_line_json(&p->line);
+    if (!record) return cl_fail(error, CL_ERR_NOMEM, "line %zu: no memory for its record", p->line.number);
     const bool written = json_dumpf(record, j->out, 0) == 0 && fputc('\n', j->out) != EOF && fflush(j->out) == 0;
     const int cause = errno;
     json_decref(record);
     return written ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
 }
 
-static void slot_free(slot *s) {
-    batch_line_free(&s->line);
-    free(s->jobs);
-    free(s);
+static void pending_line_free(pending_line *p) {
+    batch_line_free(&p->line);
+    free(p->prompts);
+    free(p);
 }
 
-/* The writing thread. A record that it cannot make or write it tells, and ends; lines that are left are freed with the job. */
+/* The writing thread. It stops at the first record that it cannot make or write; cmd_batch frees the lines behind that. */
 static void *write_lines(void *arg) {
-    job *j = arg;
+    batch_job *j = arg;
     cl_error error;
     cl_status status = CL_OK;
-    for (slot *s; status == CL_OK && (s = take_first(j)) != NULL;) {
-        status = write_record(j, s, &error);
+    for (pending_line *p; status == CL_OK && (p = take_first(j)) != NULL;) {
+        status = write_record(j, p, &error);
         j->summary.n_requests++;
-        j->summary.n_failed += s->line.failed || s->line.result.failed;
-        slot_free(s);
+        j->summary.n_failed += p->line.failed || p->line.result.failed;
+        pending_line_free(p);
         if (status == CL_OK) continue;
-        pthread_mutex_lock(&j->mutex);
+        pthread_mutex_lock(&j->lock);
         j->write_error = error;
         pthread_cond_broadcast(&j->changed);
-        pthread_mutex_unlock(&j->mutex);
+        pthread_mutex_unlock(&j->lock);
     }
     return NULL;
 }
 
-static cl_status process(job *j, cl_error *error) {
+/* ---- The whole job ---- */
+
+static cl_status process(batch_job *j, cl_error *error) {
     pthread_t writer;
     j->start = clock_seconds();
     j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->session.engine);
     if (pthread_create(&writer, NULL, write_lines, j)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = read_lines(j, error);
-    pthread_mutex_lock(&j->mutex);
+    pthread_mutex_lock(&j->lock);
     j->all_read = true;
     pthread_cond_broadcast(&j->changed);
-    pthread_mutex_unlock(&j->mutex);
+    pthread_mutex_unlock(&j->lock);
     pthread_join(writer, NULL);
-    if (j->bar) progress_clear();
+    if (j->shows_progress) progress_clear();
     j->summary.total_s = clock_seconds() - j->start;
     cl_engine_get_stats(j->session.engine, &j->summary.stats);
     if (status == CL_OK && j->write_error.code != CL_OK) {
@@ -211,46 +226,50 @@ static cl_status process(job *j, cl_error *error) {
     return status;
 }
 
-/* Lines that are not blank from here on, if the input is a file that can be read twice; it may be another's standard input. */
-static size_t count_requests(job *j) {
+/*
+ * The number of lines from here on that are not blank; 0 if the input cannot be read twice. Standard input may be a file whose
+ * first lines another program has read.
+ */
+static size_t count_requests(batch_job *j) {
     struct stat st;
     const off_t here = ftello(j->in);
     if (here < 0 || fstat(fileno(j->in), &st) || !S_ISREG(st.st_mode)) return 0;
     size_t n = 0;
     for (ssize_t size; (size = getline(&j->buffer, &j->buffer_size, j->in)) >= 0;) n += !is_blank(j->buffer, (size_t)size);
-    fseeko(j->in, here, SEEK_SET); /* clears the end of file, too */
+    fseeko(j->in, here, SEEK_SET); /* this also clears the end-of-file state */
     return n;
 }
 
-static bool is_input(const job *j, const char *path) {
+static bool is_input(const batch_job *j, const char *path) {
     struct stat in, out;
     return fstat(fileno(j->in), &in) == 0 && stat(path, &out) == 0 && S_ISREG(in.st_mode) && in.st_dev == out.st_dev &&
            in.st_ino == out.st_ino;
 }
 
-/* The output keeps what it holds until there is something to write (empty_output). */
-static cl_status open_files(job *j, const options *opt, cl_error *error) {
-    if (!opt->input) return cl_fail(error, CL_ERR_ARG, "--input, the file of requests, is missing");
+/* An existing output file keeps its contents until the job can begin (empty_output). */
+static cl_status open_files(batch_job *j, const options *opt, cl_error *error) {
+    if (!opt->input) return cl_fail(error, CL_ERR_ARG, "--input is missing; name the file of requests");
     j->in = strcmp(opt->input, "-") ? fopen(opt->input, "rb") : stdin;
     if (!j->in) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", opt->input, strerror(errno));
     if (strcmp(opt->output, "-") && is_input(j, opt->output))
-        return cl_fail(error, CL_ERR_ARG, "--output %s is the file of requests; write the results to another", opt->output);
+        return cl_fail(error, CL_ERR_ARG, "--output %s is the file of requests; write the results to another file",
+                       opt->output);
     j->out = strcmp(opt->output, "-") ? fopen(opt->output, "ab") : stdout;
     if (!j->out) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
-    j->bar = isatty(STDERR_FILENO);
-    if (j->bar) j->n_total = count_requests(j);
+    j->shows_progress = isatty(STDERR_FILENO);
+    if (j->shows_progress) j->n_total = count_requests(j);
     return CL_OK;
 }
 
-static cl_status empty_output(job *j, const options *opt, cl_error *error) {
+static cl_status empty_output(batch_job *j, const options *opt, cl_error *error) {
     struct stat st;
     if (j->out == stdout || fstat(fileno(j->out), &st) || !S_ISREG(st.st_mode) || ftruncate(fileno(j->out), 0) == 0)
         return CL_OK;
     return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
 }
 
-/* What a request is given where its line says nothing. */
-static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
+/* Set the values of fields that a line leaves out. */
+static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error) {
     openai_context *c = &j->context;
     c->model = j->session.model;
     if (!opt->model_name && !(j->model_name = cl_model_file_name(opt->model)))
@@ -267,29 +286,67 @@ static cl_status set_defaults(job *j, const options *opt, cl_error *error) {
     return opt->chat_format ? cl_chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
 }
 
+/* ---- The summary ---- */
+
+static uint64_t kv_bytes_peak(const cl_engine_stats *s) { return s->kv.chunks_live_peak * s->kv.chunk_bytes; }
+static uint64_t kv_bytes_unshared(const cl_engine_stats *s) { return s->kv.chunks_unshared_peak * s->kv.chunk_bytes; }
+static double per_second(int64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
+
+/* On stderr. */
+static void print_summary(const batch_summary *summary) {
+    const cl_engine_stats *s = &summary->stats;
+    fprintf(stderr,
+            "requests   %zu in %.2f s, %zu failed\n"
+            "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
+            "decode     %" PRId64 " tokens in %.2f s: %.1f tokens/s\n"
+            "drafts     %" PRId64 " of %" PRId64 " drafted tokens accepted\n"
+            "K/V peak   %.1f MB; unshared it would be %.1f MB\n",
+            summary->n_requests, summary->total_s, summary->n_failed, s->prefill_tokens_computed, s->prompt_tokens,
+            s->prefill_s, per_second(s->prefill_tokens_computed, s->prefill_s), s->completion_tokens, s->decode_s,
+            per_second(s->completion_tokens, s->decode_s), s->drafts.n_accepted, s->drafts.n_tokens,
+            (double)kv_bytes_peak(s) / 1e6, (double)kv_bytes_unshared(s) / 1e6);
+}
+
+/* Write the summary as one JSON object to a file of its own. */
+static cl_status write_summary(const batch_summary *summary, const char *path, cl_error *error) {
+    const cl_engine_stats *s = &summary->stats;
+    json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prefill_tokens_computed",
+                               (json_int_t)s->prefill_tokens_computed, "prompt_tokens", (json_int_t)s->prompt_tokens,
+                               "completion_tokens", (json_int_t)s->completion_tokens, "prefill_s", s->prefill_s, "decode_s",
+                               s->decode_s, "total_s", summary->total_s, "kv_bytes_peak", (json_int_t)kv_bytes_peak(s),
+                               "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(s), "draft_tokens",
+                               (json_int_t)s->drafts.n_tokens, "draft_tokens_accepted", (json_int_t)s->drafts.n_accepted);
+    if (!object) return cl_fail(error, CL_ERR_NOMEM, "no memory for the summary");
+    const int failed = json_dump_file(object, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(object);
+    return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(errno)) : CL_OK;
+}
+
+/* ---- The command ---- */
+
 int cmd_batch(const options *opt) {
-    job j = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    batch_job j = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     cl_error error;
-    j.capacity = 4 * (size_t)opt->max_seqs + 64; /* keeps the engine fed while a slow line holds up the output */
-    j.window = calloc(j.capacity, sizeof(slot *));
-    cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory");
+    j.capacity = 4 * (size_t)opt->max_seqs + 64; /* enough to keep the engine busy while a slow line delays the output */
+    j.window = calloc(j.capacity, sizeof *j.window);
+    cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for %zu lines", j.capacity);
     if (status == CL_OK) status = open_files(&j, opt, &error);
     if (status == CL_OK) status = session_load(&j.session, opt, &error);
     if (status == CL_OK) status = set_defaults(&j, opt, &error);
     if (status == CL_OK) status = session_start(&j.session, opt, opt->max_seqs, &error);
     if (status == CL_OK) status = empty_output(&j, opt, &error);
     if (status == CL_OK) status = process(&j, &error);
-    if (status == CL_OK) batch_summary_print(&j.summary);
-    if (status == CL_OK && opt->summary) status = batch_summary_write(&j.summary, opt->summary, &error);
-    session_close(&j.session); /* cancels what is left; no event comes after it */
-    for (; j.n; j.n--, j.first = (j.first + 1) % j.capacity) slot_free(j.window[j.first]);
+    if (status == CL_OK) print_summary(&j.summary);
+    if (status == CL_OK && opt->summary) status = write_summary(&j.summary, opt->summary, &error);
+    session_close(&j.session); /* cancels what still runs; no event comes afterwards */
+    for (; j.n; j.n--, j.first = (j.first + 1) % j.capacity) pending_line_free(j.window[j.first]);
     if (j.in && j.in != stdin) fclose(j.in);
     if (j.out && j.out != stdout && fclose(j.out) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     free(j.window);
     free(j.buffer);
     free(j.model_name);
-    if (j.out == stdout && j.write_error.code == CL_ERR_FILE) return 1; /* main tells */
+    if (j.out == stdout && j.write_error.code == CL_ERR_FILE) return 1; /* main reports it */
     if (status == CL_OK && j.summary.n_failed > 0)
         status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", j.summary.n_failed,
                          j.summary.n_requests);

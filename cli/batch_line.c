@@ -1,3 +1,4 @@
+/* Parses a line of a batch file into a request, and writes its record. */
 #include "batch_line.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static bool fail(batch_line *line, const char *param, const char *message) {
     return false;
 }
 
-/* The endpoint that OpenAI's form names, or that the fields of a body speak for. */
+/* Set *endpoint from the url of OpenAI's form; without a url from the fields of the body. */
 static bool find_endpoint(batch_line *line, const json_t *object, const json_t *body, openai_endpoint *endpoint) {
     const json_t *url = line->openai_form ? json_object_get(object, "url") : NULL;
     const char *path = json_string_value(url);
@@ -33,7 +34,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
     json_t *id = json_object_get(object, line->openai_form ? "custom_id" : "id");
     line->id = id ? json_incref(id) : json_integer((json_int_t)line->number);
     const json_t *body = line->openai_form ? json_object_get(object, "body") : object;
-    if (!json_is_object(body)) return fail(line, "body", "body must be an object that holds the request");
+    if (!json_is_object(body)) return fail(line, "body", "body must be an object, the request");
 
     openai_endpoint endpoint;
     if (!find_endpoint(line, object, body, &endpoint)) return false;
@@ -42,7 +43,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
         return false;
     }
     if (!line->openai_form && (line->request.params.n != 1 || line->request.n_prompts != 1))
-        return fail(line, "n", "the short form gives one answer to one prompt; use custom_id and body for more");
+        return fail(line, "n", "the short form has one answer to one prompt; use custom_id and body for more");
     line->has_result = openai_result_init(&line->result, context, &line->request);
     return line->has_result ? true : fail(line, NULL, "no memory for the request");
 }
@@ -65,6 +66,7 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
     return ok;
 }
 
+/* The record of the short form. */
 static json_t *short_json(const batch_line *line) {
     const openai_choice *choice = &line->result.choices[0];
     const openai_usage usage = openai_result_usage(&line->result);
@@ -79,7 +81,7 @@ static json_t *short_json(const batch_line *line) {
     return record;
 }
 
-/* OpenAI's record: an answer or an error as the server would have sent it. */
+/* OpenAI's record, whose body is the answer or the error object that the server would send. Steals the reference to body. */
 static json_t *response_json(const batch_line *line, int status, json_t *body) {
     char id[40], request_id[40];
     snprintf(id, sizeof id, "batch_req_%zu", line->number);

@@ -1,4 +1,4 @@
-/* One line of a batch file: its request, what became of it, the record it gives. */
+/* One line of a batch file: its request, its result, and the record that is written for it. */
 #ifndef CLI_BATCH_LINE_H
 #define CLI_BATCH_LINE_H
 
@@ -8,22 +8,24 @@
 
 typedef struct batch_line {
     size_t number;    /* in the input, from 1 */
-    bool openai_form; /* {"custom_id", "url", "body"}; else the short form {"id", "messages" or "prompt", ...} */
-    json_t *id;       /* custom_id or id; the number where it is absent */
-    bool failed;
-    openai_error error; /* where failed */
+    bool openai_form; /* {"custom_id", "url", "body"}; otherwise the short form {"id", "messages" or "prompt", ...} */
+    json_t *id;       /* custom_id or id; the line's number if the line has none; null if it is not an object. Owned. */
+    bool failed;      /* the line is invalid, or a prompt was refused: `error` says why */
+    openai_error error;
     openai_request request;
-    openai_result result; /* events are added here */
+    openai_result result; /* valid if has_result; the caller adds the events */
     bool has_result;
 } batch_line;
 
 /*
- * Read a line of `size` bytes. *line is zero and stays where it is until batch_line_free; context is borrowed until then.
- * What is wrong with the line is told in it; false is returned then.
+ * Parse a line of `size` bytes.
+ *
+ * *line must be zeroed and stay where it is until batch_line_free, which is also due after a failure. context is borrowed until
+ * then, text for the call only. Returns false if the line is invalid or memory is lacking; line->error says why.
  */
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context);
 
-/* The record of a line that is done: answer or error. A new reference; NULL without memory. */
+/* The record of a line that is done, answer or error, as a new reference; NULL if memory is lacking. */
 json_t *batch_line_json(const batch_line *line);
 
 void batch_line_free(batch_line *line);

@@ -1,4 +1,4 @@
-/* `bench`: throughput of prefill and decode for numbers of sequences, in llama-batched-bench's columns. */
+/* `bench`: measures the throughput of prefill and decode by number of sequences, in the columns of llama-batched-bench. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,12 +9,12 @@
 #include "direct.h"
 
 typedef struct int_list {
-    int64_t values[64];
+    int64_t values[64]; /* [n] */
     int32_t n;
-    int64_t max;
+    int64_t max; /* the largest of them */
 } int_list;
 
-/* "1,8,32": whole numbers from 1 to max. */
+/* Parse "1,8,32": whole numbers from 1 to max. `flag` names the option in messages. */
 static cl_status parse_list(const char *flag, const char *text, int64_t max, int_list *list, cl_error *error) {
     *list = (int_list){0};
     for (const char *c = text;;) {
@@ -33,12 +33,12 @@ static cl_status parse_list(const char *flag, const char *text, int64_t max, int
     }
 }
 
-/* Of n sequences, how many prompts are computed and stored: with nothing shared each has its own, equal ones, too. */
+/* How many of the prompts of n sequences are computed and stored. In private mode equal prompts are stored separately, too. */
 static int64_t n_prompts(const options *opt, int64_t n) {
     return opt->shared && (cattn_sharing)opt->sharing != CATTN_PRIVATE ? 1 : n;
 }
 
-/* Steps until every sequence is ready; the time it takes is added to *seconds. */
+/* Run steps until all tokens of all sequences are computed, and add the time to *seconds. */
 static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, double *seconds, cl_error *error) {
     const double start = clock_seconds();
     cl_status status;
@@ -48,7 +48,7 @@ static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_
     return status;
 }
 
-/* Tokens that look drawn; the first differs between sequences, so that nothing is shared unless it is to be. */
+/* Fill tokens [n] with pseudo-random ids after the token `first`. Sequences with different first tokens share nothing. */
 static void fill_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t first) {
     uint64_t state = first + 1;
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +57,9 @@ static void fill_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t fi
     }
 }
 
-/* Prefill pp tokens of each sequence, then decode tg more of each, one a step. */
+/*
+ * Prefill pp tokens of each of n sequences, then decode --tg tokens of each, one per step. Adds the seconds to *t_pp and *t_tg.
+ */
 static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, double *t_pp, double *t_tg, cl_error *error) {
     const int32_t n_vocab = d->s.model->params.n_vocab;
     const int64_t length = pp + opt->tg;
@@ -103,7 +105,7 @@ static void print_line(const options *opt, int64_t pp, int64_t n, double t_pp, d
     fflush(stdout);
 }
 
-/* What the largest measurement takes, and a chunk more for what begins or ends within one. */
+/* The chunks of the largest measurement; each run of tokens may begin or end inside a chunk. */
 static int64_t most_chunks(const options *opt, int64_t pp, int64_t n) {
     return n_prompts(opt, n) * (pp / opt->chunk_size + 1) + n * (opt->tg / opt->chunk_size + 1);
 }
@@ -113,7 +115,7 @@ static cl_status run_all(direct *d, const options *opt, const int_list *pps, con
         printf("|    PP |    TG |   B |  N_KV |   T_PP s |  S_PP t/s |   T_TG s |  S_TG t/s |      T s |     S t/s |\n"
                "|-------|-------|-----|-------|----------|-----------|----------|-----------|----------|-----------|\n");
     double t_pp = 0, t_tg = 0;
-    cl_status status = measure(d, opt, 16, 1, &t_pp, &t_tg, error); /* warm up: pages of the weights, the threads */
+    cl_status status = measure(d, opt, 16, 1, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
     while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
     }
     for (int32_t p = 0; p < pps->n; p++) {

@@ -1,4 +1,7 @@
-/* `chat`: a conversation on the terminal. Each turn submits the whole conversation; the tree finds what it has of it. */
+/*
+ * `chat`: a conversation on the terminal. Each turn submits the whole conversation, most of which is in the prefix tree
+ * already.
+ */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +10,14 @@
 
 #include "session.h"
 #include "stream.h"
-#include "text.h"
+#include "text_buffer.h"
 
 typedef struct conversation {
-    cl_chat_message *messages; /* contents are owned */
+    cl_chat_message *messages; /* [n]; their contents are owned */
     size_t n, capacity;
 } conversation;
 
+/* Append a message with a copy of its content. `role` is borrowed. */
 static cl_status add(conversation *c, const char *role, const char *content, size_t size, cl_error *error) {
     if (c->n == c->capacity) {
         const size_t capacity = 2 * c->capacity + 8;
@@ -30,6 +34,7 @@ static cl_status add(conversation *c, const char *role, const char *content, siz
     return CL_OK;
 }
 
+/* Drop all messages but the first n. */
 static void shorten(conversation *c, size_t n) {
     while (c->n > n) free((char *)c->messages[--c->n].content);
 }
@@ -40,14 +45,17 @@ static void on_interrupt(int signal) {
     interrupted = 1;
 }
 
-/* The conversation's answer, added to it. A refused turn is taken back, so that the user can go on. */
+/*
+ * Print the answer to the conversation and append it. After an error the user's last message is dropped, so that the user can
+ * go on.
+ */
 static cl_status answer_turn(const session *s, const options *opt, cl_chat_format format, conversation *c, cl_error *error) {
     cl_token_list tokens = {0};
     answer a = {0};
     cl_status status = cl_chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
     if (status == CL_OK) {
-        /* An interrupt ends the answer here and the program elsewhere. */
-        struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before; /* no write fails of it */
+        /* During an answer an interrupt cancels the answer; at other times it ends the program. SA_RESTART: writes go on. */
+        struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
         interrupted = 0;
         sigaction(SIGINT, &action, &before);
         status = stream_answer(s->engine, opt, &tokens, &interrupted, stdout, &a, error);
@@ -56,7 +64,7 @@ static cl_status answer_turn(const session *s, const options *opt, cl_chat_forma
     printf("\n");
     if (status == CL_OK) status = add(c, "assistant", a.text.data, a.text.size, error);
     if (status == CL_OK && isatty(STDERR_FILENO))
-        fprintf(stderr, "[%lld prompt tokens, %lld of them known; first token after %.2f s; %.1f tokens/s]\n",
+        fprintf(stderr, "[%lld prompt tokens, %lld of them cached; first token after %.2f s; %.1f tokens/s]\n",
                 (long long)a.n_prompt, (long long)a.n_cached, a.first_s,
                 a.n_completion > 1 ? (double)(a.n_completion - 1) / (a.total_s - a.first_s) : 0.0);
     if (status != CL_OK) shorten(c, c->n - 1);
@@ -65,7 +73,7 @@ static cl_status answer_turn(const session *s, const options *opt, cl_chat_forma
     return status;
 }
 
-/* Read turns until the input ends. */
+/* Answer the user's lines until the input ends. */
 static cl_status converse(const session *s, const options *opt, cl_chat_format format, cl_error *error) {
     const bool terminal = isatty(STDIN_FILENO);
     conversation c = {0};
@@ -78,7 +86,7 @@ static cl_status converse(const session *s, const options *opt, cl_chat_format f
         fflush(stdout);
         ssize_t size = getline(&line, &capacity, stdin);
         if (size < 0) {
-            if (terminal) printf("\n"); /* the shell's prompt begins a line */
+            if (terminal) printf("\n"); /* so that the shell's prompt begins a line */
             break;
         }
         while (size && (line[size - 1] == '\n' || line[size - 1] == '\r')) line[--size] = 0;
@@ -88,8 +96,8 @@ static cl_status converse(const session *s, const options *opt, cl_chat_format f
         status = add(&c, "user", line, (size_t)size, error);
         if (status != CL_OK) break;
         const cl_status answered = answer_turn(s, opt, format, &c, error);
-        if (answered == CL_ERR_LIMIT) /* /clear makes room */
-            fprintf(stderr, "chunkllama chat: %s; /clear starts anew\n", error->message);
+        if (answered == CL_ERR_LIMIT)
+            fprintf(stderr, "chunkllama chat: %s; /clear begins a new conversation\n", error->message);
         else
             status = answered;
     }

@@ -1,4 +1,4 @@
-/* The subcommands of chunkllama. Each takes parsed options and returns the process's exit status. */
+/* The commands of chunkllama: the functions that run them, and the list of their names and help texts (main.c). */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -7,14 +7,14 @@
 typedef struct options options;
 
 typedef struct command {
-    const char *name;      /* one word, or two */
-    const char *arguments; /* for the usage line: what stands after the options; "" when nothing may */
-    const char *summary;   /* one line */
-    const char *details;   /* more for its --help; "" when the summary says all */
-    int (*run)(const options *opt);
+    const char *name;               /* one or two words */
+    const char *arguments;          /* what may stand after the options, for the usage line; "": nothing */
+    const char *summary;            /* one line */
+    const char *details;            /* further sentences for the command's --help; may be "" */
+    int (*run)(const options *opt); /* returns the exit status of the process */
 } command;
 
-/* Positions in the list below, and bits in the options table. */
+/* Indices in `commands`, and bits in the options' sets of commands. */
 typedef enum command_id {
     CMD_RUN,
     CMD_CHAT,

@@ -1,11 +1,11 @@
-/* Steps over a model and a cache of its own, without the engine: see direct.h. */
+/* Runs steps over a model and a cache of its own, without the engine. */
 #include "direct.h"
 
 #include <stdlib.h>
 
 #include "llama/kv_cache.h"
 
-static const char *budget_hint(cl_status status) { return status == CL_ERR_LIMIT ? " (--kv-budget raises it)" : ""; }
+static const char *budget_hint(cl_status status) { return status == CL_ERR_LIMIT ? " (raise it with --kv-budget)" : ""; }
 
 cl_status direct_fail(const cattn_error *cause, cl_error *error) {
     const cl_status status = cl_kv_status(cause->code);
@@ -38,7 +38,7 @@ cl_status direct_join(direct *d, const int32_t *tokens, int64_t n_tokens, direct
     return direct_fail(&cause, error);
 }
 
-/* List entries for the sequences that have tokens left, as many as there are rows. */
+/* List an entry for each sequence that has tokens to compute, at most max_rows of them. */
 static void list_entries(direct *d, const direct_seq *seqs, int32_t n_seqs, int64_t piece) {
     cl_runner_clear(&d->runner);
     for (int32_t i = 0; i < n_seqs && d->runner.n_entries < d->runner.max_rows; i++) {
@@ -49,7 +49,7 @@ static void list_entries(direct *d, const direct_seq *seqs, int32_t n_seqs, int6
     }
 }
 
-/* The sequences of a step in the making, and which of its rows give logits. */
+/* What choose_logits needs: the sequences, and which rows give logits. */
 typedef struct selection {
     const direct *d;
     const direct_seq *seqs;

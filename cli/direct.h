@@ -1,6 +1,6 @@
 /*
- * Runs a model over a cache of its own, step by step, without the engine: for commands that need every logit or exact
- * control over the batch.
+ * Runs a model over a cache of its own, step by step, without the engine: for commands that need every logit or full control
+ * over the batch. One thread at a time.
  */
 #ifndef CLI_DIRECT_H
 #define CLI_DIRECT_H
@@ -10,38 +10,40 @@
 
 typedef struct direct {
     session s;
-    cl_runner runner;   /* with the tokens, positions and logits of the last step */
-    int32_t *entry_seq; /* [max_rows] index of the sequence that an entry of the step stands for */
+    cl_runner runner;   /* its fields hold the rows and logits of the last step */
+    int32_t *entry_seq; /* [max_rows] the index of the sequence of each entry of the step */
 } direct;
 
 /*
- * Load the model and make a cache and workspace for steps of max_rows rows, of which at most max_logits give logits.
- * Zero-initialise; free with direct_close, also after a failure.
+ * Load the model, and create a cache and a workspace for steps of max_rows rows, of which at most max_logits give logits.
+ * *d must be zeroed; direct_close frees it, also after a failure.
  */
 cl_status direct_open(direct *d, const options *opt, int32_t max_rows, int32_t max_logits, cl_error *error);
 void direct_close(direct *d);
 
 typedef struct direct_seq {
     cattn_seq seq;
-    const int32_t *tokens; /* [n_tokens] */
+    const int32_t *tokens; /* [n_tokens], borrowed */
     int64_t n_tokens;
-    int64_t n_ready; /* leading tokens whose K/V exist */
+    int64_t n_ready; /* the K/V of the first n_ready tokens exist */
 } direct_seq;
 
-/* Which rows of a step give logits: all, or those at the end of their sequence. */
+/* Which rows of a step give logits: all, or the last row of each sequence. */
 typedef enum direct_want { WANT_ALL, WANT_LAST } direct_want;
 
-/* Join tokens as a sequence of the cache; borrows them until the sequence leaves. */
+/* Join tokens [n_tokens] to the cache as a sequence. They are borrowed until the sequence leaves. */
 cl_status direct_join(direct *d, const int32_t *tokens, int64_t n_tokens, direct_seq *seq, cl_error *error);
 
 /*
- * One step over the sequences that have tokens to compute, at most `piece` rows of each (0: no limit) and max_rows together.
- * d->runner then holds the step's n_rows rows and n_logits rows of logits, in the order of the sequences. n_rows is 0 when
- * nothing is left to compute.
+ * Run one step over seqs [n_seqs]: at most `piece` rows of each sequence that has tokens to compute (0: no limit), and at most
+ * max_rows in all.
+ *
+ * Afterwards d->runner holds n_rows rows, and n_logits rows of logits in the order of the sequences. n_rows is 0 if no
+ * sequence has tokens to compute.
  */
 cl_status direct_step(direct *d, direct_seq *seqs, int32_t n_seqs, int64_t piece, direct_want want, cl_error *error);
 
-/* A cattn_error as this program's. */
+/* Turn an error of the cache into one of the program. Returns its code. */
 cl_status direct_fail(const cattn_error *cause, cl_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* `info`: what is in a model file or folder. */
+/* `info`: prints what is in a model file or folder. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,9 +6,9 @@
 #include "llama/file/model_file.h"
 #include "session.h"
 
-/* Names and texts are the file's: nothing in them may reach the terminal as a command. */
-enum { SHOWN = 256 };
-#define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
+/* A string of the file as printable text: control characters in it must not reach the terminal. */
+enum { MAX_SHOWN = 256 }; /* bytes */
+#define SHOW(s) cl_str_show(s, (char[MAX_SHOWN]){0}, MAX_SHOWN)
 
 static const char *value_type_name(cl_meta_type type) {
     static const char *const names[] = {
@@ -31,15 +31,15 @@ static void print_metadata(const cl_model_file *file) {
     }
 }
 
-/* Of one tensor; a file in which they are more than fit is not opened. */
+/* The product does not overflow: a file with a larger tensor is not opened. */
 static int64_t n_elements(const cl_tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
 
-/* Stops at the greatest number: a tensor whose type cannot be read may claim any size, and bytes may be those of several. */
+/* Add n to *sum, up to INT64_MAX: tensors of unknown types may claim any size, and several tensors may claim the same bytes. */
 static void add(int64_t *sum, int64_t n) {
     if (__builtin_add_overflow(*sum, n, sum)) *sum = INT64_MAX;
 }
 
-/* One line for each tensor type: how many tensors, elements and bytes. */
+/* Print a line for each tensor type: the number of its tensors, their elements and bytes. */
 static void print_types(const cl_model_file *file) {
     printf("\ntensors (%zu):\n  %-8s %8s %14s %14s\n", cl_model_file_n_tensors(file), "type", "tensors", "elements", "bytes");
     for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) {
@@ -98,9 +98,9 @@ int cmd_info(const options *opt) {
     cl_error error;
     cl_status status = CL_OK;
     if (opt->n_args > 1)
-        status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; one file at a time", opt->args[1]);
+        status = cl_fail(&error, CL_ERR_ARG, "'%s' is one argument too many; name one file", opt->args[1]);
     else if (!path)
-        status = cl_fail(&error, CL_ERR_ARG, "no model; name a GGUF file or a folder of safetensors, or set CHUNKLLAMA_MODEL");
+        status = session_no_model(&error);
     if (status == CL_OK) status = cl_model_file_open(path, &file, &error);
     if (status != CL_OK) return session_fail(CMD_INFO, &error);
     print_head(file, path);

@@ -1,24 +1,24 @@
-/* `logits`: the logits of a sequence of tokens as a NumPy file. */
+/* `logits`: writes the logits of a sequence of tokens to a NumPy file. */
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "direct.h"
-#include "npy.h"
-#include "text.h"
+#include "text_buffer.h"
 
-/* A JSON array of ids, each checked against the vocabulary. */
+/* Read a JSON array of token ids, each from 0 to n_vocab - 1. */
 static cl_status read_tokens(const char *path, int32_t n_vocab, cl_token_list *tokens, cl_error *error) {
-    text t = {0};
-    cl_status status = text_read(&t, path, error);
+    text_buffer t = {0};
+    cl_status status = text_buffer_read(&t, path, error);
     json_error_t problem;
     json_t *array = status == CL_OK ? json_loadb(t.data, t.size, 0, &problem) : NULL;
     if (status == CL_OK && !array)
         status = cl_fail(error, CL_ERR_FORMAT, "%s: line %d: %s", path, problem.line, problem.text);
     else if (status == CL_OK && (!json_is_array(array) || !json_array_size(array)))
-        status = cl_fail(error, CL_ERR_FORMAT, "%s holds no JSON array of token ids with at least one element", path);
+        status = cl_fail(error, CL_ERR_FORMAT, "%s must hold a JSON array of at least one token id", path);
     for (size_t i = 0; status == CL_OK && i < json_array_size(array); i++) {
         const json_t *id = json_array_get(array, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= n_vocab)
@@ -28,16 +28,36 @@ static cl_status read_tokens(const char *path, int32_t n_vocab, cl_token_list *t
             status = cl_token_list_add(tokens, (int32_t)json_integer_value(id), error);
     }
     json_decref(array);
-    free(t.data);
+    text_buffer_free(&t);
     return status;
 }
 
-/* Step through the sequence and write what each step gives. */
+/*
+ * Write the header of a .npy file, format 1.0, for a float32 matrix in C order, whose rows follow: magic, version, header size,
+ * then a Python dictionary that is padded so that the data is aligned to 64 bytes. False: the file cannot be written.
+ */
+static bool write_npy_header(FILE *out, int64_t n_rows, int64_t n_columns) {
+    enum { PREFIX = 10, SIZE = 128 };
+    unsigned char header[SIZE];
+    memset(header, ' ', sizeof header);
+    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    header[8] = SIZE - PREFIX;
+    header[9] = 0;
+    char dict[SIZE - PREFIX];
+    const int size =
+        snprintf(dict, sizeof dict, "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %" PRId64 "), }", n_rows,
+                 n_columns);
+    memcpy(header + PREFIX, dict, (size_t)size);
+    header[SIZE - 1] = '\n';
+    return fwrite(header, 1, sizeof header, out) == sizeof header;
+}
+
+/* Compute the sequence step by step, and write the logits of each step. */
 static cl_status write_logits(direct *d, const options *opt, const cl_token_list *tokens, FILE *out, cl_error *error) {
     const size_t n_vocab = (size_t)d->s.model->params.n_vocab;
     direct_seq seq;
     cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
-    bool written = npy_write_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
+    bool written = write_npy_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
     while (status == CL_OK && written && seq.n_ready < seq.n_tokens) {
         status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
         const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
@@ -48,14 +68,16 @@ static cl_status write_logits(direct *d, const options *opt, const cl_token_list
 }
 
 int cmd_logits(const options *opt) {
-    enum { MAX_LOGITS = 128 }; /* rows of logits at once; with a large vocabulary they are the most memory of all */
+    enum { MAX_LOGITS = 128 }; /* rows of a step; with a large vocabulary their logits are most of the memory */
     direct d = {0};
     cl_token_list tokens = {0};
     FILE *out = NULL;
     cl_error error;
     cl_status status = CL_OK;
     if (!opt->tokens || !opt->output)
-        status = cl_fail(&error, CL_ERR_ARG, "%s is missing", opt->tokens ? "--output, the .npy file to write" : "--tokens");
+        status = cl_fail(&error, CL_ERR_ARG, "%s",
+                         opt->tokens ? "--output is missing; name the .npy file to write"
+                                     : "--tokens is missing; name the file of token ids");
     const int32_t rows = (int32_t)(opt->last || opt->max_step_rows < MAX_LOGITS ? opt->max_step_rows : MAX_LOGITS);
     if (status == CL_OK) status = direct_open(&d, opt, rows, opt->last ? 1 : rows, &error);
     if (status == CL_OK) status = read_tokens(opt->tokens, d.s.model->params.n_vocab, &tokens, &error);

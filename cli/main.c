@@ -1,4 +1,4 @@
-/* chunkllama: picks the subcommand, parses its options, runs it. */
+/* chunkllama: finds the command, parses its options, and runs it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,48 +11,51 @@
 
 const command commands[N_COMMANDS] = {
     [CMD_RUN] =
-        {"run", "[PROMPT]", "answer one prompt, word by word, on standard output",
-         "The prompt is the argument, or --prompt, --file, or standard input. It is put in the model's chat format unless "
-         "--raw is given.",
+        {"run", "[PROMPT]", "answer one prompt on standard output",
+         "The prompt is the argument, --prompt, --file or standard input. It becomes a chat message in the model's chat "
+         "format unless --raw is set.",
          cmd_run},
     [CMD_CHAT] =
         {"chat", "", "talk with the model",
-         "Each turn's conversation so far is matched in the prefix tree, so only what is new is computed. /clear starts "
-         "anew, /quit or the end of the input ends; an interrupt (Ctrl-C) ends an answer.",
+         "The conversation so far is in the prefix tree, so each turn computes only its new tokens. /clear begins a new "
+         "conversation; /quit or the end of the input ends the program; an interrupt (Ctrl-C) ends an answer.",
          cmd_chat},
-    [CMD_BATCH] = {"batch", "", "answer a file of requests, with what their prompts share computed once",
-                   "Each input line is OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
-                   "\"messages\" or \"prompt\", parameters}. Answers come in the order of the input; a bad line gets an error "
-                   "record, the others go on, and the exit status is 1. The output is written anew. Parameters in a line win "
-                   "over the options below.",
+    [CMD_BATCH] = {"batch", "", "answer a file of requests, computing shared prefixes once",
+                   "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
+                   "\"messages\" or \"prompt\", parameters}. Records are written in the order of the input. A line that "
+                   "fails gets an error record and makes the exit status 1; the others are answered. An existing output "
+                   "file is overwritten. Parameters in a line override the options below.",
                    cmd_batch},
-    [CMD_SERVE] = {"serve", "", "serve the model to OpenAI clients over HTTP", "An interrupt or SIGTERM ends it.", cmd_serve},
-    [CMD_INFO] = {"info", "[FILE]", "tell what is in a model file", "The file is the argument or --model.", cmd_info},
+    [CMD_SERVE] = {"serve", "", "serve the model to OpenAI clients over HTTP", "An interrupt (Ctrl-C) or SIGTERM ends it.",
+                   cmd_serve},
+    [CMD_INFO] = {"info", "[FILE]", "print what is in a model file", "The file is the argument or --model.", cmd_info},
     [CMD_TOKENIZE] = {"tokenize", "[TEXT]", "print the token ids of a text as a JSON array",
-                      "The text is the argument, or --file, or standard input.", cmd_tokenize},
+                      "The text is the argument, --file or standard input.", cmd_tokenize},
     [CMD_LOGITS] = {"logits", "", "write the logits of a sequence of tokens as a NumPy file",
-                    "The file holds float32 of shape [positions][vocabulary]; one position with --last.", cmd_logits},
+                    "The file holds float32 logits [positions][vocabulary]; with --last only those of the last position.",
+                    cmd_logits},
     [CMD_PERPLEXITY] =
         {"perplexity", "", "measure how well the model predicts a text",
-         "The text is cut into chunks of --ctx tokens; the second half of each counts, given all before it in the "
-         "chunk.",
+         "The text is cut into chunks of --ctx tokens. The tokens in the second half of each chunk count, each predicted "
+         "from all tokens before it in the chunk.",
          cmd_perplexity},
-    [CMD_BENCH] = {"bench", "", "measure the throughput of prefill and decode",
-                   "One line for each of --pp and --batch: PP and TG tokens of each of B sequences, N_KV tokens in the cache, "
-                   "seconds and tokens a second of prefill (T_PP, S_PP), decode (T_TG, S_TG) and both (T, S).",
-                   cmd_bench},
+    [CMD_BENCH] =
+        {"bench", "", "measure the throughput of prefill and decode",
+         "It prints a line for each combination of --pp and --batch: PP prompt tokens and TG generated tokens of each of "
+         "B sequences, N_KV tokens in the cache, and the seconds and tokens per second of prefill (T_PP, S_PP), "
+         "decode (T_TG, S_TG) and both (T, S).",
+         cmd_bench},
     [CMD_BENCH_SERVE] =
         {"bench serve", "", "put load on an OpenAI endpoint and measure latency and throughput",
-         "The endpoint may be this program's or another's. Requests come as a Poisson process with --rate, all with the same "
-         "number of tokens, or from --input. Normalized latency is each request's time from its arrival to its end, "
-         "queueing included, over its completion tokens; the table, --json and --output FILE give its mean and percentiles and "
-         "those of "
-         "the time to the first token (TTFT), the time per token after it (TPOT) and from one output to the next (ITL). "
-         "Ends with status 1 when a request failed.",
+         "The endpoint may be this server or any other. Requests arrive as a Poisson process of --rate; they are "
+         "synthetic, all with the same numbers of tokens, or come from --input. The results are means and percentiles of "
+         "normalized latency (the time from a request's arrival to its end, divided by its completion tokens), of the "
+         "time to the first token (TTFT), of the time per token after it (TPOT) and of the time from one output to the "
+         "next (ITL). The exit status is 1 if a request failed.",
          cmd_bench_serve},
 };
 
-/* The command that argv[1], or argv[1] and argv[2], name; N_COMMANDS: none. n_words: how many. */
+/* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */
 static command_id find_command(int argc, char **argv, int *n_words) {
     command_id found = N_COMMANDS;
     for (command_id cmd = 0; cmd < N_COMMANDS; cmd++) {
@@ -74,20 +77,23 @@ static int unknown_command(const char *name) {
     if (close)
         fprintf(stderr, "chunkllama: unknown command '%s'; did you mean %s?\n", name, close);
     else
-        fprintf(stderr, "chunkllama: unknown command '%s'; chunkllama --help lists them\n", name);
+        fprintf(stderr, "chunkllama: unknown command '%s'; chunkllama --help lists all commands\n", name);
     return 2;
 }
 
-/* The exit status of a command that ended with `status`: what it printed may have been lost on its way. */
-static int see_written(command_id cmd, int status) {
+/* The exit status of a command that returned `status`, which becomes 1 if standard output could not be written. */
+static int check_output(command_id cmd, int status) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     fprintf(stderr, "chunkllama %s: cannot write all to standard output: %s\n", commands[cmd].name,
-            errno ? strerror(errno) : "an earlier write failed; its disk may be full");
+            errno ? strerror(errno) : "an earlier write failed; the disk may be full");
     return status ? status : 1;
 }
 
-/* Whoever starts us may have closed them: the next file opened would be one of them, and get what is printed. */
+/*
+ * Open the standard files that the caller has closed. Otherwise the next file that is opened would have the number of one of
+ * them, and what the program prints would be written to it.
+ */
 static void open_standard_files(void) {
     int fd;
     do fd = open("/dev/null", O_RDWR);
@@ -116,5 +122,5 @@ int main(int argc, char **argv) {
     case OPTIONS_WRONG: fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, message); return 2;
     case OPTIONS_OK: break;
     }
-    return see_written(cmd, commands[cmd].run(&opt));
+    return check_output(cmd, commands[cmd].run(&opt));
 }

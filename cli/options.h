@@ -1,7 +1,8 @@
 /*
- * The options of all subcommands: one table, from which flags, environment variables, checks and help come.
+ * The options of all commands: one table (options.c) defines their flags, environment variables, checks and help texts.
  *
- * An option --kv-type is set by the environment variable CHUNKLLAMA_KV_TYPE too; the command line wins.
+ * An option such as --kv-type may also be set by an environment variable, here CHUNKLLAMA_KV_TYPE; the command line overrides
+ * it.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -15,13 +16,14 @@
 typedef enum option_type {
     OPT_FLAG,   /* bool: --name; in the environment 1, 0, true or false */
     OPT_INT,    /* int64_t */
-    OPT_SIZE,   /* int64_t: bytes, with K, M or G (powers of 1024) */
+    OPT_SIZE,   /* int64_t, bytes; K, M and G are powers of 1024 */
     OPT_REAL,   /* double */
-    OPT_STRING, /* const char * */
-    OPT_UTF8,   /* const char *: a text that goes into JSON, which knows nothing else */
-    OPT_CHOICE, /* int32_t: index in choices */
+    OPT_STRING, /* const char *, any bytes */
+    OPT_UTF8,   /* const char *, valid UTF-8, because it is written as JSON */
+    OPT_CHOICE, /* int32_t, an index in `choices` */
 } option_type;
 
+/* The values for one command; fields of other commands' options are 0. Strings are borrowed from argv and the environment. */
 struct options {
     /* files */
     const char *model, *input, *output, *summary, *file, *tokens;
@@ -46,7 +48,8 @@ struct options {
     const char *host, *api_key, *cors_origin, *model_name;
     int64_t port;
     /* tokenize, logits, info, perplexity, bench */
-    bool jsonl, special, bos, last, tensors, json, shared; /* json: bench serve, too */
+    bool jsonl, special, bos, last, tensors, shared;
+    bool json; /* also of bench serve */
     int64_t chunks, tg;
     const char *pp, *batch;
     /* bench serve */
@@ -55,39 +58,41 @@ struct options {
     int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
     bool text, warm_prefixes;
 
-    /* what stands after the options */
-    const char *const *args;
+    /* the arguments that are not options */
+    const char *const *args; /* [n_args], borrowed from argv */
     int32_t n_args;
 };
 
 typedef struct option {
-    const char *name;
-    char letter; /* 0: none */
+    const char *name; /* without "--" */
+    char letter;      /* the short form's; 0: none */
     option_type type;
-    size_t offset;              /* in struct options */
-    const char *fallback;       /* parsed like a value; NULL: a string that is NULL, a flag that is off */
+    size_t offset;              /* of the field in struct options */
+    const char *fallback;       /* the default, parsed like a value; NULL: a string is NULL, a flag is off */
     double min, max;            /* of numbers */
-    const char *const *choices; /* ends with NULL */
-    const char *value;          /* what stands for the value in the help */
+    const char *const *choices; /* of OPT_CHOICE, ends with NULL */
+    const char *value;          /* the placeholder of the value in the help */
     const char *help;
-    uint32_t commands; /* set of 1 << command_id */
+    uint32_t commands; /* the commands that have the option: a set of 1 << command_id */
 } option;
 
 extern const option option_table[];
 extern const size_t option_table_size;
 
-/* The command's option of this name or letter; NULL if it has none. */
+/* The command's option of this name [size] or letter, static; NULL: there is none. */
 const option *option_find(command_id cmd, const char *name, size_t size);
 const option *option_find_letter(command_id cmd, char letter);
 
-/* "CHUNKLLAMA_KV_TYPE" for kv-type. */
+/* Write the name of the option's environment variable, such as "CHUNKLLAMA_KV_TYPE", to buf [size]. */
 void option_env_name(const option *o, char *buf, size_t size);
 
 typedef enum options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_status;
 
 /*
- * Fill *opt from argv (what stands behind the subcommand's name), else the environment, else the table's defaults.
- * OPTIONS_HELP: --help or -h is among them. OPTIONS_WRONG: message says what is wrong and hints at a fix. Borrows argv.
+ * Fill *opt from the command line, otherwise from the environment, otherwise from the table's defaults.
+ *
+ * argv: [argc] what follows the command's name, borrowed while *opt is used; its elements are reordered.
+ * Returns OPTIONS_HELP if --help or -h is among argv, and OPTIONS_WRONG with the reason and the fix in message.
  */
 options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *message, size_t message_size);
 
@@ -95,7 +100,7 @@ options_status options_parse(command_id cmd, int argc, char **argv, options *opt
 void options_print_help(command_id cmd);
 void options_print_commands(void);
 
-/* The name of those given that is closest to a mistyped one; NULL when none is close. names ends with NULL. */
+/* The one of `names`, which ends with NULL, that is closest to the mistyped name `wrong`; NULL: none is close. */
 const char *closest_name(const char *wrong, const char *const *names);
 
 #endif

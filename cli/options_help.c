@@ -1,10 +1,10 @@
-/* Help texts from the table, and the closest match to a mistyped name. */
+/* Prints help texts from the tables, and finds the closest match to a mistyped name. */
 #include <stdio.h>
 #include <string.h>
 
 #include "options.h"
 
-/* Print text in lines of at most `width` columns, the second and later ones behind `indent` blanks. */
+/* Print text in lines of at most `width` columns. All lines but the first are indented by `indent` blanks. */
 static void print_wrapped(const char *text, int indent, int width) {
     int column = 0;
     for (const char *word = text; *word;) {
@@ -39,20 +39,22 @@ void options_print_help(command_id cmd) {
     printf("usage: chunkllama %s [options]%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
     print_wrapped(c->summary, 0, 118);
     if (*c->details) print_wrapped(c->details, 0, 118);
-    printf("\noptions (each is also read from the environment variable in brackets; the command line wins):\n");
+    printf("\noptions (each may also be set by the environment variable in brackets; the command line overrides it):\n");
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].commands >> cmd & 1) print_option(&option_table[i]);
-    printf("  -h, --help                  print this\n");
+    printf("  -h, --help                  print this help\n");
 }
 
 void options_print_commands(void) {
     printf("usage: chunkllama COMMAND [options]\n\n"
-           "Llama-family inference that stores, computes and reads a shared prompt prefix once.\n\ncommands:\n");
+           "Inference with Llama-like models that stores, computes and reads a shared prompt prefix once.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-12s%s\n", commands[i].name, commands[i].summary);
-    printf("\nchunkllama COMMAND --help tells more; chunkllama --version prints the version.\n");
+    printf("\nchunkllama COMMAND --help explains a command; chunkllama --version prints the version.\n");
 }
 
-/* Edits (insert, delete, replace, swap neighbours) that lead from a to b. */
+/*
+ * The number of edits (insert, delete, replace, swap neighbours) that turn a into b; at most MAX if either is longer than MAX.
+ */
 static int distance(const char *a, const char *b) {
     enum { MAX = 32 };
     const int na = (int)strlen(a), nb = (int)strlen(b);
@@ -79,7 +81,7 @@ const char *closest_name(const char *wrong, const char *const *names) {
     const char *best = NULL;
     int best_distance = 0;
     for (; *names; names++) {
-        /* A beginning of the right name is close, whatever its length. */
+        /* An abbreviation is close, whatever its length. */
         const int n = strncmp(*names, wrong, strlen(wrong)) == 0 ? 1 : distance(wrong, *names);
         if (n <= 1 + (int)strlen(wrong) / 4 && (!best || n < best_distance)) {
             best = *names;

@@ -1,4 +1,4 @@
-/* Values for the options: from the command line, else the environment, else the defaults. */
+/* Sets the options from the command line, otherwise from the environment, otherwise from the defaults. */
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -11,8 +11,9 @@
 #include "llama/common/str.h"
 #include "options.h"
 
+/* Where to write why the options are wrong. */
 typedef struct message {
-    char *text;
+    char *text; /* [size] */
     size_t size;
 } message;
 
@@ -45,7 +46,7 @@ void option_env_name(const option *o, char *buf, size_t size) {
     for (char *c = buf; *c; c++) *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
-/* A whole number with an optional K, M or G where the type is a size. False: it is something else. */
+/* Parse a whole number, of sizes with an optional K, M or G. False: the text is something else. */
 static bool parse_int(const option *o, const char *text, int64_t *value) {
     char *end;
     errno = 0;
@@ -86,10 +87,10 @@ static options_status parse_utf8(const char *text, const char *source, const cha
     const size_t valid = cl_utf8_valid(text, strlen(text));
     *value = text;
     if (!text[valid]) return OPTIONS_OK;
-    return wrong(m, "%s is not UTF-8 at byte %zu, 0x%02x; give it in UTF-8", source, valid, (unsigned char)text[valid]);
+    return wrong(m, "%s is not UTF-8 at byte %zu, 0x%02x; write it in UTF-8", source, valid, (unsigned char)text[valid]);
 }
 
-/* Put the value where it belongs. source names the flag or variable that it comes from. */
+/* Set the option's field. `source` names the flag or the environment variable in messages. */
 static options_status assign(const option *o, const char *text, const char *source, options *opt, message m) {
     void *field = (char *)opt + o->offset;
     double number = 0;
@@ -125,10 +126,10 @@ static options_status assign(const option *o, const char *text, const char *sour
 
 enum { MAX_OPTIONS = 128 };
 
-/* Which rows of the table the command line has set. */
-typedef struct given {
+/* The rows of the table that the command line has set. */
+typedef struct rows_set {
     bool row[MAX_OPTIONS];
-} given;
+} rows_set;
 
 static options_status parse_defaults(command_id cmd, options *opt, message m) {
     options_status status = OPTIONS_OK;
@@ -140,10 +141,10 @@ static options_status parse_defaults(command_id cmd, options *opt, message m) {
 }
 
 /*
- * What the command line has not set. A value that it overrules is not even looked at: it may be somebody else's, as
- * CHUNKLLAMA_PORT is Kubernetes' where a Service is named chunkllama.
+ * Set the options that the command line has not set. A variable that the command line overrides is not even parsed, since it
+ * may have another purpose: Kubernetes sets CHUNKLLAMA_PORT to a URL if a Service is named chunkllama.
  */
-static options_status parse_environment(command_id cmd, const given *set, options *opt, message m) {
+static options_status parse_environment(command_id cmd, const rows_set *set, options *opt, message m) {
     options_status status = OPTIONS_OK;
     for (size_t i = 0; i < option_table_size && status == OPTIONS_OK; i++) {
         const option *o = &option_table[i];
@@ -168,11 +169,11 @@ static options_status unknown(command_id cmd, const char *flag, message m) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
     const char *close = closest_name(name, names);
     if (close) return wrong(m, "unknown option %s; did you mean --%s?", flag, close);
-    return wrong(m, "unknown option %s; chunkllama %s --help lists them", flag, commands[cmd].name);
+    return wrong(m, "unknown option %s; chunkllama %s --help lists all options", flag, commands[cmd].name);
 }
 
-/* One flag at argv[*i], its value behind '=' or in the next argument. */
-static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, given *set, options *opt, message m) {
+/* Set the option at argv[*i], whose value follows '=' or is the next argument; *i is then advanced to that. */
+static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, rows_set *set, options *opt, message m) {
     const char *flag = argv[*i], *value = strchr(flag, '=');
     const size_t size = value ? (size_t)(value - flag) : strlen(flag);
     const option *o = flag[1] == '-' ? option_find(cmd, flag + 2, size - 2)
@@ -190,13 +191,13 @@ static options_status parse_flag(command_id cmd, int argc, char **argv, int *i, 
 
 options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *text, size_t text_size) {
     const message m = {text, text_size};
-    given set = {0};
+    rows_set set = {0};
     assert(option_table_size <= MAX_OPTIONS);
     *opt = (options){0};
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return OPTIONS_HELP;
     options_status status = parse_defaults(cmd, opt, m);
-    int n_args = 0, i = 0; /* arguments are moved to argv's front */
+    int n_args = 0, i = 0; /* the arguments that are not options are moved to the front of argv */
     for (; i < argc && status == OPTIONS_OK; i++) {
         if (strcmp(argv[i], "--") == 0) {
             i++;
@@ -210,7 +211,7 @@ options_status options_parse(command_id cmd, int argc, char **argv, options *opt
     while (i < argc) argv[n_args++] = argv[i++];
     if (status == OPTIONS_OK) status = parse_environment(cmd, &set, opt, m);
     if (status == OPTIONS_OK && n_args && !*commands[cmd].arguments)
-        status = wrong(m, "'%s' is left over: chunkllama %s takes options only", argv[0], commands[cmd].name);
+        status = wrong(m, "unexpected argument '%s': chunkllama %s takes only options", argv[0], commands[cmd].name);
     opt->args = (const char *const *)argv;
     opt->n_args = n_args;
     return status;

@@ -1,19 +1,24 @@
-/* `perplexity`: exp of the mean negative log-likelihood, over chunks of n_ctx tokens as llama.cpp does it. */
+/*
+ * `perplexity`: measures how well the model predicts a text, as the exponential of the mean negative log-likelihood.
+ *
+ * As in llama.cpp, the text is cut into chunks of n_ctx tokens, each begins with BOS if the model has one, and the second half
+ * of each chunk counts.
+ */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "direct.h"
-#include "text.h"
+#include "text_buffer.h"
 
 /* Sums over the tokens that count. */
 typedef struct tally {
-    double nll, nll2;
+    double nll, nll2; /* negative log-likelihoods, and their squares */
     int64_t n;
 } tally;
 
-/* Negative logarithm of the probability of token `id`. */
+/* The negative logarithm of the probability that logits [n_vocab] give to token `id`. */
 static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
     float max = logits[0];
     for (int32_t i = 1; i < n_vocab; i++)
@@ -23,7 +28,7 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
     return log(sum) - ((double)logits[id] - max);
 }
 
-/* One chunk of n_ctx tokens: the positions from n_ctx / 2 on count, each for the token after it. */
+/* Add the tokens of a chunk [n_ctx]: each position from n_ctx / 2 on counts for the token after it. */
 static cl_status score_chunk(direct *d, const options *opt, const int32_t *tokens, tally *t, cl_error *error) {
     const int32_t n_vocab = d->s.model->params.n_vocab;
     direct_seq seq;
@@ -46,12 +51,13 @@ static cl_status score_chunk(direct *d, const options *opt, const int32_t *token
 
 static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
 
-/* Standard error of the perplexity. */
+/* The standard error of the perplexity. */
 static double uncertainty(const tally *t) {
     const double mean = t->nll / (double)t->n, variance = t->nll2 / (double)t->n - mean * mean;
     return t->n > 1 && variance > 0 ? sqrt(variance / (double)(t->n - 1)) * perplexity(t) : 0;
 }
 
+/* Score the text chunk by chunk and print the result. Overwrites the first token of each chunk with BOS. */
 static cl_status score_text(direct *d, const options *opt, cl_token_list *tokens, cl_error *error) {
     const int64_t all = (int64_t)tokens->n / opt->ctx, n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
     if (!n_chunks)
@@ -85,18 +91,18 @@ static cl_status score_text(direct *d, const options *opt, cl_token_list *tokens
 int cmd_perplexity(const options *opt) {
     direct d = {0};
     cl_token_list tokens = {0};
-    text t = {0};
+    text_buffer t = {0};
     cl_error error;
     const int32_t rows = (int32_t)(opt->max_step_rows < opt->ctx ? opt->max_step_rows : opt->ctx);
     cl_status status = CL_OK;
-    if (!opt->file) status = cl_fail(&error, CL_ERR_ARG, "--file, the text to measure, is missing");
-    if (status == CL_OK) status = text_read(&t, opt->file, &error);
+    if (!opt->file) status = cl_fail(&error, CL_ERR_ARG, "--file is missing; name the file of text");
+    if (status == CL_OK) status = text_buffer_read(&t, opt->file, &error);
     if (status == CL_OK) status = direct_open(&d, opt, rows, rows, &error);
     if (status == CL_OK && cl_tokenizer_adds_bos(d.s.model->tok))
         status = cl_token_list_add(&tokens, cl_tokenizer_bos(d.s.model->tok), &error);
     if (status == CL_OK) status = cl_tokenizer_encode(d.s.model->tok, t.data, t.size, true, &tokens, &error);
     if (status == CL_OK) status = score_text(&d, opt, &tokens, &error);
-    free(t.data);
+    text_buffer_free(&t);
     cl_token_list_free(&tokens);
     direct_close(&d);
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);

@@ -1,3 +1,4 @@
+/* Draws the progress bar. */
 #include "progress.h"
 
 #include <stdio.h>

@@ -1,23 +1,26 @@
-/* `run`: one prompt, its answer on standard output. */
+/* `run`: answers one prompt on standard output. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "session.h"
 #include "stream.h"
-#include "text.h"
+#include "text_buffer.h"
 
-static cl_status read_prompt(const options *opt, text *prompt, cl_error *error) {
-    if (opt->n_args > 1) return cl_fail(error, CL_ERR_ARG, "'%s' is left over; put the prompt in quotes", opt->args[1]);
+/* The prompt: the argument, --prompt, --file or standard input. */
+static cl_status read_prompt(const options *opt, text_buffer *prompt, cl_error *error) {
+    if (opt->n_args > 1)
+        return cl_fail(error, CL_ERR_ARG, "'%s' is one argument too many; put the prompt in quotes", opt->args[1]);
     const char *given = opt->n_args ? opt->args[0] : opt->prompt;
-    if (given) return text_append(prompt, given, strlen(given), error);
-    const cl_status status = text_read(prompt, opt->file ? opt->file : "-", error);
+    if (given) return text_buffer_append(prompt, given, strlen(given), error);
+    const cl_status status = text_buffer_read(prompt, opt->file ? opt->file : "-", error);
     while (status == CL_OK && !opt->raw && prompt->size && prompt->data[prompt->size - 1] == '\n')
-        prompt->data[--prompt->size] = 0; /* the end of the file's last line belongs to no question */
+        prompt->data[--prompt->size] = 0; /* the last line's end is no part of a chat message */
     return status;
 }
 
-static cl_status tokenize_prompt(const session *s, const options *opt, const text *prompt, cl_token_list *tokens,
+/* The prompt's tokens, in the chat format unless --raw is set. */
+static cl_status tokenize_prompt(const session *s, const options *opt, const text_buffer *prompt, cl_token_list *tokens,
                                  cl_error *error) {
     const cl_tokenizer *tok = s->model->tok;
     if (opt->raw) {
@@ -36,7 +39,7 @@ static cl_status tokenize_prompt(const session *s, const options *opt, const tex
 
 int cmd_run(const options *opt) {
     session s = {0};
-    text prompt = {0};
+    text_buffer prompt = {0};
     cl_token_list tokens = {0};
     answer a = {0};
     cl_error error;
@@ -48,7 +51,7 @@ int cmd_run(const options *opt) {
     if (status == CL_OK && (!a.text.size || a.text.data[a.text.size - 1] != '\n')) printf("\n");
     answer_free(&a);
     cl_token_list_free(&tokens);
-    free(prompt.data);
+    text_buffer_free(&prompt);
     session_close(&s);
     return status == CL_OK ? 0 : session_fail(CMD_RUN, &error);
 }

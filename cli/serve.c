@@ -1,4 +1,4 @@
-/* `serve`: the HTTP server until a signal ends it. */
+/* `serve`: runs the HTTP server until a signal ends it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,9 +8,11 @@
 #include "server/server.h"
 #include "session.h"
 
+/* Print where the server listens, and a command that sends a request. */
 static void print_hello(const char *host, unsigned port, const char *model_name) {
     char url[300];
-    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host, port); /* IPv6 goes in brackets */
+    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host,
+             port); /* URLs put IPv6 addresses in brackets */
     printf("chunkllama serves %s at %s (Ctrl-C ends it). Try\n\n"
            "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
@@ -19,6 +21,7 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
     fflush(stdout);
 }
 
+/* Serve until one of the signals `ends` arrives. */
 static cl_status serve(const session *s, const options *opt, const sigset_t *ends, cl_error *error) {
     server_config config;
     server_config_init(&config, s->model);
@@ -31,24 +34,25 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;
     cl_status status = opt->chat_format ? cl_chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
-    server *server = NULL;
-    if (status == CL_OK) status = server_start(&config, s->engine, s->model, &server, error);
+    server *running = NULL;
+    if (status == CL_OK) status = server_start(&config, s->engine, s->model, &running, error);
     if (status != CL_OK) return status;
-    print_hello(opt->host, server_port(server), server_model_name(server));
+    print_hello(opt->host, server_port(running), server_model_name(running));
     int signal;
     sigwait(ends, &signal);
-    server_stop(&server);
-    printf("\nThe server has stopped.\n"); /* below the ^C that a terminal shows */
+    server_stop(&running);
+    printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     return CL_OK;
 }
 
+/* A thread that ends the program at a signal. */
 static void *end_at_signal(void *ends) {
     int signal;
     sigwait(ends, &signal);
-    _exit(128 + signal); /* nothing has begun that wants an end of its own */
+    _exit(128 + signal); /* nothing needs an orderly end yet */
 }
 
-/* Load and start, which may take a while: a signal ends the program meanwhile. */
+/* Load the model and start the engine, which may take a while; a signal ends the program meanwhile. */
 static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error *error) {
     pthread_t waiting;
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
@@ -62,7 +66,7 @@ static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error 
 int cmd_serve(const options *opt) {
     session s = {0};
     cl_error error;
-    sigset_t ends; /* blocked before any thread starts, so that only sigwait sees them */
+    sigset_t ends; /* blocked before any thread starts, so that only sigwait receives them */
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);

@@ -1,4 +1,4 @@
-/* Threads, model and engine from the options. */
+/* Starts threads, model and engine as the options say. */
 #include "session.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 
-/* "--level is 'mmx'; this CPU has ref, avx2" */
+/* The error of an unknown level: "--level is 'mmx'; this CPU has ref, avx2". */
 static cl_status level_unknown(const char *level, cl_error *error) {
     char list[128] = "";
     size_t used = 0;
@@ -28,11 +28,14 @@ cl_status session_attention_level(const options *opt, const char **level, cl_err
 
 static int32_t n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
 
+cl_status session_no_model(cl_error *error) {
+    return cl_fail(error, CL_ERR_ARG,
+                   "no model; name a GGUF file or a folder of safetensors with --model or in the environment variable "
+                   "CHUNKLLAMA_MODEL");
+}
+
 cl_status session_load(session *s, const options *opt, cl_error *error) {
-    if (!opt->model)
-        return cl_fail(error, CL_ERR_ARG,
-                       "no model; give a GGUF file or a folder of safetensors with --model or in the environment variable "
-                       "CHUNKLLAMA_MODEL");
+    if (!opt->model) return session_no_model(error);
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
     if (status != CL_OK) return status;
@@ -43,12 +46,15 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                    ? cl_fail(error, CL_ERR_ARG,
                              "--pin-threads with %d threads, but this process may use %d CPUs; lower --threads", n_threads(opt),
                              ca_cpu_count())
-                   : cl_fail(error, CL_ERR_ARG, "%s",
-                             "--pin-threads: the system lets no thread be bound to a CPU; leave it out");
-    const cl_model_options mo = {.level = opt->level, .pool = s->pool}; /* linear layers know attention's names too */
+                   : cl_fail(
+                         error, CL_ERR_ARG, "%s",
+                         "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
+    const cl_model_options mo = {.level = opt->level,
+                                 .pool = s->pool}; /* linear layers accept the names of attention's levels */
     const cl_status loaded = cl_model_load(opt->model, &mo, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
-    if (!opt->speculate) return cl_fail(error, CL_ERR_ARG, "--draft-model is of no use with --speculate off");
+    if (!opt->speculate)
+        return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
     return cl_model_load(opt->draft_model, &mo, &s->draft_model, error);
 }
 
@@ -90,7 +96,7 @@ cl_status session_chat_format(const session *s, const options *opt, cl_chat_form
         if (error) *error = s->model->chat_error;
         return s->model->chat_error.code;
     }
-    return cl_fail(error, CL_ERR_ARG, "the model's file has no chat format; name one with --chat-format");
+    return cl_fail(error, CL_ERR_ARG, "the model's file has no chat template; name a format with --chat-format");
 }
 
 cl_sampler_params session_sampling(const options *opt) {

@@ -1,4 +1,4 @@
-/* What a subcommand works with: the worker pool, the model, and an engine or a cache of its own. */
+/* What the commands share: the worker pool, the model and the engine, as the options say. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
@@ -6,31 +6,42 @@
 #include "llama/model.h"
 #include "options.h"
 
-/* Zero-initialise; free with session_close, also after a failure. */
+/* Zero-initialise; free with session_close, also after a failure. The fields are owned, and NULL until they are made. */
 typedef struct session {
     ca_pool *pool;
-    cl_model *model, *draft_model; /* the second is NULL without --draft-model */
+    cl_model *model, *draft_model; /* no draft model without --draft-model */
     cl_engine *engine;
 } session;
 
-/* Start the threads and load --model. */
+/*
+ * Start the threads and load --model, and --draft-model if it is set. Errors: CL_ERR_ARG names the option; others are those of
+ * cl_model_load.
+ */
 cl_status session_load(session *s, const options *opt, cl_error *error);
 
-/* What the options say of an engine, or of a cache alone, for max_seqs sequences at once. */
+/* The error of a command that needs --model. Returns CL_ERR_ARG. */
+cl_status session_no_model(cl_error *error);
+
+/* Fill *config from the options, for max_seqs sequences at once. */
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error);
 
-/* Start an engine on the loaded model; max_seqs sequences at once. */
+/* Start an engine on the loaded model, for max_seqs sequences at once. */
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error);
 
+/* End the engine, whose requests are cancelled, and free everything. */
 void session_close(session *s);
 
-/* The chat format asked for or the model's own. An error where there is none. */
+/* The format that --chat-format names, otherwise the model's own. An error if there is neither. */
 cl_status session_chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error);
 
+/* How to draw tokens. Without --seed the seed differs from call to call. */
 cl_sampler_params session_sampling(const options *opt);
 
-/* The kernel level of attention that --level names; NULL (the best) without --level. Linear layers take --level as it is. */
+/*
+ * The level of the attention kernels that --level names, a static string; NULL without --level: the CPU's best. Linear layers
+ * use --level as it is.
+ */
 cl_status session_attention_level(const options *opt, const char **level, cl_error *error);
 
 /* Print "chunkllama COMMAND: message" on stderr and return 1, the exit status. */

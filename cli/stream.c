@@ -1,4 +1,7 @@
-/* The engine's thread hands text over; the calling thread writes it, so that a slow terminal holds up nobody. */
+/*
+ * Streams an answer: the engine's thread appends to its text, and the calling thread writes that out, so that a slow terminal
+ * does not hold up the engine.
+ */
 #include "stream.h"
 
 #include <pthread.h>
@@ -9,54 +12,59 @@
 #include "session.h"
 
 typedef struct stream {
-    pthread_mutex_t mutex;
-    pthread_cond_t progress;
-    answer *answer; /* text and counts grow under the mutex */
-    double start;   /* clock_seconds() */
-    bool done;
-    cl_error error; /* code is not CL_OK: what went wrong */
+    double start; /* clock_seconds() */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    answer *answer; /* borrowed */
+    bool done;      /* the last event has come */
+    cl_error error; /* if its code is not CL_OK, the answer failed */
 } stream;
 
+/* On the engine's thread. */
 static void on_event(void *ctx, const cl_engine_event *event) {
     stream *s = ctx;
     answer *a = s->answer;
-    pthread_mutex_lock(&s->mutex);
+    pthread_mutex_lock(&s->lock);
     if (event->token >= 0 && !a->n_completion) a->first_s = clock_seconds() - s->start;
     a->n_prompt = event->n_prompt;
     a->n_cached = event->n_cached;
     a->n_completion = event->n_completion;
-    if (event->text_size) text_append(&a->text, event->text, event->text_size, &s->error);
+    if (event->text_size) text_buffer_append(&a->text, event->text, event->text_size, &s->error);
     if (event->finish != CL_ENGINE_RUNNING) a->finish = event->finish;
     if (event->error) s->error = *event->error;
     s->done = event->last;
-    pthread_cond_signal(&s->progress);
-    pthread_mutex_unlock(&s->mutex);
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
-/* Wait for more text than `written` bytes or the end, a fifth of a second at most. */
-static void wait_text(stream *s, size_t written) {
+/* Wait for more than `written` bytes of text or for the end, for at most 200 ms. With s->lock held. */
+static void wait_for_text(stream *s, size_t written) {
     const struct timespec until = clock_deadline(200);
-    if (!s->done && s->answer->text.size == written) pthread_cond_timedwait(&s->progress, &s->mutex, &until);
+    if (!s->done && s->answer->text.size == written) pthread_cond_timedwait(&s->changed, &s->lock, &until);
 }
 
-/* Write what has come since; the text may move while it grows, so a piece is copied. Called with the mutex held. */
+/*
+ * Write a piece of the text behind its first `written` bytes; returns the number of bytes written by now. With s->lock held,
+ * which is released while the file is written: the text may move meanwhile, so the piece is copied.
+ */
 static size_t write_text(stream *s, size_t written, FILE *out) {
     char piece[4096];
     size_t n = s->answer->text.size - written;
     if (!n) return written;
     if (n > sizeof piece) n = sizeof piece;
     memcpy(piece, s->answer->text.data + written, n);
-    pthread_mutex_unlock(&s->mutex);
+    pthread_mutex_unlock(&s->lock);
     fwrite(piece, 1, n, out);
     fflush(out);
-    pthread_mutex_lock(&s->mutex);
+    pthread_mutex_lock(&s->lock);
     return written + n;
 }
 
 cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
                         FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
-    stream s = {.mutex = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER, .answer = a};
+    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .answer = a};
     const cl_engine_request request = {
         .prompt = prompt->ids,
         .n_prompt = (int64_t)prompt->n,
@@ -75,24 +83,21 @@ cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *p
     if (status != CL_OK) return status;
     bool cancelled = false;
     size_t written = 0;
-    pthread_mutex_lock(&s.mutex);
+    pthread_mutex_lock(&s.lock);
     while (!s.done || written < a->text.size) {
-        wait_text(&s, written);
+        wait_for_text(&s, written);
         written = write_text(&s, written, out);
         if (stop && *stop && !cancelled) {
             cancelled = true;
-            pthread_mutex_unlock(&s.mutex);
+            pthread_mutex_unlock(&s.lock);
             cl_engine_cancel(e, id);
-            pthread_mutex_lock(&s.mutex);
+            pthread_mutex_lock(&s.lock);
         }
     }
-    pthread_mutex_unlock(&s.mutex);
+    pthread_mutex_unlock(&s.lock);
     a->total_s = clock_seconds() - s.start;
     if (s.error.code != CL_OK) *error = s.error;
     return s.error.code;
 }
 
-void answer_free(answer *a) {
-    free(a->text.data);
-    a->text = (text){0};
-}
+void answer_free(answer *a) { text_buffer_free(&a->text); }

@@ -1,4 +1,4 @@
-/* One answer of the engine, written out while it comes. */
+/* Gets one answer from the engine, and writes its text out as it comes. */
 #ifndef CLI_STREAM_H
 #define CLI_STREAM_H
 
@@ -7,18 +7,21 @@
 
 #include "engine/engine.h"
 #include "options.h"
-#include "text.h"
+#include "text_buffer.h"
 
 typedef struct answer {
-    text text; /* all of it; free with answer_free */
+    text_buffer text; /* the whole text */
     cl_engine_finish finish;
-    int64_t n_prompt, n_cached, n_completion;
-    double first_s, total_s; /* until the first token, until the last */
+    int64_t n_prompt, n_cached, n_completion; /* tokens */
+    double first_s;                           /* seconds from the submission to the first token */
+    double total_s;                           /* seconds from the submission to the end */
 } answer;
 
 /*
- * Answer a prompt with one choice, sampled as the options say, and write its text to out as it comes. When *stop becomes
- * non-zero (NULL: never) the answer ends there.
+ * Answer a prompt with one choice, sampled as the options say, and write its text to `out` as it comes.
+ *
+ * Returns when the answer is complete; when *stop becomes non-zero (NULL: never), the answer is cancelled. Fills *a, which
+ * answer_free frees, also after an error. Errors are those of cl_engine_submit and of the request's events.
  */
 cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
                         FILE *out, answer *a, cl_error *error);

@@ -1,4 +1,7 @@
-/* `tokenize`: text to token ids, as a JSON array. Needs the model file's vocabulary only, not its weights. */
+/*
+ * `tokenize`: prints the token ids of a text as a JSON array. It reads only the vocabulary of the model's file, not the
+ * weights.
+ */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -7,8 +10,9 @@
 
 #include "llama/text/tokenizer.h"
 #include "session.h"
-#include "text.h"
+#include "text_buffer.h"
 
+/* Print the token ids of a text [size] on a line. */
 static cl_status print_ids(const cl_tokenizer *tok, const options *opt, const char *data, size_t size, cl_error *error) {
     cl_token_list list = {0};
     cl_status status = CL_OK;
@@ -24,8 +28,8 @@ static cl_status print_ids(const cl_tokenizer *tok, const options *opt, const ch
     return status;
 }
 
-/* Each line of the text a JSON string. */
-static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const text *t, cl_error *error) {
+/* Print the token ids of each line, which must be a JSON string, on a line. */
+static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const text_buffer *t, cl_error *error) {
     cl_status status = CL_OK;
     size_t number = 0;
     for (const char *line = t->data, *end = t->data + t->size; status == CL_OK && line < end;) {
@@ -48,21 +52,18 @@ static cl_status print_lines(const cl_tokenizer *tok, const options *opt, const 
 int cmd_tokenize(const options *opt) {
     cl_model_file *file = NULL;
     cl_tokenizer *tok = NULL;
-    text t = {0};
+    text_buffer t = {0};
     cl_error error;
     cl_status status = CL_OK;
-    if (!opt->model)
-        status = cl_fail(&error, CL_ERR_ARG,
-                         "no model; give a GGUF file or a folder of safetensors with --model or in the environment variable "
-                         "CHUNKLLAMA_MODEL");
+    if (!opt->model) status = session_no_model(&error);
     if (status == CL_OK && opt->n_args > 1)
-        status = cl_fail(&error, CL_ERR_ARG, "'%s' is left over; put the text in quotes", opt->args[1]);
+        status = cl_fail(&error, CL_ERR_ARG, "'%s' is one argument too many; put the text in quotes", opt->args[1]);
     if (status == CL_OK) status = cl_model_file_open(opt->model, &file, &error);
     if (status == CL_OK) status = cl_tokenizer_create(file, &tok, &error);
-    if (status == CL_OK && opt->n_args) status = text_append(&t, opt->args[0], strlen(opt->args[0]), &error);
-    if (status == CL_OK && !opt->n_args) status = text_read(&t, opt->file ? opt->file : "-", &error);
+    if (status == CL_OK && opt->n_args) status = text_buffer_append(&t, opt->args[0], strlen(opt->args[0]), &error);
+    if (status == CL_OK && !opt->n_args) status = text_buffer_read(&t, opt->file ? opt->file : "-", &error);
     if (status == CL_OK) status = opt->jsonl ? print_lines(tok, opt, &t, &error) : print_ids(tok, opt, t.data, t.size, &error);
-    free(t.data);
+    text_buffer_free(&t);
     if (tok) cl_tokenizer_free(&tok);
     if (file) cl_model_file_close(&file);
     return status == CL_OK ? 0 : session_fail(CMD_TOKENIZE, &error);

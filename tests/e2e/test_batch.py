@@ -153,7 +153,7 @@ def test_progress_bar(chunkllama_bin, model_path, tmp_path):
 
 
 def test_wrong_files(chunkllama, tmp_path):
-    assert "--input, the file of requests, is missing" in chunkllama("batch", status=1).stderr
+    assert "--input is missing; name the file of requests" in chunkllama("batch", status=1).stderr
     assert "cannot open /none/in" in chunkllama("batch", "-i", "/none/in", status=1).stderr
     assert "cannot write /none/out" in chunkllama("batch", "-i", "/dev/null", "-o", "/none/out", status=1).stderr
     line = '{"id": 1, "prompt": "a"}\n' * 3

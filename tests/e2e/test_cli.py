@@ -64,11 +64,11 @@ def test_version(chunkllama):
 @pytest.mark.parametrize("args, message", [
     ([], None),
     (["btch"], "unknown command 'btch'; did you mean batch?"),
-    (["xyzzy"], "unknown command 'xyzzy'; chunkllama --help lists them"),
+    (["xyzzy"], "unknown command 'xyzzy'; chunkllama --help lists all commands"),
     (["batch", "--max-seq", "3"], "unknown option --max-seq; did you mean --max-seqs?"),
     (["bench", "--jsno"], "unknown option --jsno; did you mean --json?"),
-    (["info", "-z"], "unknown option -z; chunkllama info --help lists them"),
-    (["logits", "--temperature", "0"], "unknown option --temperature; chunkllama logits --help lists them"),
+    (["info", "-z"], "unknown option -z; chunkllama info --help lists all options"),
+    (["logits", "--temperature", "0"], "unknown option --temperature; chunkllama logits --help lists all options"),
     (["batch", "--max-seqs"], "--max-seqs needs a value: N"),
     (["batch", "--max-seqs", "three"], "--max-seqs is 'three', which is not a whole number"),
     (["batch", "--max-seqs", "0"], "--max-seqs is 0; it must be from 1 to 4096"),
@@ -80,7 +80,7 @@ def test_version(chunkllama):
     (["batch", "--sharing", "prvate"], "none of shared, shared_storage, private; did you mean private?"),
     (["batch", "--kv-type", "q8"], "--kv-type is 'q8'; it must be one of f32, f16, bf16, int8"),
     (["batch", "--ignore-eos=maybe"], "--ignore-eos is 'maybe'; a flag is 1, 0, true or false"),
-    (["batch", "requests.jsonl"], "'requests.jsonl' is left over: chunkllama batch takes options only"),
+    (["batch", "requests.jsonl"], "unexpected argument 'requests.jsonl': chunkllama batch takes only options"),
 ])
 def test_wrong_usage(chunkllama, args, message):
     done = chunkllama(*args, status=2)
@@ -90,7 +90,7 @@ def test_wrong_usage(chunkllama, args, message):
 @pytest.mark.parametrize("command, option", [("serve", "--model-name"), ("batch", "--model-name"), ("bench serve", "--model-name"),
                                              ("bench serve", "--url")])
 def test_text_for_json_is_utf8(chunkllama, command, option):
-    message = f"chunkllama {command}: {option} is not UTF-8 at byte 1, 0xe9; give it in UTF-8\n"
+    message = f"chunkllama {command}: {option} is not UTF-8 at byte 1, 0xe9; write it in UTF-8\n"
     assert chunkllama(*command.split(), option, os.fsdecode(b"x\xe9"), "--none", status=2).stderr == message
 
 
@@ -222,7 +222,7 @@ def test_logits_do_not_depend_on_how(chunkllama, token_file, tmp_path, args):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("[1, 2", "line 1: "), ("{}", "no JSON array of token ids"), ("[]", "no JSON array of token ids"),
+    ("[1, 2", "line 1: "), ("{}", "must hold a JSON array of at least one token id"), ("[]", "must hold a JSON array of at least one token id"),
     ("[1, 49152]", "element 1 is not a token id; ids are whole numbers from 0 to 49151"), ("[1.5]", "element 0"), ("[-1]", "element 0"),
 ])
 def test_bad_token_files(chunkllama, tmp_path, content, message):
@@ -339,9 +339,9 @@ def test_chat_on_a_terminal(chunkllama_bin, model_path):
     os.write(terminal, b"Write a very long story.\n")
     read_until(b" the ")
     os.write(terminal, interrupt)  # ends the answer
-    assert b"0 of them known" in read_until(b"\n> ")
+    assert b"0 of them cached" in read_until(b"\n> ")
     os.write(terminal, b"Why?\n")
-    known = re.search(rb"\[(\d+) prompt tokens, (\d+) of them known", read_until(b"\n> "))
+    known = re.search(rb"\[(\d+) prompt tokens, (\d+) of them cached", read_until(b"\n> "))
     assert int(known[2]) > 30  # the first turn is in the tree
     os.write(terminal, interrupt)  # ends the program
     assert os.waitpid(process, 0)[1] == signal.SIGINT

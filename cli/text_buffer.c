@@ -1,11 +1,12 @@
-#include "text.h"
+/* Appends to text, and reads files into it. */
+#include "text_buffer.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-cl_status text_append(text *t, const char *data, size_t size, cl_error *error) {
+cl_status text_buffer_append(text_buffer *t, const char *data, size_t size, cl_error *error) {
     if (size >= t->capacity - t->size) {
         const size_t capacity = 2 * t->capacity + size + 1;
         char *grown = realloc(t->data, capacity);
@@ -19,13 +20,18 @@ cl_status text_append(text *t, const char *data, size_t size, cl_error *error) {
     return CL_OK;
 }
 
-cl_status text_read(text *t, const char *path, cl_error *error) {
+cl_status text_buffer_read(text_buffer *t, const char *path, cl_error *error) {
     FILE *in = strcmp(path, "-") ? fopen(path, "rb") : stdin;
     if (!in) return cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
     char buf[65536];
-    cl_status status = text_append(t, "", 0, error);
-    for (size_t n; status == CL_OK && (n = fread(buf, 1, sizeof buf, in)) > 0;) status = text_append(t, buf, n, error);
+    cl_status status = text_buffer_append(t, "", 0, error);
+    for (size_t n; status == CL_OK && (n = fread(buf, 1, sizeof buf, in)) > 0;) status = text_buffer_append(t, buf, n, error);
     if (status == CL_OK && ferror(in)) status = cl_fail(error, CL_ERR_FILE, "cannot read %s: %s", path, strerror(errno));
     if (in != stdin) fclose(in);
     return status;
+}
+
+void text_buffer_free(text_buffer *t) {
+    free(t->data);
+    *t = (text_buffer){0};
 }
