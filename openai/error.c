@@ -1,4 +1,4 @@
-/* Fills OpenAI's error object and writes it as JSON. */
+/* Fills OpenAI's error object, and writes it as JSON. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

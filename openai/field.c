@@ -6,6 +6,7 @@ const json_t *field_get(const json_t *object, const char *name) {
     return json_is_null(value) ? NULL : value;
 }
 
+/* Whether a value is null, false, 0 or empty. */
 static bool requests_nothing(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return json_object_size(value) == 0;

@@ -7,12 +7,13 @@
 #include "llama/common/str.h"
 #include "openai.h"
 
-/* The bytes of a token. */
+/* The bytes of a token, owned. */
 typedef struct piece {
     char *bytes;
     size_t size;
 } piece;
 
+/* Allocate the bytes of token `id`. False: memory is lacking. */
 static bool piece_get(const openai_result *result, int32_t id, piece *p) {
     const cl_tokenizer *tok = result->context->model->tok;
     char nothing[1];

@@ -50,12 +50,16 @@ typedef struct openai_defaults {
     int64_t max_tokens_completion; /* tokens; default 16, as OpenAI's */
     bool ignore_eos;               /* default false */
     bool logprobs;                 /* default false */
-    int32_t n_top;                 /* likeliest tokens with each logprob; default 0 */
+    int32_t n_top;                 /* how many of the likeliest tokens are reported with each token; default 0 */
 } openai_defaults;
 
+/* Set all fields to their defaults. */
 void openai_defaults_init(openai_defaults *defaults);
 
-/* What all requests of a server or of a batch have in common. Requests and results borrow it until they are freed. */
+/*
+ * What all requests of a server or of a batch job have in common. Its pointers are borrowed; requests and results borrow the
+ * context until they are freed.
+ */
 typedef struct openai_context {
     const cl_model *model;
     const char *model_name; /* the model's name in answers, UTF-8 */
@@ -106,7 +110,7 @@ void openai_request_free(openai_request *request);
 
 /* One prompt of a request that was submitted: the ctx of its events. */
 typedef struct openai_job {
-    void *owner;   /* as given to openai_submit */
+    void *owner;   /* the argument of openai_submit */
     size_t prompt; /* index in request->prompts */
     uint64_t id;   /* for cl_engine_cancel; valid once openai_submit has returned */
 } openai_job;

@@ -11,16 +11,16 @@ void openai_defaults_init(openai_defaults *defaults) {
     cl_sampler_params_init(&defaults->sampling);
 }
 
-/* The request's seed; without one the server's; without that a random one. */
+/* The request's seed; otherwise the server's, which *seed holds; otherwise a random one. */
 static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint64_t *seed, openai_error *error) {
-    int64_t given = -1; /* "no seed" for llama-server, vLLM and our own --seed */
-    if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &given, error)) return false;
-    if (given != -1) {
-        *seed = (uint64_t)given;
+    int64_t sent = -1; /* -1 is "no seed" for llama-server, vLLM and --seed */
+    if (!field_int(body, "seed", INT64_MIN, INT64_MAX, &sent, error)) return false;
+    if (sent != -1) {
+        *seed = (uint64_t)sent;
         return true;
     }
     if (defaults->has_seed || getrandom(seed, sizeof *seed, 0) == sizeof *seed) return true;
-    openai_fail(error, NULL, "the operating system provided no random seed: send one as 'seed'");
+    openai_fail(error, NULL, "the operating system provided no random seed; send a 'seed'");
     error->status = 500;
     error->type = "server_error";
     return false;
@@ -63,7 +63,7 @@ static bool add_stop(openai_request *r, const json_t *value, const char *where, 
         return openai_fail(error, where, "'%s' has %zu bytes; a stop string may have at most %d: shorten it", where,
                            strlen(text), OPENAI_MAX_STOP_BYTES);
     char *copy = strdup(text);
-    if (!copy) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory"});
+    if (!copy) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the stop strings"});
     r->stop[r->params.n_stop++] = copy;
     return true;
 }

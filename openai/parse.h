@@ -30,6 +30,7 @@ const json_t *field_get_requested(const json_t *object, const char *name);
 /* What kind of value this is, for messages: "a string", "an integer", ... */
 const char *field_kind(const json_t *value);
 
+/* Read a field of the type; a value of another type or outside [min, max] is an error. */
 bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error);
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);

@@ -8,7 +8,7 @@ json_t *openai_text_json(const char *bytes, size_t size) {
     if (size == 0) return json_string("");
     json_t *json = json_stringn(bytes, size);
     if (json) return json;
-    size_t mended_size; /* it is not UTF-8, which is rare */
+    size_t mended_size; /* the bytes are not UTF-8, which is rare */
     char *mended = cl_utf8_mended(bytes, size, &mended_size);
     if (!mended) return NULL;
     json = json_stringn_nocheck(mended, mended_size);
@@ -28,6 +28,7 @@ static json_t *head_json(const openai_result *result, const char *object) {
                      "model", result->context->model_name);
 }
 
+/* The token ids from index `first` on. */
 static json_t *ids_json(const cl_token_list *list, size_t first) {
     json_t *ids = json_array();
     for (size_t i = first; i < list->n; i++) json_array_append_new(ids, json_integer(list->ids[i]));
@@ -80,7 +81,7 @@ json_t *openai_result_json(const openai_result *result) {
     return answer;
 }
 
-/* A chunk with these choices; with include_usage also with usage, which JSON null leaves open. Steals both references. */
+/* A chunk with these choices, and with include_usage also with `usage`, which may be JSON null. Steals both references. */
 static json_t *chunk_json(const openai_result *result, json_t *choices, json_t *usage) {
     json_t *chunk = head_json(result, result->request->endpoint == OPENAI_CHAT ? "chat.completion.chunk" : "text_completion");
     json_object_set_new(chunk, "choices", choices);

@@ -1,4 +1,4 @@
-/* Creates, gives up, stops and frees generations. */
+/* Creates, abandons, stops and frees generations. generation.h describes threads, ownership and the lock order. */
 #include "generation_state.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-/* ---- Errors of the server's own ---- */
+/* ---- The server's own errors ---- */
 
 static const openai_error *server_error(openai_error *error, int status, const char *message) {
     openai_fail(error, NULL, "%s", message);
@@ -76,7 +76,7 @@ static bool enlist(generation *g) {
 
 /* ---- Beginning and end, on the connection's thread ---- */
 
-/* Takes x's body over. NULL if memory is lacking. */
+/* A new generation, which takes over x's body; NULL if memory is lacking. */
 static generation *generation_create(exchange *x, openai_endpoint endpoint) {
     generation *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -112,8 +112,8 @@ void generation_cancel_jobs(generation *g) {
     for (size_t i = 0; i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
 }
 
-/* Stop all work for an answer that nobody waits for. If the preparer still works on it, the preparer cancels the prompts. */
-static void give_up(generation *g) {
+/* Stop all work for an answer that no client waits for. If the preparer still works on it, the preparer cancels the prompts. */
+static void abandon(generation *g) {
     pthread_mutex_lock(&g->lock);
     g->abandoned = true;
     generation_wake_if_due(g);
@@ -124,7 +124,7 @@ static void give_up(generation *g) {
 
 void generation_close(generation *g) {
     watch_remove(g->srv->hangups, g->fd);
-    give_up(g);
+    abandon(g);
     generation_drop_owners(g, 1);
 }
 
@@ -136,7 +136,7 @@ void generation_wake_if_due(generation *g) {
     MHD_resume_connection(g->connection);
 }
 
-void generation_hung_up(void *g) { give_up(g); }
+void generation_hung_up(void *g) { abandon(g); }
 
 void generation_stop_all(server *s) {
     pthread_mutex_lock(&s->lock);

@@ -3,16 +3,16 @@
  *
  * Threads
  *
- * Five kinds of threads work on generations. Each has its source file.
+ * Five kinds of threads work on generations:
  *
- * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays with
- * the same one. It receives the body, creates the generation, and writes the answer (generation_answer.c). Whenever there is
- *   nothing to write it suspends the connection, so it never blocks.
+ * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
+ *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
+ *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival (generation_prepare.c).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_events.c).
- * - The watch's thread (watch.h) notices clients that hang up, and gives their generations up (generation.c).
+ * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).
  * - The program's thread starts and stops the server (server.c).
  *
  * Ownership
@@ -23,7 +23,7 @@
  *
  * Locks
  *
- * A thread that holds several locks has acquired them in this order:
+ * This is the server's only statement of the lock order. A thread that holds several locks has acquired them in this order:
  *
  *   1. server.lock or the watch's lock (no thread holds both),
  *   2. generation.lock,
@@ -54,7 +54,7 @@ void generation_close(generation *g);
 /* Parse the body and submit its prompts. The callback of preparer_create. */
 void generation_prepare(preparer_task *task);
 
-/* Give a generation up because its client hung up. The callback of watch_create; g is a generation. */
+/* Abandon a generation because its client hung up. The callback of watch_create; g is a generation. */
 void generation_hung_up(void *g);
 
 /* End all generations with an error, and refuse new ones, because the server stops. */

@@ -12,7 +12,7 @@ typedef struct queued_event {
 } queued_event;
 
 struct generation {
-    /* Constant after creation. */
+    /* Constant after creation. The pointers are borrowed. */
     preparer_task task;
     server *srv;
     struct MHD_Connection *connection;
@@ -31,8 +31,8 @@ struct generation {
     openai_job *jobs; /* [request.n_prompts] */
 
     /* Allocated likewise, then used by the engine's thread only. */
-    double *token_at;  /* [request.n_prompts * n], when a choice's last token came, by clock_seconds(); 0: none came yet */
-    bool *first_token; /* [request.n_prompts], whether a token of any choice of the prompt came */
+    double *token_at;  /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
+    bool *first_token; /* [request.n_prompts] whether a token of any of the prompt's choices came */
 
     /* Guarded by srv->lock. */
     size_t n_owners; /* references, as generation.h describes them */
@@ -46,7 +46,7 @@ struct generation {
     bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
     bool prepared;                       /* the prompts were submitted, or the request was refused */
     bool refused;
-    bool abandoned; /* nobody waits for the answer any more, or an event was lost because memory is lacking */
+    bool abandoned; /* no client waits for the answer any more, or an event was lost because memory was lacking */
     bool stopped;   /* the server stops */
 
     /* The bytes of a stream that the client has not received yet: out[out_at .. out_size). Of the connection's thread. */

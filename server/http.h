@@ -1,4 +1,6 @@
-/* One HTTP exchange: receives the request, finds its route, queues the reply. */
+/*
+ * One HTTP exchange: receives the request, finds its route, queues the reply. All functions run on the connection's thread.
+ */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
@@ -22,7 +24,12 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
                                 const char *version, const char *upload, size_t *upload_size, void **state);
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);
 
-/* ---- Replies; NULL for the content (memory is lacking) closes the connection ---- */
+/*
+ * ---- Replies ----
+ *
+ * A route's handler ends with one of these, and returns its result. If the content is NULL because memory is lacking, they
+ * return MHD_NO, which closes the connection.
+ */
 
 /* Reply with text [size], which is freed afterwards. */
 enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size);
@@ -30,9 +37,10 @@ enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char 
 /* Reply with JSON; steals the reference. */
 enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json);
 
+/* Reply with the error object and its HTTP status. */
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
 
-/* Queue a response, which is destroyed afterwards, with the headers that every reply has. */
+/* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
 
 /* ---- Routes (routes.c) ---- */

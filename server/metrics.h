@@ -10,7 +10,7 @@ enum { METRICS_N_BUCKETS = 18 };
 
 /* A distribution of durations. */
 typedef struct histogram {
-    uint64_t buckets[METRICS_N_BUCKETS + 1]; /* durations in each bucket alone, by upper bound; the last has no bound */
+    uint64_t buckets[METRICS_N_BUCKETS + 1]; /* durations in each bucket, by upper bound; the last bucket has no bound */
     double sum;                              /* seconds */
 } histogram;
 

@@ -12,8 +12,10 @@ typedef struct preparer_task {
     struct preparer_task *next; /* used by the preparer */
 } preparer_task;
 
-/* prepare is called with each task on the preparer's thread, which does not touch the task afterwards. NULL if memory or
- * threads are lacking. */
+/*
+ * prepare is called with each task on the preparer's thread, which does not touch the task afterwards. NULL if memory or
+ * threads are lacking.
+ */
 preparer *preparer_create(void (*prepare)(preparer_task *task));
 
 /* Wait until all tasks are prepared, then free p. NULL and pointers to NULL are ignored. */

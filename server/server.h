@@ -1,7 +1,8 @@
 /*
  * An OpenAI-compatible HTTP/1.1 server on an engine: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics.
  *
- * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked.
+ * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked. generation.h describes
+ * these threads and the order of the locks. All functions here are called on the program's thread.
  */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -16,7 +17,10 @@
 
 typedef struct server server;
 
-/* Fill with server_config_init, then change fields as needed. Strings are borrowed until server_stop. */
+/*
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings are borrowed until
+ * server_stop.
+ */
 typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
     uint16_t port;           /* default 8080; 0: any free port, which server_port reports */
@@ -27,10 +31,11 @@ typedef struct server_config {
     const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
     size_t max_body_bytes;   /* larger requests are refused with status 413; default 16 MiB */
     int32_t max_connections; /* further connections wait to be accepted; default 1024 */
-    int32_t timeout_s;       /* seconds after which a connection that neither sends nor receives is closed; default 60 */
+    int32_t timeout_s;       /* seconds after which an idle connection is closed; default 60 */
     int32_t n_threads;       /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 
+/* Set all fields to their defaults. m is not kept. */
 void server_config_init(server_config *config, const cl_model *m);
 
 /*

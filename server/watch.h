@@ -11,8 +11,10 @@
 
 typedef struct watch watch;
 
-/* on_hangup is called with a socket's owner, once, on the watch's thread; it must not call the watch. NULL if memory or threads
- * are lacking. */
+/*
+ * on_hangup is called with a socket's owner, once, on the watch's thread; it must not call the watch. NULL if memory or threads
+ * are lacking.
+ */
 watch *watch_create(void (*on_hangup)(void *owner));
 
 /* Stop the thread and free w. NULL and pointers to NULL are ignored. */

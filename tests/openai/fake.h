@@ -1,6 +1,6 @@
 /*
- * Stand-ins for the model and the engine, for tests of the server alone: every byte is a token, chat puts the messages one
- * after another, and the engine repeats the prompt, a token a step.
+ * Stand-ins for the model and the engine, for tests of openai/ and server/ alone: every byte is a token, the chat format joins
+ * the messages, and the engine repeats the prompt, one token per step.
  */
 #ifndef TESTS_OPENAI_FAKE_H
 #define TESTS_OPENAI_FAKE_H
@@ -11,22 +11,25 @@ enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
 
 const cl_model *fake_model(void);
 
-/* Whether text may become shorter before it is tokenized; it does not. */
+/* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 
-/* While text is held, whoever tokenizes any waits. */
+/* While text is held, calls that tokenize text wait. */
 void fake_hold_text(bool hold);
-/* Returns once somebody does. */
+/* Wait until such a call waits. */
 void fake_wait_for_text(void);
 
 typedef struct fake_config {
     int32_t step_us;       /* a step's duration */
-    int32_t max_running;   /* more requests wait */
+    int32_t max_running;   /* further requests wait */
     int32_t prefill_steps; /* steps from admission to the first token */
-    int64_t n_ctx;
+    int64_t n_ctx;         /* tokens */
 } fake_config;
 
-/* max_tokens < 0 means n_ctx - n_prompt. A prompt that holds the byte '!' fails with CL_ERR_NOMEM when it comes to generate. */
+/*
+ * Free with cl_engine_destroy. A request with max_tokens < 0 gets n_ctx - n_prompt tokens. A prompt with the byte '!' fails
+ * with CL_ERR_NOMEM after its prefill.
+ */
 cl_engine *fake_engine_create(const fake_config *config);
 
 #endif

@@ -1,4 +1,4 @@
-/* An engine without a model: one thread that tells each running request a token of its own prompt at every step. */
+/* An engine without a model: its thread sends each running request a token of the request's own prompt at every step. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@ typedef struct fake_request {
     uint64_t id;
     cl_engine_request params;
     int32_t *prompt;
-    int64_t n_told; /* tokens each choice was told */
+    int64_t n_sent; /* tokens sent to each choice */
     int64_t n_completion;
-    int32_t wait; /* steps of prefill to go; < 0: not admitted */
+    int32_t wait; /* steps of prefill that remain; < 0: not admitted */
     bool cancelled;
 } fake_request;
 
@@ -28,7 +28,7 @@ struct cl_engine {
     bool stop;
 };
 
-static void tell(fake_request *r, cl_engine_event event) {
+static void send(fake_request *r, cl_engine_event event) {
     event.request = r->id;
     event.n_prompt = r->params.n_prompt;
     event.n_cached = r->params.n_prompt / 2;
@@ -39,13 +39,13 @@ static void tell(fake_request *r, cl_engine_event event) {
 /* The last event of each choice. */
 static void finish(fake_request *r, cl_engine_finish how, const cl_error *error) {
     for (int32_t c = 0; c < r->params.n; c++)
-        tell(r, (cl_engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
+        send(r, (cl_engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
 }
 
-static void tell_prompt(fake_request *r) {
+static void send_prompt(fake_request *r) {
     for (int64_t i = 0; r->params.prompt_logprobs && i < r->params.n_prompt; i++) {
         const cl_sampler_logprob top[1] = {{i ? r->prompt[i] : -1, -0.5f}};
-        tell(r, (cl_engine_event){.token = r->prompt[i],
+        send(r, (cl_engine_event){.token = r->prompt[i],
                                   .prompt = true,
                                   .position = i,
                                   .chosen = top[0],
@@ -54,16 +54,16 @@ static void tell_prompt(fake_request *r) {
     }
 }
 
-static void tell_token(fake_request *r) {
-    const int32_t token = r->prompt[r->n_told % r->params.n_prompt];
+static void send_token(fake_request *r) {
+    const int32_t token = r->prompt[r->n_sent % r->params.n_prompt];
     const char text = token < 128 ? (char)token : '?';
     const cl_sampler_logprob top[1] = {{token, -0.25f}};
-    r->n_told++;
+    r->n_sent++;
     for (int32_t c = 0; c < r->params.n; c++) {
         r->n_completion++;
-        tell(r, (cl_engine_event){.choice = c,
+        send(r, (cl_engine_event){.choice = c,
                                   .token = token,
-                                  .position = r->params.n_prompt + r->n_told - 1,
+                                  .position = r->params.n_prompt + r->n_sent - 1,
                                   .text = &text,
                                   .text_size = 1,
                                   .chosen = top[0],
@@ -72,23 +72,23 @@ static void tell_token(fake_request *r) {
     }
 }
 
-static bool told_to_fail(const fake_request *r) {
+static bool must_fail(const fake_request *r) {
     for (int64_t i = 0; i < r->params.n_prompt; i++)
         if (r->prompt[i] == '!') return true;
     return false;
 }
 
-/* One step of one request; true when it is done. */
+/* Run one step of a request; true: it is done. */
 static bool advance(fake_request *r) {
-    static const cl_error failure = {CL_ERR_NOMEM, "the fake engine was told to fail"};
+    static const cl_error failure = {CL_ERR_NOMEM, "the fake engine fails on request"};
     if (r->cancelled) return finish(r, CL_ENGINE_CANCELLED, NULL), true;
     if (r->wait > 0) {
         if (--r->wait > 0) return false;
-        tell_prompt(r);
+        send_prompt(r);
     }
-    if (told_to_fail(r)) return finish(r, CL_ENGINE_ERROR, &failure), true;
-    if (r->n_told < r->params.max_tokens) tell_token(r);
-    if (r->n_told == r->params.max_tokens) return finish(r, CL_ENGINE_LENGTH, NULL), true;
+    if (must_fail(r)) return finish(r, CL_ENGINE_ERROR, &failure), true;
+    if (r->n_sent < r->params.max_tokens) send_token(r);
+    if (r->n_sent == r->params.max_tokens) return finish(r, CL_ENGINE_LENGTH, NULL), true;
     return false;
 }
 
@@ -112,7 +112,7 @@ static void admit(cl_engine *e) {
     }
 }
 
-/* Holds no lock while it tells events, as a request's owner may call the engine from another thread meanwhile. */
+/* The engine's thread. It sends events without holding the lock, since their receivers may call the engine. */
 static void *run(void *arg) {
     cl_engine *e = arg;
     pthread_mutex_lock(&e->lock);
@@ -133,7 +133,7 @@ static void *run(void *arg) {
             const bool done = (now.wait >= 0 || now.cancelled) && advance(&now);
             pthread_mutex_lock(&e->lock);
             r->wait = now.wait;
-            r->n_told = now.n_told;
+            r->n_sent = now.n_sent;
             r->n_completion = now.n_completion;
             if (!done) {
                 at = &r->next;

@@ -1,4 +1,4 @@
-/* Parsed requests for the tests of OpenAI's JSON. */
+/* Parses requests for the tests of OpenAI's JSON. */
 #include "openai_fixture.h"
 
 #include "../support/testing.h"

@@ -214,7 +214,7 @@ static void what_is_wrong_is_refused(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         openai_request r;
         openai_error error;
-        if (parse(&c, cases[i].endpoint, cases[i].body, &r, &error)) fail_msg("%s was taken", cases[i].body);
+        if (parse(&c, cases[i].endpoint, cases[i].body, &r, &error)) fail_msg("%s was accepted", cases[i].body);
         if (strcmp(error.param, cases[i].param) != 0) fail_msg("%s: param is '%s'", cases[i].body, error.param);
         if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
         assert_int_equal(error.status, 400);
@@ -270,13 +270,13 @@ static void stop_strings_have_a_limit(void **state) {
     }
 }
 
-/* Ten tokens of at most four bytes ("</s>"), each of which may have been so many times as long before it was normalised. */
+/* Ten tokens of at most four bytes ("</s>"), each of which normalisation may have shortened by the factor of prompt.c. */
 static void check_text_that_cannot_fit(int shortened) {
     const struct {
         openai_endpoint endpoint;
         const char *format; /* of text twice */
         int size;           /* of that text */
-        const char *param;  /* NULL: it is taken */
+        const char *param;  /* NULL: it is accepted */
     } cases[] = {
         {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 9, NULL},
         {OPENAI_COMPLETION, "{\"prompt\":\"%s\",\"user\":\"%s\"}", 40 * shortened, "prompt"},
@@ -318,7 +318,7 @@ static void check_text_that_cannot_fit(int shortened) {
     }
 }
 
-/* They are counted first: the last one is no token, and its text is asked for. */
+/* Token ids are counted before they are read: the last one is invalid, and echo needs its text. */
 static void ids_that_cannot_fit_are_not_read(void **state) {
     (void)state;
     openai_context c = fake_context();

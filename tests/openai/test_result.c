@@ -7,7 +7,7 @@
 
 #include "openai_fixture.h"
 
-/* A request, what came of it, and a script of events. */
+/* A request and its result. */
 typedef struct scene {
     openai_context context;
     openai_request request;
@@ -86,7 +86,7 @@ static void chat_logprobs_have_bytes(void **state) {
     end(&s);
 }
 
-static void echo_tells_the_prompts_logprobs(void **state) {
+static void echo_reports_the_prompts_logprobs(void **state) {
     (void)state;
     scene s;
     begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}");
@@ -192,7 +192,7 @@ static void any_bytes_make_json(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_tells_the_prompts_logprobs),
+        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_reports_the_prompts_logprobs),
         cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(failures_become_errors),
         cmocka_unit_test(any_bytes_make_json),
     };

@@ -1,11 +1,11 @@
-/* A small blocking HTTP client over a plain socket, so that tests decide what is sent when, and when it hangs up. */
+/* A small blocking HTTP client over a plain socket, so that tests control what is sent when, and when the client hangs up. */
 #ifndef TESTS_SERVER_CLIENT_H
 #define TESTS_SERVER_CLIENT_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-/* Connected to 127.0.0.1. */
+/* A socket that is connected to 127.0.0.1; -1: the connection was refused. */
 int client_connect(uint16_t port);
 
 /* Send a request with this body (NULL: none). */
@@ -26,7 +26,7 @@ int client_call(uint16_t port, const char *method, const char *path, const char 
 /* The same for a JSON reply. */
 int client_call_json(uint16_t port, const char *method, const char *path, const char *body, json_t **reply);
 
-/* A sample of /metrics by the beginning of its line. */
+/* The value of the first sample of /metrics whose line begins with `name`; -1: there is none. */
 double client_metric(uint16_t port, const char *name);
 
 #endif

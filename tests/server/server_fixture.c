@@ -1,3 +1,4 @@
+/* Starts servers over the fake engine, and checks what they answer. */
 #include "server_fixture.h"
 
 #include "../support/testing.h"

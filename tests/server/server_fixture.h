@@ -1,4 +1,4 @@
-/* A server over the fake engine, for tests of one behaviour each: cmocka's set-ups, and what they look at. */
+/* Servers over the fake engine: cmocka's set-up functions, and checks that several tests use. */
 #ifndef TESTS_SERVER_SERVER_FIXTURE_H
 #define TESTS_SERVER_SERVER_FIXTURE_H
 
@@ -13,27 +13,27 @@ typedef struct fixture {
     uint16_t port;
 } fixture;
 
-/* Any free port, bodies of 100000 bytes. */
+/* A configuration with any free port and a limit of 100000 bytes on bodies. */
 server_config base_config(void);
 
-int set_up_fast(void **state);
+int set_up_fast(void **state);         /* 200 us a step */
 int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */
-int set_up_long_prefill(void **state); /* no token ever comes */
-int set_up_guarded(void **state);      /* wants the key "secret", and lets web pages call */
-int set_up_impatient(void **state);    /* connections may idle for a second */
+int set_up_long_prefill(void **state); /* the first token never comes */
+int set_up_guarded(void **state);      /* requires the key "secret"; web pages may call it */
+int set_up_impatient(void **state);    /* connections may be idle for a second */
 int tear_down(void **state);
 
 /* Bodies of completions that run for minutes: a stream, and two choices in one answer. */
 extern const char endless[], endless_whole[];
 
-/* Wait until a metric has this value; false after a minute, which a busy machine may need for what takes a moment. */
+/* Wait until a metric has this value; false after a minute, which suffices even on a busy machine. */
 bool comes_to(uint16_t port, const char *metric, double value);
 
-/* Status and error object of a refused request. */
+/* Send a request, which must be refused with this status, param (NULL: none) and part of the message. */
 void assert_refused(uint16_t port, const char *method, const char *path, const char *body, int status, const char *param,
                     const char *in_message);
 
-/* json_unpack that fails the test, naming what did not fit. */
+/* json_unpack that fails the test with jansson's message. */
 #define assert_unpack(json, ...)                                                                                               \
     do {                                                                                                                       \
         json_error_t at_;                                                                                                      \

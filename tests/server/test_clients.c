@@ -1,4 +1,4 @@
-/* Clients that hang up, do not read, wait or come all at once. */
+/* Clients that hang up, do not read, wait, or come all at once. */
 #include "../support/testing.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static void hanging_up_while_others_run_cancels(void **state) {
     }
     assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 3));
-    for (int i = 2; i < 5; i++) close(fds[i]); /* those that wait */
+    for (int i = 2; i < 5; i++) close(fds[i]); /* the requests that wait */
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
     assert_true(client_metric(f->port, "vllm:num_requests_running") == 2);
     for (int i = 0; i < 2; i++) close(fds[i]);
@@ -53,8 +53,8 @@ static void hanging_up_before_the_first_token_cancels(void **state) {
     }
 }
 
-/* A client that does not read holds up nobody, and loses nothing. */
-static void a_client_that_does_not_read_holds_up_nobody(void **state) {
+/* A client that does not read delays no other, and gets all its tokens in the end. */
+static void a_client_that_does_not_read_delays_no_other(void **state) {
     const fixture *f = *state;
     const int lazy = client_connect(f->port);
     client_send_last(lazy, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":4000,\"n\":8,\"stream\":true}");
@@ -63,7 +63,7 @@ static void a_client_that_does_not_read_holds_up_nobody(void **state) {
         assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"abc\"}", &text), 200);
         free(text);
     }
-    assert_true(comes_to(f->port, "vllm:num_requests_running", 0)); /* the engine is done with it */
+    assert_true(comes_to(f->port, "vllm:num_requests_running", 0)); /* its request has ended in the engine */
     char *text = client_read_until(lazy, "[DONE]");
     int n = 0;
     for (const char *at = text; (at = strstr(at, "\"text\":\"")); at += 8) n += at[8] != '"';
@@ -72,7 +72,7 @@ static void a_client_that_does_not_read_holds_up_nobody(void **state) {
     close(lazy);
 }
 
-/* The time-out is for clients that are idle, not for those that wait for us. */
+/* The time-out is for idle clients, not for those that wait for an answer. */
 static void only_idle_clients_time_out(void **state) {
     const fixture *f = *state;
     const int idle = client_connect(f->port), stream = client_connect(f->port), whole = client_connect(f->port);
@@ -93,11 +93,11 @@ static void only_idle_clients_time_out(void **state) {
     close(whole);
 }
 
-/* ---- While requests are read ---- */
+/* ---- While requests are prepared ---- */
 
 enum { N_HELD = 8 }; /* more than the server has threads for its connections */
 
-/* Send prompts whose text is held, one a connection that has been accepted. */
+/* Send prompts whose text is held, each on a connection that the server has accepted. */
 static void send_held(uint16_t port, int *fds) {
     fake_hold_text(true);
     for (int i = 0; i < N_HELD; i++) {
@@ -109,8 +109,8 @@ static void send_held(uint16_t port, int *fds) {
         client_send_last(fds[i], "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":3}");
 }
 
-/* Streams and short answers go on, however many requests wait to be read; all of these are answered in the end. */
-static void reading_a_request_holds_up_nobody(void **state) {
+/* Streams and short answers go on, however many requests wait to be prepared; all of these are answered in the end. */
+static void preparing_a_request_delays_no_other(void **state) {
     const fixture *f = *state;
     const int stream = client_connect(f->port);
     client_send(stream, "POST", "/v1/completions", endless);
@@ -136,8 +136,8 @@ static void reading_a_request_holds_up_nobody(void **state) {
     close(stream);
 }
 
-/* Neither those that wait nor the one that is being read reach the engine. */
-static void hanging_up_before_a_request_is_read_drops_it(void **state) {
+/* Neither the requests that wait nor the one that is being prepared reach the engine. */
+static void hanging_up_before_a_request_is_prepared_drops_it(void **state) {
     const fixture *f = *state;
     int fds[N_HELD];
     send_held(f->port, fds);
@@ -161,12 +161,12 @@ static void *stop(void *server) {
     return NULL;
 }
 
-static void stopping_tells_clients_that_wait_to_be_read(void **state) {
+static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **state) {
     fixture *f = *state;
     int fds[N_HELD];
     pthread_t stopper;
     send_held(f->port, fds);
-    fake_wait_for_text(); /* one is being read: the server waits for that, and the others arrive meanwhile */
+    fake_wait_for_text(); /* one is being prepared: the server waits for it, and the others arrive meanwhile */
     pthread_create(&stopper, NULL, stop, &f->server);
     for (int i = 0; i < N_HELD; i++) {
         char *text = client_read_all(fds[i]);
@@ -216,11 +216,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
-        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_holds_up_nobody, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_delays_no_other, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(only_idle_clients_time_out, set_up_impatient, tear_down),
-        cmocka_unit_test_setup_teardown(reading_a_request_holds_up_nobody, set_up_slow, tear_down),
-        cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_read_drops_it, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(stopping_tells_clients_that_wait_to_be_read, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(preparing_a_request_delays_no_other, set_up_slow, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_prepared_drops_it, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_requests_that_are_not_prepared, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(many_at_once, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

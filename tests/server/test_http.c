@@ -1,4 +1,4 @@
-/* The server and HTTP: bodies, keys, headers and targets, as the RFCs and browsers have them. */
+/* HTTP as the RFCs and browsers define it: bodies, keys, headers and targets. */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -24,8 +24,8 @@ static void a_large_chunked_body_is_refused(void **state) {
     close(fd);
 }
 
-/* Ask whether to send a body (Expect: 100-continue), and read until `until` has come. */
-static void assert_told(uint16_t port, const char *target, int length, const char *status, const char *until) {
+/* Send headers with "Expect: 100-continue", and read until `until` has come. */
+static void assert_expect(uint16_t port, const char *target, int length, const char *status, const char *until) {
     const int fd = client_connect(port);
     char head[300];
     snprintf(head, sizeof head, "%s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", target,
@@ -37,17 +37,17 @@ static void assert_told(uint16_t port, const char *target, int length, const cha
     close(fd);
 }
 
-static void a_client_that_asks_first_is_told_at_once(void **state) {
+static void a_client_that_expects_100_is_answered_at_once(void **state) {
     const fixture *f = *state;
-    assert_told(f->port, "POST /v1/completions", 200000, "HTTP/1.1 413", "request_too_large");
-    assert_told(f->port, "POST /nowhere", 2, "HTTP/1.1 404", "not_found");
-    assert_told(f->port, "POST /health", 2, "HTTP/1.1 405", "use GET");
-    assert_told(f->port, "PUT /v1/completions", 2, "HTTP/1.1 405", "use POST");
-    assert_told(f->port, "GET /health", 2, "HTTP/1.1 200", "\"ok\"");
-    assert_told(f->port, "POST /v1/completions", 2, "HTTP/1.1 100", "\r\n\r\n");
+    assert_expect(f->port, "POST /v1/completions", 200000, "HTTP/1.1 413", "request_too_large");
+    assert_expect(f->port, "POST /nowhere", 2, "HTTP/1.1 404", "not_found");
+    assert_expect(f->port, "POST /health", 2, "HTTP/1.1 405", "use GET");
+    assert_expect(f->port, "PUT /v1/completions", 2, "HTTP/1.1 405", "use POST");
+    assert_expect(f->port, "GET /health", 2, "HTTP/1.1 200", "\"ok\"");
+    assert_expect(f->port, "POST /v1/completions", 2, "HTTP/1.1 100", "\r\n\r\n");
 }
 
-/* A body that nobody will read is dropped, and neither the answer nor the connection suffers from it. */
+/* A body that no handler reads is dropped, and neither the answer nor the connection suffers from it. */
 static void an_unwanted_body_is_read_to_its_end(void **state) {
     const fixture *f = *state;
     const int fd = client_connect(f->port);
@@ -68,12 +68,12 @@ static void an_unwanted_body_is_read_to_its_end(void **state) {
     close(fd);
 }
 
-static void the_key_is_wanted(void **state) {
+static void the_key_is_required(void **state) {
     const fixture *f = *state;
     char *text;
     assert_refused(f->port, "GET", "/v1/models", NULL, 401, NULL, "API key");
     assert_refused(f->port, "POST", "/v1/completions", "{}", 401, NULL, "API key");
-    assert_told(f->port, "POST /v1/completions", 2, "HTTP/1.1 401", "API key");
+    assert_expect(f->port, "POST /v1/completions", 2, "HTTP/1.1 401", "API key");
     assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
     free(text);
     static const struct {
@@ -95,7 +95,7 @@ static void the_key_is_wanted(void **state) {
     }
 }
 
-/* Send `request` as it is, and expect an answer that begins and goes on so, before the server closes. */
+/* Send `request` as it is. The answer, up to the server's close, must begin with `begins` and contain `has`. */
 static void assert_answered(uint16_t port, const char *request, const char *begins, const char *has) {
     const int fd = client_connect(port);
     assert_int_equal(write(fd, request, strlen(request)), strlen(request));
@@ -118,7 +118,7 @@ static void the_scheme_of_a_key_has_no_case(void **state) {
     }
 }
 
-/* What RFC 9112 wants refused: a proxy may read it differently. */
+/* Requests that RFC 9112 requires to be refused, because a proxy may read them differently. */
 static void ambiguous_requests_are_refused(void **state) {
     const fixture *f = *state;
 #define POST "POST /v1/completions HTTP/1.1\r\n"
@@ -155,18 +155,18 @@ static void packed_bodies_are_refused(void **state) {
 #undef PROMPT
 }
 
-static void allowed_methods_are_told(void **state) {
+static void allowed_methods_are_reported(void **state) {
     const fixture *f = *state;
     assert_answered(f->port, "PUT /health" REST "\r\n", "HTTP/1.1 405", "Allow: GET, HEAD\r\n");
     assert_answered(f->port, "GET /v1/completions" REST "\r\n", "HTTP/1.1 405", "Allow: POST\r\n");
 }
 #undef REST
 
-/* Browsers ask with the headers that the client's code adds; without any, those that every client sends are named. */
+/* A preflight names the headers that the page adds, and all are allowed; without names, those that every client sends are. */
 static void a_browser_may_send_its_clients_headers(void **state) {
     const fixture *f = *state;
     static const struct {
-        const char *asked, *allowed;
+        const char *requested, *allowed;
     } cases[] = {
         {"", "Access-Control-Allow-Headers: Authorization, Content-Type\r\n"},
         {"Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n",
@@ -178,7 +178,7 @@ static void a_browser_may_send_its_clients_headers(void **state) {
         snprintf(request, sizeof request,
                  "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: test\r\nConnection: close\r\nOrigin: http://page\r\n"
                  "Access-Control-Request-Method: POST\r\n%s\r\n",
-                 cases[i].asked);
+                 cases[i].requested);
         assert_int_equal(write(fd, request, strlen(request)), strlen(request));
         char *text = client_read_all(fd);
         assert_memory_equal(text, "HTTP/1.1 204", 12);
@@ -191,13 +191,13 @@ static void a_browser_may_send_its_clients_headers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_large_chunked_body_is_refused, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(a_client_that_asks_first_is_told_at_once, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_expects_100_is_answered_at_once, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(an_unwanted_body_is_read_to_its_end, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(the_key_is_wanted, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(the_key_is_required, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(allowed_methods_are_told, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(allowed_methods_are_reported, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(packed_bodies_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_browser_may_send_its_clients_headers, set_up_guarded, tear_down),
     };

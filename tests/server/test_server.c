@@ -104,7 +104,7 @@ static void assert_in_order(const char *text, const char *const *parts, size_t n
     const char *at = text;
     for (size_t i = 0; at && i < n; i++) {
         at = strstr(at, parts[i]);
-        if (!at) print_error("no %s behind the parts before it in %s", parts[i], text);
+        if (!at) print_error("%s does not follow the parts before it in %s", parts[i], text);
     }
     assert_non_null(at);
 }
@@ -134,7 +134,7 @@ static void streams_end_with_done(void **state) {
     close(fd);
 }
 
-static void each_chunk_may_tell_the_usage_so_far(void **state) {
+static void each_chunk_may_report_the_usage_so_far(void **state) {
     const fixture *f = *state;
     const int fd = client_connect(f->port);
     client_send(fd, "POST", "/v1/completions",
@@ -165,7 +165,7 @@ static void errors_have_openais_shape(void **state) {
     assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"max_tokens\":5000}", 400, NULL, "4096");
     assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"temperature\":3}", 400, "temperature", "from 0 to 2");
     assert_refused(f->port, "POST", completions, "{\"prompt\":[\"ok\",\"fails!\"],\"max_tokens\":1}", 500, NULL,
-                   "told to fail");
+                   "fails on request");
     char *large = malloc(200001);
     memset(large, ' ', 200000);
     large[200000] = '\0';
@@ -182,13 +182,13 @@ static void a_stream_that_fails_says_so(void **state) {
     char *text;
     assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"a!\",\"stream\":true}", &text), 200);
     assert_non_null(
-        strstr(text, "data: {\"error\":{\"message\":\"the fake engine was told to fail\",\"type\":\"server_error\""));
+        strstr(text, "data: {\"error\":{\"message\":\"the fake engine fails on request\",\"type\":\"server_error\""));
     free(text);
 }
 
 /* ---- Start and end ---- */
 
-static void stopping_tells_the_clients(void **state) {
+static void stopping_reports_an_error_to_clients(void **state) {
     fixture *f = *state;
     int fds[4];
     for (int i = 0; i < 4; i++) {
@@ -216,14 +216,14 @@ static void assert_no_start(const fixture *f, const server_config *config, cl_st
     if (!strstr(error.message, message)) fail_msg("<%s> does not say <%s>", error.message, message);
 }
 
-static void a_port_in_use_is_told(void **state) {
+static void a_port_in_use_is_refused(void **state) {
     const fixture *f = *state;
     server_config config = base_config();
     config.port = f->port;
     assert_no_start(f, &config, CL_ERR_FILE, "another program uses the port; end that program or choose another port");
 }
 
-static void bad_settings_are_told(void **state) {
+static void bad_settings_are_refused(void **state) {
     const fixture *f = *state;
     server_config config = base_config();
     config.host = "no such host";
@@ -235,10 +235,10 @@ static void bad_settings_are_told(void **state) {
     config.model_name = "x\xe9";
     assert_no_start(f, &config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
     config = base_config();
-    config.api_key = ""; /* as from an unset variable: nobody could ever send it */
+    config.api_key = ""; /* as from an unset variable: no client could send it */
     assert_no_start(f, &config, CL_ERR_ARG, "api_key is empty");
     static const char *const no_origins[] = {"", "a\r\nb", "a\tb"};
-    for (int i = 0; i < 3; i++) { /* no header could be sent with these, and so no answer */
+    for (int i = 0; i < 3; i++) { /* a header with these could not be sent, so there would be no answer */
         config = base_config();
         config.cors_origin = no_origins[i];
         assert_no_start(f, &config, CL_ERR_ARG, "cors_origin is empty or contains");
@@ -251,12 +251,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(metrics_count, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(completions_take_every_prompt_form, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(streams_end_with_done, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(each_chunk_may_tell_the_usage_so_far, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(each_chunk_may_report_the_usage_so_far, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(stopping_tells_the_clients, set_up_slow, tear_down),
-        cmocka_unit_test_setup_teardown(a_port_in_use_is_told, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(bad_settings_are_told, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_clients, set_up_slow, tear_down),
+        cmocka_unit_test_setup_teardown(a_port_in_use_is_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(bad_settings_are_refused, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
