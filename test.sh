@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Install what is missing, then build and check everything: one line a stage, at the end of this file. It ends with the time
-# each stage took and "N passed, N failed"; the exit status is 0 if nothing failed.
+# Install what is missing, then build and check everything. The stages are listed at the end of this file. The last lines of the
+# output are the duration of each stage and "N passed, N failed"; the exit status is 0 if nothing failed.
 #
-# Environment: CHUNKLLAMA_SKIP_SETUP=1 installs and downloads nothing (scripts/setup.sh).
+# With CHUNKLLAMA_SKIP_SETUP=1 in the environment nothing is installed or downloaded (scripts/setup.sh).
 set -uo pipefail
 cd "$(dirname "$0")"
 . scripts/setup.sh
@@ -18,11 +18,13 @@ n_passed=0 n_failed=0 table=''
 log=build/test.log
 mkdir -p build
 
+# heading NAME: begin a stage.
 heading() {
     printf '\n=== %s\n' "$1"
     stage=$1 started=$SECONDS
 }
-count() { # passed, failed
+# count PASSED FAILED: end the stage, and add its row to the table.
+count() {
     n_passed=$((n_passed + $1)) n_failed=$((n_failed + $2))
     local row
     row=$(printf '%-28s %6d passed %4d failed %6d s' "$stage" "$1" "$2" $((SECONDS - started)))
@@ -30,13 +32,13 @@ count() { # passed, failed
     printf '%s\n' "$row"
 }
 
-# A stage that passes or fails as a whole; what it prints is shown where it fails.
+# check NAME COMMAND ...: a stage that passes or fails as a whole. The last 100 lines of its output are shown if it fails.
 check() {
     heading "$1"
     if "${@:2}" >$log 2>&1; then count 1 0; else tail -n 100 $log; count 0 1; fi
 }
 
-# ctest in a build folder; its own totals count.
+# run_ctest NAME PRESET [ARGS]: a stage that runs ctest in a build folder, and counts its tests.
 run_ctest() {
     heading "$1"
     ctest --test-dir "build/$2" --output-on-failure -j2 "${@:3}" 2>&1 | tee $log
@@ -47,6 +49,7 @@ run_ctest() {
     count $(($2 - $1)) "$1"
 }
 
+# run_pytest NAME FOLDER ...: a stage that runs pytest, and counts its tests; skipped ones count as neither.
 run_pytest() {
     heading "$1"
     local report=build/pytest.xml
@@ -66,9 +69,9 @@ PY
     )
 }
 
-# PRESET [what cmake --build takes]
+# build_strict PRESET [ARGS]: configure and build with warnings as errors. ARGS are for cmake --build.
 build_strict() { cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$@"; }
-# PRESET LABEL: only the programs of the tests with that label. The program of the test NAME is NAME_test.
+# build_label PRESET LABEL: the same for the programs of the tests with this label. The program of the test NAME is NAME_test.
 build_label() {
     # shellcheck disable=SC2046
     cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$1" --target $(
@@ -76,11 +79,14 @@ build_label() {
 }
 c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
-# Each file once: run-clang-tidy would repeat a file that is in several programs, with all its commands each time.
+# clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are printed: the
+# "N warnings generated." of every file counts what the configuration ignores.
 tidy() {
     sed -n 's/^ *"file": "\(.*\)",*$/\1/p' build/release/compile_commands.json | sort -u |
-        xargs -d '\n' -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet
+        xargs -d '\n' -P "$(nproc)" -n 1 clang-tidy -p build/release --quiet 2>&1 |
+        sed -E '/^[0-9]+ (warnings?|errors?)( and [0-9]+ errors?)? generated\.$/d'
 }
+# Check all files that are shell scripts by their first line.
 scripts() {
     git ls-files --cached --others --exclude-standard | xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b|^# shellcheck shell=' -- |
         xargs shellcheck -x
