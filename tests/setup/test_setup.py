@@ -1,6 +1,5 @@
-"""Set-up on machines in all states: scripts/setup.sh and run.sh with stand-ins for everything that would touch the system."""
+"""Set-up on machines in all states: scripts/setup.sh and run.sh, with stand-ins for all programs that would change the system."""
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -9,8 +8,7 @@ import subprocess
 import time
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from conftest import ROOT
 
 # Programs that set-up may use on any machine. The PATH of a test has these and the stand-ins, nothing else.
 TOOLS = ("awk bash cat chmod cmp comm cp dirname env fold grep head ln ls mkdir mv rm sed sleep sort tail tee touch tr uname "
@@ -183,6 +181,13 @@ def test_serves_by_default(machine):
     assert machine.run().stdout.startswith("chunkllama serve --host 127.0.0.1 --port 8080\n")
 
 
+@pytest.mark.parametrize("argument", ["-h", "--help", "help"])
+def test_help_installs_nothing(machine, argument):
+    lines = machine.run(argument).stdout.splitlines()
+    assert lines[0].startswith("Install what is missing, build, and run ChunkLlama") and lines[-1].split()[0] == "CHUNKLLAMA_SKIP_SETUP=1"
+    assert not any(line.startswith("#") for line in lines) and not machine.calls()
+
+
 def test_own_model_needs_no_python(machine):
     assert "model /models/mine.gguf\n" in machine.run("info", CHUNKLLAMA_MODEL="/models/mine.gguf").stdout
     assert not [call for call in machine.calls() if call.startswith(("pip", "venv"))]
@@ -199,9 +204,10 @@ def test_paths_are_those_of_the_caller(machine):
     write_program(machine.state / "chunkllama", 'echo "$PWD"')
     elsewhere = machine.state / "elsewhere"
     elsewhere.mkdir()
-    done = subprocess.run(["bash", "../../project/run.sh", "info"], cwd=elsewhere, env=machine.environment(), capture_output=True,
-                          text=True, timeout=60, check=True)
-    assert done.stdout == f"{elsewhere}\n"
+    for arguments in (["info"], []):
+        done = subprocess.run(["bash", "../../project/run.sh", *arguments], cwd=elsewhere, env=machine.environment(),
+                              capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout == f"{elsewhere}\n"
 
 
 # ---- Machines that cannot, and why ----
