@@ -1,4 +1,4 @@
-"""Random blocks of GGUF's quantised types: every pattern of codes and factors, scales that give a wanted size of weights."""
+"""Random blocks of GGUF's quantised types: all patterns of codes and factors, with scales that give weights of a given size."""
 
 from typing import NamedTuple
 
@@ -7,18 +7,18 @@ import numpy as np
 
 
 class Block(NamedTuple):
-    d_at: int  # bytes before the f16 scale
-    deviation: float  # of a weight, in units of the scale, where codes and factors are random
-    m_at: int = -1  # bytes before the f16 minimum
-    minimum: float = 0  # in units of the scale: makes the mean of weights zero
+    d_at: int  # byte offset of the f16 scale
+    deviation: float  # of the weights with random codes and factors, in units of the scale
+    m_at: int = -1  # byte offset of the f16 minimum; -1: the type has none
+    minimum: float = 0  # in units of the scale, so that the mean of the weights is zero
 
 
 def deviation(n):
-    """Standard deviation of a number drawn evenly from n in a row."""
+    """Standard deviation of the uniform distribution on n consecutive integers."""
     return ((n * n - 1) / 12) ** 0.5
 
 
-# A factor of 6 bits has a mean square of 63 * 127 / 6, one of 4 bits of 15 * 31 / 6; signed ones nearly their variance.
+# The mean square of a factor is 63 * 127 / 6 with 6 bits and 15 * 31 / 6 with 4 bits; that of a signed one is about its variance.
 BLOCKS = {
     "Q4_0": Block(0, deviation(16)),
     "Q4_1": Block(0, deviation(16), 2, -7.5),
@@ -35,22 +35,23 @@ BLOCKS = {
 
 
 def column(values):
+    """The f16 bytes of one value for each block: [n][2]."""
     return values.astype(np.float16).view(np.uint8).reshape(-1, 2)
 
 
 def random_blocks(rng, kind, n_out, n_in, size):
-    """Bytes of [n_out][n_in] weights of standard deviation `size`."""
+    """The bytes of random weights [n_out][n_in] with standard deviation `size`."""
     block = BLOCKS[kind]
     elements, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     n = n_out * n_in // elements
     raw = np.frombuffer(rng.bytes(n * block_bytes), dtype=np.uint8).reshape(n, block_bytes).copy()
     scales = rng.uniform(0.7, 1.3, n).astype(np.float32) * (size / block.deviation)
     if block.m_at < 0:
-        scales *= rng.choice(np.array([-1, 1], dtype=np.float32), n)  # codes from -8 to 7 and so on: signs keep the mean at zero
+        scales *= rng.choice(np.array([-1, 1], dtype=np.float32), n)  # codes such as -8 to 7 are not symmetric
     else:
         raw[:, block.m_at : block.m_at + 2] = column(block.minimum * scales)
     raw[:, block.d_at : block.d_at + 2] = column(scales)
-    # The minimum's factor is the scale's, as it nearly is in real files: then it keeps the mean of each group at zero.
+    # Minimum and scale get the same factor, as is nearly so in real files: then the mean of each scale group is zero.
     if kind == "Q2_K":
         raw[:, :16] = (raw[:, :16] & 15) * 17
     if kind in ("Q4_K", "Q5_K"):

@@ -1,4 +1,4 @@
-"""Word lists that several kinds of requests draw from."""
+"""Word lists from which several kinds of requests draw."""
 
 NAMES = ["Amara", "Bjorn", "Chiara", "Dmitri", "Esra", "Farid", "Greta", "Hiro", "Ines", "Jonas", "Kavya", "Luca", "Mina",
          "Noor", "Olek", "Petra", "Quentin", "Rosa", "Sanjay", "Tove", "Umberto", "Vera", "Wanda", "Yusuf", "Zofia"]
