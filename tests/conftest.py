@@ -1,4 +1,4 @@
-"""Where the tests find the programs and the model, and how they run commands."""
+"""Fixtures of all Python tests: the programs, the model, and how commands are run."""
 import importlib.util
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))  # random_blocks.py
+sys.path.insert(0, str(ROOT / "tools"))  # for random_blocks.py
 
 
 @pytest.fixture(scope="session")
@@ -34,14 +34,15 @@ def model_path():
 
 @pytest.fixture
 def f32_activations(monkeypatch):
-    """Programs run a level below avx512_bf16, which rounds what BF16 weights multiply: for bounds of f32's rounding alone."""
+    """Limits programs to levels below avx512_bf16, which rounds activations that BF16 weights multiply: for tests whose bounds allow
+    only the rounding of f32."""
     if os.environ.get("CATTN_LEVEL", "amx") in ("avx512_bf16", "amx"):
         monkeypatch.setenv("CATTN_LEVEL", "avx512_vnni")
 
 
 @pytest.fixture(scope="session")
 def terminals():
-    """For tests on a pseudo-terminal; a bare chroot has none."""
+    """Skips tests that need a pseudo-terminal if there is none, as in a bare chroot."""
     try:
         for fd in os.openpty():
             os.close(fd)
@@ -51,7 +52,7 @@ def terminals():
 
 @pytest.fixture(scope="session")
 def chunkllama(chunkllama_bin, model_path):
-    """Runs a command with the model in the environment; env adds variables, None takes one away."""
+    """Runs a command with the model in the environment; env adds variables, or removes those that are None."""
     base = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}
 
     def run(*args, env=None, stdin="", status=0):

@@ -1,4 +1,4 @@
-"""`chunkllama batch`: forms of requests, order, errors, the summary, and the promise that sharing changes nothing."""
+"""`chunkllama batch`: the forms of requests, the order of records, errors, the summary, and that sharing changes no answer."""
 import json
 import os
 import pty
@@ -14,7 +14,7 @@ SUMMARY_KEYS = ["prefill_tokens_computed", "prompt_tokens", "completion_tokens",
 
 @pytest.fixture
 def batch(chunkllama, tmp_path):
-    """Runs lines (objects or raw text) and returns the records and the summary."""
+    """Runs a file of lines (objects or raw text), and returns the records and the summary."""
 
     def run(lines, *args, n_failed=0):
         source, out, summary = (tmp_path / name for name in ("in.jsonl", "out.jsonl", "summary.json"))
@@ -98,8 +98,8 @@ def test_a_byte_order_mark_is_no_error(batch):
     assert [r["id"] for r in records] == ["a", "b"]
 
 
-def test_order_is_the_inputs(batch):
-    # Long answers first, so that later ones are done before.
+def test_records_keep_the_order_of_the_input(batch):
+    # The first request of each four has a long answer, so that later ones finish before it.
     lines = [{"id": i, "prompt": f"Number {i}:", "max_tokens": 40 if i % 4 == 0 else 2} for i in range(24)]
     records, _ = batch(lines, "--ignore-eos", "--max-seqs", 4)
     assert [r["id"] for r in records] == list(range(24))
@@ -129,12 +129,12 @@ def test_model_name_that_is_not_utf8(batch, model_path, tmp_path):
 def test_standard_streams(chunkllama):
     done = chunkllama("batch", "-i", "-", "--max-tokens", 2, stdin='{"id": 1, "prompt": "a b c"}\n')
     assert json.loads(done.stdout)["id"] == 1
-    assert "prompt tokens computed" in done.stderr and "\033" not in done.stderr  # no progress bar: no terminal
+    assert "prompt tokens computed" in done.stderr and "\033" not in done.stderr  # without a terminal there is no progress bar
 
 
 @pytest.mark.usefixtures("terminals")
 def test_progress_bar(chunkllama_bin, model_path, tmp_path):
-    """What it counts is what it reads: here the rest of a file whose first line somebody else has read."""
+    """It counts the requests that it reads: here the rest of a file whose first line another program has read."""
     (tmp_path / "in.jsonl").write_text("a head\n" + "".join(f'{{"id": {i}, "prompt": "{i} and"}}\n' for i in range(6)))
     ours, its = pty.openpty()
     with open(tmp_path / "in.jsonl", "rb", buffering=0) as requests:
@@ -161,7 +161,7 @@ def test_wrong_files(chunkllama, tmp_path):
 
 
 def test_files_are_not_lost(chunkllama, tmp_path):
-    """The output is emptied when results are about to come, and never is the input's file."""
+    """The output is overwritten only once the job can begin, and is never the file of requests."""
     requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     line = '{"id": 1, "prompt": "a"}\n'
     requests.write_text(line)
@@ -179,8 +179,17 @@ def test_files_are_not_lost(chunkllama, tmp_path):
 # ---- The offline job ----
 
 
+def prompts_of(chunkllama, requests):
+    """The token ids of each request's messages in ChatML, SmolLM2's chat format."""
+    texts = ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in r["messages"]) + "<|im_start|>assistant\n"
+             for r in requests]
+    tokens = chunkllama("tokenize", "--jsonl", "--special", stdin="".join(json.dumps(text) + "\n" for text in texts))
+    return [json.loads(line) for line in tokens.stdout.splitlines()]
+
+
 def computed_by_a_trie(prompts):
-    """Tokens to compute when each prompt is matched with all before it: matches end at an even length, before the last token."""
+    """The number of tokens to compute if each prompt shares a prefix with those before it. A match ends at an even length, before
+    the last token."""
     total, trie = 0, {}
     for ids in prompts:
         node, matched = trie, 0
@@ -198,10 +207,7 @@ def computed_by_a_trie(prompts):
 
 def test_offline_job(batch, chunkllama):
     requests = [json.loads(line) for line in (ROOT / "workloads/tool_planning.jsonl").open(encoding="utf-8")][:64]
-    rendered = ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in r["messages"]) + "<|im_start|>assistant\n"
-                for r in requests]
-    tokens = chunkllama("tokenize", "--jsonl", "--special", stdin="".join(json.dumps(text) + "\n" for text in rendered))
-    prompts = [json.loads(line) for line in tokens.stdout.splitlines()]
+    prompts = prompts_of(chunkllama, requests)
 
     flags = ["--max-tokens", 16, "--ignore-eos", "--logprobs", 3]
     shared, summary = batch(requests, *flags, "--max-seqs", 32)

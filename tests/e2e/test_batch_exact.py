@@ -1,9 +1,9 @@
-"""The offline job in other settings than its usual ones: the same answers byte for byte, and each prefix computed once."""
+"""The offline job has the same answers in all settings, byte for byte, and computes each prefix once."""
 import json
 
 import pytest
 from conftest import ROOT
-from test_batch import computed_by_a_trie
+from test_batch import computed_by_a_trie, prompts_of
 
 N = 16
 SETTINGS = [("--prefill-piece", 7), ("--prefill-piece", 64, "--threads", 1), ("--max-step-rows", 40),
@@ -22,7 +22,7 @@ def requests(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(chunkllama, requests):
-    """Runs it with some flags; answers without usage, and what was computed of the prompts."""
+    """Runs the job with some flags; returns the answers without usage, and the number of prompt tokens computed."""
     def run(*flags):
         out, summary = requests.with_name("out.jsonl"), requests.with_name("summary.json")
         chunkllama("batch", "-i", requests, "-o", out, "--summary", summary, "--max-tokens", 24, "--temperature", 0,
@@ -42,11 +42,7 @@ def usual(job):
 
 @pytest.fixture(scope="module")
 def predicted(chunkllama, requests):
-    conversations = [json.loads(line)["messages"] for line in requests.open(encoding="utf-8")]
-    texts = ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in c) + "<|im_start|>assistant\n"
-             for c in conversations]
-    tokens = chunkllama("tokenize", "--jsonl", "--special", stdin="".join(json.dumps(text) + "\n" for text in texts))
-    return computed_by_a_trie([json.loads(line) for line in tokens.stdout.splitlines()])
+    return computed_by_a_trie(prompts_of(chunkllama, map(json.loads, requests.open(encoding="utf-8"))))
 
 
 @pytest.mark.parametrize("flags", SETTINGS, ids=lambda flags: " ".join(map(str, flags)))

@@ -1,4 +1,4 @@
-"""cattn-bench table2: the bundled workloads, files in every form that `chunkllama batch` reads, and files that are wrong."""
+"""`cattn-bench table2`: the bundled workloads, files in every form that `chunkllama batch` reads, and wrong files."""
 import json
 import subprocess
 
@@ -31,7 +31,7 @@ def file(tmp_path):
 def test_bundled(kind, table2):
     row, = table2(f"workloads/{kind}.jsonl")
     assert (row["workload"], row["requests"], row["distinct"], row["prompts"]) == (kind, N, N, len(SHARED[kind]))
-    # A request shares its whole prompt, what stands around it, and the first words of its own where another has the same.
+    # A request shares its whole shared prompt, the chat format around it, and the first words of its own part with some others.
     mean = sum(SHARED[kind]) / len(SHARED[kind])
     assert mean <= row["shared_average"] <= row["tokens_average"] - 1
     assert row["shared_average"] < mean + 40
@@ -85,6 +85,6 @@ def test_wrong_files(table2, file, tmp_path):
     assert "no GGUF file" in table2("workloads/chatbot.jsonl", model=ROOT / "README.md", status=1)
 
 
-def test_help_tells_whole_defaults(bin_dir):
+def test_help_shows_whole_defaults(bin_dir):
     text = subprocess.run([bin_dir / "cattn-bench", "table2", "--help"], capture_output=True, text=True, timeout=60).stdout
     assert "workloads/document_qa.jsonl)\n" in text

@@ -1,4 +1,4 @@
-"""`chunkllama bench serve` against our server, and against endpoints that misbehave."""
+"""`chunkllama bench serve` against our server and against endpoints that misbehave."""
 import contextlib
 import http.server
 import json
@@ -34,7 +34,7 @@ def test_all_at_once(bench, url):
     got = bench(url, "--requests", "6", "--prompt-tokens", "80", "--shared-tokens", "64", "-n", "48")
     assert got["requests"] == {"total": 6, "ok": 6, "unreachable": 0, "refused": 0, "bad_stream": 0, "cut": 0, "wrong_length": 0}
     assert (got["prompt_tokens"], got["completion_tokens"], got["errors"]) == (6 * 80, 6 * 48, [])
-    assert got["cached_tokens"] == 5 * 64  # of what the first brings
+    assert got["cached_tokens"] == 5 * 64  # the first request computes these
     assert got["peak"]["in_flight"] == 6 and got["peak"]["batch"] == 6
     assert 0 < got["peak"]["kv_bytes"] < got["peak"]["kv_bytes_unshared"]
     assert got["itl_s"]["n"] == 6 * 47
@@ -49,7 +49,7 @@ def test_rate_and_concurrency(bench, url):
     assert got["load"]["rate"] == 20 and got["seconds"] > 0.05
     one = bench(url, "--requests", "4", "--max-concurrency", "1", "--prompt-tokens", "8", "-n", "3")
     assert one["peak"]["in_flight"] == 1 and one["requests"]["ok"] == 4
-    # Those that wait for their turn are late, though not in what follows their first token.
+    # Waiting for a place counts in end_to_end, but not in what follows the first token.
     assert one["end_to_end_s"]["max"] == pytest.approx(one["seconds"])
 
 
@@ -65,8 +65,8 @@ def test_text_prompts(bench, url):
 
 
 def test_the_url_is_without_v1(chunkllama, url):
-    told = chunkllama("bench", "serve", "--url", url + "/v1", status=1).stderr
-    assert f"there is no {url}/v1/v1/models (HTTP 404); --url names the endpoint, without /v1" in told
+    message = chunkllama("bench", "serve", "--url", url + "/v1", status=1).stderr
+    assert f"there is no {url}/v1/v1/models (HTTP 404); --url names the endpoint, without /v1" in message
 
 
 def test_workload(bench, url, tmp_path):
@@ -149,7 +149,7 @@ REPLIES = {
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers a request by its prompt, a name of REPLIES; has neither /metrics nor usage."""
+    """Answers a request with the reply that its prompt names; has neither /metrics nor usage."""
 
     def log_message(self, *_):
         pass
@@ -188,7 +188,7 @@ def fake():
         yield url
 
 
-def test_misbehaviour_is_told(bench, fake, tmp_path):
+def test_misbehaviour_is_reported(bench, fake, tmp_path):
     (tmp_path / "w.jsonl").write_text("".join(json.dumps({"prompt": name}) + "\n" for name in [*REPLIES, "fine"]))
     got = bench(fake, "-i", tmp_path / "w.jsonl", "-n", "2", status=1)
     assert got["requests"] == {"total": 8, "ok": 2, "unreachable": 1, "refused": 1, "bad_stream": 4, "cut": 0, "wrong_length": 0}
@@ -199,14 +199,14 @@ def test_misbehaviour_is_told(bench, fake, tmp_path):
     assert messages["an event is not a JSON object: {{{"] == "bad_stream"
     assert messages["an event has more than 16777216 bytes"] == "bad_stream"
     assert "unreachable" in messages.values() and len(messages) == 6
-    # Without usage events count; without /metrics peaks are unknown.
+    # Without usage, outputs are counted; without /metrics, peaks are unknown.
     assert got["completion_tokens"] == 4 and got["cached_tokens"] is None
     assert got["peak"] == {"batch": None, "waiting": None, "kv_usage": None, "kv_bytes": None, "kv_bytes_unshared": None,
                            "in_flight": 8}
 
 
 class Endless(Handler):
-    """Every page is larger than what is kept of it."""
+    """Its pages are larger than the limit of what is read."""
 
     def do_GET(self):
         self.send_response(200)
@@ -216,18 +216,18 @@ class Endless(Handler):
 
 def test_endless_pages(bench, chunkllama):
     with faking(Endless) as url:
-        told = chunkllama("bench", "serve", "--url", url, status=1).stderr
+        message = chunkllama("bench", "serve", "--url", url, status=1).stderr
         got = bench(url, "--model-name", "fake", "--requests", "1", "-n", "2")
-    assert f"{url}/v1/models has more than 16777216 bytes; name the model with --model-name" in told
+    assert f"{url}/v1/models has more than 16777216 bytes; name the model with --model-name" in message
     assert got["requests"]["ok"] == 1 and got["peak"]["batch"] is None
 
 
-def test_wrong_length_is_told(bench, fake):
+def test_wrong_length_is_reported(bench, fake):
     assert bench(fake, "--requests", "3", "-n", "5")["requests"]["wrong_length"] == 3
 
 
 def test_silence_ends(bench):
-    """An endpoint that takes connections and says nothing: neither its answers nor /metrics are waited for without end."""
+    """An endpoint that accepts connections and never answers: neither requests nor /metrics are waited for without end."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""chunkllama's options, help and the commands about files: info, tokenize, logits, perplexity, bench, run, chat."""
+"""The options and help of chunkllama, and its commands other than batch, serve and bench serve."""
 import json
 import math
 import os
@@ -40,15 +40,15 @@ def test_help_of_each_command(chunkllama, command):
 @pytest.mark.parametrize("option", ["sharing", "retention", "speculate", "kv-type"])
 def test_help_lists_choices(chunkllama, option):
     choices = re.search(r" one of (.*)", chunkllama("run", f"--{option}", "xyzzy", status=2).stderr)[1].split(", ")
-    told = re.search(rf"--{option} NAME ([^[]*)", chunkllama("run", "--help").stdout)[1]
-    assert len(choices) > 1 and set(choices) <= set(re.findall(r"\w+", told))
+    text = re.search(rf"--{option} NAME ([^[]*)", chunkllama("run", "--help").stdout)[1]
+    assert len(choices) > 1 and set(choices) <= set(re.findall(r"\w+", text))
 
 
 @pytest.mark.parametrize("args", [["tokenize", "x"], ["info"], ["bench", "--pp", "16", "--tg", "1", "--batch", "1"],
                                   ["perplexity", "-f", ROOT / "README.md", "--ctx", "64", "--chunks", "1"], ["run", "-n", "2", "x"],
                                   ["batch", "-i", "-", "--max-tokens", "1"]], ids=lambda args: args[0])
 def test_full_disk(chunkllama_bin, model_path, args):
-    """What cannot be written is an error, told once."""
+    """A write error is reported, once."""
     line = json.dumps({"prompt": "x"}) + "\n" if args[0] == "batch" else ""
     with open("/dev/full", "w") as full:
         done = subprocess.run([chunkllama_bin, *args, "--model", model_path], input=line, stdout=full, stderr=subprocess.PIPE,
@@ -100,7 +100,7 @@ def test_environment(chunkllama):
     plain = json.loads(chunkllama("tokenize", "<|im_end|>").stdout)
     special = json.loads(chunkllama("tokenize", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout)
     assert len(plain) > 1 and len(special) == 1
-    # The command line wins, also over what would be wrong.
+    # The command line overrides the environment, also a wrong value in it.
     served = chunkllama("serve", "--port=0", "--host", "none.invalid", env={"CHUNKLLAMA_PORT": "tcp://10.0.0.1:8080"}, status=1)
     assert "none.invalid" in served.stderr and "CHUNKLLAMA_PORT" not in served.stderr
     assert json.loads(chunkllama("tokenize", "--special=0", "<|im_end|>", env={"CHUNKLLAMA_SPECIAL": "1"}).stdout) == plain
@@ -121,8 +121,8 @@ def test_not_a_model(chunkllama, tmp_path):
 
 def test_unknown_level(chunkllama):
     assert "--level is 'mmx'; this CPU has ref" in chunkllama("bench", "--level", "mmx", status=1).stderr
-    asked = chunkllama("run", "hi", env={"CATTN_LEVEL": "foo"}, status=1).stderr
-    assert re.search(r"CATTN_LEVEL is 'foo', which is no kernel level; this CPU has ref\b", asked)
+    message = chunkllama("run", "hi", env={"CATTN_LEVEL": "foo"}, status=1).stderr
+    assert re.search(r"CATTN_LEVEL is 'foo', which is no kernel level; this CPU has ref\b", message)
     too_many = chunkllama("bench", "--threads", "1000", "--pin-threads", status=1).stderr
     assert "--pin-threads with 1000 threads, but this process may use " in too_many and "lower --threads" in too_many
 
@@ -141,7 +141,7 @@ def test_info(chunkllama, model_path):
 
 
 def test_info_of_a_hostile_file(chunkllama, tmp_path):
-    """Escape sequences do not reach the terminal; sums of sizes that a file merely claims do not wrap."""
+    """Escape sequences do not reach the terminal, and sums of impossible sizes do not overflow."""
 
     def text(s):
         return struct.pack("<Q", len(s)) + s
@@ -161,7 +161,7 @@ def test_info_of_a_hostile_file(chunkllama, tmp_path):
 
 
 def test_error_about_a_hostile_file(chunkllama, tmp_path):
-    """What a message quotes of a file reaches the terminal without control characters."""
+    """Text of a file in a message reaches the terminal without control characters."""
     key, value = b"tokenizer.ggml.model", b"\x1b]0;owned\x07\x1b[31mX"
     body = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + body)
@@ -208,7 +208,7 @@ def test_logits(chunkllama, token_file, tmp_path):
     assert len(ids) > 140  # more than one step
     every = logits(chunkllama, token_file, tmp_path / "every.npy")
     assert every.dtype == np.float32 and every.shape == (len(ids), 49152)
-    # The text repeats itself, which the model should have noticed by the end.
+    # The text repeats itself, so at its end the model predicts it well.
     assert np.mean(every[-30:-1].argmax(1) == ids[-29:]) > 0.8
     last = logits(chunkllama, token_file, tmp_path / "last.npy", "--last")
     assert last.shape == (1, 49152) and np.array_equal(last[0], every[-1])
@@ -216,7 +216,7 @@ def test_logits(chunkllama, token_file, tmp_path):
 
 @pytest.mark.parametrize("args", [["--prefill-piece", "7"], ["--max-step-rows", "64"], ["--threads", "1"],
                                   ["--sharing", "private"]])
-def test_logits_do_not_depend_on_how(chunkllama, token_file, tmp_path, args):
+def test_logits_do_not_depend_on_settings(chunkllama, token_file, tmp_path, args):
     one, other = (logits(chunkllama, token_file, tmp_path / f"{i}.npy", *a) for i, a in enumerate([[], args]))
     assert one.tobytes() == other.tobytes()
 
@@ -318,7 +318,7 @@ def test_chat(chunkllama):
     answers = chunkllama("chat", *GREEDY, stdin=turns).stdout
     assert answers.startswith(once + once) and len(answers) > 2 * len(once) + 20
     alone = chunkllama("run", *GREEDY, "Say that in other words.").stdout
-    assert answers != once + once + alone  # what was said before counts
+    assert answers != once + once + alone  # the earlier turns count
     assert chunkllama("chat", *GREEDY, stdin="").stdout == ""
 
 

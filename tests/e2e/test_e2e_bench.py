@@ -1,4 +1,4 @@
-"""bench/e2e/run.py --quick: every study gives its rows and files, and tools/fill_benchmarks takes them."""
+"""bench/e2e/run.py --quick: every study gives its rows and files, and tools/fill_benchmarks accepts them."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def rows(results, study):
     return json.loads((results / f"{study}.json").read_text())["rows"]
 
 
-def test_what_is_answered(results):
+def test_every_request_is_answered(results):
     for row in rows(results, "table4") + rows(results, "budget"):
         assert row["failed"] == 0 and row["normalized_ms"] > 0, row
 
@@ -54,7 +54,7 @@ def test_plots(results):
         assert "<svg" in (results / "fig5.svg").read_text() and "(budget.svg)" in (results / "budget.md").read_text()
 
 
-def test_results_are_put_in(results, tmp_path):
+def test_results_are_filled_in(results, tmp_path):
     doc = tmp_path / "doc.md"
     doc.write_text((ROOT / "docs/benchmarks.md").read_text())
     done = subprocess.run(
@@ -79,7 +79,7 @@ def bars(monkeypatch):
 
 
 def test_rate_of_bursts(bars):
-    """Tokens that come several at once say nothing of how long each took."""
+    """If several tokens come at once, the gaps between them do not measure a rate."""
     result = {"requests": {"ok": 32}, "completion_tokens": 32 * 64, "tpot_s": {"mean": 0.16}, "itl_s": {"n": 32 * 63}}
     assert bars.tokens_per_s(32)(result) == pytest.approx(200)
     assert bars.tokens_per_s(32)({**result, "itl_s": {"n": 310}}) is None
@@ -104,7 +104,7 @@ def test_failure_costs_one_figure(bars, monkeypatch, capsys):
 
 
 def test_peers_leave_after_the_first_round(bars, monkeypatch):
-    """A round in which a peer happens to be slow costs it no later one."""
+    """A peer that is slow in the first round is dropped; one that is slow later is not."""
     names = [bars.OURS, "quick", "slow at first", "slow later"]
     times = {"slow at first": [9.0], "slow later": [1.0, 9.0, 1.0]}
     turns = []

@@ -1,4 +1,4 @@
-"""The server's resident memory: the packed weights once loaded, and in all the file, the packed weights, the K/V budget and 100 MB."""
+"""The server's resident memory: after loading the packed weights; at most the file, the packed weights, the K/V budget and 100 MB."""
 
 import concurrent.futures
 import os
@@ -19,7 +19,7 @@ def resident(process, name):
 
 
 def test_memory(chunkllama_bin, model_path):
-    """Every type is packed in the bytes that it has in the file, and the file's own pages go when they are packed."""
+    """Packed weights have the size that they have in the file, and the file's pages are dropped once they are packed."""
     file_bytes = os.path.getsize(model_path)
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.wait_until_idle()
@@ -35,7 +35,7 @@ def test_memory(chunkllama_bin, model_path):
 
 
 def test_a_large_body_leaves_nothing_behind(chunkllama_bin, model_path):
-    """A body whose JSON takes forty times its bytes is legal, and its memory goes back when it has been read."""
+    """A body may have JSON of forty times its bytes; its memory is returned to the system once it has been read."""
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.complete(max_tokens=1)
         before = resident(server.process, "VmRSS")

@@ -1,6 +1,5 @@
-"""README.md, docs/library.md, docs/glossary.md and docs/design.md are true: commands run, names exist, figures are measured ones."""
+"""README.md and the documents are correct: commands run, names exist, programs are those of docs/, figures were measured."""
 import json
-import pathlib
 import re
 import signal
 import socket
@@ -10,15 +9,15 @@ import time
 import urllib.request
 
 import pytest
+from conftest import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text()
 LIBRARY = (ROOT / "docs/library.md").read_text()
 SH = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
 
 
 def block(start):
-    """The one block of commands that starts so."""
+    """The only block of commands that begins with `start`."""
     found = [b for b in SH if b.startswith(start)]
     assert len(found) == 1, (start, found)
     return found[0]
@@ -32,7 +31,7 @@ def run(commands):
 
 @pytest.fixture(scope="module")
 def server():
-    """What `./run.sh` starts, on the port that README names, where nobody else may listen."""
+    """The server that `./run.sh` starts, on the port that README.md names, which no other program may use."""
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", 8080)) != 0, "another program has port 8080"
     process = subprocess.Popen(["bash", "-ec", "exec " + block("./run.sh\n")], cwd=ROOT, stdout=subprocess.PIPE,
@@ -68,8 +67,8 @@ def batch():
 
 def test_batch_writes_an_answer_to_every_request(batch):
     lines = [json.loads(line) for line in (ROOT / "build/batch.jsonl").read_text().splitlines()]
-    asked = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
-    assert [line["id"] for line in lines] == asked
+    requested = [json.loads(line)["id"] for line in (ROOT / "workloads/tool_planning.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == requested
     assert all(line["finish_reason"] == "length" and line["text"] or line["finish_reason"] == "stop" for line in lines)
 
 
@@ -112,7 +111,7 @@ def sections_of_results():
 
 
 def test_figures_are_measured_ones():
-    """The two figures of each row stand in one section of the results, rounded or in a unit 1000 times larger; so does their ratio."""
+    """The two figures of each row are in one section of the results, rounded or in a unit 1000 times larger; their ratio is right."""
     sections = list(sections_of_results())
     for what, ours, theirs, ratio in result_rows():
         (a, a_digits), (b, b_digits), (r, r_digits) = map(first_number, (ours, theirs, ratio))
@@ -127,7 +126,7 @@ def test_figures_are_measured_ones():
 
 
 def test_picture_of_the_batch_shows_what_is_printed(batch):
-    """But for its figures, docs/img/batch.svg shows the program's present output: tools/terminal_picture ./run.sh batch."""
+    """docs/img/batch.svg shows the program's output but for the figures. `tools/terminal_picture ./run.sh batch` draws it."""
     command, *drawn = re.findall(r"<text [^>]*>(.*?)</text>", (ROOT / "docs/img/batch.svg").read_text())
     assert command == "$ " + block("./run.sh batch").strip()
     printed = [re.sub(r"[\d.]+", "0", line) for line in batch]

@@ -1,4 +1,4 @@
-"""`chunkllama serve`: what it prints works, and signals end it."""
+"""`chunkllama serve`: the command that it prints works, and signals end it."""
 import json
 import os
 import random
@@ -50,7 +50,7 @@ def test_serve(start, end):
 
 
 def test_name_that_is_not_utf8(start, model_path, tmp_path):
-    """A path may be any bytes; the name that JSON tells is made UTF-8."""
+    """A path may have any bytes; the name in JSON is made UTF-8."""
     path = os.fsencode(tmp_path) + b"/mod\xe9le.gguf"
     os.symlink(model_path, path)
     url, _ = read_hello(start("--port", "0", "-m", path))
@@ -60,10 +60,10 @@ def test_name_that_is_not_utf8(start, model_path, tmp_path):
         assert json.load(reply)["model"] == "mod\ufffdle"
 
 
-def test_chats_that_do_not_say_how_long(start):
+def test_chats_without_max_tokens(start):
     url, _ = read_hello(start("--port", "0", "--max-tokens", "3", "--temperature", "0"))
-    for asked, tokens in (({}, 3), ({"max_tokens": 5}, 5)):
-        body = {"messages": [{"role": "user", "content": "Count to a hundred."}], **asked}
+    for fields, tokens in (({}, 3), ({"max_tokens": 5}, 5)):
+        body = {"messages": [{"role": "user", "content": "Count to a hundred."}], **fields}
         request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
@@ -71,11 +71,11 @@ def test_chats_that_do_not_say_how_long(start):
 
 
 def test_a_signal_ends_it_while_it_loads(start, tmp_path):
-    """Here for ever: a pipe that nobody writes to."""
+    """Loading never ends here: the model is a pipe without a writer."""
     os.mkfifo(tmp_path / "model")
     server = start("--port", "0", "-m", str(tmp_path / "model"))
     deadline = time.monotonic() + 60
-    while not re.search(r"SigBlk:\s*0*4002$", open(f"/proc/{server.pid}/status").read(), re.M):  # INT and TERM are waited for
+    while not re.search(r"SigBlk:\s*0*4002$", open(f"/proc/{server.pid}/status").read(), re.M):  # SIGINT and SIGTERM are blocked
         assert time.monotonic() < deadline and server.poll() is None
         time.sleep(0.01)
     server.send_signal(signal.SIGTERM)
@@ -84,12 +84,12 @@ def test_a_signal_ends_it_while_it_loads(start, tmp_path):
 
 
 def test_standard_files_may_be_closed(chunkllama_bin, model_path, tmp_path):
-    """What is printed does not go into a file that is opened in their place."""
+    """What the program prints is not written to a file that was opened in place of a closed one."""
     (tmp_path / "in").write_text('{"prompt": "a", "max_tokens": 1}\n')
     command = [chunkllama_bin, "batch", "-m", model_path, "-i", tmp_path / "in", "-o", tmp_path / "out"]
     subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "-", *command], check=True, timeout=60)
     assert [json.loads(line)["id"] for line in open(tmp_path / "out")] == [1]
-    port = str(random.randrange(20000, 30000))  # none that the system gives to somebody meanwhile
+    port = str(random.randrange(20000, 30000))  # outside the range from which the system chooses ports
     serve = ["bash", "-c", 'exec "$@" >&-', "-", chunkllama_bin, "serve", "-m", model_path, "--port", port]
     server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""The served model as OpenAI's Python client sees it: both endpoints, errors, shared prefixes, clients that hang up."""
+"""The server with a real model and OpenAI's Python client: both endpoints, errors, shared prefixes, clients that hang up."""
 import concurrent.futures
 import contextlib
 import json
@@ -28,14 +28,14 @@ class Server:
         return self.client.completions.create(model=self.model, prompt=prompt, **more)
 
     def metrics(self):
-        """Samples by name, labels other than the model's left in."""
+        """The samples by name, with their labels but the model's."""
         with urllib.request.urlopen(self.url + "/metrics", timeout=60) as reply:
             lines = [line for line in reply.read().decode().splitlines() if not line.startswith("#")]
         pairs = (line.rsplit(" ", 1) for line in lines)
         return {re.sub(r'model_name="[^"]*",?', "", name).replace("{}", ""): float(value) for name, value in pairs}
 
     def wait_for(self, **wanted):
-        """Until the gauges have these values (engine counters as of its last step)."""
+        """Wait until the gauges have these values, which the engine updates at each step."""
         names = {"running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting",
                  "sequences": "chunkattn_kv_sequences", "live": "chunkattn_kv_bytes_live",
                  "reserved": "chunkattn_kv_bytes_reserved"}
@@ -126,7 +126,7 @@ def test_token_ids_are_the_same_prompt(server):
 
 
 def test_content_in_parts(server):
-    """Each is a line of its own."""
+    """Each part is a line of its own."""
     texts = ["Name three", "primary colors."]
     whole, parts = ([{"role": "user", "content": content}] for content in
                     ("\n".join(texts), [{"type": "text", "text": text} for text in texts]))
@@ -185,7 +185,7 @@ def test_chat_logprobs(server):
 
 
 def test_echo_scores_what_was_generated(server):
-    """Logprobs of a prompt are those of the same tokens when they were generated, to the last bit."""
+    """The logprobs of a prompt are bit-identical to those of the same tokens when they were generated."""
     made = server.complete(max_tokens=12, temperature=0, logprobs=2, extra_body={"return_token_ids": True}).choices[0]
     prompt = made.prompt_token_ids
     echo = server.complete(prompt + made.token_ids, max_tokens=0, logprobs=2, echo=True).choices[0]
@@ -198,7 +198,7 @@ def test_echo_scores_what_was_generated(server):
 
 
 def test_equals_batch(server, chunkllama, tmp_path):
-    """The server's greedy answers, while others run, are those of the offline batch, byte for byte."""
+    """Greedy answers of concurrent requests are those of the offline batch, byte for byte."""
     prompts = [f"{LONG} {tail}" for tail in ("loved", "feared", "counted", "painted", "sold", "taught", "read", "lost")]
     lines = [{"id": i, "prompt": p, "max_tokens": 24, "temperature": 0, "logprobs": 1} for i, p in enumerate(prompts)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -279,7 +279,7 @@ def test_text_that_cannot_fit_is_not_tokenized(server):
 
 
 def test_a_common_prefix_is_computed_once(server):
-    """32 requests at once: all but the first find the prefix, and what is computed is the prefix and each one's own."""
+    """Of 32 requests at once all but the first find the prefix; the prefix is computed once, and each request's own tokens."""
     prefix = "You are a patient librarian. " + " ".join(f"Shelf {i} holds the books on subject {i * 7}." for i in range(40))
     prompts = [f"{prefix} Reader {i} asks:" for i in range(100, 132)]
     before = server.metrics()
@@ -289,7 +289,7 @@ def test_a_common_prefix_is_computed_once(server):
     computed = (after["chunkattn_prefill_tokens_computed_total"] - before["chunkattn_prefill_tokens_computed_total"])
     cached = [u.prompt_tokens_details.cached_tokens for u in usages]
     total = sum(u.prompt_tokens for u in usages)
-    own = 8  # tokens of a prompt that are its own, and those that the even length of a match adds, at most
+    own = 8  # at most this many tokens of a prompt are its own, including those that the even length of a match adds
     assert all(u.prompt_tokens > 400 for u in usages)
     assert sum(c >= u.prompt_tokens - own for c, u in zip(cached, usages)) >= 31
     assert computed == total - sum(cached) <= usages[0].prompt_tokens + 31 * own

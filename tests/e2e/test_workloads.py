@@ -1,4 +1,4 @@
-"""The bundled workloads: what the tool writes, distinct requests, the shared lengths of the paper's Table 2."""
+"""The bundled workloads: the tool writes the same bytes, requests are distinct, shared lengths are those of the paper's Table 2."""
 import collections
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-# For each kind the shared prompts' tokens with SmolLM2's tokenizer, ascending.
+# The number of tokens of each kind's shared prompts with SmolLM2's tokenizer, ascending.
 SHARED = {"chatbot": [1697], "tool_planning": [1313, 1316, 1439, 1471], "few_shot": [895], "document_qa": [4313]}
 N = 256
 
@@ -21,7 +21,7 @@ def bundled(kind):
 
 
 def shared_and_own(requests):
-    """Each request as its shared part and its own."""
+    """Each request as a pair: its shared part and its own part."""
     if "messages" in requests[0]:
         return [tuple(m["content"] for m in r["messages"]) for r in requests]
     own = [r["prompt"][r["prompt"].rindex("Question: "):] for r in requests]

@@ -1,10 +1,10 @@
-"""Models in float64 NumPy, written from their published definitions: the independent source that logits are held to.
+"""Models in float64 NumPy, written from their published definitions: the independent reference for logits.
 
 Reads a GGUF file with PyPI `gguf`, dequantises every weight, and attends plainly over all pairs of positions. All architectures
 rotate in halves as published; a llama file's rows of Q and K are permuted for rotation in pairs (2i, 2i + 1), and put back here.
 A Gemma file's norms hold 1 + w already.
 
-Three options make the differences that the program is allowed, so that their size can be measured on the oracle alone:
+Three options introduce the differences that the program may have, so that their size can be measured on the oracle alone:
 `quantise` rounds the activations before a quantised matrix to int8 per block of 32, as llama/linear/linear_kernels.h defines it,
 `bf16` rounds those before a BF16 matrix to bf16, as the levels avx512_bf16 and amx do, and `kv` rounds what goes through attention as
 K and V of that type are stored and multiplied.
@@ -82,7 +82,7 @@ def load(path):
 
 
 def int8_blocks(x):
-    """x as int8 per block of 32 says it: scale and product in float32, like the kernels."""
+    """x rounded to int8 in blocks of 32, with scales and products in float32, as the kernels do."""
     blocks = x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
     scale = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
     scale = ((scale.view(np.uint32) + 3) & ~np.uint32(3)).view(np.float32)
@@ -91,7 +91,7 @@ def int8_blocks(x):
 
 
 def rounded(x, kv):
-    """x as a stored type holds it."""
+    """x rounded as it is stored in a K/V type."""
     if kv == "f16":
         return x.astype(np.float16).astype(np.float64)
     if kv == "bf16":
@@ -162,7 +162,7 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False):
         return y + weight(name + ".bias") if name + ".bias" in model.weights else y
 
     def norm(name, x):
-        """As it is where the model has no such norm."""
+        """x unchanged if the model has no such norm."""
         if name not in model.weights:
             return x
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + model.eps) * weight(name)

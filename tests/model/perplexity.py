@@ -5,7 +5,8 @@
 A table row for each model. Exact: weights as PyPI's gguf dequantises them, everything else in float64. Rounded activations: the
 same, but what a quantised matrix multiplies is rounded to int8, and what a BF16 matrix multiplies to bf16, as the kernels do it
 (bf16: those from the level avx512_bf16 on). ChunkLlama's K/V are f32. Without --text: the messages of the bundled workloads. A chunk
-of 512 tokens takes the oracle some 3 s on one core, twice."""
+of 512 tokens takes the oracle about 3 s on one core, twice.
+"""
 
 import argparse
 import json
@@ -22,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def bundled_text():
-    """Each message of the bundled workloads once a file."""
+    """The messages of the bundled workloads, each once per file."""
     texts = []
     for path in sorted((ROOT / "workloads").glob("*.jsonl")):
         with open(path) as lines:
@@ -31,7 +32,7 @@ def bundled_text():
 
 
 def ask(chunkllama, command, model, *options):
-    """What the program prints, as JSON."""
+    """The JSON that a command prints."""
     done = subprocess.run([chunkllama, command, "-m", model, *options], capture_output=True, text=True, check=True, timeout=600)
     return json.loads(done.stdout)
 
@@ -42,7 +43,7 @@ def of_program(chunkllama, model, text, n_ctx, n_chunks):
 
 
 def cut(chunkllama, model, text, n_ctx, n_chunks):
-    """The text's first chunks of n_ctx tokens, as llama.cpp has them: each begins with BOS where the model wants one."""
+    """The text's first chunks of n_ctx tokens, cut as llama.cpp does: each begins with BOS if the model has one."""
     bos, tokens = ask(chunkllama, "tokenize", model, "--bos", ""), ask(chunkllama, "tokenize", model, "--bos", "-f", text)
     chunks = [tokens[at : at + n_ctx] for at in range(0, min(len(tokens) - n_ctx + 1, n_chunks * n_ctx), n_ctx)]
     return [bos + chunk[len(bos) :] for chunk in chunks]

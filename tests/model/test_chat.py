@@ -9,7 +9,7 @@ from tokenizers_by_hand import from_gguf, tokenize_dump
 
 
 def chats(n):
-    """Conversations whose texts begin and end with whatever could merge with the template."""
+    """Random conversations whose texts begin and end with characters that might merge with the template."""
     rng = random.Random(SEED)
     pool = [t for t in texts(4000) if "<|im" not in t and "</s>" not in t]
     edges = ["", "", "\n", " ", "\n\n", "\r\n", "\t", "<", "<|", "|>", "user"]

@@ -1,4 +1,4 @@
-"""tests/exact/test_models.c on a small random model of each architecture: no bit hangs on batch, threads, cuts or sharing."""
+"""tests/exact/test_models.c on a small random model of each architecture: no bit depends on batch, threads, cuts or sharing."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What K/V types cost: the error of attention on real q, K and V, and the change of a text's perplexity."""
+"""The accuracy of K/V types: the error of attention on real q, K and V, and the change of a text's perplexity."""
 
 import json
 import math
@@ -17,7 +17,7 @@ N = 384
 
 @pytest.fixture(scope="module")
 def real_qkv(model_path, bin_dir):
-    """SmolLM2, and of some layers q, k and v of the licence's first tokens, rotated, as f32 holds them."""
+    """SmolLM2, and the rotated q, k and v of some of its layers for the first tokens of the licence, rounded to f32."""
     text = json.dumps((ROOT / "LICENSE").read_text()) + "\n"
     command = [bin_dir / "tokenize_dump", model_path]
     ids = json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60).stdout)
@@ -35,18 +35,18 @@ def real_qkv(model_path, bin_dir):
 
 
 def attention(bin_dir, tmp_path, model, kv, level, q, k, v):
-    """As the library computes it, at most at a level where one is given; and the level that it took."""
+    """The library's output, and the level that it used: at most `level`, if that is not None."""
     source, result = tmp_path / "qkv", tmp_path / "out"
     np.concatenate([x.astype(np.float32).ravel() for x in (q, k, v)]).tofile(source)
     shape = [len(q), model.n_heads, model.n_kv_heads, model.head_dim]
     env = {**os.environ, **({"CATTN_LEVEL": level} if level else {})}
     command = [bin_dir / "attention_dump", *map(str, shape), kv, source, result]
-    taken = subprocess.run(command, check=True, timeout=60, env=env, capture_output=True, text=True).stdout.strip()
-    return np.fromfile(result, np.float32).reshape(len(q), -1), taken
+    used = subprocess.run(command, check=True, timeout=60, env=env, capture_output=True, text=True).stdout.strip()
+    return np.fromfile(result, np.float32).reshape(len(q), -1), used
 
 
 def relative(error, exact):
-    """Root mean square over root mean square, and largest over largest."""
+    """The root mean square of the error divided by that of the exact output, and the same for the largest absolute values."""
     return np.sqrt(np.mean(error**2) / np.mean(exact**2)), np.abs(error).max() / np.abs(exact).max()
 
 
@@ -74,12 +74,12 @@ def test_attention(bin_dir, tmp_path, real_qkv, kind):
     model, layers = real_qkv
     for layer, (q, k, v) in zip(LAYERS, layers):
         exact = oracle.attend_rotated(model, layer, q, k, v, "f32")
-        got, taken = attention(bin_dir, tmp_path, model, kv, level, q, k, v)
-        in_integers = kv == "int8" and taken in ("avx512_vnni", "amx")
+        got, used = attention(bin_dir, tmp_path, model, kv, level, q, k, v)
+        in_integers = kv == "int8" and used in ("avx512_vnni", "amx")
         stored = oracle.attend_rotated(model, layer, oracle.rounded(q, "int8") if in_integers else q, k, v, kv)
         (rms, largest), cost = relative(got - exact, exact), relative(stored - exact, exact)[0]
         own = relative(got - stored, exact)[0]
-        print(f"{kind} ({taken}), layer {layer}: rms {rms:.2e}, largest {largest:.2e}; by storing {cost:.2e}, arithmetic {own:.2e}")
+        print(f"{kind} ({used}), layer {layer}: rms {rms:.2e}, largest {largest:.2e}; by storing {cost:.2e}, arithmetic {own:.2e}")
         assert own <= arithmetic
         assert cost <= storing
 

@@ -34,7 +34,7 @@ def rms(a):
 
 
 def dump(bin_dir, tmp_path, model, tokens, **options):
-    """What logits_dump gives, and the tokens with greedily chosen ones behind."""
+    """The tokens, followed by the greedily chosen ones, and the logits that logits_dump writes."""
     ids, out = tmp_path / "tokens.json", tmp_path / "logits.npy"
     ids.write_text(json.dumps([int(t) for t in tokens]))
     arguments = [f"{key}={value}" for key, value in options.items()]
@@ -112,7 +112,7 @@ def test_smollm2_f32_weights(bin_dir, model_path, tmp_path, smollm2):
 
 
 def test_smollm2_same_bits(bin_dir, model_path, tmp_path, smollm2):
-    """Cut, threads, decoding one by one and which logits are wanted change no bit."""
+    """The cut of the prefill, the threads, decoding one by one and the choice of logits change no bit."""
     tokens, expected = smollm2[0][-1], smollm2[1][-1]
     for options in ({"piece": 7}, {"piece": 1, "threads": 1}, {"threads": 1}):
         _, got = dump(bin_dir, tmp_path, model_path, tokens, kv="f32", **options)
@@ -186,7 +186,7 @@ def test_random_models(bin_dir, tmp_path, f32_activations, name):
 
 
 def check_rounded(got, exact, rounded):
-    """Logits of one layer that rounds activations: see test_random_models."""
+    """Check the logits of one layer that rounds activations, as test_random_models describes."""
     assert rms(rounded - exact) < 0.05, "rounded activations cost more than they should"
     difference, bound = np.abs(got - rounded).max(-1), 2 * np.abs(rounded - exact).max()
     assert np.mean(difference <= 2e-5) >= 0.7
@@ -197,7 +197,7 @@ def check_rounded(got, exact, rounded):
 @pytest.mark.parametrize("level,flag", [("avx512_bf16", "avx512_bf16"), ("amx", "amx_bf16")])
 @pytest.mark.parametrize("name", [name for name, options in RANDOM_MODELS.items() if Type.BF16 in options["types"]])
 def test_bf16_activations(bin_dir, tmp_path, name, level, flag, monkeypatch):
-    """Levels that round, with BF16 weights: one layer, held to the oracle that rounds alike, as with quantised weights."""
+    """At levels that round activations of BF16 weights, one layer agrees with the oracle that rounds them, too."""
     if flag not in pathlib.Path("/proc/cpuinfo").read_text():
         pytest.skip(f"this CPU lacks {flag}")
     monkeypatch.delenv("CATTN_LEVEL", raising=False)

@@ -1,4 +1,4 @@
-"""tools/make_model: its files hold what they say, are the same again, and their tokenizer works."""
+"""tools/make_model: its files have the shapes that it lists, are reproducible, and their tokenizer works."""
 
 import math
 import pathlib
@@ -21,7 +21,7 @@ def make(*args, status=0):
 
 
 def weights(path):
-    """Every tensor as float32."""
+    """Every tensor, dequantised to float32."""
     return {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
 
 
@@ -85,7 +85,7 @@ def test_shapes(tmp_path):
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "gemma3"])
 def test_architectures(bin_dir, tmp_path, arch):
-    """Each can be run as it is; a Llama file is the same whether or not it is asked for by name."""
+    """A file of each architecture runs; a Llama file is the same with and without --arch llama."""
     path, ids = tmp_path / "m.gguf", tmp_path / "ids.json"
     make("tiny", "--arch", arch, "-o", path)
     ids.write_text("[5, 6, 7]")
@@ -108,7 +108,7 @@ def test_architecture_of_a_shape(tmp_path):
 
 
 def llama3_factors(head_dim, base, factor):
-    """The published rule, branch by branch."""
+    """The factors follow the published rule, branch by branch."""
     out = []
     for i in range(0, head_dim, 2):
         wavelength = 2 * math.pi * base ** (i / head_dim)
@@ -142,7 +142,7 @@ def test_errors(tmp_path):
     assert "--layers is 0; it must be at least 1" in make("tiny", "--layers", 0, "-o", path, status=2)
     assert "--vocab is 258; it must be at least 259" in make("tiny", "--vocab", 258, "-o", path, status=2)
     assert "invalid choice: 'llama9'" in make("llama9", "-o", path, status=2)
-    told = make("smollm2-135m", "--type", "Q4_K", "-o", path, status=2)
-    assert "--type Q4_K needs rows of a multiple of 256; smollm2-135m has rows of 576, 1536" in told
+    message = make("smollm2-135m", "--type", "Q4_K", "-o", path, status=2)
+    assert "--type Q4_K needs rows of a multiple of 256; smollm2-135m has rows of 576, 1536" in message
     assert "No such file" in make("tiny", "-o", tmp_path / "none" / "m.gguf", status=1)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Files that are not a model that can be run: the message names the key or tensor and what is allowed."""
+"""Files of models that cannot be run: the message names the key or tensor, and what is allowed."""
 
 import subprocess
 
@@ -11,7 +11,7 @@ SHAPE = dict(types=[Type.F32], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1)
 
 
 def message(bin_dir, tmp_path, fields=None, tensors=None):
-    """What logits_dump says about a small model in which fields and tensors are replaced, added or (None) left out."""
+    """The message of logits_dump about a small model with fields and tensors replaced, added or, if None, removed."""
     path, ids = tmp_path / "model.gguf", tmp_path / "tokens.json"
     write_gguf.random_model(path, **SHAPE, replace_fields=fields or {}, replace_tensors=tensors or {})
     ids.write_text("[1, 5, 9]")

@@ -1,4 +1,4 @@
-"""Models as safetensors folders: the logits of the same weights in a GGUF, and what is said about a folder that is no model."""
+"""Safetensors folders: the same logits as the same weights in a GGUF file, and the messages about folders that are not models."""
 
 import json
 import struct
@@ -70,7 +70,7 @@ def folder_logits(bin_dir, folder, path, **fields):
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"])
 def test_fields_of_other_models(bin_dir, tmp_path, name):
-    """What a class does not read means nothing; Mistral's window counts, its caps do not."""
+    """Fields that a class does not read have no effect: Mistral's window counts, its caps do not."""
     path = tmp_path / "model.gguf"
     arch = {"Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}.get(name, "llama")
     write_gguf.random_model(path, types=[Type.BF16], arch=arch, n_heads=4, n_kv_heads=2, head_dim=64, tied=True)
@@ -90,7 +90,7 @@ def test_fields_of_other_models(bin_dir, tmp_path, name):
 
 
 def test_rope_theta(bin_dir, tmp_path):
-    """rope_parameters has its own, or takes the one beside it, or the class's."""
+    """The base is that of rope_parameters, otherwise the one beside it, otherwise the class's default."""
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, types=[Type.BF16], n_heads=4, n_kv_heads=2, head_dim=64, tied=True)
     linear = {"rope_type": "linear", "factor": 2.0}
@@ -106,7 +106,7 @@ def test_rope_theta(bin_dir, tmp_path):
 
 
 def test_layer_types(bin_dir, tmp_path, f32_activations):
-    """Newer configurations list the layers; query_pre_attn_scalar is what scores are scaled by."""
+    """Newer configurations list the kinds of layers; query_pre_attn_scalar scales the scores."""
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, **MODELS["gemma3"])
 
@@ -139,7 +139,7 @@ def test_commands(chunkllama, tmp_path):
 
 
 def message(bin_dir, tmp_path, change=None, after=None, shards=1, tied=True):
-    """What logits_dump says about a folder; after(folder) edits files."""
+    """The message of logits_dump about a folder; after(folder) edits its files."""
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, types=[Type.BF16], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1, tied=tied)
     folder = write_hf.write_folder(tmp_path / "hf", path, shards, change)
@@ -157,7 +157,7 @@ def test_unchanged(bin_dir, tmp_path):
 
 
 def config(**fields):
-    """None takes a field away."""
+    """Replaces fields; None removes one."""
 
     def change(config, _, __):
         for name, value in fields.items():
@@ -177,7 +177,7 @@ def tensors(edit):
 
 
 def header(edit):
-    """edit(header) of model.safetensors; what it returns, if anything, is the header's text instead."""
+    """edit(header) changes the header of model.safetensors; if it returns text, that replaces the header."""
 
     def after(folder):
         path = folder / "model.safetensors"
@@ -251,7 +251,7 @@ WRONG = {
     "merge three": (tokenizer(lambda t: t["model"].update(merges=["a b c"])), ["model.merges[0] must be two tokens"]),
     "no weights": (dict(after=lambda f: (f / "model.safetensors").unlink()), ["neither model.safetensors nor"]),
     "tensor missing": (tensors(lambda t: t.pop(Q)), [f"tensor {Q} is missing"]),
-    # Said before the tokenizer is read, which takes memory by vocab_size.
+    # This is reported before the tokenizer is read, whose memory depends on vocab_size.
     "embedding missing": (tensors(lambda t: t.pop(EMBEDDING)) | without_tokenizer, [f"tensor {EMBEDDING} is missing"]),
     "embedding thin": (config(hidden_size=161) | without_tokenizer, ["config.json: hidden_size is 161", f"{EMBEDDING} has rows of 160"]),
     "tensor unknown": (tensors(lambda t: t.update({"model.extra.weight": ("F32", [1], bytes(4))})), ["tensor model.extra.weight is not part"]),
@@ -307,7 +307,7 @@ def test_file_instead_of_folder(bin_dir, tmp_path):
 
 
 def test_every_truncation(bin_dir, tmp_path):
-    """No size of a cut file is believed, nor does any crash."""
+    """Files cut at any size are refused, without a crash."""
     path = tmp_path / "model.gguf"
     write_gguf.random_model(path, types=[Type.BF16], n_heads=2, n_kv_heads=1, head_dim=64, n_layers=1, tied=True)
     folder = write_hf.write_folder(tmp_path / "hf", path)

@@ -1,4 +1,4 @@
-"""Values of each tensor type as PyPI's gguf has them, bit for bit: a weight rounds once, where a minimum is added, in both."""
+"""The values of each tensor type equal those of PyPI's gguf bit for bit: both round a weight once, when a minimum is added."""
 
 import subprocess
 
@@ -48,7 +48,7 @@ def test_same_bits(bin_dir, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "F16"])
 def test_quantised(bin_dir, tmp_path, kind):
-    """What gguf's own quantisation made: within its step of the values it came from."""
+    """Weights that gguf has quantised are within one step of the original values."""
     values = np.random.default_rng(6).normal(0, 1, (8, 256)).astype(np.float32)
     tensor_type = gguf.GGMLQuantizationType[kind]
     path = tmp_path / "t.gguf"

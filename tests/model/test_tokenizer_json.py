@@ -103,7 +103,7 @@ def test_normalized(bin_dir, tmp_path, kind, trained):
 
 @pytest.mark.parametrize("kind", ["llama2", "qwen2"])
 def test_normalized_special(bin_dir, tmp_path, kind):
-    """Special tokens are text in any text; in a template they are meant, whatever is beside them."""
+    """In a text, names of special tokens are text; in a template they are the tokens, whatever is beside them."""
     tok = train(kind)
     fields, n_vocab = json.loads(tok.to_str()), tok.get_vocab_size()
     chat = [{"role": "user", "content": "x<s>y"}]
@@ -155,7 +155,7 @@ def test_no_unknown(bin_dir, tmp_path, kind, byte):
 
 @pytest.mark.parametrize("kind", ["qwen2", "gemma"])
 def test_merges_as_text(bin_dir, tmp_path, kind):
-    """Older files write a merge as a string."""
+    """Older files have each merge as a string."""
     tok = train(kind)
     fields = json.loads(tok.to_str())
     fields["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in fields["model"]["merges"]]

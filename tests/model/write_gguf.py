@@ -43,7 +43,7 @@ def in_f32(source, path):
 
 
 def vectors(arch, n_layers, n_embd, head_dim, n_q, n_kv):
-    """Name to length of the norms, and of the biases, that an architecture has."""
+    """The norms and the biases of an architecture: two dicts of name to length."""
     norms, biases = {"output_norm": n_embd}, {}
     for i in range(n_layers):
         sizes = dict(attn_norm=n_embd, ffn_norm=n_embd)

@@ -29,7 +29,7 @@ def write_safetensors(path, tensors, metadata=None):
 
 
 def hf_name(arch, name):
-    """A GGUF tensor's name as Hugging Face's class has it."""
+    """Hugging Face's name of a GGUF tensor."""
     base, _, kind = name.rpartition(".")
     if base in WHOLE:
         return f"{WHOLE[base]}.{kind}"
