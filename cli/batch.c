@@ -37,7 +37,7 @@ typedef struct batch_summary {
 } batch_summary;
 
 struct batch_job {
-    session session;
+    session s;
     openai_context context;
     char *model_name; /* made from the path, owned; NULL with --model-name */
     FILE *in, *out;
@@ -83,7 +83,7 @@ static void submit(pending_line *p) {
     p->n_open = n;
     p->prompts = calloc(n, sizeof *p->prompts);
     if (p->prompts)
-        n_submitted = openai_submit(request, p->job->session.engine, p, on_event, p->prompts, &p->line.error);
+        n_submitted = openai_submit(request, p->job->s.engine, p, on_event, p->prompts, &p->line.error);
     else
         openai_fail_from(&p->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
     if (n_submitted == n) return;
@@ -137,7 +137,7 @@ static cl_status read_lines(batch_job *j, cl_error *error) {
 
 static void draw_progress(batch_job *j) {
     cl_engine_stats stats;
-    cl_engine_get_stats(j->session.engine, &stats);
+    cl_engine_get_stats(j->s.engine, &stats);
     progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
 }
 
@@ -208,7 +208,7 @@ static void *write_lines(void *arg) {
 static cl_status process(batch_job *j, cl_error *error) {
     pthread_t writer;
     j->start = clock_seconds();
-    j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->session.engine);
+    j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
     if (pthread_create(&writer, NULL, write_lines, j)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = read_lines(j, error);
     pthread_mutex_lock(&j->lock);
@@ -218,7 +218,7 @@ static cl_status process(batch_job *j, cl_error *error) {
     pthread_join(writer, NULL);
     if (j->shows_progress) progress_clear();
     j->summary.total_s = clock_seconds() - j->start;
-    cl_engine_get_stats(j->session.engine, &j->summary.stats);
+    cl_engine_get_stats(j->s.engine, &j->summary.stats);
     if (status == CL_OK && j->write_error.code != CL_OK) {
         *error = j->write_error;
         status = error->code;
@@ -271,7 +271,7 @@ static cl_status empty_output(batch_job *j, const options *opt, cl_error *error)
 /* Set the values of fields that a line leaves out. */
 static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error) {
     openai_context *c = &j->context;
-    c->model = j->session.model;
+    c->model = j->s.model;
     if (!opt->model_name && !(j->model_name = cl_model_file_name(opt->model)))
         return cl_fail(error, CL_ERR_NOMEM, "no memory for the model's name");
     c->model_name = opt->model_name ? opt->model_name : j->model_name;
@@ -282,7 +282,7 @@ static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error)
     c->defaults.ignore_eos = opt->ignore_eos;
     c->defaults.logprobs = opt->logprobs >= 0;
     c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
-    c->chat = j->session.model->chat;
+    c->chat = j->s.model->chat;
     return opt->chat_format ? cl_chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
 }
 
@@ -331,14 +331,14 @@ int cmd_batch(const options *opt) {
     j.window = calloc(j.capacity, sizeof *j.window);
     cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for %zu lines", j.capacity);
     if (status == CL_OK) status = open_files(&j, opt, &error);
-    if (status == CL_OK) status = session_load(&j.session, opt, &error);
+    if (status == CL_OK) status = session_load(&j.s, opt, &error);
     if (status == CL_OK) status = set_defaults(&j, opt, &error);
-    if (status == CL_OK) status = session_start(&j.session, opt, opt->max_seqs, &error);
+    if (status == CL_OK) status = session_start(&j.s, opt, opt->max_seqs, &error);
     if (status == CL_OK) status = empty_output(&j, opt, &error);
     if (status == CL_OK) status = process(&j, &error);
     if (status == CL_OK) print_summary(&j.summary);
     if (status == CL_OK && opt->summary) status = write_summary(&j.summary, opt->summary, &error);
-    session_close(&j.session); /* cancels what still runs; no event comes afterwards */
+    session_close(&j.s); /* cancels what still runs; no event comes afterwards */
     for (; j.n; j.n--, j.first = (j.first + 1) % j.capacity) pending_line_free(j.window[j.first]);
     if (j.in && j.in != stdin) fclose(j.in);
     if (j.out && j.out != stdout && fclose(j.out) && status == CL_OK)

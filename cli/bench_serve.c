@@ -13,7 +13,7 @@
 
 typedef struct bench {
     const options *opt;
-    endpoint endpoint;
+    endpoint target;
     char *model;   /* the first that the endpoint lists, owned; NULL with --model-name */
     json_t *extra; /* --extra-body, owned */
     load_requests requests;
@@ -71,7 +71,7 @@ static cl_status make_requests(bench *b, cl_error *error) {
  * Frees them.
  */
 static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once, const char *what, cl_error *error) {
-    const load_config config = {.endpoint = &b->endpoint, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit};
+    const load_config config = {.target = &b->target, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit};
     load_result result = {0};
     double *due = calloc(requests->n + 1, sizeof *due);
     cl_status status = due ? load_run(&config, requests, due, &result, error) : cl_fail(error, CL_ERR_NOMEM, "no memory");
@@ -110,7 +110,7 @@ static void draw_progress(void *ctx, const load_progress *p) {
 
 static cl_status measure(bench *b, cl_error *error) {
     const bool shows_progress = isatty(STDERR_FILENO);
-    const load_config config = {.endpoint = &b->endpoint,
+    const load_config config = {.target = &b->target,
                                 .max_concurrency = b->opt->max_concurrency,
                                 .time_limit_s = b->opt->time_limit,
                                 .watch_gauges = true,
@@ -184,15 +184,15 @@ int cmd_bench_serve(const options *opt) {
     bool failures = false;
     cl_status status = check(opt, &error);
     if (status == CL_OK) status = parse_extra(&b, &error);
-    if (status == CL_OK) status = endpoint_open(&b.endpoint, opt->url, opt->api_key, &error);
-    if (status == CL_OK && !opt->model_name) status = endpoint_model(&b.endpoint, &b.model, &error);
+    if (status == CL_OK) status = endpoint_open(&b.target, opt->url, opt->api_key, &error);
+    if (status == CL_OK && !opt->model_name) status = endpoint_model(&b.target, &b.model, &error);
     if (status == CL_OK) status = make_requests(&b, &error);
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
     if (status == CL_OK) status = print_results(&b, &failures, &error);
     load_result_free(&b.result);
     requests_free(&b.requests);
-    endpoint_close(&b.endpoint);
+    endpoint_close(&b.target);
     json_decref(b.extra);
     free(b.model);
     free(b.due);

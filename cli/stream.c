@@ -16,7 +16,7 @@ typedef struct stream {
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    answer *answer; /* borrowed */
+    answer *result; /* borrowed */
     bool done;      /* the last event has come */
     cl_error error; /* if its code is not CL_OK, the answer failed */
 } stream;
@@ -24,7 +24,7 @@ typedef struct stream {
 /* On the engine's thread. */
 static void on_event(void *ctx, const cl_engine_event *event) {
     stream *s = ctx;
-    answer *a = s->answer;
+    answer *a = s->result;
     pthread_mutex_lock(&s->lock);
     if (event->token >= 0 && !a->n_completion) a->first_s = clock_seconds() - s->start;
     a->n_prompt = event->n_prompt;
@@ -41,7 +41,7 @@ static void on_event(void *ctx, const cl_engine_event *event) {
 /* Wait for more than `written` bytes of text or for the end, for at most 200 ms. With s->lock held. */
 static void wait_for_text(stream *s, size_t written) {
     const struct timespec until = clock_deadline(200);
-    if (!s->done && s->answer->text.size == written) pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    if (!s->done && s->result->text.size == written) pthread_cond_timedwait(&s->changed, &s->lock, &until);
 }
 
 /*
@@ -50,10 +50,10 @@ static void wait_for_text(stream *s, size_t written) {
  */
 static size_t write_text(stream *s, size_t written, FILE *out) {
     char piece[4096];
-    size_t n = s->answer->text.size - written;
+    size_t n = s->result->text.size - written;
     if (!n) return written;
     if (n > sizeof piece) n = sizeof piece;
-    memcpy(piece, s->answer->text.data + written, n);
+    memcpy(piece, s->result->text.data + written, n);
     pthread_mutex_unlock(&s->lock);
     fwrite(piece, 1, n, out);
     fflush(out);
@@ -64,7 +64,7 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
 cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
                         FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
-    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .answer = a};
+    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .result = a};
     const cl_engine_request request = {
         .prompt = prompt->ids,
         .n_prompt = (int64_t)prompt->n,

@@ -15,7 +15,7 @@ static const long poll_timeout_s = 5;
 typedef struct transfer {
     struct run *run;
     CURL *curl;
-    reply reply;
+    reply incoming;
 } transfer;
 
 typedef struct run {
@@ -45,9 +45,9 @@ static size_t on_body(char *bytes, size_t one, size_t size, void *ctx) {
     transfer *t = ctx;
     long http_status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &http_status);
-    const int64_t before = t->reply.n_outputs;
-    const bool ok = reply_feed(&t->reply, http_status, bytes, size, now(t->run));
-    t->run->n_outputs += t->reply.n_outputs - before;
+    const int64_t before = t->incoming.n_outputs;
+    const bool ok = reply_feed(&t->incoming, http_status, bytes, size, now(t->run));
+    t->run->n_outputs += t->incoming.n_outputs - before;
     return ok ? size : CURL_WRITEFUNC_ERROR;
 }
 
@@ -56,7 +56,7 @@ static cl_status start_request(run *r, cl_error *error) {
     outcome *o = &r->result->outcomes[r->n_started];
     transfer *t = calloc(1, sizeof *t);
     CURL *curl =
-        t ? endpoint_request(r->config->endpoint, request->chat ? "/v1/chat/completions" : "/v1/completions", request->body)
+        t ? endpoint_request(r->config->target, request->chat ? "/v1/chat/completions" : "/v1/completions", request->body)
           : NULL;
     if (!curl) {
         free(t);
@@ -67,7 +67,7 @@ static cl_status start_request(run *r, cl_error *error) {
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, t);
     o->sent = now(r);
-    reply_begin(&t->reply, o, request->chat);
+    reply_begin(&t->incoming, o, request->chat);
     curl_multi_add_handle(r->multi, curl);
     r->n_started++;
     r->running[r->n_running++] = t;
@@ -77,10 +77,10 @@ static cl_status start_request(run *r, cl_error *error) {
 
 /* transport_error: why the transfer failed; NULL: it did not. */
 static void end_request(run *r, transfer *t, const char *transport_error) {
-    outcome *o = t->reply.outcome;
+    outcome *o = t->incoming.result;
     long http_status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &http_status);
-    reply_end(&t->reply, http_status, transport_error, now(r));
+    reply_end(&t->incoming, http_status, transport_error, now(r));
     if (o->end > r->result->seconds) r->result->seconds = o->end;
     r->n_done++;
     r->n_failed += o->status != OUTCOME_OK;
@@ -95,7 +95,7 @@ static void end_request(run *r, transfer *t, const char *transport_error) {
 /* The time limit has come: end the requests that run, and do not send the others. */
 static void cut_all(run *r) {
     while (r->n_running) {
-        outcome *o = r->running[0]->reply.outcome;
+        outcome *o = r->running[0]->incoming.result;
         end_request(r, r->running[0], "the time limit came");
         o->status = OUTCOME_CUT;
     }
@@ -117,7 +117,7 @@ static size_t on_page(char *bytes, size_t one, size_t size, void *ctx) {
 }
 
 static void start_poll(run *r) {
-    r->metrics = endpoint_request(r->config->endpoint, "/metrics", NULL);
+    r->metrics = endpoint_request(r->config->target, "/metrics", NULL);
     if (!r->metrics) return;
     buffer_clear(&r->page);
     curl_easy_setopt(r->metrics, CURLOPT_WRITEFUNCTION, on_page);
@@ -130,7 +130,7 @@ static void start_poll(run *r) {
 static void end_poll(run *r, CURLcode code) {
     long http_status = 0;
     curl_easy_getinfo(r->metrics, CURLINFO_RESPONSE_CODE, &http_status);
-    if (code == CURLE_OK && http_status == 200 && r->page.size) gauges_update(&r->result->gauges, r->page.bytes);
+    if (code == CURLE_OK && http_status == 200 && r->page.size) gauges_update(&r->result->peaks, r->page.bytes);
     r->no_metrics = code == CURLE_OK && http_status != 200;
     curl_multi_remove_handle(r->multi, r->metrics);
     curl_easy_cleanup(r->metrics);

@@ -14,7 +14,7 @@ typedef struct load_progress {
 } load_progress;
 
 typedef struct load_config {
-    const endpoint *endpoint;
+    const endpoint *target;
     int64_t max_concurrency; /* requests that arrive beyond it wait, and their waiting counts; 0: no limit */
     double time_limit_s;     /* seconds after which all remaining requests are cut off; 0: no limit */
     bool watch_gauges;       /* poll /metrics */
@@ -28,7 +28,7 @@ typedef struct load_result {
     size_t n;
     double seconds;        /* from the first request's arrival to the end of the last reply */
     size_t most_in_flight; /* the largest number of requests that the client had sent and that had not ended */
-    gauges gauges;
+    gauges peaks;
 } load_result;
 
 /*

@@ -17,7 +17,7 @@ void outcome_free(outcome *o) {
 
 /* Set the outcome's status and message: `what`, then detail [size] as printable ASCII. Returns false. */
 static bool fail(reply *r, outcome_status status, const char *what, const char *detail, size_t size) {
-    outcome *o = r->outcome;
+    outcome *o = r->result;
     if (r->failed) return false; /* the first failure counts */
     r->failed = true;
     o->status = status;
@@ -33,7 +33,7 @@ static bool fail_text(reply *r, outcome_status status, const char *what, const c
 }
 
 void reply_begin(reply *r, outcome *o, bool chat) {
-    *r = (reply){.outcome = o, .chat = chat};
+    *r = (reply){.result = o, .chat = chat};
     o->status = OUTCOME_OK;
     o->prompt_tokens = o->cached_tokens = o->tokens = -1;
 }
@@ -42,7 +42,7 @@ void reply_begin(reply *r, outcome *o, bool chat) {
 
 /* Record an output at r->now. */
 static bool add_output(reply *r) {
-    outcome *o = r->outcome;
+    outcome *o = r->result;
     if (r->n_outputs++ == 0) {
         o->first = r->last = r->now;
         return true;
@@ -88,7 +88,7 @@ static bool read_count(reply *r, const json_t *object, const char *name, int64_t
 }
 
 static bool read_usage(reply *r, const json_t *usage) {
-    outcome *o = r->outcome;
+    outcome *o = r->result;
     return read_count(r, usage, "prompt_tokens", &o->prompt_tokens) && read_count(r, usage, "completion_tokens", &o->tokens) &&
            read_count(r, json_object_get(usage, "prompt_tokens_details"), "cached_tokens", &o->cached_tokens);
 }
@@ -151,7 +151,7 @@ static void refuse(reply *r, long http_status) {
 }
 
 void reply_end(reply *r, long http_status, const char *transport_error, double now) {
-    outcome *o = r->outcome;
+    outcome *o = r->result;
     o->end = now;
     if (transport_error)
         fail_text(r, OUTCOME_UNREACHABLE, transport_error, "");

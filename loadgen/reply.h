@@ -33,10 +33,10 @@ void outcome_free(outcome *o);
 
 /* A reply that is being received. */
 typedef struct reply {
-    outcome *outcome; /* borrowed */
-    bool chat;        /* the events are chunks of chat completions; otherwise of completions */
-    bool done;        /* [DONE] has come */
-    bool failed;      /* outcome has the reason */
+    outcome *result; /* borrowed */
+    bool chat;       /* the events are chunks of chat completions; otherwise of completions */
+    bool done;       /* [DONE] has come */
+    bool failed;     /* result has the reason */
     sse events;
     buffer refusal;    /* the beginning of a body that is not a stream */
     double now, last;  /* seconds: the time of the bytes that are being read, and of the last output */

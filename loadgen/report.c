@@ -91,7 +91,7 @@ static bool of_gaps(const load_result *result, stats *s) {
 }
 
 bool report_make(const load_result *result, int64_t completion_tokens, report *p) {
-    *p = (report){.seconds = result->seconds, .most_in_flight = result->most_in_flight, .gauges = result->gauges};
+    *p = (report){.seconds = result->seconds, .most_in_flight = result->most_in_flight, .peaks = result->peaks};
     double *values = calloc(result->n + 1, sizeof *values);
     if (!values) return false;
     count(result, completion_tokens, p);
@@ -148,7 +148,7 @@ json_t *report_json(const report *p, const load_result *result) {
         json_array_append_new(errors, json_pack("{s:s, s:s, s:I}", "kind", outcome_names[found[i].status], "message",
                                                 found[i].message, "count", (json_int_t)found[i].n));
     for (gauge g = 0; g < N_GAUGES; g++)
-        json_object_set_new(peak, gauge_names[g], p->gauges.known[g] ? json_real(p->gauges.peak[g]) : json_null());
+        json_object_set_new(peak, gauge_names[g], p->peaks.known[g] ? json_real(p->peaks.peak[g]) : json_null());
     json_object_set_new(peak, "in_flight", json_integer((json_int_t)p->most_in_flight));
     return json_pack("{s:o, s:o, s:f, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:o}", "requests", requests,
                      "errors", errors, "seconds", p->seconds, "prompt_tokens", (json_int_t)p->prompt_tokens, "cached_tokens",
@@ -181,11 +181,11 @@ void report_print(const report *p, const load_result *result) {
            per_second(p, (int64_t)p->n[OUTCOME_OK]), per_second(p, p->completion_tokens),
            per_second(p, p->completion_tokens + p->prompt_tokens));
     printf("peak            %zu in flight", p->most_in_flight);
-    if (p->gauges.known[GAUGE_BATCH]) printf(", batch %.0f", p->gauges.peak[GAUGE_BATCH]);
-    if (p->gauges.known[GAUGE_KV_BYTES]) printf(", K/V %.1f MB", p->gauges.peak[GAUGE_KV_BYTES] / 1e6);
-    if (p->gauges.known[GAUGE_KV_BYTES_UNSHARED])
-        printf(" (%.1f MB if nothing were shared)", p->gauges.peak[GAUGE_KV_BYTES_UNSHARED] / 1e6);
-    if (p->gauges.known[GAUGE_KV_USAGE]) printf(", %.0f %% of the K/V budget", 100 * p->gauges.peak[GAUGE_KV_USAGE]);
+    if (p->peaks.known[GAUGE_BATCH]) printf(", batch %.0f", p->peaks.peak[GAUGE_BATCH]);
+    if (p->peaks.known[GAUGE_KV_BYTES]) printf(", K/V %.1f MB", p->peaks.peak[GAUGE_KV_BYTES] / 1e6);
+    if (p->peaks.known[GAUGE_KV_BYTES_UNSHARED])
+        printf(" (%.1f MB if nothing were shared)", p->peaks.peak[GAUGE_KV_BYTES_UNSHARED] / 1e6);
+    if (p->peaks.known[GAUGE_KV_USAGE]) printf(", %.0f %% of the K/V budget", 100 * p->peaks.peak[GAUGE_KV_USAGE]);
     printf("\n\n%-28s%10s%10s%10s%10s\n", "", "mean", "median", "p90", "p99");
     print_stats("normalized latency, ms/token", p->normalized, 1e3);
     print_stats("end to end, ms", p->end_to_end, 1e3);

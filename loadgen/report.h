@@ -30,11 +30,11 @@ typedef struct report {
     stats per_token; /* TPOT: from the first output to the end, divided by the tokens after the first; needs two tokens */
     stats gap;       /* ITL: from one output to the next, over all requests */
     size_t most_in_flight;
-    gauges gauges;
+    gauges peaks;
 } report;
 
 /* completion_tokens: how many each request requested; 0: unknown. Returns false if memory is lacking. */
-bool report_make(const load_result *result, int64_t completion_tokens, report *report);
+bool report_make(const load_result *result, int64_t completion_tokens, report *p);
 
 extern const char *const outcome_names[N_OUTCOMES]; /* "ok", "unreachable", ... */
 
@@ -42,9 +42,9 @@ extern const char *const outcome_names[N_OUTCOMES]; /* "ok", "unreachable", ... 
  * The report as a new JSON object; NULL if memory is lacking. Its errors are the first few different messages, each with the
  * number of requests that had it.
  */
-json_t *report_json(const report *report, const load_result *result);
+json_t *report_json(const report *p, const load_result *result);
 
 /* Print the report as a table on stdout. */
-void report_print(const report *report, const load_result *result);
+void report_print(const report *p, const load_result *result);
 
 #endif

@@ -17,11 +17,11 @@ static int set_up_with(void **state, const server_config *config, const fake_con
     fixture *f = calloc(1, sizeof *f);
     cl_error error;
     f->engine = fake_engine_create(fake);
-    if (server_start(config, f->engine, fake_model(), &f->server, &error) != CL_OK) {
+    if (server_start(config, f->engine, fake_model(), &f->running, &error) != CL_OK) {
         print_error("%s\n", error.message);
         return -1;
     }
-    f->port = server_port(f->server);
+    f->port = server_port(f->running);
     *state = f;
     return 0;
 }
@@ -66,7 +66,7 @@ int set_up_impatient(void **state) {
 
 int tear_down(void **state) {
     fixture *f = *state;
-    server_stop(&f->server);
+    server_stop(&f->running);
     cl_engine_destroy(&f->engine);
     free(f);
     return 0;

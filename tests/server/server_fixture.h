@@ -9,7 +9,7 @@
 
 typedef struct fixture {
     cl_engine *engine;
-    server *server;
+    server *running;
     uint16_t port;
 } fixture;
 

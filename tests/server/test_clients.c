@@ -167,7 +167,7 @@ static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **s
     pthread_t stopper;
     send_held(f->port, fds);
     fake_wait_for_text(); /* one is being prepared: the server waits for it, and the others arrive meanwhile */
-    pthread_create(&stopper, NULL, stop, &f->server);
+    pthread_create(&stopper, NULL, stop, &f->running);
     for (int i = 0; i < N_HELD; i++) {
         char *text = client_read_all(fds[i]);
         if (!strstr(text, "HTTP/1.1 503")) fail_msg("%d: <%s>", i, text);

@@ -33,7 +33,7 @@ static void prepare(preparer_task *task) {
 }
 
 typedef struct sender {
-    preparer *preparer;
+    preparer *to;
     int thread;
 } sender;
 
@@ -42,7 +42,7 @@ static void *send_tasks(void *arg) {
     for (int i = 0; i < N_TASKS; i++) {
         numbered *t = malloc(sizeof *t);
         *t = (numbered){.thread = s->thread, .number = i};
-        preparer_add(s->preparer, &t->task);
+        preparer_add(s->to, &t->task);
     }
     return NULL;
 }

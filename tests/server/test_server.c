@@ -197,7 +197,7 @@ static void stopping_reports_an_error_to_clients(void **state) {
     }
     assert_true(comes_to(f->port, "vllm:num_requests_running", 2));
     assert_true(comes_to(f->port, "vllm:num_requests_waiting", 2));
-    server_stop(&f->server);
+    server_stop(&f->running);
     for (int i = 0; i < 4; i++) {
         char *text = client_read_all(fds[i]);
         if (!strstr(text, i % 2 ? "HTTP/1.1 200" : "HTTP/1.1 503")) fail_msg("%d: <%s>", i, text);
