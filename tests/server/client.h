@@ -14,7 +14,7 @@ void client_send(int fd, const char *method, const char *path, const char *body)
 /* The same as the connection's last request, in HTTP/1.0: the reply is not cut into chunks and ends with the connection. */
 void client_send_last(int fd, const char *method, const char *path, const char *body);
 
-/* Read until `text` has come, for at most ten seconds; everything read so far, allocated. */
+/* Read until `text` has come, or nothing comes for a minute; everything read so far, allocated. */
 char *client_read_until(int fd, const char *text);
 
 /* Read up to the server's close; everything, allocated. */
