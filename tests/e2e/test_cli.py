@@ -326,6 +326,7 @@ def test_chat(chunkllama):
 def test_chat_on_a_terminal(chunkllama_bin, model_path):
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background ignore interrupts
         os.execv(chunkllama_bin, ["chunkllama", "chat", "-m", model_path, *GREEDY[:2], "--max-tokens", "200"])
 
     def read_until(end):
