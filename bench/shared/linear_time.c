@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "llama/linear/weight_type.h"
 #include "results.h"
+#include "statistics.h"
 
 enum { MAX_MATRICES = 3, MAX_STEPS = 1000, N_WARMUP = 1 };
 
@@ -181,5 +182,5 @@ double linear_timer_us(linear_timer *t, int32_t n_rows, int n_steps) {
         step(t, n_rows);
         if (i >= 0) us[i] = (clock_seconds() - start) * 1e6;
     }
-    return results_median(us, n_steps);
+    return statistics_median(us, n_steps);
 }

@@ -58,11 +58,29 @@ static void make_tables(const option_list *list, struct option *table, char *let
     table[list->n].name = "help";
 }
 
-options_result options_read(int argc, char **argv, const option_list *list, const char *about) {
+/* Append " --name=value" to the command line, without the folders of a path. */
+static void add_to_command(option_list *list, const option_row *r) {
+    const size_t n = strlen(list->command);
+    char *end = list->command + n;
+    if (r->kind == OPTION_FLAG)
+        snprintf(end, OPTIONS_COMMAND - n, " --%s", r->name);
+    else if (r->kind == OPTION_INT)
+        snprintf(end, OPTIONS_COMMAND - n, " --%s %" PRId64, r->name, *(const int64_t *)r->value);
+    else {
+        const char *text = *(const char **)r->value, *slash = strrchr(text, '/');
+        snprintf(end, OPTIONS_COMMAND - n, " --%s %s", r->name, slash ? slash + 1 : text);
+    }
+}
+
+/* Whether an option only says where and how results are written. */
+static bool is_output(const option_row *r) { return strcmp(r->name, "out") == 0 || strcmp(r->name, "json") == 0; }
+
+options_result options_read(int argc, char **argv, option_list *list, const char *about) {
     struct option table[OPTIONS_MAX + 1] = {0};
     char letters[2 * OPTIONS_MAX + 1] = "";
     make_tables(list, table, letters);
     int index;
+    snprintf(list->command, sizeof list->command, "cattn-bench %s", argv[0]);
     optind = 0; /* begin anew: `paper` reads several lines of options in one process */
     for (int c; (c = getopt_long(argc, argv, letters, table, &index)) != -1;) {
         if (c == '?') { /* getopt has said what is wrong */
@@ -83,6 +101,7 @@ options_result options_read(int argc, char **argv, const option_list *list, cons
             if (!read_int(argv[0], r, optarg)) return OPTIONS_WRONG;
             break;
         }
+        if (!is_output(r)) add_to_command(list, r);
     }
     if (optind < argc) {
         fprintf(stderr, "cattn-bench %s: \"%s\" is not an option; cattn-bench %s --help lists them\n", argv[0], argv[optind],
@@ -95,7 +114,7 @@ options_result options_read(int argc, char **argv, const option_list *list, cons
 /* ---- Every subcommand's ---- */
 
 void bench_common_options(bench_common *c, option_list *list) {
-    *c = (bench_common){.threads = ca_cpu_count()};
+    *c = (bench_common){.threads = ca_cpu_count(), .options = list};
     const option_row rows[] = {
         {"threads", OPTION_INT, &c->threads, 1, 1024, "threads", 0},
         {"quick", OPTION_FLAG, &c->quick, 0, 0, "tiny shapes: shows that it works; its figures mean nothing", 0},

@@ -20,12 +20,13 @@ typedef struct option_row {
     char letter; /* 0: none */
 } option_row;
 
-enum { OPTIONS_MAX = 40 };
+enum { OPTIONS_MAX = 40, OPTIONS_COMMAND = 1024 };
 
 /* A subcommand's options: its own and those that it has in common with others. Begins as {0}. */
 typedef struct option_list {
     option_row rows[OPTIONS_MAX];
     int n;
+    char command[OPTIONS_COMMAND]; /* after options_read: the command line that repeats the measurement */
 } option_list;
 
 void options_add(option_list *list, const option_row *rows, int n);
@@ -36,14 +37,15 @@ typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options
  * Read argv[1..] into the values of the list. OPTIONS_HELP: --help was given and answered on stdout. OPTIONS_WRONG: said on
  * stderr what is wrong. about: a sentence for the help.
  */
-options_result options_read(int argc, char **argv, const option_list *list, const char *about);
+options_result options_read(int argc, char **argv, option_list *list, const char *about);
 
 /* ---- Every subcommand's ---- */
 
 typedef struct bench_common {
     int64_t threads;
-    const char *dir; /* where results go as files; NULL: nowhere */
+    const char *dir; /* folder for results as files; NULL: none */
     bool json, quick;
+    const option_list *options; /* all of the subcommand's */
     /* Set by bench_common_start: */
     ca_pool *pool;
     const limits *limits;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "results.h"
+#include "statistics.h"
 
 enum { MAX_STEPS = 1000 };
 
@@ -119,5 +120,5 @@ double prefill_time_us(const layer_shape *shape, int64_t batch, int64_t length, 
     free(p.q);
     free(p.kv);
     free(p.out);
-    return status == CATTN_OK ? results_median(us, options->n_steps) : -1;
+    return status == CATTN_OK ? statistics_median(us, options->n_steps) : -1;
 }

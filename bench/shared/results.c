@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cpu.h"
 
@@ -14,55 +15,61 @@ static const size_t dump_flags = JSON_REAL_PRECISION(6);
 struct results {
     const results_spec *spec;
     const bench_common *common;
-    json_t *rows;
-    FILE *lines, *markdown; /* NULL without a folder */
+    json_t *head, *rows;
+    FILE *lines; /* NULL without a folder */
 };
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double results_median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 json_t *results_number(double x) { return x > 0 ? json_real(x) : json_null(); }
 
-/* ---- The machine ---- */
+/* ---- The head: all that is known before the first row ---- */
 
-static json_t *machine(const results *r) {
-    const limits *l = r->common->limits;
-    json_t *o =
-        json_pack("{ss ss ss ss ss si sb}", "results", r->spec->name, "title", r->spec->title, "cpu", ca_cpu_name(), "compiler",
-                  "gcc " __VERSION__, "flags", BENCH_FLAGS, "threads", l->n_threads, "quick", r->common->quick);
-    json_object_set_new(o, "read_gbs", results_number(l->read_gbs));
-    json_object_set_new(o, "fma_gflops", results_number(l->fma_gflops));
-    json_object_set_new(o, "bf16_gflops", results_number(l->bf16_gflops));
-    json_object_set_new(o, "tiles_gflops", results_number(l->tiles_gflops));
-    json_object_set_new(o, "int8_gops", results_number(l->int8_gops));
-    json_object_set_new(o, "int8_tiles_gops", results_number(l->int8_tiles_gops));
+static const struct {
+    const char *key, *name, *unit;
+} limit_names[] = {{"read_gbs", "memory read", "GB/s"},    {"fma_gflops", "f32 FMA", "GFLOP/s"},
+                   {"bf16_gflops", "bf16 dot", "GFLOP/s"}, {"tiles_gflops", "bf16 tiles", "GFLOP/s"},
+                   {"int8_gops", "int8 dot", "GOP/s"},     {"int8_tiles_gops", "int8 tiles", "GOP/s"}};
+enum { N_LIMITS = sizeof limit_names / sizeof *limit_names };
+
+static json_t *columns_of(const results_spec *spec) {
+    json_t *columns = json_array();
+    for (int i = 0; i < spec->n_columns; i++) {
+        const results_column *c = &spec->columns[i];
+        json_array_append_new(columns, json_pack("[ssi]", c->key, c->heading, c->digits));
+    }
+    return columns;
+}
+
+static json_t *head_of(const results_spec *spec, const bench_common *common) {
+    const limits *l = common->limits;
+    const double limits[N_LIMITS] = {l->read_gbs,     l->fma_gflops, l->bf16_gflops,
+                                     l->tiles_gflops, l->int8_gops,  l->int8_tiles_gops};
+    char date[16];
+    const time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+    json_t *o = json_pack("{ss ss ss ss ss ss ss si sb}", "results", spec->name, "title", spec->title, "date", date, "command",
+                          common->options->command, "cpu", ca_cpu_name(), "compiler", "gcc " __VERSION__, "flags", BENCH_FLAGS,
+                          "threads", l->n_threads, "quick", common->quick);
+    for (int i = 0; i < N_LIMITS; i++) json_object_set_new(o, limit_names[i].key, results_number(limits[i]));
+    json_object_set_new(o, "columns", columns_of(spec));
+    if (spec->note) json_object_set_new(o, "note", json_string(spec->note));
+    if (spec->plot) json_object_set_new(o, "plot", plot_to_json(spec->plot));
     return o;
 }
 
-static void print_limit(FILE *f, const char *name, double x, const char *unit) {
-    if (x > 0) fprintf(f, ", %s %.1f %s", name, x, unit);
+static const char *text_in(const json_t *head, const char *key) {
+    const char *text = json_string_value(json_object_get(head, key));
+    return text ? text : "";
 }
 
-static void print_machine(const results *r, FILE *f) {
-    const limits *l = r->common->limits;
-    fprintf(f, "%s, gcc %s, %s\n%d threads", ca_cpu_name(), __VERSION__, BENCH_FLAGS, l->n_threads);
-    print_limit(f, "memory read", l->read_gbs, "GB/s");
-    print_limit(f, "f32 FMA", l->fma_gflops, "GFLOP/s");
-    print_limit(f, "bf16 dot", l->bf16_gflops, "GFLOP/s");
-    print_limit(f, "bf16 tiles", l->tiles_gflops, "GFLOP/s");
-    print_limit(f, "int8 dot", l->int8_gops, "GOP/s");
-    print_limit(f, "int8 tiles", l->int8_tiles_gops, "GOP/s");
-    fprintf(f, "\n\n%s\n\n", r->spec->title);
+/* The limits that the head has, each after a separator. */
+static void print_limits(const json_t *head, FILE *f) {
+    for (int i = 0; i < N_LIMITS; i++) {
+        const double x = json_number_value(json_object_get(head, limit_names[i].key));
+        if (x > 0) fprintf(f, "; %s %.1f %s", limit_names[i].name, x, limit_names[i].unit);
+    }
 }
 
-/* ---- The table ---- */
+/* ---- Cells ---- */
 
 static const json_t *find(const json_t *row, const char *key) {
     const char *dot = strchr(key, '.');
@@ -76,42 +83,27 @@ static void cell_text(const results_column *column, const json_t *row, char *tex
     const json_t *value = find(row, column->key);
     if (json_is_string(value))
         snprintf(text, size, "%s", json_string_value(value));
-    else if (json_is_integer(value))
-        snprintf(text, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    else if (json_is_real(value))
-        snprintf(text, size, "%.*f", column->digits, json_real_value(value));
+    else if (json_is_number(value))
+        snprintf(text, size, "%.*f", column->digits > 0 ? column->digits : 0, json_number_value(value));
     else
         snprintf(text, size, "-");
 }
 
-static void print_cell(const results_column *column, const char *text) {
-    if (column->digits < 0)
-        printf("%-*s  ", -column->digits, text);
-    else
-        printf("%*s  ", (int)strlen(column->heading) > MIN_WIDTH ? (int)strlen(column->heading) : MIN_WIDTH, text);
+static results_column column_at(const json_t *columns, size_t i) {
+    const json_t *c = json_array_get(columns, i);
+    return (results_column){json_string_value(json_array_get(c, 0)), json_string_value(json_array_get(c, 1)),
+                            (int)json_integer_value(json_array_get(c, 2))};
 }
 
-static void print_headings(const results *r) {
-    for (int i = 0; i < r->spec->n_columns; i++) print_cell(&r->spec->columns[i], r->spec->columns[i].heading);
-    putchar('\n');
+/* ---- Files ---- */
+
+static void path_in(const char *dir, const json_t *head, const char *ending, char *path) {
+    snprintf(path, MAX_PATH, "%s/%s.%s", dir, text_in(head, "results"), ending);
 }
 
-static void write_markdown_headings(const results *r) {
-    fprintf(r->markdown, "## %s\n\n", r->spec->name);
-    print_machine(r, r->markdown);
-    for (int i = 0; i < r->spec->n_columns; i++) fprintf(r->markdown, "| %s ", r->spec->columns[i].heading);
-    fputs("|\n", r->markdown);
-    for (int i = 0; i < r->spec->n_columns; i++) fputs(r->spec->columns[i].digits < 0 ? "|---" : "|--:", r->markdown);
-    fputs("|\n", r->markdown);
-}
-
-/* ---- Rows ---- */
-
-static FILE *open_file(const results *r, const char *ending) {
-    char path[MAX_PATH];
-    snprintf(path, sizeof path, "%s/%s.%s", r->common->dir, r->spec->name, ending);
+static FILE *open_file(const char *path, const json_t *head) {
     FILE *f = fopen(path, "we");
-    if (!f) fprintf(stderr, "cattn-bench %s: %s: %s\n", r->spec->name, path, strerror(errno));
+    if (!f) fprintf(stderr, "cattn-bench %s: %s: %s\n", text_in(head, "results"), path, strerror(errno));
     return f;
 }
 
@@ -121,51 +113,110 @@ static void write_line(const json_t *object, FILE *f) {
     fflush(f);
 }
 
+/* Heading, what was measured where, when and with which command, and the plot if there is one. */
+static void write_top(const json_t *head, FILE *f) {
+    fprintf(f, "# %s\n\n%s.\n\n", text_in(head, "results"), text_in(head, "title"));
+    fprintf(f, "%s, %d threads", text_in(head, "cpu"), (int)json_integer_value(json_object_get(head, "threads")));
+    print_limits(head, f);
+    fprintf(f, "; %s, `%s`. Measured on %s with\n\n    %s\n\n", text_in(head, "compiler"), text_in(head, "flags"),
+            text_in(head, "date"), text_in(head, "command"));
+    if (json_is_true(json_object_get(head, "quick"))) fputs("The shapes are tiny (--quick): the figures mean nothing.\n\n", f);
+    if (json_object_get(head, "plot")) fprintf(f, "![%s](%s.svg)\n\n", text_in(head, "title"), text_in(head, "results"));
+}
+
+static void write_table(const json_t *head, const json_t *rows, FILE *f) {
+    const json_t *columns = json_object_get(head, "columns"), *row;
+    const size_t n = json_array_size(columns);
+    size_t r;
+    for (size_t i = 0; i < n; i++) fprintf(f, "| %s ", column_at(columns, i).heading);
+    fputs("|\n", f);
+    for (size_t i = 0; i < n; i++) fputs(column_at(columns, i).digits < 0 ? "|---" : "|--:", f);
+    fputs("|\n", f);
+    json_array_foreach(rows, r, row) {
+        for (size_t i = 0; i < n; i++) {
+            const results_column column = column_at(columns, i);
+            char text[MAX_CELL];
+            cell_text(&column, row, text, sizeof text);
+            fprintf(f, "| %s ", text);
+        }
+        fputs("|\n", f);
+    }
+    if (*text_in(head, "note")) fprintf(f, "\n%s", text_in(head, "note"));
+}
+
+bool results_write(const json_t *head, const json_t *rows, const char *dir) {
+    char path[MAX_PATH];
+    path_in(dir, head, "md", path);
+    FILE *f = open_file(path, head);
+    if (!f) return false;
+    write_top(head, f);
+    write_table(head, rows, f);
+    bool ok = !ferror(f);
+    ok = fclose(f) == 0 && ok;
+    plot p;
+    const json_t *drawn = json_object_get(head, "plot");
+    if (ok && drawn) {
+        path_in(dir, head, "svg", path);
+        ok = plot_from_json(drawn, &p) && plot_write(&p, rows, text_in(head, "title"), path);
+    }
+    if (!ok) fprintf(stderr, "cattn-bench %s: %s could not be written\n", text_in(head, "results"), path);
+    return ok;
+}
+
+/* ---- Rows ---- */
+
+static void print_cell(const results_column *column, const char *text) {
+    if (column->digits < 0)
+        printf("%-*s  ", -column->digits, text);
+    else
+        printf("%*s  ", (int)strlen(column->heading) > MIN_WIDTH ? (int)strlen(column->heading) : MIN_WIDTH, text);
+}
+
+static void print_top(const results *r) {
+    printf("%s, %d threads", ca_cpu_name(), r->common->limits->n_threads);
+    print_limits(r->head, stdout);
+    printf("; gcc %s, %s\n\n%s\n\n", __VERSION__, BENCH_FLAGS, r->spec->title);
+    for (int i = 0; i < r->spec->n_columns; i++) print_cell(&r->spec->columns[i], r->spec->columns[i].heading);
+    putchar('\n');
+}
+
 static void free_results(results *r) {
     if (r->lines) fclose(r->lines);
-    if (r->markdown) fclose(r->markdown);
     json_decref(r->rows);
+    json_decref(r->head);
     free(r);
 }
 
 results *results_open(const results_spec *spec, const bench_common *common) {
     results *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    *r = (results){.spec = spec, .common = common, .rows = json_array()};
+    *r = (results){.spec = spec, .common = common, .rows = json_array(), .head = head_of(spec, common)};
     if (common->dir) {
-        r->lines = open_file(r, "jsonl");
-        r->markdown = r->lines ? open_file(r, "md") : NULL;
-        if (!r->markdown) {
+        char path[MAX_PATH];
+        path_in(common->dir, r->head, "jsonl", path);
+        r->lines = open_file(path, r->head);
+        if (!r->lines) {
             free_results(r);
             return NULL;
         }
+        write_line(r->head, r->lines);
     }
-    json_t *first = machine(r);
-    if (r->lines) {
-        write_line(first, r->lines);
-        write_markdown_headings(r);
-    }
-    if (common->json) {
-        write_line(first, stdout);
-    } else {
-        print_machine(r, stdout);
-        print_headings(r);
-    }
-    json_decref(first);
+    if (common->json)
+        write_line(r->head, stdout);
+    else
+        print_top(r);
     return r;
 }
 
 void results_add(results *r, json_t *row) {
     if (r->lines) write_line(row, r->lines);
     if (r->common->json) write_line(row, stdout);
-    for (int i = 0; i < r->spec->n_columns; i++) {
+    for (int i = 0; !r->common->json && i < r->spec->n_columns; i++) {
         char text[MAX_CELL];
         cell_text(&r->spec->columns[i], row, text, sizeof text);
-        if (!r->common->json) print_cell(&r->spec->columns[i], text);
-        if (r->markdown) fprintf(r->markdown, "| %s ", text);
+        print_cell(&r->spec->columns[i], text);
     }
     if (!r->common->json) putchar('\n');
-    if (r->markdown) fputs("|\n", r->markdown);
     fflush(stdout);
     json_array_append_new(r->rows, row);
 }
@@ -174,13 +225,11 @@ const json_t *results_rows(const results *r) { return r->rows; }
 
 bool results_close(results *r) {
     bool ok = true;
-    if (!r->common->json) printf("%s%s%s", r->spec->note ? "\n" : "", r->spec->note ? r->spec->note : "", "\n");
-    if (r->markdown) {
-        if (r->spec->note) fprintf(r->markdown, "\n%s", r->spec->note);
-        if (r->spec->plot) fprintf(r->markdown, "\n![%s](%s.svg)\n", r->spec->name, r->spec->name);
-        if (r->spec->plot) ok = plot_write(r->spec->plot, r->rows, r->common->dir, r->spec->name);
-        if (fflush(r->markdown) != 0 || fflush(r->lines) != 0 || ferror(r->markdown) || ferror(r->lines)) {
-            fprintf(stderr, "cattn-bench %s: the results could not be written to %s\n", r->spec->name, r->common->dir);
+    if (!r->common->json) printf("%s%s\n", r->spec->note ? "\n" : "", r->spec->note ? r->spec->note : "");
+    if (r->lines) {
+        ok = results_write(r->head, r->rows, r->common->dir);
+        if (fflush(r->lines) != 0 || ferror(r->lines)) {
+            fprintf(stderr, "cattn-bench %s: the lines of JSON could not be written to %s\n", r->spec->name, r->common->dir);
             ok = false;
         }
     }

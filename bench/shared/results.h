@@ -1,7 +1,9 @@
 /*
- * What a subcommand found, as rows that are JSON objects. They are printed as a table, or as they are; with a folder they are
- * also written there: NAME.jsonl (a line with the machine, then a line a row), NAME.md (the table) and NAME.gp and NAME.svg
- * (a plot, where gnuplot is installed).
+ * The results of a subcommand, as rows that are JSON objects.
+ *
+ * They are printed as a table or as lines of JSON. With a folder they are also written there: NAME.jsonl (a head that describes
+ * the measurement, its columns and its plot, then a line for each row), NAME.md (a page with the table) and NAME.svg (the
+ * plot). The page and the plot are made from NAME.jsonl alone, so `cattn-bench render` can make them again.
  */
 #ifndef BENCH_SHARED_RESULTS_H
 #define BENCH_SHARED_RESULTS_H
@@ -14,12 +16,12 @@
 typedef struct results_column {
     const char *key; /* of the row's object; "a.b" for b of object a */
     const char *heading;
-    int digits; /* of a number, behind the point; < 0: text, so many characters wide */
+    int digits; /* of a number, after the point; negative: a text, printed in that many columns of the terminal */
 } results_column;
 
 typedef struct results_spec {
-    const char *name;  /* of the files, and of the subcommand */
-    const char *title; /* what was measured, in a line or two */
+    const char *name;  /* of the files and of the subcommand */
+    const char *title; /* what was measured: one sentence without its full stop */
     const results_column *columns;
     int n_columns;
     const char *note; /* below the table; NULL: none */
@@ -31,19 +33,19 @@ typedef struct results results;
 /* spec and common are borrowed until results_close. NULL with a message on stderr. */
 results *results_open(const results_spec *spec, const bench_common *common);
 
-/* Takes the row. */
+/* Add a row; the results own it from then on. */
 void results_add(results *r, json_t *row);
 
-/* Number of rows so far that the caller may look at: results_rows(r)[i]. Borrowed. */
+/* All rows so far, as an array; borrowed until results_close. */
 const json_t *results_rows(const results *r);
 
-/* Finish the files. False with a message on stderr if something could not be written. */
+/* Finish the files. False with a message on stderr if one could not be written. */
 bool results_close(results *r);
 
-/* Median of x [n], n >= 1; sorts x. */
-double results_median(double *x, int n);
+/* Write DIR/NAME.md, and DIR/NAME.svg where the head has a plot. False with a message on stderr if one could not be written. */
+bool results_write(const json_t *head, const json_t *rows, const char *dir);
 
-/* A number as a JSON value; null where it is not positive: not measured here. */
+/* A number as a JSON value; null if it is not positive, which means that it was not measured. */
 json_t *results_number(double x);
 
 #endif

@@ -165,7 +165,7 @@ static const plot lines = {.kind = PLOT_LINES,
                            .y = "busy",
                            .series = "tree",
                            .x_label = "threads",
-                           .y_label = "part of the threads' time in tasks",
+                           .y_label = "part of the threads' time that is spent in tasks",
                            .log_x = true};
 
 static const results_spec spec = {

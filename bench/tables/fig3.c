@@ -27,9 +27,12 @@ static const plot lines = {.kind = PLOT_LINES,
                            .y = "tokens_per_s",
                            .series = "method",
                            .panel = "prompt",
+                           .panel_label = "shared tokens: ",
                            .x_label = "completion tokens",
-                           .y_label = "tokens/s from the start, one layer",
-                           .log_x = true};
+                           .y_label = "tokens/s since decoding began, one layer",
+                           .accent = "chunk",
+                           .log_x = true,
+                           .log_y = true};
 
 static const results_spec spec = {
     .name = "fig3",

@@ -36,10 +36,11 @@ static const plot lines = {.kind = PLOT_LINES,
                            .x = "value",
                            .y = "tokens_per_s",
                            .series = "method",
-                           .panel = "varied",
-                           .x_label = "sequences, or shared prompt tokens",
+                           .panel = "panel",
                            .y_label = "tokens/s, one layer",
-                           .log_x = true};
+                           .accent = "chunk",
+                           .log_x = true,
+                           .from_zero = true};
 
 static const results_spec spec = {
     .name = "fig4",
@@ -64,6 +65,9 @@ static bool run_point(results *r, const compare_options *options, const bench_co
         json_object_set_new(row, "varied", json_string(p->varied));
         json_object_set_new(row, "batch", json_integer(p->batch));
         json_object_set_new(row, "shared", json_integer(p->shared));
+        json_object_set_new(
+            row, "panel",
+            json_string(*p->varied == 'b' ? "sequences behind 2048 shared tokens" : "shared tokens of 32 sequences"));
         json_object_set_new(row, "value", json_integer(*p->varied == 'b' ? p->batch : p->shared));
         json_object_set_new(row, "tokens_per_s", json_real(batch / compare_us(&c, i) * 1e6));
         results_add(r, row);

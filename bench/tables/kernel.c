@@ -17,7 +17,7 @@ static const results_column columns[] = {
 };
 
 static const plot bars = {
-    .kind = PLOT_BARS, .x = "method", .y = "step_us", .x_label = "", .y_label = "a step, us", .log_y = true};
+    .kind = PLOT_BARS, .x = "method", .y = "step_us", .series = "method", .y_label = "µs for a step", .accent = "chunk"};
 
 static int fail(const char *text) {
     fprintf(stderr, "cattn-bench kernel: %s\n", text);

@@ -36,9 +36,12 @@ static const plot lines = {.kind = PLOT_LINES,
                            .y = "paged_over_chunk",
                            .series = "shared_fraction",
                            .panel = "context",
+                           .panel_label = "context: ",
                            .x_label = "sequences",
-                           .y_label = "paged / chunk, elements moved",
-                           .log_x = true};
+                           .y_label = "elements moved by paged / by chunk, by the shared part r",
+                           .accent = "1",
+                           .log_x = true,
+                           .log_y = true};
 
 static const results_spec spec = {
     .name = "moved",

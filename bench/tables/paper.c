@@ -96,22 +96,12 @@ static void path_of(const paper *p, const char *name, const char *ending, char *
 }
 
 static void add_links(const paper *p, const char *name, FILE *index) {
-    static const char *const endings[] = {"jsonl", "md", "gp", "svg"};
+    static const char *const endings[] = {"md", "jsonl", "svg"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char path[MAX_PATH];
         path_of(p, name, endings[i], path);
         if (access(path, R_OK) == 0) fprintf(index, " [%s](%s.%s)", endings[i], name, endings[i]);
     }
-}
-
-static void add_text(const paper *p, const char *name, FILE *index) {
-    char path[MAX_PATH], block[4096];
-    path_of(p, name, "md", path);
-    FILE *f = fopen(path, "re");
-    if (!f) return;
-    fputc('\n', index);
-    for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;) fwrite(block, 1, n, index);
-    fclose(f);
 }
 
 static bool write_index(const paper *p) {
@@ -130,8 +120,6 @@ static bool write_index(const paper *p) {
             if (!o->skipped) add_links(p, parts[i].name, f);
             fputs(" |\n", f);
         }
-        for (int i = 0; i < N_PARTS; i++)
-            if (!p->outcomes[i].skipped && p->outcomes[i].status == 0) add_text(p, parts[i].name, f);
     }
     if (f && fclose(f) == 0) return true;
     fprintf(stderr, "cattn-bench paper: %s: %s\n", path, strerror(errno));

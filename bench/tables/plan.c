@@ -15,6 +15,7 @@
 #include "bench/bench.h"
 #include "bench/methods/library_internals.h"
 #include "bench/shared/results.h"
+#include "bench/shared/statistics.h"
 
 enum { CHUNK = 64, MAX_SEQS = 4096, MAX_SAMPLES = 512 };
 
@@ -72,7 +73,7 @@ typedef struct point {
 } point;
 
 static void add_row(bench *b, const char *call, const char *tree, samples *s, const point *p) {
-    const double median = results_median(s->us, s->n);
+    const double median = statistics_median(s->us, s->n);
     json_t *row = json_pack("{ss ss ss sf sf si}", "call", call, "tree", tree, "caches", b->cold ? "cold" : "warm", "least_us",
                             s->us[0], "median_us", median, "samples", s->n);
     if (p) {
@@ -262,8 +263,9 @@ static const plot curves_plot = {.kind = PLOT_LINES,
                                  .y = "curve_us",
                                  .series = "caches",
                                  .panel = "curve",
-                                 .x_label = "how many",
-                                 .y_label = "planning of one step, us"};
+                                 .y_label = "µs to plan one step",
+                                 .accent = "cold",
+                                 .from_zero = true};
 
 static const results_spec spec = {
     .name = "plan",

@@ -21,7 +21,8 @@ static const plot lines = {.kind = PLOT_LINES,
                            .series = "head_counts",
                            .x_label = "tokens",
                            .y_label = "GFLOP/s, the causal half counted",
-                           .log_x = true};
+                           .log_x = true,
+                           .from_zero = true};
 
 static const results_spec spec = {
     .name = "prefill",

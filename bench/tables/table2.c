@@ -26,7 +26,7 @@ static const results_column columns[] = {
 };
 
 static const plot bars = {
-    .kind = PLOT_BARS, .x = "workload", .y = "shared_average", .x_label = "", .y_label = "shared tokens of a request, average"};
+    .kind = PLOT_BARS, .x = "workload", .y = "shared_average", .y_label = "shared tokens of a request, average"};
 
 static int fail(const cl_error *error) {
     fprintf(stderr, "cattn-bench table2: %s\n", error->message);

@@ -60,12 +60,12 @@ static const results_column columns[] = {
     {"flag", "", -12},
 };
 
-static const plot bars = {.kind = PLOT_BARS,
+static const plot bars = {.kind = PLOT_DOTS,
                           .x = "tree",
                           .y = "times_faster",
                           .series = "head_counts",
-                          .x_label = "tree",
-                          .y_label = "chunk, times faster than the better paged method"};
+                          .y_label = "times as fast as the better paged method, by query heads / KV heads",
+                          .mark = 1};
 
 static const results_spec spec = {
     .name = "trees",

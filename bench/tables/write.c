@@ -16,6 +16,7 @@
 #include "bench/methods/method.h"
 #include "bench/shared/linear_time.h"
 #include "bench/shared/results.h"
+#include "bench/shared/statistics.h"
 
 enum { FILL_ROWS = 256, MAX_STEPS = 256, LLAMA_2_7B_EMBD = 4096, LLAMA_2_7B_FF = 11008 };
 
@@ -196,11 +197,11 @@ static bool measure(results *r, world w, int64_t shared, int64_t steps, double l
     if (fine) {
         snprintf(what, sizeof what, "decode, %" PRId64 " tokens, %" PRId64 " shared", w.prefix, shared);
         add_row(r, &w, what, w.batch,
-                &(layer_times){results_median(write_us, (int)steps), results_median(attend_us, (int)steps), linear_us});
+                &(layer_times){statistics_median(write_us, (int)steps), statistics_median(attend_us, (int)steps), linear_us});
     }
     if (fine && shared > 0) {
         fine = prefill(&w, steps, write_us);
-        if (fine) add_row(r, &w, "prefill", FILL_ROWS, &(layer_times){.write_us = results_median(write_us, (int)steps)});
+        if (fine) add_row(r, &w, "prefill", FILL_ROWS, &(layer_times){.write_us = statistics_median(write_us, (int)steps)});
     }
     destroy(&w);
     return fine;
@@ -217,12 +218,8 @@ static const results_column columns[] = {{"rows", "rows", -32},
                                          {"layer_percent", "of layer %", 2},
                                          {"input_gbs", "input GB/s", 2}};
 
-static const plot bars = {.kind = PLOT_BARS,
-                          .x = "rows",
-                          .y = "percent",
-                          .series = "kv_type",
-                          .x_label = "",
-                          .y_label = "writing, % of it and attention"};
+static const plot bars = {
+    .kind = PLOT_BARS, .x = "rows", .y = "percent", .series = "kv_type", .y_label = "writing, % of writing and attention"};
 
 static const results_spec spec = {
     .name = "write",

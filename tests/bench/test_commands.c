@@ -1,4 +1,4 @@
-/* Each subcommand of cattn-bench on tiny shapes: its rows, its files, and what it says to wrong options. */
+/* Each subcommand of cattn-bench on tiny shapes: its rows, its files, and its messages for wrong options. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum { MAX_TEXT = 1 << 18, MAX_ROWS = 1024, MAX_KEYS = 8 };
 typedef struct command {
     const char *name, *options;
     int n_rows;
-    const char *keys[MAX_KEYS]; /* that every row has */
+    const char *keys[MAX_KEYS]; /* every row has them */
     bool plots;
 } command;
 
@@ -53,7 +53,7 @@ static int run(const char *arguments, char *text) {
     return WEXITSTATUS(status);
 }
 
-/* The lines of NAME.jsonl in the folder; line 0 tells of the machine. Returns how many. */
+/* The lines of NAME.jsonl in the folder, of which line 0 is the head; returns their number. */
 static int load(const char *name, json_t **lines) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
@@ -82,8 +82,8 @@ static void assert_file(const char *name, const char *ending, const char *begin)
 static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
 static const char *text_of(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
 
-static void check_machine(const json_t *line, const char *name) {
-    static const char *const keys[] = {"title", "cpu", "compiler", "flags"};
+static void check_head(const json_t *line, const char *name) {
+    static const char *const keys[] = {"title", "date", "command", "cpu", "compiler", "flags"};
     assert_string_equal(text_of(line, "results"), name);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_non_null(text_of(line, keys[i]));
     assert_int_equal(number(line, "threads"), 2);
@@ -104,7 +104,6 @@ static void rows_and_files(void **state) {
     (void)state;
     static char text[MAX_TEXT];
     static json_t *lines[MAX_ROWS];
-    const bool gnuplot = system("command -v gnuplot >/dev/null") == 0; // NOLINT(cert-env33-c)
     for (int i = 0; i < N_COMMANDS; i++) {
         const command *c = &commands[i];
         char arguments[256], heading[32];
@@ -112,13 +111,12 @@ static void rows_and_files(void **state) {
         assert_int_equal(run(arguments, text), 0);
         const int n = load(c->name, lines);
         if (n - 1 != c->n_rows) fail_msg("%s has %d rows, not %d", c->name, n - 1, c->n_rows);
-        check_machine(lines[0], c->name);
+        check_head(lines[0], c->name);
         for (int k = 1; k < n; k++) check_row(lines[k], c);
         for (int k = 0; k < n; k++) json_decref(lines[k]);
-        snprintf(heading, sizeof heading, "## %s\n", c->name);
+        snprintf(heading, sizeof heading, "# %s\n", c->name);
         assert_file(c->name, "md", heading);
-        if (c->plots) assert_file(c->name, "gp", "# gnuplot ");
-        if (c->plots && gnuplot) assert_file(c->name, "svg", "<?xml");
+        if (c->plots) assert_file(c->name, "svg", "<svg ");
     }
 }
 
@@ -153,7 +151,7 @@ static void throughput_is_cumulative(void **state) {
     for (int i = 0; i < n; i++) json_decref(lines[i]);
 }
 
-/* All parts but the one that needs a model, in one folder of their own, and an index that has their tables. */
+/* All parts but the one that needs a model, in one folder of their own, and an index with links to them. */
 static void paper_runs_all(void **state) {
     (void)state;
     static char text[MAX_TEXT];
@@ -172,11 +170,40 @@ static void paper_runs_all(void **state) {
     text[fread(text, 1, MAX_TEXT - 1, f)] = 0;
     fclose(f);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char heading[64], link[64];
-        snprintf(heading, sizeof heading, "\n## %s\n", parts[i]);
+        char page[64], link[64];
+        snprintf(page, sizeof page, "[md](%s.md)", parts[i]);
         snprintf(link, sizeof link, "[jsonl](%s.jsonl)", parts[i]);
-        if (!strstr(text, heading) || !strstr(text, link)) fail_msg("the index lacks %s", parts[i]);
+        if (!strstr(text, page) || !strstr(text, link)) fail_msg("the index lacks %s", parts[i]);
     }
+}
+
+static char *read_file(const char *name, char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    text[fread(text, 1, MAX_TEXT - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
+/* The page and the plot follow from the lines of JSON alone, also of a file that has lost the others. */
+static void render_gives_the_same_files(void **state) {
+    (void)state;
+    static char page[MAX_TEXT], plot[MAX_TEXT], again[MAX_TEXT];
+    char arguments[256], path[256];
+    read_file("table3.md", page);
+    read_file("table3.svg", plot);
+    assert_non_null(strstr(page, "\n    cattn-bench table3 --quick --threads 2"));
+    assert_non_null(strstr(page, "](table3.svg)"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/table3.%s", folder, i ? "svg" : "md");
+        assert_int_equal(unlink(path), 0);
+    }
+    snprintf(arguments, sizeof arguments, "render %s/table3.jsonl", folder);
+    assert_int_equal(run(arguments, again), 0);
+    assert_string_equal(read_file("table3.md", again), page);
+    assert_string_equal(read_file("table3.svg", again), plot);
 }
 
 static void json_is_what_the_file_has(void **state) {
@@ -210,6 +237,9 @@ static void wrong_options_name_the_field(void **state) {
         {"paper --quick", "--out must name a folder"},
         {"fig3 --quick --threads 2 --methods chunk_only", "chunk_only cannot cut its sequences"},
         {"fig3 4096", "\"4096\" is not an option"},
+        {"render", "usage: cattn-bench render FILE.jsonl"},
+        {"render /dev/null/x", "cattn-bench render: /dev/null/x: "},
+        {"render /dev/null", "cattn-bench render: /dev/null: "},
         {"nothing", "there is no command \"nothing\""},
     };
     static char text[MAX_TEXT];
@@ -237,9 +267,13 @@ static int remove_folder(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_and_files),           cmocka_unit_test(counted_as_the_formula_says),
-        cmocka_unit_test(throughput_is_cumulative), cmocka_unit_test(json_is_what_the_file_has),
-        cmocka_unit_test(paper_runs_all),           cmocka_unit_test(wrong_options_name_the_field),
+        cmocka_unit_test(rows_and_files),
+        cmocka_unit_test(counted_as_the_formula_says),
+        cmocka_unit_test(throughput_is_cumulative),
+        cmocka_unit_test(json_is_what_the_file_has),
+        cmocka_unit_test(render_gives_the_same_files),
+        cmocka_unit_test(paper_runs_all),
+        cmocka_unit_test(wrong_options_name_the_field),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,8 +1,9 @@
-"""docs/benchmarks.md is correct: its commands run, every subcommand has a section, and results can be filled in."""
+"""docs/benchmarks.md and docs/results are true: their commands run, their links lead somewhere, and results can be stored there."""
 import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -10,13 +11,16 @@ import pytest
 from conftest import ROOT
 
 TEXT = (ROOT / "docs/benchmarks.md").read_text()
-LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
+LINES = [line.partition("#")[0].strip() for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
 BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-bench ")]
-OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs these
-          "bench/peers/setup.sh", "bench/peers/run.py",                # this downloads gigabytes
-          "bench/peers/setup.sh serve", "bench/e2e/run.py -o build/e2e",  # this, too; test_e2e_bench.py runs it without peers
-          "tools/fill_benchmarks build/paper", "tools/fill_benchmarks build/e2e"}  # these change the document; a test below fills a copy
-NAMES = re.findall(r"<!-- (\w+): begin -->", TEXT)
+OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
+          "bench/peers/setup.sh serve", "bench/peers/run.py -o build/peers-run",  # downloads gigabytes
+          "bench/e2e/run.py -o build/e2e",  # test_e2e_bench.py
+          "tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
+RESULTS = ROOT / "docs/results"
+STORED = sorted(RESULTS.glob("*/*.jsonl"))
+# Pages with links or pictures: all of docs/, and README.md.
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def run(*command, status=0):
@@ -25,7 +29,11 @@ def run(*command, status=0):
     return done.stdout + done.stderr
 
 
-def test_every_command_is_run_here_or_listed():
+def test_benchmarks_is_short():
+    assert len(TEXT.splitlines()) <= 250
+
+
+def test_every_command_is_run_here_or_known():
     assert set(LINES) - set(BENCH) == OTHERS
 
 
@@ -40,21 +48,31 @@ def test_command(line, bin_dir, model_path, tmp_path):
         assert any(isinstance(value, (int, float)) for row in rows for value in row.values()), rows
 
 
-def test_every_subcommand_has_a_section(bin_dir):
+def test_every_subcommand_has_a_command(bin_dir):
     subcommands = re.findall(r"^  (\w+) ", run(bin_dir / "cattn-bench", "--help"), re.M)
     assert len(subcommands) > 3
-    assert [name for name in subcommands if not re.search(rf"^build/release/bin/cattn-bench {name}\b", TEXT, re.M)] == []
+    assert [name for name in subcommands if not re.search(rf"cattn-bench {name}\b", TEXT)] == []
 
 
-def test_every_place_has_an_end():
-    assert NAMES == re.findall(r"<!-- (\w+): end -->", TEXT) and len(NAMES) == len(set(NAMES))
+def anchors_of(page):
+    """The anchors of a page's headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.S)
+    for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
 
 
 def test_files_that_are_named_exist():
     for name in re.findall(r"`([\w/.-]+\.(?:md|sh|py)|tools/\w+)`", TEXT):
         assert (ROOT / name).exists() or (ROOT / "docs" / name).exists(), name
-    for name in re.findall(r"\]\(((?!http)[^)]+)\)", TEXT):
-        assert (ROOT / "docs" / name).exists(), name
 
 
 @pytest.mark.parametrize("program", ["bench/peers/run.py", "bench/e2e/run.py"])
@@ -63,21 +81,48 @@ def test_peers_have_a_help(program):
     assert text.startswith(f"usage: {pathlib.Path(program).name} ") and "--rounds ROUNDS" in text
 
 
-def test_results_are_filled_in(bin_dir, tmp_path):
-    results, doc = tmp_path / "results", tmp_path / "doc.md"
-    doc.write_text(TEXT)
-    run(bin_dir / "cattn-bench", "table1", "--no-measure", "--quick", "-o", results)
-    (results / "peers.txt").write_text("fast\n")
-    (results / "machine.md").write_text("## machine\n\nsome CPU\n\n![machine](machine.svg)\n")
-    (results / "machine.svg").write_text("<svg/>")
-    for _ in range(2):  # the second time gives the same
-        assert "filled: machine table1 peers" in run(sys.executable, "tools/fill_benchmarks", results, "--doc", doc)
-        text = doc.read_text()
-        assert "| QKV projection | decode | 1 | - | " in text
-        assert "begin -->\n\n```\nfast\n```\n\n<!-- peers: end" in text
-        assert "begin -->\n\nsome CPU\n\n![machine](img/machine.svg)\n\n<!-- machine: end" in text
-    assert (tmp_path / "img/machine.svg").read_text() == "<svg/>"
-    # Nothing else has changed, and a folder without results is refused.
-    empty = re.sub(r"(<!-- (\w+): begin -->\n).*?(<!-- \2: end)", r"\1\3", text, flags=re.S)
-    assert empty == re.sub(r"(<!-- (\w+): begin -->\n).*?(<!-- \2: end)", r"\1\3", TEXT, flags=re.S)
-    assert "holds no results" in run(sys.executable, "tools/fill_benchmarks", tmp_path / "img", "--doc", doc, status=1)
+@pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_stored_result_is_whole(path, bin_dir, tmp_path):
+    """A page is what the tool makes of its lines of JSON, which say where, when and how they were measured."""
+    shutil.copy(path, tmp_path)
+    run(bin_dir / "cattn-bench", "render", tmp_path / path.name)
+    for made in sorted(tmp_path.iterdir()):
+        assert made.read_text() == path.with_name(made.name).read_text(), made.name
+    head = json.loads(path.open().readline())
+    assert head["results"] == path.stem and not head["quick"]
+    assert all(head[key] for key in ("title", "date", "command", "cpu", "threads", "columns"))
+
+
+def test_every_file_of_the_results_belongs_to_one():
+    for path in RESULTS.glob("*/*"):
+        assert path.with_suffix(".jsonl") in STORED, path
+
+
+def store(*arguments, status=0):
+    return run(sys.executable, "tools/store_results", *arguments, status=status)
+
+
+def test_results_are_stored(bin_dir, tmp_path):
+    measured, root = tmp_path / "measured", tmp_path / "results"
+    shutil.copytree(RESULTS, root)
+    run(bin_dir / "cattn-bench", "moved", "-o", measured)
+    for _ in range(2):  # a second time changes nothing
+        assert store(measured, "zen9", "--root", root) == "stored: moved\n"
+        assert sorted(path.name for path in (root / "zen9").iterdir()) == ["moved.jsonl", "moved.md", "moved.svg"]
+        index = (root / "README.md").read_text()
+        assert "](zen9/moved.md) | Elements moved" in index and "- [zen9](#zen9): " in index
+        assert index.index("](zen4/table3.md)") < index.index("](zen9/moved.md)")
+
+
+def test_index_is_what_the_tool_writes(tmp_path):
+    shutil.copytree(RESULTS, tmp_path / "results")
+    store("--root", tmp_path / "results")
+    assert (tmp_path / "results/README.md").read_text() == (RESULTS / "README.md").read_text()
+
+
+def test_results_that_mean_nothing_are_not_stored(bin_dir, tmp_path):
+    run(bin_dir / "cattn-bench", "moved", "--quick", "-o", tmp_path)
+    assert "is of --quick" in store(tmp_path, "zen9", "--root", tmp_path, status=1)
+    (tmp_path / "empty").mkdir()
+    assert "holds no results" in store(tmp_path / "empty", "zen9", "--root", tmp_path, status=1)
+    assert "name the CPU" in store(tmp_path, status=2)

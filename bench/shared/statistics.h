@@ -1,0 +1,49 @@
+/*
+ * Medians, and the ratio of two ways to do the same work, which are timed in pairs until it is known well enough.
+ *
+ * A round times both, in random order, one directly after the other, so that what disturbs the machine for longer than a round
+ * disturbs both. The ratio is the median of the rounds' ratios. Its 95 % interval is that of the sign test: from the rank
+ * (n - 1.96 sqrt(n)) / 2 from below to the same rank from above, of n sorted ratios. It assumes no distribution, so a few
+ * disturbed rounds do not widen it.
+ */
+#ifndef BENCH_SHARED_STATISTICS_H
+#define BENCH_SHARED_STATISTICS_H
+
+#include <stdbool.h>
+
+/* Median of x [n], n >= 1; sorts x. */
+double statistics_median(double *x, int n);
+
+enum { PAIRED_MAX_ROUNDS = 4000 };
+
+typedef enum paired_way { PAIRED_A, PAIRED_B } paired_way;
+
+/* Do the work once in one of the two ways. False, with a message on stderr, ends the measurement. */
+typedef bool paired_work(void *ctx, paired_way way, double *seconds);
+
+/* Rounds so far; begins as {0}. */
+typedef struct paired {
+    int n;
+    double seconds[2][PAIRED_MAX_ROUNDS];
+} paired;
+
+/* The median time of each way in seconds, the median of time A / time B, and the ends of its interval. */
+typedef struct paired_ratio {
+    int n;
+    double seconds[2], ratio, low, high;
+} paired_ratio;
+
+/* When to stop: once both ends of the interval are within `precision` of the ratio, but not before min_rounds, and after
+ * `cap` seconds in any case. It is checked every ten rounds. */
+typedef struct paired_goal {
+    double precision, cap;
+    int min_rounds;
+} paired_goal;
+
+/* Add rounds until the goal is reached. False if the work failed. */
+bool paired_measure(paired *p, const paired_goal *goal, paired_work *work, void *ctx);
+
+/* n >= 1 rounds must have been added. */
+paired_ratio paired_evaluate(const paired *p);
+
+#endif

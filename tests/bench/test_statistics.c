@@ -1,0 +1,108 @@
+/* Paired rounds: the ratio and its interval, the order within rounds, and when they stop. */
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "../support/testing.h"
+#include "bench/shared/statistics.h"
+
+/* Work whose times are scripted: way B takes 1 s, way A the next of a list of ratios, over and over. */
+typedef struct script {
+    const double *ratios;
+    int n, next, n_b_first, calls, fail_at;
+    bool expects_second;
+} script;
+
+static bool scripted(void *ctx, paired_way way, double *seconds) {
+    script *s = ctx;
+    if (!s->expects_second) s->n_b_first += way == PAIRED_B;
+    s->expects_second = !s->expects_second;
+    *seconds = way == PAIRED_B ? 1 : s->ratios[s->next++ % s->n];
+    return ++s->calls != s->fail_at;
+}
+
+static const paired_goal goal = {.precision = 0.01, .cap = 1e9, .min_rounds = 30};
+
+static void interval_is_the_sign_tests(void **state) {
+    (void)state;
+    static paired p;
+    p.n = 100;
+    for (int i = 0; i < 100; i++) { /* 1.00, 1.01, ... 1.99, not in order */
+        p.seconds[PAIRED_A][i] = 2 * (1 + 0.01 * ((i * 37) % 100));
+        p.seconds[PAIRED_B][i] = 2;
+    }
+    const paired_ratio r = paired_evaluate(&p);
+    assert_int_equal(r.n, 100);
+    assert_float_equal(r.ratio, 1.495, 1e-12);
+    assert_float_equal(r.low, 1.39, 1e-12); /* rank 40 from below: (100 - 19.6) / 2 */
+    assert_float_equal(r.high, 1.60, 1e-12);
+    assert_float_equal(r.seconds[PAIRED_A], 2.99, 1e-12);
+    assert_float_equal(r.seconds[PAIRED_B], 2, 1e-12);
+}
+
+static void few_rounds_span_all(void **state) {
+    (void)state;
+    static paired p = {.n = 3, .seconds = {{3, 1, 2}, {1, 1, 1}}};
+    const paired_ratio r = paired_evaluate(&p);
+    assert_float_equal(r.low, 1, 0);
+    assert_float_equal(r.ratio, 2, 0);
+    assert_float_equal(r.high, 3, 0);
+}
+
+static void stops_when_precise(void **state) {
+    (void)state;
+    static paired p;
+    static const double ratios[] = {1.0, 1.004, 0.996};
+    script s = {.ratios = ratios, .n = 3};
+    assert_true(paired_measure(&p, &goal, scripted, &s));
+    assert_int_equal(p.n, goal.min_rounds);
+    assert_int_equal(s.calls, 2 * p.n);
+    assert_in_range(s.n_b_first, 5, p.n - 5); /* both orders occur */
+}
+
+static void goes_on_while_it_is_not(void **state) {
+    (void)state;
+    static paired p;
+    static const double ratios[] = {0.8, 1.2};
+    script s = {.ratios = ratios, .n = 2};
+    assert_true(paired_measure(&p, &goal, scripted, &s));
+    assert_int_equal(p.n, PAIRED_MAX_ROUNDS);
+    static paired capped;
+    s = (script){.ratios = ratios, .n = 2};
+    const paired_goal none = {.precision = 0.01, .cap = 0, .min_rounds = 30};
+    assert_true(paired_measure(&capped, &none, scripted, &s));
+    assert_int_equal(capped.n, 1);
+}
+
+/* A third of the rounds is disturbed in one direction: the ratio is still that of the others. */
+static void disturbed_rounds_do_not_count(void **state) {
+    (void)state;
+    static paired p;
+    static const double ratios[] = {1.001, 5, 0.999, 1.002, 0.998, 0.2};
+    script s = {.ratios = ratios, .n = 6};
+    const paired_goal many = {.precision = 0, .cap = 1e9, .min_rounds = 600};
+    assert_true(paired_measure(&p, &many, scripted, &s));
+    const paired_ratio r = paired_evaluate(&p);
+    assert_float_equal(r.ratio, 1, 0.0021);
+    assert_true(r.low > 0.99 && r.high < 1.01);
+}
+
+static void failed_work_ends_it(void **state) {
+    (void)state;
+    static paired p;
+    static const double ratios[] = {1};
+    script s = {.ratios = ratios, .n = 1, .fail_at = 4};
+    assert_false(paired_measure(&p, &goal, scripted, &s));
+    assert_int_equal(p.n, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interval_is_the_sign_tests),
+        cmocka_unit_test(few_rounds_span_all),
+        cmocka_unit_test(stops_when_precise),
+        cmocka_unit_test(goes_on_while_it_is_not),
+        cmocka_unit_test(disturbed_rounds_do_not_count),
+        cmocka_unit_test(failed_work_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
