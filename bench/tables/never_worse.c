@@ -1,0 +1,414 @@
+/*
+ * `cattn-bench never_worse`: what sharing costs where nothing is shared, as the time of the sharing mode `shared` over that of
+ * `private`.
+ *
+ * Kernel level: attention of a decode step over one layer. Model level: decode steps and prefill of a whole model, with
+ * joining, planning and writing. bench/e2e/never_worse.py adds the served level. statistics.h describes how ratios are
+ * measured.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "bench/bench.h"
+#include "bench/methods/method.h"
+#include "bench/shared/results.h"
+#include "bench/shared/statistics.h"
+#include "engine/runner.h"
+
+#define SHARED  PAIRED_A
+#define PRIVATE PAIRED_B
+static const double precision = 0.01, least_round_seconds = 2e-3;
+
+static const results_column columns[] = {{"level", "level", -8},
+                                         {"work", "work", -44},
+                                         {"shared_ms", "shared ms", 3},
+                                         {"private_ms", "private ms", 3},
+                                         {"ratio", "shared / private", 4},
+                                         {"low", "95 % from", 4},
+                                         {"high", "to", 4},
+                                         {"rounds", "rounds", 0},
+                                         {"flag", "", -24}};
+
+static const plot dots = {.kind = PLOT_DOTS,
+                          .x = "label",
+                          .y = "ratio",
+                          .series = "level",
+                          .low = "low",
+                          .high = "high",
+                          .y_label = "time with sharing on / off, nothing in common, with 95 % intervals",
+                          .mark = 1};
+
+static const results_spec spec = {
+    .name = "never_worse",
+    .title = "Time with sharing on over time with sharing off, for sequences that have nothing in common",
+    .columns = columns,
+    .n_columns = sizeof columns / sizeof *columns,
+    .note =
+        "Each round times both modes in random order, one directly after the other; ratio: the median of the rounds' ratios; "
+        "95 %: the interval of the sign test. Rounds are added until both ends of the interval are within 0.01 of the ratio, "
+        "or the time for the row is over. Flagged: intervals that lie above 1.01, and those that are wider than that. kernel: "
+        "attention of one layer; model: a step through all layers, with joining or appending, planning and writing.\n",
+    .plot = &dots,
+};
+
+typedef struct never_worse {
+    const bench_common *common;
+    results *results;
+    int64_t seconds; /* for a row */
+    paired pairs;
+} never_worse;
+
+/* What a row says besides its figures. */
+static const char *flag_of(const paired_ratio *r) {
+    if (r->n < PAIRED_LEAST_ROUNDS) return "too few rounds";
+    if (r->low > 1 + precision) return "worse";
+    return r->high - r->ratio > precision || r->ratio - r->low > precision ? "interval too wide" : "";
+}
+
+static void add_row(never_worse *w, const char *level, const char *work, int n_steps) {
+    const paired_ratio r = paired_evaluate(&w->pairs);
+    char label[128];
+    snprintf(label, sizeof label, "%s: %s", level, work);
+    results_add(w->results,
+                json_pack("{ss ss ss sf sf sf sf sf si ss}", "level", level, "work", work, "label", label, "shared_ms",
+                          r.seconds[SHARED] * 1e3 / n_steps, "private_ms", r.seconds[PRIVATE] * 1e3 / n_steps, "ratio", r.ratio,
+                          "low", r.low, "high", r.high, "rounds", r.n, "flag", flag_of(&r)));
+}
+
+static paired_goal goal_of(const never_worse *w, double share) {
+    if (w->common->quick) return (paired_goal){.precision = 1, .cap = 0.1, .min_rounds = 2};
+    return (paired_goal){.precision = precision, .cap = (double)w->seconds * share, .min_rounds = 30};
+}
+
+/* ---- Kernel level ---- */
+
+/* Methods are created anew this often for a row, since where their memory lies has an influence. */
+enum { N_CREATIONS = 4 };
+
+static const struct { int32_t heads, kv_heads, head_dim; } head_shapes[] = {{32, 32, 128}, {9, 3, 64}};
+static const int32_t batches[] = {1, 8, 32};
+static const int64_t contexts[] = {16, 1024, 4096};
+#define N_OF(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* Both methods and how many steps a round has of each. */
+typedef struct kernel_pair {
+    method *methods[2];
+    int32_t next_layer[2];
+    int n_steps;
+    float *q, *out;
+} kernel_pair;
+
+static bool attend_steps(void *ctx, paired_way way, double *seconds) {
+    kernel_pair *k = ctx;
+    method *m = k->methods[way];
+    const double start = clock_seconds();
+    for (int i = 0; i < k->n_steps; i++) {
+        m->attend(m, k->next_layer[way], k->q, k->out);
+        k->next_layer[way] = (k->next_layer[way] + 1) % m->n_layers;
+    }
+    *seconds = clock_seconds() - start;
+    return true;
+}
+
+static void destroy_methods(kernel_pair *k) {
+    for (int way = 0; way < 2; way++)
+        if (k->methods[way]) k->methods[way]->destroy(k->methods[way]);
+}
+
+/* `first` is created first. */
+static bool create_methods(kernel_pair *k, const shape *s, ca_pool *pool, int first) {
+    static const method_id ids[] = {[SHARED] = METHOD_CHUNK, [PRIVATE] = METHOD_PAGED};
+    for (int i = 0; i < 2; i++) {
+        const int way = i ? !first : first;
+        k->methods[way] = method_create(ids[way], s, pool);
+        k->next_layer[way] = 0;
+    }
+    return k->methods[SHARED] && k->methods[PRIVATE];
+}
+
+/* So many steps that a round is long enough for the clock and for short disturbances; the caches of both are warmed up. */
+static void choose_n_steps(kernel_pair *k) {
+    double seconds = 0;
+    for (k->n_steps = 1; seconds < least_round_seconds && k->n_steps < 1 << 12; k->n_steps *= 2) {
+        double other;
+        attend_steps(k, SHARED, &other);
+        attend_steps(k, PRIVATE, &seconds);
+    }
+}
+
+static bool run_kernel(never_worse *w, const shape *s, kernel_pair *k, const char *work) {
+    w->pairs.n = 0;
+    const int n = w->common->quick ? 1 : N_CREATIONS;
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) {
+        *k = (kernel_pair){.n_steps = k->n_steps, .q = k->q, .out = k->out};
+        ok = create_methods(k, s, w->common->pool, i % 2);
+        if (ok && i == 0) choose_n_steps(k);
+        paired_goal goal = goal_of(w, 1.0 / n);
+        goal.min_rounds = w->pairs.n + goal.min_rounds / n + 1;
+        ok = ok && paired_measure(&w->pairs, &goal, attend_steps, k);
+        destroy_methods(k);
+    }
+    if (ok) add_row(w, "kernel", work, k->n_steps);
+    return ok;
+}
+
+/* Twice the last cache, or what the largest number of layers reads. */
+static size_t cold_bytes_of(const shape *s, bool quick) {
+    enum { MAX_LAYERS = 4096 };
+    const double cache = 2 * (double)ca_cpu_cache_bytes(), most = (MAX_LAYERS - 1) * method_layer_bytes(METHOD_PAGED, s);
+    return quick ? 1 : (size_t)(cache < most ? cache : most);
+}
+
+static bool run_kernel_shape(never_worse *w, int h, int32_t batch, int64_t context) {
+    token_tree tree = token_tree_of_prefix(batch, context - 1, 0);
+    shape s = {
+        .heads = head_shapes[h].heads,
+        .kv_heads = head_shapes[h].kv_heads,
+        .head_dim = head_shapes[h].head_dim,
+        .chunk = 64,
+        .tree = &tree,
+        .kv_type = CATTN_BF16,
+    };
+    s.cold_bytes = cold_bytes_of(&s, w->common->quick);
+    const size_t row = (size_t)s.heads * (size_t)s.head_dim, n = (size_t)batch * row;
+    kernel_pair k = {.q = malloc(n * sizeof(float)), .out = malloc(n * sizeof(float))};
+    char work[64];
+    snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
+    bool ok = k.q && k.out;
+    for (int32_t i = 0; ok && i < batch; i++) memcpy(k.q + (size_t)i * row, method_kv_row(-1, i, 0, 0), row * sizeof(float));
+    ok = ok && run_kernel(w, &s, &k, work);
+    free(k.q);
+    free(k.out);
+    token_tree_free(&tree);
+    return ok;
+}
+
+static bool run_kernels(never_worse *w) {
+    method_rows_init();
+    for (int h = 0; h < N_OF(head_shapes); h++)
+        for (int b = 0; b < N_OF(batches); b++)
+            for (int c = 0; c < N_OF(contexts); c++)
+                if (!run_kernel_shape(w, h, batches[b], w->common->quick ? 16 : contexts[c])) return false;
+    return true;
+}
+
+/* ---- Model level ---- */
+
+enum { DECODED = 32, MAX_STEP_ROWS = 512 }; /* tokens decoded before sequences are cut back to their prompts */
+
+/* n sequences in the cache of each mode; those of both have the same tokens. */
+typedef struct model_pair {
+    cl_runner runners[2];
+    int32_t n, context, n_vocab;
+    int32_t *tokens;    /* [n][context + DECODED] */
+    cattn_seq *seqs[2]; /* [n] */
+    int32_t n_decoded[2];
+    uint64_t n_prompts; /* so far, of both modes together */
+    int n_steps;        /* decode steps in a round */
+} model_pair;
+
+static bool report(const cl_error *error) {
+    fprintf(stderr, "cattn-bench never_worse: %s\n", error->message);
+    return false;
+}
+
+static bool report_cache(const cattn_error *error) {
+    fprintf(stderr, "cattn-bench never_worse: %s\n", error->message);
+    return false;
+}
+
+static void choose_last(void *ctx, cl_runner *r) {
+    (void)ctx;
+    int32_t row = -1;
+    for (int32_t e = 0; e < r->n_entries; e++) {
+        row += (int32_t)r->entries[e].n_rows;
+        if (r->entries[e].n_rows > 0) r->logit_rows[r->n_logits++] = row;
+    }
+}
+
+/* Steps until no sequence has a token to compute. */
+static bool compute(model_pair *m, paired_way way) {
+    cl_runner *r = &m->runners[way];
+    do {
+        cl_error error;
+        cl_runner_clear(r);
+        for (int32_t i = 0; i < m->n; i++)
+            cl_runner_add(r, m->seqs[way][i], r->max_rows, m->tokens + (size_t)i * (size_t)(m->context + DECODED));
+        if (cl_runner_step(r, r->max_rows, choose_last, NULL, &error) != CL_OK) return report(&error);
+    } while (r->n_rows > 0);
+    return true;
+}
+
+/* Random tokens, of which the first differs between any two prompts of the last n_vocab. */
+static void draw_tokens(model_pair *m) {
+    for (int32_t i = 0; i < m->n; i++) {
+        int32_t *tokens = m->tokens + (size_t)i * (size_t)(m->context + DECODED);
+        uint64_t state = m->n_prompts++;
+        tokens[0] = (int32_t)(state % (uint64_t)m->n_vocab);
+        for (int32_t k = 1; k < m->context + DECODED; k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            tokens[k] = (int32_t)((state >> 33) % (uint64_t)m->n_vocab);
+        }
+    }
+}
+
+static bool join_all(model_pair *m, paired_way way) {
+    cattn_error error;
+    for (int32_t i = 0; i < m->n; i++)
+        if (cattn_seq_join(m->runners[way].cache, m->tokens + (size_t)i * (size_t)(m->context + DECODED), m->context, NULL,
+                           &m->seqs[way][i], NULL, &error) != CATTN_OK)
+            return report_cache(&error);
+    m->n_decoded[way] = 0;
+    return true;
+}
+
+static bool leave_all(model_pair *m, paired_way way) {
+    cattn_error error;
+    for (int32_t i = 0; i < m->n; i++)
+        if (cattn_seq_leave(m->runners[way].cache, &m->seqs[way][i], &error) != CATTN_OK) return report_cache(&error);
+    return true;
+}
+
+/* Prompts join, are computed and leave. */
+static bool prefill_round(void *ctx, paired_way way, double *seconds) {
+    model_pair *m = ctx;
+    draw_tokens(m);
+    const double start = clock_seconds();
+    const bool ok = join_all(m, way) && compute(m, way) && leave_all(m, way);
+    *seconds = clock_seconds() - start;
+    return ok;
+}
+
+/* Cut the sequences back to their prompts where the round would go beyond DECODED tokens. */
+static bool make_room(model_pair *m, paired_way way) {
+    cattn_error error;
+    if (m->n_decoded[way] + m->n_steps <= DECODED) return true;
+    for (int32_t i = 0; i < m->n; i++)
+        if (cattn_seq_truncate(m->runners[way].cache, m->seqs[way][i], m->context, &error) != CATTN_OK)
+            return report_cache(&error);
+    m->n_decoded[way] = 0;
+    return true;
+}
+
+static bool decode_round(void *ctx, paired_way way, double *seconds) {
+    model_pair *m = ctx;
+    cattn_error error;
+    if (!make_room(m, way)) return false;
+    const double start = clock_seconds();
+    for (int step = 0; step < m->n_steps; step++, m->n_decoded[way]++) {
+        for (int32_t i = 0; i < m->n; i++) {
+            const int32_t *next = m->tokens + (size_t)i * (size_t)(m->context + DECODED) + m->context + m->n_decoded[way];
+            if (cattn_seq_append(m->runners[way].cache, m->seqs[way][i], next, 1, &error) != CATTN_OK)
+                return report_cache(&error);
+        }
+        if (!compute(m, way)) return false;
+    }
+    *seconds = clock_seconds() - start;
+    return true;
+}
+
+static bool open_runners(model_pair *m, const cl_model *model, ca_pool *pool, uint64_t budget) {
+    static const cattn_sharing modes[] = {[SHARED] = CATTN_SHARED, [PRIVATE] = CATTN_PRIVATE};
+    cl_error error;
+    for (int way = 0; way < 2; way++) {
+        cl_engine_config config;
+        cl_engine_config_init(&config);
+        config.sharing = modes[way];
+        config.retention = CATTN_RETAIN_NONE;
+        if (cl_runner_init(&m->runners[way], model, pool, &config, budget, m->n, MAX_STEP_ROWS, m->n, &error) != CL_OK)
+            return report(&error);
+        m->seqs[way] = calloc((size_t)m->n, sizeof *m->seqs[way]);
+    }
+    m->tokens = calloc((size_t)m->n * (size_t)(m->context + DECODED), sizeof *m->tokens);
+    return m->seqs[SHARED] && m->seqs[PRIVATE] && m->tokens;
+}
+
+static void close_runners(model_pair *m) {
+    for (int way = 0; way < 2; way++) {
+        cl_runner_free(&m->runners[way]);
+        free(m->seqs[way]);
+    }
+    free(m->tokens);
+}
+
+static bool run_decode(never_worse *w, model_pair *m) {
+    const paired_goal goal = goal_of(w, 1);
+    char work[64];
+    snprintf(work, sizeof work, "decode, %d x %d tokens", m->n, m->context);
+    draw_tokens(m);
+    for (int way = 0; way < 2; way++)
+        if (!join_all(m, way) || !compute(m, way)) return false;
+    if (!paired_measure(&w->pairs, &goal, decode_round, m)) return false;
+    add_row(w, "model", work, m->n_steps);
+    return leave_all(m, SHARED) && leave_all(m, PRIVATE);
+}
+
+static bool run_prefill(never_worse *w, model_pair *m) {
+    const paired_goal goal = goal_of(w, 1);
+    char work[64];
+    double seconds;
+    snprintf(work, sizeof work, "prefill, %d x %d tokens", m->n, m->context);
+    if (!prefill_round(m, SHARED, &seconds) || !prefill_round(m, PRIVATE, &seconds)) return false; /* touches the memory */
+    if (!paired_measure(&w->pairs, &goal, prefill_round, m)) return false;
+    add_row(w, "model", work, 1);
+    return true;
+}
+
+/* K/V of the sequences in whole chunks, and workspace. */
+static uint64_t budget_of(const cl_model_params *p, int32_t n, int32_t context) {
+    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * 4;
+    return (uint64_t)n * (uint64_t)(context + DECODED + 128) * token * 5 / 4 + (UINT64_C(256) << 20);
+}
+
+static bool run_model_case(never_worse *w, const cl_model *model, bool prefill, int32_t n, int32_t context) {
+    model_pair m = {.n = n, .context = context, .n_vocab = model->params.n_vocab, .n_steps = n == 1 ? 4 : 1};
+    w->pairs.n = 0;
+    bool ok = open_runners(&m, model, w->common->pool, budget_of(&model->params, n, context));
+    ok = ok && (prefill ? run_prefill(w, &m) : run_decode(w, &m));
+    close_runners(&m);
+    return ok;
+}
+
+static bool run_model(never_worse *w, const char *path) {
+    static const struct {
+        bool prefill;
+        int32_t n, context;
+    } cases[] = {{false, 1, 16},    {false, 1, 1024}, {false, 8, 1024}, {false, 32, 16},
+                 {false, 32, 1024}, {true, 1, 1024},  {true, 32, 64}};
+    const cl_model_options options = {.pool = w->common->pool};
+    cl_model *model;
+    cl_error error;
+    if (cl_model_load(path, &options, &model, &error) != CL_OK) return report(&error);
+    bool ok = true;
+    for (int i = 0; ok && i < N_OF(cases); i++)
+        ok = run_model_case(w, model, cases[i].prefill, cases[i].n, w->common->quick ? 16 : cases[i].context);
+    cl_model_free(&model);
+    return ok;
+}
+
+int bench_never_worse(int argc, char **argv) {
+    static never_worse w;
+    bench_common common;
+    const char *model = NULL;
+    option_list list = {0};
+    w = (never_worse){.common = &common, .seconds = 15};
+    bench_common_options(&common, &list);
+    const option_row rows[] = {
+        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file for the model level; without it, the kernel level alone", 0},
+        {"seconds", OPTION_INT, &w.seconds, 1, 3600, "most seconds for the rounds of a row", 0},
+    };
+    options_add(&list, rows, N_OF(rows));
+    const options_result read =
+        options_read(argc, argv, &list, "what sharing costs where nothing is shared, with confidence intervals");
+    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
+    if (!bench_common_start(&common, argv[0])) return 1;
+    w.results = results_open(&spec, &common);
+    bool ok = w.results && run_kernels(&w) && (!model || run_model(&w, model));
+    if (w.results) ok = results_close(w.results) && ok;
+    bench_common_stop(&common);
+    return ok ? 0 : 1;
+}
