@@ -1,4 +1,4 @@
-/* What the subcommands of cattn-bench share: each is one function in one file, and gets its own arguments. */
+/* The subcommands of cattn-bench: each is one function in a file of its own. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 

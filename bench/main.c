@@ -9,7 +9,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
-    {"balance", bench_balance, "how evenly a step is dealt to threads"},
+    {"balance", bench_balance, "how evenly a step is distributed among threads"},
     {"kernel", bench_kernel, "latency of one decode step over one layer, method by method"},
     {"machine", bench_machine, "read bandwidth and arithmetic peaks of this machine"},
     {"plan", bench_plan, "join, leave and planning, without arithmetic"},
@@ -24,8 +24,8 @@ static const struct {
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"never_worse", bench_never_worse, "what sharing costs where nothing is shared, with confidence intervals"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
-    {"write", bench_write, "what writing K and V takes of a step"},
-    {"render", bench_render, "the page and the plot of stored results again, without measuring"},
+    {"write", bench_write, "the time to write K and V, as a part of a step"},
+    {"render", bench_render, "make the page and the plot of stored results again, without measuring"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

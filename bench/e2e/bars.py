@@ -1,7 +1,10 @@
-"""The figures that this project holds itself to, beside those of the peers: systems take turns for several rounds, and what is
-shown are medians. Where a peer can be measured without a server, too, the better of its two figures counts, and so it does for
-this project. One stream is measured without servers only: ours would show how well drafts guess the repetitions that random
-prompts lead to, and llama.cpp's holds text back until it is whole characters, so that many tokens may come at once."""
+"""The figures of this project and of its peers, beside the ratios that this project aims at.
+
+Systems are measured alternately for several rounds, and the figures are medians. Where a system can also be measured without a
+server, the better of its two figures counts. One stream is measured without servers only: this project's server would show how
+well drafts predict the repetitions that random prompts lead to, and llama.cpp's holds text back until its characters are complete,
+so that many tokens may arrive at once.
+"""
 
 import contextlib
 import json
@@ -18,8 +21,8 @@ OURS, OURS_INT8, SAME_FILE = "chunkllama shared", "chunkllama shared, int8 K/V",
 
 
 def tokens_per_s(n):
-    """Of n streams that decode side by side; None where tokens came several at once, since then the time between a stream's
-    first and last says nothing of what they took."""
+    """The rate of n streams that decode at the same time; None if several tokens arrived at once, because then the time from a
+    stream's first to its last token does not say how long they took."""
 
     def rate(result):
         if not result["tpot_s"] or not result["itl_s"]:
@@ -35,7 +38,7 @@ def prefill_rate(n_tokens):
 
 
 class Bar:
-    """A figure, what the client sends for it, and how many times better than the peers it is to be."""
+    """A figure, the load that it is measured with, and the ratio to the peers that this project aims at."""
 
     def __init__(self, figure, value, bar, bar_same_file, lower=False, offline=None, served=True, **options):
         self.figure, self.value, self.lower, self.options = figure, value, lower, options
@@ -70,7 +73,7 @@ BARS = [
 
 
 def json_lines(command, environment=None):
-    """The objects that a program prints, at least one. RuntimeError where it fails or prints none."""
+    """The objects that a program prints, at least one. RuntimeError if it fails or prints none."""
     command = [str(c) for c in command]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -120,7 +123,7 @@ def offline(args, system, work):
 
 @contextlib.contextmanager
 def missing_if_it_fails():
-    """A program that fails costs the figure, not the run."""
+    """If a program fails, one figure is missing and the run goes on."""
     try:
         yield
     except RuntimeError as error:
@@ -128,13 +131,13 @@ def missing_if_it_fails():
 
 
 def measure(args, system, bar, options):
-    """{"served": its figure, "offline": its figure}, less what cannot be had."""
+    """{"served": figure, "offline": figure}, without those that could not be measured."""
     found = {}
     if bar.offline:
         with missing_if_it_fails(), load.machine(args):
             found["offline"] = offline(args, system, bar.offline)
         if found.get("offline") and system.name.startswith("llama.cpp") and bar.offline[2] > 1:
-            return found  # its slots share nothing with one another, so its server is not the best it can do
+            return found  # its slots share nothing, so its server is not its fastest form
     if not bar.served:
         return found
     with missing_if_it_fails(), load.machine(args):
@@ -145,10 +148,10 @@ def measure(args, system, bar, options):
 
 
 def worth_more_rounds(running, found, bar):
-    """Less the peers that took over twice the best one's time in the first round."""
+    """The systems without those peers that took over twice the best one's time in the first round."""
 
     def time(system):
-        """Of its better figure; a system that has none takes forever."""
+        """The time by its better figure; infinite if it has none."""
         return min((v if bar.lower else 1 / v for v in found[system.name].values()), default=float("inf"))
 
     limit = 2 * min((time(s) for s in running if not s.ours), default=0)
@@ -202,8 +205,8 @@ def compare(args, out, running, bar):
 
 
 def bandwidth(args, out):
-    """One stream against reading the weights once a token, at the speed that reads alone reach just before: it changes by the
-    minute where other machines share the memory."""
+    """One stream compared with reading the weights once per token, at the bandwidth measured just before, because bandwidth changes
+    from minute to minute where other machines share the memory."""
     pairs = []
     for _ in range(2 * args.rounds):
         with load.machine(args):

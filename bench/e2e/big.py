@@ -1,4 +1,4 @@
-"""A layer shape whose K/V weigh more than its weights: Llama-2-7B's, random weights, as many layers as memory bears."""
+"""Decoding in a layer shape whose K/V are larger than its weights: Llama-2-7B's, with random weights and as many layers as fit."""
 
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ import systems
 from bars import json_lines
 from output import Output
 
-LAYER_BYTES = 250 << 20  # of 4-bit weights, in the file and as they are laid out for the kernels
+LAYER_BYTES = 250 << 20  # of 4-bit weights: in the file, and in the layout of the kernels
 KV_BYTES_A_TOKEN = 2 * 4096 * 2  # of one layer, 16-bit
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 @contextlib.contextmanager
 def machine(args):
-    """The machine to oneself, where others that measure take the same --lock."""
+    """Exclusive use of the machine among processes that lock the same --lock file."""
     if not args.lock:
         yield
         return
@@ -24,7 +24,7 @@ def about_machine(args):
 
 
 def run(args, system, **options):
-    """What the client tells, as an object. options: its own, with _ for -; True for a flag."""
+    """The results that the client prints, as an object. options: those of the client, with _ for -; True for a flag."""
     command = [str(args.bin / "chunkllama"), "bench", "serve", "--url", system.url, "--json"]
     for name, value in options.items():
         if value is not None and value is not False:
@@ -37,7 +37,7 @@ def run(args, system, **options):
 
 
 def kv_megabytes(system, result):
-    """The peak, or None where the system does not tell."""
+    """The peak, or None if the system does not report it."""
     peak = result["peak"]
     if peak["kv_bytes"] is not None:
         return peak["kv_bytes"] / 1e6
@@ -47,7 +47,7 @@ def kv_megabytes(system, result):
 
 
 def figures(system, result):
-    """A row of the figures that tables show; None where nothing was answered."""
+    """The figures of a row; None for those without an answered request."""
 
     def of(name, what, scale=1e3):
         return result[name][what] * scale if result[name] else None

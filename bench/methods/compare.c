@@ -1,4 +1,4 @@
-/* Methods side by side on the same work. */
+/* Compares methods on the same work: options, rounds, and the rows of results. */
 #include "compare.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@
 enum { N_WARMUP = 2, MIN_STEPS = 5 };
 
 /*
- * How far naive may be from the others: K and V are rounded there, not here. Scores are about one and |V| <= 1, so an error of
- * 2^-9 (bf16) or 2^-8 (int8) in each comes out as less than 1e-2 or 2e-2.
+ * How far naive may be from the others, which round K and V. Scores are about 1 and |V| <= 1, so an error of 2^-9 (bf16) or
+ * 2^-8 (int8) in each changes the result by less than 1e-2 or 2e-2.
  */
 static const struct {
     const char *name;
@@ -126,7 +126,7 @@ typedef struct bench {
 static double available_bytes(void) {
     FILE *f = fopen("/proc/meminfo", "re");
     char line[128];
-    double bytes = INFINITY; /* not told: try */
+    double bytes = INFINITY; /* unknown: try */
     while (f && fgets(line, sizeof line, f))
         if (strncmp(line, "MemAvailable:", 13) == 0) bytes = strtod(line + 13, NULL) * 1024;
     if (f) fclose(f);
@@ -160,7 +160,7 @@ static void destroy(method_set *set) {
         if (set->methods[i]) set->methods[i]->destroy(set->methods[i]);
 }
 
-/* The contestant before i in the set that has the same pool, -1: none; with the same instruction if that is asked for. */
+/* The last contestant before i in the set with the same pool and, if `instruction`, the same instruction; -1: none. */
 static int find_alike(const bench *b, const method_set *set, int i, bool instruction) {
     const contestant *c = &b->of[i];
     int k = i;
@@ -174,7 +174,7 @@ static int find_alike(const bench *b, const method_set *set, int i, bool instruc
     return k < set->begin ? -1 : k;
 }
 
-/* The limits of each contestant now; what several have in common is measured once, and in a quick run once for all. */
+/* Measure the limits of each contestant. Limits that several have in common are measured once, in a quick run once in all. */
 static void probe_limits(const bench *b, const method_set *set, double *read, double *peak) {
     for (int i = set->begin; i < set->end; i++) {
         if (b->quick) {
@@ -207,7 +207,7 @@ static void time_rounds(const bench *b, const method_set *set, comparison *c) {
     for (int i = set->begin; i < set->end; i++) set->methods[i]->attend(set->methods[i], 0, b->q, b->out[i]);
 }
 
-/* What two contestants' results may differ by: 0: nothing; < 0: they do not compute the same. */
+/* The largest allowed difference of two contestants' outputs. 0: the bits must be equal; negative: not comparable. */
 static double tolerance(const contestant *a, const contestant *b, const char *level_a, const char *level_b) {
     const shape *s = &a->shape, *t = &b->shape;
     if (s->kv_heads != t->kv_heads) return -1;
@@ -217,7 +217,7 @@ static double tolerance(const contestant *a, const contestant *b, const char *le
     return fmax(types[s->kv_type].tolerance, types[t->kv_type].tolerance);
 }
 
-/* A benchmark of wrong results measures nothing. */
+/* Whether all contestants computed the same. */
 static bool results_agree(const bench *b, const comparison *c) {
     for (int i = 1; i < b->n; i++) {
         const double most = tolerance(&c->of[i], &c->of[i - 1], c->levels[i], c->levels[i - 1]);
@@ -233,7 +233,7 @@ static bool results_agree(const bench *b, const comparison *c) {
     return true;
 }
 
-/* Tokens that a step's rows see: all, or those of sequences cut to a prefix; each run once, or once a sequence. */
+/* Tokens that the rows of a step see, all or up to a prefix; if `shared`, each run counts once, else once for each sequence. */
 static double tokens_seen(const token_tree *t, const int64_t *prefix, bool shared) {
     if (!prefix) return (double)(shared ? token_tree_distinct(t) : token_tree_total(t));
     double n = t->n_seqs;
@@ -331,7 +331,7 @@ bool compare_contest(const contestant *contestants, int n, int n_steps, bool qui
         ok = choose_set(&b, &set) && run_set(&b, &set, number, prefixes, n_results, results);
         begin = set.end;
     }
-    /* With several sets of methods, outputs of the last result are still there for all of them. */
+    /* With several sets of methods, the outputs of the last result still exist for all of them. */
     if (ok) ok = results_agree(&b, &results[n_results - 1]);
     free_inputs(&b);
     return ok;
@@ -373,7 +373,7 @@ int compare_find(const comparison *c, method_id id) {
     return i;
 }
 
-/* Median over the rounds of what a step did in units of a limit: `amount` in 1e9 over the time, over limit [n_steps]. */
+/* The median over the rounds of amount (in 1e9) / time / limit[round]. */
 static double fraction(const comparison *c, int i, double amount, const double *limit) {
     double fractions[COMPARE_MAX_STEPS];
     for (int k = 0; k < c->n_steps; k++) fractions[k] = limit[k] > 0 ? amount / (c->us[i][k] * 1e-6) / limit[k] : 0;

@@ -1,10 +1,10 @@
 /*
- * Methods side by side on the same work.
+ * Compares methods on the same work.
  *
- * A round times one step of each method, and the machine's limits, so that what happens on the machine happens to all; ratios
- * and fractions of a limit are medians of the rounds' ones. Each method has several layers and goes from one to the next, so
- * that what a step reads is not in a cache. Methods that do not fit into memory together are timed as several sets of methods,
- * one set after the other; ratios between sets are ratios of medians.
+ * A round times one step of each method and measures the machine's limits, so that a disturbance affects all of them; ratios
+ * and fractions of a limit are medians over the rounds. Each method has several layers and goes from one to the next, so that
+ * what a step reads is not in the CPU's caches. Methods that do not fit into memory together are timed as several sets, one
+ * after the other; ratios between sets are ratios of medians.
  */
 #ifndef BENCH_METHODS_COMPARE_H
 #define BENCH_METHODS_COMPARE_H
@@ -21,7 +21,7 @@ enum { COMPARE_MAX_STEPS = 1000 };
 typedef struct compare_options {
     int64_t steps, cold_mib;
     const char *level, *kv_type_text, *methods_text;
-    /* Of compare_check: */
+    /* Set by compare_check: */
     cattn_type kv_type;
     size_t cold_bytes;
     method_id methods[N_METHODS];
@@ -38,18 +38,18 @@ bool compare_check(compare_options *options, const char *command, bool quick);
 const char *compare_type_name(int type);
 
 /*
- * All of a subcommand that has no options of its own: read them, start, have `measure` add the rows, close the results. Returns
- * the exit status; measure says on stderr why it returns false.
+ * The whole of a subcommand without options of its own: reads the common ones, calls `measure` to add the rows, and closes the
+ * results. Returns the exit status; measure reports on stderr why it returns false.
  */
 typedef bool compare_measure(results *r, const compare_options *options, const bench_common *common);
 int compare_command(int argc, char **argv, const char *methods, const char *about, const results_spec *spec,
                     compare_measure *measure);
 
-/* The paper's shape, Llama-2-7B's (heads of 128, chunks of 64) or a tiny one, and a length as long or as tiny. */
+/* The paper's shape, which is Llama-2-7B's (heads of 128, chunks of 64), and a length; both tiny with --quick. */
 shape compare_paper_shape(const bench_common *common, int32_t heads, int32_t kv_heads, const token_tree *tree);
 int64_t compare_length(const bench_common *common, int64_t n);
 
-/* One of those that are compared: a method on a shape, with the threads of a pool. */
+/* What is compared: a method on a shape, with the threads of a pool. */
 typedef struct contestant {
     const char *name;
     method_id id;
@@ -67,14 +67,14 @@ typedef struct comparison {
     double flops[COMPARE_MAX]; /* of a step */
     double kv_bytes[COMPARE_MAX];
     double us[COMPARE_MAX][COMPARE_MAX_STEPS];
-    /* What the machine could do in that round: read, and compute with the level's instruction; 0: not known. */
+    /* The machine's limits in that round: reading, and the level's instruction; 0: unknown. */
     double read_gbs[COMPARE_MAX][COMPARE_MAX_STEPS], peak_gflops[COMPARE_MAX][COMPARE_MAX_STEPS];
 } comparison;
 
 /*
- * Time n contestants with queries of the same size. Where prefixes is not NULL, all sequences are cut to prefixes[i] tokens for
- * results[i], descending; otherwise there is one result. Checks that those agree that compute the same: bit for bit, or within
- * the rounding of their K/V types. False with a message on stderr.
+ * Time n contestants with queries of the same size. If prefixes is not NULL, all sequences are cut to prefixes[i] tokens for
+ * results[i], in descending order; otherwise there is one result. Checks that the contestants' outputs agree: bit for bit where
+ * they compute the same, else within the rounding of their K/V types. False with a message on stderr.
  */
 bool compare_contest(const contestant *contestants, int n, int n_steps, bool quick, const int64_t *prefixes, int n_results,
                      comparison *results);

@@ -1,4 +1,5 @@
-/* What is known of a method before it exists: its name, its memory, and the random rows that all methods store as K and V. */
+/* What is known about a method before it is created: its name, its memory, and the random rows that all methods store as K and
+ * V. */
 #include "method.h"
 
 #include <stdio.h>
@@ -58,7 +59,8 @@ int32_t method_n_layers(method_id id, const shape *s) {
     return 1 + (int32_t)((double)s->cold_bytes / method_layer_bytes(id, s));
 }
 
-/* Beyond whole chunks each run may fill parts of two, where it begins and where it ends; so may each sequence's own token. */
+/* Besides whole chunks, each run may fill parts of two, where it begins and where it ends, and so may each sequence's own
+ * token. */
 double method_bytes(method_id id, const shape *s) {
     const double ends = id == METHOD_NAIVE ? 0 : 2.0 * (s->tree->n_runs + s->tree->n_seqs) * s->chunk;
     return (method_layer_bytes(id, s) + ends * (double)method_token_bytes(id, s)) * method_n_layers(id, s);
@@ -66,7 +68,7 @@ double method_bytes(method_id id, const shape *s) {
 
 /* ---- Random rows ---- */
 
-/* Rows are windows of one random table: filling gigabytes then costs hardly more than copying them. */
+/* Rows are windows of one random table, so filling gigabytes costs little more than copying them. */
 enum { TABLE_BITS = 16 };
 
 static float table[(1 << TABLE_BITS) + METHOD_MAX_ROW];

@@ -1,7 +1,7 @@
 /*
- * The ways of doing one decode step that are compared, behind one interface, and the K/V they share.
+ * The ways to compute one decode step that are compared, behind one interface, and the K/V that all of them store.
  *
- * A step has one row a sequence: the token behind its runs, which sees itself and all before it.
+ * A step has one row for each sequence: the token after its runs, which sees itself and all tokens before it.
  */
 #ifndef BENCH_METHODS_METHOD_H
 #define BENCH_METHODS_METHOD_H
@@ -32,7 +32,7 @@ typedef struct shape {
     cattn_type kv_type;
     const char *level;                    /* NULL: the CPU's best */
     int32_t window, sink_tokens, softcap; /* as in cattn_config; 0: off. Not for naive and flash */
-    size_t cold_bytes;                    /* a method has as many layers as reading them all takes at least this many bytes */
+    size_t cold_bytes; /* a method has enough layers that reading all of them reads at least this many bytes */
 } shape;
 
 typedef struct method method;
@@ -41,8 +41,8 @@ struct method {
     const char *level; /* of the kernels */
     int32_t n_layers;
     void (*attend)(method *m, int32_t layer, const float *q, float *out); /* q, out: [batch][heads][head_dim] */
-    /* Cut all sequences down to a common number of tokens before their own, not below where their last runs begin. NULL: the
-       method cannot. */
+    /* Cut all sequences to `prefix` tokens before their own token, at least to where their last runs begin. NULL: not
+       supported. */
     bool (*shorten)(method *m, int64_t prefix);
     void (*destroy)(method *m);
 };
@@ -50,26 +50,25 @@ struct method {
 /* "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked". */
 const char *method_name(method_id id);
 
-/* Whether sequences have the storage in common of what they share; whether the bits are those that the library promises. */
+/* Whether shared tokens are stored once; whether the results have the bits of the library's. */
 bool method_shares(method_id id);
 cattn_sharing method_sharing(method_id id); /* of the cached ones */
 bool method_is_exact(method_id id);
 
-/* The level whose kernels the library takes for the shape; only the library knows what the environment allows. NULL with a
- * message on stderr. */
+/* The level that the library chooses for the shape, which also depends on the environment. NULL with a message on stderr. */
 const char *method_level(const shape *s);
 
-/* Create and fill; NULL with a message on stderr. shape and pool are borrowed until destroy. */
+/* Create a method with its K/V written; NULL with a message on stderr. shape and pool are borrowed until destroy. */
 method *method_create(method_id id, const shape *s, ca_pool *pool);
 
-/* K and V of a token in one layer; distinct K/V bytes of one layer, as the method stores them; the bytes that it will take, to
- * ask before. */
+/* Bytes of K and V: of a token in one layer, of one layer as the method stores it, and of the whole method before it is
+ * created. */
 size_t method_token_bytes(method_id id, const shape *s);
 double method_layer_bytes(method_id id, const shape *s);
 double method_bytes(method_id id, const shape *s);
 int32_t method_n_layers(method_id id, const shape *s);
 
-/* Before all others. */
+/* Must be called before any method is created. */
 void method_rows_init(void);
 
 /* K (v = 0) or V (v = 1) of a token: [kv_heads][head_dim], the same for all sequences that share the run. */
@@ -77,7 +76,7 @@ const float *method_kv_row(int32_t layer, int32_t run, int64_t position, int v);
 
 static inline size_t method_row_size(const shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
 
-/* Of one file each. */
+/* Each in a file of its own. */
 method *method_create_naive(const shape *s, ca_pool *pool);
 method *method_create_flash(const shape *s, ca_pool *pool);
 method *method_create_cached(method_id id, const shape *s, ca_pool *pool);

@@ -1,4 +1,4 @@
-/* A step through libchunkattn's public interface, in one of its sharing modes. */
+/* The methods that run a step through libchunkattn's public interface, each in one sharing mode. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static cattn_status join_all(cached_method *m, int32_t *tokens) {
     return CATTN_OK;
 }
 
-/* Write all layers for the rows that the open step has dealt to entries [n]; the first of them is m->seqs[first]. */
+/* Write all layers of the rows that the open step has given to entries [n]; the first entry is m->seqs[first]. */
 static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int32_t n, int32_t first) {
     const shape *s = m->s;
     const cattn_view k = view_of(m->rows[0], s->kv_heads, s->head_dim), v = view_of(m->rows[1], s->kv_heads, s->head_dim);
@@ -99,7 +99,7 @@ static cattn_status write_rows(cached_method *m, const cattn_entry *entries, int
     return CATTN_OK;
 }
 
-/* K/V of everything but each sequence's last token, which is the step's. */
+/* Compute the K/V of all tokens but the last of each sequence, which is the row of the step. */
 static cattn_status fill(cached_method *m) {
     for (int32_t seq = 0; seq < m->s->tree->n_seqs; seq++) {
         for (;;) {
@@ -118,7 +118,7 @@ static cattn_status fill(cached_method *m) {
     return CATTN_OK;
 }
 
-/* Open the step that is measured; it stays open, and attends as often as wanted. */
+/* Open the step that is measured; it stays open and may attend any number of times. */
 static cattn_status open_step(cached_method *m) {
     const int32_t n = m->s->tree->n_seqs;
     for (int32_t i = 0; i < n; i++) m->entries[i] = (cattn_entry){.seq = m->seqs[i], .max_rows = 1};

@@ -1,8 +1,8 @@
 /*
- * One phase where the library has two: every chunk is a task of its own, shared or not, with a partial result for each row.
+ * One phase instead of the library's two: every chunk is a task of its own, shared or not, with a partial result for each row.
  *
- * The results are merged either when all chunks are done (chunk_only), or at once into the row's sum under a spin lock
- * (chunk_only_locked), which is the other choice that the paper names. Both follow the library's plan and use its kernels.
+ * The results are merged either after all chunks (chunk_only), or immediately into the row's sum under a spin lock
+ * (chunk_only_locked), the alternative that the paper names. Both follow the library's plan and use its kernels.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ typedef struct unit {
     int64_t state; /* place of its first row among all units' */
 } unit;
 
-/* A row and query head's sum so far: out is normalised by weight once all is in; weight * 2^max is the sum of the softmax. */
+/* The sum so far of a row and query head: out is divided by weight at the end; weight * 2^max is the sum of the softmax. */
 typedef struct row_sum {
     atomic_flag lock;
     float max, weight;
@@ -105,7 +105,7 @@ static char *query_at(const chunk_only *m, int32_t head, int32_t row) {
     return m->queries + ((size_t)head * (size_t)m->n_rows + (size_t)row) * (size_t)m->attn->group * m->attn->query_bytes;
 }
 
-/* Row r of all sections: where it is. */
+/* The section of row r of all sections, and its index there. */
 static void locate_rows(chunk_only *m) {
     int32_t r = 0;
     m->section_of = checked(calloc((size_t)m->n_rows, sizeof *m->section_of));
@@ -117,7 +117,7 @@ static void locate_rows(chunk_only *m) {
         }
 }
 
-/* Which units each row has; they were collected in the order of their chunks. False if a row has too many. */
+/* List the units of each row, in the order of their chunks, as they were collected. False if a row has too many. */
 static bool link_rows(chunk_only *m) {
     int32_t *first = m->first_unit = checked(calloc((size_t)m->n_rows + 1, sizeof *first));
     int32_t *next = checked(calloc((size_t)m->n_rows, sizeof *next)); /* where a row's next unit goes */
@@ -206,7 +206,7 @@ static void attend_unit(void *arg, int32_t task, int32_t worker) {
                     .v = k + l->k_bytes,
                     .open = ca_chunk_open(a->pool, u->id),
                     .scratch = scratch};
-    if (ahead < n_units) { /* about what this worker does next */
+    if (ahead < n_units) { /* about the unit that this worker takes next */
         tile.next_k = tile_at(m, &m->units.at[ahead], head);
         tile.next_v = (const char *)tile.next_k + l->k_bytes;
     }

@@ -1,7 +1,7 @@
 /*
- * Tiled and fused attention over each sequence's own contiguous K and V: what FlashAttention is, with the library's kernels.
+ * Tiled and fused attention over each sequence's own contiguous K and V, as FlashAttention does it, with the library's kernels.
  *
- * A sequence and K/V head has its chunks' tiles one behind the other, so a pass over them is one stream. Segments and merges
+ * The tiles of a sequence and KV head are stored one after the other, so a pass over them reads one stream. Segments and merges
  * are those of the library, so the results have the same bits.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 
 enum { MAX_SEGMENTS = 1024, MAX_TILE_ROWS = 96 /* of any kernel */ };
 
-/* One thread's, each part 64-byte aligned. */
+/* The memory of one thread; each part is 64-byte aligned. */
 typedef struct flash_scratch {
     void *queries, *states, *kernel;
 } flash_scratch;
@@ -33,7 +33,7 @@ typedef struct flash_method {
     int64_t *length;  /* [n_seqs] */
     size_t layer_bytes;
     size_t scratch_bytes, states_bytes, query_bytes;
-    char *scratch; /* of each worker: queries, states, the kernel's */
+    char *scratch; /* for each worker: queries, states, the kernel's scratch */
     int32_t layer; /* of the step that runs */
     const float *q;
     float *out;
@@ -50,7 +50,7 @@ static flash_scratch scratch_of(const flash_method *m, int32_t worker) {
     return (flash_scratch){at, at + m->query_bytes, at + m->query_bytes + m->states_bytes};
 }
 
-/* The group's rows over chunks [from, to) of a head, into states that begin from nothing. */
+/* Pass the GQA group's rows over chunks [from, to) of a head, into fresh states. */
 static void attend_segment(const flash_method *m, const char *tiles, int64_t from, int64_t to, int64_t length, void *state,
                            const flash_scratch *scratch) {
     const ca_layout *l = &m->layout;
@@ -76,7 +76,7 @@ static void attend_segment(const flash_method *m, const char *tiles, int64_t fro
     }
 }
 
-/* As the library computes it, or the bits would not be the same. */
+/* Computed as the library does, so that the bits are the same. */
 static float scale_log2(const shape *s) {
     const double log2_e = 1.4426950408889634;
     return (float)((double)(float)(1 / sqrt((double)s->head_dim)) * log2_e);

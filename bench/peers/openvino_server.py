@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OpenVINO GenAI behind the one endpoint that the load client needs: /v1/completions of token ids, streamed.
+"""Serve OpenVINO GenAI with the endpoint that the load client needs: /v1/completions of token ids, streamed.
 
     build/peers-serve/bin/python bench/peers/openvino_server.py --port 8080 --model MODEL.gguf --threads 2
 
@@ -20,7 +20,7 @@ import openvino_genai as genai
 
 
 class Engine:
-    """Steps as long as a request runs; each request's tokens go to its queue, then None."""
+    """Runs steps while there are requests; a request's queue gets its tokens, then None."""
 
     def __init__(self, args):
         scheduler = genai.SchedulerConfig()

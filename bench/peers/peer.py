@@ -1,7 +1,7 @@
-"""What the peers' processes share: the K/V of a shape, the forms that a peer offers, and the loop that times them.
+"""The common part of the peers' processes: the K/V of a shape, the forms that a peer offers, and the loop that times them.
 
-A peer sets up its forms, prints a line about itself, then measures once for each line it reads. In between it sleeps, so that
-run.py can let the peers take turns.
+A peer sets up its forms, prints a line about itself, then measures once for each line that it reads. In between it sleeps, so that
+run.py can measure the peers alternately.
 """
 import json
 import statistics
@@ -36,11 +36,11 @@ class Shape:
         return q, [draw(h, self.shared, d) for _ in "kv"], [draw(self.batch, h, self.own, d) for _ in "kv"]
 
     def n_layers(self, layer_bytes):
-        """As many copies as it takes that none is in a cache when its turn comes again."""
+        """The number of copies for which a layer has left the caches before it comes again."""
         return 1 + int(self.cold_bytes // layer_bytes)
 
     def own_tokens_mask(self):
-        """[batch][shared + batch * own]: what each row sees where all sequences lie in one run of K/V."""
+        """[batch][shared + batch * own]: which tokens each row sees if all sequences are stored in one run of K/V."""
         sees = np.zeros((self.batch, self.shared + self.batch * self.own), dtype=bool)
         sees[:, :self.shared] = True
         for i in range(self.batch):
@@ -62,7 +62,7 @@ def reference(tokens):
 
 
 class Form:
-    """One way of doing the step: run(layer) leaves the result where result() finds it, as [batch][heads][dim]."""
+    """One way to compute the step: after run(layer), result() returns the result as [batch][heads][dim]."""
 
     def __init__(self, name, kv_type, n_layers, run, result):
         self.name, self.kv_type, self.n_layers, self.run, self.result = name, kv_type, n_layers, run, result
@@ -77,7 +77,7 @@ class Form:
 
 
 def check(forms, expected):
-    """Time of a wrong result means nothing."""
+    """Check the results, since the time of a wrong result means nothing."""
     for form in forms:
         form.run(0)
         worst = np.abs(form.result() - expected).max()

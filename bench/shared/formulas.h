@@ -1,5 +1,5 @@
 /*
- * What attention and a whole layer compute and move, by formula, to hold measurements against.
+ * What attention and a whole layer compute and move, by formula, to compare measurements with.
  *
  * The formulas of a layer are the paper's Table 1, written for grouped heads and any number of rows, so that the same terms
  * serve decode and prefill. Everything counts 16-bit elements, each matrix and each activation once; attention writes its
@@ -41,7 +41,7 @@ static inline double layer_cost_intensity(layer_cost cost) { return cost.flops /
 double formula_moved_chunk(double b, double h, double d, double c, double n, double r);
 double formula_moved_naive(double b, double h, double d, double n);
 
-/* FLOPs of rows that see n tokens together: q.k and p v, both 2 d, for each head. */
+/* FLOPs of rows that see n tokens in total: q.k and p v, 2 d each, for each head. */
 double formula_flops(int32_t heads, int32_t head_dim, double n);
 
 #endif

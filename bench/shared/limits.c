@@ -1,4 +1,4 @@
-/* What the machine can do, measured: read bandwidth and arithmetic peaks, which every figure is held against. */
+/* The machine's limits, measured: read bandwidth and arithmetic peaks. */
 #define _GNU_SOURCE
 #include "limits.h"
 
@@ -46,8 +46,8 @@ static double time_run(ca_pool *pool, work *w) {
 }
 
 /*
- * Operations or bytes a second, in 1e9, of all threads of the pool, in the best of n_runs; 0 where the features have no such
- * instruction.
+ * The rate of all threads of the pool together in the best of n_runs, in 1e9 operations or bytes per second; 0 if the features
+ * lack the instruction.
  */
 static double measure(ca_pool *pool, const peak *peak, const unsigned char *data, const limits_effort *effort, int n_runs) {
     const size_t n_threads = (size_t)ca_pool_size(pool), line = 256;
@@ -67,13 +67,13 @@ static void *map(size_t bytes) {
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return NULL;
     madvise(data, bytes, MADV_HUGEPAGE);
-    memset(data, 1, bytes); /* untouched pages would all be the same zero page */
+    memset(data, 1, bytes); /* pages that were never written would all be the zero page */
     return data;
 }
 
 limits_effort limits_default_effort(bool quick) {
     if (quick) return (limits_effort){(size_t)1 << 20, 1};
-    /* Large enough that a cache holds only a small part of it. */
+    /* So large that a cache holds only a small part of it. */
     const size_t least = (size_t)512 << 20, cache = ca_cpu_cache_bytes();
     return (limits_effort){cache * 8 > least ? cache * 8 : least, 50};
 }
@@ -131,7 +131,7 @@ void limits_probe_destroy(limits_probe **probe) {
     *probe = NULL;
 }
 
-/* What a kernel level computes with. */
+/* The instruction that a kernel level computes with. */
 static peak_kind instruction(const char *level, cattn_type kv_type) {
     if (strcmp(level, "avx512_bf16") == 0 && kv_type == CATTN_BF16) return PEAK_BF16;
     if (strcmp(level, "amx") == 0 && kv_type == CATTN_BF16) return PEAK_TILES;

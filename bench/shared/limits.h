@@ -1,4 +1,4 @@
-/* What the machine can do, measured: read bandwidth and arithmetic peaks, which every figure is held against. */
+/* The machine's limits, measured: read bandwidth and arithmetic peaks, with which every figure is compared. */
 #ifndef BENCH_SHARED_LIMITS_H
 #define BENCH_SHARED_LIMITS_H
 
@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "chunkattn.h"
 
-/* Of n_threads together; 0 where the CPU has no such instruction. */
+/* The limits of n_threads together; 0 if the CPU has no such instruction. */
 typedef struct limits {
     int n_threads;
     double read_gbs;                    /* memory */
@@ -24,18 +24,18 @@ typedef struct limits_effort {
     int64_t ms;   /* of one run of arithmetic */
 } limits_effort;
 
-/* Enough of both that figures repeat; quick: so little that they mean nothing. */
+/* Enough of both that figures are repeatable; with quick, so little that they mean nothing. */
 limits_effort limits_default_effort(bool quick);
 
-/* Best of several runs. False with a message on stderr without memory or threads. */
+/* Measure the best of several runs. Without memory or threads false with a message on stderr. */
 bool limits_measure(limits *limits, int n_threads, const limits_effort *effort);
 
-/* The same with the default effort, once a process for each number of threads. NULL as above. */
+/* The same with the default effort, measured once in a process for each number of threads. NULL as above. */
 const limits *limits_of(int n_threads, bool quick);
 
 /*
- * Single ones in short, again and again: for the rounds of a comparison, since on a shared machine they change from one
- * second to the next. The pool is borrowed until destroy. NULL without memory.
+ * A short measurement of single limits, repeated in each round of a comparison, since on a shared machine they change from
+ * second to second. The pool is borrowed until destroy. NULL without memory.
  */
 typedef struct limits_probe limits_probe;
 limits_probe *limits_probe_create(ca_pool *pool);
@@ -43,7 +43,7 @@ void limits_probe_destroy(limits_probe **probe);
 double limits_probe_read(limits_probe *probe);
 double limits_probe_peak(limits_probe *probe, const char *level, cattn_type kv_type);
 
-/* Peak of the instruction that a kernel level computes with, in 1e9 operations a second; 0: none to compare with. */
+/* The peak of the instruction that a kernel level computes with, in 1e9 operations/s; 0: none to compare with. */
 double limits_peak(const limits *limits, const char *level, cattn_type kv_type);
 
 #endif

@@ -1,4 +1,4 @@
-/* The latency of a layer's linear parts. */
+/* Times the linear parts of a layer. */
 #include "linear_time.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ bool linear_time_type(const char *name, uint32_t *type) {
     return false;
 }
 
-/* Inputs and outputs of a part's matrices; returns how many there are. */
+/* Set the inputs and outputs of a part's matrices; returns the number of matrices. */
 static int32_t shapes_of(const layer_shape *s, layer_part part, int32_t n_in[MAX_MATRICES], int32_t n_out[MAX_MATRICES]) {
     for (int i = 0; i < MAX_MATRICES; i++) n_in[i] = s->n_embd;
     switch (part) {
@@ -53,7 +53,7 @@ static uint64_t next_random(uint64_t *state) { return *state = *state * 63641362
 
 static void put_u16(uint8_t *to, uint16_t x) { memcpy(to, &x, sizeof x); }
 
-/* n_blocks blocks in the file's form: random codes, scales and single weights of about 1 in size. */
+/* Fill n_blocks blocks in the file's form: random codes, scales, and single weights of about 1. */
 static void fill(uint8_t *data, size_t n_blocks, uint32_t block_bytes, uint32_t type) {
     const cl_quant_type *quant = cl_quant_type_of(type);
     uint64_t state = 1;
@@ -167,7 +167,7 @@ static void multiply(linear_timer *t, cl_linear_input *in, const float *x, int32
     cl_linear_apply(in, products, n, NULL, t->pool);
 }
 
-/* The MLP's last product takes what the first gave: the gate between them is no matter of linear layers. */
+/* The MLP's last product multiplies the output of the first; the gate between them is not part of linear layers. */
 static void step(linear_timer *t, int32_t n_rows) {
     const cl_linear *w = t->weights + t->next * t->n_matrices;
     t->next = (t->next + 1) % t->n_copies;

@@ -1,4 +1,4 @@
-/* The latency of a layer's linear parts: ChunkLlama's linear layers on random weights. */
+/* Times the linear parts of a layer: ChunkLlama's linear layers on random weights. */
 #ifndef BENCH_SHARED_LINEAR_TIME_H
 #define BENCH_SHARED_LINEAR_TIME_H
 
@@ -11,12 +11,12 @@
 
 typedef struct linear_timer linear_timer;
 
-/* False: there is no such type. Names are those of `chunkllama info`, in lower case. */
+/* Find a weight type by its name in `chunkllama info`, in lower case. False: there is none. */
 bool linear_time_type(const char *name, uint32_t *type);
 
 /*
- * Weights of LAYER_QKV, LAYER_MLP or LAYER_OUTPUT, in as many copies as reading them all takes at least cold_bytes. The pool
- * is borrowed. NULL with a message on stderr: no memory, or the type's blocks do not divide the shape.
+ * Weights of LAYER_QKV, LAYER_MLP or LAYER_OUTPUT, in enough copies that reading all of them reads at least cold_bytes. The
+ * pool is borrowed. NULL with a message on stderr: no memory, or the type's blocks do not divide the shape.
  */
 linear_timer *linear_timer_create(const layer_shape *shape, layer_part part, uint32_t type, const cl_kernels *kernel,
                                   int32_t max_rows, size_t cold_bytes, ca_pool *pool);

@@ -1,4 +1,4 @@
-/* Command-line options from tables, and what the options of every subcommand set up. */
+/* Command-line options from tables, and what the options of every subcommand start. */
 #include "options.h"
 
 #include <assert.h>
@@ -45,7 +45,7 @@ static bool read_int(const char *command, const option_row *r, const char *text)
     return true;
 }
 
-/* What getopt_long wants, from the list: the last option is --help, the letters of `letters` stand for their rows. */
+/* The list in the form of getopt_long: --help is the last option, and `letters` has the rows' letters. */
 static void make_tables(const option_list *list, struct option *table, char *letters) {
     for (int i = 0; i < list->n; i++) {
         const option_row *r = &list->rows[i];
@@ -81,9 +81,9 @@ options_result options_read(int argc, char **argv, option_list *list, const char
     make_tables(list, table, letters);
     int index;
     snprintf(list->command, sizeof list->command, "cattn-bench %s", argv[0]);
-    optind = 0; /* begin anew: `paper` reads several lines of options in one process */
+    optind = 0; /* start again: `paper` reads several command lines in one process */
     for (int c; (c = getopt_long(argc, argv, letters, table, &index)) != -1;) {
-        if (c == '?') { /* getopt has said what is wrong */
+        if (c == '?') { /* getopt has printed what is wrong */
             fprintf(stderr, "cattn-bench %s --help lists the options\n", argv[0]);
             return OPTIONS_WRONG;
         }
@@ -111,13 +111,13 @@ options_result options_read(int argc, char **argv, option_list *list, const char
     return OPTIONS_RUN;
 }
 
-/* ---- Every subcommand's ---- */
+/* ---- Options of every subcommand ---- */
 
 void bench_common_options(bench_common *c, option_list *list) {
     *c = (bench_common){.threads = ca_cpu_count(), .options = list};
     const option_row rows[] = {
         {"threads", OPTION_INT, &c->threads, 1, 1024, "threads", 0},
-        {"quick", OPTION_FLAG, &c->quick, 0, 0, "tiny shapes: shows that it works; its figures mean nothing", 0},
+        {"quick", OPTION_FLAG, &c->quick, 0, 0, "tiny shapes, to show that it works; the figures mean nothing", 0},
         {"json", OPTION_FLAG, &c->json, 0, 0, "print lines of JSON, not a table", 0},
         {"out", OPTION_TEXT, &c->dir, 0, 0, "folder for lines of JSON, table and plot as files", 'o'},
     };

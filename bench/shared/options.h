@@ -1,5 +1,4 @@
-/* Command-line options from tables (`--name VALUE`, `--name=VALUE`, flags, a letter for some), and those of every subcommand.
- */
+/* Command-line options from tables: `--name VALUE`, `--name=VALUE`, flags, letters for some; and those of every subcommand. */
 #ifndef BENCH_SHARED_OPTIONS_H
 #define BENCH_SHARED_OPTIONS_H
 
@@ -34,12 +33,12 @@ void options_add(option_list *list, const option_row *rows, int n);
 typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options_result;
 
 /*
- * Read argv[1..] into the values of the list. OPTIONS_HELP: --help was given and answered on stdout. OPTIONS_WRONG: said on
- * stderr what is wrong. about: a sentence for the help.
+ * Read argv[1..] into the values of the list. OPTIONS_HELP: --help was given, and the help is printed. OPTIONS_WRONG: stderr
+ * says what is wrong. about: a sentence for the help.
  */
 options_result options_read(int argc, char **argv, option_list *list, const char *about);
 
-/* ---- Every subcommand's ---- */
+/* ---- Options of every subcommand ---- */
 
 typedef struct bench_common {
     int64_t threads;

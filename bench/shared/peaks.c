@@ -19,7 +19,7 @@ static uint64_t read_portable(const void *data, size_t bytes) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Independent sums: more than latency times issue width on any CPU here. */
+/* The number of independent sums: more than latency times issue width on any known CPU. */
 enum { ACCUMULATORS = 12 };
 
 /* ---- AVX2: f32 FMA, 8-bit dot products in two multiplications and an addition, reading by 32 bytes. ---- */
@@ -98,7 +98,7 @@ __attribute__((target("avx512f,avx512vnni"))) static void dot_int8_vnni(int64_t 
 
 /* ---- AVX-512-BF16: dot products of a pair in each 32-bit lane. ---- */
 
-/* Zen 5 issues two a cycle with a latency of more than six cycles, so twelve sums would not do. */
+/* Zen 5 issues two per cycle with a latency of more than six cycles, so twelve sums would be too few. */
 enum { BF16_ACCUMULATORS = 20 };
 
 __attribute__((target("avx512f,avx512bf16"))) static void dot_bf16(int64_t rounds) {

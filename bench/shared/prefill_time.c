@@ -1,4 +1,4 @@
-/* The latency of attention when whole prompts are computed. */
+/* Times attention when whole prompts are computed. */
 #include "prefill_time.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static size_t n_rows(const prefill *p) { return (size_t)p->batch * (size_t)p->le
 static size_t q_row(const layer_shape *s) { return (size_t)s->heads * (size_t)s->head_dim; }
 static size_t kv_row(const layer_shape *s) { return (size_t)s->kv_heads * (size_t)s->head_dim; }
 
-/* f32 K and V at most, and rows of q, out and one of K and V; the library's workspace is about as large as the rows. */
+/* K and V in f32 at most, and the rows of q, out, K and V; the library's workspace is about as large as the rows. */
 double prefill_time_bytes(const layer_shape *s, int64_t batch, int64_t length) {
     const double rows = (double)batch * (double)length;
     return rows * sizeof(float) * (2.0 * (double)kv_row(s) + 2 * (2.0 * (double)q_row(s) + (double)kv_row(s)));
@@ -87,7 +87,7 @@ static cattn_status open_step(prefill *p) {
     return status == CATTN_OK ? cattn_step_write(p->cache, 0, &kv, &kv, &p->error) : status;
 }
 
-/* The step stays open, and attends as often as wanted; the first time warms up. */
+/* The step stays open and attends repeatedly; the first time warms up. */
 static cattn_status time_steps(prefill *p, double *us) {
     const layer_shape *s = p->shape;
     const cattn_view q = view_of(p->q, s->heads, s->head_dim), out = view_of(p->out, s->heads, s->head_dim);

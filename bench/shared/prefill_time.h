@@ -1,4 +1,4 @@
-/* The latency of attention when whole prompts are computed, all rows of all sequences in one step. */
+/* Times attention when whole prompts are computed, all rows of all sequences in one step. */
 #ifndef BENCH_SHARED_PREFILL_TIME_H
 #define BENCH_SHARED_PREFILL_TIME_H
 
@@ -14,7 +14,7 @@ typedef struct prefill_options {
     ca_pool *pool;
 } prefill_options;
 
-/* Bytes that the measurement takes. */
+/* Bytes that the measurement allocates. */
 double prefill_time_bytes(const layer_shape *shape, int64_t batch, int64_t length);
 
 /*

@@ -208,7 +208,17 @@ results *results_open(const results_spec *spec, const bench_common *common) {
     return r;
 }
 
+/* A row with its numbers rounded as in the lines of JSON, so that the page is the same when they are read again; frees row. */
+static json_t *rounded(json_t *row) {
+    char *text = json_dumps(row, dump_flags);
+    json_t *same = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    json_decref(row);
+    return same;
+}
+
 void results_add(results *r, json_t *row) {
+    row = rounded(row);
     if (r->lines) write_line(row, r->lines);
     if (r->common->json) write_line(row, stdout);
     for (int i = 0; !r->common->json && i < r->spec->n_columns; i++) {
@@ -220,8 +230,6 @@ void results_add(results *r, json_t *row) {
     fflush(stdout);
     json_array_append_new(r->rows, row);
 }
-
-const json_t *results_rows(const results *r) { return r->rows; }
 
 bool results_close(results *r) {
     bool ok = true;

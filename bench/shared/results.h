@@ -36,9 +36,6 @@ results *results_open(const results_spec *spec, const bench_common *common);
 /* Add a row; the results own it from then on. */
 void results_add(results *r, json_t *row);
 
-/* All rows so far, as an array; borrowed until results_close. */
-const json_t *results_rows(const results *r);
-
 /* Finish the files. False with a message on stderr if one could not be written. */
 bool results_close(results *r);
 

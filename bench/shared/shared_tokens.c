@@ -1,4 +1,5 @@
-/* Requests in lexical order: neighbours have the longest common prefixes, so one pass finds what each has in common. */
+/* Sorts requests in lexical order: neighbours then have the longest common prefixes, so one pass finds the shared tokens of
+ * each. */
 #include "shared_tokens.h"
 
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static size_t common(const token_span *x, const token_span *y) {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* between[i]: what requests i - 1 and i have in common, 0 at both ends. In lexical order no other request has more. */
+/* between[i]: the number of tokens that requests i - 1 and i have in common, 0 at both ends. In lexical order no other request
+ * has more in common with them. */
 static size_t shared_of(const size_t *between, size_t i) { return larger(between[i], between[i + 1]); }
 
 static size_t count_prompts(const size_t *between, size_t n) {

@@ -1,5 +1,5 @@
 /*
- * How much of their beginnings requests have in common: the figures of the paper's Table 2.
+ * How many leading tokens requests have in common: the figures of the paper's Table 2.
  *
  * The shared tokens of a request are the leading tokens that it has in common with some other request: the longest, over all
  * others, of the common prefixes.

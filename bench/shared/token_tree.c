@@ -1,10 +1,10 @@
-/* Who shares which tokens: runs of tokens that form a forest, and sequences that go from a root down to a run. */
+/* Which sequences share which tokens: runs of tokens that form a forest, and sequences from a root down to a run. */
 #include "token_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Room for one element more. */
+/* Make room for one more element. */
 static void *grow(void *array, int32_t n, int32_t *capacity, size_t size) {
     if (n < *capacity) return array;
     *capacity = *capacity ? 2 * *capacity : 16;

@@ -1,11 +1,11 @@
 /*
- * Who shares which tokens: runs of tokens that form a forest, and sequences that go from a root down to a run.
+ * Which sequences share which tokens: runs of tokens that form a forest, and sequences from a root down to a run.
  *
  *   runs   0: 4000 tokens            sequence 0: runs 0, 1, then a token of its own
  *          |-- 1: 40                 sequence 1: runs 0, 2, then a token of its own
  *          '-- 2: 300
  *
- * Behind its last run each sequence has one token of its own: the one that the measured step computes.
+ * After its last run each sequence has one token of its own, which the measured step computes.
  */
 #ifndef BENCH_SHARED_TOKEN_TREE_H
 #define BENCH_SHARED_TOKEN_TREE_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 typedef struct token_run {
-    int32_t parent; /* comes before it; -1: none */
+    int32_t parent; /* the run before it; -1: none */
     int64_t n_tokens;
     int64_t start; /* position of its first token */
 } token_run;
@@ -32,20 +32,20 @@ int32_t token_tree_add_run(token_tree *tree, int32_t parent, int64_t n_tokens);
 void token_tree_add_seq(token_tree *tree, int32_t leaf);
 void token_tree_free(token_tree *tree);
 
-/* batch sequences of prefix tokens and their own, the first shared of which they have in common. */
+/* `batch` sequences of `prefix` tokens and one of their own; they have the first `shared` tokens in common. */
 token_tree token_tree_of_prefix(int32_t batch, int64_t prefix, int64_t shared);
 
 /* Tokens of a sequence before its own. */
 int64_t token_tree_prefix(const token_tree *tree, int32_t seq);
 int64_t token_tree_longest(const token_tree *tree);
 
-/* The run of a sequence's position; its last run for the token of its own. */
+/* The run that a position of a sequence belongs to; for its own token, the last run. */
 int32_t token_tree_run_at(const token_tree *tree, int32_t seq, int64_t position);
 
-/* A sequence's tokens [prefix + 1]: sequences have those in common that lie in the same runs. */
+/* The tokens [prefix + 1] of a sequence: each is the index of its run, so sequences share the tokens of their common runs. */
 void token_tree_tokens(const token_tree *tree, int32_t seq, int32_t *tokens);
 
-/* Tokens of all sequences, those in common counted once, or for each. */
+/* Tokens of all sequences: shared ones counted once, and once for each sequence. */
 int64_t token_tree_distinct(const token_tree *tree);
 int64_t token_tree_total(const token_tree *tree);
 

@@ -1,4 +1,4 @@
-/* Files of requests as prompts in tokens. */
+/* Reads files of requests as prompts in tokens. */
 #define _GNU_SOURCE
 #include "workload.h"
 
@@ -19,7 +19,7 @@ cl_status prompt_model_open(const char *path, prompt_model *m, cl_error *error) 
         return status;
     }
     if (cl_chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK)
-        m->chat = CL_CHAT_NONE; /* matters only where a line has messages */
+        m->chat = CL_CHAT_NONE; /* needed only for lines with messages */
     else if (m->chat == CL_CHAT_NONE)
         cl_error_set(&m->chat_error, CL_ERR_UNSUPPORTED, "the model file has no chat template");
     return CL_OK;
@@ -93,7 +93,7 @@ static cl_status parse_line(const prompt_model *m, const char *text, size_t size
 
 /* ---- The file ---- */
 
-/* The place of one more request, empty. */
+/* An empty place for one more request. */
 static cl_token_list *add_request(workload *load, cl_error *error) {
     if (load->n == load->capacity) {
         const size_t capacity = load->capacity ? 2 * load->capacity : 256;

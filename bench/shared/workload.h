@@ -1,7 +1,7 @@
 /*
  * Files of requests as `chunkllama batch` reads them, as prompts in tokens: one JSON object a line, {"messages": [{"role",
  * "content"}, ...]} or {"prompt": "text" or [token ids]}, either itself or as the "body" of OpenAI's batch form. Other fields
- * do not matter here; blank lines are skipped.
+ * are ignored, and blank lines are skipped.
  */
 #ifndef BENCH_SHARED_WORKLOAD_H
 #define BENCH_SHARED_WORKLOAD_H
@@ -13,7 +13,7 @@ typedef struct workload {
     size_t n, capacity;
 } workload;
 
-/* What a model file says about prompts; its weights are not read. */
+/* The tokenizer and chat format of a model file; its weights are not read. */
 typedef struct prompt_model {
     cl_model_file *file;
     cl_tokenizer *tok;

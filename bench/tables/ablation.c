@@ -1,7 +1,7 @@
 /*
- * `cattn-bench ablation`: what each choice of the design is worth, against the others.
+ * `cattn-bench ablation`: how fast each choice of the design is, compared with the alternatives.
  *
- * In each study the variants take turns, and the ratio is to the study's first one, which is what the library does.
+ * The variants of a study are timed in rounds, and the ratio is to the study's first one, which is what the library does.
  */
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,7 @@ typedef struct bench {
     results *results;
 } bench;
 
-/* The trees of the phases' study. */
+/* The trees of the study of the phases. */
 static const struct {
     const char *name;
     int64_t prompt, shared;
@@ -61,7 +61,7 @@ static token_tree tree_of(const bench *b, int64_t prompt, int64_t shared) {
 
 static contestant chunk_on(const bench *b, const char *name, const token_tree *tree, int32_t kv_heads) {
     contestant c = {name, METHOD_CHUNK, compare_paper_shape(b->common, HEADS, HEADS, tree), b->common->pool};
-    if (b->common->quick) c.shape.heads = HEADS; /* room for groups */
+    if (b->common->quick) c.shape.heads = HEADS; /* divisible by all GQA groups */
     c.shape.kv_heads = kv_heads;
     c.shape.kv_type = b->options->kv_type;
     c.shape.level = b->options->level;
@@ -145,7 +145,7 @@ static bool run_threads(const bench *b, const token_tree *tree) {
     return ok;
 }
 
-/* Opening a step that goes on as the last one did, with the plan kept or built anew. */
+/* The time to open a step whose sequences are those of the last one, with the plan kept or built anew. */
 static bool time_plan(planned *p, bool anew, double *us) {
     if (anew) planned_forget(p);
     const double start = clock_seconds();

@@ -1,9 +1,9 @@
 /*
- * `cattn-bench balance`: how evenly the plan deals a step to threads.
+ * `cattn-bench balance`: how evenly the plan distributes a step among threads.
  *
- * The tasks of a step are run one after the other on this thread and timed, each by its least CPU time of some runs; then as
- * many threads as wanted are imagined, of which the first that is free takes the next task. So the figure is that of the
- * dealing alone, for any number of threads, and does not suffer from what else the machine does.
+ * The tasks of a step run one after the other on this thread. The time of each is the least CPU time of several runs. Then
+ * threads are simulated, of which the first that is free takes the next task. The figure therefore describes the distribution
+ * alone, for any number of threads, whatever else runs on the machine.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -39,12 +39,12 @@ static const form forms[] = {
     {"3 of 1000, 2000, 4000", {{1, 0, 1000}, {1, 0, 2000}, {1, 0, 4000}}},
 };
 
-/* Times of the tasks of a step, by the runs over the threads that it takes. */
+/* The times of a step's tasks, for each time that the library runs them on its threads. */
 typedef struct tasks {
     double seconds[MAX_RUNS][MAX_TASKS];
     int32_t n[MAX_RUNS];
     int32_t n_runs;
-    bool counts; /* false: tasks are run, and that is all */
+    bool counts; /* false: tasks run untimed */
 } tasks;
 
 static double cpu_seconds(void) {
@@ -67,7 +67,7 @@ static void run_tasks(void *ctx, int32_t n_tasks, void (*fn)(void *arg, int32_t 
     }
 }
 
-/* What part of n threads' time is spent in tasks. */
+/* The part of the time of n threads that is spent in tasks. */
 static double busy(const tasks *t, int32_t n) {
     double sum = 0, last = 0;
     for (int32_t run = 0; run < MAX_RUNS; run++) {
@@ -99,7 +99,7 @@ static cattn_view view_of(const float *data, int32_t heads, int32_t dim) {
     return (cattn_view){.data = (void *)data, .type = CATTN_F32, .row_stride = (int64_t)heads * dim, .head_stride = dim};
 }
 
-/* One step; attended so often. */
+/* One step of n entries, which attends `repeats` times. */
 static cattn_status step(world *w, int32_t n, int repeats) {
     const cattn_view kv = view_of(w->rows, w->kv_heads, w->dim), q = view_of(w->rows, w->heads, w->dim),
                      out = view_of(w->out, w->heads, w->dim);
@@ -134,7 +134,7 @@ static cattn_status add_sequence(world *w, int32_t root, const family *f) {
     return s;
 }
 
-/* Times of the tasks of a decode step that is dealt to so many threads. */
+/* The times of the tasks of a decode step that is planned for that number of threads. */
 static cattn_status time_form(world *w, const form *f, int32_t threads) {
     cattn_config c;
     cattn_config_init(&c);
@@ -173,7 +173,7 @@ static const results_spec spec = {
     .title = "Part of the threads' time that is spent in tasks, of a decode step",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
-    .note = "Tasks are timed one by one; the threads are imagined, each taking the next task when it is free.",
+    .note = "Tasks are timed one by one; the threads are simulated, each taking the next task when it is free.\n",
     .plot = &lines,
 };
 
@@ -189,7 +189,7 @@ int bench_balance(int argc, char **argv) {
     option_list list = {0};
     options_add(&list, rows, sizeof rows / sizeof *rows);
     bench_common_options(&common, &list);
-    const options_result read = options_read(argc, argv, &list, "how evenly a step is dealt to threads");
+    const options_result read = options_read(argc, argv, &list, "how evenly a step is distributed among threads");
     if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
     if (!bench_common_start(&common, argv[0])) return 1;
     w.heads = (int32_t)heads, w.kv_heads = (int32_t)kv_heads, w.dim = (int32_t)dim;

@@ -1,8 +1,8 @@
 /*
  * `cattn-bench fig3`: the paper's Figure 3, decode throughput while completions diverge behind a shared prompt.
  *
- * Throughput is n_c * batch / t, cumulative from the start of decoding, of kernel time. Step latency is measured at a ladder of
- * n_c and taken as linear in between, which it is: a token more is a token more to read.
+ * Throughput is n_c * batch / t, cumulative from the start of decoding, of kernel time. Step latency is measured at several
+ * n_c and interpolated linearly, since each further token is one more token to read.
  */
 #include "bench/bench.h"
 #include "bench/methods/compare.h"
@@ -10,7 +10,7 @@
 enum { BATCH = 32, HEADS = 32 };
 
 static const int64_t prompts[] = {1024, 2048, 4096};
-static const int64_t ladder[] = {2048, 1024, 512, 256, 128, 64, 0}; /* n_c, descending as compare_run has it */
+static const int64_t ladder[] = {2048, 1024, 512, 256, 128, 64, 0}; /* n_c, descending as compare_run requires */
 enum { N_PROMPTS = sizeof prompts / sizeof *prompts, N_LADDER = sizeof ladder / sizeof *ladder };
 
 static const results_column columns[] = {

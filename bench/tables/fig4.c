@@ -1,8 +1,8 @@
 /*
  * `cattn-bench fig4`: the paper's Figure 4, decode throughput by batch size; and, as in its submission, by shared length.
  *
- * Throughput is that of the first 64 completion tokens. Latency grows linearly over them, so the step in their middle stands
- * for all.
+ * Throughput is that of the first 64 completion tokens. Latency grows linearly over them, so the step in their middle has
+ * the average latency.
  */
 #include "bench/bench.h"
 #include "bench/methods/compare.h"

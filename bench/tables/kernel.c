@@ -24,14 +24,14 @@ static int fail(const char *text) {
     return 2;
 }
 
-/* Of positions [0, prefix], of which each row has the last, those that it sees below `end`. */
+/* The number of positions below `end` that the row at position `prefix` sees. */
 static int64_t n_seen(const shape *s, int64_t prefix, int64_t end) {
     const int64_t begin = s->window > 0 && prefix + 1 > s->window ? prefix + 1 - s->window : 0;
     const int64_t kept = s->sink_tokens < begin ? s->sink_tokens : begin;
     return (kept < end ? kept : end) + (end > begin ? end - begin : 0);
 }
 
-/* Under a window steps compute and read less than what is in the cache. */
+/* Under a window, steps compute and read less than the cache holds. */
 static void count_seen(comparison *c, const shape *s, int64_t prefix, int64_t shared) {
     const int64_t all = n_seen(s, prefix, prefix + 1), common = n_seen(s, prefix, shared), batch = s->tree->n_seqs;
     for (int i = 0; i < c->n; i++) {
@@ -87,10 +87,11 @@ int bench_kernel(int argc, char **argv) {
         {"heads", OPTION_INT, &heads, 1, 1024, "query heads", 0},
         {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "K/V heads; 0: as many as query heads", 0},
         {"head-dim", OPTION_INT, &head_dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
-        {"chunk", OPTION_INT, &chunk, 16, 256, "tokens a chunk: 16, 32, 64, 128 or 256", 0},
+        {"chunk", OPTION_INT, &chunk, 16, 256, "tokens of a chunk: 16, 32, 64, 128 or 256", 0},
         {"batch", OPTION_INT, &batch, 1, 1024, "sequences", 0},
         {"prefix", OPTION_INT, &prefix, 1, 1000000, "tokens in the cache before the step's own", 0},
-        {"shared", OPTION_INT, &shared, -1, 1000000, "of those, the first that all sequences have in common; -1: all", 0},
+        {"shared", OPTION_INT, &shared, -1, 1000000, "leading tokens of the prefix that all sequences have in common; -1: all",
+         0},
         {"window", OPTION_INT, &window, 0, 1000000, "positions that a row sees; 0: all", 0},
         {"sink-tokens", OPTION_INT, &sink_tokens, 0, 1000000, "first positions that stay visible under a window", 0},
         {"softcap", OPTION_INT, &softcap, 0, 1000000, "cap of the scores; 0: none", 0},

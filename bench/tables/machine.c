@@ -1,7 +1,7 @@
 /*
  * `cattn-bench machine`: how fast memory is read and what the arithmetic peaks are, by one thread and by all of them.
  *
- * Each figure is the best of several runs: what the machine can do, not what else happened on it.
+ * Each figure is the best of several runs, since the others were disturbed.
  */
 #include <stdio.h>
 

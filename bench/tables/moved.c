@@ -1,7 +1,7 @@
 /*
  * `cattn-bench moved`: elements that attention moves in a decode step, counted by the plan, against the paper's formula.
  *
- * Nothing is computed, so K and V need not be filled in.
+ * Nothing is computed, so K and V are not written.
  */
 #include "bench/bench.h"
 #include "bench/methods/compare.h"
@@ -56,7 +56,7 @@ static const results_spec spec = {
     .plot = &lines,
 };
 
-/* Elements by the plan of one step of all sequences. False with a message on stderr. */
+/* Count the elements that the plan of one step of all sequences moves. False with a message on stderr. */
 static bool count(method_id id, const shape *s, const bench_common *common, planned_moved *n) {
     planned p;
     const bool ok = planned_create(&p, id, s, common->pool) && planned_begin(&p);
@@ -67,7 +67,7 @@ static bool count(method_id id, const shape *s, const bench_common *common, plan
 
 static double millions(const planned_moved *n) { return 1e-6 * (double)(n->kv + n->rows + n->states); }
 
-/* n of the formula counts the row's own token, which nobody shares. */
+/* The formula's n includes the row's own token, which is not shared. */
 static bool run_point(results *r, const bench_common *common, int32_t batch, int64_t context, int percent) {
     const int64_t n = compare_length(common, context), shared = (n - 1) * percent / 100 / 2 * 2;
     token_tree tree = token_tree_of_prefix(batch, n - 1, shared);

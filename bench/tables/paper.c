@@ -1,4 +1,4 @@
-/* `cattn-bench paper`: the whole evaluation in one run, with an index of what came out. */
+/* `cattn-bench paper`: the whole evaluation in one run, with an index of the results. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { MAX_ARGUMENTS = 12, MAX_PATH = 4096, MAX_NUMBER = 24 };
 
-/* seconds: what it takes about, with 2 threads of a desktop CPU; only the estimate of what is left rests on it. */
+/* seconds: the approximate time with 2 threads of a desktop CPU, used only to estimate the time left. */
 typedef struct paper_part {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -42,7 +42,7 @@ typedef struct paper {
 
 static bool skips(const paper *p, int i) { return parts[i].needs_model && !p->model; }
 
-/* Seconds that the parts from i on will take, by how much longer than expected those before took. */
+/* The expected seconds of the parts from i on, scaled by how much longer than expected the earlier ones took. */
 static double estimate_left(const paper *p, int i) {
     double expected = 0, taken = 0, left = 0;
     for (int k = 0; k < i; k++) {
@@ -59,7 +59,7 @@ static void run_part(paper *p, int i) {
     const bench_common *c = p->common;
     char threads[MAX_NUMBER];
     snprintf(threads, sizeof threads, "%d", (int)c->threads);
-    /* getopt may reorder them, so they are copies. */
+    /* Copies, since getopt may reorder them. */
     char *argv[MAX_ARGUMENTS] = {(char *)parts[i].name, "--out", (char *)c->dir, "--threads", threads};
     int argc = 5;
     if (c->quick) argv[argc++] = "--quick";
@@ -132,7 +132,8 @@ int bench_paper(int argc, char **argv) {
     option_list list = {0};
     bench_common_options(&common, &list);
     const option_row rows[] = {
-        {"model", OPTION_TEXT, &p.model, 0, 0, "GGUF file for table2; without, CHUNKLLAMA_MODEL, or no table2", 0},
+        {"model", OPTION_TEXT, &p.model, 0, 0, "GGUF file for table2; without it CHUNKLLAMA_MODEL, and without that no table2",
+         0},
     };
     options_add(&list, rows, sizeof rows / sizeof *rows);
     const options_result read = options_read(argc, argv, &list, "the whole evaluation in one run, written to a folder");
@@ -142,7 +143,7 @@ int bench_paper(int argc, char **argv) {
         return 2;
     }
     if (!bench_common_start(&common, argv[0])) return 1;
-    bench_common_stop(&common); /* the folder and the limits are there; each part has threads of its own */
+    bench_common_stop(&common); /* the folder and the limits exist; each part starts its own threads */
     run_parts(&p);
     bool ok = write_index(&p);
     for (int i = 0; i < N_PARTS; i++) ok = ok && p.outcomes[i].status == 0;

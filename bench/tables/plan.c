@@ -1,9 +1,9 @@
 /*
  * `cattn-bench plan`: what a step costs beside its arithmetic: join and leave, opening and closing a step, and the plan.
  *
- * Nothing is computed here, since neither tree nor plan ever look at K and V. The cache is small in heads and large in tokens.
- * Every figure is taken twice: warm, one call after the other, and cold, with everything driven out of the caches before each
- * call, as a model's layers do between two steps.
+ * Nothing is computed, since neither tree nor plan look at K and V. The cache has few heads and many tokens. Every figure is
+ * measured warm, one call after the other, and cold, with the CPU's caches emptied before each call, as the layers of a model
+ * do between two steps.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,13 +26,13 @@ typedef struct samples {
 
 typedef struct world {
     cattn_cache *cache;
-    int64_t length, shared; /* tokens a sequence; of those, the first that all of a root have in common */
+    int64_t length, shared; /* tokens of a sequence, and the leading ones that all of a root share */
     int32_t n_seqs, n_roots;
     cattn_seq seqs[MAX_SEQS];
     cattn_entry entries[MAX_SEQS];
     ca_plan_entry plan_entries[MAX_SEQS];
     int32_t *tokens; /* of one sequence */
-    int32_t n_tails; /* handed out: no two sequences have tokens in common behind the shared ones */
+    int32_t n_tails; /* so far; no two sequences have tokens in common after the shared ones */
 } world;
 
 typedef struct bench {
@@ -167,7 +167,7 @@ static void append_all(world *w) {
     for (int32_t i = 0; i < w->n_seqs; i++) check(cattn_seq_append(w->cache, w->seqs[i], &token, 1, &error), &error);
 }
 
-/* Begin and end through the public calls. Unmeasured where not told. */
+/* Begin and end a step through the public calls; untimed if s is NULL. */
 static void step(bench *b, samples *s) {
     world *w = &b->w;
     cattn_error error;
@@ -179,7 +179,7 @@ static void step(bench *b, samples *s) {
     if (s) add(s, start);
 }
 
-/* The plan's part alone: what cattn_step_begin does before and after is done here, unmeasured. */
+/* The plan alone: the rest of cattn_step_begin is done here, untimed. */
 static void plan_step(bench *b, samples *s) {
     world *w = &b->w;
     for (int32_t i = 0; i < w->n_seqs; i++) {
@@ -205,7 +205,7 @@ static void change_roots(world *w, int32_t changed) {
     }
 }
 
-/* Decode steps, of which in every one as many roots change as told; without any, none in which a chunk fills. */
+/* Decode steps with `changed` roots changing before each; with none, steps in which no chunk fills. */
 static void measure_steps(bench *b, const char *call, void (*one)(bench *, samples *), int32_t n_seqs, int32_t n_roots,
                           int64_t shared, int32_t changed, const point *p) {
     enum { UNALIGNED = 3 };
@@ -215,7 +215,7 @@ static void measure_steps(bench *b, const char *call, void (*one)(bench *, sampl
     open_world(w, n_seqs, n_roots, 4096 + UNALIGNED, shared, 1.2, CATTN_RETAIN_NONE);
     b->a.n = 0;
     for (int64_t i = 0, in_chunk = UNALIGNED; i < b->steps;) {
-        if (in_chunk == CHUNK) { /* back to the chunk's beginning */
+        if (in_chunk == CHUNK) { /* back to the beginning of the chunk */
             for (int32_t k = 0; k < n_seqs; k++) check(cattn_seq_truncate(w->cache, w->seqs[k], w->length, &error), &error);
             append_all(w);
             in_chunk = UNALIGNED + 1;
@@ -274,8 +274,8 @@ static const results_spec spec = {
     .n_columns = sizeof columns / sizeof *columns,
     .note =
         "begin + end: cattn_step_begin and cattn_step_end; plan: the part of it that brings the plan up to date. 0 changed: a "
-        "decode step in which no chunk fills; else in so many roots a sequence left and another joined since the last step. "
-        "cold: caches were emptied before each call.",
+        "decode step in which no chunk fills; otherwise one sequence left and another joined in that many roots since the last "
+        "step. cold: the CPU's caches were emptied before each call.\n",
     .plot = &curves_plot,
 };
 

@@ -1,4 +1,4 @@
-/* `cattn-bench prefill`: a causal prefill of one sequence in one step, as a part of the arithmetic peak. */
+/* `cattn-bench prefill`: a causal prefill of one sequence in one step, compared with the arithmetic peak. */
 #include <stdio.h>
 
 #include "bench/bench.h"
@@ -32,7 +32,7 @@ static const results_spec spec = {
     .plot = &lines,
 };
 
-/* Pairs of a row and a token that it sees: the i-th of n rows sees i. */
+/* The number of pairs of a row and a token that it sees: the i-th of n rows sees i tokens. */
 static double causal_pairs(double n) { return n * (n + 1) / 2; }
 
 static bool run_length(results *r, const compare_options *options, const bench_common *common, limits_probe *probe,
@@ -45,7 +45,7 @@ static bool run_length(results *r, const compare_options *options, const bench_c
     const prefill_options how = {options->kv_type, options->level, s.chunk, (int)options->steps, common->pool};
     const char *level = method_level(&s);
     if (!level) return false;
-    /* On a shared machine the peak is that of the moment. */
+    /* Measured beside each step, since the peak of a shared machine changes. */
     const double peak =
         probe ? limits_probe_peak(probe, level, options->kv_type) : limits_peak(common->limits, level, options->kv_type);
     const double us = prefill_time_us(&layer, 1, n, &how);

@@ -1,6 +1,6 @@
 /*
- * `cattn-bench table1`: what the parts of one layer compute and move by formula, in decode and in prefill, beside what they
- * take: attention by this library's kernels, over K/V that nobody shares, and linear layers by ChunkLlama's.
+ * `cattn-bench table1`: what the parts of one layer compute and move by formula, in decode and in prefill, beside the times of
+ * this library's attention, over K/V that is not shared, and of ChunkLlama's linear layers.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { N_CONTEXTS = 3, N_LENGTHS = 4, MAX_CASES = 64, QUICK_DIVISOR = 64 };
 
-/* A step: decode has one row behind n_context tokens, prefill n_rows behind none. */
+/* A step: decode has one row after n_context tokens, prefill n_rows after none. */
 typedef struct step_case {
     bool prefill;
     int64_t batch, n_context, n_rows;
@@ -67,8 +67,8 @@ static void make_cases(table *t) {
     for (int64_t batch = 2; batch <= t->max_batch; batch *= 2) add_case(t, true, batch, lengths[0]);
 }
 
-/* Linear parts see no context: cases that differ in nothing else are one. The output layer costs in prefill what it does in
- * decode. */
+/* Whether a case is a repetition: linear parts do not depend on the context, and the output layer costs the same in prefill as
+ * in decode. */
 static bool is_repeated(const table *t, layer_part part, int i) {
     const step_case *c = &t->cases[i];
     if (c->prefill) return part == LAYER_OUTPUT;
@@ -83,7 +83,7 @@ static bool is_affordable(const table *t, layer_part part, const step_case *c) {
     return t->measure && cost_of(t, part, c).flops <= 1e9 * (double)t->max_gflop;
 }
 
-/* us: negative where it was not measured. */
+/* us: microseconds, negative if not measured. */
 static void add_row(table *t, layer_part part, const step_case *c, double us) {
     const layer_cost cost = cost_of(t, part, c);
     const bool tokens = part == LAYER_ATTENTION || c->prefill;
@@ -125,7 +125,7 @@ static bool add_linear(table *t, layer_part part) {
 
 static bool fits(const table *t, double bytes) { return bytes <= (double)t->max_mib * 0x1p20; }
 
-/* A decode step; *us stays negative where its K/V would be too much. */
+/* Time a decode step; *us stays negative if its K/V would exceed --max-mib. */
 static bool time_decode(const table *t, const step_case *c, double *us) {
     token_tree tree = token_tree_of_prefix((int32_t)c->batch, c->n_context, 0);
     const shape s = {.heads = t->shape.heads,
@@ -184,8 +184,8 @@ static bool run(table *t, const char *weights, const char *model) {
         .note =
             "GFLOP, MB and FLOP/byte by formula, with elements of 16 bits; GB/s: the formula's bytes in the time measured.\n"
             "The output layer takes one row a sequence, in prefill as in decode.\n"
-            "tokens: context in decode, length in prefill. A time that is not there was not measured, see --max-gflop and "
-            "--max-mib.\n",
+            "tokens: context in decode, length in prefill. A missing time was not measured, see --max-gflop and --max-mib."
+            "\n",
         .plot = t->measure ? &intensity_plot : NULL,
     };
     make_cases(t);
@@ -233,11 +233,11 @@ int bench_table1(int argc, char **argv) {
         {"heads", OPTION_INT, &heads, 1, 1024, "query heads", 0},
         {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "K/V heads; 0: as many as query heads", 0},
         {"head-dim", OPTION_INT, &head_dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
-        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose shape is taken instead", 0},
+        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose shape is used instead", 0},
         {"max-batch", OPTION_INT, &t.max_batch, 1, 4096, "batches are 1, 2, 4 and so on up to this", 0},
         {"no-measure", OPTION_FLAG, &no_measure, 0, 0, "formulas only", 0},
-        {"max-gflop", OPTION_INT, &t.max_gflop, 1, 1 << 20, "steps that compute more are not measured", 0},
-        {"max-mib", OPTION_INT, &t.max_mib, 1, 1 << 20, "attention that takes more memory is not measured", 0},
+        {"max-gflop", OPTION_INT, &t.max_gflop, 1, 1 << 20, "do not measure steps that compute more", 0},
+        {"max-mib", OPTION_INT, &t.max_mib, 1, 1 << 20, "do not measure attention that needs more memory", 0},
         {"steps", OPTION_INT, &t.attention.steps, 1, COMPARE_MAX_STEPS, "steps of each; medians are reported", 0},
         {"kv-type", OPTION_TEXT, &t.attention.kv_type_text, 0, 0, "K/V of attention: f32, f16, bf16 or int8", 0},
         {"weights", OPTION_TEXT, &weights, 0, 0,

@@ -1,6 +1,6 @@
 /*
- * `cattn-bench table2`: how much of their prompts the requests of a workload have in common, in tokens of a model: the figures
- * of the paper's Table 2 for any file of requests.
+ * `cattn-bench table2`: how many leading tokens the prompts of a workload have in common: the paper's Table 2 for any file
+ * of requests.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static int run(const bench_common *common, const char *model_path, const char *p
 int bench_table2(int argc, char **argv) {
     const char *model = getenv("CHUNKLLAMA_MODEL"), *paths = BUNDLED;
     const option_row rows[] = {
-        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose tokenizer counts; without, CHUNKLLAMA_MODEL", 0},
+        {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose tokenizer is used; without it CHUNKLLAMA_MODEL", 0},
         {"files", OPTION_TEXT, &paths, 0, 0, "files of requests, separated by commas", 0},
     };
     bench_common common;

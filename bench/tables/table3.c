@@ -1,4 +1,4 @@
-/* `cattn-bench table3`: the paper's Table 3, latency of one decode step by prompt length and how much of it is shared. */
+/* `cattn-bench table3`: the paper's Table 3, latency of one decode step by prompt length and shared length. */
 #include <stdio.h>
 
 #include "bench/bench.h"
@@ -6,7 +6,7 @@
 
 enum { BATCH = 32, HEADS = 32 };
 
-/* Prompt tokens of a sequence, and those of them that all share. */
+/* Prompt tokens of a sequence, and the number of them that all sequences share. */
 static const struct {
     int64_t prompt, shared;
 } pairs[] = {

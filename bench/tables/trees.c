@@ -1,7 +1,7 @@
 /*
  * `cattn-bench trees`: ChunkAttention against the better of the two paged methods on trees of many forms.
  *
- * Sharing must never cost: a ratio below 0.97 is flagged.
+ * Sharing must not cost anything: a ratio below 0.97 is flagged.
  */
 #include <stdio.h>
 
@@ -11,7 +11,7 @@
 enum { MAX_LEVELS = 4, MAX_GROUPS = 2, SHORT_FACTOR = 7 };
 static const double least_ratio = 0.97;
 
-/* Each run of a level has so many runs of the next level below it, all of one length; sequences end with those of the last. */
+/* The runs below each run of the previous level, all of one length; sequences end with the runs of the last level. */
 typedef struct level {
     int32_t width;
     int64_t n_tokens;
@@ -19,7 +19,7 @@ typedef struct level {
 
 typedef struct form {
     const char *name;
-    level groups[MAX_GROUPS][MAX_LEVELS]; /* trees beside each other; a width of 0 ends the levels */
+    level groups[MAX_GROUPS][MAX_LEVELS]; /* separate trees; a width of 0 ends the levels */
     bool every_run;                       /* a sequence ends with every run, not only with the last level's */
 } form;
 
@@ -33,7 +33,7 @@ static const form forms[] = {
     {"uneven widths", {{{1, 2048}, {28, 64}}, {{4, 2048}, {1, 64}}}, false},
     {"16384, then 256", {{{1, 16384}, {8, 256}}}, false},
     {"few-shot", {{{1, 4000}, {50, 64}}}, false},
-    {"speculative", {{{1, 2048}, {3, 1}, {4, 1}, {4, 1}}}, true}, /* 64 drafts behind 1 + 3 + 12 + 48 paths */
+    {"speculative", {{{1, 2048}, {3, 1}, {4, 1}, {4, 1}}}, true}, /* 64 sequences: 1 + 3 + 12 + 48 */
     {"nothing shared", {{{32, 2048}}}, false},
 };
 
@@ -41,7 +41,7 @@ static const struct { int32_t heads, kv_heads; } head_counts[] = {{32, 32}, {16,
 
 static const int64_t short_lengths[] = {16, 32, 64, 128, 256};
 static const int32_t short_batches[] = {2, 4, 8};
-enum { SHORT_OWN = 64 }; /* tokens of each sequence behind the shared ones */
+enum { SHORT_OWN = 64 }; /* tokens of each sequence after the shared ones */
 
 #define N_OF(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -73,11 +73,11 @@ static const results_spec spec = {
     .columns = columns,
     .n_columns = N_OF(columns),
     .note = "chunk / better: how many times faster chunk is than the better of paged and paged_shared; fractions are chunk's.\n"
-            "tokens: of all sequences; distinct: each shared one counted once.\n",
+            "tokens: those of all sequences; distinct: shared ones counted once.\n",
     .plot = &bars,
 };
 
-/* Level by level below a parent. */
+/* Add the levels below a parent. */
 static void add_level(token_tree *tree, const level *l, int32_t parent, bool every_run) {
     for (int32_t i = 0; i < l->width; i++) {
         const int32_t run = token_tree_add_run(tree, parent, l->n_tokens);
@@ -133,7 +133,7 @@ static bool run_forms(results *r, const compare_options *options, const bench_co
     return ok;
 }
 
-/* Where there is hardly anything to win. Such steps are short, so there are more of them. */
+/* Short prefixes, where little can be gained. Such steps are short, so more of them are timed. */
 static bool run_short(results *r, const compare_options *options, const bench_common *common) {
     compare_options more = *options;
     more.steps *= common->quick ? 1 : SHORT_FACTOR;

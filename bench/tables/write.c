@@ -1,8 +1,9 @@
 /*
- * `cattn-bench write`: what writing K and V of a step's rows into packed chunks takes, beside the attention of the same step
- * and the linear layers around it.
+ * `cattn-bench write`: the time to write K and V of a step's rows into packed chunks, beside the attention of the same step and
+ * the linear layers around it.
  *
- * Steps write and attend layer after layer, enough of them that what a layer touches has left the caches when it comes again.
+ * Steps write and attend layer after layer. There are so many layers that the CPU's caches have lost a layer's data before the
+ * layer comes again.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static bool attend_layer(world *w, int32_t layer) {
     return ok(cattn_step_attend(w->cache, layer, &q, &out, NULL, &error), &error);
 }
 
-/* A step of these entries; times of all layers are added up where wanted. */
+/* Run a step of the first n entries; the times of all layers are added to *write_us and *attend_us unless they are NULL. */
 static bool step(world *w, int32_t n, double *write_us, double *attend_us) {
     cattn_error error;
     if (!ok(cattn_step_begin(w->cache, w->entries, n, FILL_ROWS, &error), &error)) return false;
@@ -69,7 +70,7 @@ static bool step(world *w, int32_t n, double *write_us, double *attend_us) {
     return ok(cattn_step_end(w->cache, &error), &error);
 }
 
-/* Sequences that have the first `shared` tokens in common, all but the last token of each computed. */
+/* Join sequences that have the first `shared` tokens in common, and compute all but the last token of each. */
 static bool fill(world *w, int64_t shared) {
     int32_t *tokens = malloc((size_t)(w->prefix + 1) * sizeof *tokens);
     bool fine = tokens;
@@ -104,7 +105,7 @@ static bool decode(world *w, int64_t steps, double *write_us, double *attend_us)
     return true;
 }
 
-/* Rows of one sequence that follow each other, as in prefill; what was computed is thrown away each time. */
+/* Consecutive rows of one sequence, as in prefill; the sequence leaves after each step. */
 static bool prefill(world *w, int64_t steps, double *write_us) {
     int32_t tokens[FILL_ROWS + 1];
     for (int32_t i = 0; i <= FILL_ROWS; i++) tokens[i] = 0x3fffffff - i;
@@ -156,7 +157,8 @@ static void destroy(world *w) {
     free(w->seqs), free(w->entries), free(w->rows), free(w->q), free(w->out);
 }
 
-/* A layer's linear parts for a row of each sequence, without the attention's output, which the paper's Table 1 leaves out. */
+/* The linear parts of a layer for one row of each sequence, without attention's output layer, which the paper's Table 1 omits.
+ */
 static bool time_linear(const world *w, int64_t steps, const bench_common *common, double *us) {
     static const layer_part parts[] = {LAYER_QKV, LAYER_MLP};
     const layer_shape shape = {w->n_embd, w->n_ff, 0, w->heads, w->kv_heads, w->dim};
@@ -170,7 +172,7 @@ static bool time_linear(const world *w, int64_t steps, const bench_common *commo
     return true;
 }
 
-/* What a layer takes; 0: not measured. */
+/* The times of a layer; 0: not measured. */
 typedef struct layer_times {
     double write_us, attend_us, linear_us;
 } layer_times;
@@ -226,8 +228,9 @@ static const results_spec spec = {
     .title = "Writing K and V of one layer of a step, beside its attention; medians",
     .columns = columns,
     .n_columns = sizeof columns / sizeof *columns,
-    .note = "write %: of writing and attention together; of layer %: with the QKV projection and the MLP, too. input GB/s: f32 "
-            "K and V of the rows.",
+    .note =
+        "write %: writing as a part of writing and attention together; of layer %: as a part of these, the QKV projection and "
+        "the MLP. input GB/s: of the rows' K and V in f32.\n",
     .plot = &bars,
 };
 
@@ -252,7 +255,7 @@ int bench_write(int argc, char **argv) {
     option_list list = {0};
     options_add(&list, rows, sizeof rows / sizeof *rows);
     bench_common_options(&common, &list);
-    const options_result read = options_read(argc, argv, &list, "what writing K and V takes of a step");
+    const options_result read = options_read(argc, argv, &list, "the time to write K and V, as a part of a step");
     if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
     world w = {.heads = (int32_t)heads,
                .kv_heads = (int32_t)(kv_heads ? kv_heads : heads),
