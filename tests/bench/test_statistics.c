@@ -73,6 +73,19 @@ static void goes_on_while_it_is_not(void **state) {
     assert_int_equal(capped.n, 1);
 }
 
+/* One end of the interval is at the ratio from the beginning, the other comes near it after about 100 rounds. */
+static void both_ends_must_be_near(void **state) {
+    (void)state;
+    static const double ratios[2][10] = {{1, 1.5, 1, 1.5, 1, 1.5, 1, 1.5, 1, 1}, {1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 1}};
+    for (int i = 0; i < 2; i++) {
+        static paired p;
+        p.n = 0;
+        script s = {.ratios = ratios[i], .n = 10};
+        assert_true(paired_measure(&p, &goal, scripted, &s));
+        assert_in_range(p.n, 90, 120);
+    }
+}
+
 /* A third of the rounds is disturbed in one direction: the ratio is still that of the others. */
 static void disturbed_rounds_do_not_count(void **state) {
     (void)state;
@@ -103,6 +116,7 @@ int main(void) {
         cmocka_unit_test(goes_on_while_it_is_not),
         cmocka_unit_test(disturbed_rounds_do_not_count),
         cmocka_unit_test(failed_work_ends_it),
+        cmocka_unit_test(both_ends_must_be_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
