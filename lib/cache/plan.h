@@ -118,16 +118,6 @@ typedef struct ca_plan_last {
     int32_t n_rows, row;
 } ca_plan_last;
 
-/* A child of the tree's root with rows in the batch, during an update. */
-typedef struct ca_plan_root {
-    ca_node *node;
-    size_t old_section; /* index of its section before the update, if it has one */
-    int32_t n_rows;
-    bool moved; /* in the plan being updated, only positions within their chunks have changed */
-} ca_plan_root;
-
-typedef CA_ARRAY(ca_plan_root) ca_plan_roots;
-
 typedef struct ca_plan_config {
     bool together;         /* rows of different sequences share items: chunk-first */
     int32_t group;         /* query heads of a GQA group */
@@ -156,7 +146,7 @@ typedef struct ca_plan {
     uint64_t tree_version; /* at the last update */
     CA_ARRAY(ca_plan_last) last;
     CA_ARRAY(ca_section *) next, spare;
-    ca_plan_roots roots; /* of the first plan only, since they are the same for all */
+    CA_ARRAY(ca_node *) roots; /* children of the tree's root that have rows, in the order of their sections */
     CA_ARRAY(struct ca_visit) visits;
 } ca_plan;
 

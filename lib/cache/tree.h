@@ -66,8 +66,13 @@ struct ca_node {
     size_t children_capacity;
     uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
     size_t heap_index; /* in the tree's heap of evictable leaves; SIZE_MAX if it is not there */
-    size_t plan_index; /* on a child of the root: the planner's index of it (plan.c); the tree does not read it */
     uint32_t domain;
+    /* The planner's notes on a child of the root, zero in a new node. The tree does not read them. Here they share a cache line
+     * with what an update reads anyway; in a table of the planner they made updates of large batches slower. */
+    int32_t plan_section; /* index of its section in the last plan */
+    int32_t plan_rows;    /* rows of the batch below it; as the next two, valid during an update only */
+    bool plan_met;        /* it has such rows */
+    bool plan_moved;      /* only positions within their chunks have changed */
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
