@@ -34,6 +34,7 @@ typedef struct batch_summary {
     size_t n_requests, n_failed; /* records written, and those of them that report an error */
     double total_s;
     cl_engine_stats stats;
+    cattn_stats kv_stats;
 } batch_summary;
 
 struct batch_job {
@@ -136,7 +137,7 @@ static cl_status read_lines(batch_job *j, cl_error *error) {
 /* ---- Writing: a thread of its own ---- */
 
 static void draw_progress(batch_job *j) {
-    cl_engine_stats stats;
+    cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(j->s.engine, &stats);
     progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
 }
@@ -218,7 +219,10 @@ static cl_status process(batch_job *j, cl_error *error) {
     pthread_join(writer, NULL);
     if (j->shows_progress) progress_clear();
     j->summary.total_s = clock_seconds() - j->start;
+    j->summary.stats.struct_size = sizeof j->summary.stats;
+    j->summary.kv_stats.struct_size = sizeof j->summary.kv_stats;
     cl_engine_get_stats(j->s.engine, &j->summary.stats);
+    cl_engine_get_kv_stats(j->s.engine, &j->summary.kv_stats);
     if (status == CL_OK && j->write_error.code != CL_OK) {
         *error = j->write_error;
         status = error->code;
@@ -288,13 +292,14 @@ static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error)
 
 /* ---- The summary ---- */
 
-static uint64_t kv_bytes_peak(const cl_engine_stats *s) { return s->kv.chunks_live_peak * s->kv.chunk_bytes; }
-static uint64_t kv_bytes_unshared(const cl_engine_stats *s) { return s->kv.chunks_unshared_peak * s->kv.chunk_bytes; }
+static uint64_t kv_bytes_peak(const cattn_stats *kv) { return kv->chunks_live_peak * kv->chunk_bytes; }
+static uint64_t kv_bytes_unshared(const cattn_stats *kv) { return kv->chunks_unshared_peak * kv->chunk_bytes; }
 static double per_second(int64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
 
 /* On stderr. */
 static void print_summary(const batch_summary *summary) {
     const cl_engine_stats *s = &summary->stats;
+    const cattn_stats *kv = &summary->kv_stats;
     fprintf(stderr,
             "requests   %zu in %.2f s, %zu failed\n"
             "prefill    %" PRId64 " of %" PRId64 " prompt tokens computed in %.2f s: %.1f tokens/s\n"
@@ -304,17 +309,18 @@ static void print_summary(const batch_summary *summary) {
             summary->n_requests, summary->total_s, summary->n_failed, s->prefill_tokens_computed, s->prompt_tokens,
             s->prefill_s, per_second(s->prefill_tokens_computed, s->prefill_s), s->completion_tokens, s->decode_s,
             per_second(s->completion_tokens, s->decode_s), s->drafts.n_accepted, s->drafts.n_tokens,
-            (double)kv_bytes_peak(s) / 1e6, (double)kv_bytes_unshared(s) / 1e6);
+            (double)kv_bytes_peak(kv) / 1e6, (double)kv_bytes_unshared(kv) / 1e6);
 }
 
 /* Write the summary as one JSON object to a file of its own. */
 static cl_status write_summary(const batch_summary *summary, const char *path, cl_error *error) {
     const cl_engine_stats *s = &summary->stats;
+    const cattn_stats *kv = &summary->kv_stats;
     json_t *object = json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prefill_tokens_computed",
                                (json_int_t)s->prefill_tokens_computed, "prompt_tokens", (json_int_t)s->prompt_tokens,
                                "completion_tokens", (json_int_t)s->completion_tokens, "prefill_s", s->prefill_s, "decode_s",
-                               s->decode_s, "total_s", summary->total_s, "kv_bytes_peak", (json_int_t)kv_bytes_peak(s),
-                               "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(s), "draft_tokens",
+                               s->decode_s, "total_s", summary->total_s, "kv_bytes_peak", (json_int_t)kv_bytes_peak(kv),
+                               "kv_bytes_unshared", (json_int_t)kv_bytes_unshared(kv), "draft_tokens",
                                (json_int_t)s->drafts.n_tokens, "draft_tokens_accepted", (json_int_t)s->drafts.n_accepted);
     if (!object) return cl_fail(error, CL_ERR_NOMEM, "no memory for the summary");
     const int failed = json_dump_file(object, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

@@ -49,13 +49,12 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                    : cl_fail(
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
-    const cl_model_options mo = {.level = opt->level,
-                                 .pool = s->pool}; /* linear layers accept the names of attention's levels */
-    const cl_status loaded = cl_model_load(opt->model, &mo, &s->model, error);
+    /* Linear layers accept the names of attention's levels. */
+    const cl_status loaded = cl_model_load_on_pool(opt->model, opt->level, s->pool, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate)
         return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
-    return cl_model_load(opt->draft_model, &mo, &s->draft_model, error);
+    return cl_model_load_on_pool(opt->draft_model, opt->level, s->pool, &s->draft_model, error);
 }
 
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
@@ -78,7 +77,7 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
     cl_engine_config config;
     const cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
-    return status != CL_OK ? status : cl_engine_create(s->model, s->pool, &config, &s->engine, error);
+    return status != CL_OK ? status : cl_engine_create_on_pool(s->model, s->pool, &config, &s->engine, error);
 }
 
 void session_close(session *s) {

@@ -65,18 +65,17 @@ cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *p
                         FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
     stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .result = a};
-    const cl_engine_request request = {
-        .prompt = prompt->ids,
-        .n_prompt = (int64_t)prompt->n,
-        .n = 1,
-        .max_tokens = opt->max_tokens,
-        .sampling = session_sampling(opt),
-        .stop = &opt->stop,
-        .n_stop = opt->stop && *opt->stop ? 1 : 0,
-        .ignore_eos = opt->ignore_eos,
-        .on_event = on_event,
-        .ctx = &s,
-    };
+    cl_engine_request request;
+    cl_engine_request_init(&request);
+    request.prompt = prompt->ids;
+    request.n_prompt = (int64_t)prompt->n;
+    request.max_tokens = opt->max_tokens;
+    request.sampling = session_sampling(opt);
+    request.stop = &opt->stop;
+    request.n_stop = opt->stop && *opt->stop ? 1 : 0;
+    request.ignore_eos = opt->ignore_eos;
+    request.on_event = on_event;
+    request.ctx = &s;
     uint64_t id;
     s.start = clock_seconds();
     const cl_status status = cl_engine_submit(e, &request, &id, error);

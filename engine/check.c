@@ -1,5 +1,54 @@
-/* Refusing what can never run: see check.h. */
+/* Completes and checks the engine's configuration and its requests: see check.h. */
 #include "check.h"
+
+#include <float.h>
+
+/* ---- Configuration ---- */
+
+void cl_engine_config_init(cl_engine_config *config) {
+    *config = (cl_engine_config){
+        .struct_size = sizeof *config,
+        .sharing = CATTN_SHARED,
+        .retention = CATTN_RETAIN_LRU,
+        .kv_type = CATTN_BF16,
+        .chunk_size = 64,
+        .kv_budget_bytes = UINT64_C(1) << 30,
+        .max_seqs = 32,
+        .max_step_rows = 512,
+        .row_cost = 0.15f,
+    };
+}
+
+cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_engine_config *config, cl_error *error) {
+    cl_engine_config_init(config);
+    const cl_status status = from ? CL_STRUCT_READ(cl_engine_config, level, config, from, error) : CL_OK;
+    if (status != CL_OK) return status;
+    if (config->n_ctx == 0) config->n_ctx = m->params.n_ctx_train;
+    if (config->n_ctx < 1)
+        return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
+                       config->n_ctx);
+    if (config->max_seqs < 1) return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be at least 1", config->max_seqs);
+    if (config->max_step_rows < config->max_seqs)
+        return cl_fail(error, CL_ERR_ARG, "max_step_rows is %d; it must be at least max_seqs, %d", config->max_step_rows,
+                       config->max_seqs);
+    if (config->prefill_piece < 0)
+        return cl_fail(error, CL_ERR_ARG, "prefill_piece is %d; it must be at least 1, or 0 for no limit",
+                       config->prefill_piece);
+    if (!(config->row_cost >= 0))
+        return cl_fail(error, CL_ERR_ARG, "row_cost is %g; it must be at least 0", (double)config->row_cost);
+    if (config->n_threads < 0)
+        return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be at least 1, or 0 for one for each CPU",
+                       config->n_threads);
+    if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
+    return CL_OK;
+}
+
+/* ---- A request's fields ---- */
+
+void cl_engine_request_init(cl_engine_request *request) {
+    *request = (cl_engine_request){.struct_size = sizeof *request, .max_tokens = -1, .n = 1};
+    cl_sampler_params_init(&request->sampling);
+}
 
 static cl_status check_tokens(const char *field, const int32_t *tokens, int64_t n, int32_t n_vocab, cl_error *error) {
     for (int64_t i = 0; i < n; i++)
@@ -9,27 +58,59 @@ static cl_status check_tokens(const char *field, const int32_t *tokens, int64_t 
     return CL_OK;
 }
 
-static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *asked, cl_error *error) {
-    if (!asked->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is missing");
-    if (!asked->prompt || asked->n_prompt < 1)
-        return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs a token at least");
-    if (asked->n < 1) return cl_fail(error, CL_ERR_ARG, "n is %d; it must be at least 1", asked->n);
-    if (asked->n > limits->max_seqs)
-        return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", asked->n, limits->max_seqs);
-    if (asked->n_top < 0 || asked->n_top > CL_ENGINE_MAX_TOP)
-        return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", asked->n_top,
-                       CL_ENGINE_MAX_TOP);
-    if (asked->domain > INT32_MAX)
-        return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", asked->domain, INT32_MAX);
-    if (asked->n_stop < 0 || (asked->n_stop > 0 && !asked->stop)) return cl_fail(error, CL_ERR_ARG, "stop is missing");
-    for (int32_t i = 0; i < asked->n_stop; i++)
-        if (!asked->stop[i] || asked->stop[i][0] == '\0') return cl_fail(error, CL_ERR_ARG, "stop[%d] is empty", i);
-    if (asked->n_stop_tokens < 0 || (asked->n_stop_tokens > 0 && !asked->stop_tokens))
-        return cl_fail(error, CL_ERR_ARG, "stop_tokens is missing");
-    const cl_status status = check_tokens("prompt", asked->prompt, asked->n_prompt, limits->n_vocab, error);
-    if (status != CL_OK) return status;
-    return check_tokens("stop_tokens", asked->stop_tokens, asked->n_stop_tokens, limits->n_vocab, error);
+static cl_status check_sampling(const cl_sampler_params *p, cl_error *error) {
+    const struct {
+        const char *field;
+        float value, low, high;
+        const char *range;
+    } fields[] = {
+        {"temperature", p->temperature, 0, FLT_MAX, "at least 0"},
+        {"top_k", (float)p->top_k, 0, FLT_MAX, "at least 0"},
+        {"top_p", p->top_p, 0, 1, "from 0 to 1"},
+        {"min_p", p->min_p, 0, 1, "from 0 to 1"},
+        {"repetition_penalty", p->repetition_penalty, FLT_MIN, FLT_MAX, "above 0"},
+        {"presence_penalty", p->presence_penalty, -FLT_MAX, FLT_MAX, "finite"},
+        {"frequency_penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX, "finite"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!(fields[i].value >= fields[i].low && fields[i].value <= fields[i].high)) /* nor NaN */
+            return cl_fail(error, CL_ERR_ARG, "sampling.%s is %g; it must be %s", fields[i].field, (double)fields[i].value,
+                           fields[i].range);
+    for (size_t i = 0; i < sizeof p->reserved / sizeof *p->reserved; i++)
+        if (p->reserved[i] != 0)
+            return cl_fail(error, CL_ERR_UNSUPPORTED,
+                           "sampling.reserved[%zu] is set; this library is version %s and knows no such parameter: leave it 0 "
+                           "or use a newer library",
+                           i, cl_version());
+    return CL_OK;
 }
+
+static cl_status check_stop(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    if (r->n_stop < 0 || (r->n_stop > 0 && !r->stop))
+        return cl_fail(error, CL_ERR_ARG, "stop is NULL or n_stop, %d, is negative", r->n_stop);
+    for (int32_t i = 0; i < r->n_stop; i++)
+        if (!r->stop[i] || r->stop[i][0] == '\0') return cl_fail(error, CL_ERR_ARG, "stop[%d] is empty; leave it out", i);
+    if (r->n_stop_tokens < 0 || (r->n_stop_tokens > 0 && !r->stop_tokens))
+        return cl_fail(error, CL_ERR_ARG, "stop_tokens is NULL or n_stop_tokens, %d, is negative", r->n_stop_tokens);
+    return check_tokens("stop_tokens", r->stop_tokens, r->n_stop_tokens, limits->n_vocab, error);
+}
+
+static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
+    if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
+    if (r->n < 1) return cl_fail(error, CL_ERR_ARG, "n is %d; it must be at least 1", r->n);
+    if (r->n > limits->max_seqs)
+        return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", r->n, limits->max_seqs);
+    if (r->n_top < 0 || r->n_top > CL_ENGINE_MAX_TOP)
+        return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", r->n_top, CL_ENGINE_MAX_TOP);
+    if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
+    cl_status status = check_sampling(&r->sampling, error);
+    if (status == CL_OK) status = check_stop(limits, r, error);
+    if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
+    return status;
+}
+
+/* ---- A request's size ---- */
 
 /*
  * Chunks that n choices may come to need. Shared, the prompt's whole chunks are stored once and each choice that goes on does
@@ -56,24 +137,26 @@ static int64_t largest_completion(const cl_engine_limits *limits, int64_t n_prom
     return fits;
 }
 
-cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *asked, int64_t *max_tokens,
+cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
                            cl_error *error) {
-    const cl_status status = check_fields(limits, asked, error);
+    cl_engine_request_init(request);
+    cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, request, from, error);
+    if (status == CL_OK) status = check_fields(limits, request, error);
     if (status != CL_OK) return status;
-    const int64_t n_prompt = asked->n_prompt, room = limits->n_ctx - n_prompt;
-    const int64_t wanted = asked->max_tokens < 0 ? 1 : asked->max_tokens;
+    const int64_t n_prompt = request->n_prompt, room = limits->n_ctx - n_prompt;
+    const int64_t wanted = request->max_tokens < 0 ? 1 : request->max_tokens;
     if (wanted > room)
         return cl_fail(error, CL_ERR_LIMIT,
-                       ENGINE_CONTEXT_LENGTH
+                       CL_CONTEXT_LENGTH_MESSAGE
                        "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
                        (long long)limits->n_ctx, (long long)n_prompt, (long long)wanted);
-    const int64_t needed = chunks_needed(limits, n_prompt, wanted, asked->n);
+    const int64_t needed = chunks_needed(limits, n_prompt, wanted, request->n);
     if (needed > limits->n_chunks)
         return cl_fail(
             error, CL_ERR_LIMIT,
             "%lld prompt tokens and %d choices of %lld tokens need %lld chunks of K/V; the budget holds %lld: shorten "
             "the request or raise the K/V budget",
-            (long long)n_prompt, asked->n, (long long)wanted, (long long)needed, (long long)limits->n_chunks);
-    *max_tokens = asked->max_tokens < 0 ? largest_completion(limits, n_prompt, room, asked->n) : asked->max_tokens;
+            (long long)n_prompt, request->n, (long long)wanted, (long long)needed, (long long)limits->n_chunks);
+    if (request->max_tokens < 0) request->max_tokens = largest_completion(limits, n_prompt, room, request->n);
     return CL_OK;
 }

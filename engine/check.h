@@ -1,22 +1,34 @@
-/* Whether a request can run at all: its fields, the context, the K/V budget. */
+/*
+ * The engine's configuration and its requests as callers pass them: their defaults (cl_engine_config_init and
+ * cl_engine_request_init of chunkllama.h), and the refusal of what can never run.
+ */
 #ifndef ENGINE_CHECK_H
 #define ENGINE_CHECK_H
 
 #include "engine.h"
 
+/*
+ * Complete and check a caller's configuration, which may be of another version, or NULL for the defaults. *config then has
+ * no field left to default but n_threads and level. CL_ERR_ARG names the field.
+ */
+cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_engine_config *config, cl_error *error);
+
+/* What bounds the requests of an engine; constant while it runs. */
 typedef struct cl_engine_limits {
     int32_t n_vocab;
-    int64_t n_ctx;
+    int64_t n_ctx; /* tokens of prompt and completion */
     int32_t max_seqs;
     cattn_sharing sharing;
-    int64_t chunk_size, n_chunks; /* tokens a chunk; chunks that the K/V budget holds */
+    int64_t chunk_size; /* tokens */
+    int64_t n_chunks;   /* chunks of K/V that the requests may use */
 } cl_engine_limits;
 
 /*
- * CL_ERR_ARG or CL_ERR_LIMIT with the number asked for and the limit. *max_tokens: completion tokens of a choice, with "as
- * many as fit" made a number.
+ * Complete and check a caller's request, which may be of another version. *request borrows what *from points to; its
+ * max_tokens is the number that applies where the caller left it open. CL_ERR_ARG names the field; CL_ERR_LIMIT has the number
+ * that was requested and the limit.
  */
-cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *asked, int64_t *max_tokens,
+cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
                            cl_error *error);
 
 #endif

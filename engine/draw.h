@@ -6,6 +6,7 @@
 #define ENGINE_DRAW_H
 
 #include "base/threads.h"
+#include "llama/sampler.h"
 #include "request.h"
 
 typedef struct cl_draw {

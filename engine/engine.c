@@ -5,11 +5,14 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/cpu.h"
+#include "check.h"
 #include "scheduler.h"
 
 struct cl_engine {
-    cl_scheduler *scheduler; /* the thread's alone once that runs */
-    cl_engine_limits limits; /* as at the start */
+    cl_scheduler *scheduler; /* used by the engine's thread only, once that runs */
+    cl_engine_limits limits; /* constant */
+    ca_pool *own_pool;       /* NULL: the pool is the caller's */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;
@@ -19,29 +22,19 @@ struct cl_engine {
     bool cancels; /* some live request has just been cancelled */
     bool stop;
     uint64_t last_id;
-    cl_engine_stats stats; /* as of the last step */
+    cl_engine_stats stats; /* after the last step */
+    cattn_stats kv_stats;  /* the same of the cache */
 };
-
-void cl_engine_config_init(cl_engine_config *config) {
-    *config = (cl_engine_config){
-        .sharing = CATTN_SHARED,
-        .retention = CATTN_RETAIN_LRU,
-        .kv_type = CATTN_BF16,
-        .kv_budget_bytes = UINT64_C(1) << 30,
-        .max_seqs = 32,
-        .max_step_rows = 512,
-        .chunk_size = 64,
-        .row_cost = 0.15f,
-    };
-}
 
 /* ---- The thread ---- */
 
 static void publish_stats(cl_engine *e) {
     cl_engine_stats stats;
-    cl_scheduler_get_stats(e->scheduler, &stats);
+    cattn_stats kv_stats;
+    cl_scheduler_get_stats(e->scheduler, &stats, &kv_stats);
     pthread_mutex_lock(&e->mutex);
     e->stats = stats;
+    e->kv_stats = kv_stats;
     pthread_mutex_unlock(&e->mutex);
 }
 
@@ -106,35 +99,14 @@ static int start_thread(cl_engine *e) {
 
 /* ---- Life ---- */
 
-static cl_status check_config(const cl_model *m, const cl_engine_config *config, cl_error *error) {
-    if (config->n_ctx < 1)
-        return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
-                       config->n_ctx);
-    if (config->max_seqs < 1) return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be at least 1", config->max_seqs);
-    if (config->max_step_rows < config->max_seqs)
-        return cl_fail(error, CL_ERR_ARG, "max_step_rows is %d; it must be at least max_seqs, %d", config->max_step_rows,
-                       config->max_seqs);
-    if (config->prefill_piece < 0)
-        return cl_fail(error, CL_ERR_ARG, "prefill_piece is %d; it must be at least 1, or 0 for no limit",
-                       config->prefill_piece);
-    if (!(config->row_cost >= 0))
-        return cl_fail(error, CL_ERR_ARG, "row_cost is %g; it must be at least 0", (double)config->row_cost);
-    if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
-    return CL_OK;
-}
-
-cl_status cl_engine_create(const cl_model *m, ca_pool *pool, const cl_engine_config *asked, cl_engine **out, cl_error *error) {
-    *out = NULL;
-    cl_engine_config config = *asked;
-    if (config.n_ctx == 0) config.n_ctx = m->params.n_ctx_train;
-    cl_status status = check_config(m, &config, error);
-    if (status != CL_OK) return status;
+/* Start an engine whose configuration is complete. */
+static cl_status start(const cl_model *m, ca_pool *pool, const cl_engine_config *config, cl_engine **out, cl_error *error) {
     cl_engine *e = calloc(1, sizeof *e);
     if (!e) return cl_fail(error, CL_ERR_NOMEM, "no memory for the engine");
-    status = cl_scheduler_create(m, pool, &config, &e->scheduler, error);
+    cl_status status = cl_scheduler_create(m, pool, config, &e->scheduler, error);
     if (status != CL_OK) goto free_engine;
     e->limits = cl_scheduler_limits(e->scheduler);
-    cl_scheduler_get_stats(e->scheduler, &e->stats);
+    cl_scheduler_get_stats(e->scheduler, &e->stats, &e->kv_stats);
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->wake, NULL);
     if (start_thread(e) != 0) {
@@ -153,8 +125,44 @@ free_engine:
     return status;
 }
 
+cl_status cl_engine_create_on_pool(const cl_model *m, ca_pool *pool, const cl_engine_config *from, cl_engine **out,
+                                   cl_error *error) {
+    *out = NULL;
+    cl_engine_config config;
+    const cl_status status = cl_check_config(from, m, &config, error);
+    return status == CL_OK ? start(m, pool, &config, out, error) : status;
+}
+
+static cl_status create_pool(const cl_engine_config *config, ca_pool **pool, cl_error *error) {
+    const int n_threads = config->n_threads > 0 ? config->n_threads : ca_cpu_count();
+    *pool = ca_pool_create(n_threads);
+    if (!*pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower n_threads", n_threads);
+    if (!config->pin_threads || ca_pool_pin(*pool)) return CL_OK;
+    ca_pool_destroy(pool);
+    return cl_fail(error, CL_ERR_ARG,
+                   "pin_threads: %d threads cannot be bound to CPUs of their own, of %d that this process may use; lower "
+                   "n_threads or clear pin_threads",
+                   n_threads, ca_cpu_count());
+}
+
+cl_status cl_engine_create(const cl_model *m, const cl_engine_config *from, cl_engine **out, cl_error *error) {
+    if (!out) return cl_fail(error, CL_ERR_ARG, "engine is NULL; pass the address of a pointer");
+    *out = NULL;
+    if (!m) return cl_fail(error, CL_ERR_ARG, "model is NULL; load one with cl_model_load");
+    cl_engine_config config;
+    ca_pool *pool = NULL;
+    cl_status status = cl_check_config(from, m, &config, error);
+    if (status == CL_OK) status = create_pool(&config, &pool, error);
+    if (status == CL_OK) status = start(m, pool, &config, out, error);
+    if (status == CL_OK)
+        (*out)->own_pool = pool;
+    else
+        ca_pool_destroy(&pool);
+    return status;
+}
+
 void cl_engine_destroy(cl_engine **ep) {
-    cl_engine *e = *ep;
+    cl_engine *e = ep ? *ep : NULL;
     if (!e) return;
     pthread_mutex_lock(&e->mutex);
     e->stop = true;
@@ -164,6 +172,7 @@ void cl_engine_destroy(cl_engine **ep) {
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
     cl_scheduler_free(&e->scheduler);
+    ca_pool_destroy(&e->own_pool);
     free(e->live);
     free(e);
     *ep = NULL;
@@ -188,22 +197,27 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     return CL_OK;
 }
 
-cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *asked, uint64_t *id, cl_error *error) {
-    cl_engine_request bounded = *asked;
-    cl_status status = cl_check_request(&e->limits, asked, &bounded.max_tokens, error);
+cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t *id, cl_error *error) {
+    uint64_t ignored;
+    if (!id) id = &ignored;
+    *id = 0;
+    if (!e || !from) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "request" : "engine");
+    cl_engine_request request;
+    cl_status status = cl_check_request(&e->limits, from, &request, error);
     if (status != CL_OK) return status;
-    cl_request *r = cl_request_create(&bounded);
-    if (!r) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)asked->n_prompt);
+    cl_request *r = cl_request_create(&request);
+    if (!r) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)request.n_prompt);
     pthread_mutex_lock(&e->mutex);
-    r->id = ++e->last_id;
-    *id = r->id;
+    r->id = e->last_id + 1;
     status = post(e, r, error);
+    if (status == CL_OK) *id = e->last_id = r->id;
     pthread_mutex_unlock(&e->mutex);
     if (status != CL_OK) cl_request_free(r);
     return status;
 }
 
 void cl_engine_cancel(cl_engine *e, uint64_t id) {
+    if (!e) return;
     pthread_mutex_lock(&e->mutex);
     for (size_t i = 0; i < e->n_live; i++) {
         if (e->live[i]->id != id) continue;
@@ -215,11 +229,23 @@ void cl_engine_cancel(cl_engine *e, uint64_t id) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-void cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
+/* ---- Statistics ---- */
+
+cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
+    if (!e || !stats) return CL_ERR_ARG;
     pthread_mutex_lock(&e->mutex);
-    *stats = e->stats;
-    stats->n_waiting += e->inbox.n;
+    cl_engine_stats now = e->stats;
+    now.n_waiting += e->inbox.n;
     pthread_mutex_unlock(&e->mutex);
+    return CL_STRUCT_WRITE(cl_engine_stats, drafts, stats, &now, NULL);
 }
 
-int64_t cl_engine_n_ctx(const cl_engine *e) { return e->limits.n_ctx; }
+cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
+    if (!e || !stats) return CL_ERR_ARG;
+    pthread_mutex_lock(&e->mutex);
+    const cattn_stats now = e->kv_stats;
+    pthread_mutex_unlock(&e->mutex);
+    return CL_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
+}
+
+int64_t cl_engine_n_ctx(const cl_engine *e) { return e ? e->limits.n_ctx : 0; }

@@ -102,6 +102,7 @@ bool cl_request_start(cl_request *r) {
 static cl_engine_event event_of(const cl_choice *c) {
     const cl_request *r = c->owner;
     return (cl_engine_event){
+        .struct_size = sizeof(cl_engine_event),
         .request = r->id,
         .choice = c->index,
         .token = -1,

@@ -83,13 +83,14 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
     };
 }
 
-void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats) {
+void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn_stats *kv_stats) {
     *stats = s->stats;
+    stats->struct_size = sizeof *stats;
     stats->n_waiting = s->waiting.n;
     stats->n_running = s->running.n;
-    stats->kv = (cattn_stats){.struct_size = sizeof stats->kv};
-    cattn_cache_stats(s->runner.cache, &stats->kv);
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
+    *kv_stats = (cattn_stats){.struct_size = sizeof *kv_stats};
+    cattn_cache_stats(s->runner.cache, kv_stats);
 }
 
 void cl_scheduler_add(cl_scheduler *s, cl_request *r) { cl_request_queue_add(&s->waiting, r); }

@@ -49,7 +49,7 @@ bool cl_scheduler_prefault(cl_scheduler *s);
 /* Requests that have been told their last event; the caller takes and frees them. */
 cl_request_queue *cl_scheduler_finished(cl_scheduler *s);
 
-/* n_waiting counts those queued here. */
-void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats);
+/* Fill both; n_waiting is the number of requests that are queued here. */
+void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn_stats *kv_stats);
 
 #endif

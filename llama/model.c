@@ -1,9 +1,13 @@
-/* Loads a model: file, parameters, tokenizer, weights and chat format, and chooses the kernel level. */
+/* The public functions of a model: loads its file, chooses the kernel level, and turns text and messages into tokens. */
 #include "model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/cpu.h"
+
+/* ---- Loading ---- */
 
 /* Which of the two that name a level is at fault, and what it may be. */
 static cl_status level_unknown(const char *level, cl_error *error) {
@@ -19,7 +23,7 @@ static cl_status level_unknown(const char *level, cl_error *error) {
                    getenv("CATTN_LEVEL"), list);
 }
 
-cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **out, cl_error *error) {
+cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **out, cl_error *error) {
     *out = NULL;
     cl_model *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
@@ -27,14 +31,14 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
         return cl_fail(error, CL_ERR_NOMEM, "no memory to load %s", path);
     }
     cl_status status = CL_OK;
-    m->kernels = cl_kernels_find(options->level);
-    if (!m->kernels) status = level_unknown(options->level, error);
+    m->kernels = cl_kernels_find(level);
+    if (!m->kernels) status = level_unknown(level, error);
     if (status == CL_OK) status = cl_model_file_open(path, &m->file, error);
     if (status == CL_OK) status = cl_params_read(m->file, &m->params, error);
     if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);
     if (status == CL_OK) {
         m->params.n_vocab = cl_tokenizer_n_vocab(m->tok);
-        status = cl_weights_load(m->file, &m->params, options->pool, &m->weights, error);
+        status = cl_weights_load(m->file, &m->params, pool, &m->weights, error);
     }
     if (status != CL_OK) {
         cl_model_free(&m);
@@ -45,8 +49,28 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
     return CL_OK;
 }
 
-void cl_model_free(cl_model **model_) {
-    cl_model *m = *model_;
+void cl_model_options_init(cl_model_options *options) { *options = (cl_model_options){.struct_size = sizeof *options}; }
+
+cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **model, cl_error *error) {
+    if (!model) return cl_fail(error, CL_ERR_ARG, "model is NULL; pass the address of a pointer");
+    *model = NULL;
+    if (!path) return cl_fail(error, CL_ERR_ARG, "path is NULL; name a GGUF file or a folder of safetensors");
+    cl_model_options o;
+    cl_model_options_init(&o);
+    cl_status status = options ? CL_STRUCT_READ(cl_model_options, level, &o, options, error) : CL_OK;
+    if (status != CL_OK) return status;
+    if (o.n_threads < 0)
+        return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be at least 1, or 0 for one for each CPU", o.n_threads);
+    const int n_threads = o.n_threads > 0 ? o.n_threads : ca_cpu_count();
+    ca_pool *pool = ca_pool_create(n_threads);
+    if (!pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower n_threads", n_threads);
+    status = cl_model_load_on_pool(path, o.level, pool, model, error);
+    ca_pool_destroy(&pool);
+    return status;
+}
+
+void cl_model_free(cl_model **model) {
+    cl_model *m = model ? *model : NULL;
     if (!m) return;
     cl_weights_free(&m->weights);
     cl_params_free(&m->params);
@@ -54,5 +78,70 @@ void cl_model_free(cl_model **model_) {
     cl_model_file_close(&m->file);
     free(m->path);
     free(m);
-    *model_ = NULL;
+    *model = NULL;
+}
+
+/* ---- Properties ---- */
+
+int32_t cl_model_n_vocab(const cl_model *m) { return m ? m->params.n_vocab : 0; }
+int32_t cl_model_n_ctx(const cl_model *m) { return m ? m->params.n_ctx_train : 0; }
+int32_t cl_model_bos(const cl_model *m) { return m ? cl_tokenizer_bos(m->tok) : -1; }
+int32_t cl_model_eos(const cl_model *m) { return m ? cl_tokenizer_eos(m->tok) : -1; }
+bool cl_model_is_end(const cl_model *m, int32_t token) { return m && cl_tokenizer_is_end(m->tok, token); }
+const char *cl_model_chat_format(const cl_model *m) { return m && m->chat != CL_CHAT_NONE ? cl_chat_name(m->chat) : NULL; }
+
+/* ---- Text ---- */
+
+cl_status cl_model_tokenize(const cl_model *m, const char *text, size_t size, unsigned flags, cl_token_list *tokens,
+                            cl_error *error) {
+    if (!m || !tokens || (!text && size > 0))
+        return cl_fail(error, CL_ERR_ARG, "%s is NULL", !m ? "model" : !tokens ? "tokens" : "text");
+    if (flags & ~(unsigned)(CL_TOKENIZE_BEGIN | CL_TOKENIZE_SPECIAL))
+        return cl_fail(error, CL_ERR_ARG, "flags is %#x; known are CL_TOKENIZE_BEGIN and CL_TOKENIZE_SPECIAL", flags);
+    const size_t n_before = tokens->n;
+    const bool begins = flags & CL_TOKENIZE_BEGIN;
+    cl_status status = CL_OK;
+    if (begins && cl_tokenizer_adds_bos(m->tok)) status = cl_token_list_add(tokens, cl_tokenizer_bos(m->tok), error);
+    if (status == CL_OK && size > 0)
+        status = (flags & CL_TOKENIZE_SPECIAL ? cl_tokenizer_encode_template : cl_tokenizer_encode)(m->tok, text, size, begins,
+                                                                                                    tokens, error);
+    if (status != CL_OK) tokens->n = n_before;
+    return status;
+}
+
+cl_status cl_model_detokenize(const cl_model *m, const int32_t *tokens, size_t n_tokens, bool special, char *text,
+                              size_t capacity, size_t *size, cl_error *error) {
+    if (!m || !size || (!tokens && n_tokens > 0) || (!text && capacity > 0))
+        return cl_fail(error, CL_ERR_ARG, "%s is NULL",
+                       !m                      ? "model"
+                       : !size                 ? "size"
+                       : !text && capacity > 0 ? "text"
+                                               : "tokens");
+    for (size_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= m->params.n_vocab)
+            return cl_fail(error, CL_ERR_ARG, "tokens[%zu] is %d; the model's token ids are 0 to %d", i, tokens[i],
+                           m->params.n_vocab - 1);
+    *size = 0;
+    for (size_t i = 0; i < n_tokens; i++) {
+        const size_t room = *size < capacity ? capacity - *size : 0;
+        *size += cl_tokenizer_piece(m->tok, tokens[i], special, room ? text + *size : NULL, room);
+    }
+    return CL_OK;
+}
+
+cl_status cl_model_format_chat(const cl_model *m, const char *format, const cl_chat_message *messages, size_t n_messages,
+                               cl_token_list *tokens, cl_error *error) {
+    if (!m || !tokens || (!messages && n_messages > 0))
+        return cl_fail(error, CL_ERR_ARG, "%s is NULL", !m ? "model" : !tokens ? "tokens" : "messages");
+    for (size_t i = 0; i < n_messages; i++)
+        if (!messages[i].role || (!messages[i].content && messages[i].content_size > 0))
+            return cl_fail(error, CL_ERR_ARG, "messages[%zu].%s is NULL", i, messages[i].role ? "content" : "role");
+    cl_chat_format f = m->chat;
+    const cl_status known = format ? cl_chat_by_name(format, &f, error) : CL_OK;
+    if (known != CL_OK) return known;
+    if (!format && m->chat_error.code != CL_OK) return cl_fail(error, m->chat_error.code, "%s", m->chat_error.message);
+    const size_t n_before = tokens->n;
+    const cl_status status = cl_chat_render(f, m->tok, m->file, messages, n_messages, tokens, error);
+    if (status != CL_OK) tokens->n = n_before;
+    return status;
 }

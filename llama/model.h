@@ -1,33 +1,33 @@
 /*
- * A loaded model: parameters, weights in kernel layouts, tokenizer and chat format of one file.
+ * A loaded model: parameters, weights in kernel layouts, tokenizer and chat format of one file. chunkllama.h has its public
+ * functions.
  *
  * Immutable after loading; safe from any number of threads.
  */
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
 
+#include "chunkllama.h"
 #include "llama/chat/chat.h"
 #include "llama/text/tokenizer.h"
 #include "params.h"
 #include "weights.h"
 
-typedef struct cl_model {
-    cl_model_file *file;
-    char *path;
+struct cl_model {
+    cl_model_file *file; /* owned */
+    char *path;          /* owned, as it was given */
     cl_model_params params;
-    cl_tokenizer *tok;
-    cl_chat_format chat; /* CL_CHAT_NONE: no template; chat_error says why where it is unknown */
-    cl_error chat_error;
-    cl_model_weights weights;
-    const cl_kernels *kernels; /* the level in use */
-} cl_model;
+    cl_tokenizer *tok;         /* owned */
+    cl_chat_format chat;       /* CL_CHAT_NONE: the file has no template, or chat_error says why it cannot be used */
+    cl_error chat_error;       /* code CL_OK: none */
+    cl_model_weights weights;  /* owned */
+    const cl_kernels *kernels; /* of the level in use, static */
+};
 
-typedef struct cl_model_options {
-    const char *level; /* highest kernel level; NULL: the CPU's best. CATTN_LEVEL lowers it */
-    ca_pool *pool;     /* repacks in parallel; borrowed for the call */
-} cl_model_options;
-
-cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **m, cl_error *error);
-void cl_model_free(cl_model **m);
+/*
+ * cl_model_load with the workers of a pool, which is borrowed for the call. level: as in cl_model_options, borrowed for the
+ * call.
+ */
+cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
 
 #endif

@@ -10,23 +10,7 @@
 
 #include <stdint.h>
 
-typedef struct cl_sampler_params {
-    float temperature;        /* 0: greedy; default 1 */
-    int32_t top_k;            /* that many likeliest; 0: off */
-    float top_p;              /* fewest likeliest of at least this probability together; 1: off */
-    float min_p;              /* at least this probability, relative to the likeliest; 0: off */
-    float repetition_penalty; /* divides positive logits, multiplies others; 1: off; over prompt and output */
-    float presence_penalty;   /* subtracted once; 0: off; over output only */
-    float frequency_penalty;  /* subtracted for each occurrence; 0: off; over output only */
-    uint64_t seed;
-} cl_sampler_params;
-
-typedef struct cl_sampler_logprob {
-    int32_t id;
-    float logprob; /* natural logarithm, of the unmodified distribution */
-} cl_sampler_logprob;
-
-void cl_sampler_params_init(cl_sampler_params *params);
+#include "chunkllama.h"
 
 typedef struct cl_sampler cl_sampler;           /* scratch for n_vocab logits; one thread at a time */
 cl_sampler *cl_sampler_create(int32_t n_vocab); /* NULL without memory */

@@ -26,7 +26,7 @@ static bool check_size(const openai_context *context, const char *where, size_t 
     const size_t limit = (size_t)context->n_ctx * shortened * cl_tokenizer_longest(tok);
     if (limit == 0 || size <= limit) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, ENGINE_CONTEXT_LENGTH ", at most %zu bytes of text; '%s' has %zu bytes: shorten it",
+    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE ", at most %zu bytes of text; '%s' has %zu bytes: shorten it",
             (long long)context->n_ctx, limit, where, size);
     return openai_fail_from(error, where, &cause);
 }
@@ -133,7 +133,7 @@ static bool parse_messages(const openai_context *context, const json_t *body, op
 static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
     if (context->n_ctx == 0 || n_tokens <= (size_t)context->n_ctx) return true;
     cl_error cause;
-    cl_fail(&cause, CL_ERR_LIMIT, ENGINE_CONTEXT_LENGTH "; '%s' has %zu: shorten it", (long long)context->n_ctx, where,
+    cl_fail(&cause, CL_ERR_LIMIT, CL_CONTEXT_LENGTH_MESSAGE "; '%s' has %zu: shorten it", (long long)context->n_ctx, where,
             n_tokens);
     return openai_fail_from(error, where, &cause);
 }

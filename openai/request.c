@@ -6,6 +6,7 @@
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error) {
     *request = (openai_request){.endpoint = endpoint};
+    cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
     if (model && !json_is_string(model))

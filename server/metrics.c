@@ -73,8 +73,7 @@ static void write_histogram(const metrics_page *p, const char *name, const char 
             p->model, count);
 }
 
-static void write_engine(const metrics_page *p, const cl_engine_stats *s) {
-    const cattn_stats *kv = &s->kv;
+static void write_engine(const metrics_page *p, const cl_engine_stats *s, const cattn_stats *kv) {
     const double chunk = (double)kv->chunk_bytes;
     const double used = kv->chunks_capacity ? (double)kv->chunks_live / (double)kv->chunks_capacity : 0;
     const struct sample {
@@ -152,12 +151,13 @@ static char *escape_label(const char *name) {
     return label;
 }
 
-char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size) {
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, const char *model_name,
+                    size_t *size) {
     char *text = NULL, *label = escape_label(model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
     if (out) {
         const metrics_page p = {out, label};
-        write_engine(&p, stats);
+        write_engine(&p, stats, kv_stats);
         pthread_mutex_lock(&m->lock);
         write_requests(&p, m);
         pthread_mutex_unlock(&m->lock);

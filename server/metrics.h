@@ -34,6 +34,7 @@ void metrics_inter_token(server_metrics *m, double seconds);
 void metrics_finished(server_metrics *m, cl_engine_finish how, double seconds);
 
 /* The page as allocated text [*size]; NULL if memory is lacking. */
-char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const char *model_name, size_t *size);
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, const char *model_name,
+                    size_t *size);
 
 #endif

@@ -15,10 +15,12 @@ static enum MHD_Result handle_health(exchange *x) {
 }
 
 static enum MHD_Result handle_metrics(exchange *x) {
-    cl_engine_stats stats;
+    cl_engine_stats stats = {.struct_size = sizeof stats};
+    cattn_stats kv_stats = {.struct_size = sizeof kv_stats};
     cl_engine_get_stats(x->srv->engine, &stats);
+    cl_engine_get_kv_stats(x->srv->engine, &kv_stats);
     size_t size = 0;
-    char *text = metrics_write(&x->srv->metrics, &stats, x->srv->context.model_name, &size);
+    char *text = metrics_write(&x->srv->metrics, &stats, &kv_stats, x->srv->context.model_name, &size);
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
 }
 

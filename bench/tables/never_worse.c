@@ -379,10 +379,9 @@ static bool run_model(never_worse *w, const char *path) {
         int32_t n, context;
     } cases[] = {{false, 1, 16},    {false, 1, 1024}, {false, 8, 1024}, {false, 32, 16},
                  {false, 32, 1024}, {true, 1, 1024},  {true, 32, 64}};
-    const cl_model_options options = {.pool = w->common->pool};
     cl_model *model;
     cl_error error;
-    if (cl_model_load(path, &options, &model, &error) != CL_OK) return report(&error);
+    if (cl_model_load_on_pool(path, NULL, w->common->pool, &model, &error) != CL_OK) return report(&error);
     bool ok = true;
     for (int i = 0; ok && i < N_OF(cases); i++)
         ok = run_model_case(w, model, cases[i].prefill, cases[i].n, w->common->quick ? 16 : cases[i].context);

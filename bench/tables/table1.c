@@ -199,7 +199,7 @@ static bool shape_of_model(const char *path, layer_shape *s) {
     ca_pool *pool = ca_pool_create(1);
     cl_model *m = NULL;
     cl_error error = {.message = "no memory"};
-    const bool ok = pool && cl_model_load(path, &(cl_model_options){.pool = pool}, &m, &error) == CL_OK;
+    const bool ok = pool && cl_model_load_on_pool(path, NULL, pool, &m, &error) == CL_OK;
     if (ok) {
         const cl_model_params *p = &m->params;
         *s = (layer_shape){p->n_embd, p->n_ff, p->n_vocab, p->n_heads, p->n_kv_heads, p->head_dim};

@@ -17,12 +17,6 @@ typedef enum cl_chat_format {
     CL_CHAT_GEMMA
 } cl_chat_format;
 
-typedef struct cl_chat_message {
-    const char *role; /* "system", "user", "assistant" */
-    const char *content;
-    size_t content_size;
-} cl_chat_message;
-
 /* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CL_CHAT_NONE where it has none.
  */
 cl_status cl_chat_detect(const cl_model_file *file, cl_chat_format *format, cl_error *error);

@@ -1,4 +1,4 @@
-/* Formats the message of a failure. */
+/* Versions, names of statuses, and messages of failures. */
 #include "error.h"
 
 #include <stdarg.h>
@@ -6,6 +6,24 @@
 #include <string.h>
 
 #include "str.h"
+
+#define TEXT(x)                      #x
+#define VERSION(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+const char *cl_version(void) { return VERSION(CL_VERSION_MAJOR, CL_VERSION_MINOR, CL_VERSION_PATCH); }
+
+const char *cl_status_name(cl_status status) {
+    switch (status) {
+    case CL_OK: return "CL_OK";
+    case CL_ERR_ARG: return "CL_ERR_ARG";
+    case CL_ERR_FILE: return "CL_ERR_FILE";
+    case CL_ERR_FORMAT: return "CL_ERR_FORMAT";
+    case CL_ERR_UNSUPPORTED: return "CL_ERR_UNSUPPORTED";
+    case CL_ERR_NOMEM: return "CL_ERR_NOMEM";
+    case CL_ERR_LIMIT: return "CL_ERR_LIMIT";
+    }
+    return "unknown status";
+}
 
 void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     if (!error) return;
@@ -15,4 +33,19 @@ void cl_error_set(cl_error *error, cl_status code, const char *format, ...) {
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
     cl_str_disarm(error->message, strlen(error->message)); /* it may quote a file */
+}
+
+static cl_status report(ca_struct_fault fault, const char *message, cl_error *error) {
+    if (fault == CA_STRUCT_OK) return CL_OK;
+    return cl_fail(error, fault == CA_STRUCT_WRONG_SIZE ? CL_ERR_ARG : CL_ERR_UNSUPPORTED, "%s", message);
+}
+
+cl_status cl_struct_read(const ca_struct *type, void *to, const void *from, cl_error *error) {
+    char message[CA_STRUCT_MESSAGE];
+    return report(ca_struct_read(type, to, from, cl_version(), message), message, error);
+}
+
+cl_status cl_struct_write(const ca_struct *type, void *to, const void *from, cl_error *error) {
+    char message[CA_STRUCT_MESSAGE];
+    return report(ca_struct_write(type, to, from, message), message, error);
 }

@@ -33,6 +33,7 @@ cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
 }
 
 void cl_token_list_free(cl_token_list *list) {
+    if (!list) return;
     free(list->ids);
     *list = (cl_token_list){0};
 }

@@ -16,14 +16,8 @@
 
 typedef struct cl_tokenizer cl_tokenizer;
 
-/* A growing array of token ids; zero-initialise, free with cl_token_list_free. */
-typedef struct cl_token_list {
-    int32_t *ids;
-    size_t n, capacity;
-} cl_token_list;
-
+/* Append a token. CL_ERR_NOMEM, with the list as it was. */
 cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error);
-void cl_token_list_free(cl_token_list *list);
 
 /* The file is borrowed until cl_tokenizer_free. */
 cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_error *error);

@@ -34,7 +34,7 @@ void fixture_start(fixture *f, const cl_engine_config *config, int n_threads) {
     f->config = *config;
     f->pool = ca_pool_create(n_threads);
     assert_non_null(f->pool);
-    if (cl_engine_create(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_engine_create_on_pool(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
     toy_take_rows();
 }
 
@@ -54,18 +54,16 @@ void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, ui
 }
 
 cl_engine_request make_request(const int32_t *tokens, int64_t n_prompt, int64_t max_tokens, recording *r) {
-    cl_engine_request request = {
-        .prompt = tokens,
-        .n_prompt = n_prompt,
-        .n = 1,
-        .max_tokens = max_tokens,
-        .logprobs = true,
-        .n_top = 2,
-        .ignore_eos = true,
-        .on_event = recording_event,
-        .ctx = r,
-    };
-    cl_sampler_params_init(&request.sampling);
+    cl_engine_request request;
+    cl_engine_request_init(&request);
+    request.prompt = tokens;
+    request.n_prompt = n_prompt;
+    request.max_tokens = max_tokens;
+    request.logprobs = true;
+    request.n_top = 2;
+    request.ignore_eos = true;
+    request.on_event = recording_event;
+    request.ctx = r;
     request.sampling.temperature = 0;
     return request;
 }
@@ -78,8 +76,14 @@ uint64_t submit(fixture *f, const cl_engine_request *request) {
 }
 
 cl_engine_stats stats_of(fixture *f) {
-    cl_engine_stats stats;
-    cl_engine_get_stats(f->engine, &stats);
+    cl_engine_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(cl_engine_get_stats(f->engine, &stats), CL_OK);
+    return stats;
+}
+
+cattn_stats kv_stats_of(fixture *f) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(cl_engine_get_kv_stats(f->engine, &stats), CL_OK);
     return stats;
 }
 
@@ -91,6 +95,11 @@ cl_engine_stats stats_when_idle(fixture *f) {
     }
     assert_int_equal(stats.n_running + stats.n_waiting, 0);
     return stats;
+}
+
+cattn_stats kv_stats_when_idle(fixture *f) {
+    stats_when_idle(f);
+    return kv_stats_of(f);
 }
 
 int64_t trie_tokens(const prompt *prompts, int n) {

@@ -40,8 +40,10 @@ cl_engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t 
 uint64_t submit(fixture *f, const cl_engine_request *request);
 
 cl_engine_stats stats_of(fixture *f);
+cattn_stats kv_stats_of(fixture *f);
 /* Wait until nothing runs or waits, as the statistics see it. */
 cl_engine_stats stats_when_idle(fixture *f);
+cattn_stats kv_stats_when_idle(fixture *f);
 
 /*
  * Tokens of a list of prompts, joining in this order, that no earlier one holds already: a match ends at an even length and

@@ -77,9 +77,9 @@ static void run_all(const setting *set, cattn_type kv_type, recording **recordin
     }
     const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.requests_finished, n);
-    assert_int_equal(stats.kv.n_seqs, 0);
-    assert_int_equal(stats.kv.chunks_live, 0);
-    assert_int_equal(stats.kv.chunks_reserved, 0);
+    assert_int_equal(kv_stats_of(&f).n_seqs, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_live, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_reserved, 0);
     fixture_stop(&f);
 }
 
@@ -135,7 +135,7 @@ static void prompt_logprobs_agree_with_drawing(void **state) {
     submit(&f, &request);
     recording_wait(drawn);
     assert_memory_not_equal(drawn->choices[0].tokens, drawn->choices[1].tokens, N_DRAWN * sizeof(int32_t));
-    const uint64_t n_stored = stats_when_idle(&f).kv.tokens_stored;
+    const uint64_t n_stored = kv_stats_when_idle(&f).tokens_stored;
     for (int k = 0; k < N; k++) {
         const recorded_choice *c = &drawn->choices[k];
         assert_int_equal(c->n_tokens, N_DRAWN);
@@ -146,7 +146,7 @@ static void prompt_logprobs_agree_with_drawing(void **state) {
         submit(&f, &request);
         recording_wait(scored);
         assert_int_equal(scored->n_cached, 0);
-        assert_int_equal(stats_when_idle(&f).kv.tokens_stored, n_stored);
+        assert_int_equal(kv_stats_when_idle(&f).tokens_stored, n_stored);
         assert_int_equal(scored->n_prompt_events, N_PROMPT + N_DRAWN);
         assert_memory_equal(scored->prompt_logprobs + N_PROMPT, c->logprobs, N_DRAWN * sizeof(float));
         recording_free(scored);

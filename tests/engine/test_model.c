@@ -39,29 +39,28 @@ static void run(const cl_model *m, const setting *set, recording **recordings) {
     ca_pool *pool = ca_pool_create(set->n_threads);
     cl_engine *e;
     cl_error error;
-    if (cl_engine_create(m, pool, &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_engine_create_on_pool(m, pool, &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
     for (int i = 0; i < N; i++) {
         int32_t prompt[MAX_PROMPT];
         recordings[i] = recording_create();
-        cl_engine_request request = {
-            .prompt = prompt,
-            .n_prompt = fill_prompt(prompt, i, m->params.n_vocab),
-            .n = i == 4 && set->max_seqs > 2 ? 3 : 1,
-            .max_tokens = 24,
-            .logprobs = true,
-            .n_top = 4,
-            .prompt_logprobs = i % 4 == 3,
-            .on_event = recording_event,
-            .ctx = recordings[i],
-        };
-        cl_sampler_params_init(&request.sampling);
+        cl_engine_request request;
+        cl_engine_request_init(&request);
+        request.prompt = prompt;
+        request.n_prompt = fill_prompt(prompt, i, m->params.n_vocab);
+        request.n = i == 4 && set->max_seqs > 2 ? 3 : 1;
+        request.max_tokens = 24;
+        request.logprobs = true;
+        request.n_top = 4;
+        request.prompt_logprobs = i % 4 == 3;
+        request.on_event = recording_event;
+        request.ctx = recordings[i];
         request.sampling.temperature = (float)(i % 2);
         uint64_t id;
         if (cl_engine_submit(e, &request, &id, &error) != CL_OK) fail_msg("%s", error.message);
         if (!set->together) recording_wait(recordings[i]);
     }
     for (int i = 0; i < N; i++) recording_wait(recordings[i]);
-    cl_engine_stats stats;
+    cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(e, &stats);
     assert_true(set->drafts ? stats.drafts.n_tokens > stats.drafts.n_accepted : stats.drafts.n_tokens == 0);
     cl_engine_destroy(&e);
@@ -83,8 +82,7 @@ static void same_bytes_in_every_setting(void **state) {
     cl_model *m;
     cl_error error;
     ca_pool *pool = ca_pool_create(2);
-    const cl_model_options options = {.pool = pool};
-    if (cl_model_load(path, &options, &m, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_model_load_on_pool(path, NULL, pool, &m, &error) != CL_OK) fail_msg("%s", error.message);
     recording *expected[N], *got[N];
     run(m, &settings[0], expected);
     for (size_t s = 1; s < sizeof settings / sizeof *settings; s++) {

@@ -18,7 +18,7 @@ static void expect_refusal(fixture *f, const cl_engine_request *request, cl_stat
 
 /* An eighth of the budget is left to the steps' workspace. */
 static int64_t usable_chunks(fixture *f) {
-    const int64_t capacity = (int64_t)stats_of(f).kv.chunks_capacity;
+    const int64_t capacity = (int64_t)kv_stats_of(f).chunks_capacity;
     return capacity - capacity / 8;
 }
 
@@ -84,7 +84,7 @@ static void wrong_settings_are_refused(void **state) {
         if (i == 4) config.kv_budget_bytes = 1000;
         static const char *const names[] = {"max_seqs", "max_step_rows", "prefill_piece", "chunk_size", "budget"};
         cl_error error;
-        assert_int_equal(cl_engine_create(toy_model(), pool, &config, &e, &error), i == 4 ? CL_ERR_LIMIT : CL_ERR_ARG);
+        assert_int_equal(cl_engine_create_on_pool(toy_model(), pool, &config, &e, &error), i == 4 ? CL_ERR_LIMIT : CL_ERR_ARG);
         assert_null(e);
         assert_non_null(strstr(error.message, names[i]));
     }
@@ -219,11 +219,11 @@ static void memory_is_ready_before_requests(void **state) {
     fixture f;
     const cl_engine_config config = fixture_config();
     fixture_start(&f, &config, 1);
-    const uint64_t wanted = (uint64_t)usable_chunks(&f) / 8 * stats_of(&f).kv.chunk_bytes;
+    const uint64_t wanted = (uint64_t)usable_chunks(&f) / 8 * kv_stats_of(&f).chunk_bytes;
     uint64_t in_use = 0;
     for (int ms = 0; ms < 10000 && in_use < wanted; ms++) {
         usleep(1000);
-        in_use = stats_of(&f).kv.bytes_in_use;
+        in_use = kv_stats_of(&f).bytes_in_use;
     }
     assert_true(in_use >= wanted);
     assert_true(in_use < 2 * wanted);

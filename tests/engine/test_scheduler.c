@@ -114,7 +114,7 @@ static void waiting_request_takes_over(void **state) {
             const int64_t computed = stats.prefill_tokens_computed - 4;
             if (computed != N_PROMPT) assert_in_range(computed, N_PROMPT + 1, 2 * N_PROMPT - PREFIX);
             if (cancel_after < 5) assert_int_equal(computed, N_PROMPT);
-            assert_int_equal(stats.kv.n_seqs, 0);
+            assert_int_equal(kv_stats_of(&f).n_seqs, 0);
             recording_free(r[0]);
             recording_free(r[1]);
             fixture_stop(&f);
@@ -133,7 +133,7 @@ static void budget_admits_by_arrival(void **state) {
         config.kv_budget_bytes = 1 << 20;
         fixture f;
         fixture_start(&f, &config, 1);
-        const int64_t capacity = (int64_t)stats_of(&f).kv.chunks_capacity * config.chunk_size;
+        const int64_t capacity = (int64_t)kv_stats_of(&f).chunks_capacity * config.chunk_size;
         assert_in_range(capacity, 400, TOY_CONTEXT);
         int32_t tokens[N][64];
         static int32_t large_prompt[TOY_CONTEXT];
@@ -156,7 +156,7 @@ static void budget_admits_by_arrival(void **state) {
         for (int i = large + 1; i < N; i++) assert_true(r[i]->first_event_order > r[large]->first_event_order);
         const cl_engine_stats stats = stats_when_idle(&f);
         assert_int_equal(stats.requests_finished, N + 1);
-        assert_int_equal(stats.kv.n_seqs, 0);
+        assert_int_equal(kv_stats_of(&f).n_seqs, 0);
         for (int i = 0; i < N; i++) recording_free(r[i]);
         fixture_stop(&f);
     }
@@ -203,7 +203,7 @@ static void what_is_accepted_fits(void **state) {
         config.chunk_size = 64;
         ca_pool *pool = ca_pool_create(2);
         cl_engine *e;
-        if (cl_engine_create(toy_model(), pool, &config, &e, NULL) == CL_OK) {
+        if (cl_engine_create_on_pool(toy_model(), pool, &config, &e, NULL) == CL_OK) {
             for (int turn = 0; turn < 2; turn++) {
                 int32_t tokens[14];
                 make_prompt(tokens, 14, 0, 0, (uint32_t)turn);
@@ -233,7 +233,7 @@ static void a_conversation_fills_the_budget(void **state) {
     config.kv_budget_bytes = 9 << 18;
     fixture f;
     fixture_start(&f, &config, 1);
-    const int64_t capacity = (int64_t)stats_of(&f).kv.chunks_capacity, longest = (capacity - (capacity + 7) / 8) * 16 - 16;
+    const int64_t capacity = (int64_t)kv_stats_of(&f).chunks_capacity, longest = (capacity - (capacity + 7) / 8) * 16 - 16;
     static int32_t prompt[5000], turn[5000];
     assert_in_range(longest, 1000, 5000);
     make_prompt(prompt, longest, longest, 1, 0);
@@ -290,7 +290,7 @@ static void failed_step_ends_the_youngest(void **state) {
         if (with_failure) toy_fail_step(10);
         perform(&c);
         for (int i = 0; i < 2; i++) recording_wait(r[with_failure][i]);
-        assert_int_equal(stats_when_idle(&f).kv.n_seqs, 0);
+        assert_int_equal(kv_stats_when_idle(&f).n_seqs, 0);
         fixture_stop(&f);
     }
     assert_true(recording_equal(r[0][0], r[1][0]));

@@ -81,8 +81,8 @@ static cl_engine_drafts run_all(const setting *set, cattn_type kv_type, const dr
     }
     const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.completion_tokens, n_completion);
-    assert_int_equal(stats.kv.chunks_live, 0);
-    assert_int_equal(stats.kv.chunks_reserved, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_live, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_reserved, 0);
     fixture_stop(&f);
     return stats.drafts;
 }
@@ -212,7 +212,7 @@ static void another_vocabulary_is_refused(void **state) {
     ca_pool *pool = ca_pool_create(1);
     cl_engine *e;
     cl_error error;
-    assert_int_equal(cl_engine_create(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
+    assert_int_equal(cl_engine_create_on_pool(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
     assert_null(e);
     assert_string_equal(error.message, "the draft model has 100 tokens, the model 272; take one of the same family");
     ca_pool_destroy(&pool);
@@ -290,7 +290,7 @@ static void cancelled_amid_a_draft(void **state) {
         assert_int_equal(r->choices[0].n_tokens, cancel_at + 1);
         const cl_engine_stats stats = stats_when_idle(&f);
         assert_true(stats.drafts.n_accepted > 10);
-        assert_int_equal(stats.kv.chunks_live, 0);
+        assert_int_equal(kv_stats_of(&f).chunks_live, 0);
         recording_free(r);
         fixture_stop(&f);
     }

@@ -110,9 +110,9 @@ static void random_cancels(void **state) {
     const cl_engine_stats stats = stats_when_idle(&f);
     assert_int_equal(stats.requests_finished, N_THREADS * N_ROUNDS * 4);
     assert_true(n_finished > 0 && n_cancelled > 0);
-    assert_int_equal(stats.kv.n_seqs, 0);
-    assert_int_equal(stats.kv.chunks_live, 0);
-    assert_int_equal(stats.kv.chunks_reserved, 0);
+    assert_int_equal(kv_stats_of(&f).n_seqs, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_live, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_reserved, 0);
     fixture_stop(&f);
 }
 

@@ -165,10 +165,9 @@ int main(void) {
         return 0;
     }
     ca_pool *pool = ca_pool_create(2);
-    const cl_model_options options = {.pool = pool};
     cl_model *m;
     cl_error error;
-    if (cl_model_load(path, &options, &m, &error)) die("load", error.message);
+    if (cl_model_load_on_pool(path, NULL, pool, &m, &error)) die("load", error.message);
     the_model = m;
     make_sequences();
     const size_t size = (size_t)N_SEQS * (1 + DECODED) * (size_t)m->params.n_vocab * sizeof(float);

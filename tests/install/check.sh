@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs into a fresh prefix, then builds and runs foreign.c and the documented programs against it as others would: with
-# pkg-config, shared and static, and with CMake. Last, the shared library must export the public interface and nothing else.
+# pkg-config, shared and static, and with CMake. Last, each shared library must export its public interface and nothing else.
+# docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
 set -euo pipefail
 build=$1 prefix=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,6 +30,27 @@ for program in example decode; do
   LD_LIBRARY_PATH=$libdir "$work/$program"
 done
 
+# It answers two prompts; the second must find most of its tokens in the cache.
+run_llama() {
+  [[ -n ${CHUNKLLAMA_MODEL:-} ]] || { echo "not run: no model; name a GGUF file in CHUNKLLAMA_MODEL"; return; }
+  "$@" "$CHUNKLLAMA_MODEL" >"$work/llama.txt"
+  grep -q '^\[1\] 0 of 9 prompt tokens were cached$' "$work/llama.txt" || { cat "$work/llama.txt"; exit 1; }
+  grep -q '^\[2\] 6 of 9 prompt tokens were cached$' "$work/llama.txt" || { cat "$work/llama.txt"; exit 1; }
+}
+
+echo "docs/example_llama.c, shared"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror -pedantic "$here/../../docs/example_llama.c" -o "$work/llama_shared" \
+  $(pkg-config --cflags --libs chunkllama)
+readelf -d "$work/llama_shared" | grep -q 'NEEDED.*\[libchunkllama\.so\.0\]' || { echo "not linked by its soname"; exit 1; }
+run_llama env LD_LIBRARY_PATH="$libdir" "$work/llama_shared"
+
+echo "docs/example_llama.c, static"
+# shellcheck disable=SC2046
+cc -std=c11 -static "$here/../../docs/example_llama.c" -o "$work/llama_static" $(pkg-config --static --cflags --libs chunkllama) \
+  2>"$work/ld.txt" || { cat "$work/ld.txt"; exit 1; } # CUDA's runtime makes the linker warn of dlopen
+run_llama "$work/llama_static"
+
 echo "CMake package, both"
 cmake -S "$here/package" -B "$work/package" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/package" >/dev/null
@@ -39,6 +61,16 @@ echo "CMake package, shared, where the CUDA Toolkit is not"
 cmake -S "$here/package" -B "$work/package" -DLIBRARIES=chunkattn -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON --fresh -G Ninja >/dev/null
 
+echo "CMake package chunkllama, both"
+cmake -S "$here/package_llama" -B "$work/package_llama" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$work/package_llama" >/dev/null
+run_llama "$work/package_llama/with_chunkllama"
+run_llama "$work/package_llama/with_static"
+
+echo "CMake package chunkllama, shared, where pkg-config is not"
+cmake -S "$here/package_llama" -B "$work/package_llama" -DLIBRARIES=chunkllama -DCMAKE_PREFIX_PATH="$prefix" \
+  -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON --fresh -G Ninja >/dev/null
+
 echo "a folder of another build"
 cmake -S "$here/subproject" -B "$work/subproject" -G Ninja -DCATTN_CUDA=OFF >/dev/null
 grep -q '^  FLAGS = .*-O3' "$work/subproject/build.ninja" || { echo "not optimized where no build type is named"; exit 1; }
@@ -46,7 +78,15 @@ cmake --build "$work/subproject" >/dev/null
 "$work/subproject/with_chunkattn"
 "$work/subproject/with_static"
 
+# Arguments: the library's name, the prefix of its symbols, and its headers.
+check_exports() {
+  local library=$1 symbol_prefix=$2 exported declared
+  shift 2
+  exported=$(nm -D --defined-only "$libdir/lib$library.so" | awk '{print $3}' | sort)
+  declared=$(grep -oh "\\<${symbol_prefix}_[a-z_]*(" "$@" | tr -d '(' | sort -u | grep -v "^${symbol_prefix}_$")
+  diff <(echo "$exported") <(echo "$declared") || { echo "$library: exported (<) and declared (>) differ"; exit 1; }
+}
+
 echo "exported symbols"
-exported=$(nm -D --defined-only "$libdir/libchunkattn.so" | awk '{print $3}' | sort)
-declared=$(grep -oh '\<cattn_[a-z_]*(' "$prefix"/include/chunkattn*.h | tr -d '(' | sort -u | grep -v '^cattn_$')
-diff <(echo "$exported") <(echo "$declared") || { echo "exported (<) and declared (>) differ"; exit 1; }
+check_exports chunkattn cattn "$prefix"/include/chunkattn*.h
+check_exports chunkllama cl "$prefix"/include/chunkllama.h

@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
     cl_forward *f;
     cl_error error;
     cattn_error cache_error;
-    check(cl_model_load(argv[1], &(cl_model_options){.pool = pool, .level = o.level}, &m, &error), &error);
+    check(cl_model_load_on_pool(argv[1], o.level, pool, &m, &error), &error);
     cattn_cache *cache = create_cache(m, &o, pool);
     const int32_t piece = o.piece < n ? o.piece : n, n_vocab = m->params.n_vocab;
     check(cl_forward_create(m, cache, pool, piece, &f, &error), &error);

@@ -154,7 +154,6 @@ static void *run(void *arg) {
 cl_engine *fake_engine_create(const fake_config *config) {
     cl_engine *e = calloc(1, sizeof *e);
     e->config = *config;
-    e->stats.kv = (cattn_stats){.struct_size = sizeof e->stats.kv, .chunk_bytes = 1024, .chunks_capacity = 100};
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     pthread_create(&e->thread, NULL, run, e);
@@ -207,10 +206,17 @@ void cl_engine_cancel(cl_engine *e, uint64_t id) {
     pthread_mutex_unlock(&e->lock);
 }
 
-void cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
+cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
     pthread_mutex_unlock(&e->lock);
+    return CL_OK;
+}
+
+cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
+    (void)e;
+    *stats = (cattn_stats){.struct_size = sizeof *stats, .chunk_bytes = 1024, .chunks_capacity = 100};
+    return CL_OK;
 }
 
 int64_t cl_engine_n_ctx(const cl_engine *e) { return e->config.n_ctx; }

@@ -1,0 +1,414 @@
+/*
+ * libchunkllama: a language model and an engine that generates text for many requests at once.
+ *
+ * A model is loaded from a GGUF file, or from a folder of safetensors as Hugging Face publishes them. An engine runs it for all
+ * requests that are submitted, in steps that mix decoding with prefill; requests join and leave between any two steps. Their
+ * K/V live in a libchunkattn cache: prompts that begin alike share the storage of what they have in common, which is computed
+ * once and read once in each step.
+ *
+ * Exact: the tokens and logprobs of a request depend on nothing but the model and the request; not on the other requests, the
+ * engine's limits, its sharing mode or its threads (same machine, same build, same kernel level).
+ *
+ * Threads: an engine has a thread of its own, on which it reports events, and a pool of workers. All functions on a model or
+ * on an engine may be called from any thread at any time, except those that free it. The library neither prints nor exits.
+ *
+ * docs/chunkllama.md is a guide.
+ */
+#ifndef CHUNKLLAMA_H
+#define CHUNKLLAMA_H
+
+#include <chunkattn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CL_VERSION_MAJOR 0
+#define CL_VERSION_MINOR 1
+#define CL_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define CL_API __attribute__((visibility("default")))
+#else
+#define CL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version, status, errors ------------------------------------------------------------------------------------- */
+
+/* Version of the running library as "major.minor.patch"; static storage. Compare with CL_VERSION_* of this header. */
+CL_API const char *cl_version(void);
+
+/* Zero is success, everything else negative. */
+typedef enum cl_status {
+    CL_OK = 0,
+    CL_ERR_ARG = -1,         /* an argument is out of range, missing or contradictory */
+    CL_ERR_FILE = -2,        /* a file cannot be opened, read or written */
+    CL_ERR_FORMAT = -3,      /* a file or a text is malformed */
+    CL_ERR_UNSUPPORTED = -4, /* valid, but this version, build or CPU does not offer it */
+    CL_ERR_NOMEM = -5,       /* the operating system provided no memory or no thread */
+    CL_ERR_LIMIT = -6,       /* larger than the context, the K/V budget or another configured limit */
+} cl_status;
+
+/* A constant name such as "CL_ERR_LIMIT"; "unknown status" for other values. */
+CL_API const char *cl_status_name(cl_status status);
+
+/*
+ * What went wrong. Every function that takes a cl_error accepts NULL; on success it is left untouched. A failed call leaves
+ * everything as it was unless its comment says otherwise.
+ */
+typedef struct cl_error {
+    cl_status code;
+    char message[512]; /* names the argument, the limit and the fix; printable, always terminated */
+} cl_error;
+
+/*
+ * Structs that begin with `size_t struct_size` may get further fields, at their end. The caller says which fields it knows by
+ * setting struct_size to the sizeof that it was compiled with, which the init functions do. So both directions work:
+ *   - An older program runs with a newer library: fields that it does not know have their defaults, and are not written.
+ *   - A newer program runs with an older library as long as it leaves the further fields zero. One that is set is refused with
+ *     CL_ERR_UNSUPPORTED; where the library fills the struct, they become zero.
+ * A struct_size that is too small to be true is CL_ERR_ARG. All other structs keep their fields as they are.
+ */
+
+/* ---- Tokens ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * A growing list of token ids, to which functions append. Zero-initialise it, free it with cl_token_list_free. n may be lowered
+ * to shorten the list.
+ */
+typedef struct cl_token_list {
+    int32_t *ids; /* [n], owned by the list */
+    size_t n;
+    size_t capacity;
+} cl_token_list;
+
+/* Free the ids and zero the list, which may be used again. NULL is ignored. */
+CL_API void cl_token_list_free(cl_token_list *list);
+
+/* ---- Model --------------------------------------------------------------------------------------------------------- */
+
+/* A loaded model: weights, tokenizer and chat format. Immutable, so any number of engines and threads may use it at once. */
+typedef struct cl_model cl_model;
+
+/* Fill with cl_model_options_init. */
+typedef struct cl_model_options {
+    size_t struct_size; /* set by cl_model_options_init */
+    int32_t n_threads;  /* workers that repack the weights while loading; 0 (default): one for each CPU of this process */
+    const char *level;  /* highest kernel level of the linear layers, one of cattn_level_name(); NULL (default): the CPU's best.
+                           The environment variable CATTN_LEVEL lowers it further. */
+} cl_model_options;
+
+CL_API void cl_model_options_init(cl_model_options *options);
+
+/*
+ * Load a model. path: a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and *.safetensors. It is read
+ * while the model is loaded, and parts of it stay mapped: the file must not change until cl_model_free. path and options are
+ * borrowed for the call only; options may be NULL.
+ *
+ * Errors: CL_ERR_FILE; CL_ERR_FORMAT and CL_ERR_UNSUPPORTED name the key, tensor or field of the file; CL_ERR_ARG, also for a
+ * level that is unknown or that this CPU lacks; CL_ERR_NOMEM. *model is NULL then.
+ */
+CL_API cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **model, cl_error *error);
+
+/* Free the model and set *model to NULL. No engine may use it any more. NULL and pointers to NULL are ignored. */
+CL_API void cl_model_free(cl_model **model);
+
+/* Token ids are 0 to n_vocab - 1. 0 for NULL. */
+CL_API int32_t cl_model_n_vocab(const cl_model *model);
+
+/* Tokens of the context that the model was trained for; 0: its file does not say, or model is NULL. */
+CL_API int32_t cl_model_n_ctx(const cl_model *model);
+
+/* The token that begins a sequence, and the one that ends it; -1: the model has none, or model is NULL. */
+CL_API int32_t cl_model_bos(const cl_model *model);
+CL_API int32_t cl_model_eos(const cl_model *model);
+
+/* Whether generation stops at this token: an end of sequence, turn or message. False for other ids, and for NULL. */
+CL_API bool cl_model_is_end(const cl_model *model, int32_t token);
+
+/* Flags of cl_model_tokenize, to be or-ed. */
+enum {
+    /*
+     * The text begins a prompt: the BOS token comes first if the model wants one, and the space that some tokenizers put before
+     * a text.
+     */
+    CL_TOKENIZE_BEGIN = 1,
+    /* The names of special tokens in the text, such as "<|im_end|>", stand for these tokens. Not for text of others. */
+    CL_TOKENIZE_SPECIAL = 2,
+};
+
+/*
+ * Append the tokens of a text to *tokens. text: [size] bytes, UTF-8, not terminated, borrowed for the call only; NULL if size
+ * is 0. Bytes that are not UTF-8 are encoded as bytes where the vocabulary has tokens for them.
+ *
+ * Errors: CL_ERR_ARG also for unknown flags; CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
+ */
+CL_API cl_status cl_model_tokenize(const cl_model *model, const char *text, size_t size, unsigned flags, cl_token_list *tokens,
+                                   cl_error *error);
+
+/*
+ * The text of tokens: [n_tokens] ids to bytes, of which at most `capacity` are written to text; it is not terminated. *size is
+ * the number of bytes of the whole text, also if capacity is smaller, so a first call with capacity 0 (text may be NULL)
+ * measures it. special: include the names of special tokens, which otherwise have no text. A token may be a part of a UTF-8
+ * character, so a text that is put together from pieces is UTF-8 only as a whole.
+ *
+ * Errors: CL_ERR_ARG names a token id that is out of range.
+ */
+CL_API cl_status cl_model_detokenize(const cl_model *model, const int32_t *tokens, size_t n_tokens, bool special, char *text,
+                                     size_t capacity, size_t *size, cl_error *error);
+
+/* A message of a conversation. All pointers are borrowed for the call that they are passed to. */
+typedef struct cl_chat_message {
+    const char *role;    /* "system", "user" or "assistant" */
+    const char *content; /* [content_size] UTF-8, not terminated */
+    size_t content_size;
+} cl_chat_message;
+
+/*
+ * The name of the chat format that the model's file asks for: "chatml", "llama2", "llama3", "zephyr", "mistral" or "gemma";
+ * static storage. NULL: the file has no chat template, or one that is not known.
+ */
+CL_API const char *cl_model_chat_format(const cl_model *model);
+
+/*
+ * Append the tokens of the prompt that a conversation makes, up to where the assistant's answer begins, to *tokens, which
+ * usually is empty. messages: [n_messages >= 1]. format: one of the names above, or NULL for the model's own. Special tokens
+ * come from the format only, never from the text of a message.
+ *
+ * Errors: CL_ERR_ARG names the message whose role is unknown or out of turn (llama2, mistral and gemma take at most one system
+ * message, first, and then user and assistant alternately), or an unknown format; CL_ERR_UNSUPPORTED where format is NULL and
+ * the model has none; CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
+ */
+CL_API cl_status cl_model_format_chat(const cl_model *model, const char *format, const cl_chat_message *messages,
+                                      size_t n_messages, cl_token_list *tokens, cl_error *error);
+
+/* ---- Sampling ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * How a token is drawn from the logits, in this order: penalties, temperature, min_p, top_k, top_p. A draw is a function of the
+ * seed, the choice, the token's position and the logits. The init function fills in the defaults, with which tokens are drawn
+ * from the model's own distribution.
+ */
+typedef struct cl_sampler_params {
+    float temperature;        /* >= 0; 0: always the likeliest token (greedy); default 1 */
+    int32_t top_k;            /* >= 0; draw from this many likeliest tokens; 0 (default): from all */
+    float top_p;              /* 0 to 1; from the fewest likeliest tokens with this probability together; 1 (default): all */
+    float min_p;              /* 0 to 1; from tokens with this probability relative to the likeliest; 0 (default): all */
+    float repetition_penalty; /* > 0; divides positive logits of tokens in prompt or completion, multiplies others; default 1 */
+    float presence_penalty;   /* subtracted once from the logits of tokens in the completion; default 0 */
+    float frequency_penalty;  /* subtracted for each occurrence in the completion; default 0 */
+    uint64_t seed;            /* default 0 */
+    int32_t reserved[8];      /* 0; further parameters will take their place, with 0 for their default */
+} cl_sampler_params;
+
+CL_API void cl_sampler_params_init(cl_sampler_params *params);
+
+/* A token and the natural logarithm of its probability in the model's own distribution, before any sampling parameter. */
+typedef struct cl_sampler_logprob {
+    int32_t id; /* -1: no token */
+    float logprob;
+} cl_sampler_logprob;
+
+/* ---- Engine --------------------------------------------------------------------------------------------------------- */
+
+typedef struct cl_engine cl_engine;
+
+/* Fill with cl_engine_config_init, then change what you need. */
+typedef struct cl_engine_config {
+    size_t struct_size; /* set by cl_engine_config_init */
+
+    /* The K/V cache: as in cattn_config. */
+    cattn_sharing sharing;     /* default CATTN_SHARED */
+    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    cattn_type kv_type;        /* default CATTN_BF16 */
+    int32_t chunk_size;        /* tokens of a chunk: 16, 32, 64 (default), 128 or 256 */
+    uint64_t kv_budget_bytes;  /* for K/V, the cache's metadata and the workspace of attention; default 1 GiB */
+
+    /* Limits. */
+    int32_t n_ctx;         /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx() */
+    int32_t max_seqs;      /* sequences that run at once: choices of all running requests; default 32 */
+    int32_t max_step_rows; /* tokens that a step computes at most, over all sequences; at least max_seqs; default 512 */
+    int32_t prefill_piece; /* tokens of one prompt that a step computes at most; 0 (default): no limit but max_step_rows */
+
+    /*
+     * Speculative decoding: a step verifies several drafted tokens of a sequence where that is worth its cost. It never changes
+     * what is reported.
+     */
+    bool speculate; /* default false */
+    /*
+     * The model that drafts; NULL (default): drafts are the tokens that followed the same tokens earlier, in the request or in
+     * others of its domain. It must have the vocabulary of the engine's model, and is borrowed until cl_engine_destroy. It gets
+     * a K/V cache of its own, beside kv_budget_bytes, for as many tokens.
+     */
+    const cl_model *draft_model;
+    /* The cost of one more row in a step, relative to a step without rows; >= 0; default 0.15. */
+    float row_cost;
+
+    /* Threads and kernels. */
+    int32_t n_threads; /* workers, of which the engine's thread is one; 0 (default): one for each CPU of this process */
+    bool pin_threads;  /* bind each further worker to a CPU of its own; default false */
+    const char *level; /* highest kernel level of attention, one of cattn_level_name(); NULL (default): the CPU's best */
+} cl_engine_config;
+
+CL_API void cl_engine_config_init(cl_engine_config *config);
+
+/*
+ * Start an engine. *config is borrowed for the call only; NULL: the defaults. The model is borrowed until cl_engine_destroy.
+ *
+ * Errors: CL_ERR_ARG names the field, also for an unknown level, a draft model of another vocabulary, and more pinned threads
+ * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks; CL_ERR_LIMIT if the K/V budget does not hold the least that a
+ * cache needs; CL_ERR_NOMEM. *engine is NULL then.
+ */
+CL_API cl_status cl_engine_create(const cl_model *model, const cl_engine_config *config, cl_engine **engine, cl_error *error);
+
+/*
+ * Cancel all requests, stop the threads, free everything and set *engine to NULL. The last events of the cancelled requests are
+ * reported before it returns. No other call on the engine may run or follow; not to be called from on_event. NULL and pointers
+ * to NULL are ignored.
+ */
+CL_API void cl_engine_destroy(cl_engine **engine);
+
+/* Tokens of the longest prompt with its completion. 0 for NULL. */
+CL_API int64_t cl_engine_n_ctx(const cl_engine *engine);
+
+/* ---- Requests and events -------------------------------------------------------------------------------------------- */
+
+typedef enum cl_engine_finish {
+    CL_ENGINE_RUNNING = 0,
+    CL_ENGINE_STOP,   /* an end token, a stop token or a stop string */
+    CL_ENGINE_LENGTH, /* max_tokens, or the end of the context */
+    CL_ENGINE_CANCELLED,
+    CL_ENGINE_ERROR,
+} cl_engine_finish;
+
+/*
+ * What the engine reports about a request. Of each choice: one event for each token, in order, then one without a token, whose
+ * `finish` says why the choice ended, with the text that was still held back. Events of different choices interleave. With
+ * prompt_logprobs, one event for each position of the prompt comes before all of these, in order, once for the whole request,
+ * with choice 0. The event with `last` set is the request's last one.
+ *
+ * The library fills it. All that it points to is valid until on_event returns.
+ */
+typedef struct cl_engine_event {
+    size_t struct_size; /* the library's: an older library does not have the fields beyond it */
+    uint64_t request;   /* the id from cl_engine_submit; the first event may come before cl_engine_submit returns */
+    int32_t choice;     /* 0 to n - 1 */
+    int32_t token;      /* -1: none. End tokens and stop tokens are reported too, but have no text */
+    int64_t position;   /* of the token, in prompt and completion */
+    bool prompt;        /* the token belongs to the prompt; no text */
+    bool last;          /* the request has ended, and no event of it will follow */
+    /*
+     * [text_size] bytes, not terminated, never NULL: the text that may be shown now, of this token or earlier ones. Whole UTF-8
+     * characters, and nothing that may be the beginning of a stop string.
+     */
+    const char *text;
+    size_t text_size;
+    cl_sampler_logprob chosen;     /* of the token, with logprobs; otherwise, and at position 0, its id is -1 */
+    const cl_sampler_logprob *top; /* [n_top] the likeliest tokens, likeliest first, equal ones by id */
+    int32_t n_top;                 /* 0 if chosen.id is -1 */
+    cl_engine_finish finish;       /* not CL_ENGINE_RUNNING: the choice has ended */
+    int64_t n_prompt;              /* tokens of the prompt */
+    int64_t n_cached;              /* tokens of the prompt that were in the cache when the request was admitted; 0 before */
+    int64_t n_completion;          /* tokens of all choices so far, end tokens and stop tokens included */
+    const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
+} cl_engine_event;
+
+enum { CL_ENGINE_MAX_TOP = 32 }; /* most tokens that can be requested with each logprob */
+
+/* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
+typedef struct cl_engine_request {
+    size_t struct_size;         /* set by cl_engine_request_init */
+    const int32_t *prompt;      /* [n_prompt], required */
+    int64_t n_prompt;           /* >= 1 */
+    int64_t max_tokens;         /* tokens of each choice; 0: only compute the prompt; < 0 (default): what the context and the
+                                   K/V budget hold */
+    int32_t n;                  /* choices: completions of the prompt, each with its own draws; 1 (default) to max_seqs */
+    cl_sampler_params sampling; /* default: cl_sampler_params_init */
+    /*
+     * Stop strings, terminated, not empty. A choice ends before the first one that its text contains; the default is none.
+     */
+    const char *const *stop;    /* [n_stop] */
+    const int32_t *stop_tokens; /* [n_stop_tokens] further tokens that end a choice; default none */
+    int32_t n_stop;
+    int32_t n_stop_tokens;
+    bool ignore_eos; /* the model's end tokens do not end a choice; default false */
+    bool logprobs;   /* report the logprob of each token, and n_top others; default false */
+    /*
+     * Report them for the tokens of the prompt too, each given those before it; default false. The whole prompt is computed
+     * then, whatever the cache holds, because the cache stores K/V and not logits: n_cached is 0.
+     */
+    bool prompt_logprobs;
+    int32_t n_top;   /* 0 (default) to CL_ENGINE_MAX_TOP */
+    uint32_t domain; /* only requests of one domain share K/V; default 0; less than 2^31 */
+    /*
+     * Called for each event, required. It runs on the engine's thread and holds up all requests, so it must not block. It may
+     * call everything but cl_engine_destroy.
+     */
+    void (*on_event)(void *ctx, const cl_engine_event *event);
+    void *ctx; /* passed to on_event; default NULL */
+} cl_engine_request;
+
+CL_API void cl_engine_request_init(cl_engine_request *request);
+
+/*
+ * Queue a request, which is copied with all that it points to. Requests are admitted first come, first served, as soon as
+ * max_seqs and the K/V budget have room for all of their tokens, which is reserved then. *id, unless id is NULL, names the
+ * request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
+ *
+ * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request that the context or the K/V budget could never hold, with both
+ * numbers; CL_ERR_NOMEM. No event comes then, and *id is 0.
+ */
+CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
+
+/*
+ * End a request: it leaves before the next step, and its choices report CL_ENGINE_CANCELLED. Ids of requests that have ended,
+ * and unknown ones, are ignored. Returns at once, before the last event.
+ */
+CL_API void cl_engine_cancel(cl_engine *engine, uint64_t id);
+
+/* ---- Statistics ------------------------------------------------------------------------------------------------------- */
+
+/* Speculative decoding. */
+typedef struct cl_engine_drafts {
+    int64_t n_drafts;   /* drafts that were verified */
+    int64_t n_tokens;   /* their tokens */
+    int64_t n_accepted; /* those of them that were accepted */
+} cl_engine_drafts;
+
+/* Since the engine was created, unless a field says "now". */
+typedef struct cl_engine_stats {
+    size_t struct_size;              /* set by the caller to sizeof(cl_engine_stats) */
+    int64_t n_waiting;               /* requests that wait to be admitted now */
+    int64_t n_running;               /* admitted requests that have not ended now */
+    int64_t prompt_tokens;           /* of admitted requests */
+    int64_t cached_tokens;           /* those of them that were in the cache */
+    int64_t prefill_tokens_computed; /* prompt tokens whose K/V were computed */
+    int64_t completion_tokens;       /* of all choices */
+    int64_t requests_finished;       /* requests that ended, for whatever reason */
+    int64_t steps;
+    double prefill_s;   /* seconds spent in steps, for rows of prompts */
+    double decode_s;    /* the same for all other rows; a step's time is divided by rows */
+    int64_t batch_peak; /* most sequences of a step */
+    cl_engine_drafts drafts;
+} cl_engine_stats;
+
+/*
+ * Fill *stats. A token is counted before it is reported, the end of a request shortly after its last event.
+ * Errors: CL_ERR_ARG for NULL or a struct_size that is not set.
+ */
+CL_API cl_status cl_engine_get_stats(cl_engine *engine, cl_engine_stats *stats);
+
+/*
+ * Fill *stats with the statistics of the engine's K/V cache after its last step; see cattn_stats in chunkattn.h. The caller
+ * sets struct_size to sizeof(cattn_stats). Errors: CL_ERR_ARG for NULL or a struct_size that is not set.
+ */
+CL_API cl_status cl_engine_get_kv_stats(cl_engine *engine, cattn_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
