@@ -113,28 +113,40 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
 /* ---- A request's size ---- */
 
 /*
- * Chunks that n choices may come to need. Shared, the prompt's whole chunks are stored once and each choice that goes on does
- * so in chunks of its own; the prompt's last chunk may stay beside them.
+ * The largest completion, in tokens, of each choice that the K/V budget could hold in a cache without other requests; -1: not
+ * even the prompt. *result: the bytes behind that answer, for a completion of n_tokens.
  */
-static int64_t chunks_needed(const cl_engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
-    const int64_t c = limits->chunk_size;
-    if (max_tokens == 0 && limits->sharing != CATTN_PRIVATE) return (n_prompt + c - 1) / c;
-    const int64_t whole = limits->sharing == CATTN_PRIVATE ? 0 : n_prompt / c;
-    const int64_t prompt_tail = n > 1 && limits->sharing != CATTN_PRIVATE && n_prompt % c > 0 ? 1 : 0;
-    return whole + prompt_tail + n * ((n_prompt - whole * c + max_tokens + c - 1) / c);
+static int64_t largest_completion(const cl_engine_limits *limits, const cl_engine_request *r, int64_t n_tokens,
+                                  cattn_fit_result *result) {
+    cattn_fit_request fit;
+    cattn_fit_request_init(&fit);
+    fit.n_tokens = r->n_prompt;
+    fit.n_seqs = r->n;
+    fit.reserve_tokens = n_tokens;
+    fit.headroom_bytes = limits->kv_headroom_bytes;
+    *result = (cattn_fit_result){.struct_size = sizeof *result};
+    cattn_cache_can_fit(limits->cache, &fit, result, NULL);
+    return result->max_reserve_tokens;
 }
 
-/* The largest completion, at most max_tokens, whose chunks the budget holds; one of a token is known to fit. */
-static int64_t largest_completion(const cl_engine_limits *limits, int64_t n_prompt, int64_t max_tokens, int64_t n) {
-    int64_t fits = 1, too_large = max_tokens + 1;
-    while (too_large - fits > 1) {
-        const int64_t middle = fits + (too_large - fits) / 2;
-        if (chunks_needed(limits, n_prompt, middle, n) <= limits->n_chunks)
-            fits = middle;
-        else
-            too_large = middle;
-    }
-    return fits;
+static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r, cl_error *error) {
+    const int64_t room = limits->n_ctx - r->n_prompt, wanted = r->max_tokens < 0 ? 1 : r->max_tokens;
+    if (wanted > room)
+        return cl_fail(error, CL_ERR_LIMIT,
+                       CL_CONTEXT_LENGTH_MESSAGE
+                       "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
+                       (long long)limits->n_ctx, (long long)r->n_prompt, (long long)wanted);
+    cattn_fit_result fit;
+    const int64_t largest = largest_completion(limits, r, wanted, &fit);
+    if (wanted > largest)
+        return cl_fail(
+            error, CL_ERR_LIMIT,
+            "%lld prompt tokens and %d choices of %lld tokens need %llu bytes of K/V beside metadata; the K/V budget "
+            "holds %llu: shorten the request or raise the K/V budget",
+            (long long)r->n_prompt, r->n, (long long)wanted, (unsigned long long)fit.bytes_needed,
+            (unsigned long long)fit.bytes_available);
+    if (r->max_tokens < 0) r->max_tokens = largest < room ? largest : room;
+    return CL_OK;
 }
 
 cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
@@ -142,21 +154,6 @@ cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_reque
     cl_engine_request_init(request);
     cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, request, from, error);
     if (status == CL_OK) status = check_fields(limits, request, error);
-    if (status != CL_OK) return status;
-    const int64_t n_prompt = request->n_prompt, room = limits->n_ctx - n_prompt;
-    const int64_t wanted = request->max_tokens < 0 ? 1 : request->max_tokens;
-    if (wanted > room)
-        return cl_fail(error, CL_ERR_LIMIT,
-                       CL_CONTEXT_LENGTH_MESSAGE
-                       "; %lld prompt tokens and a completion of %lld are more: shorten the prompt or lower max_tokens",
-                       (long long)limits->n_ctx, (long long)n_prompt, (long long)wanted);
-    const int64_t needed = chunks_needed(limits, n_prompt, wanted, request->n);
-    if (needed > limits->n_chunks)
-        return cl_fail(
-            error, CL_ERR_LIMIT,
-            "%lld prompt tokens and %d choices of %lld tokens need %lld chunks of K/V; the budget holds %lld: shorten "
-            "the request or raise the K/V budget",
-            (long long)n_prompt, request->n, (long long)wanted, (long long)needed, (long long)limits->n_chunks);
-    if (request->max_tokens < 0) request->max_tokens = largest_completion(limits, n_prompt, room, request->n);
-    return CL_OK;
+    if (status == CL_OK) status = check_size(limits, request, error);
+    return status;
 }

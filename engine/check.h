@@ -18,9 +18,8 @@ typedef struct cl_engine_limits {
     int32_t n_vocab;
     int64_t n_ctx; /* tokens of prompt and completion */
     int32_t max_seqs;
-    cattn_sharing sharing;
-    int64_t chunk_size; /* tokens */
-    int64_t n_chunks;   /* chunks of K/V that the requests may use */
+    const cattn_cache *cache;   /* borrowed; says what the K/V budget could hold */
+    uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
 } cl_engine_limits;
 
 /*

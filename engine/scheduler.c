@@ -77,9 +77,8 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
         .n_vocab = s->model->params.n_vocab,
         .n_ctx = s->config.n_ctx,
         .max_seqs = s->config.max_seqs,
-        .sharing = s->config.sharing,
-        .chunk_size = s->config.chunk_size,
-        .n_chunks = s->admission.n_chunks,
+        .cache = s->runner.cache,
+        .kv_headroom_bytes = s->config.kv_budget_bytes / 8,
     };
 }
 

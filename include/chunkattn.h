@@ -246,7 +246,8 @@ typedef struct cattn_fit_result {
  *
  * request is borrowed for the call only; result may be NULL and is also filled where the request does not fit.
  *
- * Errors: CATTN_ERR_BUDGET when the request does not fit; CATTN_ERR_ARG names the field. May be called while a step is open.
+ * Errors: CATTN_ERR_BUDGET when the request does not fit; CATTN_ERR_ARG names the field. May be called while a step is open,
+ * and from another thread while other calls on the cache run, since all that it reads is constant from creation to destruction.
  */
 CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn_fit_request *request, cattn_fit_result *result,
                                            cattn_error *error);

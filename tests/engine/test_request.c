@@ -29,8 +29,6 @@ static void what_can_never_run_is_refused(void **state) {
     config.n_ctx = 3000;
     fixture f;
     fixture_start(&f, &config, 1);
-    char capacity[32];
-    snprintf(capacity, sizeof capacity, "%d", (int)usable_chunks(&f));
     static int32_t tokens[TOY_CONTEXT];
     make_prompt(tokens, TOY_CONTEXT, 0, 0, 1);
     recording *r = recording_create();
@@ -42,7 +40,9 @@ static void what_can_never_run_is_refused(void **state) {
     request.max_tokens = -1;
     expect_refusal(&f, &request, CL_ERR_LIMIT, "3000", "1");
     request = make_request(tokens, 2000, 60, r); /* 129 chunks of 16 */
-    expect_refusal(&f, &request, CL_ERR_LIMIT, "129 chunks", capacity);
+    char needed[32];
+    snprintf(needed, sizeof needed, "%d bytes", 129 * (int)kv_stats_of(&f).chunk_bytes);
+    expect_refusal(&f, &request, CL_ERR_LIMIT, needed, "K/V budget holds");
     request = make_request(tokens, 10, 40, r);
     request.n = 17;
     expect_refusal(&f, &request, CL_ERR_ARG, "17", "16");
@@ -207,7 +207,14 @@ static void open_end_is_bounded(void **state) {
         const int64_t capacity = usable_chunks(&f);
         recording *r = run(&f, make_request(tokens, 100, -1, NULL));
         assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
-        assert_int_equal(r->choices[0].n_tokens, (by_budget ? 16 * capacity : 300) - 100);
+        const int64_t n = r->choices[0].n_tokens;
+        if (by_budget) {
+            assert_in_range(n, 16 * capacity * 9 / 10 - 100, 16 * capacity - 100);
+            cl_engine_request more = make_request(tokens, 100, n + 1, r);
+            expect_refusal(&f, &more, CL_ERR_LIMIT, "K/V budget", "100 prompt tokens");
+        } else {
+            assert_int_equal(n, 300 - 100);
+        }
         recording_free(r);
         fixture_stop(&f);
     }

@@ -225,6 +225,16 @@ static void what_is_accepted_fits(void **state) {
     assert_true(n_accepted > 10);
 }
 
+/* The longest beginning of a prompt of n tokens that is accepted. */
+static int64_t longest_prompt(fixture *f, const int32_t *tokens, int64_t n) {
+    recording *r = recording_create();
+    cl_engine_request request = make_request(tokens, n, -1, r);
+    while (cl_engine_submit(f->engine, &request, NULL, NULL) != CL_OK) request.n_prompt--;
+    recording_wait(r);
+    recording_free(r);
+    return request.n_prompt;
+}
+
 /* Turns of a conversation, each of which parts within a chunk from what the one before left, up to all that the budget holds.
  */
 static void a_conversation_fills_the_budget(void **state) {
@@ -233,10 +243,11 @@ static void a_conversation_fills_the_budget(void **state) {
     config.kv_budget_bytes = 9 << 18;
     fixture f;
     fixture_start(&f, &config, 1);
-    const int64_t capacity = (int64_t)kv_stats_of(&f).chunks_capacity, longest = (capacity - (capacity + 7) / 8) * 16 - 16;
     static int32_t prompt[5000], turn[5000];
-    assert_in_range(longest, 1000, 5000);
-    make_prompt(prompt, longest, longest, 1, 0);
+    make_prompt(prompt, 5000, 5000, 1, 0);
+    const int64_t longest = longest_prompt(&f, prompt, 5000);
+    const int64_t in_budget = (int64_t)(config.kv_budget_bytes / kv_stats_of(&f).chunk_bytes * 16);
+    assert_in_range(longest, in_budget * 3 / 4, in_budget * 7 / 8);
     for (int64_t n = 24; n <= longest; n = n < longest && n + 48 > longest ? longest : n + 48) {
         memcpy(turn, prompt, (size_t)n * sizeof *turn);
         turn[n - 1] = turn[n - 1] % 200 + 1;
