@@ -1,10 +1,11 @@
 /*
- * Whose sequences are in the cache: requests join when max_seqs and the K/V budget have room for all their tokens, and leave.
+ * Admission: requests join the K/V cache when max_seqs and the K/V budget have room for all of their tokens, and leave it.
  *
- * For prompt_logprobs a request joins in a domain of its own, never used before: nothing of it is found in the cache, so all
- * of its prompt is computed and every position has logits. Afterwards it is of no use to anybody and leaves the cache.
+ * A request with prompt_logprobs joins in a domain of its own that was never used before: nothing of it is found in the cache,
+ * so its whole prompt is computed and every position has logits. Nobody can find its tokens later, so they leave the cache with
+ * it.
  *
- * So does one that is alone and finds no room for what it shares, whose copies may take more than its tokens do.
+ * A request that is alone but finds no room, because sharing a retained prefix takes copies, joins in a domain of its own too.
  */
 #ifndef ENGINE_ADMISSION_H
 #define ENGINE_ADMISSION_H
@@ -13,36 +14,36 @@
 #include "speculation.h"
 
 typedef struct cl_admission {
-    cattn_cache *cache;
-    cl_speculation *speculation; /* told who leaves; NULL: off */
+    cattn_cache *cache;          /* borrowed */
+    cl_speculation *speculation; /* borrowed; is informed of choices that leave; NULL: off */
     int32_t max_seqs;
-    int64_t n_seqs;         /* in the cache */
-    int64_t n_chunks;       /* that may be used and promised at once */
-    bool full;              /* the budget had no room for the first that waits, and nothing has left since */
-    uint32_t n_own_domains; /* used so far */
+    int64_t n_seqs;         /* sequences in the cache */
+    int64_t n_chunks;       /* chunks that may be in use or reserved at once */
+    bool full;              /* the first request in the queue found no room, and no sequence has left since */
+    uint32_t n_own_domains; /* domains of single requests that were used so far */
 } cl_admission;
 
-/* An empty cache; it and sp are borrowed. */
+/* Start with an empty cache, which is borrowed like sp (NULL: no speculation). */
 void cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, int32_t max_seqs);
 
 typedef enum cl_admission_answer {
     CL_ADMISSION_JOINED,
-    CL_ADMISSION_WAITS, /* until somebody leaves; nothing of it is in the cache */
-    CL_ADMISSION_NEVER, /* what has joined of it must leave */
+    CL_ADMISSION_WAITS, /* there is no room until a sequence leaves; nothing of the request is in the cache */
+    CL_ADMISSION_NEVER, /* it cannot run; the caller ends it, and with it the choices that have joined */
 } cl_admission_answer;
 
 /*
- * Let the first that waits join with all its choices; r->n_cached then says how much of its prompt was found. One that is alone
- * never waits for the budget. *error: with CL_ADMISSION_NEVER.
+ * Let the first request in the queue join with all its choices; r->n_cached then is the number of prompt tokens that were
+ * found. alone: no other request runs, so it must not wait for the budget. *error is filled with CL_ADMISSION_NEVER.
  */
 cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone, cl_error *error);
 
-/* Another request may be the first that waits. */
-void cl_admission_look_again(cl_admission *a);
+/* Try again although no sequence has left, because another request may be the first in the queue. */
+void cl_admission_retry(cl_admission *a);
 
-/* Nothing where the choice is not in the cache. */
+/* Let a choice leave the cache. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
-/* With all choices. */
+/* The same for all choices of a request. */
 void cl_admission_leave_all(cl_admission *a, cl_request *r);
 
 #endif

@@ -1,7 +1,9 @@
 /*
- * How likely a drafted token is to be accepted: learnt from those that were verified before, by the rank of their evidence.
+ * Estimates how probable it is that a drafted token is accepted, from the drafted tokens that were verified before. Evidence is
+ * kept by the rank of a draft's source, such as the length of the match that it comes from.
  *
- * A choice's own experience counts, beside that of all choices drawn alike, which stands for what it has not seen yet.
+ * Two estimates are combined: that of the choice itself, and that of all choices that are drawn alike, which stands in for what
+ * the choice has not seen yet.
  */
 #ifndef ENGINE_CHANCE_H
 #define ENGINE_CHANCE_H
@@ -10,21 +12,23 @@
 
 enum { CL_CHANCE_RANKS = 9 };
 
+/* Verified tokens by rank, and those of them that were accepted. Older ones decay, so the numbers are not whole. */
 typedef struct cl_chance {
-    float tried[CL_CHANCE_RANKS], agreed[CL_CHANCE_RANKS]; /* older ones count for less and less */
+    float tried[CL_CHANCE_RANKS], accepted[CL_CHANCE_RANKS];
 } cl_chance;
 
-/* What all choices start from; a choice's own starts from zero. */
+/* Fill the estimate of all choices with its prior. The estimate of one choice starts from zeros. */
 void cl_chance_init(cl_chance *all);
 
-/* In [0, 1]. */
+/* The probability, in [0, 1], that a token of this rank is accepted. */
 float cl_chance_of(const cl_chance *own, const cl_chance *all, int rank);
 
-void cl_chance_learn(cl_chance *own, cl_chance *all, int rank, bool agreed);
+/* Count a verified token. */
+void cl_chance_learn(cl_chance *own, cl_chance *all, int rank, bool accepted);
 
 /*
- * To be called where a token was not drafted because its chance is too low: what is never tried is never learnt, so older
- * evidence is forgotten slowly, until it is tried again.
+ * Count a token that was not drafted because its probability is too low. What is not tried is not learnt, so both estimates
+ * decay slowly towards their priors, until the rank is tried again.
  */
 void cl_chance_forget(cl_chance *own, cl_chance *all, int rank);
 

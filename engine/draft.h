@@ -1,7 +1,7 @@
 /*
- * Drafts: guesses at the next tokens of choices, for a step to verify, and where they come from.
+ * Drafts: guesses at the next tokens of choices, for a step to verify, and the drafters that make them.
  *
- * A drafter may guess as it likes: a wrong guess costs a row, never a different output.
+ * A drafter may guess anything: a wrong guess costs a row, and never changes the output.
  */
 #ifndef ENGINE_DRAFT_H
 #define ENGINE_DRAFT_H
@@ -10,37 +10,41 @@
 
 typedef struct cl_draft {
     cl_choice *choice;
-    int32_t n_max; /* at most so many */
-    float worth;   /* what drafts may save the choice until its end, in units of a step; where token_cost is not 0 */
-    int32_t n;
+    int32_t n_max; /* tokens that are wanted at most */
+    float worth;   /* what drafts may save until the choice ends, in steps; only where token_cost is not 0 */
+    int32_t n;     /* tokens that were drafted */
     int32_t tokens[CL_DRAFT_MAX];
-    uint8_t ranks[CL_DRAFT_MAX]; /* of each token's evidence, 1 to CL_CHANCE_RANKS - 1: what chances are learnt by */
+    uint8_t ranks[CL_DRAFT_MAX]; /* of each token's source, 1 to CL_CHANCE_RANKS - 1; see chance.h */
 } cl_draft;
 
+/* A source of drafts. One thread at a time. */
 typedef struct cl_drafter cl_drafter;
 struct cl_drafter {
-    /* Fill in n, tokens and ranks of n_drafts drafts, whose choices differ and have been drawn a token at least. */
+    /*
+     * Fill in n, tokens and ranks of drafts [n_drafts]. Each is of another choice, which has drawn at least one token.
+     */
     void (*propose)(cl_drafter *d, cl_draft *drafts, int32_t n_drafts);
-    /* A choice leaves, with the tokens it has now. */
+    /* A choice leaves the engine, with the tokens that it has now. */
     void (*leave)(cl_drafter *d, cl_choice *c);
     void (*free)(cl_drafter *d);
     /*
-     * In units of what a step costs however few its rows: drafting a token of each of n choices costs token_cost (1 + row_cost
-     * n), row_cost being engine_config's. Where it is not 0, tokens that are not likely enough are not asked for, so their rank
-     * must be known before: CL_CHANCE_RANKS - 1.
+     * The cost of drafting, relative to a step of the engine's model without rows: one token for each of n choices costs
+     * token_cost * (1 + row_cost * n), with row_cost from cl_engine_config. If it is not 0, tokens that are not probable enough
+     * are not requested, so their rank must be known beforehand: it is CL_CHANCE_RANKS - 1.
      */
     float token_cost;
 };
 
 /*
- * Prompt lookup: what followed the longest run of tokens that ends like the choice, be it in its own prompt and output or in
- * what other requests of its domain were told before. NULL without memory.
+ * Prompt lookup: the tokens that followed the longest run of tokens equal to the end of the choice, in its own prompt and
+ * completion or in those of earlier requests of its domain. NULL if memory is lacking.
  */
 cl_drafter *cl_draft_lookup_create(void);
 
 /*
- * A second model of the same vocabulary. m and pool are borrowed; its K/V cache, beside that of the target, holds as many
- * tokens. CL_ERR_ARG where the vocabularies differ.
+ * A second model, m, of the vocabulary of `target`, the engine's model. m and pool are borrowed until the drafter is freed. The
+ * drafter has a K/V cache of its own, for as many tokens as the engine's. CL_ERR_ARG: the vocabularies differ; CL_ERR_LIMIT;
+ * CL_ERR_NOMEM. *d is NULL then.
  */
 cl_status cl_draft_model_create(const cl_model *m, const cl_model *target, ca_pool *pool, const cl_engine_config *config,
                                 cl_drafter **d, cl_error *error);

@@ -1,36 +1,36 @@
 /*
- * Drafts by looking up what followed the same tokens before.
+ * Drafts by lookup: the tokens that followed the same tokens earlier.
  *
- * Two places are searched. The choice's own tokens, from the end on. And a store of what those who left had that nobody before
- * them had: the end of their prompts, their completions. The store is a ring of runs; a place's hash is that of its domain and
- * the two tokens before it, and places of one hash are linked, the newest first.
+ * Two sources are searched: the choice's own tokens, backwards from the end, and a store of what was new in choices that have
+ * left: the uncached ends of their prompts, and their completions. The store is a ring buffer of runs. A place is hashed by its
+ * domain and the two tokens before it; places with the same hash are linked, newest first.
  */
 #include <stdlib.h>
 
 #include "draft.h"
 
 enum {
-    MATCH_MIN = 2,                   /* tokens; one alone says too little */
-    MATCH_MAX = CL_CHANCE_RANKS - 1, /* beyond that, longer is no better */
-    STORE = 1 << 17,                 /* places */
-    HEADS = 1 << 16,
-    LINKS = 8, /* followed at most */
+    MATCH_MIN = 2,                   /* tokens; a match of one token is too weak */
+    MATCH_MAX = CL_CHANCE_RANKS - 1, /* tokens; longer matches are no better */
+    STORE = 1 << 17,                 /* places in the ring */
+    HEADS = 1 << 16,                 /* hash values */
+    LINKS = 8,                       /* links that a search follows at most */
 };
 
 typedef struct place {
-    int32_t token; /* -1: before the first of a run */
+    int32_t token; /* -1: a separator, before the first token of a run */
     uint32_t domain;
-    int64_t older; /* of the same hash; 0: none */
+    int64_t older; /* the next older place with the same hash; 0: none */
 } place;
 
 typedef struct lookup {
     cl_drafter base;
-    place *store;   /* [STORE], place i at i % STORE */
-    int64_t *heads; /* [HEADS] newest place of a hash; 0: none */
-    int64_t n;      /* places ever used; the first is 1 */
+    place *store;   /* [STORE] place i is at i % STORE; owned */
+    int64_t *heads; /* [HEADS] the newest place with each hash; 0: none; owned */
+    int64_t n;      /* places written so far; the first one is 1 */
 } lookup;
 
-/* What followed, from `next` on: in the store, or in the choice's own tokens. */
+/* Tokens equal to the end of the choice, and where those that followed begin: in the store or in the choice's own tokens. */
 typedef struct match {
     int32_t length;
     bool stored;
@@ -58,7 +58,7 @@ static void find_own(const int32_t *tokens, int64_t n, match *best) {
     }
 }
 
-/* How many tokens before place i are those at the choice's end. */
+/* The number of tokens before place i that equal those at the end of the choice. */
 static int32_t stored_length(const lookup *l, int64_t i, uint32_t domain, const int32_t *tokens, int64_t n) {
     int32_t length = 0;
     while (length < MATCH_MAX && length < n && is_there(l, i - 1 - length)) {
@@ -84,14 +84,14 @@ static void propose_one(const lookup *l, cl_draft *d) {
     d->n = 0;
     if (n < MATCH_MIN) return;
     find_own(c->tokens, n, &m);
-    find_stored(l, c->owner->asked.domain, c->tokens, n, &m);
+    find_stored(l, c->owner->params.domain, c->tokens, n, &m);
     if (m.length == 0) return;
     for (; d->n < d->n_max; d->n++, m.next++) {
         int32_t token;
         if (m.stored)
             token = is_there(l, m.next) ? at(l, m.next)->token : -1;
         else
-            token = m.next < n ? c->tokens[m.next] : d->tokens[m.next - n]; /* a loop goes on with itself */
+            token = m.next < n ? c->tokens[m.next] : d->tokens[m.next - n]; /* a loop repeats itself */
         if (token < 0) break;
         d->tokens[d->n] = token;
         d->ranks[d->n] = (uint8_t)(m.length + d->n < MATCH_MAX ? m.length + d->n : MATCH_MAX);
@@ -114,16 +114,16 @@ static void put(lookup *l, int32_t token, uint32_t domain) {
     *head = i;
 }
 
-/* Of a prompt only what was found with nobody; its beginning has been put here by whoever had it first. */
+/* Store what was new in a choice. The cached beginning of its prompt was stored when an earlier choice left. */
 static void leave(cl_drafter *base, cl_choice *c) {
     lookup *l = (lookup *)base;
     const cl_request *r = c->owner;
-    const int64_t known = c->index == 0 ? r->n_cached : r->asked.n_prompt;
+    const int64_t known = c->index == 0 ? r->n_cached : r->params.n_prompt;
     int64_t from = known > MATCH_MAX ? known - MATCH_MAX : 0;
     if (from < c->n_tokens - STORE / 4) from = c->n_tokens - STORE / 4;
     if (c->n_tokens - known < 1) return;
-    put(l, -1, r->asked.domain);
-    for (int64_t i = from; i < c->n_tokens; i++) put(l, c->tokens[i], r->asked.domain);
+    put(l, -1, r->params.domain);
+    for (int64_t i = from; i < c->n_tokens; i++) put(l, c->tokens[i], r->params.domain);
 }
 
 static void free_lookup(cl_drafter *base) {

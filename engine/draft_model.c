@@ -1,8 +1,8 @@
 /*
  * Drafts by a second, smaller model with a K/V cache of its own, in which each choice has a sequence from its first draft on.
  *
- * It draws with the choice's parameters, seed and position: where the two models' distributions are alike, so are the draws.
- * A draft takes a step of the small model for each token, of all choices together.
+ * The draft model draws with the choice's parameters, seed and position, so where the distributions of both models are alike,
+ * the draws are too. Each token of the drafts takes one step of the draft model for all choices together.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,11 @@ typedef struct draft_model {
     cl_drafter base;
     ca_pool *pool;
     cl_runner runner;
-    cl_sampler **samplers; /* [threads of the pool] */
-    float row_cost;        /* as of the target's steps */
-    float forgone;         /* what drafts of choices that were declined since the last that was not might have saved */
-    cl_draft **active;     /* [n_active] the drafts that the open call still extends, in the order of the step's entries */
+    cl_sampler **samplers; /* [workers of the pool] owned */
+    float row_cost;        /* of the engine's model: cl_engine_config.row_cost */
+    /* In steps: what drafts of the choices that were declined since the last accepted one might have saved. */
+    float missed_savings;
+    cl_draft **active; /* [n_active] the drafts that are still extended, in the order of the step's entries; owned */
     int32_t n_active;
 } draft_model;
 
@@ -29,36 +30,36 @@ static void forget(draft_model *m, cl_choice *c) {
     c->model_seq.n_tokens = 0;
 }
 
-/* Leading tokens that the sequence has as the choice now has them: what it drafted may have come otherwise. */
+/* The number of the sequence's leading tokens that equal the choice's; drafted ones may have been drawn differently. */
 static int64_t n_common(const cl_choice *c) {
     const cl_draft_seq *s = &c->model_seq;
     int64_t n = s->n_tokens - s->n_drafted;
     for (int32_t i = 0; i < s->n_drafted && n < c->n_tokens && c->tokens[n] == s->drafted[i]; i++) n++;
-    return n < c->n_tokens ? n : c->n_tokens - 1; /* the last is computed again: its logits are wanted */
+    return n < c->n_tokens ? n : c->n_tokens - 1; /* the last token is computed again, for its logits */
 }
 
 /*
- * Whether drafts are worth the rows that they take before the first. A prompt that many share is not worth it for the first of
- * them, so what has been forgone so far counts, too: where nothing is shared, no more is lost by it than might have been saved.
- * A row of a long prompt costs half of what one of a few does.
+ * Whether the drafts of a choice are worth the rows that come before the first one. A prompt that many choices share is worth
+ * computing, but not for the first of them alone, so savings that were missed before count too. Where nothing is shared, this
+ * never loses more than what was missed. A row of a long prompt costs half of what a row of a small step costs.
  */
 static bool is_worth(draft_model *m, const cl_draft *d, int64_t n_rows) {
     const float cost = m->base.token_cost * m->row_cost / 2 * (float)n_rows;
-    if (cost > d->worth + m->forgone) {
-        m->forgone += d->worth;
+    if (cost > d->worth + m->missed_savings) {
+        m->missed_savings += d->worth;
         return false;
     }
-    if (cost > d->worth) m->forgone = 0;
+    if (cost > d->worth) m->missed_savings = 0;
     return true;
 }
 
-/* A sequence for the choice, whose tokens are computed if they are worth it, but for those that there are. */
+/* Start a sequence for the choice, if computing the tokens that the cache does not hold is worth it. */
 static bool join(draft_model *m, const cl_draft *d) {
     cl_choice *c = d->choice;
     cl_draft_seq *s = &c->model_seq;
     cattn_join_options options;
     cattn_join_options_init(&options);
-    options.domain = c->owner->asked.domain;
+    options.domain = c->owner->params.domain;
     cattn_join_result result;
     if (s->declined || cattn_seq_join(m->runner.cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
         return false;
@@ -67,7 +68,7 @@ static bool join(draft_model *m, const cl_draft *d) {
     return !s->declined;
 }
 
-/* Make the sequence's tokens the choice's. False: there is no room for it, or it is not worth it. */
+/* Make the sequence's tokens equal to the choice's. False: there is no room, or it is not worth the rows. */
 static bool catch_up(draft_model *m, const cl_draft *d) {
     cl_choice *c = d->choice;
     cl_draft_seq *s = &c->model_seq;
@@ -89,8 +90,8 @@ static bool catch_up(draft_model *m, const cl_draft *d) {
 /* ---- Steps ---- */
 
 /*
- * Keep active the drafts whose last token is computed in this step, and compute its logits. The others wait for the rest of a
- * long prompt, or another sequence computes their last token.
+ * Keep the drafts active whose last token is computed in this step, and choose the logits of that token. The other drafts are
+ * in the middle of a long prompt, or another sequence computes their last token.
  */
 static void choose_logits(void *drafter, cl_runner *r) {
     draft_model *m = drafter;
@@ -111,7 +112,7 @@ static bool run_step(draft_model *m) {
     cl_runner_clear(r);
     for (int32_t i = 0; i < m->n_active; i++) {
         const cl_choice *c = m->active[i]->choice;
-        cl_runner_add(r, c->model_seq.seq, r->max_rows, c->tokens); /* a draft's tokens stand behind the choice's own */
+        cl_runner_add(r, c->model_seq.seq, r->max_rows, c->tokens); /* drafted tokens follow the choice's own */
     }
     return m->n_active > 0 && cl_runner_step(r, r->max_rows, choose_logits, m, NULL) == CL_OK && r->n_rows > 0;
 }
@@ -121,16 +122,16 @@ static void draw_one(void *arg, int32_t task, int32_t worker) {
     cl_draft *d = m->active[task];
     cl_choice *c = d->choice;
     const int64_t position = c->n_tokens + d->n;
-    const cl_engine_request *asked = &c->owner->asked;
+    const cl_engine_request *params = &c->owner->params;
     const float *logits = m->runner.logits + (size_t)task * (size_t)m->runner.model->params.n_vocab;
-    const int32_t token = cl_sampler_draw(m->samplers[worker], &asked->sampling, logits, c->tokens, asked->n_prompt, position,
+    const int32_t token = cl_sampler_draw(m->samplers[worker], &params->sampling, logits, c->tokens, params->n_prompt, position,
                                           c->index, position);
     c->tokens[position] = token;
     d->tokens[d->n++] = token;
     d->ranks[d->n - 1] = CL_CHANCE_RANKS - 1;
 }
 
-/* Go on with those that have been drawn a token and may have another. */
+/* Append the drawn tokens, and keep the drafts active that may get another one. */
 static void append_drawn(draft_model *m) {
     int32_t n_kept = 0;
     for (int32_t i = 0; i < m->n_active; i++) {
@@ -164,7 +165,7 @@ static void leave(cl_drafter *base, cl_choice *c) { forget((draft_model *)base, 
 
 static cl_status check_vocabulary(const cl_model *m, const cl_model *target, cl_error *error) {
     if (m->params.n_vocab != target->params.n_vocab)
-        return cl_fail(error, CL_ERR_ARG, "the draft model has %d tokens, the model %d; take one of the same family",
+        return cl_fail(error, CL_ERR_ARG, "the draft model has %d tokens, the model %d; choose one of the same family",
                        m->params.n_vocab, target->params.n_vocab);
     for (int32_t id = 0; id < m->params.n_vocab; id++) {
         char a[256], b[256];
@@ -172,33 +173,27 @@ static cl_status check_vocabulary(const cl_model *m, const cl_model *target, cl_
                      n_b = cl_tokenizer_piece(target->tok, id, true, b, sizeof b);
         if (n_a != n_b || memcmp(a, b, n_a < sizeof a ? n_a : sizeof a) != 0)
             return cl_fail(error, CL_ERR_ARG,
-                           "token %d is '%.*s' in the draft model, '%.*s' in the model; take one of the same family", id,
+                           "token %d is '%.*s' in the draft model, '%.*s' in the model; choose one of the same family", id,
                            n_a < 40 ? (int)n_a : 40, a, n_b < 40 ? (int)n_b : 40, b);
     }
     return CL_OK;
 }
 
+/* Elements of K, or of V, of one token. */
 static uint64_t kv_size(const cl_model_params *p) {
     return (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim;
 }
 
 static bool allocate(draft_model *m, int32_t max_seqs) {
-    const size_t n_threads = (size_t)ca_pool_size(m->pool);
     m->active = calloc((size_t)max_seqs, sizeof(cl_draft *));
-    m->samplers = calloc(n_threads, sizeof(cl_sampler *));
-    bool ok = m->active && m->samplers;
-    for (size_t i = 0; ok && i < n_threads; i++) {
-        m->samplers[i] = cl_sampler_create(m->runner.model->params.n_vocab);
-        ok = m->samplers[i] != NULL;
-    }
-    return ok;
+    m->samplers = cl_samplers_create(ca_pool_size(m->pool), m->runner.model->params.n_vocab);
+    return m->active && m->samplers;
 }
 
 static void free_model(cl_drafter *base) {
     draft_model *m = (draft_model *)base;
-    for (int i = 0; m->samplers && i < ca_pool_size(m->pool); i++) cl_sampler_free(&m->samplers[i]);
+    cl_samplers_free(&m->samplers, ca_pool_size(m->pool));
     cl_runner_free(&m->runner);
-    free((void *)m->samplers);
     free((void *)m->active);
     free(m);
 }
@@ -214,7 +209,7 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     if (target->weights.bytes > 0) m->base.token_cost = (float)small->weights.bytes / (float)target->weights.bytes;
     m->pool = pool;
     m->row_cost = config->row_cost;
-    /* room for as many tokens as the model's own cache has */
+    /* Room for as many tokens as the cache of the engine's model has. */
     const uint64_t budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
     status = cl_runner_init(&m->runner, small, pool, config, budget, config->max_seqs, config->max_step_rows, config->max_seqs,
                             error);

@@ -1,29 +1,22 @@
-/* Drawing the tokens of a step: see draw.h. */
+/* Draws the tokens of a step: see draw.h. */
 #include "draw.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
-    const int n_threads = ca_pool_size(pool);
     *list = (cl_draw_list){
         .pool = pool,
         .tok = tok,
-        .samplers = calloc((size_t)n_threads, sizeof *list->samplers),
+        .samplers = cl_samplers_create(ca_pool_size(pool), n_vocab),
         .draws = calloc((size_t)max_draws, sizeof *list->draws),
         .runs = calloc((size_t)max_draws, sizeof *list->runs),
     };
-    bool ok = list->samplers && list->draws && list->runs;
-    for (int i = 0; ok && i < n_threads; i++) {
-        list->samplers[i] = cl_sampler_create(n_vocab);
-        ok = list->samplers[i] != NULL;
-    }
-    return ok;
+    return list->samplers && list->draws && list->runs;
 }
 
 void cl_draw_list_free(cl_draw_list *list) {
-    for (int i = 0; list->samplers && i < ca_pool_size(list->pool); i++) cl_sampler_free(&list->samplers[i]);
-    free(list->samplers);
+    if (list->samplers) cl_samplers_free(&list->samplers, ca_pool_size(list->pool));
     free(list->draws);
     free(list->runs);
     memset(list, 0, sizeof *list);
@@ -57,30 +50,30 @@ void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position,
     d->token = c->tokens[position];
 }
 
-static void work_off(cl_sampler *s, cl_draw *d) {
+static void compute(cl_sampler *s, cl_draw *d) {
     const cl_choice *c = d->choice;
-    const cl_engine_request *asked = &c->owner->asked;
+    const cl_engine_request *params = &c->owner->params;
     if (!d->prompt)
         d->token =
-            cl_sampler_draw(s, &asked->sampling, d->logits, c->tokens, asked->n_prompt, d->position, c->index, d->position);
-    if (!d->logits || !(d->prompt || asked->logprobs)) return;
-    d->n_top = asked->n_top;
+            cl_sampler_draw(s, &params->sampling, d->logits, c->tokens, params->n_prompt, d->position, c->index, d->position);
+    if (!d->logits || !(d->prompt || params->logprobs)) return;
+    d->n_top = params->n_top;
     cl_sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
 }
 
-/* Draws of one run, one after the other for as long as the draft agrees. */
-static void work_off_run(void *arg, int32_t task, int32_t worker) {
+/* Compute the draws of one run, one after the other as long as they equal the draft. */
+static void compute_run(void *arg, int32_t task, int32_t worker) {
     cl_draw_list *list = arg;
     cl_draw *d = &list->draws[list->runs[task]];
     const cl_draw *end = &list->draws[task + 1 < list->n_runs ? list->runs[task + 1] : list->n];
-    for (work_off(list->samplers[worker], d); d + 1 < end; work_off(list->samplers[worker], ++d)) {
+    for (compute(list->samplers[worker], d); d + 1 < end; compute(list->samplers[worker], ++d)) {
         d->drafted = d->token == d->choice->tokens[d->position] && !cl_choice_would_end(d->choice, list->tok, d->n_ahead + 1);
         if (!d->drafted) break;
     }
 }
 
-/* Take off the list what was not drawn. */
-static void close_gaps(cl_draw_list *list) {
+/* Remove the draws that were not computed. */
+static void remove_undrawn(cl_draw_list *list) {
     int32_t n = 0;
     for (int32_t i = 0; i < list->n; i++) {
         const cl_draw *d = &list->draws[i];
@@ -94,8 +87,8 @@ static void close_gaps(cl_draw_list *list) {
 
 void cl_draw_list_run(cl_draw_list *list) {
     if (list->n_runs == 1)
-        work_off_run(list, 0, 0);
+        compute_run(list, 0, 0);
     else if (list->n_runs > 1)
-        ca_pool_run(list->pool, list->n_runs, work_off_run, list);
-    close_gaps(list);
+        ca_pool_run(list->pool, list->n_runs, compute_run, list);
+    remove_undrawn(list);
 }

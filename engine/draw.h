@@ -1,6 +1,6 @@
 /*
- * From the logits of a step to tokens and logprobs: all that a step asks for is listed, then worked off on the pool's
- * threads.
+ * Draws: tokens and logprobs from the logits of a step. All draws of a step are listed first and computed together, on the
+ * threads of the pool.
  */
 #ifndef ENGINE_DRAW_H
 #define ENGINE_DRAW_H
@@ -11,41 +11,46 @@
 
 typedef struct cl_draw {
     cl_choice *choice;
-    const float *logits; /* of the token before; NULL at position 0 */
+    const float *logits; /* [n_vocab] after the token before, borrowed until the list has been computed; NULL at position 0 */
     int64_t position;    /* of the token */
-    bool prompt;         /* the token is given */
-    int32_t n_ahead;     /* so many tokens of the choice's draft are taken as drawn before it */
-    bool drafted;        /* the draft had the token too, and the choice's next draw follows in the list */
+    bool prompt;         /* the token is one of the prompt, of which only the logprob is computed */
+    int32_t n_ahead;     /* drafted tokens of the choice that come before this one */
+    bool drafted;        /* the draft has the same token here, and the choice's next draw follows in the list */
     int32_t token;
-    cl_sampler_logprob chosen; /* where logprobs are wanted; id is -1 elsewhere */
-    cl_sampler_logprob top[CL_ENGINE_MAX_TOP];
+    cl_sampler_logprob chosen;                 /* of the token, if logprobs are wanted; otherwise its id is -1 */
+    cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] the likeliest tokens */
     int32_t n_top;
 } cl_draw;
 
+/*
+ * A run is the draws after one draft, in order: each of them counts only if the one before it has drawn the drafted token. Runs
+ * are computed in parallel.
+ */
 typedef struct cl_draw_list {
-    ca_pool *pool;
-    const cl_tokenizer *tok;
-    cl_sampler **samplers; /* [threads of the pool] */
-    cl_draw *draws;        /* [n] */
-    int32_t *runs;         /* [n_runs] first draws of runs: those behind one draft */
+    ca_pool *pool;           /* borrowed */
+    const cl_tokenizer *tok; /* borrowed */
+    cl_sampler **samplers;   /* [workers of the pool] owned */
+    cl_draw *draws;          /* [n] owned */
+    int32_t *runs;           /* [n_runs] index of the first draw of each run; owned */
     int32_t n, n_runs;
 } cl_draw_list;
 
-/* For at most max_draws. pool and tok are borrowed. False without memory; cl_draw_list_free tidies up. */
+/* For at most max_draws draws a step. Borrows pool and tok. False if memory is lacking; cl_draw_list_free is due then too. */
 bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *tok, int32_t n_vocab, int32_t max_draws);
 void cl_draw_list_free(cl_draw_list *list);
 void cl_draw_list_clear(cl_draw_list *list);
 
 /*
- * The next token of a choice, or the one behind n_ahead drafted ones, in ascending order of n_ahead from 0; or a token of its
- * prompt, with logprobs.
+ * List the draw of a choice's next token (n_ahead is 0), or of the token after n_ahead drafted ones. The draws of a choice are
+ * listed one after the other, in ascending order of n_ahead.
  */
 void cl_draw_list_add(cl_draw_list *list, cl_choice *c, int32_t n_ahead, const float *logits);
+/* List the logprob of the prompt's token at `position`. */
 void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits);
 
 /*
- * Fill in what was listed. A draw behind drafted tokens stays only if those before it drew these tokens, and none ends the
- * choice: others are taken off the list.
+ * Compute all draws. A draw after drafted tokens stays in the list only if the draws before it drew these tokens and none of
+ * them ends the choice; the others are removed.
  */
 void cl_draw_list_run(cl_draw_list *list);
 

@@ -1,4 +1,4 @@
-/* The engine's thread, its mailbox, and the public calls: see engine.h. */
+/* The engine's thread, the inbox through which other threads reach it, and the public calls: see engine.h. */
 #include "engine.h"
 
 #include <pthread.h>
@@ -14,12 +14,12 @@ struct cl_engine {
     cl_engine_limits limits; /* constant */
     ca_pool *own_pool;       /* NULL: the pool is the caller's */
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards everything below */
-    pthread_cond_t wake;
-    cl_request_queue inbox;
-    cl_request **live; /* [n_live] queued or running */
+    pthread_mutex_t mutex;  /* guards everything below */
+    pthread_cond_t wake;    /* the thread has something to do */
+    cl_request_queue inbox; /* submitted, and not seen by the thread yet */
+    cl_request **live;      /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
-    bool cancels; /* some live request has just been cancelled */
+    bool cancels; /* a request was cancelled since the thread looked last */
     bool stop;
     uint64_t last_id;
     cl_engine_stats stats; /* after the last step */
@@ -38,7 +38,7 @@ static void publish_stats(cl_engine *e) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* Forget and free what has ended. */
+/* Forget and free the requests that have ended. */
 static void free_finished(cl_engine *e) {
     cl_request_queue *finished = cl_scheduler_finished(e->scheduler);
     pthread_mutex_lock(&e->mutex);
@@ -51,7 +51,7 @@ static void free_finished(cl_engine *e) {
     while (finished->n > 0) cl_request_free(cl_request_queue_take(finished, NULL));
 }
 
-/* With the mutex locked: until there is something to do. */
+/* Called with the mutex locked: wait until there is something to do, and make memory resident meanwhile. */
 static void wait_for_work(cl_engine *e) {
     bool prefaults = true;
     while (!e->stop && !e->cancels && e->inbox.n == 0 && cl_scheduler_idle(e->scheduler)) {
@@ -79,15 +79,15 @@ static void *run(void *arg) {
 
         if (cancels || stop) cl_scheduler_drop_cancelled(e->scheduler, stop);
         cl_scheduler_step(e->scheduler);
-        publish_stats(e); /* whoever has been told of a step finds it counted */
-        cl_scheduler_tell(e->scheduler);
+        publish_stats(e); /* what is reported has been counted */
+        cl_scheduler_report(e->scheduler);
         free_finished(e);
         publish_stats(e);
     }
     return NULL;
 }
 
-/* Start the thread with all signals blocked: they are the program's, which handles them on threads of its own. */
+/* Start the thread with all signals blocked: signals belong to the program, which handles them on threads of its own. */
 static int start_thread(cl_engine *e) {
     sigset_t all, before;
     sigfillset(&all);
@@ -180,9 +180,9 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* ---- Requests ---- */
 
-/* Put a request in the list and the inbox, under the mutex. */
+/* Called with the mutex locked: add a request to the list and the inbox. */
 static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
-    if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it takes no more requests");
+    if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it accepts no more requests");
     if (e->n_live == e->live_capacity) {
         const size_t capacity = e->live_capacity * 2 + 64;
         cl_request **live = realloc(e->live, capacity * sizeof *live);

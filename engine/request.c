@@ -1,4 +1,4 @@
-/* Requests and their choices: see request.h. */
+/* Copies requests, adds tokens to their choices, and reports events: see request.h. */
 #include "request.h"
 
 #include <stdlib.h>
@@ -26,14 +26,14 @@ cl_request *cl_request_queue_take(cl_request_queue *q, cl_request *before) {
     return r;
 }
 
-/* A copy of n elements; NULL for none, or without memory. */
+/* A copy of n elements; NULL if n is 0 or memory is lacking. */
 static void *copy(const void *from, size_t n, size_t size) {
     void *to = n > 0 ? calloc(n, size) : NULL;
     if (to) memcpy(to, from, n * size);
     return to;
 }
 
-/* The pointers and behind them the strings, in one block. NULL for none, or without memory. */
+/* A copy of n strings in one block: the pointers, then the bytes. NULL if n is 0 or memory is lacking. */
 static const char *const *copy_strings(const char *const *from, size_t n) {
     if (n == 0) return NULL;
     size_t bytes = n * sizeof *from;
@@ -48,53 +48,53 @@ static const char *const *copy_strings(const char *const *from, size_t n) {
     return to;
 }
 
-cl_request *cl_request_create(const cl_engine_request *asked) {
+cl_request *cl_request_create(const cl_engine_request *params) {
     cl_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    r->asked = *asked;
-    r->n_unfinished = asked->n;
+    r->params = *params;
+    r->n_unfinished = params->n;
     atomic_init(&r->cancelled, false);
-    r->asked.prompt = copy(asked->prompt, (size_t)asked->n_prompt, sizeof *asked->prompt);
-    r->asked.stop_tokens = copy(asked->stop_tokens, (size_t)asked->n_stop_tokens, sizeof *asked->stop_tokens);
-    r->choices = calloc((size_t)asked->n, sizeof *r->choices);
-    r->asked.stop = copy_strings(asked->stop, (size_t)asked->n_stop);
-    if (!r->asked.prompt || (asked->n_stop > 0 && !r->asked.stop) || (asked->n_stop_tokens > 0 && !r->asked.stop_tokens) ||
+    r->params.prompt = copy(params->prompt, (size_t)params->n_prompt, sizeof *params->prompt);
+    r->params.stop_tokens = copy(params->stop_tokens, (size_t)params->n_stop_tokens, sizeof *params->stop_tokens);
+    r->choices = calloc((size_t)params->n, sizeof *r->choices);
+    r->params.stop = copy_strings(params->stop, (size_t)params->n_stop);
+    if (!r->params.prompt || (params->n_stop > 0 && !r->params.stop) || (params->n_stop_tokens > 0 && !r->params.stop_tokens) ||
         !r->choices) {
         cl_request_free(r);
         return NULL;
     }
-    for (int32_t i = 0; i < asked->n; i++) {
+    for (int32_t i = 0; i < params->n; i++) {
         cl_choice *c = &r->choices[i];
         c->owner = r;
         c->index = i;
-        c->text.stop = r->asked.stop;
-        c->text.n_stop = asked->n_stop;
+        c->text.stop = r->params.stop;
+        c->text.n_stop = params->n_stop;
     }
     return r;
 }
 
 void cl_request_free(cl_request *r) {
     if (!r) return;
-    for (int32_t i = 0; r->choices && i < r->asked.n; i++) {
+    for (int32_t i = 0; r->choices && i < r->params.n; i++) {
         free(r->choices[i].tokens);
         cl_text_free(&r->choices[i].text);
     }
     free(r->choices);
-    free((void *)r->asked.stop);
-    free((void *)r->asked.stop_tokens);
-    free((void *)r->asked.prompt);
+    free((void *)r->params.stop);
+    free((void *)r->params.stop_tokens);
+    free((void *)r->params.prompt);
     free(r);
 }
 
 bool cl_request_start(cl_request *r) {
-    const size_t n_prompt = (size_t)r->asked.n_prompt;
-    for (int32_t i = 0; i < r->asked.n; i++) {
+    const size_t n_prompt = (size_t)r->params.n_prompt;
+    for (int32_t i = 0; i < r->params.n; i++) {
         cl_choice *c = &r->choices[i];
         if (c->tokens) continue;
-        c->tokens = calloc(n_prompt + (size_t)r->asked.max_tokens, sizeof *c->tokens);
+        c->tokens = calloc(n_prompt + (size_t)r->params.max_tokens, sizeof *c->tokens);
         if (!c->tokens) return false;
-        memcpy(c->tokens, r->asked.prompt, n_prompt * sizeof *c->tokens);
-        c->n_tokens = r->asked.n_prompt;
+        memcpy(c->tokens, r->params.prompt, n_prompt * sizeof *c->tokens);
+        c->n_tokens = r->params.n_prompt;
     }
     return true;
 }
@@ -109,13 +109,13 @@ static cl_engine_event event_of(const cl_choice *c) {
         .position = c->n_tokens,
         .text = "",
         .chosen = {.id = -1},
-        .n_prompt = r->asked.n_prompt,
+        .n_prompt = r->params.n_prompt,
         .n_cached = r->n_cached,
         .n_completion = r->n_completion,
     };
 }
 
-static void tell(const cl_request *r, const cl_engine_event *event) { r->asked.on_event(r->asked.ctx, event); }
+static void report(const cl_request *r, const cl_engine_event *event) { r->params.on_event(r->params.ctx, event); }
 
 static void add_draw(cl_engine_event *event, const cl_draw *d) {
     event->token = d->token;
@@ -131,13 +131,13 @@ static void add_text(cl_engine_event *event, const cl_text *t) {
     event->text_size = t->out.size;
 }
 
-static bool is_end(const cl_engine_request *asked, const cl_tokenizer *tok, int32_t token) {
-    for (int32_t i = 0; i < asked->n_stop_tokens; i++)
-        if (asked->stop_tokens[i] == token) return true;
-    return !asked->ignore_eos && cl_tokenizer_is_end(tok, token);
+static bool is_end(const cl_engine_request *params, const cl_tokenizer *tok, int32_t token) {
+    for (int32_t i = 0; i < params->n_stop_tokens; i++)
+        if (params->stop_tokens[i] == token) return true;
+    return !params->ignore_eos && cl_tokenizer_is_end(tok, token);
 }
 
-/* Text of one more token into c->text. *stopped: a stop string is complete. False without memory. */
+/* Add the text of a token to c->text. *stopped: a stop string is complete. False if memory is lacking. */
 static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, bool *stopped) {
     const size_t n = cl_tokenizer_piece(tok, token, false, NULL, 0);
     char *room = cl_text_room(&c->text, n);
@@ -146,7 +146,10 @@ static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, boo
     return cl_text_added(&c->text, n, stopped);
 }
 
-/* Whether the text of the next n tokens completes a stop string; true without memory, to be found out by cl_choice_add. */
+/*
+ * Whether the text of the next n tokens completes a stop string. True if memory is lacking, so that these tokens are not
+ * drafted and cl_choice_add meets the problem.
+ */
 static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t *tokens, int32_t n) {
     size_t size = 0, used = 0;
     for (int32_t i = 0; i < n; i++) size += cl_tokenizer_piece(tok, tokens[i], false, NULL, 0);
@@ -158,18 +161,18 @@ static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t 
 
 bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
     const int32_t *next = c->tokens + c->n_tokens;
-    return is_end(&c->owner->asked, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
+    return is_end(&c->owner->params, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
 }
 
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     cl_request *r = c->owner;
-    const cl_engine_request *asked = &r->asked;
+    const cl_engine_request *params = &r->params;
     c->tokens[c->n_tokens++] = d->token;
     r->n_completion++;
     cl_engine_event event = event_of(c);
     add_draw(&event, d);
 
-    bool stopped = is_end(asked, tok, d->token);
+    bool stopped = is_end(params, tok, d->token);
     if (!stopped) {
         if (!detokenize(c, tok, d->token, &stopped)) {
             cl_error error;
@@ -179,10 +182,10 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
         }
         add_text(&event, &c->text);
     }
-    tell(r, &event);
+    report(r, &event);
     if (stopped)
         cl_choice_end(c, CL_ENGINE_STOP, NULL);
-    else if (c->n_tokens == asked->n_prompt + asked->max_tokens)
+    else if (c->n_tokens == params->n_prompt + params->max_tokens)
         cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
 }
 
@@ -194,12 +197,12 @@ void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error)
     event.error = error;
     event.last = c->owner->n_unfinished == 0;
     if (cl_text_finish(&c->text)) add_text(&event, &c->text);
-    tell(c->owner, &event);
+    report(c->owner, &event);
 }
 
-void cl_choice_tell_prompt(cl_choice *c, const cl_draw *d) {
+void cl_choice_report_prompt(cl_choice *c, const cl_draw *d) {
     cl_engine_event event = event_of(c);
     add_draw(&event, d);
     event.prompt = true;
-    tell(c->owner, &event);
+    report(c->owner, &event);
 }

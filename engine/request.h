@@ -1,8 +1,9 @@
 /*
- * One request and its choices: what was asked, the tokens so far, what has been told.
+ * A request and its choices: its parameters, its tokens so far, and the events that report them.
  *
- * waiting -> running (its sequences are in the cache) -> every choice finished. A running request first computes its prompt,
- * through the sequence of choice 0 alone; from the logits of the prompt's last token every choice draws its first one.
+ * A request waits, then runs (its sequences are in the cache), and ends when all its choices have ended. A running request
+ * first computes its prompt, through the sequence of choice 0 alone. From the logits of the prompt's last token every choice
+ * then draws its first token.
  */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
@@ -16,42 +17,42 @@
 typedef struct cl_request cl_request;
 typedef struct cl_draw cl_draw; /* draw.h */
 
-enum { CL_DRAFT_MAX = 8 }; /* tokens drafted for a choice in a step */
+enum { CL_DRAFT_MAX = 8 }; /* most tokens that are drafted for a choice in a step */
 
-/* A choice's sequence in the draft model's cache. */
+/* The sequence of a choice in the draft model's cache. */
 typedef struct cl_draft_seq {
-    cattn_seq seq;     /* 0: none */
-    bool declined;     /* its prompt would have cost more than the drafts save */
-    int64_t n_tokens;  /* in it */
-    int32_t n_drafted; /* of these, the last, which may turn out otherwise: */
-    int32_t drafted[CL_DRAFT_MAX];
+    cattn_seq seq;                 /* 0: none */
+    bool declined;                 /* computing the choice's prompt would have cost more than its drafts save */
+    int64_t n_tokens;              /* length of the sequence */
+    int32_t n_drafted;             /* its last tokens, which were drafted and may differ from those that were drawn */
+    int32_t drafted[CL_DRAFT_MAX]; /* [n_drafted] */
 } cl_draft_seq;
 
 typedef struct cl_choice {
     cl_request *owner;
-    int32_t index;
+    int32_t index; /* in owner->choices */
     cl_engine_finish finish;
-    cattn_seq seq;   /* 0 when not in the cache */
-    int32_t *tokens; /* [n_prompt + max_tokens], while running: prompt and completion */
+    cattn_seq seq;   /* 0: not in the cache */
+    int32_t *tokens; /* [n_prompt + max_tokens] owned; of which n_tokens are known: prompt and completion. NULL while waiting */
     int64_t n_tokens;
-    bool decoding;     /* only the last of its tokens lacks K/V */
-    int32_t n_drafted; /* behind its tokens, in `tokens` and in its sequence too: a draft; 0 between steps */
-    uint8_t draft_ranks[CL_DRAFT_MAX];
-    cl_chance chance; /* of its drafts */
+    bool decoding;                     /* only its last token lacks K/V */
+    int32_t n_drafted;                 /* drafted tokens, after the n_tokens in `tokens` and in the sequence; 0 between steps */
+    uint8_t draft_ranks[CL_DRAFT_MAX]; /* [n_drafted] */
+    cl_chance chance;                  /* of its drafts */
     cl_draft_seq model_seq;
     cl_text text;
 } cl_choice;
 
 struct cl_request {
     uint64_t id;
-    cl_engine_request asked; /* pointers lead into memory of the request's own */
-    cl_request *next;        /* in the one queue that holds it */
-    size_t live_index;       /* in the engine's list for cancelling */
-    atomic_bool cancelled;
-    cl_choice *choices; /* [asked.n] */
-    int32_t n_unfinished;
+    cl_engine_request params; /* its pointers point to copies that the request owns */
+    cl_request *next;         /* in the queue that holds it */
+    size_t live_index;        /* in the engine's list of all requests */
+    atomic_bool cancelled;    /* set by any thread */
+    cl_choice *choices;       /* [params.n] owned */
+    int32_t n_unfinished;     /* choices that have not ended */
     bool prompt_done;
-    int64_t n_cached, n_completion;
+    int64_t n_cached, n_completion; /* as in cl_engine_event */
 };
 
 /* First in, first out. */
@@ -61,29 +62,32 @@ typedef struct cl_request_queue {
 } cl_request_queue;
 
 void cl_request_queue_add(cl_request_queue *q, cl_request *r);
-/* Take out the one behind `before`, or the first where that is NULL. */
+/* Remove the request after `before`, or the first one if before is NULL, and return it. */
 cl_request *cl_request_queue_take(cl_request_queue *q, cl_request *before);
 
-/* Copy a request whose fields have been checked. NULL without memory. */
-cl_request *cl_request_create(const cl_engine_request *asked);
+/* Copy a request whose fields have been checked. NULL if memory is lacking. */
+cl_request *cl_request_create(const cl_engine_request *params);
 void cl_request_free(cl_request *r);
 
-/* Make room for the choices' tokens, so that running allocates only for text; once. False without memory. */
+/*
+ * Allocate the choices' tokens, so that afterwards only text needs memory. Does nothing for choices that have theirs. False if
+ * memory is lacking.
+ */
 bool cl_request_start(cl_request *r);
 
-/* Take a choice's next token: tells it, and ends the choice where it is the last. */
+/* Add a choice's next token: reports it, and ends the choice if it is the last. */
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d);
 
 /*
- * Whether a choice would end with the last of its next n tokens, which stand behind the others in `tokens`, for another reason
- * than its length. Those before are known not to end it.
+ * Whether a choice would end with the last of its next n tokens, which follow the known ones in `tokens`, for another reason
+ * than its length. The tokens before it are known not to end the choice.
  */
 bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n);
 
-/* Tell a token of the prompt. */
-void cl_choice_tell_prompt(cl_choice *c, const cl_draw *d);
+/* Report a token of the prompt. */
+void cl_choice_report_prompt(cl_choice *c, const cl_draw *d);
 
-/* End a choice that has not ended: tells why, and the text held back. error: with CL_ENGINE_ERROR, else NULL. */
+/* End a choice that runs: reports why, and the text that was held back. error: with CL_ENGINE_ERROR; otherwise NULL. */
 void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error);
 
 #endif

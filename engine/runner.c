@@ -1,4 +1,4 @@
-/* The one way to run a step: see runner.h. */
+/* The only code that opens and closes steps: see runner.h. */
 #include "runner.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ void cl_runner_add(cl_runner *r, cattn_seq seq, int64_t max_rows, const int32_t 
     r->entries[r->n_entries++] = (cattn_entry){.seq = seq, .max_rows = max_rows};
 }
 
-/* Tokens and positions of the rows that the entries were dealt. */
+/* Fill in tokens and positions of the rows that the entries were given. */
 static void fill_rows(cl_runner *r) {
     r->n_rows = 0;
     for (int32_t i = 0; i < r->n_entries; i++) {

@@ -1,9 +1,9 @@
 /*
- * A model with a K/V cache in its shape, and the steps over it: open a step, fill its rows, run the forward pass, close the
- * step. Whatever fails on the way, no step stays open.
+ * Runs steps: a model, a K/V cache in its shape, and the workspace of both. A step is opened, its rows are filled in, the
+ * forward pass runs, and the step is closed, or aborted where any of these fails: no step stays open.
  *
- * The caller lists one entry for each sequence (cl_runner_clear, cl_runner_add), then calls cl_runner_step. The results stay
- * until the next step. One thread at a time.
+ * The caller lists one entry for each sequence (cl_runner_clear, cl_runner_add), then calls cl_runner_step. The results
+ * are valid until the next step. One thread at a time.
  */
 #ifndef ENGINE_RUNNER_H
 #define ENGINE_RUNNER_H
@@ -19,7 +19,7 @@ typedef struct cl_runner {
 
     /* The sequences of the step. cl_runner_step fills in first_pos and n_rows of each entry. */
     cattn_entry *entries;         /* [n_entries] */
-    const int32_t **entry_tokens; /* [n_entries] the tokens of each entry's sequence, from position 0; borrowed */
+    const int32_t **entry_tokens; /* [n_entries] all tokens of each entry's sequence, from position 0; borrowed */
     int32_t n_entries;
 
     /* The rows of the step, in the order of the entries. */
@@ -36,27 +36,27 @@ typedef struct cl_runner {
 /*
  * Create the cache, with the K/V type, chunk size, sharing mode, retention and kernel level of *config and a budget of
  * budget_bytes, and the workspace of steps of at most max_entries sequences, max_rows rows and max_logits rows of logits.
- * m and pool are borrowed until cl_runner_free, which is also due after a failure.
+ * m and pool are borrowed until cl_runner_free, which is due after a failure too.
  */
 cl_status cl_runner_init(cl_runner *r, const cl_model *m, ca_pool *pool, const cl_engine_config *config, uint64_t budget_bytes,
                          int32_t max_entries, int32_t max_rows, int32_t max_logits, cl_error *error);
-/* A zeroed runner is ignored. */
+/* Ignores a runner that is all zeros. */
 void cl_runner_free(cl_runner *r);
 
 /* Start a new list of entries. */
 void cl_runner_clear(cl_runner *r);
-/* At most max_rows >= 1 rows for seq, whose tokens stay unchanged until the step has run. */
+/* Add an entry of at most max_rows >= 1 rows for seq, whose tokens must not change until the step has run. */
 void cl_runner_add(cl_runner *r, cattn_seq seq, int64_t max_rows, const int32_t *tokens);
 
 /*
- * Called once the rows of the step are known and before they are computed, to fill in logit_rows and n_logits, which is 0
- * before. Must not call the cache.
+ * Called when the rows of the step are known and not computed yet: fills in logit_rows and n_logits, which is 0 before. Must
+ * not call the cache.
  */
 typedef void cl_runner_choose_logits(void *ctx, cl_runner *r);
 
 /*
- * Compute at most row_limit rows, itself at most max_rows. Where no entry has a token to compute, n_rows is 0 and nothing else
- * happens. After an error nothing has been computed; CL_ERR_LIMIT: the workspace of the rows exceeds the K/V budget.
+ * Compute at most row_limit rows, itself at most max_rows. If no entry has a token to compute, n_rows is 0 and nothing else
+ * happens. After an error nothing was computed; CL_ERR_LIMIT: the workspace of the rows exceeds the K/V budget.
  */
 cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_logits *choose, void *ctx, cl_error *error);
 

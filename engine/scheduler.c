@@ -1,4 +1,4 @@
-/* Who runs, and who gets rows in a step: see scheduler.h. */
+/* Decides which requests run, and runs their steps: see scheduler.h. */
 #include "scheduler.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@ struct cl_scheduler {
     cl_engine_config config;
     cl_runner runner;
     cl_step step;
-    cl_draw_list draws;          /* of the step */
+    cl_draw_list draws;          /* of the current step */
     cl_speculation *speculation; /* NULL: off */
     cl_request_queue waiting, running, finished;
     cl_admission admission;
@@ -43,7 +43,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
     s->config = *config;
-    s->config.level = NULL; /* not ours to keep */
+    s->config.level = NULL; /* borrowed for the call only */
     cl_status status = cl_runner_init(&s->runner, m, pool, config, config->kv_budget_bytes, config->max_seqs,
                                       config->max_step_rows, cl_step_max_logits(config->max_seqs), error);
     if (status == CL_OK &&
@@ -98,20 +98,22 @@ bool cl_scheduler_idle(const cl_scheduler *s) { return s->waiting.n == 0 && s->r
 
 cl_request_queue *cl_scheduler_finished(cl_scheduler *s) { return &s->finished; }
 
-/* An eighth of the budget: a burst of new prompts finds it ready, and an idle engine does not hold memory that it may never
- * need. */
+/*
+ * An eighth of the budget: it is resident when a burst of prompts arrives, and an idle engine does not hold memory that it may
+ * never need.
+ */
 bool cl_scheduler_prefault(cl_scheduler *s) { return cattn_cache_prefault(s->runner.cache, s->admission.n_chunks / 8) > 0; }
 
 /* ---- Leaving ---- */
 
-/* End what a request still has to do. */
+/* End the choices of a request that still run. */
 static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish finish, const cl_error *error) {
     cl_admission_leave_all(&s->admission, r);
-    for (int32_t i = 0; i < r->asked.n; i++)
+    for (int32_t i = 0; i < r->params.n; i++)
         if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_choice_end(&r->choices[i], finish, error);
 }
 
-/* Hand over the request behind `before`, which has ended. */
+/* Move the request after `before`, which has ended, to the finished ones. */
 static void retire(cl_scheduler *s, cl_request_queue *q, cl_request *before) {
     cl_request_queue_add(&s->finished, cl_request_queue_take(q, before));
     s->stats.requests_finished++;
@@ -131,7 +133,7 @@ static void drop_cancelled(cl_scheduler *s, cl_request_queue *q, bool all) {
 void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all) {
     drop_cancelled(s, &s->running, all);
     drop_cancelled(s, &s->waiting, all);
-    cl_admission_look_again(&s->admission);
+    cl_admission_retry(&s->admission);
 }
 
 static void retire_finished(cl_scheduler *s) {
@@ -152,7 +154,7 @@ static bool admit_first(cl_scheduler *s) {
     cl_error error;
     const cl_admission_answer answer = cl_admission_join(&s->admission, r, s->running.n == 0, &error);
     if (answer == CL_ADMISSION_JOINED) {
-        s->stats.prompt_tokens += r->asked.n_prompt;
+        s->stats.prompt_tokens += r->params.n_prompt;
         s->stats.cached_tokens += r->n_cached;
         cl_request_queue_add(&s->running, cl_request_queue_take(&s->waiting, NULL));
     } else if (answer == CL_ADMISSION_NEVER) {
@@ -166,14 +168,14 @@ static int64_t prefill_piece(const cl_scheduler *s) {
     return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
 }
 
-/* Let those who decode draft in the rows that nobody else wants. */
+/* Draft for the choices that decode, in rows that neither decoding nor prefill needs. */
 static void draft_tokens(cl_scheduler *s) {
     if (!s->speculation) return;
     cl_speculation_clear(s->speculation);
     int32_t n_decoding = 0;
     int64_t n_left = s->config.max_step_rows;
     for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++) {
+        for (int32_t i = 0; i < (r->prompt_done ? r->params.n : 1); i++) {
             cl_choice *c = &r->choices[i];
             if (c->finish != CL_ENGINE_RUNNING) continue;
             if (c->decoding) {
@@ -191,32 +193,33 @@ static void draft_tokens(cl_scheduler *s) {
 static void list_entries(cl_scheduler *s) {
     const int64_t piece = prefill_piece(s);
     for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < r->asked.n; i++)
+        for (int32_t i = 0; i < r->params.n; i++)
             if (r->choices[i].finish == CL_ENGINE_RUNNING && r->choices[i].decoding)
                 cl_step_add(&s->step, &r->choices[i], 1 + r->choices[i].n_drafted);
     for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < (r->prompt_done ? r->asked.n : 1); i++)
+        for (int32_t i = 0; i < (r->prompt_done ? r->params.n : 1); i++)
             if (r->choices[i].finish == CL_ENGINE_RUNNING && !r->choices[i].decoding)
                 cl_step_add(&s->step, &r->choices[i], piece);
 }
 
-/* The prompt has been computed: each choice goes its own way from here. */
+/* The prompt is computed: each choice draws its own tokens from now on. */
 static void start_choices(cl_scheduler *s, cl_request *r, const float *logits) {
     r->prompt_done = true;
-    for (int32_t i = 0; i < r->asked.n && r->asked.max_tokens > 0; i++) cl_draw_list_add(&s->draws, &r->choices[i], 0, logits);
+    for (int32_t i = 0; i < r->params.n && r->params.max_tokens > 0; i++)
+        cl_draw_list_add(&s->draws, &r->choices[i], 0, logits);
 }
 
-/* Logprobs for an entry's rows: each row's logits are about the token after its own. */
+/* List the logprobs of the prompt from an entry's rows: the logits of a row are those of the token after it. */
 static void score_prompt(cl_scheduler *s, const cl_step_entry *e) {
     if (e->first_pos == 0 && e->n_rows > 0) cl_draw_list_add_prompt(&s->draws, e->choice, 0, NULL);
     for (int32_t i = 0; i < e->n_rows; i++) {
         const int64_t next = e->first_pos + i + 1;
-        if (next < e->choice->owner->asked.n_prompt)
+        if (next < e->choice->owner->params.n_prompt)
             cl_draw_list_add_prompt(&s->draws, e->choice, next, cl_step_logits(&s->step, e->first_row + i));
     }
 }
 
-/* Logprobs of the prompt and next tokens, from what was computed. */
+/* Compute the next tokens and the logprobs of prompts, from the logits of the step. */
 static void draw_tokens(cl_scheduler *s) {
     for (int32_t i = 0; i < s->step.n_entries; i++) {
         const cl_step_entry *e = &s->step.entries[i];
@@ -233,7 +236,7 @@ static void draw_tokens(cl_scheduler *s) {
     cl_draw_list_run(&s->draws);
 }
 
-/* What the cache can do no more for a choice ends it. */
+/* End a choice because the cache failed. */
 static void fail_choice(cl_scheduler *s, cl_choice *c, const cattn_error *cause) {
     cl_error error;
     cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause->message);
@@ -246,7 +249,7 @@ static void settle_draft(cl_scheduler *s, cl_choice *c, const cl_draw *draws, in
     if (c->n_drafted > 0 && cl_speculation_settle(s->speculation, c, draws, n, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
-/* Keep what the draws agree with. */
+/* Keep the drafted tokens that the draws agree with. */
 static void settle_drafts(cl_scheduler *s) {
     for (int32_t i = 0, n; i < s->draws.n; i += n) {
         for (n = 1; s->draws.draws[i + n - 1].drafted;) n++;
@@ -254,7 +257,7 @@ static void settle_drafts(cl_scheduler *s) {
     }
 }
 
-/* Do without drafts in this step: list it anew. */
+/* List the step again, without drafts. */
 static void drop_drafts(cl_scheduler *s) {
     for (int32_t i = 0; i < s->step.n_entries; i++) settle_draft(s, s->step.entries[i].choice, NULL, 0);
     cl_step_clear(&s->step);
@@ -265,7 +268,7 @@ static int64_t count_prefill_rows(const cl_step *st) {
     int64_t n = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
         const cl_step_entry *e = &st->entries[i];
-        const int64_t prompt_left = e->choice->owner->asked.n_prompt - e->first_pos;
+        const int64_t prompt_left = e->choice->owner->params.n_prompt - e->first_pos;
         if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
     }
     return n;
@@ -283,7 +286,7 @@ static void count_step(cl_scheduler *s, double seconds) {
     for (int32_t i = 0; i < s->draws.n; i++) stats->completion_tokens += !s->draws.draws[i].prompt;
 }
 
-/* The request that was admitted last gives way, so that the others can go on. */
+/* End the request that was admitted last, so that the others can continue. */
 static void end_youngest(cl_scheduler *s, const cl_error *error) {
     cl_request *before = NULL;
     for (cl_request *r = s->running.first; r->next; r = r->next) before = r;
@@ -304,7 +307,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     cl_status status = cl_step_run(&s->step, s->config.max_step_rows, &error);
     if (status != CL_OK) drop_drafts(s);
     for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
-        status = cl_step_run(&s->step, rows, &error); /* less workspace */
+        status = cl_step_run(&s->step, rows, &error); /* fewer rows need less workspace */
     if (status != CL_OK) {
         cl_step_clear(&s->step);
         end_youngest(s, &error);
@@ -315,15 +318,15 @@ void cl_scheduler_step(cl_scheduler *s) {
     count_step(s, clock_seconds() - start);
 }
 
-/* ---- Telling ---- */
+/* ---- Reporting ---- */
 
-static void tell(cl_scheduler *s, const cl_draw *d) {
+static void report(cl_scheduler *s, const cl_draw *d) {
     cl_choice *c = d->choice;
     if (d->prompt) {
-        cl_choice_tell_prompt(c, d);
+        cl_choice_report_prompt(c, d);
         return;
     }
-    /* With one token a step it would not have come to this one. */
+    /* The choice ended or was cancelled at an earlier token, so a step without drafts would not have drawn this one. */
     if (c->finish != CL_ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
         return;
     cl_choice_add(c, s->model->tok, d);
@@ -335,11 +338,11 @@ static void tell(cl_scheduler *s, const cl_draw *d) {
     if (!d->drafted && cattn_seq_append(s->runner.cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
-void cl_scheduler_tell(cl_scheduler *s) {
-    for (int32_t i = 0; i < s->draws.n; i++) tell(s, &s->draws.draws[i]);
+void cl_scheduler_report(cl_scheduler *s) {
+    for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
         cl_request *r = s->step.entries[i].choice->owner;
-        if (r->prompt_done && r->asked.max_tokens == 0) end_request(s, r, CL_ENGINE_LENGTH, NULL);
+        if (r->prompt_done && r->params.max_tokens == 0) end_request(s, r, CL_ENGINE_LENGTH, NULL);
     }
     retire_finished(s);
 }

@@ -1,4 +1,4 @@
-/* What is drafted and what is kept: see speculation.h. */
+/* Decides what is drafted and what is kept: see speculation.h. */
 #include "speculation.h"
 
 #include <assert.h>
@@ -7,24 +7,24 @@
 
 #include "step.h"
 
-/* A chance is trusted to be this much of what it says: a loss weighs more than a gain. */
+/* Estimated probabilities are multiplied by this, since a wrong draft costs more than a missed one. */
 static const float CAUTION = 0.8f;
 
 /* A drafted token that may get a row. */
 typedef struct bid {
-    float chance; /* that it and all before it are accepted */
-    int32_t draft;
-    int32_t n; /* tokens of the draft up to it */
+    float chance;  /* the probability that it and all before it are accepted */
+    int32_t draft; /* its index */
+    int32_t n;     /* tokens of the draft up to and including it */
 } bid;
 
 struct cl_speculation {
     cattn_cache *cache;
     cl_drafter *drafter;
     float row_cost;
-    cl_draft *drafts; /* [n_drafts] */
-    bid *bids;        /* [max_seqs * CL_DRAFT_MAX] */
+    cl_draft *drafts; /* [n_drafts] owned */
+    bid *bids;        /* [max_seqs * CL_DRAFT_MAX] owned */
     int32_t n_drafts;
-    cl_chance common[2]; /* of choices drawn greedily, and of others */
+    cl_chance common[2]; /* of choices that are drawn greedily, and of all others */
     cl_engine_drafts counts;
 };
 
@@ -59,30 +59,31 @@ void cl_speculation_free(cl_speculation **spp) {
 
 void cl_speculation_clear(cl_speculation *sp) { sp->n_drafts = 0; }
 
-/* Tokens that the choice may still have. */
-static int64_t n_left(const cl_choice *c) { return c->owner->asked.n_prompt + c->owner->asked.max_tokens - c->n_tokens; }
+/* The number of tokens that the choice may still get. */
+static int64_t n_left(const cl_choice *c) { return c->owner->params.n_prompt + c->owner->params.max_tokens - c->n_tokens; }
 
 void cl_speculation_add(cl_speculation *sp, cl_choice *c) {
-    const int64_t before_last = n_left(c) - 1; /* which is drawn behind them */
+    const int64_t before_last = n_left(c) - 1; /* the last token is drawn after them */
     const int64_t n_max = before_last < CL_DRAFT_MAX ? before_last : CL_DRAFT_MAX;
     if (n_max > 0) sp->drafts[sp->n_drafts++] = (cl_draft){.choice = c, .n_max = (int32_t)n_max};
 }
 
-/* Whether a further token at `cost` is had at a better rate than n_tokens, which cost `spent`. */
+/* Whether a further token is expected to cost less than the n_tokens so far did, on average, for `spent`. */
 static bool pays(float chance, float cost, float n_tokens, float spent) { return CAUTION * chance * spent > n_tokens * cost; }
 
-/* The same of one more row, in a step of n_rows that is expected to give n_tokens. A step costs 1 + row_cost * rows. */
+/* The same for one more row in a step of n_rows that is expected to yield n_tokens. A step costs 1 + row_cost * rows. */
 static bool row_pays(const cl_speculation *sp, float chance, float n_tokens, int32_t n_rows) {
     return pays(chance, sp->row_cost, n_tokens, 1 + sp->row_cost * (float)n_rows);
 }
 
 static cl_chance *common_of(cl_speculation *sp, const cl_choice *c) {
-    return &sp->common[c->owner->asked.sampling.temperature > 0];
+    return &sp->common[c->owner->params.sampling.temperature > 0];
 }
 
 /*
- * Keep of n_max the tokens that are likely enough to be worth their drafting, too, by what a choice has of the step and of the
- * small model's steps, one a token for all that draft. An answer is taken to become half as long as it may.
+ * Lower n_max to the tokens that are worth their drafting too: a choice pays its part of the step, and of the steps of the
+ * draft model, which drafts one token of all choices in each. A completion is assumed to reach half of the length that it may
+ * have.
  */
 static void limit_draft(cl_speculation *sp, cl_draft *d, int32_t n_decoding) {
     cl_choice *c = d->choice;
@@ -114,7 +115,7 @@ static int32_t list_bids(cl_speculation *sp) {
     return n;
 }
 
-/* The likeliest first; equally likely ones by length, so that a token comes after those before it. */
+/* The most probable first; equal ones by length, so that a token comes after those before it. */
 static int compare_bids(const void *left, const void *right) {
     const bid *a = left, *b = right;
     if (a->chance != b->chance) return a->chance > b->chance ? -1 : 1;
@@ -122,7 +123,7 @@ static int compare_bids(const void *left, const void *right) {
     return a->draft - b->draft;
 }
 
-/* Shorten the drafts to the tokens that get rows. */
+/* Give rows to the tokens that are worth them, and shorten the drafts to these. */
 static void deal_rows(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
     const int32_t n_bids = list_bids(sp);
     qsort(sp->bids, (size_t)n_bids, sizeof *sp->bids, compare_bids);

@@ -1,11 +1,12 @@
 /*
- * Which drafts a step verifies, and what becomes of them.
+ * Speculative decoding: decides which drafted tokens a step verifies, and keeps those that are accepted.
  *
- * Between two steps nothing is drafted. A draft is appended to the choice's sequence, within the room that the choice has been
- * promised; the step computes it behind the choice's last token, in rows that nobody else wants; and what the draws do not
- * agree with is taken back before anybody joins, leaves or is told. So the output is what it is without.
+ * Between two steps no sequence holds drafted tokens. Before a step, a draft is appended to the choice's sequence, within the
+ * room that the choice has reserved. The step computes it after the choice's last token, in rows that decoding and prefill
+ * leave free. What the draws disagree with is truncated before any request joins, leaves or gets an event. So the output is
+ * that of one token a step.
  *
- * A row is spent on a drafted token if it is likely enough to be accepted, given what rows cost (engine_config.row_cost).
+ * A row is spent on a drafted token if the token is probable enough, given the cost of rows (cl_engine_config.row_cost).
  */
 #ifndef ENGINE_SPECULATION_H
 #define ENGINE_SPECULATION_H
@@ -15,7 +16,7 @@
 
 typedef struct cl_speculation cl_speculation;
 
-/* cache and the drafter's surroundings are borrowed, the drafter is owned, also after a failure. NULL without memory. */
+/* Borrows the cache and owns the drafter, which is freed after a failure too. NULL if memory is lacking. */
 cl_speculation *cl_speculation_create(cattn_cache *cache, cl_drafter *d, int32_t max_seqs, float row_cost);
 void cl_speculation_free(cl_speculation **sp);
 
@@ -24,14 +25,14 @@ void cl_speculation_clear(cl_speculation *sp);
 void cl_speculation_add(cl_speculation *sp, cl_choice *c);
 
 /*
- * Draft for those listed, in a step that n_decoding choices decode in, at most max_rows tokens, as far as they are worth their
- * rows: n_drafted of each choice says how many.
+ * Draft for the listed choices, in a step in which n_decoding choices decode: at most max_rows tokens, and only those that are
+ * worth their rows. n_drafted of each choice then is the number of its drafted tokens.
  */
 void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_rows);
 
 /*
- * Keep of a choice's draft what its draws, n >= 1 of them in a row, agree with; n = 0: nothing was verified. On an error the
- * sequence is of no use any more.
+ * Keep the tokens of a choice's draft that its draws, n >= 1 in a row, agree with; n = 0: nothing was verified. After an error
+ * the sequence cannot be used any more.
  */
 cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n, cattn_error *error);
 

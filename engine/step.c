@@ -1,4 +1,4 @@
-/* One step: see step.h. */
+/* Lists the choices of a step and chooses which logits it computes: see step.h. */
 #include "step.h"
 
 #include <assert.h>
@@ -29,14 +29,14 @@ void cl_step_clear(cl_step *st) {
 void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows) {
     if (cl_step_scores(c)) {
         if (max_rows > st->scored_rows_left) max_rows = st->scored_rows_left;
-        if (max_rows == 0) return; /* nobody else waits for its rows: it shares with no other request */
+        if (max_rows == 0) return; /* no other request waits for its rows, since it shares with none */
         st->scored_rows_left -= (int32_t)max_rows;
     }
     cl_runner_add(st->runner, c->seq, max_rows, c->tokens);
     st->entries[st->n_entries++] = (cl_step_entry){.choice = c};
 }
 
-/* Note which rows each entry was dealt. */
+/* Note the rows that each entry was given. */
 static void place_entries(cl_step *st) {
     st->n_rows = 0;
     for (int32_t i = 0; i < st->n_entries; i++) {
@@ -55,8 +55,8 @@ static int32_t row_at(const cl_step_entry *e, int64_t position) {
 }
 
 /*
- * The row that computes the last token of entry e's choice. A sequence that begins with all of another one's tokens may have
- * been dealt that row. It is found by comparing tokens: rows behind equal tokens have equal logits.
+ * The row that computes the last token of entry e's choice. It may belong to another sequence, which begins with all tokens of
+ * this one. It is found by comparing tokens: rows after equal tokens have equal logits.
  */
 static int32_t find_last_row(const cl_step *st, const cl_step_entry *e) {
     const cl_choice *c = e->choice;
@@ -65,14 +65,14 @@ static int32_t find_last_row(const cl_step *st, const cl_step_entry *e) {
     if (c->decoding) return row;
     for (int32_t i = 0; row < 0 && i < st->n_entries; i++) {
         const cl_choice *other = st->entries[i].choice;
-        if (row_at(&st->entries[i], last) >= 0 && other->owner->asked.domain == c->owner->asked.domain &&
+        if (row_at(&st->entries[i], last) >= 0 && other->owner->params.domain == c->owner->params.domain &&
             memcmp(other->tokens, c->tokens, (size_t)c->n_tokens * sizeof *c->tokens) == 0)
             row = row_at(&st->entries[i], last);
     }
     return row;
 }
 
-/* Mark the rows whose logits are needed in logits_of, with any number but -1. */
+/* Set logits_of to 0 for the rows whose logits are needed, and to -1 for all others. */
 static void mark_logits(cl_step *st) {
     for (int32_t row = 0; row < st->n_rows; row++) st->logits_of[row] = -1;
     for (int32_t i = 0; i < st->n_entries; i++) {

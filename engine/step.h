@@ -1,6 +1,6 @@
 /*
- * One step of the engine: the sequences listed are dealt rows, the model runs over them, and the rows whose logits somebody
- * waits for keep them.
+ * One step of the engine: it lists choices, runs the model over the rows that their sequences get, and computes the logits of
+ * the rows from which tokens are drawn or scored.
  */
 #ifndef ENGINE_STEP_H
 #define ENGINE_STEP_H
@@ -8,29 +8,32 @@
 #include "request.h"
 #include "runner.h"
 
-/* Rows, over all sequences of a step, whose logits are wanted for prompt_logprobs; and for drafts. Bound the logits' memory. */
+/*
+ * Most rows of a step, over all sequences, whose logits are computed for prompt_logprobs, and for drafts. They bound the memory
+ * of the logits.
+ */
 enum { CL_STEP_SCORED_ROWS = 64, CL_STEP_DRAFTED_ROWS = 64 };
 
 typedef struct cl_step_entry {
     cl_choice *choice;
-    int64_t first_pos, n_rows; /* dealt */
-    int32_t first_row;
-    int32_t last_row; /* computes the choice's last token, maybe as another entry's row; -1: not in this step */
-    int32_t n_drawn;  /* rows from last_row on that tokens are drawn from: one, and those of its draft */
+    int64_t first_pos, n_rows; /* position of the first row, and rows: what the sequence was given */
+    int32_t first_row;         /* index of the first row in the step */
+    int32_t last_row;          /* the row of the choice's last token, perhaps one of another entry; -1: not in this step */
+    int32_t n_drawn;           /* rows from last_row on that tokens are drawn from: one, and one for each drafted token */
 } cl_step_entry;
 
 typedef struct cl_step {
-    cl_runner *runner;
-    cl_step_entry *entries; /* [n_entries] entry i is the runner's entry i */
+    cl_runner *runner;      /* borrowed */
+    cl_step_entry *entries; /* [n_entries] owned; entry i is entry i of the runner */
     int32_t n_entries, n_rows;
-    int32_t scored_rows_left;
-    int32_t *logits_of; /* [max_rows] index of a row's logits; -1: its logits are not computed */
+    int32_t scored_rows_left; /* of CL_STEP_SCORED_ROWS, while choices are listed */
+    int32_t *logits_of;       /* [max_rows] owned; index of each row's logits, or -1 if they are not computed */
 } cl_step;
 
-/* Rows of logits that a step of max_seqs sequences computes at most: cl_runner_init's max_logits. */
+/* The rows of logits that a step of max_seqs sequences computes at most: cl_runner_init's max_logits. */
 static inline int32_t cl_step_max_logits(int32_t max_seqs) { return max_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS; }
 
-/* runner is borrowed. False without memory; cl_step_free tidies up. */
+/* Borrows the runner. False if memory is lacking; cl_step_free is due then too. */
 bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs);
 void cl_step_free(cl_step *st);
 
@@ -38,17 +41,19 @@ void cl_step_free(cl_step *st);
 void cl_step_clear(cl_step *st);
 void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows);
 
-/* Compute at most row_limit rows, itself at most max_rows. On an error none was; CL_ERR_LIMIT: their workspace exceeds the K/V
- * budget. */
+/*
+ * Compute at most row_limit rows, itself at most the runner's max_rows. After an error nothing was computed; CL_ERR_LIMIT: the
+ * workspace of the rows exceeds the K/V budget.
+ */
 cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error);
 
-/* Logits of a row that was wanted. */
+/* The logits [n_vocab] of a row that has them; valid until the next step. */
 const float *cl_step_logits(const cl_step *st, int32_t row);
 
-/* How many tokens of a choice lack K/V; between steps. */
+/* The number of a choice's tokens that lack K/V; between steps. */
 int64_t cl_step_n_missing(const cl_step *st, const cl_choice *c);
 
-/* Whether a choice's rows are wanted for prompt_logprobs. */
-static inline bool cl_step_scores(const cl_choice *c) { return c->owner->asked.prompt_logprobs && !c->owner->prompt_done; }
+/* Whether the rows of a choice are scored for prompt_logprobs. */
+static inline bool cl_step_scores(const cl_choice *c) { return c->owner->params.prompt_logprobs && !c->owner->prompt_done; }
 
 #endif

@@ -1,4 +1,4 @@
-/* Holding text back: see text.h. */
+/* Holds text back until it may be shown: see text.h. */
 #include "text.h"
 
 #include <stdlib.h>
@@ -23,13 +23,13 @@ void cl_text_free(cl_text *t) {
 }
 
 char *cl_text_room(cl_text *t, size_t n) {
-    return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL for no bytes either */
+    return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL if n is 0 */
 }
 
-/* Move held bytes to out up to n, in whole characters; at the end (`all`) an unfinished one too. */
+/* Move the first n held bytes to `out`, in whole characters; with `all`, at the end of the text, an unfinished one too. */
 static bool release(cl_text *t, size_t n, bool all) {
     t->out.size = 0;
-    if (!reserve(&t->out, 3 * n)) return false; /* a broken byte becomes three */
+    if (!reserve(&t->out, 3 * n)) return false; /* a byte that is not UTF-8 becomes three */
     const char *s = t->held.data;
     size_t at = 0;
     while (at < n) {
@@ -47,8 +47,8 @@ static bool release(cl_text *t, size_t n, bool all) {
 }
 
 /*
- * Where the stop string starts that is complete first, as if the bytes came one by one; n if there is none. Of those that end
- * at the same byte, the longest.
+ * The start of the stop string that is complete first, as if the bytes came one by one; n if none is. If several end at the
+ * same byte it is the longest one.
  */
 static size_t find_stop(const cl_text *t, const char *s, size_t n) {
     size_t start = n, end = n + 1;
@@ -63,7 +63,7 @@ static size_t find_stop(const cl_text *t, const char *s, size_t n) {
     return start;
 }
 
-/* Length of the longest end of s that a stop string begins with. */
+/* The length of the longest end of s that is the beginning of a stop string. */
 static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
     size_t longest = 0;
     for (int i = 0; i < t->n_stop; i++) {

@@ -59,6 +59,21 @@ void cl_sampler_free(cl_sampler **s) {
     *s = NULL;
 }
 
+cl_sampler **cl_samplers_create(int32_t n, int32_t n_vocab) {
+    cl_sampler **samplers = calloc((size_t)n, sizeof(cl_sampler *));
+    for (int32_t i = 0; samplers && i < n; i++) {
+        samplers[i] = cl_sampler_create(n_vocab);
+        if (!samplers[i]) cl_samplers_free(&samplers, n);
+    }
+    return samplers;
+}
+
+void cl_samplers_free(cl_sampler ***samplers, int32_t n) {
+    for (int32_t i = 0; *samplers && i < n; i++) cl_sampler_free(&(*samplers)[i]);
+    free((void *)*samplers);
+    *samplers = NULL;
+}
+
 /* Logits with the penalties of the sequence's tokens. */
 static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, const int32_t *history,
                              int64_t n_prompt, int64_t n_history) {

@@ -12,9 +12,17 @@
 
 #include "chunkllama.h"
 
-typedef struct cl_sampler cl_sampler;           /* scratch for n_vocab logits; one thread at a time */
-cl_sampler *cl_sampler_create(int32_t n_vocab); /* NULL without memory */
+/* Scratch for draws from n_vocab logits; one thread at a time. */
+typedef struct cl_sampler cl_sampler;
+
+/* NULL if memory is lacking. */
+cl_sampler *cl_sampler_create(int32_t n_vocab);
 void cl_sampler_free(cl_sampler **s);
+
+/* An array of n samplers, one for each worker of a pool. NULL if memory is lacking. */
+cl_sampler **cl_samplers_create(int32_t n, int32_t n_vocab);
+/* Free n samplers and the array, and set *samplers to NULL. NULL in *samplers is ignored. */
+void cl_samplers_free(cl_sampler ***samplers, int32_t n);
 
 /*
  * Draw the token at `position` of choice `choice`. history: the sequence's n_prompt prompt tokens, then its output so far.

@@ -1,4 +1,4 @@
-/* What the engine's tests share: an engine over the toy model, requests, and the plain trie of prompts. */
+/* What the engine's tests share: an engine over the toy model, requests, and a plain count of the tokens that prompts share. */
 #ifndef TESTS_ENGINE_FIXTURE_H
 #define TESTS_ENGINE_FIXTURE_H
 
@@ -12,16 +12,16 @@ typedef struct fixture {
     cl_engine_config config;
 } fixture;
 
-/* Small chunks, f32, a budget that is never short, no drafts, since rows and steps are counted. */
+/* Small chunks, f32, a budget that is never short, and no drafts, since rows and steps are counted. */
 cl_engine_config fixture_config(void);
 
-/* What may differ without a request being told anything else; all other fields are those of fixture_config. */
+/* Settings that do not change what is reported; all other fields are those of fixture_config. */
 typedef struct setting {
     cattn_sharing sharing;
     cattn_retention retention;
     int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
     uint64_t kv_budget_bytes;
-    bool one_by_one; /* each request once the one before has ended */
+    bool one_by_one; /* each request is submitted when the one before has ended */
 } setting;
 enum { MIB = 1 << 20 };
 cl_engine_config setting_config(const setting *set, cattn_type kv_type);
@@ -30,10 +30,10 @@ cl_engine_config setting_config(const setting *set, cattn_type kv_type);
 void fixture_start(fixture *f, const cl_engine_config *config, int n_threads);
 void fixture_stop(fixture *f);
 
-/* A prompt of n tokens: `shared` of them the same for one `family`, the rest for one `individual`. */
+/* A prompt of n tokens: the first `shared` depend on `family` only, the others on `individual`. */
 void make_prompt(int32_t *tokens, int64_t n, int64_t shared, uint32_t family, uint32_t individual);
 
-/* Greedy, n = 1, with logprobs and two top ones, told to r. */
+/* One greedy choice, with logprobs and two top ones, recorded by r. */
 cl_engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t max_tokens, recording *r);
 
 /* Submit and fail the test if it is refused. */
@@ -41,13 +41,13 @@ uint64_t submit(fixture *f, const cl_engine_request *request);
 
 cl_engine_stats stats_of(fixture *f);
 cattn_stats kv_stats_of(fixture *f);
-/* Wait until nothing runs or waits, as the statistics see it. */
+/* The same once the statistics say that no request runs or waits. */
 cl_engine_stats stats_when_idle(fixture *f);
 cattn_stats kv_stats_when_idle(fixture *f);
 
 /*
- * Tokens of a list of prompts, joining in this order, that no earlier one holds already: a match ends at an even length and
- * leaves at least one token.
+ * The number of tokens that must be computed for prompts that join in this order: those that no earlier prompt has. A match
+ * ends at an even length and leaves at least one token.
  */
 typedef struct prompt {
     const int32_t *tokens;

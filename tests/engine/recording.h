@@ -1,5 +1,5 @@
 /*
- * All that a request is told, kept for comparison: two recordings of one request are equal byte for byte, however it was
+ * All that is reported of a request, kept for comparison: two recordings of one request are equal byte for byte, however it was
  * batched. Usage of the cache is kept beside it.
  */
 #ifndef TESTS_ENGINE_RECORDING_H
@@ -41,14 +41,14 @@ typedef struct recording {
 recording *recording_create(void);
 void recording_free(recording *r);
 
-/* For engine_request.on_event, with the recording as ctx. */
+/* For cl_engine_request.on_event, with the recording as ctx. */
 void recording_event(void *ctx, const cl_engine_event *event);
 
-/* Wait for the last event; or until so many have come. */
+/* Wait for the last event, or for the n-th. */
 void recording_wait(recording *r);
 void recording_wait_events(recording *r, int64_t n);
 
-/* Whether all choices were told the same. */
+/* Whether the same was reported of all choices. */
 bool recording_equal(const recording *a, const recording *b);
 
 #endif

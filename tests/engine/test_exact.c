@@ -1,4 +1,4 @@
-/* A request is told the same bytes whatever runs beside it and however the engine is set. */
+/* The same bytes are reported of a request whatever runs beside it and however the engine is configured. */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -107,7 +107,7 @@ static void same_bytes_in_every_setting(void **state) {
             run_all(&settings[s], types[t], got);
             for (int i = 0; i < N_REQUESTS; i++) {
                 if (got[i]->n_events > 0 && !recording_equal(expected[i], got[i]))
-                    fail_msg("K/V type %zu, setting %zu, request %d: told something else", t, s, i);
+                    fail_msg("K/V type %zu, setting %zu, request %d: something else was reported", t, s, i);
                 recording_free(got[i]);
             }
         }
@@ -118,7 +118,7 @@ static void same_bytes_in_every_setting(void **state) {
     }
 }
 
-/* What a choice was told while it was drawn is what prompt_logprobs says of the whole, to the bit. */
+/* The logprobs of drawn tokens equal those that prompt_logprobs reports of the same tokens in a prompt, to the bit. */
 static void prompt_logprobs_agree_with_drawing(void **state) {
     (void)state;
     enum { N_PROMPT = 75, N_DRAWN = 60, N = 3 };

@@ -1,4 +1,4 @@
-/* The engine over a real model: what requests are told does not depend on the settings either. */
+/* The engine over a real model: what is reported does not depend on the configuration either. */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ static void same_bytes_in_every_setting(void **state) {
         for (int i = 0; i < N; i++) {
             const bool same_request = i != 4 || settings[s].max_seqs > 2;
             if (same_request && !recording_equal(expected[i], got[i]))
-                fail_msg("setting %zu, request %d: told something else", s, i);
+                fail_msg("setting %zu, request %d: something else was reported", s, i);
             recording_free(got[i]);
         }
     }

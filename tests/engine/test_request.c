@@ -1,4 +1,4 @@
-/* One request: what is refused, how it ends, what it is told. */
+/* One request: what is refused, how it ends, what is reported. */
 #include "../support/testing.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* Who is computed when: prefixes once, turns by arrival, the budget kept, whoever goes away replaced. */
+/*
+ * What is computed when: prefixes once, requests in the order of their arrival, within the budget, and without those that end
+ * early.
+ */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -91,14 +94,14 @@ static void waiting_request_takes_over(void **state) {
     (void)state;
     enum { PREFIX = 150, N_PROMPT = 160 };
     for (int cancel_after = 1; cancel_after < 12; cancel_after++) {
-        for (int whom = 0; whom < 2; whom++) {
+        for (int cancelled = 0; cancelled < 2; cancelled++) {
             cl_engine_config config = fixture_config();
             config.prefill_piece = 16;
             fixture f;
             fixture_start(&f, &config, 1);
             int32_t tokens[2][N_PROMPT];
             recording *r[2];
-            conductor c = {.f = &f, .n_steps = 20, .n = 2, .submit_at = 3, .cancel_at = 3 + cancel_after, .cancel = whom};
+            conductor c = {.f = &f, .n_steps = 20, .n = 2, .submit_at = 3, .cancel_at = 3 + cancel_after, .cancel = cancelled};
             for (int i = 0; i < 2; i++) {
                 make_prompt(tokens[i], N_PROMPT, PREFIX, 1, (uint32_t)i);
                 r[i] = recording_create();
@@ -107,8 +110,8 @@ static void waiting_request_takes_over(void **state) {
             perform(&c);
             recording_wait(r[0]);
             recording_wait(r[1]);
-            assert_int_equal(r[whom]->choices[0].finish, CL_ENGINE_CANCELLED);
-            assert_int_equal(r[1 - whom]->choices[0].finish, CL_ENGINE_LENGTH);
+            assert_int_equal(r[cancelled]->choices[0].finish, CL_ENGINE_CANCELLED);
+            assert_int_equal(r[1 - cancelled]->choices[0].finish, CL_ENGINE_LENGTH);
             const cl_engine_stats stats = stats_when_idle(&f);
             /* the prefix once, the other's own end, and of the cancelled one's own end all or nothing, if it got that far */
             const int64_t computed = stats.prefill_tokens_computed - 4;
@@ -122,7 +125,7 @@ static void waiting_request_takes_over(void **state) {
     }
 }
 
-/* A budget of a few chunks: all finish; a large request is not overtaken by small ones behind it. */
+/* A budget of a few chunks: all finish; a large request is not overtaken by the small ones after it. */
 static void budget_admits_by_arrival(void **state) {
     (void)state;
     enum { N = 40 };
@@ -164,7 +167,7 @@ static void budget_admits_by_arrival(void **state) {
 
 /*
  * Where the budget lacks room for the workspace of a large step, the prompt is computed in smaller ones: same bytes. Rows need
- * room where their segments are spread over the threads: a few hundred behind some thousand tokens, with one K/V head.
+ * workspace where their segments are spread over the threads: a few hundred rows after some thousand tokens, with one KV head.
  */
 static void small_budget_makes_small_steps(void **state) {
     (void)state;
@@ -261,7 +264,7 @@ static void a_conversation_fills_the_budget(void **state) {
     fixture_stop(&f);
 }
 
-/* As many rows as allowed in a step, decoding first: a long prompt does not hold up who decodes. */
+/* A step has as many rows as allowed, decoding first: a long prompt does not hold up the choices that decode. */
 static void decoding_goes_before_prefill(void **state) {
     (void)state;
     cl_engine_config config = fixture_config();
@@ -283,7 +286,7 @@ static void decoding_goes_before_prefill(void **state) {
     fixture_stop(&f);
 }
 
-/* A step that fails costs the youngest request, and nobody else notices. */
+/* A step that fails ends the youngest request, and changes nothing for the others. */
 static void failed_step_ends_the_youngest(void **state) {
     (void)state;
     recording *r[2][2];
@@ -306,7 +309,7 @@ static void failed_step_ends_the_youngest(void **state) {
     }
     assert_true(recording_equal(r[0][0], r[1][0]));
     assert_int_equal(r[1][1]->choices[0].finish, CL_ENGINE_ERROR);
-    assert_string_equal(r[1][1]->error, "a failure that the test asked for");
+    assert_string_equal(r[1][1]->error, "a failure that the test requested");
     for (int i = 0; i < 4; i++) recording_free(r[i / 2][i % 2]);
 }
 

@@ -1,4 +1,4 @@
-/* With drafts a request is told the same bytes as without, whatever becomes of them; and drafts are in nobody's way. */
+/* With drafts the same bytes are reported as without, whether they are accepted or not; and drafts hold up no other request. */
 #include "../support/testing.h"
 
 #include <stdio.h>
@@ -20,8 +20,8 @@ static cl_engine_config drafting_config(void) {
 enum { N_KINDS = 28, N_ROUNDS = 3, N_REQUESTS = N_KINDS * N_ROUNDS, MAX_PROMPT = 120 };
 
 /*
- * Each kind comes in three rounds: what the first leaves behind is a draft for the second that is right to the end, and for the
- * third, with another seed or penalty, one that is right for a while.
+ * Each kind comes in three rounds. The completion of the first one is a draft for the second that is right to the end, and for
+ * the third, which has another seed or penalty, one that is right for a while.
  */
 static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     static const char *const stop[] = {"END", "ab", "\n\n", "e"};
@@ -114,7 +114,7 @@ static void same_bytes_with_drafts(void **state) {
                 if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
                 for (int i = 0; i < N_REQUESTS; i++) {
                     if (!recording_equal(expected[i], got[i]))
-                        fail_msg("K/V type %zu, setting %zu, way %d, request %d: told something else", t, s, way, i);
+                        fail_msg("K/V type %zu, setting %zu, way %d, request %d: something else was reported", t, s, way, i);
                     assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
                     recording_free(got[i]);
                 }
@@ -149,8 +149,8 @@ static void start_with_draft_model(fixture *f, float part, float row_cost) {
 }
 
 /*
- * The small model is not asked for what costs more than it saves: a prompt for a short answer. What many share is computed in
- * the end, when what they would have saved together is enough, and then all that follow are drafted for.
+ * The draft model does not compute a prompt if that costs more than its drafts save, as for a short answer. A prompt that many
+ * requests share is computed once their missed savings together are enough, and all later requests are drafted for.
  */
 static void prompts_must_be_worth_it(void **state) {
     (void)state;
@@ -214,11 +214,11 @@ static void another_vocabulary_is_refused(void **state) {
     cl_error error;
     assert_int_equal(cl_engine_create_on_pool(toy_model(), pool, &config, &e, &error), CL_ERR_ARG);
     assert_null(e);
-    assert_string_equal(error.message, "the draft model has 100 tokens, the model 272; take one of the same family");
+    assert_string_equal(error.message, "the draft model has 100 tokens, the model 272; choose one of the same family");
     ca_pool_destroy(&pool);
 }
 
-/* ---- In nobody's way ---- */
+/* ---- Other requests ---- */
 
 /* A request of 200 tokens that has been drawn before, so that its drafts are right. */
 static cl_engine_request familiar(fixture *f, int32_t *tokens, recording *r) {
@@ -271,7 +271,7 @@ static void drafts_do_not_delay_prefill(void **state) {
     fixture_stop(&f);
 }
 
-/* Whoever cancels at an event is told nothing of what was accepted beyond it. */
+/* After a request cancels itself at an event, none of the tokens accepted after it is reported. */
 static void cancelled_amid_a_draft(void **state) {
     (void)state;
     for (int64_t cancel_at = 20; cancel_at < 31; cancel_at++) {
@@ -296,7 +296,7 @@ static void cancelled_amid_a_draft(void **state) {
     }
 }
 
-/* A step that fails takes its drafts with it: whoever goes on is told the same. */
+/* A step that fails drops its drafts: the same is reported of the requests that continue. */
 static void failed_step_takes_its_drafts(void **state) {
     (void)state;
     recording *r[2];
@@ -336,9 +336,9 @@ static void ignore_event(void *ctx, const cl_engine_event *event) {
 
 /* A request of one choice that has these tokens, the first of them its prompt. */
 static cl_request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain) {
-    const cl_engine_request asked = {
+    const cl_engine_request params = {
         .prompt = tokens, .n_prompt = 1, .n = 1, .max_tokens = 100, .domain = domain, .on_event = ignore_event};
-    cl_request *r = cl_request_create(&asked);
+    cl_request *r = cl_request_create(&params);
     assert_true(cl_request_start(r));
     memcpy(r->choices[0].tokens, tokens, (size_t)n * sizeof *tokens);
     r->choices[0].n_tokens = n;
@@ -376,7 +376,7 @@ static void lookup_finds_what_followed(void **state) {
     d->leave(d, &left->choices[0]);
     cl_request_free(left);
     static const int32_t other[] = {11, 4, 5, 6};
-    found = look_up(d, other, 4, 3, CL_DRAFT_MAX); /* only one token is left behind 4 5 6 */
+    found = look_up(d, other, 4, 3, CL_DRAFT_MAX); /* only one token follows 4 5 6 */
     assert_int_equal(found.n, 1);
     assert_int_equal(found.tokens[0], 7);
     assert_int_equal(found.ranks[0], 3);

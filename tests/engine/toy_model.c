@@ -114,7 +114,7 @@ static void compute_logits(const cl_forward *f, const float *out, int32_t token,
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
     if (atomic_load(&steps_to_failure) > 0 && atomic_fetch_sub(&steps_to_failure, 1) == 1)
-        return cl_fail(error, CL_ERR_NOMEM, "a failure that the test asked for");
+        return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
     for (int32_t row = 0; row < n_rows; row++) {
         const uint32_t t = (uint32_t)tokens[row], p = (uint32_t)positions[row];
         for (uint32_t i = 0; i < Q_SIZE; i++) f->q[(size_t)row * Q_SIZE + i] = 3 * noise(t, p, 1000 + i);
