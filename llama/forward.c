@@ -1,8 +1,10 @@
 /*
- * The forward pass, the same for all architectures: what they differ in is in arch.h's table and in which vectors a layer has.
- * All but attention treats rows one by one, so it goes in pieces of rows: after a layer's attention, a piece passes its output
- * projection, the feed-forward part and the next layer's Q, K and V while it is warm in the cache, and the wide buffers hold
- * one piece only.
+ * The forward pass, the same for all architectures: they differ only in the table of arch.h and in the vectors that a layer
+ * has.
+ *
+ * Everything but attention treats rows independently, so it runs over one piece of the rows at a time: after the attention of a
+ * layer, a piece passes the output projection, the feed-forward block and the Q, K and V of the next layer while it is in the
+ * cache, and the wide buffers hold only one piece.
  */
 #include "forward.h"
 
@@ -21,7 +23,7 @@ static float *new_floats(size_t rows, size_t columns) {
     return aligned_alloc(64, (rows * columns * sizeof(float) + 63) / 64 * 64);
 }
 
-/* Room for the angles of a rotation, once; its frequencies. */
+/* Allocate the angles of a RoPE and compute its frequencies, unless that has been done. */
 static bool create_angles(cl_forward *f, int rope) {
     if (f->cos_sin[rope]) return true;
     const cl_model_params *p = &f->m->params;
@@ -88,7 +90,7 @@ void cl_forward_free(cl_forward **forward_) {
 
 /* ---- The pass ---- */
 
-/* Normed x to Q, K and V of a layer. */
+/* From the normed x to Q, K and V of a layer. */
 static void before_attention(cl_piece *p, int32_t layer) {
     cl_forward *f = p->f;
     const cl_layer_weights *l = &f->m->weights.layers[layer];
@@ -101,7 +103,7 @@ static void before_attention(cl_piece *p, int32_t layer) {
     cl_linear_apply(f->in, products, 3, &(cl_linear_finish){cl_rows_finish_qkv, p, cl_rows_qkv_unit(p)}, f->pool);
 }
 
-/* The attention's output and x through the rest of a layer to x, normed for what follows. */
+/* From the output of attention through the rest of a layer to x, and to x normed for what follows. */
 static void after_attention(cl_piece *p, int32_t layer) {
     cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
@@ -116,7 +118,7 @@ static void after_attention(cl_piece *p, int32_t layer) {
     cl_rows_add_ffn(p);
 }
 
-/* Normed x to logits. */
+/* From the normed x to logits. */
 static void output(cl_piece *p) {
     cl_forward *f = p->f;
     cl_linear_apply(f->in, &(cl_linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, NULL,
@@ -134,7 +136,7 @@ static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {
     return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "attention of layer %d: %s", layer, e.message);
 }
 
-/* Move rows `kept`, ascending, to the front: nothing behind the last layer's attention needs the others. */
+/* Move rows `kept` [ascending] to the front: after the attention of the last layer no other row is needed. */
 static void keep_rows(cl_forward *f, const int32_t *kept, int32_t n) {
     const int32_t n_embd = f->m->params.n_embd;
     for (int32_t i = 0; i < n; i++) {

@@ -16,7 +16,7 @@ static void run_row_groups(cl_piece *p, ca_task task) {
     ca_pool_run_shares(p->f->pool, (p->n + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP, task, p);
 }
 
-/* The same for tasks that end in norm_rows. */
+/* The same for tasks that end with norm_rows. */
 static void run_norm_row_groups(cl_piece *p, ca_task task) {
     const int32_t n_embd = p->f->m->params.n_embd;
     cl_linear_set(p->f->in, p->f->branch, (size_t)n_embd, p->n, n_embd);
@@ -61,7 +61,7 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* post: the norm that branch goes through first, or NULL. */
+/* post: the weights of the norm that is applied to branch first, or NULL. */
 static void add_rows(const cl_piece *p, int32_t row_group, const float *post) {
     const struct cl_forward *f = p->f;
     const int32_t n_embd = f->m->params.n_embd;
@@ -91,7 +91,7 @@ static void add_ffn_row_group(void *arg, int32_t row_group, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* Rotate columns [begin, end) of a row, which cut heads into whole pairs where pairs lie side by side. */
+/* Rotate columns [begin, end) of a row. They may cut heads, but only between pairs whose two columns are neighbours. */
 static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, int32_t begin, int32_t end) {
     const cl_model_params *mp = &f->m->params;
     for (int32_t at = begin, n; at < end; at += n) {
@@ -106,7 +106,7 @@ static void rotate(const struct cl_forward *f, float *x, const float *cos_sin, i
     }
 }
 
-/* What becomes of Q, K or V; NULL: nothing of the kind. */
+/* What is applied to Q, K or V; NULL: nothing. */
 typedef struct finish {
     float *rows;
     int32_t n;

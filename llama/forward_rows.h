@@ -1,7 +1,7 @@
 /*
  * What the forward pass does to rows between two matrix products: embedding, norms, bias, rotation, residual addition. Each
- * function runs one task per group of 8 rows and leaves the rows prepared for the next product. Bias, norm and rotation of Q, K
- * and V are instead applied by the thread that has just computed the values.
+ * function runs one task for each row group (8 rows) and leaves the rows prepared for the next product. Bias, norm and rotation
+ * of Q, K and V are applied instead by the thread that has just computed the values.
  */
 #ifndef LLAMA_FORWARD_ROWS_H
 #define LLAMA_FORWARD_ROWS_H
@@ -51,9 +51,9 @@ static inline int cl_rope_of(const cl_model_params *p, int32_t layer) {
     return p->windows && p->windows[layer] ? CL_ROPE_WINDOW : CL_ROPE_FULL;
 }
 
-/* Token ids to x and positions to cos_sin; the norm of x goes to branch. */
+/* Write the embeddings of tokens to x, the rotations of positions to cos_sin, and the norm of x to branch. */
 void cl_rows_embed(cl_piece *p);
-/* Add branch to x, after a norm of its own if the architecture has one; the norm of x goes to branch. */
+/* Add branch to x, after a norm of its own if the architecture has one, and write the norm of x to branch. */
 void cl_rows_add_attention(cl_piece *p);
 /* The same after the feed-forward block, with the norm of the next layer or of the output. */
 void cl_rows_add_ffn(cl_piece *p);

@@ -1,4 +1,4 @@
-/* What passes between ChunkLlama and the library's K/V cache: a model's part of the configuration, and the cache's errors. */
+/* Between ChunkLlama and libchunkattn's cache: the fields of its configuration that a model determines, and its errors. */
 #ifndef LLAMA_KV_CACHE_H
 #define LLAMA_KV_CACHE_H
 

@@ -9,7 +9,7 @@
 
 /* ---- Loading ---- */
 
-/* Which of the two that name a level is at fault, and what it may be. */
+/* Report which of the two names of a level is wrong, and the names that are right. */
 static cl_status level_unknown(const char *level, cl_error *error) {
     char list[128] = "";
     size_t used = 0;

@@ -1,4 +1,4 @@
-/* Reads a model's parameters from its metadata: every number is checked against a range, and unsupported features are refused.
+/* Reads a model's parameters from its metadata. Every number is checked against a range, and unsupported features are refused.
  */
 #include "params.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Reads keys of one architecture; `key` is the one being read, for messages. */
+/* The state of reading: the keys of one architecture, and the one being read, for messages. */
 typedef struct reader {
     const cl_model_file *file;
     const cl_arch *arch;
@@ -19,7 +19,7 @@ static const char *key(reader *r, const char *suffix) {
     return r->key;
 }
 
-/* The key as the file calls it. */
+/* The file's own name of the key. */
 static const char *key_name(const reader *r) { return cl_model_file_source_name(r->file, r->key); }
 
 #define FAIL(r, code, fmt, ...) cl_fail((r)->error, code, "%s" fmt, key_name(r), __VA_ARGS__)
@@ -28,7 +28,7 @@ static cl_status bad_value(const reader *r, double value, double min, double max
     return FAIL(r, CL_ERR_FORMAT, " is %g; allowed: %g to %g", value, min, max);
 }
 
-/* An integer; absent: the value that *out has, or an error where that is negative. */
+/* Read an integer. If the key is absent, *out keeps its value, or an error is reported if that is negative. */
 static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max, int32_t *out) {
     uint64_t value;
     if (!cl_model_file_get_u64(r->file, key(r, suffix), &value)) {
@@ -43,7 +43,7 @@ static cl_status get_int(reader *r, const char *suffix, int64_t min, int64_t max
     return CL_OK;
 }
 
-/* A number; absent: the value that *out has. */
+/* Read a number. If the key is absent, *out keeps its value. */
 static cl_status get_double(reader *r, const char *suffix, double min, double max, double *out) {
     double value;
     uint64_t integer;
@@ -77,7 +77,7 @@ static cl_status read_scaling(reader *r, double *scale) {
     }
     if (named && !cl_model_file_has(r->file, key(r, "rope.scaling.factor")))
         return cl_fail(r->error, CL_ERR_FORMAT, "the file has no number %s, which linear scaling needs", key_name(r));
-    /* The name in old files first. A factor without a type means linear. */
+    /* First the name in old files. A factor without a type means linear. */
     const cl_status status = get_double(r, "rope.scale_linear", 1e-3, 1e6, scale);
     return status == CL_OK ? get_double(r, "rope.scaling.factor", 1e-3, 1e6, scale) : status;
 }
@@ -100,7 +100,7 @@ static cl_status read_rope(reader *r, cl_model_params *p) {
 
 /* ---- Attention ---- */
 
-/* Which layers have the window: an array of bools, or the period after which one has none. */
+/* Read which layers have the window: an array of bools, or the period of the layers that have none. */
 static cl_status read_pattern(reader *r, cl_model_params *p, int32_t window) {
     cl_meta_type type;
     size_t n;

@@ -30,7 +30,7 @@ static inline void cl_ops_add(float *x, const float *y, int32_t n) {
 }
 
 /*
- * condition ? a : b, by masks: gcc 12 makes branches of the conditional, and behind them divides once for each outcome with
+ * condition ? a : b, by masks. From a conditional, gcc 12 makes branches, after which it divides once for each outcome with
  * AVX-512, and element by element with AVX2.
  */
 static inline float cl_ops_select(bool condition, float a, float b) {
@@ -43,8 +43,8 @@ static inline float cl_ops_select(bool condition, float a, float b) {
 }
 
 /*
- * e^x with a relative error below 3e-7 for -87 <= x <= 88; beyond, as at the end it is nearest to. x = n ln 2 + r with
- * |r| <= ln 2 / 2, where Taylor's series to r^7 / 7! leaves 5e-9; ln 2 in two parts, of which n times the first is exact.
+ * e^x with a relative error below 3e-7 for -87 <= x <= 88; outside, the value at the nearer end. x = n ln 2 + r with
+ * |r| <= ln 2 / 2, for which Taylor's series up to r^7 / 7! is off by 5e-9. ln 2 has two parts; n times the first is exact.
  */
 static inline float cl_ops_exp(float x) {
     x = cl_ops_select(x < -87.0f, -87.0f, x);
@@ -87,14 +87,14 @@ static inline void cl_ops_softcap(float *x, int32_t n, float cap) {
 }
 
 /*
- * Rotate the first n_rot dimensions of each head x [n_heads][head_dim] in pairs (2i, 2i + 1), as llama files have Q and K
- * permuted for. cos_sin: [n_rot / 2] pairs of the row's position.
+ * Rotate the first n_rot dimensions of each head of x [n_heads][head_dim] in pairs (2i, 2i + 1), for which the Q and K of
+ * Llama's GGUF files are permuted. cos_sin: [n_rot / 2] pairs of cosine and sine of the row's position.
  */
 static inline void cl_ops_rope(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot) {
     for (int32_t h = 0; h < n_heads; h++, x += head_dim) {
         for (int32_t i = 0; i < n_rot; i += 2) {
             const float a = x[i], b = x[i + 1], c = cos_sin[i], s = cos_sin[i + 1];
-            /* Fused by hand: gcc 12 makes this pattern vfmaddsub even where contraction is off, so that levels would differ. */
+            /* Fused by hand: gcc 12 turns this pattern into vfmaddsub even with contraction off, and levels would differ. */
             x[i] = fmaf(a, c, -(b * s));
             x[i + 1] = fmaf(a, s, b * c);
         }
@@ -113,7 +113,7 @@ static inline void cl_ops_rope_halves(float *x, const float *cos_sin, int32_t n_
     }
 }
 
-/* The row operations as one kernel level compiles them; the soft-cap is rare and has one copy for all levels. */
+/* The row operations, compiled for one kernel level. The soft-cap is rare and has one copy for all levels. */
 typedef struct cl_row_ops {
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
     void (*add)(float *x, const float *y, int32_t n);
@@ -123,7 +123,7 @@ typedef struct cl_row_ops {
     void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
 } cl_row_ops;
 
-/* Initialises a cl_row_ops with the including file's copies. */
+/* Initialises a cl_row_ops with the copies of the including file. */
 #define CL_ROW_OPS                                                                                                             \
     {                                                                                                                          \
         .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,   \

@@ -1,4 +1,4 @@
-/* Penalties and cuts on logits, then a draw from what is left. */
+/* Applies penalties to logits, cuts the distribution, and draws a token from the rest. */
 #include "sampler.h"
 
 #include <float.h>
@@ -17,12 +17,12 @@ typedef struct candidate {
 struct cl_sampler {
     int32_t n_vocab;
     float *penalised;      /* [n_vocab] */
-    float *weights;        /* [n_vocab] of the candidates, in their order */
+    float *weights;        /* [n_vocab] unnormalised probabilities of the candidates, in their order */
     candidate *candidates; /* [n_vocab] */
-    candidate *border;     /* [n_vocab] candidates among which top-p cuts */
-    int32_t *classes;      /* [n_vocab] of the candidates, for top-p */
-    int32_t *counts;       /* [n_vocab] occurrences in the output; zero between calls */
-    bool *seen;            /* [n_vocab] occurs at all; false between calls */
+    candidate *border;     /* [n_vocab] the candidates among which top-p cuts */
+    int32_t *classes;      /* [n_vocab] class of each candidate, for top-p */
+    int32_t *counts;       /* [n_vocab] occurrences of each token in the completion; zeros between calls */
+    bool *seen;            /* [n_vocab] whether a token occurs at all; false between calls */
 };
 
 void cl_sampler_params_init(cl_sampler_params *params) {
@@ -74,7 +74,7 @@ void cl_samplers_free(cl_sampler ***samplers, int32_t n) {
     *samplers = NULL;
 }
 
-/* Logits with the penalties of the sequence's tokens. */
+/* The logits with penalties for the tokens of the sequence. */
 static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, const int32_t *history,
                              int64_t n_prompt, int64_t n_history) {
     const bool repetition = p->repetition_penalty != 1;
@@ -101,7 +101,7 @@ static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const fl
     return s->penalised;
 }
 
-/* The lowest id of the largest logit; 0 if all are NaN or minus infinity. */
+/* The lowest id among the largest logits; 0 if all are NaN or minus infinity. */
 static int32_t argmax(const float *logits, int32_t n) {
     enum { LANES = 16 };
     float best[LANES], max = -INFINITY;
@@ -119,7 +119,7 @@ static int32_t argmax(const float *logits, int32_t n) {
 /* Whether a ranks before b. */
 static bool before(candidate a, candidate b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-/* Let c[i] sink in a heap of n whose root ranks last. */
+/* Move c[i] down in a heap of n whose root ranks last. */
 static void sink(candidate *c, int32_t i, int32_t n) {
     const candidate item = c[i];
     for (int32_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
@@ -137,7 +137,7 @@ static void swap(candidate *a, candidate *b) {
     *b = t;
 }
 
-/* Bring the k first-ranking of n to the front, in order. */
+/* Move the k first-ranking of n candidates to the front, in order. */
 static void rank(candidate *c, int32_t n, int32_t k) {
     for (int32_t i = k / 2 - 1; i >= 0; i--) sink(c, i, k);
     for (int32_t i = k; i < n; i++)
@@ -184,15 +184,15 @@ static double sum(const float *w, int32_t n) {
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
-/* Weights of n candidates relative to the largest logit; returns their sum. */
+/* Compute the weights of n candidates relative to the largest logit; returns their sum. */
 static double weigh(cl_sampler *s, int32_t n, float max, float inverse_temperature) {
     for (int32_t i = 0; i < n; i++) s->weights[i] = weight((s->candidates[i].logit - max) * inverse_temperature);
     return sum(s->weights, n);
 }
 
 /*
- * Keep the likeliest of n candidates that reach top_p of their weight together; returns how many, in front. One pass puts
- * weights into classes by distance from the largest logit; only the class in which the sum is reached needs ranking.
+ * Move the fewest likeliest of n candidates with top_p of the total weight to the front, and return their number. One pass sums
+ * weights in classes by the distance from the largest logit; only the class in which the target is reached must be ranked.
  */
 static int32_t cut_top_p(cl_sampler *s, int32_t n, float top_p, float max, float inverse_temperature) {
     enum { PER_NAT = 32, CLASSES = 64 * PER_NAT };
@@ -220,7 +220,7 @@ static int32_t cut_top_p(cl_sampler *s, int32_t n, float top_p, float max, float
     return n_kept;
 }
 
-/* Candidates in order of id: logits of at least `least`, which is no minus infinity. */
+/* List the candidates by id: logits of at least `least`, which is finite. Returns their number. */
 static int32_t collect(cl_sampler *s, const float *logits, float least) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) {
@@ -230,7 +230,7 @@ static int32_t collect(cl_sampler *s, const float *logits, float least) {
     return n;
 }
 
-/* Uniform in [0, 1), of 53 bits. */
+/* A random number in [0, 1) with 53 bits. */
 static double uniform(uint64_t seed, int32_t choice, int64_t position) {
     uint32_t bits[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), (uint32_t)choice, 0};
     cl_philox(bits, seed);
@@ -242,7 +242,7 @@ int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const fl
     logits = penalise(s, params, logits, history, n_prompt, n_history);
     const int32_t best = argmax(logits, s->n_vocab);
     const float max = logits[best];
-    /* Infinite or no logits leave nothing to draw from. */
+    /* With infinite logits, or none, there is nothing to draw from. */
     if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
 
     const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
@@ -260,7 +260,7 @@ int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const fl
     int32_t drawn = best;
     for (int32_t i = 0; i < n; i++) {
         if (s->weights[i] == 0) continue;
-        drawn = s->candidates[i].id; /* rounding may leave a little at the end: then it is the last that has weight */
+        drawn = s->candidates[i].id; /* if rounding leaves a remainder, the last candidate with weight is drawn */
         left -= (double)s->weights[i];
         if (left < 0) break;
     }

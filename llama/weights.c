@@ -1,4 +1,4 @@
-/* Loads a model's weights: tables list the tensors of a layer with their shapes. */
+/* Loads the weights of a model. Tables list the tensors of a layer with their shapes. */
 #include "weights.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static cl_status find_tensor(const cl_model_file *file, int32_t layer, const cha
     return CL_OK;
 }
 
-/* A vector in f32. */
+/* Load a vector of n values as f32. */
 static cl_status load_vector(const cl_model_file *file, int32_t layer, const char *part, int64_t n, float **out,
                              cl_error *error) {
     const cl_tensor *t;

@@ -1,4 +1,4 @@
-/* Detects a file's chat format, and turns messages into a prompt's tokens by it. */
+/* Recognises a file's chat format, checks messages, and turns them into the tokens of a prompt. */
 #include "chat.h"
 
 #include <stdlib.h>
@@ -58,8 +58,8 @@ static const char TEMPLATE[] = "tokenizer.chat_template";
 typedef struct chat_kind {
     const char *name;
     void (*write)(cl_prompt *p, const cl_chat_input *in);
-    bool in_turn; /* one system message at most, then user and assistant in turn */
-    bool bos;     /* whatever the file says */
+    bool in_turn; /* at most one system message, then user and assistant alternately */
+    bool bos;     /* BOS comes first, whatever the file says */
 } chat_kind;
 
 static const chat_kind kinds[] = {
@@ -85,7 +85,7 @@ cl_status cl_chat_by_name(const char *name, cl_chat_format *format, cl_error *er
     return cl_fail(error, CL_ERR_ARG, "chat format '%.40s' is not known; use " NAMES, name);
 }
 
-/* The file's template; empty where it has none. */
+/* The file's template; empty if it has none. */
 static cl_str template_of(const cl_model_file *file) {
     cl_str text = {"", 0};
     cl_model_file_get_string(file, TEMPLATE, &text);
@@ -110,7 +110,7 @@ cl_status cl_chat_detect(const cl_model_file *file, cl_chat_format *format, cl_e
         *format = CL_CHAT_ZEPHYR;
     if (*format != CL_CHAT_NONE) return CL_OK;
     return cl_fail(error, CL_ERR_UNSUPPORTED,
-                   "%s: the file's chat format is none of the known ones; choose one with --chat-format: " NAMES, TEMPLATE);
+                   "%s: the file's chat format is none of the known ones; name one (option --chat-format): " NAMES, TEMPLATE);
 }
 
 static cl_status check_roles(const cl_chat_message *messages, size_t n, bool in_turn, cl_error *error) {
@@ -138,7 +138,7 @@ static cl_status check_roles(const cl_chat_message *messages, size_t n, bool in_
 cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
                          const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error) {
     if (format == CL_CHAT_NONE)
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "the model file has no chat format; choose one with --chat-format: " NAMES);
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "the model file has no chat format; name one (option --chat-format): " NAMES);
     const chat_kind *kind = &kinds[format];
     cl_status status = check_roles(messages, n, kind->in_turn, error);
     if (status != CL_OK) return status;

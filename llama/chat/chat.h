@@ -1,6 +1,6 @@
 /*
- * Chat messages to a prompt's tokens, in the format found from the model file's template: ChatML, Llama 2, Llama 3, Zephyr,
- * Mistral, Gemma. Special tokens come from the format only, never from the messages' text.
+ * Turns chat messages into the tokens of a prompt, in the format that the template of the model's file is recognised as:
+ * ChatML, Llama 2, Llama 3, Zephyr, Mistral, Gemma. Special tokens come from the format only, never from the text of a message.
  */
 #ifndef LLAMA_CHAT_CHAT_H
 #define LLAMA_CHAT_CHAT_H
@@ -17,20 +17,23 @@ typedef enum cl_chat_format {
     CL_CHAT_GEMMA
 } cl_chat_format;
 
-/* CL_ERR_UNSUPPORTED, saying what to do, where the file's template is none of the known ones; CL_CHAT_NONE where it has none.
- */
+/* The format of a file's template; CL_CHAT_NONE if it has none. CL_ERR_UNSUPPORTED: the template is none of the known ones. */
 cl_status cl_chat_detect(const cl_model_file *file, cl_chat_format *format, cl_error *error);
-/* By name, for `--chat-format`: "chatml", "llama2", "llama3", "zephyr", "mistral", "gemma". */
+
+/* The format called "chatml", "llama2", "llama3", "zephyr", "mistral" or "gemma". CL_ERR_ARG: the name is unknown. */
 cl_status cl_chat_by_name(const char *name, cl_chat_format *format, cl_error *error);
+
+/* The name of a format, static; "none" for CL_CHAT_NONE. */
 const char *cl_chat_name(cl_chat_format format);
 
 /*
- * Append the tokens of the whole prompt, up to where the assistant's answer begins, with one BOS in front where the format or
- * the file asks for it. Whether the file's own template starts with a default system message when none is given, and its text,
- * is part of the format, and so is the spacing of Mistral's versions, and whether what an assistant thought stays (Qwen 3).
+ * Append the tokens of the whole prompt, up to where the assistant's answer begins, to *out, with one BOS first if the format
+ * or the file requires it. These details follow the template in the file: the default system message, the spaces of Mistral's
+ * versions, and whether the thoughts in earlier answers stay (Qwen 3). messages: [n]. After an error *out may hold some tokens.
  *
- * CL_ERR_ARG names the message whose role is unknown or out of turn: Llama 2, Mistral and Gemma take one system message, at the
- * start, and then user and assistant in turn; the others take any order.
+ * CL_ERR_ARG names the message whose role is unknown or out of turn: Llama 2, Mistral and Gemma accept at most one system
+ * message, first, and then user and assistant alternately; the others accept any order. CL_ERR_UNSUPPORTED: format is
+ * CL_CHAT_NONE.
  */
 cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
                          const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error);

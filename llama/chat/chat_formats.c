@@ -4,7 +4,8 @@
 
 static cl_str content_of(const cl_chat_message *m) { return (cl_str){m->content, m->content_size}; }
 
-/* White space that begins a text: its bytes, or 0. What Python's str.strip takes, and so Jinja's trim. */
+/* The bytes of the white space character that a text begins with, or 0. It is what Python's str.strip and Jinja's trim remove.
+ */
 static size_t space_size(const char *text, size_t size) {
     static const char *const spaces[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\xa8",
                                          "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
@@ -18,7 +19,7 @@ static size_t space_size(const char *text, size_t size) {
     return 0;
 }
 
-/* The same of white space that ends it. */
+/* The same of the character that a text ends with. */
 static size_t last_space_size(cl_str text) {
     for (size_t n = 1; n <= 3 && n <= text.size; n++)
         if (space_size(text.data + text.size - n, n) == n) return n;
@@ -31,7 +32,7 @@ static cl_str trimmed(cl_str text) {
     return text;
 }
 
-/* Whether a literal of the template goes on up to its end mark, and how long it is: not where it is cut by an expression. */
+/* Whether a literal of the template reaches its end mark, rather than being cut by an expression. *size: its bytes. */
 static bool literal_size(cl_str rest, const char *end, size_t *size) {
     const char *found = memmem(rest.data, rest.size, end, strlen(end));
     if (!found) return false;
@@ -75,7 +76,7 @@ static void add_default_system(cl_prompt *p, cl_str text) {
     }
 }
 
-/* What an answer says behind what it thought. */
+/* The part of an answer after its thoughts. */
 static cl_str without_thought(cl_str text) {
     static const char end[] = "</think>";
     const char *at;
@@ -100,15 +101,15 @@ void cl_chat_write_chatml(cl_prompt *p, const cl_chat_input *in) {
         cl_prompt_add_format(p, "<|im_end|>\n");
     }
     cl_prompt_add_format(p, "<|im_start|>assistant\n");
-    /* Models that always think; those that can be told not to have another literal, which goes on. */
+    /* Models that always think; in the template of models that can do without, the literal continues. */
     if (cl_str_contains(in->template, "<|im_start|>assistant\\n<think>\\n'") ||
         cl_str_contains(in->template, "<|im_start|>assistant\\n<think>\\n\""))
         cl_prompt_add_format(p, "<think>\n");
 }
 
 /*
- * From Llama 3.1 on a system message always begins, with two dates. The second is the template's own where no clock is at hand:
- * with today's no prompt would be the same tomorrow.
+ * From Llama 3.1 on, a prompt always begins with a system message, which has two dates. The second is the one that the template
+ * uses if there is no clock; with the current date, the same prompt would have other tokens on the next day.
  */
 static size_t add_dates(cl_prompt *p, const cl_chat_input *in) {
     if (!cl_str_contains(in->template, "Cutting Knowledge Date: December 2023")) return 0;
@@ -159,7 +160,7 @@ void cl_chat_write_llama2(cl_prompt *p, const cl_chat_input *in) {
             cl_prompt_add_format(p, "<<SYS>>\n");
             cl_prompt_add(p, content_of(in->system));
             cl_prompt_add_format(p, "\n<</SYS>>\n\n");
-            /* The template strips both together: what the message starts with is inside. */
+            /* The template trims both as one text: white space at the start of the message is inside it and stays. */
             content.size += (size_t)(content.data - in->messages[i].content);
             content.data = in->messages[i].content;
         }
@@ -168,7 +169,7 @@ void cl_chat_write_llama2(cl_prompt *p, const cl_chat_input *in) {
     }
 }
 
-/* Its versions differ in spaces and in where the system message goes; without a template it is version 0.2. */
+/* Versions differ in their spaces and in the place of the system message. Without a template this is version 0.2. */
 void cl_chat_write_mistral(cl_prompt *p, const cl_chat_input *in) {
     const cl_str template = in->template;
     const bool any = template.size > 0;
@@ -196,7 +197,7 @@ void cl_chat_write_mistral(cl_prompt *p, const cl_chat_input *in) {
     }
 }
 
-/* A system message goes before the first user's; the assistant is called model. */
+/* The system message comes before the first user message; the assistant is called model. */
 void cl_chat_write_gemma(cl_prompt *p, const cl_chat_input *in) {
     for (size_t i = 0; i < in->n; i++) {
         cl_prompt_add_format(p, i % 2 ? "<start_of_turn>model\n" : "<start_of_turn>user\n");

@@ -1,32 +1,36 @@
-/* A chat prompt in the making: text that remembers which parts are the format's own, and the formats that write it. */
-#ifndef LLAMA_CHAT_CHAT_PROMPT_H
-#define LLAMA_CHAT_CHAT_PROMPT_H
+/* The chat formats, and the text that they write, which records what parts of it are the format's own. */
+#ifndef LLAMA_CHAT_CHAT_FORMATS_H
+#define LLAMA_CHAT_CHAT_FORMATS_H
 
 #include <stdbool.h>
 
 #include "chat.h"
 #include "llama/text/tokenizer.h"
 
+/* Zero-initialise, free with cl_prompt_free. */
 typedef struct cl_prompt {
-    char *text;
+    char *text; /* [size] owned */
     size_t size, capacity;
-    cl_text_span *own; /* what is the format's */
+    cl_text_span *own; /* [n_own] the parts that are the format's own; owned */
     size_t n_own, own_capacity;
-    bool no_memory;
+    bool no_memory; /* an allocation failed, and a part is missing */
 } cl_prompt;
 
 void cl_prompt_free(cl_prompt *p);
 
-void cl_prompt_add(cl_prompt *p, cl_str text);             /* a message's */
-void cl_prompt_add_format(cl_prompt *p, const char *text); /* the format's: pieces that follow each other are one, so that they
-                                                        can make up a special token's name */
-void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id); /* a token's name; nothing for -1 */
+/* Append the text of a message. */
+void cl_prompt_add(cl_prompt *p, cl_str text);
+/* Append text of the format. Consecutive ones form one part, so that together they can be the name of a special token. */
+void cl_prompt_add_format(cl_prompt *p, const char *text);
+/* Append the name of a token as text of the format; nothing for -1. */
+void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id);
 
-/* What a format goes by. Messages are checked; in formats that take turns the system message, or NULL, is apart. */
+/* What a format is written from. The messages are checked. All pointers are borrowed. */
 typedef struct cl_chat_input {
     const cl_tokenizer *tok;
-    cl_str template; /* the file's, or empty */
-    const cl_chat_message *system, *messages;
+    cl_str template;                 /* the file's, or empty */
+    const cl_chat_message *system;   /* in formats that require turns: the system message, or NULL */
+    const cl_chat_message *messages; /* [n] all others */
     size_t n;
 } cl_chat_input;
 

@@ -9,9 +9,9 @@
 
 cl_hash_key cl_hash_new_key(void) {
     cl_hash_key key;
-    /* Without the kernel's random bytes all works as well, but a file could be made to be slow. */
+    /* Without random bytes from the system everything works, but a file could be made to load slowly. */
     if (getrandom(&key, sizeof key, 0) != sizeof key) key = (cl_hash_key){0x243f6a8885a308d3u, 0x13198a2e03707345u};
-    key.factor |= 1; /* an even one would lose bits */
+    key.factor |= 1; /* an even factor would lose bits */
     return key;
 }
 
@@ -21,7 +21,7 @@ uint64_t cl_hash_bytes(cl_hash_key key, const char *data, size_t size) {
         memcpy(&word, data, sizeof word);
         hash = cl_hash_mix(key, hash ^ word);
     }
-    word = (uint64_t)size << 56; /* behind the seven bytes at most that are left: "a" is not "a\0" */
+    word = (uint64_t)size << 56; /* above the at most seven bytes that are left: so "a" differs from "a\0" */
     for (size_t i = 0; i < size; i++) word |= (uint64_t)(unsigned char)data[i] << 8 * i;
     return cl_hash_u64(key, hash ^ word);
 }
@@ -42,7 +42,7 @@ void cl_str_map_free(cl_str_map *map) {
     map->slots = NULL;
 }
 
-/* The string's slot, or the empty one where it belongs. */
+/* The slot of a string, or the empty slot for it. */
 static cl_str_map_slot *find(const cl_str_map *map, const char *data, size_t size, uint64_t hash) {
     size_t i = hash & map->mask;
     while (map->slots[i].data) {

@@ -1,4 +1,4 @@
-/* Hash tables for the contents of model files: hashes under a random key, and a map from byte strings to numbers. */
+/* Hashing for the contents of model files: hashes under a random key, and a map from byte strings to numbers. */
 #ifndef LLAMA_COMMON_HASH_H
 #define LLAMA_COMMON_HASH_H
 
@@ -11,6 +11,7 @@ typedef struct cl_hash_key {
     uint64_t sum, factor;
 } cl_hash_key;
 
+/* A random key, so that nobody can make a file whose strings collide. */
 cl_hash_key cl_hash_new_key(void);
 
 static inline uint64_t cl_hash_mix(cl_hash_key key, uint64_t x) {
@@ -18,7 +19,10 @@ static inline uint64_t cl_hash_mix(cl_hash_key key, uint64_t x) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Twice: some factors leave what lies at equal distances, as ids do, in heaps; 105 of 20000 keys did, now none of 60000. */
+/*
+ * Mixed twice, because with some factors equally spaced numbers, such as ids, collide: 105 of 20000 keys with one mixing, none
+ * of 60000 with two.
+ */
 static inline uint64_t cl_hash_u64(cl_hash_key key, uint64_t x) { return cl_hash_mix(key, cl_hash_mix(key, x)); }
 
 uint64_t cl_hash_bytes(cl_hash_key key, const char *data, size_t size);
@@ -26,26 +30,26 @@ uint64_t cl_hash_bytes(cl_hash_key key, const char *data, size_t size);
 /* ---- Map from strings ---- */
 
 typedef struct cl_str_map_slot {
-    const char *data; /* borrowed; NULL: empty */
+    const char *data; /* [size] borrowed; NULL: the slot is empty */
     size_t size;
     uint64_t hash;
     int32_t value;
 } cl_str_map_slot;
 
 typedef struct cl_str_map {
-    cl_str_map_slot *slots; /* a power of two of them, at most half full */
+    cl_str_map_slot *slots; /* [mask + 1] at most half of them full; owned */
     size_t mask;
     cl_hash_key key;
 } cl_str_map;
 
-/* An empty map with room for n strings. Returns 0, or -1 without memory. */
+/* An empty map with room for n strings. Returns 0, or -1 if memory is lacking. */
 int cl_str_map_init(cl_str_map *map, size_t n);
 void cl_str_map_free(cl_str_map *map);
 
-/* The string's value, or -1. */
+/* The value of a string, or -1. */
 int32_t cl_str_map_get(const cl_str_map *map, const char *data, size_t size);
 
-/* Add a string that is not there yet (value >= 0) and return -1; where it is there, change nothing and return its value. */
+/* Add a string, which is borrowed, with a value >= 0 and return -1. If the map has it, change nothing and return its value. */
 int32_t cl_str_map_add(cl_str_map *map, const char *data, size_t size, int32_t value);
 
 #endif

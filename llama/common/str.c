@@ -1,4 +1,4 @@
-/* Searches byte strings, makes them fit to be printed, and repairs UTF-8. */
+/* Searches byte strings, makes them printable, and repairs UTF-8. */
 #define _GNU_SOURCE /* memmem */
 #include "str.h"
 
@@ -19,8 +19,8 @@ void cl_str_disarm(char *text, size_t size) {
 
 const char *cl_str_show(cl_str s, char *buf, size_t size) {
     const bool cut = s.size >= size;
-    size_t n = cut ? size - 4 : s.size;                                    /* "..." and the end */
-    while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* not inside a UTF-8 character */
+    size_t n = cut ? size - 4 : s.size;                                    /* room for "..." and the terminator */
+    while (cut && n > 0 && ((unsigned char)s.data[n] & 0xc0) == 0x80) n--; /* do not cut a UTF-8 character */
     if (n) memcpy(buf, s.data, n);
     cl_str_disarm(buf, n);
     memcpy(buf + n, cut ? "..." : "", cut ? 4 : 1);

@@ -16,19 +16,20 @@ typedef struct cl_str {
 static inline cl_str cl_str_of(const char *text) { return (cl_str){text, strlen(text)}; }
 static inline bool cl_str_is(cl_str s, const char *text) { return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0; }
 
+/* Whether s contains the text `part`. */
 bool cl_str_contains(cl_str s, const char *part);
 
-/* Replace control characters, U+0080 to U+009F too, by question marks: a terminal would take them as commands. */
+/* Replace control characters, including U+0080 to U+009F, by question marks: a terminal would execute them. */
 void cl_str_disarm(char *text, size_t size);
 
-/* A name from a file, fit to be shown: control characters replaced, cut to the buffer (size >= 8). Returns buf. */
+/* A name from a file for a message: control characters are replaced, and it is cut to buf [size >= 8]. Returns buf. */
 const char *cl_str_show(cl_str s, char *buf, size_t size);
 
 /* ---- UTF-8 ---- */
 
 /*
- * Bytes of the character, or of the maximal broken part, at the start of text (size >= 1; Unicode, table 3-7). *valid: it is a
- * character. 0: all of text is the beginning of a character.
+ * The bytes of the character, or of the maximal part that is not UTF-8, at the start of text [size >= 1] (Unicode, table 3-7).
+ * *valid: it is a character. 0: the whole text is an incomplete character.
  */
 static inline size_t cl_utf8_part(const char *text, size_t size, bool *valid) {
     const unsigned char *s = (const unsigned char *)text;
@@ -50,24 +51,24 @@ static inline size_t cl_utf8_part(const char *text, size_t size, bool *valid) {
     return n;
 }
 
-/* Bytes of the character at the start of text (size >= 1), or 0 where the bytes there are no UTF-8. */
+/* The bytes of the character at the start of text [size >= 1]; 0: it does not begin with a complete character. */
 static inline size_t cl_utf8_char(const char *text, size_t size) {
     bool valid;
     const size_t n = cl_utf8_part(text, size, &valid);
     return valid ? n : 0;
 }
 
-/* Bytes of the byte order mark that a file may begin with, or 0. */
+/* The bytes of the byte order mark at the start of text, or 0. */
 static inline size_t cl_utf8_mark_size(const char *text, size_t size) {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Bytes before the first that is no UTF-8; size where there is none. */
+/* The number of leading bytes that are valid UTF-8. */
 size_t cl_utf8_valid(const char *text, size_t size);
 
 /*
- * A terminated copy in which each maximal broken part is U+FFFD. *mended_size, unless NULL: its bytes before the terminator.
- * The caller frees it; NULL without memory.
+ * A terminated copy in which each maximal part that is not UTF-8 is replaced by U+FFFD. *mended_size, unless NULL: its bytes
+ * without the terminator. The caller frees it; NULL if memory is lacking.
  */
 char *cl_utf8_mended(const char *text, size_t size, size_t *mended_size);
 

@@ -1,4 +1,4 @@
-/* Opens GGUF files: header, metadata and tensor list, of which nothing is trusted before it is checked against the file's size.
+/* Opens GGUF files: header, metadata and tensor list. Nothing in them is trusted before it is checked against the file's size.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum {
     MAX_KEY_SIZE = 65535,  /* the format's limit */
-    MAX_TENSOR_NAME = 64,  /* the same */
+    MAX_TENSOR_NAME = 64,  /* likewise */
     MIN_KEY_BYTES = 14,    /* length, one byte of name, type, one byte of value */
     MIN_TENSOR_BYTES = 33, /* length, one byte of name, dimensions, one size, type, offset */
     MIN_ALIGNMENT = 8,
@@ -77,7 +77,7 @@ static cl_status read_name(reader *r, size_t limit) {
     return CL_OK;
 }
 
-/* A count, of things that take at least min_bytes each. */
+/* Read a number of things of at least min_bytes each. */
 static cl_status read_count(reader *r, const char *what, size_t min_bytes, size_t *n) {
     const size_t at = r->pos;
     uint64_t count = 0;
@@ -96,12 +96,13 @@ static cl_status check_bools(reader *r, const unsigned char *p, size_t n) {
     return CL_OK;
 }
 
-/* n values of the key's element type, or its only one. */
+/* Read n values of a type: an array's elements, or the only value. */
 static cl_status read_values(reader *r, cl_meta_key *key, cl_meta_type type, size_t n) {
     key->raw = r->data + r->pos;
     if (type != CL_META_STRING) {
         const unsigned char *p = NULL;
-        const cl_status status = take(r, n * cl_meta_size(type), "value", &p); /* n is at most what is left / size */
+        const cl_status status =
+            take(r, n * cl_meta_size(type), "value", &p); /* does not overflow: n values fit into the file */
         return status == CL_OK && type == CL_META_BOOL ? check_bools(r, p, n) : status;
     }
     key->strings = calloc(n ? n : 1, sizeof *key->strings);
@@ -124,9 +125,9 @@ static cl_status read_type(reader *r, const char *what, cl_meta_type *type) {
     return CL_OK;
 }
 
-/* Keys that only other formats' readers set (model_file.h). */
+/* Whether only the readers of other formats set this key (model_file.h). */
 static bool is_internal(cl_str name) {
-    static const char *const endings[] = {"tokenizer.fuse_unknown", "tokenizer.late_tokens", "tokenizer.merge_ids",
+    static const char *const endings[] = {"tokenizer.fuse_unknown", "tokenizer.normalized_tokens", "tokenizer.merge_ids",
                                           "tokenizer.space_prefix", ".rope.halves"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const cl_str end = cl_str_of(endings[i]);
@@ -150,7 +151,7 @@ static cl_status read_key(reader *r, cl_meta_key *key) {
     status = read_type(r, "element type", &key->elem);
     if (status != CL_OK) return status;
     if (key->elem == CL_META_ARRAY) return FAIL(r, CL_ERR_UNSUPPORTED, elem_at, ": %s", "arrays of arrays are not supported");
-    /* A string takes at least the eight bytes of its length. */
+    /* A string has at least the eight bytes of its length. */
     status = read_count(r, "array's length", key->elem == CL_META_STRING ? 8 : cl_meta_size(key->elem), &key->n);
     return status == CL_OK ? read_values(r, key, key->elem, key->n) : status;
 }
@@ -163,12 +164,12 @@ static cl_status read_keys(reader *r, cl_model_file *file) {
         const cl_status status = read_key(r, key);
         if (status != CL_OK) return status;
         const int32_t first = cl_str_map_add(&file->key_map, key->name.data, key->name.size, (int32_t)i);
-        if (first >= 0) return FAIL(r, CL_ERR_FORMAT, at, ": it is there twice, as number %d and %zu", first, i);
+        if (first >= 0) return FAIL(r, CL_ERR_FORMAT, at, ": it occurs twice, as number %d and %zu", first, i);
     }
     return CL_OK;
 }
 
-/* Sizes and bytes of a tensor whose dimensions are read. */
+/* Check the dimensions of a tensor, and set its bytes. */
 static cl_status check_shape(reader *r, cl_tensor *t, size_t at) {
     uint32_t block, bytes;
     const bool known = cl_tensor_block(t->type, &block, &bytes);
@@ -191,7 +192,7 @@ static cl_status check_shape(reader *r, cl_tensor *t, size_t at) {
     return CL_OK;
 }
 
-/* offset: from the start of the data section, which is known only after the last tensor. */
+/* *offset: from the start of the data, which is known only after the last tensor. */
 static cl_status read_tensor(reader *r, cl_tensor *t, uint64_t *offset) {
     cl_status status = read_name(r, MAX_TENSOR_NAME);
     if (status != CL_OK) return status;
@@ -248,7 +249,7 @@ static int by_place(const void *a, const void *b) {
     return s->data < t->data ? -1 : s->data > t->data;
 }
 
-/* placed: room for all tensors. Those of types that cannot be read, whose size is unknown, have no data. */
+/* placed: room for all tensors. Tensors of unknown types, whose size is unknown too, have no data. */
 static cl_status check_places(reader *r, const cl_model_file *file, size_t start, const cl_tensor **placed) {
     size_t n = 0;
     for (size_t i = 0; i < file->n_tensors; i++)
@@ -267,7 +268,7 @@ static cl_status check_places(reader *r, const cl_model_file *file, size_t start
     return CL_OK;
 }
 
-/* Weights are packed anew at load: bytes that many tensors share would become many times the file's size. */
+/* Weights are repacked when they are loaded: bytes that many tensors share would become many times the file's size. */
 static cl_status refuse_overlap(reader *r, const cl_model_file *file, size_t start) {
     const cl_tensor **placed = malloc((file->n_tensors + 1) * sizeof *placed);
     if (!placed) return cl_fail(r->error, CL_ERR_NOMEM, "no memory for %zu tensors", file->n_tensors);
@@ -286,7 +287,7 @@ static cl_status read_tensors(reader *r, cl_model_file *file, uint64_t *offsets)
         status = read_tensor(r, t, &offsets[i]);
         if (status != CL_OK) return status;
         const int32_t first = cl_str_map_add(&file->tensor_map, t->name.data, t->name.size, (int32_t)i);
-        if (first >= 0) return FAIL(r, CL_ERR_FORMAT, at, ": it is there twice, as number %d and %zu", first, i);
+        if (first >= 0) return FAIL(r, CL_ERR_FORMAT, at, ": it occurs twice, as number %d and %zu", first, i);
     }
     /* pos is at most the file's size, so this cannot overflow for an alignment below 2^32. */
     const size_t start = (r->pos + alignment - 1) & ~(alignment - 1);

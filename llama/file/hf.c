@@ -1,4 +1,4 @@
-/* Opens a Hugging Face folder by running the steps of hf.h, and reports errors in the names of its files. */
+/* Opens a Hugging Face folder by the steps of hf.h, and reports errors by the names in its files. */
 #include "hf.h"
 
 #include <inttypes.h>
@@ -15,8 +15,8 @@ static const char *source_name(const cl_model_file *file, const char *name) {
 }
 
 /*
- * The tokenizer takes memory by vocab_size, so the tensor that has a row for each token, of hidden_size bytes or more, must be
- * there before it.
+ * The tokenizer allocates memory in proportion to vocab_size. So the tensor with a row for each token, of at least hidden_size
+ * bytes, is checked before: a small file cannot claim a large vocabulary.
  */
 static cl_status check_embedding(const cl_model_file *file, cl_hf_config *config, cl_error *error) {
     static const char embedding[] = "token_embd.weight";
@@ -24,13 +24,13 @@ static cl_status check_embedding(const cl_model_file *file, cl_hf_config *config
     const char *name = cl_hf_tensor_source(config->four_norms, embedding);
     if (!t) return cl_fail(error, CL_ERR_FORMAT, "tensor %s is missing", name);
     if (config->n_embd != t->ne[0])
-        json_doc_fail(&config->doc, CL_ERR_FORMAT,
-                      "hidden_size is %" PRId64 "; tensor %s has rows of %" PRId64 ", and they must be as long", config->n_embd,
-                      name, t->ne[0]);
+        cl_json_doc_fail(&config->doc, CL_ERR_FORMAT,
+                         "hidden_size is %" PRId64 "; tensor %s has rows of %" PRId64 ", and they must be as long",
+                         config->n_embd, name, t->ne[0]);
     if (config->n_vocab > t->ne[1])
-        json_doc_fail(&config->doc, CL_ERR_FORMAT,
-                      "vocab_size is %d; tensor %s has %" PRId64 " rows, and one is needed for each", config->n_vocab, name,
-                      t->ne[1]);
+        cl_json_doc_fail(&config->doc, CL_ERR_FORMAT,
+                         "vocab_size is %d; tensor %s has %" PRId64 " rows, and one is needed for each", config->n_vocab, name,
+                         t->ne[1]);
     return config->doc.status;
 }
 

@@ -1,4 +1,4 @@
-/* Translates config.json into GGUF's metadata keys, and refuses what is not supported by the field's name. */
+/* Translates config.json into GGUF's metadata keys, and refuses unsupported settings by the name of the field. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,21 +7,21 @@
 #include "hf.h"
 #include "model_file_data.h"
 
-/* Groups of fields that only some classes read; files keep those of other models, which then mean nothing. */
+/* Groups of fields that only some classes read. Files may have fields of other classes, which then mean nothing. */
 enum {
     ONE_WINDOW = 1,  /* sliding_window */
     LAYER_KINDS = 2, /* layers may differ in their window, and so in their rotation */
     SCORES = 4       /* caps and the scale of attention scores, and the cap of logits */
 };
 
-/* A class of Hugging Face's library, and what its configuration means where it says nothing. */
+/* A class of Hugging Face's library, and its defaults for fields that a file leaves out. */
 typedef struct hf_class {
     const char *name, *arch;
     const char *activation_field, *activation;
     double rope_base;
     unsigned reads; /* groups, or-ed */
     bool norm_plus_one, four_norms, tied;
-    bool own_head_dim; /* which the width does not tell */
+    bool own_head_dim; /* the head size does not follow from hidden_size and must be given */
 } hf_class;
 
 static const hf_class classes[] = {
@@ -56,7 +56,7 @@ static const struct field {
     const char *name, *key;
     cl_json_kind kind;
     bool required;
-    unsigned group; /* 0: of every class */
+    unsigned group; /* 0: all classes read it */
 } fields[] = {
     {"num_hidden_layers", "block_count", CL_JSON_KIND_INT, true, 0},
     {"hidden_size", "embedding_length", CL_JSON_KIND_INT, true, 0},
@@ -74,7 +74,7 @@ static const struct field {
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
-/* Names in messages of keys that are not in the table above. */
+/* Fields of keys that are not in the table above, for messages. */
 static const struct {
     const char *key, *name;
 } others[] = {
@@ -105,7 +105,7 @@ static void put_int(cl_hf_config *c, cl_model_file *file, const char *name, cons
     char key[96];
     const json_int_t n = json_integer_value(value);
     if (n < 0 || n > UINT32_MAX)
-        json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s is %lld; 0 to %u are allowed", name, (long long)n, UINT32_MAX);
+        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s is %lld; 0 to %u are allowed", name, (long long)n, UINT32_MAX);
     else
         cl_meta_put_u32(file, key_of(c, key, suffix), (uint32_t)n);
 }
@@ -122,32 +122,32 @@ static void refuse(cl_hf_config *c, const hf_class *class) {
     cl_json_doc *doc = &c->doc;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (cl_json_doc_bool(doc, doc->root, "", flags[i], false))
-            json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is true; only false is supported", flags[i]);
+            cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is true; only false is supported", flags[i]);
     if (doc->status != CL_OK) return;
     if (json_is_object(json_object_get(doc->root, "quantization_config")))
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
-                      "quantization_config: quantised weights are not supported; use a GGUF file, or bf16, "
-                      "f16 or f32 weights");
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
+                         "quantization_config: quantised weights are not supported; use a GGUF file, or bf16, "
+                         "f16 or f32 weights");
     const cl_str activation = cl_json_doc_string(doc, doc->root, "", class->activation_field);
     if (activation.size > 0 && !cl_str_is(activation, class->activation))
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is \"%.40s\"; a %s has \"%s\"", class->activation_field, activation.data,
-                      class->name, class->activation);
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s is \"%.40s\"; a %s has \"%s\"", class->activation_field, activation.data,
+                         class->name, class->activation);
     if (cl_json_doc_number(doc, doc->root, "", "partial_rotary_factor", 1) != 1)
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "partial_rotary_factor must be 1");
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "partial_rotary_factor must be 1");
 }
 
 /* ---- Rotation ---- */
 
-/* Newer files have all of it in rope_parameters; a rope_theta beside it stands in for one within it. */
+/* Newer files have all of it in rope_parameters; if that lacks rope_theta, the one beside it applies. */
 static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *class) {
     cl_json_doc *doc = &c->doc;
     const json_t *all = cl_json_doc_field(doc, doc->root, "", "rope_parameters", CL_JSON_KIND_OBJECT, false);
     const json_t *scaling = all ? all : cl_json_doc_field(doc, doc->root, "", "rope_scaling", CL_JSON_KIND_OBJECT, false);
     const char *where = all ? "rope_parameters." : "rope_scaling.";
     if (all && (json_object_get(all, "full_attention") || json_object_get(all, "sliding_attention"))) {
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
-                      "rope_parameters differ by kind of layer; save the model with rope_theta and "
-                      "rope_local_base_freq instead");
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s",
+                         "rope_parameters differ by kind of layer; save the model with rope_theta and "
+                         "rope_local_base_freq instead");
         return;
     }
     c->rope_base = cl_json_doc_number(doc, doc->root, "", "rope_theta", class->rope_base);
@@ -158,8 +158,8 @@ static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *clas
     if (!scaling || type.size == 0 || cl_str_is(type, "default")) return;
     const bool llama3 = cl_str_is(type, "llama3");
     if (!llama3 && !cl_str_is(type, "linear")) {
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%srope_type is \"%.40s\"; supported: default, linear, llama3", where,
-                      type.data);
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%srope_type is \"%.40s\"; supported: default, linear, llama3", where,
+                         type.data);
         return;
     }
     const double factor = json_number_value(cl_json_doc_field(doc, scaling, where, "factor", CL_JSON_KIND_NUMBER, true));
@@ -173,10 +173,10 @@ static void read_rope(cl_hf_config *c, cl_model_file *file, const hf_class *clas
         cl_json_doc_field(doc, scaling, where, "original_max_position_embeddings", CL_JSON_KIND_NUMBER, true));
     c->rope_factor = factor;
     if (doc->status == CL_OK && !(factor > 0 && c->low_factor > 0 && c->high_factor > c->low_factor && c->trained > 0))
-        json_doc_fail(doc, CL_ERR_FORMAT,
-                      "%sfactor %g, low_freq_factor %g, high_freq_factor %g and original_max_position_embeddings %g "
-                      "must be positive, the second below the third",
-                      where, factor, c->low_factor, c->high_factor, c->trained);
+        cl_json_doc_fail(doc, CL_ERR_FORMAT,
+                         "%sfactor %g, low_freq_factor %g, high_freq_factor %g and original_max_position_embeddings %g "
+                         "must be positive, the second below the third",
+                         where, factor, c->low_factor, c->high_factor, c->trained);
 }
 
 /* ---- Windows ---- */
@@ -193,10 +193,11 @@ static void read_layer_types(cl_hf_config *c, cl_model_file *file, bool windows)
         const char *type = json_string_value(json_array_get(types, i));
         const bool sliding = type && strcmp(type, "sliding_attention") == 0;
         if (!sliding && !(type && strcmp(type, "full_attention") == 0))
-            json_doc_fail(doc, CL_ERR_UNSUPPORTED, "layer_types[%zu] must be \"full_attention\" or \"sliding_attention\"", i);
+            cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "layer_types[%zu] must be \"full_attention\" or \"sliding_attention\"",
+                             i);
         else if (sliding && !windows)
-            json_doc_fail(doc, CL_ERR_UNSUPPORTED,
-                          "layer_types[%zu] is \"sliding_attention\", which is not supported in this architecture", i);
+            cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED,
+                             "layer_types[%zu] is \"sliding_attention\", which is not supported in this architecture", i);
         if (has) has[i] = sliding;
     }
 }
@@ -213,14 +214,14 @@ static const hf_class *find_class(cl_json_doc *doc) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", classes[i].name);
     }
     if (doc->status == CL_OK)
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported: %s", name ? name : "", known);
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "architectures is \"%.60s\"; supported: %s", name ? name : "", known);
     return NULL;
 }
 
 static int32_t token_id(cl_hf_config *c, const char *name, const json_t *value) {
     const json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= c->n_vocab) {
-        json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s must be a token id below vocab_size, %d", name, c->n_vocab);
+        cl_json_doc_fail(&c->doc, CL_ERR_FORMAT, "%s must be a token id below vocab_size, %d", name, c->n_vocab);
         return -1;
     }
     return (int32_t)id;
@@ -232,7 +233,7 @@ static void read_tokens(cl_hf_config *c) {
     const size_t n = json_is_array(eos) ? json_array_size(eos) : 1;
     for (size_t i = 0; eos && !json_is_null(eos) && i < n; i++) {
         if (i == sizeof c->ends / sizeof *c->ends) {
-            json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "eos_token_id has %zu entries; %zu are supported", n, i);
+            cl_json_doc_fail(&c->doc, CL_ERR_UNSUPPORTED, "eos_token_id has %zu entries; %zu are supported", n, i);
             return;
         }
         c->ends[c->n_ends++] = token_id(c, "eos_token_id", json_is_array(eos) ? json_array_get(eos, i) : eos);
@@ -254,7 +255,7 @@ static void read_fields(cl_hf_config *c, cl_model_file *file, const hf_class *cl
     const json_t *n_vocab = cl_json_doc_field(doc, doc->root, "", "vocab_size", CL_JSON_KIND_INT, true);
     const json_int_t n = json_integer_value(n_vocab);
     if (n_vocab && (n < 1 || n > INT32_MAX))
-        json_doc_fail(doc, CL_ERR_FORMAT, "vocab_size is %lld; 1 to %d are allowed", (long long)n, INT32_MAX);
+        cl_json_doc_fail(doc, CL_ERR_FORMAT, "vocab_size is %lld; 1 to %d are allowed", (long long)n, INT32_MAX);
     c->n_vocab = (int32_t)n;
     c->n_embd = json_integer_value(json_object_get(doc->root, "hidden_size"));
     const double scalar = class->reads & SCORES ? cl_json_doc_number(doc, doc->root, "", "query_pre_attn_scalar", 0) : 0;
@@ -284,6 +285,6 @@ cl_status cl_hf_read_config(const char *folder, cl_model_file *file, cl_hf_confi
     const json_int_t heads = json_integer_value(json_object_get(doc->root, "num_attention_heads"));
     const json_int_t width = json_integer_value(json_object_get(doc->root, "hidden_size"));
     const json_int_t n_rot = head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0;
-    c->n_rot = n_rot > 0 && n_rot <= 4096 ? (int32_t)n_rot : 0; /* params.c says what is wrong with it */
+    c->n_rot = n_rot > 0 && n_rot <= 4096 ? (int32_t)n_rot : 0; /* params.c refuses 0 with a message */
     return doc->status;
 }

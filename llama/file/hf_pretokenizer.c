@@ -1,10 +1,10 @@
-/* Recognises normalizer and pre_tokenizer by comparing them with what is known. */
+/* Recognises normalizer and pre_tokenizer by comparing them with the known ones. */
 #include "hf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A sequence's steps one by one, or the only step; none for null. */
+/* The steps of a Sequence, or a single step; none for null. */
 typedef struct steps {
     const json_t *all, *one;
     size_t n;
@@ -18,7 +18,7 @@ static steps steps_of(const json_t *value, const char *list) {
 
 static const json_t *step(const steps *s, size_t i) { return i >= s->n ? NULL : s->one ? s->one : json_array_get(s->all, i); }
 
-/* Whether a step has these members, given as JSON; others are free. */
+/* Whether a step has these members, given as a JSON object; it may have others. */
 static bool has(const json_t *value, const char *members) {
     json_t *wanted = json_loads(members, 0, NULL);
     const char *key;
@@ -40,7 +40,7 @@ static bool is_type(const json_t *value, const char *type) {
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"                               \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
 
-/* The expressions as tokenizer.json files have them, and pretokenizer.c's name for what goes with them. */
+/* The expressions in tokenizer.json files, and pretokenizer.c's name for each together with its two flags. */
 static const struct {
     const char *pattern;
     bool nfc, ignore_merges;
@@ -60,7 +60,7 @@ static bool byte_level_with_regex(const json_t *value) {
     return has(value, WITH_REGEX) && !json_is_false(json_object_get(value, "use_regex"));
 }
 
-/* The name of what ends in a ByteLevel step; NULL: not known. */
+/* The name of a pre-tokenizer that ends in a ByteLevel step; NULL: it is not known. */
 static const char *byte_level_name(const steps *s, bool nfc, bool ignore_merges) {
     if (!nfc && !ignore_merges) {
         if (s->n == 1 && byte_level_with_regex(step(s, 0))) return "gpt-2";
@@ -81,12 +81,12 @@ static const char *byte_level_name(const steps *s, bool nfc, bool ignore_merges)
 #define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}"
 #define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}"
 
-/* SentencePiece's spaces: they become U+2581, and one goes before some texts. */
-static bool spaced(const steps *normal, const steps *pre, const char **rule) {
+/* Recognise SentencePiece's spaces: they become U+2581, and *rule says before which texts one is put (spm.h). */
+static bool metaspace_rule(const steps *normal, const steps *pre, const char **rule) {
     *rule = NULL;
     const bool prepends = normal->n == 2 && has(step(normal, 0), PREPEND) && has(step(normal, 1), REPLACE);
     const bool replaces = normal->n == 1 && has(step(normal, 0), REPLACE);
-    /* Gemma splits at spaces of which none are left. */
+    /* Gemma's tokenizer splits at spaces after it has replaced all of them. */
     const bool nothing =
         pre->n == 0 || (pre->n == 1 && has(step(pre, 0), "{\"type\": \"Split\", \"pattern\": {\"String\": \" \"}}"));
     if ((prepends || replaces) && nothing) {
@@ -113,10 +113,10 @@ bool cl_hf_read_pipeline(cl_json_doc *doc, bool ignore_merges, cl_hf_pipeline *p
     if (p->byte_level) {
         if (nfc || normal.n == 0) p->name = byte_level_name(&pre, nfc, ignore_merges);
         if (p->name) return true;
-    } else if (!ignore_merges && spaced(&normal, &pre, &p->name)) {
+    } else if (!ignore_merges && metaspace_rule(&normal, &pre, &p->name)) {
         return true;
     }
-    json_doc_fail(
+    cl_json_doc_fail(
         doc, CL_ERR_UNSUPPORTED, "%s",
         "normalizer, pre_tokenizer and model.ignore_merges are together none of the known ones (GPT-2, SmolLM, Llama 2, "
         "Llama 3, Qwen 2, Tekken, Gemma); convert the model to GGUF");

@@ -1,4 +1,4 @@
-/* Reads special tokens and the chat template from tokenizer_config.json, or from the other files where it has none. */
+/* Reads special tokens and the chat template from tokenizer_config.json, or from the other files if it lacks them. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,17 +23,17 @@ static int32_t find_text(const reader *r, cl_str text) {
     return -1;
 }
 
-/* The token's id by its text, which may lie in an object; otherwise config.json's. */
+/* The id of the token that a field names by its text, which may be in an object; `otherwise` if the field is missing. */
 static int32_t named_token(const reader *r, cl_json_doc *doc, const char *name, int32_t otherwise) {
     const json_t *value = json_object_get(doc->root, name);
     if (json_is_object(value)) value = json_object_get(value, "content");
     if (!json_is_string(value)) return otherwise;
     const int32_t id = find_text(r, cl_json_str(value));
-    if (id < 0) json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(cl_json_str(value)));
+    if (id < 0) cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(cl_json_str(value)));
     return id;
 }
 
-/* Whether encoding puts BOS first, where tokenizer_config.json does not say. */
+/* Whether encoding puts BOS first, for a tokenizer_config.json that does not say. */
 static bool template_adds_bos(const reader *r, int32_t bos) {
     const json_t *post = json_object_get(r->tokenizer, "post_processor"), *all = json_object_get(post, "processors");
     for (size_t i = 0; i < (all ? json_array_size(all) : 1); i++) {
@@ -45,7 +45,7 @@ static bool template_adds_bos(const reader *r, int32_t bos) {
     return false;
 }
 
-/* One string, or one of several by name. */
+/* The template: a string, or the default one of several with names. */
 static cl_str template_in(cl_json_doc *doc) {
     const json_t *all = json_object_get(doc->root, "chat_template");
     if (!json_is_array(all)) return cl_json_doc_string(doc, doc->root, "", "chat_template");
@@ -89,7 +89,7 @@ cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, con
                              cl_model_file *file, cl_error *error) {
     const reader r = {config, tokenizer, texts, file};
     cl_json_doc doc;
-    /* Where no limit is known, model_max_length is 10^30. */
+    /* model_max_length is 10^30 if there is no limit, which no integer type holds. */
     cl_json_doc_open(&doc, folder, "tokenizer_config.json", CL_JSON_DOC_REALS, error);
     if (doc.status == CL_OK) read_special(&r, &doc);
     const cl_str text = template_in(&doc);

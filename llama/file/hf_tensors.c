@@ -22,7 +22,7 @@ static const part whole[] = {
     {"lm_head.weight", "output.weight"},
 };
 
-/* Behind "model.layers.N." and "blk.N.". */
+/* Names after "model.layers.N." and after "blk.N.". */
 static const part layer[] = {
     {"input_layernorm.weight", "attn_norm.weight"},    {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},      {"self_attn.v_proj.weight", "attn_v.weight"},
@@ -33,7 +33,7 @@ static const part layer[] = {
     {"mlp.down_proj.weight", "ffn_down.weight"},
 };
 
-/* The norm between attention and feed-forward part is one of two that are called alike. */
+/* Two kinds of models use one name for different norms. */
 static const part two_norms[] = {{"post_attention_layernorm.weight", "ffn_norm.weight"}};
 static const part four_norms[] = {
     {"post_attention_layernorm.weight", "post_attention_norm.weight"},
@@ -49,7 +49,7 @@ static const char *find(const part *parts, size_t n, const char *name, bool from
     return NULL;
 }
 
-/* The other format's name in buf; NULL: it has none. */
+/* The name in the other format, perhaps in buf; NULL: it has none. */
 static const char *translate(const char *name, bool from_gguf, bool four, char buf[CL_HF_NAME_SIZE]) {
     const char *from = from_gguf ? "blk." : "model.layers.", *to = from_gguf ? "model.layers." : "blk.";
     const char *other = FIND(whole, name, from_gguf);
@@ -83,25 +83,25 @@ static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.i
 enum { MAX_SHARDS = 1000, SHOWN = 80 };
 
 typedef struct shards {
-    const char **names;    /* [n] in the index */
-    cl_safetensors *files; /* [n] */
+    const char **names;    /* [n] borrowed from the index; the array is owned */
+    cl_safetensors *files; /* [n] owned */
     size_t n;
-    cl_json_doc index; /* root NULL: one file */
-    const json_t *weight_map;
+    cl_json_doc index;        /* root is NULL if there is only one file */
+    const json_t *weight_map; /* of the index, from tensors to files */
 } shards;
 
 #define SHOW(s) cl_str_show(s, (char[SHOWN]){0}, SHOWN)
 
-/* ---- Which files ---- */
+/* ---- Files ---- */
 
 static cl_status add_shard(shards *s, const char *name) {
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->names[i], name) == 0) return CL_OK;
     if (name[0] == 0 || name[0] == '.' || strchr(name, '/'))
-        return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map names \"%s\"; a file of the same folder is needed",
-                             SHOW(cl_str_of(name)));
+        return cl_json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map names \"%s\"; a file of the same folder is needed",
+                                SHOW(cl_str_of(name)));
     if (s->n == MAX_SHARDS)
-        return json_doc_fail(&s->index, CL_ERR_UNSUPPORTED, "weight_map names more than %d files", MAX_SHARDS);
+        return cl_json_doc_fail(&s->index, CL_ERR_UNSUPPORTED, "weight_map names more than %d files", MAX_SHARDS);
     s->names[s->n++] = name;
     return CL_OK;
 }
@@ -124,7 +124,7 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
     json_t *value;
     json_object_foreach((json_t *)s->weight_map, name, value) {
         if (!json_is_string(value))
-            json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map: the file of %s must be a string", SHOW(cl_str_of(name)));
+            cl_json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map: the file of %s must be a string", SHOW(cl_str_of(name)));
         else
             (void)add_shard(s, json_string_value(value));
         if (s->index.status != CL_OK) break;
@@ -146,7 +146,7 @@ static cl_status open_shards(shards *s, const char *folder, cl_model_file *file,
     return status;
 }
 
-/* Index and files say the same. */
+/* Check that the index lists exactly the tensors that the files hold. */
 static cl_status check_index(shards *s) {
     size_t n = 0;
     for (size_t i = 0; s->index.root && i < s->n; i++)
@@ -154,12 +154,12 @@ static cl_status check_index(shards *s) {
             const cl_str name = s->files[i].tensors[j].name;
             const char *listed = json_string_value(json_object_get(s->weight_map, name.data));
             if (!listed || strcmp(listed, s->names[i]) != 0)
-                return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has tensor %s in %s, but it is in %s", SHOW(name),
-                                     listed ? SHOW(cl_str_of(listed)) : "no file", s->names[i]);
+                return cl_json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has tensor %s in %s, but it is in %s", SHOW(name),
+                                        listed ? SHOW(cl_str_of(listed)) : "no file", s->names[i]);
         }
     if (s->index.root && n != json_object_size(s->weight_map))
-        return json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has %zu tensors, the files hold %zu of them",
-                             json_object_size(s->weight_map), n);
+        return cl_json_doc_fail(&s->index, CL_ERR_FORMAT, "weight_map has %zu tensors, the files hold %zu of them",
+                                json_object_size(s->weight_map), n);
     return CL_OK;
 }
 
@@ -172,12 +172,12 @@ static cl_status add_tensor(cl_model_file *file, const char *name, const cl_tens
     copy->name = cl_meta_copy(file, t->name);
     if (file->no_memory) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %s", SHOW(t->name));
     if (cl_str_map_add(&file->tensor_map, key.data, key.size, (int32_t)file->n_tensors) >= 0)
-        return cl_fail(error, CL_ERR_FORMAT, "tensor %s is there twice", SHOW(t->name));
+        return cl_fail(error, CL_ERR_FORMAT, "tensor %s occurs twice", SHOW(t->name));
     file->n_tensors++;
     return CL_OK;
 }
 
-/* A vector that is made here: f32, of n elements. */
+/* Turn *t into a new f32 vector of n elements, whose memory the handle owns. */
 static float *new_vector(cl_model_file *file, cl_tensor *t, int64_t n, cl_error *error) {
     float *values = cl_arena_alloc(&file->memory, (size_t)n * sizeof *values);
     if (!values) (void)cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %s", SHOW(t->name));
@@ -204,7 +204,10 @@ static cl_status add_plus_one(cl_model_file *file, const char *name, const cl_te
     return add_tensor(file, name, &sum, error);
 }
 
-/* Llama 3: waves longer than the context that was trained are stretched, short ones kept, with a ramp between. */
+/*
+ * Llama 3: rotations that turn less than low_factor times within the trained context are slowed by rope_factor, those that turn
+ * more than high_factor times are kept, with a linear ramp between.
+ */
 static cl_status add_rope_factors(const cl_hf_config *c, cl_model_file *file, cl_error *error) {
     cl_tensor t = {.name = cl_str_of("rope_scaling")};
     float *factors = new_vector(file, &t, c->n_rot / 2, error);
@@ -236,7 +239,7 @@ static cl_status add_shard_tensors(const cl_hf_config *c, const char *shard, con
 }
 
 static cl_status add_tensors(const cl_hf_config *c, const shards *s, cl_model_file *file, cl_error *error) {
-    size_t n = 1; /* rope factors */
+    size_t n = 1; /* the rope factors */
     for (size_t i = 0; i < s->n; i++) n += s->files[i].n;
     file->tensors = calloc(n, sizeof *file->tensors);
     if (!file->tensors || cl_str_map_init(&file->tensor_map, n) != 0)

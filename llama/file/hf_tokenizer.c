@@ -15,9 +15,9 @@ typedef struct reader {
     const json_t *model, *vocab;
     const cl_hf_config *config;
     cl_model_file *file;
-    cl_str *texts;       /* [n_vocab] */
-    int32_t *types;      /* [n_vocab]; 0: not seen yet */
-    unsigned char *late; /* [n_vocab] vocab.h's; NULL: no token is */
+    cl_str *texts;             /* [n_vocab] */
+    int32_t *types;            /* [n_vocab]; 0: not seen yet */
+    unsigned char *normalized; /* [n_vocab] as in vocab.h; NULL: no token is searched for in normalised text */
     bool byte_level, metaspace;
 } reader;
 
@@ -31,13 +31,13 @@ static void add_words(reader *r) {
     json_object_foreach((json_t *)r->vocab, text, value) {
         const json_int_t id = json_integer_value(value);
         if (!json_is_integer(value) || id < 0 || id >= r->config->n_vocab) {
-            json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: the id of '%s' must be below vocab_size in config.json, %d",
-                          SHOW(cl_str_of(text)), r->config->n_vocab);
+            cl_json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: the id of '%s' must be below vocab_size in config.json, %d",
+                             SHOW(cl_str_of(text)), r->config->n_vocab);
             return;
         }
         if (r->types[id]) {
-            json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: '%s' has id %lld, which '%s' has already",
-                          SHOW(cl_str_of(text)), (long long)id, SHOW(r->texts[id]));
+            cl_json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.vocab: '%s' has id %lld, which '%s' has already",
+                             SHOW(cl_str_of(text)), (long long)id, SHOW(r->texts[id]));
             return;
         }
         const cl_str s = cl_str_of(text);
@@ -48,19 +48,20 @@ static void add_words(reader *r) {
     }
 }
 
-static void mark_late(reader *r, int32_t id) {
-    if (!r->late) r->late = cl_meta_put_array(r->file, "tokenizer.late_tokens", CL_META_BOOL, (size_t)r->config->n_vocab);
-    if (r->late) r->late[id] = 1;
+static void mark_normalized(reader *r, int32_t id) {
+    if (!r->normalized)
+        r->normalized = cl_meta_put_array(r->file, "tokenizer.normalized_tokens", CL_META_BOOL, (size_t)r->config->n_vocab);
+    if (r->normalized) r->normalized[id] = 1;
 }
 
 /*
- * Text is searched for most added tokens before spaces are replaced, so those with U+2581 are found by merging only. Late ones
- * are found with it; in SentencePiece's kind those of model.vocab may be merged as well.
+ * The type of an added token. Text is searched for most added tokens before its spaces are replaced, so those with U+2581 are
+ * found by merging only. Normalised ones are found after that; with SentencePiece, those in model.vocab may be merged too.
  */
-static cl_vocab_type added_type(const reader *r, cl_str text, bool special, bool late, bool trained) {
+static cl_vocab_type added_type(const reader *r, cl_str text, bool special, bool normalized, bool trained) {
     if (special) return CL_VOCAB_CONTROL;
     if (r->byte_level) return CL_VOCAB_USER;
-    const bool merged = late ? trained : cl_str_contains(text, cl_SPACED);
+    const bool merged = normalized ? trained : cl_str_contains(text, CL_METASPACE);
     return merged ? CL_VOCAB_NORMAL : CL_VOCAB_USER;
 }
 
@@ -71,27 +72,27 @@ static void add_token(reader *r, size_t i, const json_t *token) {
     const json_t *number = cl_json_doc_field(&r->doc, token, where, "id", CL_JSON_KIND_INT, true);
     const json_t *content = cl_json_doc_field(&r->doc, token, where, "content", CL_JSON_KIND_STRING, true);
     const bool special = cl_json_doc_bool(&r->doc, token, where, "special", false);
-    const bool late = cl_json_doc_bool(&r->doc, token, where, "normalized", false) && !special && !r->metaspace;
+    const bool normalized = cl_json_doc_bool(&r->doc, token, where, "normalized", false) && !special && !r->metaspace;
     for (size_t j = 0; j < sizeof flags / sizeof *flags; j++)
         if (cl_json_doc_bool(&r->doc, token, where, flags[j], false))
-            json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "%s%s is true; only false is supported", where, flags[j]);
+            cl_json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "%s%s is true; only false is supported", where, flags[j]);
     if (r->doc.status != CL_OK) return;
     const json_int_t id = json_integer_value(number);
     const cl_str text = cl_json_str(content);
-    if (id >= r->config->n_vocab) return; /* what the model has no row for it cannot be given */
+    if (id >= r->config->n_vocab) return; /* the model has no row for it, so it cannot occur */
     if (id < 0) {
-        json_doc_fail(&r->doc, CL_ERR_FORMAT, "%sid is %lld; ids begin at 0", where, (long long)id);
+        cl_json_doc_fail(&r->doc, CL_ERR_FORMAT, "%sid is %lld; ids begin at 0", where, (long long)id);
         return;
     }
     const bool same = r->types[id] && r->texts[id].size == text.size && memcmp(r->texts[id].data, text.data, text.size) == 0;
     if (r->types[id] && !same) {
-        json_doc_fail(&r->doc, CL_ERR_FORMAT, "%sid %lld is '%s' here and '%s' in model.vocab", where, (long long)id,
-                      SHOW(text), SHOW(r->texts[id]));
+        cl_json_doc_fail(&r->doc, CL_ERR_FORMAT, "%sid %lld is '%s' here and '%s' in model.vocab", where, (long long)id,
+                         SHOW(text), SHOW(r->texts[id]));
         return;
     }
     if (!same) r->texts[id] = cl_meta_copy(r->file, text);
-    if (r->types[id] != CL_VOCAB_UNKNOWN) r->types[id] = added_type(r, text, special, late, same);
-    if (late) mark_late(r, (int32_t)id);
+    if (r->types[id] != CL_VOCAB_UNKNOWN) r->types[id] = added_type(r, text, special, normalized, same);
+    if (normalized) mark_normalized(r, (int32_t)id);
 }
 
 static void fill_gaps(reader *r) {
@@ -136,7 +137,7 @@ static bool split_merge(const json_t *merge, cl_str *left, cl_str *right) {
 
 enum { MAX_MERGE = 4095 };
 
-/* The id of two texts together. */
+/* The id of the token whose text is left and right together; -1: none. */
 static int32_t id_of(const reader *r, cl_str left, cl_str right) {
     char text[MAX_MERGE + 1];
     memcpy(text, left.data, left.size);
@@ -154,22 +155,22 @@ static void read_merges(reader *r) {
     for (size_t i = 0; ids && r->doc.status == CL_OK && i < json_array_size(merges); i++, ids += 3) {
         cl_str left, right;
         if (!split_merge(json_array_get(merges, i), &left, &right)) {
-            json_doc_fail(&r->doc, CL_ERR_FORMAT, "model.merges[%zu] must be two tokens, [left, right] or with a space between",
-                          i);
+            cl_json_doc_fail(&r->doc, CL_ERR_FORMAT,
+                             "model.merges[%zu] must be two tokens, [left, right] or with a space between", i);
             return;
         }
         if (left.size + right.size > MAX_MERGE) {
-            json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "model.merges[%zu] has %zu bytes; the limit is %d", i,
-                          left.size + right.size, MAX_MERGE);
+            cl_json_doc_fail(&r->doc, CL_ERR_UNSUPPORTED, "model.merges[%zu] has %zu bytes; the limit is %d", i,
+                             left.size + right.size, MAX_MERGE);
             return;
         }
         ids[0] = id_of(r, left, nothing);
         ids[1] = id_of(r, right, nothing);
         ids[2] = id_of(r, left, right);
         if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0)
-            json_doc_fail(&r->doc, CL_ERR_FORMAT,
-                          "model.merges[%zu]: a part or the result of '%s' and '%s' is not in model.vocab", i, SHOW(left),
-                          SHOW(right));
+            cl_json_doc_fail(&r->doc, CL_ERR_FORMAT,
+                             "model.merges[%zu]: a part or the result of '%s' and '%s' is not in model.vocab", i, SHOW(left),
+                             SHOW(right));
     }
 }
 
@@ -180,12 +181,12 @@ static void check_model(reader *r) {
     cl_json_doc *doc = &r->doc;
     r->model = cl_json_doc_field(doc, doc->root, "", "model", CL_JSON_KIND_OBJECT, true);
     const cl_str type = cl_json_doc_string(doc, r->model, "model.", "type");
-    if (!cl_str_is(type, "BPE")) json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.type is \"%s\"; supported: BPE", SHOW(type));
+    if (!cl_str_is(type, "BPE")) cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.type is \"%s\"; supported: BPE", SHOW(type));
     for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++)
         if (cl_json_doc_string(doc, r->model, "model.", affixes[i]).size > 0)
-            json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.%s is not supported", affixes[i]);
+            cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "model.%s is not supported", affixes[i]);
     if (cl_json_doc_number(doc, r->model, "model.", "dropout", 0) != 0)
-        json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "model.dropout must be null");
+        cl_json_doc_fail(doc, CL_ERR_UNSUPPORTED, "%s", "model.dropout must be null");
 }
 
 /* How text is cut before merging, as a name that pretokenizer.c knows, or SentencePiece's spaces. */

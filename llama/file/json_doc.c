@@ -1,4 +1,4 @@
-/* Reads JSON files strictly: no member twice, nothing behind the end. */
+/* Reads JSON files strictly: a member must not occur twice, and nothing may follow the object. */
 #include "json_doc.h"
 
 #include <stdio.h>
@@ -23,9 +23,9 @@ void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, un
     json_error_t wrong;
     doc->root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
     if (!doc->root)
-        json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
+        cl_json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))
-        json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");
+        cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");
     cl_file_map_close(&map);
 }
 
@@ -52,11 +52,11 @@ const json_t *cl_json_doc_field(cl_json_doc *doc, const json_t *object, const ch
     if (doc->status != CL_OK) return NULL;
     const json_t *value = json_object_get(object, name);
     if (!value || json_is_null(value)) {
-        if (required) json_doc_fail(doc, CL_ERR_FORMAT, "%s%s is missing; it must be %s", where, name, kinds[kind]);
+        if (required) cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s%s is missing; it must be %s", where, name, kinds[kind]);
         return NULL;
     }
     if (is_kind(value, kind)) return value;
-    json_doc_fail(doc, CL_ERR_FORMAT, "%s%s must be %s", where, name, kinds[kind]);
+    cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s%s must be %s", where, name, kinds[kind]);
     return NULL;
 }
 

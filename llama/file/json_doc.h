@@ -1,4 +1,4 @@
-/* A JSON file, and its fields with messages that name file, field and what is allowed. */
+/* A JSON file whose fields are read with messages that name the file, the field and what is allowed. */
 #ifndef LLAMA_FILE_JSON_DOC_H
 #define LLAMA_FILE_JSON_DOC_H
 
@@ -8,30 +8,34 @@
 #include "llama/common/error.h"
 #include "llama/common/str.h"
 
-/* Reading stops mattering at the first failure: the functions below then do nothing. Free with cl_json_doc_close. */
+/* After the first failure the functions below do nothing, so it is enough to check `status` at the end. */
 typedef struct cl_json_doc {
-    char path[512]; /* for messages */
-    json_t *root;   /* an object; NULL: the file is not there */
-    cl_error *error;
-    cl_status status;
+    char path[512];   /* for messages */
+    json_t *root;     /* an object, owned; NULL: the file does not exist */
+    cl_error *error;  /* borrowed; filled by the first failure */
+    cl_status status; /* of the first failure; CL_OK: none */
 } cl_json_doc;
 
 enum {
-    CL_JSON_DOC_REQUIRED = 1, /* it must be there */
-    CL_JSON_DOC_REALS = 2     /* its integers are read as reals, so that they may be of any size */
+    CL_JSON_DOC_REQUIRED = 1, /* the file must exist */
+    CL_JSON_DOC_REALS = 2     /* integers are read as reals, so that they may have any size */
 };
 
-/* folder/name; where it is not there and not required, root is NULL and nothing has failed. how: JSON_DOC_*, or-ed. */
+/*
+ * Open folder/name. how: CL_JSON_DOC_*, or-ed. If the file does not exist and is not required, root is NULL and status CL_OK.
+ * Call cl_json_doc_close after use and after a failure.
+ */
 void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error);
 void cl_json_doc_close(cl_json_doc *doc);
 
-/* The first failure stays. */
-#define json_doc_fail(doc, code, fmt, ...)                                                                                     \
+/* Record a failure, unless there is one; the value is the status of the first one. */
+#define cl_json_doc_fail(doc, code, fmt, ...)                                                                                  \
     ((doc)->status == CL_OK ? (doc)->status = cl_fail((doc)->error, code, "%s: " fmt, (doc)->path, __VA_ARGS__) : (doc)->status)
 
 /*
- * A field of an object; null counts as absent. The value, or NULL (and for a required field, or one of another type, a
- * failure). `where` names the object in messages: "" or "model.".
+ * The value of an object's field, borrowed from the document; null counts as absent. NULL if the field is absent or of another
+ * kind; the latter is a failure, and so is the absence of a required field. where: the object in messages, such as "" or
+ * "model.".
  */
 typedef enum cl_json_kind {
     CL_JSON_KIND_INT,
@@ -44,10 +48,10 @@ typedef enum cl_json_kind {
 const json_t *cl_json_doc_field(cl_json_doc *doc, const json_t *object, const char *where, const char *name, cl_json_kind kind,
                                 bool required);
 
-/* The values of optional fields; what `otherwise` is where they are absent. */
+/* The values of optional fields; if they are absent, `otherwise` or an empty string. */
 bool cl_json_doc_bool(cl_json_doc *doc, const json_t *object, const char *where, const char *name, bool otherwise);
 double cl_json_doc_number(cl_json_doc *doc, const json_t *object, const char *where, const char *name, double otherwise);
-cl_str cl_json_doc_string(cl_json_doc *doc, const json_t *object, const char *where, const char *name); /* empty where absent */
+cl_str cl_json_doc_string(cl_json_doc *doc, const json_t *object, const char *where, const char *name);
 
 static inline cl_str cl_json_str(const json_t *string) {
     return (cl_str){json_string_value(string), json_string_length(string)};

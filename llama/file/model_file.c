@@ -87,7 +87,7 @@ size_t cl_meta_size(uint32_t type) {
     }
 }
 
-/* An unaligned value as an int64, or as the uint64 that does not fit one; false if the type is no integer. */
+/* An unaligned value as an int64 and as a uint64, each limited to its range; false if the type is not an integer. */
 static bool load_integer(cl_meta_type type, const unsigned char *raw, int64_t *i, uint64_t *u) {
     const size_t size = cl_meta_size(type);
     uint64_t bits = 0;
@@ -192,7 +192,7 @@ static void print_one(const cl_meta_key *key, cl_meta_type type, size_t i, char 
 
 void cl_model_file_print_value(const cl_model_file *file, size_t i, char *buf, size_t size) {
     const cl_meta_key *key = &file->keys[i];
-    if (size < 8) { /* no room for anything sensible */
+    if (size < 8) { /* no room for a value */
         if (size) buf[0] = 0;
         return;
     }

@@ -1,4 +1,4 @@
-/* Fills a model file's handle with metadata that another format has under other names. */
+/* Fills the handle of a model file with metadata that another format has under other names. */
 #include "model_file_data.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@ enum { ALIGN = 64, BLOCK = 1 << 18 };
 
 struct cl_arena_block {
     struct cl_arena_block *next;
-    size_t size; /* with this header, which takes ALIGN bytes */
+    size_t size; /* bytes, including this header with ALIGN bytes */
 };
 
 void *cl_arena_alloc(cl_arena *a, size_t size) {
@@ -61,7 +61,7 @@ cl_str cl_meta_copy(cl_model_file *file, cl_str text) {
     return (cl_str){copy, text.size};
 }
 
-/* The new key, with room for its value; NULL without memory. */
+/* Add a key with room for its value. NULL if memory is lacking. */
 static cl_meta_key *put(cl_model_file *file, const char *name, cl_meta_type type, size_t size) {
     assert(file->n_keys < CL_META_MAX_KEYS);
     const cl_str copy = cl_meta_copy(file, cl_str_of(name));

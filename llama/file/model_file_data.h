@@ -16,7 +16,7 @@ typedef struct cl_arena {
     size_t used;                   /* bytes of the newest block */
 } cl_arena;
 
-/* `size` zeroed bytes, aligned to 64, that live until cl_arena_free; NULL without memory. */
+/* `size` zeroed bytes, aligned to 64, that live until cl_arena_free; NULL if memory is lacking. */
 void *cl_arena_alloc(cl_arena *a, size_t size);
 void cl_arena_free(cl_arena *a);
 
@@ -51,8 +51,8 @@ size_t cl_meta_size(uint32_t type);
 
 /*
  * Metadata for formats that name it differently from GGUF. cl_meta_init makes room for CL_META_MAX_KEYS keys. Each name is put
- * once. Names and values are copied into the handle. Without memory the key is left out and file->no_memory is set, which the
- * caller checks at the end.
+ * once. Names and values are copied into the handle. If memory is lacking, the key is left out and file->no_memory is set,
+ * which the caller checks at the end.
  */
 enum { CL_META_MAX_KEYS = 64 };
 
@@ -64,12 +64,12 @@ void cl_meta_put_string(cl_model_file *file, const char *name, cl_str value);
 
 /*
  * An array of n zeroed elements of a type of fixed size, or of n empty strings, which the caller fills in. The handle owns it;
- * NULL without memory.
+ * NULL if memory is lacking.
  */
 void *cl_meta_put_array(cl_model_file *file, const char *name, cl_meta_type elem, size_t n);
 cl_str *cl_meta_put_strings(cl_model_file *file, const char *name, size_t n);
 
-/* A copy of `text` that lives as long as the handle; empty without memory. */
+/* A copy of `text` that lives as long as the handle; empty if memory is lacking. */
 cl_str cl_meta_copy(cl_model_file *file, cl_str text);
 
 #endif

@@ -9,7 +9,7 @@ enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
 
 typedef struct reader {
     const char *path;
-    size_t n_data;    /* bytes behind the header */
+    size_t n_data;    /* bytes after the header */
     const char *name; /* of the tensor being read */
     cl_error *error;
 } reader;
@@ -18,7 +18,7 @@ typedef struct reader {
     cl_fail((r)->error, code, "%s: tensor %s: " fmt, (r)->path, cl_str_show(cl_str_of((r)->name), (char[SHOWN]){0}, SHOWN),    \
             __VA_ARGS__)
 
-/* The format's types by name, with GGUF's number for the same; sizes in bytes. */
+/* The format's types: name, GGUF's number of the same type, and bytes of an element. */
 static const struct {
     const char *name;
     uint32_t type;
@@ -47,7 +47,7 @@ static cl_status read_type(const reader *r, const json_t *entry, cl_tensor *t, s
     return FAIL(r, CL_ERR_UNSUPPORTED, "its dtype is %.20s; supported: F32, F16, BF16 (convert the model)", name);
 }
 
-/* n: elements. The file has the slowest dimension first. */
+/* *n: the number of elements. The file lists the slowest dimension first. */
 static cl_status read_shape(const reader *r, const json_t *entry, cl_tensor *t, uint64_t *n) {
     const json_t *shape = json_object_get(entry, "shape");
     const size_t n_dims = json_array_size(shape);
@@ -96,7 +96,7 @@ static int by_place(const void *a, const void *b) {
     return s->data < t->data ? -1 : s->data > t->data;
 }
 
-/* One behind the other, from the first byte to the last. Also takes away data that cannot be read. */
+/* Check that the tensors fill the data from the first byte to the last. Clears `data` of those whose type cannot be read. */
 static cl_status check_places(reader *r, const unsigned char *data, cl_safetensors *file) {
     qsort(file->tensors, file->n, sizeof *file->tensors, by_place);
     size_t at = 0;

@@ -1,6 +1,6 @@
 /*
  * A safetensors file: eight bytes of header size, little-endian, a JSON object of tensors, and their data. Every size, offset
- * and shape is checked against the file; tensors must fill the data without overlap or gap, as the format asks.
+ * and shape is checked against the file; tensors must fill the data without overlap or gap, as the format requires.
  */
 #ifndef LLAMA_FILE_SAFETENSORS_H
 #define LLAMA_FILE_SAFETENSORS_H
@@ -10,12 +10,13 @@
 #include "tensor.h"
 
 typedef struct cl_safetensors {
-    cl_tensor *tensors; /* [n] names are held here, data lie in the map; data is NULL for types other than F32, F16 and BF16 */
+    /* [n] owned; names point into the header, data into the map. data is NULL for types other than F32, F16 and BF16. */
+    cl_tensor *tensors;
     size_t n;
-    struct json_t *header;
+    struct json_t *header; /* owned */
 } cl_safetensors;
 
-/* Messages name the path. The map is borrowed. On failure *file is empty. */
+/* Parse a mapped file, which is borrowed until cl_safetensors_free. Messages name the path. *file is empty after an error. */
 cl_status cl_safetensors_parse(const char *path, const cl_file_map *map, cl_safetensors *file, cl_error *error);
 void cl_safetensors_free(cl_safetensors *file);
 

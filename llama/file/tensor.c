@@ -8,7 +8,7 @@
 #include "base/half.h"
 #include "llama/linear/weight_type.h"
 
-/* By the number that GGUF gives a type; those that cannot be read have no size, but a name for messages. */
+/* Indexed by GGUF's number of a type. Types that cannot be read have no block size, but a name for messages. */
 static const struct {
     const char *name;
     uint32_t elements, bytes; /* of a block */

@@ -1,4 +1,4 @@
-/* A tensor of a model file, whatever the file's format: name, type, shape and data, and reading its rows as f32. */
+/* A tensor of a model file of any format: name, type, shape and data. Its rows can be read as f32. */
 #ifndef LLAMA_FILE_TENSOR_H
 #define LLAMA_FILE_TENSOR_H
 
@@ -9,7 +9,7 @@
 #include "llama/common/error.h"
 #include "llama/common/str.h"
 
-/* Types by their number in GGUF; only those that can be read. */
+/* The types that can be read, by their numbers in GGUF. */
 typedef enum cl_tensor_type {
     CL_TENSOR_F32 = 0,
     CL_TENSOR_F16 = 1,
@@ -29,33 +29,36 @@ typedef enum cl_tensor_type {
 
 typedef struct cl_tensor {
     cl_str name;
-    uint32_t type;    /* may be one that is not in tensor_type */
+    uint32_t type;    /* a cl_tensor_type, or the number of a type that cannot be read */
     int32_t n_dims;   /* 1..4 */
     int64_t ne[4];    /* elements, fastest dimension first; 1 where unused */
-    const void *data; /* unaligned; NULL when the type is not in tensor_type */
+    const void *data; /* [bytes] unaligned, borrowed from the file; NULL if the type cannot be read */
     size_t bytes;
 } cl_tensor;
 
-/* Elements and bytes of a block; false where the type's data cannot be read. */
+/* The elements and bytes of a block of a type; false if the type cannot be read. */
 bool cl_tensor_block(uint32_t type, uint32_t *elements, uint32_t *bytes);
 
-/* "Q4_1"; also of types that cannot be read. "type 99" for unknown ones, until the thread's next call. */
+/*
+ * The name of a type, such as "Q4_1", also of types that cannot be read; static. "type 99" for unknown ones, valid until the
+ * thread's next call.
+ */
 const char *cl_tensor_type_name(uint32_t type);
 
-/* The i-th type that can be read, in the order of their numbers; false past the last. */
+/* The i-th type that can be read, in ascending order of their numbers; false past the last. */
 bool cl_tensor_readable_type(size_t i, cl_tensor_type *type);
 
-/* Refuse a tensor whose type cannot be read: its name, its type, those that can. */
+/* Report that the type of a tensor cannot be read: CL_ERR_UNSUPPORTED, with the types that can. */
 void cl_tensor_type_error(const cl_tensor *tensor, cl_error *error);
 static inline cl_status cl_tensor_fail_type(const cl_tensor *tensor, cl_error *error) {
     cl_tensor_type_error(tensor, error);
     return cl_failed(CL_ERR_UNSUPPORTED);
 }
 
-/* Bytes of a row of n values of a tensor_type; n is a multiple of the type's block. */
+/* The bytes of a row of n values; n is a multiple of the type's block. */
 size_t cl_tensor_row_bytes(uint32_t type, int64_t n);
 
-/* Row `row` (of ne[0] values) in f32, as the format defines it. */
+/* Convert row `row` to f32, as its format defines it. out: [ne[0]]. */
 void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out);
 
 #endif

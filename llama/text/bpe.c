@@ -1,4 +1,4 @@
-/* A piece's bytes are the symbols that merge. */
+/* Encodes by byte-level BPE: the bytes of a piece are the symbols that are merged. */
 #include "bpe.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Merging with a heap of candidate pairs over a linked list of symbols, and the hash table of merge rules. */
+/* Merges symbols in a linked list, with a heap of candidate pairs, by the rules in a hash table. */
 #include "merge.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ int cl_merge_reserve(cl_merge_space *space, size_t n) {
     if (capacity > SIZE_MAX / 2 / sizeof(cl_merge_pair)) return -1;
     cl_merge_free(space);
     space->symbols = malloc(capacity * sizeof *space->symbols);
-    /* n - 1 pairs at the start; each of at most n - 1 merges takes one off and adds two at most. */
+    /* n - 1 pairs at first; each of at most n - 1 merges removes one and adds at most two. */
     space->heap = malloc(2 * capacity * sizeof *space->heap);
     if (!space->symbols || !space->heap) {
         cl_merge_free(space);
@@ -71,7 +71,7 @@ void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx
     while (space->n_heap > 0) {
         const cl_merge_pair pair = pop(space);
         cl_merge_symbol *l = &s[pair.left], *r = &s[pair.right];
-        /* Symbols only grow, so equal neighbours of equal size are the pair that was seen. */
+        /* Symbols only grow, so neighbours that are together as large as before are the pair that was found. */
         if (l->size == 0 || l->next != pair.right || l->size + r->size != pair.size) continue;
         l->size = pair.size;
         l->id = pair.id;
@@ -88,7 +88,7 @@ void cl_merge_run(cl_merge_space *space, cl_merge_lookup lookup, const void *ctx
 static const char MERGES[] = "tokenizer.ggml.merges";
 static const char IDS[] = "tokenizer.merge_ids";
 
-/* The pair's slot, or the empty one where it belongs. */
+/* The slot of a pair, or the empty slot for it. */
 static cl_merge_rule *find_slot(const cl_merge_rules *rules, int32_t left, int32_t right) {
     size_t i = cl_hash_u64(rules->key, (uint64_t)(uint32_t)left << 32 | (uint32_t)right) & rules->mask;
     const cl_merge_rule *slots = rules->slots;
@@ -130,7 +130,7 @@ static cl_status load_ids(cl_merge_rules *rules, const cl_vocab *v, const void *
     return CL_OK;
 }
 
-/* "left right" as in the file; buf has room for both sides' bytes. */
+/* Add a rule written "left right", as in the file. buf has room for the bytes of both. */
 static cl_status add_text(cl_merge_rules *rules, const cl_vocab *v, cl_str text, size_t rank, char *buf, cl_error *error) {
     const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
     if (!space)

@@ -10,8 +10,8 @@
 
 static const utf8proc_option_t OPTIONS = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 enum {
-    LONGEST = 16,    /* of a character's canonical decomposition, which has 4 code points at most */
-    ROOM_A_BYTE = 2, /* code points: U+0390 and others have 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
+    LONGEST = 16,    /* code points; a canonical decomposition has at most 4 */
+    ROOM_A_BYTE = 2, /* code points: U+0390 and others become 3 for their 2 bytes, U+1FA2 and others 4 for 3 */
 };
 
 bool cl_nfc_may_change(cl_str text) {
@@ -22,7 +22,7 @@ bool cl_nfc_may_change(cl_str text) {
 
 static int class_of(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
-/* Sort a run of marks by their class, those of one class in the order they come in. scratch has room for n. */
+/* Sort marks [n] by their class and keep the order of those of one class. scratch: [n]. */
 static void order_marks(utf8proc_int32_t *marks, size_t n, utf8proc_int32_t *scratch) {
     size_t at[257] = {0};
     for (size_t i = 0; i < n; i++) at[class_of(marks[i]) + 1]++;
@@ -53,14 +53,14 @@ cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error
     size_t n = 0;
     for (size_t i = 0; status == CL_OK && i < text.size;) {
         utf8proc_int32_t c;
-        int bound = 0; /* of graphemes, which are not asked for */
+        int bound = 0; /* state of the search for graphemes, which is off */
         const utf8proc_ssize_t size =
             utf8proc_iterate((const utf8proc_uint8_t *)text.data + i, (utf8proc_ssize_t)(text.size - i), &c);
-        const utf8proc_ssize_t taken =
+        const utf8proc_ssize_t n_added =
             size > 0 ? utf8proc_decompose_char(c, points + n, (utf8proc_ssize_t)(room - n), OPTIONS, &bound) : -1;
-        if (taken < 0 || (size_t)taken > room - n)
+        if (n_added < 0 || (size_t)n_added > room - n)
             status = cl_fail(error, CL_ERR_FORMAT, "byte %zu of a text cannot be normalised", i);
-        n += (size_t)(taken > 0 ? taken : 0);
+        n += (size_t)(n_added > 0 ? n_added : 0);
         i += (size_t)(size > 0 ? size : 1);
     }
     if (status == CL_OK) {

@@ -1,4 +1,4 @@
-/* Unicode's normalisation form C, which some tokenizers apply to text first. */
+/* Unicode's normalisation form C, which some tokenizers apply to a text before anything else. */
 #ifndef LLAMA_TEXT_NFC_H
 #define LLAMA_TEXT_NFC_H
 
@@ -7,10 +7,10 @@
 #include "llama/common/error.h"
 #include "llama/common/str.h"
 
-/* Whether normalising could change the text: no character below U+0300 ever changes. */
+/* Whether normalising could change the text. Characters below U+0300 never change. */
 bool cl_nfc_may_change(cl_str text);
 
-/* *out: UTF-8 text (valid) normalised, in *buf, which the caller frees; n log n in its size. */
+/* *out: the text, which must be valid UTF-8, normalised, in *buf, which the caller frees. Takes linear time. */
 cl_status cl_nfc_normalize(cl_str text, char **buf, cl_str *out, cl_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* The known pre-tokenizers' patterns, run by PCRE2. */
+/* The patterns of the known pre-tokenizers, and how PCRE2 runs them. */
 #include "pretokenizer.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ enum { MAX_PATTERNS = 2 };
 #define GPT4(digits) "(?i:'s|'t|'re|'ve|'m|'ll|'d)|" LEAD "\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*" LINES
 #define TEKKEN       LEAD UPPER "*" LOWER "+|" LEAD UPPER "+" LOWER "*|\\p{N}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n/]*" LINES
 
-/* Each pattern cuts every piece that the one before left into its matches and what lies between them. */
+/* Each pattern cuts every piece from the pattern before into its matches and the text between them. */
 typedef struct definition {
     const char *names; /* separated by spaces */
     const char *patterns[MAX_PATTERNS];
@@ -116,7 +116,7 @@ bool cl_pretokenizer_normalizes(const cl_pretokenizer *p) { return p->definition
 
 typedef struct split {
     const cl_pretokenizer *p;
-    pcre2_match_data *match[MAX_PATTERNS]; /* one a level: the outer one is in use while the inner one runs */
+    pcre2_match_data *match[MAX_PATTERNS]; /* one for each level, since the outer one is in use while the inner one runs */
     cl_pretokenizer_fn fn;
     void *ctx;
     cl_error *error;
@@ -142,7 +142,7 @@ static cl_status cut(const split *s, int level, const char *text, size_t size) {
     return status;
 }
 
-/* Text that is valid UTF-8. */
+/* Cut text that is valid UTF-8. */
 static cl_status cut_valid(const split *s, const char *text, size_t size) {
     cl_str valid = {text, size};
     char *buf = NULL;

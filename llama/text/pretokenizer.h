@@ -1,4 +1,4 @@
-/* Cuts text into the pieces inside which byte-level BPE merges, by the regular expressions of a named pre-tokenizer. */
+/* Pre-tokenizers: they cut text into the pieces within which byte-level BPE merges, by regular expressions. */
 #ifndef LLAMA_TEXT_PRETOKENIZER_H
 #define LLAMA_TEXT_PRETOKENIZER_H
 
@@ -10,29 +10,29 @@
 
 typedef struct cl_pretokenizer cl_pretokenizer;
 
-/* By the name in tokenizer.ggml.pre. CL_ERR_UNSUPPORTED lists the names there are. */
+/* The pre-tokenizer with this name in tokenizer.ggml.pre. CL_ERR_UNSUPPORTED lists the known names. *p is NULL then. */
 cl_status cl_pretokenizer_create(cl_str name, cl_pretokenizer **p, cl_error *error);
 void cl_pretokenizer_free(cl_pretokenizer **p);
 
-/* A piece that is in the vocabulary as it stands is that token, whatever the merges say. */
+/* Whether a piece that equals the text of a token becomes that token, whatever the merges yield. */
 bool cl_pretokenizer_whole_words(const cl_pretokenizer *p);
-/* The models that use it put BOS first where the file does not say. */
+/* Whether the models that use it put BOS before a prompt, if the file does not say. */
 bool cl_pretokenizer_adds_bos(const cl_pretokenizer *p);
 
-/* The definition asks for normalisation form C. */
+/* Whether its definition begins with normalisation form C. */
 bool cl_pretokenizer_normalizes(const cl_pretokenizer *p);
 
 /*
- * *out: the text in normalisation form C where the definition says so, maybe in *buf, which the caller frees. Text that is not
- * UTF-8 stays as it is.
+ * *out: the text, in normalisation form C if the definition says so, perhaps in *buf, which the caller frees. Text that is not
+ * UTF-8 is not changed.
  */
 cl_status cl_pretokenizer_normalize(const cl_pretokenizer *p, cl_str text, char **buf, cl_str *out, cl_error *error);
 
 typedef cl_status (*cl_pretokenizer_fn)(void *ctx, const char *piece, size_t size, cl_error *error);
 
 /*
- * Call fn for each piece in order; together they are the text, in normalisation form C where the definition says so. A byte
- * that is not UTF-8 is a piece of its own. Pieces live until fn returns.
+ * Call fn for each piece in order, until it fails. The pieces are the text, in normalisation form C if the definition says so;
+ * a byte that is not UTF-8 is a piece of its own. A piece is valid until fn returns.
  */
 cl_status cl_pretokenizer_split(const cl_pretokenizer *p, const char *text, size_t size, cl_pretokenizer_fn fn, void *ctx,
                                 cl_error *error);

@@ -1,4 +1,4 @@
-/* SentencePiece-style BPE: the whole text is merged as one word, which the heap of merges does in n log n. */
+/* Encodes by SentencePiece-style BPE: a whole text is merged as one word, in O(n log n) with the heap of merges. */
 #include "spm.h"
 
 #include <stdlib.h>
@@ -12,16 +12,16 @@ static const char SCORES[] = "tokenizer.ggml.scores";
 
 struct cl_spm {
     const cl_vocab *vocab;
-    uint32_t *orders;     /* [n_vocab] merge order: highest score first; NULL: by rules */
-    cl_merge_rules rules; /* of a tokenizer.json */
+    uint32_t *orders;     /* [n_vocab] merge order by score, the highest first; owned. NULL: merges follow `rules` */
+    cl_merge_rules rules; /* from a tokenizer.json */
     int32_t byte_ids[256];
     int32_t unknown; /* -1: none */
     bool add_space_prefix;
-    bool fuse_unknown; /* a run of unknown characters is one token, as in SentencePiece */
+    bool fuse_unknown; /* consecutive unknown characters become one token, as in SentencePiece */
     cl_spm_prefix prefix;
 };
 
-/* Descending floats as ascending integers. */
+/* An integer that ascends as the score descends. */
 static uint32_t order_of(float score) {
     uint32_t bits;
     memcpy(&bits, &score, sizeof bits);
@@ -109,7 +109,8 @@ static bool lookup(const void *ctx, const cl_merge_symbol *left, const cl_merge_
     return true;
 }
 
-/* Bytes of a symbol that is no token; those without byte tokens are one unknown, with those before it if they may fuse. */
+/* Add the byte tokens of a symbol that is not a token. Bytes without one become one unknown token, fused with the one before.
+ */
 static cl_status add_bytes(const encoding *e, const cl_merge_symbol *symbol, bool *unknown, cl_token_list *out,
                            cl_error *error) {
     cl_status status = CL_OK;
@@ -124,8 +125,8 @@ static cl_status add_bytes(const encoding *e, const cl_merge_symbol *symbol, boo
     return status;
 }
 
-/* A tokenizer.json without an unknown token leaves characters out that it has nothing for, and their neighbours may merge. */
-static bool left_out(const cl_spm *s, const char *text, size_t size) {
+/* Whether a character is dropped, so that its neighbours may be merged: a tokenizer.json without an unknown token does that. */
+static bool is_dropped(const cl_spm *s, const char *text, size_t size) {
     if (s->orders || s->unknown >= 0) return false;
     for (size_t i = 0; i < size; i++)
         if (s->byte_ids[(unsigned char)text[i]] < 0) return true;
@@ -137,7 +138,7 @@ static cl_status encode(encoding *e, size_t size, cl_token_list *out, cl_error *
     for (size_t i = 0; i < size;) {
         const size_t n = cl_utf8_char(e->text + i, size - i), bytes = n ? n : 1;
         const int32_t id = n ? cl_vocab_find(e->s->vocab, e->text + i, n) : -1;
-        if (id >= 0 || !left_out(e->s, e->text + i, bytes)) cl_merge_add(&e->space, (uint32_t)i, (uint32_t)bytes, id);
+        if (id >= 0 || !is_dropped(e->s, e->text + i, bytes)) cl_merge_add(&e->space, (uint32_t)i, (uint32_t)bytes, id);
         i += bytes;
     }
     if (e->space.n_symbols == 0) return CL_OK;
@@ -165,10 +166,10 @@ cl_status cl_spm_normalize(const cl_spm *s, const char *text, size_t size, bool 
     char *spaced = *buf = malloc(size + 1);
     if (!spaced) return cl_fail(error, CL_ERR_NOMEM, "no memory for a text of %zu bytes", size);
     size_t n = 0;
-    const bool begins = size > 0 && (text[0] == ' ' || cl_spaced_size(text, size) > 0);
+    const bool begins = size > 0 && (text[0] == ' ' || cl_metaspace_size(text, size) > 0);
     const bool unless_space = s->prefix == CL_SPM_PREFIX_FIRST || s->prefix == CL_SPM_PREFIX_ALWAYS;
     if (prefix && s->add_space_prefix && !(unless_space && begins)) spaced[n++] = ' ';
-    n += cl_spaced_translate(text, size, spaced + n);
+    n += cl_metaspace_replace(text, size, spaced + n);
     *out = (cl_str){spaced, n};
     return CL_OK;
 }

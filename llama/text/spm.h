@@ -1,4 +1,4 @@
-/* SentencePiece-style BPE: characters merge by their tokens' scores, or by trained merges; the rest falls back to bytes. */
+/* SentencePiece-style BPE: characters are merged by the scores of the tokens, or by trained merges, and fall back to bytes. */
 #ifndef LLAMA_TEXT_SPM_H
 #define LLAMA_TEXT_SPM_H
 
@@ -7,24 +7,28 @@
 
 typedef struct cl_spm cl_spm;
 
-/* Which texts the space goes before, where the file wants one (tokenizer.space_prefix). A text lies between added tokens. */
+/* Before which texts a space is put, if the file wants one (tokenizer.space_prefix). A text ends at added tokens. */
 typedef enum cl_spm_prefix {
-    CL_SPM_PREFIX_PROMPT,  /* SentencePiece: a prompt, as its own token where it begins with an added one */
-    CL_SPM_PREFIX_FIRST,   /* "first": a text that a prompt begins with, unless it begins with a space itself */
-    CL_SPM_PREFIX_ALWAYS,  /* "always": all texts, unless they begin with a space */
-    CL_SPM_PREFIX_PREPEND, /* "prepend": all texts */
+    CL_SPM_PREFIX_PROMPT,  /* SentencePiece: before a prompt; as a token of its own before an added token */
+    CL_SPM_PREFIX_FIRST,   /* "first": before the text that a prompt begins with, unless that begins with a space */
+    CL_SPM_PREFIX_ALWAYS,  /* "always": before all texts that do not begin with a space */
+    CL_SPM_PREFIX_PREPEND, /* "prepend": before all texts */
 } cl_spm_prefix;
 
-/* From the file's scores or merges; file and vocabulary are borrowed until cl_spm_free. */
+/* From the file's scores or merges. Borrows file and vocabulary until cl_spm_free. *s is NULL after an error. */
 cl_status cl_spm_create(const cl_model_file *file, const cl_vocab *v, cl_spm **s, cl_error *error);
 void cl_spm_free(cl_spm **s);
 cl_spm_prefix cl_spm_prefix_rule(const cl_spm *s);
 
-/* *out: text with plain spaces, and one before it as below; in *buf, which the caller frees. Once more changes nothing. */
+/*
+ * *out: the text with plain spaces, and with a space before it as below; in *buf, which the caller frees. A second time changes
+ * nothing.
+ */
 cl_status cl_spm_normalize(const cl_spm *s, const char *text, size_t size, bool prefix, char **buf, cl_str *out,
                            cl_error *error);
 
-/* Ids of text without special tokens; `prefix`: a space goes before it, if the file wants that and the rule allows it. */
+/* Append the ids of a text without added tokens. prefix: put a space before it, if the file wants one and the rule allows it.
+ */
 cl_status cl_spm_encode(const cl_spm *s, const char *text, size_t size, bool prefix, cl_token_list *out, cl_error *error);
 
 #endif

@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "added_tokens.h"
 #include "bpe.h"
-#include "names.h"
 #include "spm.h"
 #include "vocab.h"
 
 struct cl_tokenizer {
     cl_vocab vocab;
-    cl_bpe *bpe; /* one of the two */
+    cl_bpe *bpe; /* one of bpe and spm is NULL */
     cl_spm *spm;
-    cl_names late;    /* added tokens that normalised text is searched for, normalised themselves */
-    char **late_bufs; /* [late.n] what their texts may lie in */
+    cl_added_tokens normalized; /* added tokens that normalised text is searched for; their texts are normalised too */
+    char **normalized_bufs;     /* [normalized.n] memory of their texts; entries may be NULL */
     int32_t bos, eos;
     bool adds_bos;
-    bool *ends; /* [n_vocab] generation stops here */
+    bool *ends; /* [n_vocab] whether generation stops at a token */
 };
 
 cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
@@ -38,7 +38,7 @@ void cl_token_list_free(cl_token_list *list) {
     *list = (cl_token_list){0};
 }
 
-/* A token id of the file; -1 where it names none. */
+/* Read a token id; -1 if the file has none. */
 static cl_status load_id(const cl_tokenizer *t, const cl_model_file *file, const char *key, int32_t *id, cl_error *error) {
     uint64_t value;
     *id = -1;
@@ -51,7 +51,9 @@ static cl_status load_id(const cl_tokenizer *t, const cl_model_file *file, const
     return CL_OK;
 }
 
-/* Tokens that end a turn whether or not the file says so. "</s>" does where it is special: Gemma has it as a tag of HTML, too.
+/*
+ * Names of tokens that end a turn whether or not the file says so. "</s>" does only if it is a special token, since Gemma also
+ * has it as an HTML tag.
  */
 static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
                                         "<|endoftext|>", "<|end|>",    "<end_of_turn>", "</s>"};
@@ -82,21 +84,21 @@ static cl_status normalize(const cl_tokenizer *tok, cl_str text, bool first, cha
     return cl_bpe_normalize(tok->bpe, text, buf, out, error);
 }
 
-/* A late token is normalised as a text of its own, with the space that may go before one. */
-static cl_status load_late(cl_tokenizer *t, cl_error *error) {
+/* The text of such a token is normalised like a whole text, with the space that may be put before one. */
+static cl_status load_normalized(cl_tokenizer *t, cl_error *error) {
     size_t n = 0, n_loaded = 0;
-    for (int32_t id = 0; id < t->vocab.n; id++) n += cl_vocab_is_late(&t->vocab, id);
+    for (int32_t id = 0; id < t->vocab.n; id++) n += cl_vocab_is_normalized(&t->vocab, id);
     if (n == 0) return CL_OK;
-    cl_name *all = malloc(n * sizeof *all);
-    t->late_bufs = calloc(n, sizeof *t->late_bufs);
-    cl_status status = all && t->late_bufs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu added tokens", n);
+    cl_added_token *all = malloc(n * sizeof *all);
+    t->normalized_bufs = calloc(n, sizeof *t->normalized_bufs);
+    cl_status status = all && t->normalized_bufs ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for %zu added tokens", n);
     for (int32_t id = 0; status == CL_OK && id < t->vocab.n; id++) {
-        if (!cl_vocab_is_late(&t->vocab, id) || t->vocab.pieces[id].size == 0) continue;
+        if (!cl_vocab_is_normalized(&t->vocab, id) || t->vocab.pieces[id].size == 0) continue;
         all[n_loaded].id = id;
-        status = normalize(t, t->vocab.pieces[id], true, &t->late_bufs[n_loaded], &all[n_loaded].text, error);
+        status = normalize(t, t->vocab.pieces[id], true, &t->normalized_bufs[n_loaded], &all[n_loaded].text, error);
         if (status == CL_OK) n_loaded++;
     }
-    cl_names_init(&t->late, all, n_loaded);
+    cl_added_tokens_init(&t->normalized, all, n_loaded);
     return status;
 }
 
@@ -116,7 +118,7 @@ cl_status cl_tokenizer_create(const cl_model_file *file, cl_tokenizer **tok, cl_
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for a tokenizer");
     if (status == CL_OK)
         status = byte_level ? cl_bpe_create(file, &t->vocab, &t->bpe, error) : cl_spm_create(file, &t->vocab, &t->spm, error);
-    if (status == CL_OK) status = load_late(t, error);
+    if (status == CL_OK) status = load_normalized(t, error);
     if (status == CL_OK) status = load_special(t, file, error);
     if (status != CL_OK) cl_tokenizer_free(&t);
     *tok = t;
@@ -128,9 +130,9 @@ void cl_tokenizer_free(cl_tokenizer **tok) {
     if (!t) return;
     cl_bpe_free(&t->bpe);
     cl_spm_free(&t->spm);
-    for (size_t i = 0; i < t->late.n; i++) free(t->late_bufs[i]);
-    free(t->late_bufs);
-    cl_names_free(&t->late);
+    for (size_t i = 0; i < t->normalized.n; i++) free(t->normalized_bufs[i]);
+    free(t->normalized_bufs);
+    cl_added_tokens_free(&t->normalized);
     cl_vocab_free(&t->vocab);
     free(t->ends);
     free(t);
@@ -154,25 +156,25 @@ static cl_status encode_plain(const cl_tokenizer *tok, const char *text, size_t 
     return cl_bpe_encode(tok->bpe, text, size, out, error);
 }
 
-/* Text in which at most late tokens are left. What they leave is normalised, and no space goes before it. */
+/* Encode text that holds no added tokens but normalised ones. No space is put before the text after such a token. */
 static cl_status encode_words(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
                               cl_error *error) {
-    if (tok->late.n == 0) return encode_plain(tok, text, size, first, out, error);
+    if (tok->normalized.n == 0) return encode_plain(tok, text, size, first, out, error);
     char *buf;
     cl_str normal;
     cl_status status = normalize(tok, (cl_str){text, size}, first, &buf, &normal, error);
     if (status != CL_OK) return status;
     size_t start = 0;
     for (size_t i = 0; status == CL_OK && i < normal.size;) {
-        size_t taken;
-        const cl_name *token = cl_names_at(&tok->late, false, normal.data + i, normal.size - i, &taken);
+        size_t matched;
+        const cl_added_token *token = cl_added_tokens_find(&tok->normalized, false, normal.data + i, normal.size - i, &matched);
         if (!token) {
             i++;
             continue;
         }
         if (i > start) status = encode_plain(tok, normal.data + start, i - start, false, out, error);
         if (status == CL_OK) status = cl_token_list_add(out, token->id, error);
-        start = i += taken;
+        start = i += matched;
     }
     if (status == CL_OK && normal.size > start)
         status = encode_plain(tok, normal.data + start, normal.size - start, false, out, error);
@@ -181,8 +183,8 @@ static cl_status encode_words(const cl_tokenizer *tok, const char *text, size_t 
 }
 
 /*
- * Text after a special token starts a prompt of its own, as in the tokenizers that the models were trained with; but there a
- * space of the text's own stands for the one that SentencePiece puts before a prompt.
+ * Text after a special token is encoded like the beginning of a prompt, as in the tokenizers that the models were trained with,
+ * unless it begins with a space: that one then counts as the space that SentencePiece puts before a prompt.
  */
 cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
                                     const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error) {
@@ -192,8 +194,8 @@ cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, s
     for (size_t i = 0; status == CL_OK && i < size;) {
         while (span < n_spans && spans[span].end <= i) span++;
         const bool inside = span < n_spans && spans[span].start <= i;
-        size_t taken;
-        const int32_t id = cl_vocab_added_at(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0, &taken);
+        size_t matched;
+        const int32_t id = cl_vocab_find_added(&tok->vocab, text + i, size - i, inside ? spans[span].end - i : 0, &matched);
         if (id < 0) {
             i++;
             continue;
@@ -203,7 +205,7 @@ cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, s
         if (i > start || (first && !special && rule == CL_SPM_PREFIX_PROMPT))
             status = encode_words(tok, text + start, i - start, first, out, error);
         if (status == CL_OK) status = cl_token_list_add(out, id, error);
-        start = i += taken;
+        start = i += matched;
         first = rule == CL_SPM_PREFIX_PROMPT ? special && i < size && text[i] != ' ' : rule != CL_SPM_PREFIX_FIRST;
     }
     if (status == CL_OK && size > start) status = encode_words(tok, text + start, size - start, first, out, error);

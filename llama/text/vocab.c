@@ -1,5 +1,4 @@
-/* Loads a vocabulary: tokens' texts are translated to plain bytes once, so that encoding and decoding need no translation. */
-#define _GNU_SOURCE /* qsort_r */
+/* Loads a vocabulary. The texts of tokens are translated to plain bytes once, so that encoding and decoding need not do it. */
 #include "vocab.h"
 
 #include <stdlib.h>
@@ -7,11 +6,11 @@
 
 static const char TOKENS[] = "tokenizer.ggml.tokens";
 static const char TYPES[] = "tokenizer.ggml.token_type";
-static const char LATE[] = "tokenizer.late_tokens";
+static const char NORMALIZED[] = "tokenizer.normalized_tokens";
 
 /*
- * The byte of a character of the byte-level alphabet, or -1. Bytes that Latin-1 prints stand for themselves; the others, in
- * ascending order, are U+0100 and on.
+ * The byte of a character of the byte-level alphabet, or -1. Bytes that are printable in Latin-1 stand for themselves; the
+ * others, in ascending order, are U+0100, U+0101 and so on.
  */
 static int byte_of(unsigned c) {
     if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xff && c != 0xad)) return (int)c;
@@ -64,11 +63,11 @@ static cl_status load_piece(cl_vocab *v, int32_t id, cl_str text, bool byte_leve
     }
     case CL_VOCAB_NORMAL:
     case CL_VOCAB_UNUSED:
-        piece->size = byte_level ? cl_vocab_from_byte_level(text, buf) : cl_spaced_translate(text.data, text.size, buf);
+        piece->size = byte_level ? cl_vocab_from_byte_level(text, buf) : cl_metaspace_replace(text.data, text.size, buf);
         break;
     case CL_VOCAB_USER:
         if (!byte_level) {
-            piece->size = cl_spaced_translate(text.data, text.size, buf);
+            piece->size = cl_metaspace_replace(text.data, text.size, buf);
             break;
         } /* fall through */
     default: /* special and added tokens are written as they are */ memcpy(buf, text.data, text.size); piece->size = text.size;
@@ -94,43 +93,44 @@ static cl_status load_types(cl_vocab *v, const cl_model_file *file, cl_error *er
     return CL_OK;
 }
 
-static void load_late(cl_vocab *v, const cl_model_file *file) {
+static void load_normalized(cl_vocab *v, const cl_model_file *file) {
     cl_meta_type type;
     size_t n;
     const void *data;
-    if (cl_model_file_get_array(file, LATE, &type, &n, &data) && type == CL_META_BOOL && n == (size_t)v->n) v->late = data;
+    if (cl_model_file_get_array(file, NORMALIZED, &type, &n, &data) && type == CL_META_BOOL && n == (size_t)v->n)
+        v->normalized = data;
 }
 
 static bool is_added(const cl_vocab *v, int32_t id) {
     return (cl_vocab_is_special(v, id) || v->types[id] == CL_VOCAB_USER) && v->pieces[id].size > 0;
 }
 
-static cl_status list_names(cl_vocab *v, bool special, cl_names *list, cl_error *error) {
-    cl_name *all = malloc(((size_t)v->n + 1) * sizeof *all);
+static cl_status list_names(cl_vocab *v, bool special, cl_added_tokens *list, cl_error *error) {
+    cl_added_token *all = malloc(((size_t)v->n + 1) * sizeof *all);
     if (!all) return cl_fail(error, CL_ERR_NOMEM, "no memory for a vocabulary of %d tokens", v->n);
     size_t n = 0;
     for (int32_t id = 0; id < v->n; id++)
-        if (is_added(v, id) && !cl_vocab_is_late(v, id) && cl_vocab_is_special(v, id) == special)
-            all[n++] = (cl_name){v->pieces[id], id};
-    cl_names_init(list, all, n);
-    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= cl_names_begin_with(list, (unsigned char)byte);
+        if (is_added(v, id) && !cl_vocab_is_normalized(v, id) && cl_vocab_is_special(v, id) == special)
+            all[n++] = (cl_added_token){v->pieces[id], id};
+    cl_added_tokens_init(list, all, n);
+    for (int byte = 0; byte < 256; byte++) v->begins_name[byte] |= cl_added_tokens_start_with(list, (unsigned char)byte);
     return CL_OK;
 }
 
-/* Where two tokens have the same bytes, the lower id is found. */
+/* Of two tokens with the same bytes, the lower id is found. */
 static cl_status index_tokens(cl_vocab *v, bool byte_level, cl_error *error) {
     for (int32_t id = 0; id < v->n; id++) {
         const cl_str piece = v->pieces[id];
         const int type = v->types[id];
         if (piece.size > v->longest) v->longest = piece.size;
-        /* A trained merge may also have been added; SentencePiece never merges into one. */
+        /* A token that merges yield may also have been added; SentencePiece never merges into an added one. */
         const bool word = type == CL_VOCAB_NORMAL || (byte_level && (type == CL_VOCAB_UNUSED || type == CL_VOCAB_USER));
         if (word && piece.size > 0) cl_str_map_add(&v->words, piece.data, piece.size, id);
-        if (is_added(v, id) || cl_vocab_is_late(v, id)) cl_str_map_add(&v->by_name, piece.data, piece.size, id);
+        if (is_added(v, id) || cl_vocab_is_normalized(v, id)) cl_str_map_add(&v->by_name, piece.data, piece.size, id);
     }
     cl_status status = list_names(v, true, &v->special, error);
     if (status == CL_OK) status = list_names(v, false, &v->user, error);
-    if (v->spaced) v->begins_name[(unsigned char)cl_SPACED[0]] |= v->begins_name[' '];
+    if (v->metaspace) v->begins_name[(unsigned char)CL_METASPACE[0]] |= v->begins_name[' '];
     return status;
 }
 
@@ -140,7 +140,7 @@ cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level,
     const void *data;
     if (!cl_model_file_get_array(file, TOKENS, &type, &n, &data) || type != CL_META_STRING || n == 0)
         return cl_fail(error, CL_ERR_FORMAT, "%s: the array of the tokens' texts is missing or empty", TOKENS);
-    v->n = (int32_t)n; /* a file holds no longer arrays */
+    v->n = (int32_t)n; /* files with longer arrays are refused */
     for (size_t i = 0; i < n; i++) bytes += cl_model_file_array_string(file, TOKENS, i).size;
     v->types = malloc(n);
     v->pieces = calloc(n, sizeof *v->pieces);
@@ -153,8 +153,8 @@ cl_status cl_vocab_load(cl_vocab *v, const cl_model_file *file, bool byte_level,
         status = load_piece(v, id, cl_model_file_array_string(file, TOKENS, (size_t)id), byte_level, buf, error);
         buf += v->pieces[id].size;
     }
-    v->spaced = !byte_level;
-    load_late(v, file);
+    v->metaspace = !byte_level;
+    load_normalized(v, file);
     if (status == CL_OK) status = index_tokens(v, byte_level, error);
     return status;
 }
@@ -163,25 +163,25 @@ void cl_vocab_free(cl_vocab *v) {
     free(v->types);
     free(v->pieces);
     free(v->bytes);
-    cl_names_free(&v->special);
-    cl_names_free(&v->user);
+    cl_added_tokens_free(&v->special);
+    cl_added_tokens_free(&v->user);
     cl_str_map_free(&v->words);
     cl_str_map_free(&v->by_name);
 }
 
 int32_t cl_vocab_find(const cl_vocab *v, const char *data, size_t size) { return cl_str_map_get(&v->words, data, size); }
 
-/* By the length of their pieces; of equal ones the lower id. */
-static bool is_before(const cl_name *a, const cl_name *b) {
+/* Longer texts come first; of equal ones, the lower id. */
+static bool is_before(const cl_added_token *a, const cl_added_token *b) {
     return a->text.size != b->text.size ? a->text.size > b->text.size : a->id < b->id;
 }
 
-int32_t cl_vocab_added_at(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
-    if (!v->begins_name[(unsigned char)text[0]]) return -1; /* nearly everywhere */
-    size_t special_taken = 0;
-    const cl_name *user = cl_names_at(&v->user, v->spaced, text, size, taken);
-    const cl_name *special = cl_names_at(&v->special, false, text, special_size, &special_taken);
+int32_t cl_vocab_find_added(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *matched) {
+    if (!v->begins_name[(unsigned char)text[0]]) return -1; /* true of nearly all positions */
+    size_t special_matched = 0;
+    const cl_added_token *user = cl_added_tokens_find(&v->user, v->metaspace, text, size, matched);
+    const cl_added_token *special = cl_added_tokens_find(&v->special, false, text, special_size, &special_matched);
     if (!special || (user && is_before(user, special))) return user ? user->id : -1;
-    *taken = special_taken;
+    *matched = special_matched;
     return special->id;
 }

@@ -266,7 +266,7 @@ static void roles_are_checked(void **state) {
         expect_refusal(&v, format, talk, 3, CL_ERR_ARG, "messages[2].role: in this model's chat format the last");
     }
     expect_refusal(&v, CL_CHAT_NONE, talk, 4, CL_ERR_UNSUPPORTED,
-                   "--chat-format: chatml, llama2, llama3, zephyr, mistral or gemma");
+                   "(option --chat-format): chatml, llama2, llama3, zephyr, mistral or gemma");
 }
 
 static void formats_by_name_and_unknown_ones(void **state) {
@@ -283,7 +283,7 @@ static void formats_by_name_and_unknown_ones(void **state) {
     gguf_bytes bytes;
     cl_model_file *file = open_vocab(&v, &bytes);
     assert_int_equal(cl_chat_detect(file, &format, &error), CL_ERR_UNSUPPORTED);
-    assert_non_null(strstr(error.message, "choose one with --chat-format"));
+    assert_non_null(strstr(error.message, "name one (option --chat-format)"));
     assert_int_equal(format, CL_CHAT_NONE);
     cl_model_file_close(&file);
     free(bytes.data);

@@ -216,7 +216,7 @@ static void names_what_is_wrong(void **state) {
 
     b = (gguf_bytes){0};
     put_header(&b, 3, 0, 2), put_key_u32(&b, "twice", 1), put_key_u32(&b, "twice", 2);
-    expect_error(b, CL_ERR_FORMAT, "key twice: it is there twice");
+    expect_error(b, CL_ERR_FORMAT, "key twice: it occurs twice");
 
     b = (gguf_bytes){0};
     put_header(&b, 3, 0, 1), put_key(&b, "deep", CL_META_ARRAY), put_u32(&b, CL_META_ARRAY), put_u64(&b, 0), put_u32(&b, 0);
@@ -287,7 +287,7 @@ static void checks_tensors(void **state) {
     gguf_bytes b = {0};
     put_header(&b, 3, 2, 0), put_tensor(&b, "w", CL_TENSOR_F32, 1, 1, 0), put_tensor(&b, "w", CL_TENSOR_F32, 1, 1, 0);
     put_padding(&b, 32), put_u32(&b, 0);
-    expect_error(b, CL_ERR_FORMAT, "tensor w: it is there twice");
+    expect_error(b, CL_ERR_FORMAT, "tensor w: it occurs twice");
 
     for (uint32_t n_dims = 0; n_dims < 6; n_dims += 5) {
         b = (gguf_bytes){0};

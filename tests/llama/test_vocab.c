@@ -47,10 +47,10 @@ static cl_model_file *open_names(gguf_bytes *b) {
 /* Bytes of text that the token stands for at its start, or 0. */
 static size_t stands_for(const cl_vocab *v, int32_t id, const char *text, size_t size) {
     const cl_str piece = v->pieces[id];
-    const bool spaced = v->spaced && !cl_vocab_is_special(v, id);
+    const bool metaspace = v->metaspace && !cl_vocab_is_special(v, id);
     size_t end = 0;
     for (size_t i = 0; i < piece.size; i++) {
-        const bool space = spaced && size - end >= strlen(SPACE) && memcmp(text + end, SPACE, strlen(SPACE)) == 0;
+        const bool space = metaspace && size - end >= strlen(SPACE) && memcmp(text + end, SPACE, strlen(SPACE)) == 0;
         if (end == size || piece.data[i] != (space ? ' ' : text[end])) return 0;
         end += space ? strlen(SPACE) : 1;
     }
@@ -82,7 +82,7 @@ static void finds_the_longest_name(void **state) {
             char text[8 * MAX_TEXT];
             const size_t size = random_text(1 + below(MAX_TEXT), text), special_size = below(2) ? below((uint32_t)size + 1) : 0;
             size_t taken = 0, expect_taken = 0;
-            const int32_t id = cl_vocab_added_at(&v, text, size, special_size, &taken);
+            const int32_t id = cl_vocab_find_added(&v, text, size, special_size, &taken);
             const int32_t expect = by_definition(&v, text, size, special_size, &expect_taken);
             if (id != expect || (id >= 0 && taken != expect_taken))
                 fail_msg("text %d: token %d of %zu bytes, %d of %zu expected", i, id, taken, expect, expect_taken);
