@@ -97,8 +97,11 @@ typedef struct cl_model cl_model;
 typedef struct cl_model_options {
     size_t struct_size; /* set by cl_model_options_init */
     int32_t n_threads;  /* workers that repack the weights while loading; 0 (default): one for each CPU of this process */
-    const char *level;  /* highest kernel level of the linear layers, one of cattn_level_name(); NULL (default): the CPU's best.
-                           The environment variable CATTN_LEVEL lowers it further. */
+    /*
+     * The highest kernel level of the linear layers, one of cattn_level_name(); NULL (default): the CPU's best. The environment
+     * variable CATTN_LEVEL lowers it further.
+     */
+    const char *level;
 } cl_model_options;
 
 CL_API void cl_model_options_init(cl_model_options *options);
@@ -320,11 +323,11 @@ enum { CL_ENGINE_MAX_TOP = 32 }; /* most tokens that can be requested with each 
 
 /* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
 typedef struct cl_engine_request {
-    size_t struct_size;         /* set by cl_engine_request_init */
-    const int32_t *prompt;      /* [n_prompt], required */
-    int64_t n_prompt;           /* >= 1 */
-    int64_t max_tokens;         /* tokens of each choice; 0: only compute the prompt; < 0 (default): what the context and the
-                                   K/V budget hold */
+    size_t struct_size;    /* set by cl_engine_request_init */
+    const int32_t *prompt; /* [n_prompt], required */
+    int64_t n_prompt;      /* >= 1 */
+    /* Tokens of each choice; 0: only compute the prompt; < 0 (default): as many as the context and the K/V budget hold. */
+    int64_t max_tokens;
     int32_t n;                  /* choices: completions of the prompt, each with its own draws; 1 (default) to max_seqs */
     cl_sampler_params sampling; /* default: cl_sampler_params_init */
     /*

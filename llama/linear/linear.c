@@ -59,11 +59,11 @@ const char *cl_kernels_level_name(int i) {
 
 enum {
     MAX_PRODUCTS = 4,
-    ROW_BLOCK = 256,    /* rows per task at most, so that their row groups stay in the second-level cache */
-    TASKS_A_WORKER = 6, /* several, so that the other threads take over from a delayed one */
-    PANELS_AT_ONCE = 2, /* that kernels take */
-    PAIR_FLOATS =
-        ROW_BLOCK * CL_LINEAR_BLOCK /* outputs of gate, and of up, at once: 32 columns of as many rows as there can be */
+    ROW_BLOCK = 256,    /* rows of a task at most, so that their row groups stay in the second-level cache */
+    TASKS_A_WORKER = 6, /* several, so that other threads take over the tasks of a delayed one */
+    PANELS_AT_ONCE = 2, /* panels that kernels multiply at once */
+    /* Outputs of gate, and of up, that a thread holds: 32 columns of the rows of a task. */
+    PAIR_FLOATS = ROW_BLOCK * CL_LINEAR_BLOCK
 };
 
 struct cl_linear_input {
@@ -134,12 +134,15 @@ void cl_linear_set(cl_linear_input *in, const float *x, size_t row_stride, int32
     in->n_in = n_in;
 }
 
-/* A kernels tells it by its task: where rows are cut into several, none has fewer than min_rows. */
+/*
+ * The rows of a row group. A kernel derives the same number from the rows of its task, because rows that are divided among
+ * tasks form parts of at least min_group_rows.
+ */
 static int32_t group_rows_of(const cl_linear_input *in) {
     return in->n_rows < in->kernels->min_group_rows ? CL_LINEAR_ROW_GROUP : in->kernels->group_rows;
 }
 
-/* Quantise 1..8 rows from a multiple of 8 on, and blocks from `block` on, of x, whose first value is theirs. */
+/* Quantise n_rows (1 to 8) rows from `row`, a multiple of 8, on, and n_blocks blocks from `block` on. x: their first value. */
 static void put_rows(cl_linear_input *in, const float *x, size_t row_stride, int32_t row, int32_t n_rows, size_t block,
                      int32_t n_blocks) {
     const int32_t full = group_rows_of(in), in_tile = row % full, left = in->n_rows - (row - in_tile);
@@ -153,7 +156,7 @@ void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group) {
     const int32_t n_blocks = in->n_in / CL_LINEAR_BLOCK, first = row_group * CL_LINEAR_ROW_GROUP, left = in->n_rows - first;
     const int32_t n = left < CL_LINEAR_ROW_GROUP ? left : CL_LINEAR_ROW_GROUP;
     const float *x = in->x + (size_t)first * in->x_stride;
-    if (in->forms & CL_LINEAR_IN_INT8 && in->n_in % CL_LINEAR_BLOCK == 0) /* no quantised matrix has another input */
+    if (in->forms & CL_LINEAR_IN_INT8 && in->n_in % CL_LINEAR_BLOCK == 0) /* quantised matrices have no other n_in */
         put_rows(in, x, in->x_stride, first, n, 0, n_blocks);
     if (!(in->forms & CL_LINEAR_IN_BF16) || !in->kernels->round_bf16) return;
     const size_t stride = bf16_stride(in->n_in);
@@ -161,7 +164,7 @@ void cl_linear_prepare_row_group(cl_linear_input *in, int32_t row_group) {
         in->kernels->round_bf16(x + (size_t)r * in->x_stride, in->n_in, in->bf16 + (size_t)(first + r) * stride);
 }
 
-/* At the end of a task that multiplies. */
+/* Ends a task that multiplies. */
 static void leave(const cl_linear_input *in, unsigned fp) {
     if (in->kernels->leave) in->kernels->leave();
     ca_fp_leave(fp);
@@ -180,11 +183,11 @@ void cl_linear_prepare(cl_linear_input *in, ca_pool *pool) {
 
 /* ---- Products ---- */
 
-/* A row of panels cut into ranges of about the same length, for each block of rows: a task is a range and a block. */
+/* Divides a product into tasks: a task is a range of panels, of about equal lengths, and a block of rows. */
 typedef struct grid {
     const cl_linear_input *in;
     int32_t n_panels, n_ranges, row_block;
-    int32_t unit; /* panels that stay together */
+    int32_t unit; /* panels that are not divided */
 } grid;
 
 typedef struct cell {
@@ -212,14 +215,14 @@ static int32_t range_begin(const grid *g, int32_t i) {
     return (int32_t)((int64_t)g->n_panels * i / g->n_ranges) / g->unit * g->unit;
 }
 
-/* The form that w reads; 0: f32. */
+/* The form in which w reads activations; 0: f32. */
 static unsigned form_of(const cl_linear_input *in, const cl_linear *w) {
     const unsigned form = cl_linear_forms(w);
     assert((form & ~in->forms) == 0);
     return form == CL_LINEAR_IN_BF16 && !in->kernels->round_bf16 ? 0 : form;
 }
 
-/* A cell of a product; y is where its first output goes. */
+/* Compute a cell of a product. y: where its first output is written. */
 static void multiply(const cl_linear_input *in, const cl_linear *w, cell c, float *y, size_t y_stride, int32_t worker) {
     const cl_linear_layout layout = cl_linear_layout_of(w->type);
     const cl_linear_task task = {
@@ -249,14 +252,14 @@ static cell cell_of(const grid *g, int32_t task) {
 }
 
 /*
- * Call fn for each cell; arg begins with the grid. Cells of a share follow each other in memory, so that the weights a kernels
- * has asked for ahead are in the cache where they are needed.
+ * Call fn for each cell; arg begins with the grid. The cells of a worker's share are neighbours in memory, so that the weights
+ * that a kernel has prefetched are in the cache of the worker that needs them.
  */
 static void run_grid(const grid *g, ca_task fn, void *arg, ca_pool *pool) {
     ca_pool_run_shares(pool, g->n_ranges * ((g->in->n_rows + g->row_block - 1) / g->row_block), fn, arg);
 }
 
-/* The panels of all products are one row of the grid. */
+/* Several products: their panels are numbered consecutively in the grid. */
 typedef struct apply {
     grid grid;
     const cl_linear_product *products;
@@ -268,7 +271,7 @@ static void apply_task(void *arg, int32_t task, int32_t worker) {
     const apply *a = arg;
     const unsigned fp = ca_fp_enter();
     const cell all = cell_of(&a->grid, task);
-    int32_t first = 0; /* panel number of the product's first */
+    int32_t first = 0; /* number of the product's first panel */
     for (int i = 0; i < a->n; i++) {
         const cl_linear_product *p = &a->products[i];
         const int32_t n_panels = panels_of(p->w);
@@ -302,17 +305,17 @@ void cl_linear_apply(const cl_linear_input *in, const cl_linear_product *product
 
 /* ---- Gated products ---- */
 
-/* The panels of gate are the grid's; up's are the same ones. */
+/* A gated product: the panels of the grid are those of gate, and at the same time those of up. */
 typedef struct gated {
     grid grid;
     const cl_linear *gate, *up;
     cl_linear_activate *activate;
-    float *h;      /* where the next matrix reads f32 */
-    unsigned form; /* that it reads */
+    float *h;      /* if the next matrix reads f32 */
+    unsigned form; /* in which the next matrix reads */
     cl_linear_input *out;
 } gated;
 
-/* Quantise n columns, from one whose number is a multiple of 32 on, of rows [row, row + n_rows), which begin a row group. */
+/* Quantise n columns, from a multiple of 32 on, of rows [row, row + n_rows), which begin a row group. */
 static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
     for (int32_t r = 0; r < n_rows; r += CL_LINEAR_ROW_GROUP) {
         const int32_t at_once = n_rows - r < CL_LINEAR_ROW_GROUP ? n_rows - r : CL_LINEAR_ROW_GROUP;
@@ -321,7 +324,7 @@ static void put_blocks(cl_linear_input *in, const float *x, int32_t column, int3
     }
 }
 
-/* The same columns to bf16. */
+/* Round the same columns to bf16. */
 static void put_bf16(cl_linear_input *in, const float *x, int32_t column, int32_t n, int32_t row, int32_t n_rows) {
     const size_t stride = bf16_stride(in->n_in);
     for (int32_t r = 0; r < n_rows; r++)

@@ -1,25 +1,23 @@
 /*
- * The layouts of packed weights: one table, from which the enum, the sizes and each level's kernels are made.
+ * The layouts of packed weights: one table, from which the enum, the sizes and the kernels of each level are generated.
  *
- * Weights lie in panels of 16 outputs, so that outputs run across vector lanes; missing outputs of the last panel are zero.
- * Everything is little-endian. A panel of F32 or F16 weights is [n_in][16] elements; one of BF16 weights [n_in / 2][16][2],
- * pairs of inputs as vdpbf16ps takes them, a missing last input being zero. A panel of quantised ones has a record for each
- * block of 32 inputs:
+ * Weights are stored in panels of 16 outputs, so that outputs run across vector lanes; missing outputs of the last panel are
+ * zero. Everything is little-endian. A panel of F32 or F16 weights is [n_in][16] elements. A panel of BF16 weights is [n_in /
+ * 2][16][2]: pairs of inputs, as vdpbf16ps multiplies them; a missing last input is zero. A panel of quantised weights has a
+ * record for each weight block (32 inputs):
  *
- *   codes    planes of 4, 2 and 1 bits a code, as many of them as add up to `bits`, from the codes' low bits on; each plane is
- *            vectors of [16][4] bytes, where byte i of lane o in "step" j (0..7) belongs to input 4 j + i of output o:
- *              4 bits: step j in vector j mod 4, the low half of the byte for j < 4, the high half behind
- *              2 bits: step j in vector j / 4, at bit 2 (j mod 4)
- *              1 bit:  step j in the one vector, at bit j
- *            8 bits: a byte each, step j in vector j
- *   scales   for each scale group (inputs that share a scale) d[16], then, with a minimum, for each m[16]: f16, or where a
- * super-block of 8 blocks shares f16 scales, int8 factors of those
+ *   codes    planes of 4, 2 and 1 bits of each code, as many as add up to `bits`, from the low bits of the codes on. A plane
+ *            consists of vectors of [16][4] bytes, where byte i of lane o in step j (0..7) belongs to input 4 j + i of output
+ * o: 4 bits: step j in vector j mod 4, in the low half of the byte for j < 4, in the high half for the others 2 bits: step j in
+ * vector j / 4, at bit 2 (j mod 4) 1 bit:  step j in the only vector, at bit j Codes of 8 bits: a byte each, step j in vector j
+ *   scales   d[16] of each scale group, then, in layouts with a minimum, m[16] of each scale group: f16, or in layouts with
+ *            super-blocks (8 weight blocks that share f16 scales) int8 factors of these scales
  *
- * In front of each 8 records of a super-block come its f16 d[16] and, with a minimum, f16 m[16]. A weight is
+ * The 8 records of a super-block come after its f16 d[16] and, with a minimum, its f16 m[16]. A weight is
  *
- *   (code - zero) d + m      d and m f16, or f16 times int8, which is exact in f32
+ *   (code - zero) d + m      d and m are f16, or f16 times int8, which is exact in f32
  *
- * or, through a table of 16 (task.table), (table[code] - zero) d. Thus every type is stored in the bytes it has in the file.
+ * or, with a table of 16 entries (cl_linear_task.table), (table[code] - zero) d. So each type has as many bytes as in the file.
  */
 #ifndef LLAMA_LINEAR_LINEAR_FORMAT_H
 #define LLAMA_LINEAR_LINEAR_FORMAT_H
@@ -29,12 +27,12 @@
 #include <stdint.h>
 
 enum {
-    CL_LINEAR_LANES = 16, /* outputs a panel */
-    CL_LINEAR_BLOCK = 32, /* inputs that share a scale of activations */
-    CL_LINEAR_SUPER = 8   /* blocks of a super-block */
+    CL_LINEAR_LANES = 16, /* outputs of a panel */
+    CL_LINEAR_BLOCK = 32, /* inputs of a weight block, which also share a scale of activations */
+    CL_LINEAR_SUPER = 8   /* weight blocks of a super-block */
 };
 
-/* name, bits, inputs of a scale group, zero, min, super, table; for */
+/* Name, bits, inputs of a scale group, zero, has a minimum, has super-blocks, has a table; and the types that it is for. */
 #define LINEAR_QUANT_LAYOUTS(X)                                                                                                \
     X(Q2_K, 2, 16, 0, true, true, false)        /* Q2_K */                                                                     \
     X(Q3_K, 3, 16, 4, false, true, false)       /* Q3_K */                                                                     \
@@ -56,7 +54,7 @@ typedef enum cl_linear_layout {
     CL_LINEAR_FIRST_QUANT = CL_LINEAR_Q2_K
 } cl_linear_layout;
 
-/* A level's table of kernels, behind those for floats: multiply_Q4_K and so on. */
+/* An entry of a level's table of kernels, such as multiply_Q4_K. */
 #define LINEAR_ENTRY(name, ...) [CL_LINEAR_##name] = multiply_##name,
 
 typedef struct cl_linear_format {
@@ -65,12 +63,12 @@ typedef struct cl_linear_format {
 } cl_linear_format;
 
 #define LINEAR_ROW(name, bits, group, zero, min, super, table) [CL_LINEAR_##name] = {bits, group, zero, min, super, table},
-/* By layout; zero for floats. `static`, so that a constant layout makes a constant format. */
+/* Indexed by layout; zeros for floats. `static`, so that the format of a constant layout is a constant. */
 static const cl_linear_format cl_linear_formats[CL_LINEAR_N_LAYOUTS] = {LINEAR_QUANT_LAYOUTS(LINEAR_ROW)};
 
 static inline size_t cl_linear_code_bytes(cl_linear_format f) { return (size_t)f.bits * CL_LINEAR_LANES * CL_LINEAR_BLOCK / 8; }
 
-/* Byte offsets in a record of scale group g's d and m. */
+/* The byte offsets of d and m of scale group g in a record. */
 static inline size_t cl_linear_scale_bytes(cl_linear_format f) { return CL_LINEAR_LANES * (f.super ? 1 : 2); }
 static inline size_t cl_linear_d_at(cl_linear_format f, int g) {
     return cl_linear_code_bytes(f) + (size_t)g * cl_linear_scale_bytes(f);

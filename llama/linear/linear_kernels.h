@@ -1,8 +1,8 @@
 /*
- * The contract between linear.c and the kernels of a level: packed weights, quantised activations, and one table of functions
- * per level.
+ * The contract between linear.c and the kernels of a level: packed weights, quantised activations, and a table of functions for
+ * each level.
  *
- * A level chooses how many rows and panels it processes at once. What each output is computed from is fixed. `fma` rounds once,
+ * A level chooses how many rows and panels it processes at once. The arithmetic of each output is fixed. `fma` rounds once,
  * every other operation rounds by itself, and denormals are zero (base/fp.h). The result is the same at all levels except for
  * BF16 weights:
  *

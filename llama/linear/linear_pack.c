@@ -14,9 +14,9 @@ typedef struct packing {
     const cl_tensor *tensor;
     cl_linear *w;
     cl_linear_layout layout;
-    size_t panel_bytes, row_bytes; /* row of the file */
+    size_t panel_bytes, row_bytes; /* of a panel, and of a row in the file */
     const cl_quant_type *quant;    /* NULL: floats */
-    uint32_t block, block_bytes;   /* of the file */
+    uint32_t block, block_bytes;   /* elements and bytes of a block in the file */
 } packing;
 
 static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in, size_t element) {
@@ -29,7 +29,7 @@ static void pack_bf16(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in
         memcpy(panel + k / 2 * 4 * CL_LINEAR_LANES + 4 * (size_t)lane + k % 2 * 2, row + 2 * k, 2);
 }
 
-/* Four codes of 8 bits are one word, in steps as records have them. */
+/* Pack codes of 8 bits in the order of a record: four of them, those of one step, are a word. */
 static void put_word(uint8_t *record, int vector, int lane, uint32_t word) {
     memcpy(record + 64 * vector + 4 * lane, &word, sizeof word);
 }
@@ -70,7 +70,7 @@ static void put_f16(uint8_t *to, int lane, const uint8_t *from, uint16_t flip) {
     memcpy(to + 2 * lane, &h, sizeof h);
 }
 
-/* One row of the file into its lane of a panel. */
+/* Pack one row of the file into its lane of a panel. */
 static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_t *row) {
     const cl_quant_type *type = p->quant;
     const cl_linear_format f = cl_linear_formats[p->layout];
@@ -80,7 +80,8 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
         type->decode(row, &parts);
         if (f.super) {
             put_f16(record, lane, row + type->d_at, 0);
-            if (f.min) put_f16(record + 2 * CL_LINEAR_LANES, lane, row + type->m_at, 0x8000); /* subtracted in the file */
+            /* The sign bit is flipped, because files subtract the minimum. */
+            if (f.min) put_f16(record + 2 * CL_LINEAR_LANES, lane, row + type->m_at, 0x8000);
             record += cl_linear_super_bytes(f);
         }
         for (uint32_t b = 0; b < p->block / CL_LINEAR_BLOCK; b++, record += cl_linear_record_bytes(f)) {
@@ -138,7 +139,7 @@ cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out,
     p.row_bytes = cl_tensor_row_bytes(tensor->type, out->n_in);
     const int32_t n_panels = (out->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
     out->bytes = (size_t)n_panels * p.panel_bytes;
-    /* Large matrices on huge pages: a decode step streams all of them and would miss the TLB at every page. */
+    /* Huge pages for large matrices: a decode step reads all of them, and would miss the TLB at every small page. */
     const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
     out->data = aligned_alloc(align, size);
     if (!out->data)

@@ -12,7 +12,7 @@ static float load_f16(const uint8_t *p) {
     return ca_f32_from_f16(h);
 }
 
-/* Weight of input k of a panel's output o. */
+/* The weight of input k and output o of a panel. */
 static float load_weight(cl_linear_layout layout, const uint8_t *panel, size_t k, size_t o) {
     if (layout == CL_LINEAR_F32) {
         float w;
@@ -43,7 +43,7 @@ static void multiply_f32(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_
 static void multiply_f16(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_F16); }
 static void multiply_bf16(const cl_linear_task *t) { multiply_float(t, CL_LINEAR_BF16); }
 
-/* Code of input k of output o in a record. */
+/* The code of input k and output o in a record. */
 static int32_t load_code(int bits, const uint8_t *record, int k, int o) {
     const int step = k / 4, byte = 4 * o + k % 4;
     if (bits == 8) return record[64 * step + byte];
@@ -62,12 +62,12 @@ static int32_t load_code(int bits, const uint8_t *record, int k, int o) {
     return code;
 }
 
-/* One of the 16 scales at p, of output o; super: the f16 scales that it is a factor of, if the format has such. */
+/* The scale of output o among the 16 at p. super: the f16 scales of which these are factors, in formats that have them. */
 static float load_scale(cl_linear_format f, const uint8_t *p, const uint8_t *super, int o) {
     return f.super ? load_f16(super + 2 * o) * (float)(int8_t)p[o] : load_f16(p + 2 * o);
 }
 
-/* A row's activations in a record of a row group of n_rows rows. */
+/* The activations of a row in a record of a row group of n_rows rows. */
 static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t x[CL_LINEAR_BLOCK]) {
     for (int32_t j = 0; j < CL_LINEAR_BLOCK / 4; j++) memcpy(x + 4 * j, record + ((size_t)j * n_rows + row) * 4, 4);
     float scale;
@@ -75,7 +75,7 @@ static float tile_row(const uint8_t *record, int32_t n_rows, int32_t row, int8_t
     return scale;
 }
 
-/* y plus the products of block b's scale groups. */
+/* y plus the products of the scale groups of block b. */
 static float add_block(cl_linear_format f, const uint8_t *table, const uint8_t *panel, int32_t b, int o,
                        const int8_t x[CL_LINEAR_BLOCK], float scale, float y) {
     const size_t bytes = cl_linear_record_bytes(f), super_bytes = cl_linear_super_bytes(f);

@@ -1,4 +1,4 @@
-/* Takes blocks of the quantised tensor types apart. */
+/* Decodes the blocks of the quantised tensor types into codes and scales. */
 #include "weight_type.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 /* ---- Blocks of 32 inputs ---- */
 
-/* 4-bit codes: input k in the low half of byte k, k + 16 in the high half. */
+/* Read 4-bit codes: input k is in the low half of byte k, input k + 16 in its high half. */
 static void nibbles(const uint8_t *in, uint8_t *codes) {
     for (int k = 0; k < 16; k++) {
         codes[k] = in[k] & 15;
@@ -15,50 +15,50 @@ static void nibbles(const uint8_t *in, uint8_t *codes) {
     }
 }
 
-/* Adds fifth bits: input k's is bit k of a little-endian word. */
+/* Add the fifth bits of codes: that of input k is bit k of a little-endian word. */
 static void fifth_bits(const uint8_t *in, uint8_t *codes) {
     for (int k = 0; k < 32; k++) codes[k] |= (uint8_t)((in[k / 8] >> k % 8 & 1) << 4);
 }
 
-/* d, codes */
+/* A block is: d, codes. */
 static void decode_q4_0(const uint8_t *block, cl_quant_block *out) { nibbles(block + 2, out->codes); }
 
-/* d, m, codes */
+/* A block is: d, m, codes. */
 static void decode_q4_1(const uint8_t *block, cl_quant_block *out) { nibbles(block + 4, out->codes); }
 
-/* d, fifth bits, codes */
+/* A block is: d, fifth bits, codes. */
 static void decode_q5_0(const uint8_t *block, cl_quant_block *out) {
     nibbles(block + 6, out->codes);
     fifth_bits(block + 2, out->codes);
 }
 
-/* d, m, fifth bits, codes */
+/* A block is: d, m, fifth bits, codes. */
 static void decode_q5_1(const uint8_t *block, cl_quant_block *out) {
     nibbles(block + 8, out->codes);
     fifth_bits(block + 4, out->codes);
 }
 
-/* d, int8 weights */
+/* A block is: d, int8 weights. */
 static void decode_q8_0(const uint8_t *block, cl_quant_block *out) {
     for (int k = 0; k < 32; k++) out->codes[k] = block[2 + k] ^ 0x80;
 }
 
 /* ---- Super-blocks of 256 inputs ---- */
 
-/* Codes of 2 bits: 32 bytes hold 128 inputs, input 32 i + k at bit 2 i of byte k. Added to the codes at bit `shift`. */
+/* Read 2 bits of each code into its bits from `shift` on: 32 bytes hold 128 inputs, input 32 i + k at bit 2 i of byte k. */
 static void pairs_of_bits(const uint8_t *in, int shift, uint8_t *codes) {
     for (int half = 0; half < 2; half++, in += 32, codes += 128)
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 32; k++) codes[32 * i + k] |= (uint8_t)((in[k] >> 2 * i & 3) << shift);
 }
 
-/* Single bits: input 32 i + k at bit i of byte k. */
+/* Read single bits of codes: that of input 32 i + k is bit i of byte k. */
 static void single_bits(const uint8_t *in, int shift, uint8_t *codes) {
     for (int i = 0; i < 8; i++)
         for (int k = 0; k < 32; k++) codes[32 * i + k] |= (uint8_t)((in[k] >> i & 1) << shift);
 }
 
-/* 4-bit codes: `run` bytes hold `run` inputs in their low halves and the next `run` in the high ones. */
+/* Read 4-bit codes: `run` bytes hold `run` inputs in their low halves and the next `run` inputs in their high halves. */
 static void runs_of_nibbles(const uint8_t *in, int run, uint8_t *codes) {
     for (int at = 0; at < 256; at += 2 * run, in += run) {
         for (int k = 0; k < run; k++) {
@@ -68,8 +68,10 @@ static void runs_of_nibbles(const uint8_t *in, int run, uint8_t *codes) {
     }
 }
 
-/* 8 factors and 8 minima of 6 bits in 12 bytes: 4 of each, then their successors' low halves, whose high bits lie above the
- * first. */
+/*
+ * Read 8 factors and 8 minima of 6 bits from 12 bytes: the first 4 of each are in the low bits of 8 bytes; the last 4 of each
+ * have their low halves in the other 4 bytes, and their high bits above the first ones.
+ */
 static void six_bit_scales(const uint8_t *in, cl_quant_block *out) {
     for (int g = 0; g < 4; g++) {
         out->d[g] = (int8_t)(in[g] & 63);
@@ -79,7 +81,7 @@ static void six_bit_scales(const uint8_t *in, cl_quant_block *out) {
     }
 }
 
-/* factors and minima of 4 bits [16], codes [64], d, m */
+/* A block is: factors and minima of 4 bits [16], codes [64], d, m. */
 static void decode_q2_k(const uint8_t *block, cl_quant_block *out) {
     for (int g = 0; g < 16; g++) {
         out->d[g] = (int8_t)(block[g] & 15);
@@ -89,7 +91,7 @@ static void decode_q2_k(const uint8_t *block, cl_quant_block *out) {
     pairs_of_bits(block + 16, 0, out->codes);
 }
 
-/* third bits [32], codes [64], factors of 6 bits plus 32 [12]: low halves of 16, then the high pairs of 16; d */
+/* A block is: third bits [32], codes [64], factors of 6 bits plus 32 [12] (low halves of 16, then high bit pairs of 16), d. */
 static void decode_q3_k(const uint8_t *block, cl_quant_block *out) {
     const uint8_t *scales = block + 96;
     for (int g = 0; g < 16; g++) {
@@ -101,20 +103,20 @@ static void decode_q3_k(const uint8_t *block, cl_quant_block *out) {
     single_bits(block, 2, out->codes);
 }
 
-/* d, m, scales [12], codes [128] */
+/* A block is: d, m, scales [12], codes [128]. */
 static void decode_q4_k(const uint8_t *block, cl_quant_block *out) {
     six_bit_scales(block + 4, out);
     runs_of_nibbles(block + 16, 32, out->codes);
 }
 
-/* d, m, scales [12], fifth bits [32], codes [128] */
+/* A block is: d, m, scales [12], fifth bits [32], codes [128]. */
 static void decode_q5_k(const uint8_t *block, cl_quant_block *out) {
     six_bit_scales(block + 4, out);
     runs_of_nibbles(block + 48, 32, out->codes);
     single_bits(block + 16, 4, out->codes);
 }
 
-/* codes' low bits [128], high bits [64], int8 factors [16], d */
+/* A block is: low bits of codes [128], high bits [64], int8 factors [16], d. */
 static void decode_q6_k(const uint8_t *block, cl_quant_block *out) {
     memcpy(out->d, block + 192, 16);
     runs_of_nibbles(block, 64, out->codes);
@@ -123,7 +125,7 @@ static void decode_q6_k(const uint8_t *block, cl_quant_block *out) {
 
 /* ---- The types ---- */
 
-/* Weights plus 128. */
+/* The weights of the codes, plus 128. */
 static const uint8_t q4_0_table[16] = {120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135};
 static const uint8_t iq4_nl_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 

@@ -7,7 +7,7 @@
 
 enum { CL_QUANT_MAX_INPUTS = 256, CL_QUANT_MAX_SCALE_GROUPS = 16 };
 
-/* A decoded block of a quantised type: codes and scales in the order of its inputs, as its layout counts them. */
+/* A decoded block of a quantised type: codes and scales in the order of its inputs, with the numbers of its layout. */
 typedef struct cl_quant_block {
     uint8_t codes[CL_QUANT_MAX_INPUTS];
 
@@ -15,7 +15,7 @@ typedef struct cl_quant_block {
     int8_t d[CL_QUANT_MAX_SCALE_GROUPS], m[CL_QUANT_MAX_SCALE_GROUPS];
 } cl_quant_block;
 
-/* A quantised type as it lies in a file. */
+/* A quantised type as it is stored in a file. */
 typedef struct cl_quant_type {
     uint32_t type; /* cl_tensor_type */
     cl_linear_layout layout;

@@ -1,28 +1,28 @@
 /*
- * The level "amx": BF16 weights in tile registers, and the table of the level's kernels; linear_amx_int8.c has those of
+ * The level "amx": BF16 weights in tile registers, and the table of the level's kernels. linear_amx_int8.c has the kernels of
  * quantised weights.
  *
- * Rows rounded to bf16 are A, and 16 lines of a panel, which are 32 inputs, are a B as they lie.
+ * Rows rounded to bf16 are the operand A. 16 lines of a panel, which are 32 inputs, are the operand B as they are stored.
  *
- * Tiles of 16 rows, or of all where there are fewer; the last one begins as early as it takes to be full, since rows that are
- * computed twice have the same bits. 2 tiles by 2 panels, or 1 by 4, are 4 chains of sums.
+ * Row tiles have 16 rows, or all rows if they are fewer. The last tile begins early enough to be full: rows that are computed
+ * twice get the same bits. 2 tiles by 2 panels, or 1 by 4, are 4 independent chains of sums.
  *
- * Rows are loaded past the first-level cache, where the panels stay for the rows to follow: its lines on their way are few, and
- * what it need not fetch again leaves them to the weights to come.
+ * Rows are loaded past the first-level cache, which keeps the panels for the next rows. That cache has few lines in flight, and
+ * panels that it keeps leave these to the weights that follow.
  */
 #include "base/cpu.h"
 #include "base/tiles.h"
 #include "linear_avx512.h"
 
 enum {
-    BF16_ROWS = 16,                         /* a tile at most */
-    BF16_PREFETCH_ROWS = 64,                /* up to this many rows, the hardware's own prefetching is the fastest */
+    BF16_ROWS = 16,                         /* of a tile at most */
+    BF16_PREFETCH_ROWS = 64,                /* up to this many rows, the hardware prefetcher alone is the fastest */
     BF16_LINE = 64,                         /* bytes: two inputs of a panel */
-    BF16_BLOCK_BYTES = 16 * BF16_LINE,      /* a B */
-    BF16_SUMS = CL_LINEAR_LANES * BF16_ROWS /* floats of a C */
+    BF16_BLOCK_BYTES = 16 * BF16_LINE,      /* of an operand B */
+    BF16_SUMS = CL_LINEAR_LANES * BF16_ROWS /* floats of an operand C */
 };
 
-/* Tile registers: C of tile and panel, A of a tile; B is panel after panel. */
+/* Tile registers: C of each tile and panel, A of each tile, and one B for the panels in turn. */
 #define SUMS_0     0
 #define SUMS_1     1
 #define SUMS_2     2
@@ -40,7 +40,7 @@ INLINE ca_tile_shapes bf16_shapes(int n_rows) {
     return s;
 }
 
-/* Add 32 inputs of R tiles of rows, whose first values are at x, times those of V panels, panel_bytes apart. */
+/* Add the products of 32 inputs of R tiles of rows, whose first values are at x, with V panels, panel_bytes apart. */
 INLINE void add_lines(const int R, const int V, const uint16_t *const *x, size_t x_bytes, const uint8_t *panel,
                       size_t panel_bytes) {
     _tile_stream_loadd(ROWS_0, x[0], x_bytes);
@@ -59,7 +59,7 @@ INLINE void add_lines(const int R, const int V, const uint16_t *const *x, size_t
     _tile_dpbf16ps(SUMS_3, ROWS_0, ODD_PANEL);
 }
 
-/* The sums of a tile and panel to n_outputs columns of y. */
+/* Store the sums of a tile and panel in n_outputs columns of y. */
 #define STORE_SUMS(sums, y, n_outputs)                                                                                         \
     do {                                                                                                                       \
         if ((n_outputs) == CL_LINEAR_LANES) {                                                                                  \
@@ -75,7 +75,7 @@ static inline void store_part(const float *part, float *y, size_t y_stride, int3
     for (int32_t r = 0; r < n_rows; r++) memcpy(y + (size_t)r * y_stride, part + CL_LINEAR_LANES * r, 4 * (size_t)n_outputs);
 }
 
-/* R tiles of n_rows rows, from rows[] on, times V panels; n_last: outputs of the last of them. */
+/* Multiply R tiles of n_rows rows, from rows[] on, with V panels. n_last: outputs of the last panel. */
 INLINE void multiply_bf16_tiles(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, const int32_t *rows,
                                 int32_t n_rows, prefetcher *next, float *y, int32_t n_last) {
     const size_t n_lines = ((size_t)t->n_in + 1) / 2, panel_bytes = BF16_LINE * n_lines, n_tail = n_lines % 16;
@@ -89,7 +89,7 @@ INLINE void multiply_bf16_tiles(const int R, const int V, const cl_linear_task *
         if (t->n_rows > BF16_PREFETCH_ROWS) prefetch_step(next, panel, BF16_BLOCK_BYTES);
         add_lines(R, V, x, x_bytes, panel, panel_bytes);
     }
-    if (n_tail) { /* behind the lines are those of other outputs, whose products with the rows' zeros need not be zero */
+    if (n_tail) { /* the next lines are of another panel; their products with the rows' zeros may be NaN */
         _Alignas(64) uint8_t tail[4 * BF16_BLOCK_BYTES] = {0};
         for (int v = 0; v < V; v++) memcpy(tail + v * BF16_BLOCK_BYTES, panel + (size_t)v * panel_bytes, BF16_LINE * n_tail);
         __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that a tile load reads it */

@@ -1,19 +1,20 @@
 /*
- * Quantised weights with AMX: 16 outputs (a panel) times 16 rows (a tile of activations) at once, group by group of inputs.
+ * Quantised weights with AMX: 16 outputs (a panel) times 16 rows (a tile of activations) at once, one scale group after the
+ * other.
  *
- *   A  weights, unpacked once for all rows of a task: [16 outputs][inputs of a group], signed bytes, rows of 32 bytes
- *   B  activations as they lie: [steps of a group][16 rows][4 inputs]
- *   C  the integer sums, [16 outputs][16 rows]
+ *   A  the weights, unpacked once for all rows of a task: [16 outputs][inputs of a scale group] signed bytes, in lines of 32
+ * bytes B  the activations as they are stored: [steps of a scale group][16 rows][4 inputs] C  the integer sums: [16 outputs][16
+ * rows]
  *
- * So rows run across the lanes of a vector: what belongs to a row is loaded once a block for all outputs, what belongs to an
- * output is broadcast by the instruction that multiplies with it, and a tile of fewer rows just has lanes that are not stored.
- * C goes through memory into vectors, each of which is scaled and added to one of 16 sums.
+ * Rows run across the lanes of a vector. Values of a row are loaded once in each block for all outputs, values of an output are
+ * broadcast by the instruction that multiplies with them, and in a tile of fewer rows some lanes are not stored. C goes through
+ * memory into vectors, each of which is scaled and added to one of 16 sums.
  *
- * Beside AMX a CPU has one 512-bit multiplier of its two left (Intel, family 6, model 167), so the two or three multiply-adds
- * of a vector and group are the limit, and integers become floats by an integer addition (linear_kernels.h: CL_LINEAR_MAGIC).
- * Tiles, vectors and the memory between them work at the same time, since a block's integer sums are stored one block, and
- * begun two, before they are scaled; over the ends of tiles, too. Activations are loaded past the first-level cache, where the
- * unpacked panel stays for the rows to follow.
+ * While AMX runs, a CPU has only one of its two 512-bit multipliers (Intel, family 6, model 167). So the two or three
+ * multiply-adds of each vector and scale group are the limit, and integers are converted to floats by an integer addition
+ * (linear_kernels.h: CL_LINEAR_MAGIC). Tiles, vectors and the memory between them work at the same time: the integer sums of a
+ * block are stored one block, and begun two blocks, before they are scaled, also across the ends of tiles. Activations are
+ * loaded past the first-level cache, which keeps the unpacked panel for the next rows.
  */
 #include "base/tiles.h"
 #include "linear_avx512.h"
@@ -22,11 +23,11 @@
 
 enum {
     AMX_ROWS = CL_AMX_ROWS,
-    AMX_LAST_ROWS = 9,                     /* fewer in the last tile, and VNNI takes less time */
-    AMX_SUMS = CL_LINEAR_LANES * AMX_ROWS, /* integers of a C */
+    AMX_LAST_ROWS = 9,                     /* with fewer rows in the last tile, VNNI is faster */
+    AMX_SUMS = CL_LINEAR_LANES * AMX_ROWS, /* integers of an operand C */
 };
 
-/* Tile registers of group 0 and 1 of a block. */
+/* Tile registers of scale groups 0 and 1 of a block. */
 #define C_0 0
 #define C_1 1
 #define A_0 2
@@ -44,10 +45,10 @@ INLINE ca_tile_shapes int8_shapes(int group) {
     return s;
 }
 
-/* Transposing dwords leaves a panel's outputs in an order of its own, in pairs a vector: output of row i of A and C. */
+/* The output of line i of A and C: transposing dwords leaves a panel's outputs in this order, a pair in each vector. */
 INLINE int output_of(int i) { return i / 4 + 8 * (i / 2 % 2) + 4 * (i % 2); }
 
-/* 8 steps of 16 outputs, v[step] = [16][4], to outputs: two of [32] each. */
+/* Transpose 8 steps of 16 outputs, v[step] = [16][4], to vectors of two outputs, [2][32]. */
 INLINE void transpose_steps(__m512i v[8]) {
     __m512i pair[8];
     UNROLL for (int i = 0; i < 4; i++) {
@@ -65,7 +66,7 @@ INLINE void transpose_steps(__m512i v[8]) {
     }
 }
 
-/* A packed panel to records as unpacked_format has them, but for the codes, which become an A. */
+/* Unpack a panel to records of unpacked_format, except that the codes become an operand A. */
 INLINE void unpack_outputs(record_format w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
     const record_format u = unpacked_format(w.f);
     const __m512i table = load_table(w, t);
@@ -83,7 +84,7 @@ INLINE void unpack_outputs(record_format w, const cl_linear_task *t, const uint8
     }
 }
 
-/* A panel, unpacked into the task's scratch, times the first n_rows rows of the task. */
+/* Multiply a panel, unpacked in the task's scratch, with the first n_rows rows of the task. */
 typedef struct amx_panel {
     const cl_linear_task *t;
     int32_t n_rows, n_blocks;
@@ -95,10 +96,10 @@ INLINE const uint8_t *tile_at(const amx_panel *j, int32_t row) {
     return j->t->row_groups + (size_t)row * (size_t)j->n_blocks * CL_LINEAR_ROW_BYTES;
 }
 
-/* The order in which blocks are multiplied: those of a tile, tiles; then from the start again. */
+/* A place in the order in which blocks are multiplied: all blocks of a tile, then the next tile; then from the start again. */
 typedef struct walk {
     const uint8_t *w, *x;
-    size_t line; /* bytes of a line of B */
+    size_t line; /* bytes of a line of operand B */
     int32_t n_left, row;
 } walk;
 
@@ -112,7 +113,7 @@ INLINE void walk_on(record_format u, const amx_panel *j, walk *a) {
     if (--a->n_left == 0) walk_to(j, a, a->row + AMX_ROWS < j->n_rows ? a->row + AMX_ROWS : 0);
 }
 
-/* The next block's operands, into tile registers. */
+/* Load the operands of the next block into tile registers. */
 INLINE void load_operands(record_format u, const walk *a) {
     _tile_loadd(A_0, a->w, CL_LINEAR_BLOCK);
     _tile_stream_loadd(B_0, a->x, a->line);
@@ -121,7 +122,7 @@ INLINE void load_operands(record_format u, const walk *a) {
     _tile_stream_loadd(B_1, a->x + 4 * a->line, a->line);
 }
 
-/* Its integer sums, which stay in the registers. */
+/* Compute its integer sums, which stay in the registers. */
 INLINE void begin_sums(record_format u) {
     _tile_zero(C_0);
     _tile_dpbssd(C_0, A_0, B_0);
@@ -135,17 +136,17 @@ INLINE void store_sums(record_format u, int32_t *sums) {
     if (u.f.scale_group < CL_LINEAR_BLOCK) _tile_stored(C_1, sums + AMX_SUMS, 4 * AMX_ROWS);
 }
 
-/* scale * (float)sum of group g's activations, of each row; `arrays`: a record's, of r rows, behind its int8. */
+/* For each row, scale * (float)sum of the activations of scale group g. arrays: those after the int8 of a record of r rows. */
 INLINE __m512 rows_weighted(record_format u, const uint8_t *arrays, size_t r, int g, __m512 scale) {
     if (u.f.scale_group == CL_LINEAR_BLOCK) return _mm512_loadu_ps(arrays + 8 * r);
-    const __mmask16 rows = (__mmask16)((1u << r) - 1); /* behind a record's last array need not be any more memory */
+    const __mmask16 rows = (__mmask16)((1u << r) - 1); /* the last array of a record may be the end of the memory */
     const __m512i magic = _mm512_set1_epi32(CL_LINEAR_MAGIC), half = _mm512_maskz_loadu_epi32(rows, arrays + 16 * r);
     const __m512i times_128 =
         g == 0 ? _mm512_sub_epi32(magic, half) : _mm512_sub_epi32(half, _mm512_loadu_si512(arrays + 12 * r));
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_srai_epi32(times_128, 7)));
 }
 
-/* acc plus a block: its integer sums, scaled. */
+/* acc plus the scaled integer sums of a block. */
 INLINE void add_block(record_format u, const uint8_t *w, const uint8_t *x, int32_t n_rows, const int32_t *sums, __m512 *acc) {
     const size_t r = (size_t)n_rows;
     const uint8_t *arrays = x + CL_LINEAR_BLOCK * r;
@@ -163,7 +164,7 @@ INLINE void add_block(record_format u, const uint8_t *w, const uint8_t *x, int32
     }
 }
 
-/* acc[i] of output_of(i), a row a lane, to n_rows rows of y. */
+/* Store acc[i], which is output_of(i) with a row in each lane, in n_rows rows of y. */
 INLINE void store_rows(const __m512 *acc, float *y, size_t y_stride, int32_t n_rows, __mmask16 outputs) {
     __m512 a[16], b[16];
     UNROLL_16 for (int i = 0; i < 16; i++) a[output_of(i)] = acc[i];
@@ -191,7 +192,7 @@ INLINE void store_rows(const __m512 *acc, float *y, size_t y_stride, int32_t n_r
     }
 }
 
-/* y: of the panel's outputs; next: what is asked for meanwhile. */
+/* y: where the panel's outputs are written; next: what is prefetched meanwhile. */
 INLINE void multiply_panel(record_format u, const amx_panel *j, prefetcher next, float *y, __mmask16 outputs) {
     _Alignas(64) int32_t sums[2][2 * AMX_SUMS];
     int32_t *now = sums[0], *then = sums[1];
@@ -211,7 +212,8 @@ INLINE void multiply_panel(record_format u, const amx_panel *j, prefetcher next,
         UNROLL_16 for (int i = 0; i < CL_LINEAR_LANES; i++) acc[i] = _mm512_setzero_ps();
         for (int32_t b = 0; b < j->n_blocks; b++, w += record_bytes(u), x += (size_t)n_rows * CL_LINEAR_ROW_BYTES) {
             prefetch_step(&next, NULL, 0);
-            load_operands(u, &ahead); /* before the store, whose lines they would be taken for where 12 bits are the same */
+            /* Before the store: a load whose address has the same low 12 bits would wait for it. */
+            load_operands(u, &ahead);
             store_sums(u, then);
             begin_sums(u);
             walk_on(u, j, &ahead);
@@ -226,7 +228,7 @@ INLINE void multiply_panel(record_format u, const amx_panel *j, prefetcher next,
 
 typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
-/* The first n_rows rows of the task. */
+/* Multiply all panels with the first n_rows rows of the task. */
 INLINE void multiply_tiles(record_format u, const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {
     const amx_panel job = {t, n_rows, t->n_in / CL_LINEAR_BLOCK};
     const size_t n_steps = (size_t)((n_rows + AMX_ROWS - 1) / AMX_ROWS) * (size_t)job.n_blocks;
@@ -235,13 +237,13 @@ INLINE void multiply_tiles(record_format u, const cl_linear_task *t, int32_t n_r
     for (int32_t p = 0; p < t->n_panels; p++) {
         const uint8_t *panel = t->panels + (size_t)p * panel_bytes;
         unpack(t, panel, t->scratch);
-        __asm__ volatile("" ::: "memory"); /* or gcc 12, which does not know what a tile load reads, may do it before */
+        __asm__ volatile("" ::: "memory"); /* gcc 12 does not know what a tile load reads, and might move it up */
         multiply_panel(u, &job, prefetch_spread(t, panel + panel_bytes, panel_bytes, n_steps),
                        t->y + CL_LINEAR_LANES * (size_t)p, (__mmask16)(p == t->n_panels - 1 ? (1u << t->n_last) - 1 : 0xffff));
     }
 }
 
-/* One function for each form there is of unpacked records. */
+/* One function for each form of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
     static void tiles_##name(const cl_linear_task *t, int32_t n_rows, size_t panel_bytes, unpack_fn *unpack) {                 \
         multiply_tiles(unpacked_format((cl_linear_format){.scale_group = (group_), .zero = (zero_), .min = (min_)}), t,        \
@@ -252,7 +254,7 @@ UNPACKED(signed_32, 32, 128, false)
 UNPACKED(min_16, 16, 0, true)
 UNPACKED(signed_16, 16, 128, false)
 
-/* Few rows, and a last tile of few, are VNNI's, whose tiles have 8 rows. */
+/* Few rows, and a last tile of few rows, are multiplied with VNNI, whose tiles have 8 rows. */
 INLINE void multiply_quant(cl_linear_layout layout, const cl_linear_task *t, unpack_fn *unpack,
                            void (*vnni)(const cl_linear_task *)) {
     const cl_linear_format f = cl_linear_formats[layout];

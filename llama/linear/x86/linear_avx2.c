@@ -1,4 +1,4 @@
-/* AVX2 with FMA and F16C: a panel in two halves of 8 outputs, up to 4 rows at once. */
+/* The level "avx2", with FMA and F16C: a panel in two halves of 8 outputs, times up to 4 rows at once. */
 #include <immintrin.h>
 #include <stdbool.h>
 
@@ -23,11 +23,13 @@ INLINE void store_outputs(float *y, __m256 low, __m256 high, int32_t n) {
 
 /* ---- Quantised weights ---- */
 
-/* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
+/* Shift each byte right by n bits, or left if n is negative; bits of its neighbour are shifted in. */
 INLINE __m256i shift_bits(__m256i x, int n) { return n < 0 ? _mm256_slli_epi16(x, -n) : _mm256_srli_epi16(x, n); }
 
-/* Inputs 4 step .. 4 step + 3 of a record, 8 outputs: weights where the format has a zero, else codes. `table`: a task's,
- * twice. */
+/*
+ * Inputs 4 step to 4 step + 3 of 8 outputs in a record: weights if the format has a zero, otherwise codes. table: that of the
+ * task, twice.
+ */
 INLINE __m256i load_weights_i8(const cl_linear_format f, __m256i table, const uint8_t *half, int step) {
     __m256i codes = _mm256_setzero_si256();
     int shift = 0;
@@ -53,13 +55,13 @@ INLINE __m256i load_weights_i8(const cl_linear_format f, __m256i table, const ui
     return f.zero ? _mm256_sub_epi8(codes, _mm256_set1_epi8((char)f.zero)) : codes;
 }
 
-/* 8 scales; super: what they are factors of. */
+/* 8 scales. super: the scales of which these are factors, if any. */
 INLINE __m256 load_scales(const cl_linear_format f, const uint8_t *p, int h, __m256 super) {
     if (!f.super) return load_f16(p + 16 * h);
     return _mm256_mul_ps(super, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8 * h)))));
 }
 
-/* Integer sums of group g of a block for one half of a panel. */
+/* The integer sums of scale group g of a block, for one half of a panel. */
 INLINE void dot_scale_group(const int R, const cl_linear_format f, __m256i table, const uint8_t *half, const uint8_t *x,
                             size_t x_step, const int g, __m256i *sum) {
     const int first = g * f.scale_group / 4, end = first + f.scale_group / 4;
@@ -79,7 +81,7 @@ INLINE void dot_scale_group(const int R, const cl_linear_format f, __m256i table
     }
 }
 
-/* scale * (float)sum of group g's activations of a row whose scale is at `scales`; x_step: of the tile. */
+/* scale * (float)sum of the activations of scale group g, for a row whose scale is at `scales`. x_step: that of the tile. */
 INLINE float scale_group_weighted(const cl_linear_format f, const uint8_t *scales, size_t x_step, int g) {
     if (f.scale_group == CL_LINEAR_BLOCK) return load_f32(scales + 2 * x_step);
     const int32_t first = CL_LINEAR_MAGIC - load_i32(scales + 4 * x_step),
@@ -88,7 +90,7 @@ INLINE float scale_group_weighted(const cl_linear_format f, const uint8_t *scale
     return load_f32(scales) * (float)sum;
 }
 
-/* R rows, from the first at `tile`, of a tile of group_rows, by one panel. */
+/* Multiply R rows, the first of them at `tile`, of a row group of group_rows rows with one panel. */
 INLINE void quant_tile(const int R, const cl_linear_format f, const cl_linear_task *t, const uint8_t *record,
                        const uint8_t *row_group, int32_t group_rows, float *y, int32_t n_outputs) {
     const size_t x_step = 4 * (size_t)group_rows;
@@ -155,14 +157,14 @@ LINEAR_QUANT_LAYOUTS(MULTIPLY)
 
 /* ---- Float weights ---- */
 
-/* All sums in registers at once: gcc 12 would mix the products of two inputs, and put a sum into memory in each round. */
+/* Keep all sums in registers: gcc 12 would mix the products of two inputs, and spill a sum in each iteration. */
 INLINE void keep_sums(__m256 (*acc)[2]) {
     __asm__ volatile(""
                      : "+x"(acc[0][0]), "+x"(acc[0][1]), "+x"(acc[1][0]), "+x"(acc[1][1]), "+x"(acc[2][0]), "+x"(acc[2][1]),
                        "+x"(acc[3][0]), "+x"(acc[3][1]));
 }
 
-/* Weights of input i of a line for half a panel. */
+/* The weights of input i of a line, for half a panel. */
 INLINE __m256 load_weights(const cl_linear_layout layout, const uint8_t *line, const int i, const int h) {
     if (layout == CL_LINEAR_F32) return _mm256_loadu_ps((const float *)(line + 32 * h));
     if (layout == CL_LINEAR_F16) return load_f16(line + 16 * h);
@@ -170,7 +172,7 @@ INLINE __m256 load_weights(const cl_linear_layout layout, const uint8_t *line, c
     return _mm256_castsi256_ps(i ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* acc plus input i of a line times R rows, whose first input of the line is at x. */
+/* acc plus the products of input i of a line with R rows, whose first input of the line is at x. */
 INLINE void add_input(const int R, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *line, const int i,
                       const float *x, __m256 (*acc)[2]) {
     const __m256 low = load_weights(layout, line, i, 0), high = load_weights(layout, line, i, 1);

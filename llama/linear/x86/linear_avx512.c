@@ -1,4 +1,4 @@
-/* AVX-512 without VNNI: u8 codes times int8 activations through 16-bit sums; float weights with f32 FMA. */
+/* The level "avx512", without VNNI: u8 codes times int8 activations through 16-bit sums; float weights with f32 FMA. */
 #include "base/cpu.h"
 #include "linear_avx512_tiles.h"
 #include "linear_x86.h"
@@ -37,7 +37,7 @@ INLINE void dot_scale_group(const int R, const int V, const record_format w, __m
     }
 }
 
-/* Weights of input i of a line for 16 outputs. */
+/* The weights of input i of a line, for 16 outputs. */
 INLINE __m512 load_weights(const cl_linear_layout layout, const uint8_t *line, const int i) {
     if (layout == CL_LINEAR_F32) return _mm512_loadu_ps(line);
     if (layout == CL_LINEAR_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)line));
@@ -45,7 +45,7 @@ INLINE __m512 load_weights(const cl_linear_layout layout, const uint8_t *line, c
     return _mm512_castsi512_ps(i ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-/* acc plus input i of a line of V panels times R rows, whose first input of the line is at x. */
+/* acc plus the products of input i of a line of V panels with R rows, whose first input of the line is at x. */
 INLINE void add_input(const int R, const int V, const cl_linear_layout layout, const cl_linear_task *t, const uint8_t *line,
                       size_t panel_bytes, const int i, const float *x, __m512 (*acc)[2]) {
     __m512 w[2];

@@ -1,4 +1,4 @@
-/* What the AVX-512 and AMX levels share: prefetching of weights, and decoding of packed records in registers. */
+/* Shared by the AVX-512 and AMX levels: prefetching of weights, and decoding of packed records in registers. */
 #ifndef LLAMA_LINEAR_X86_LINEAR_AVX512_H
 #define LLAMA_LINEAR_X86_LINEAR_AVX512_H
 
@@ -12,15 +12,15 @@
 
 /* ---- Prefetching ---- */
 
-enum { PREFETCH_BYTES = 3072 /* ahead in the stream of packed weights: 2 to 4 KB are alike */ };
+enum { PREFETCH_BYTES = 3072 /* the distance in the stream of packed weights; 2 to 4 KB perform alike */ };
 
 /*
- * Prefetches weights while others are multiplied: a short distance ahead, or, where several row groups pass over the same
- * panels, the panels that follow, in equal steps over all of these passes. Otherwise the first row group would wait for memory
- * and the others would leave it idle.
+ * Prefetches weights while others are multiplied: a short distance ahead, or, if several row groups pass over the same panels,
+ * the next panels, in equal steps over all of these passes. Otherwise the first row group would wait for memory, and memory
+ * would be idle during the others.
  *
- * They go into the first-level cache, or (linear_task.prefetch_to_l2) only into the second: lines on their way to the first are
- * few at once on an Intel CPU with AMX, whose memory is far.
+ * Weights are prefetched into the first-level cache, or (cl_linear_task.prefetch_to_l2) only into the second: an Intel CPU with
+ * AMX has few lines in flight to its first-level cache, and a high memory latency.
  */
 typedef struct prefetcher {
     const uint8_t *at;
@@ -30,7 +30,7 @@ typedef struct prefetcher {
 
 INLINE prefetcher prefetch_ahead(const cl_linear_task *t) { return (prefetcher){.prefetch_to_l2 = t->prefetch_to_l2}; }
 
-/* `bytes` at `next` in n_steps steps. */
+/* Prefetch `bytes` at `next` in n_steps steps. */
 INLINE prefetcher prefetch_spread(const cl_linear_task *t, const uint8_t *next, size_t bytes, size_t n_steps) {
     return (prefetcher){next, (bytes / 64 + n_steps - 1) / n_steps * 64, t->prefetch_to_l2};
 }
@@ -43,7 +43,7 @@ INLINE void prefetch_lines(const prefetcher *s, const uint8_t *from, size_t byte
     }
 }
 
-/* To be called once a step, in which `bytes` at `now` are multiplied. */
+/* Called once in each step, which multiplies `bytes` at `now`. */
 INLINE void prefetch_step(prefetcher *s, const uint8_t *now, size_t bytes) {
     if (s->step == 0) {
         prefetch_lines(s, now + PREFETCH_BYTES, bytes);
@@ -56,13 +56,13 @@ INLINE void prefetch_step(prefetcher *s, const uint8_t *now, size_t bytes) {
 /* ---- Records ---- */
 
 enum {
-    CODES_BYTES = 512,   /* an unpacked record's codes, a byte each: [8][16][4]; then f32 d[16] for each group, m[16] */
+    CODES_BYTES = 512, /* codes of an unpacked record, a byte each: [8][16][4]; then f32 d[16] of each scale group, and m[16] */
     UNPACKED_BYTES = 768 /* at most */
 };
 
 /*
- * What a record looks like: a layout's format, or, unpacked, 8-bit codes with f32 scales. Constant after inlining. Where the
- * format has a zero, codes in registers and unpacked ones are the weight plus 128.
+ * The form of a record: the format of a layout, or, unpacked, 8-bit codes with f32 scales. Constant after inlining. If the
+ * format has a zero, codes in registers and unpacked codes are the weight plus 128.
  */
 typedef struct record_format {
     cl_linear_format f;
@@ -85,10 +85,10 @@ INLINE size_t record_bytes(record_format w) {
 INLINE size_t d_at(record_format w, int g) { return w.unpacked ? CODES_BYTES + 64 * (size_t)g : cl_linear_d_at(w.f, g); }
 INLINE size_t m_at(record_format w, int g) { return w.unpacked ? d_at(w, n_scale_groups(w) + g) : cl_linear_m_at(w.f, g); }
 
-/* Bytes moved right by n bits, or left where n is negative; bits of a neighbour come in. */
+/* Shift each byte right by n bits, or left if n is negative; bits of its neighbour are shifted in. */
 INLINE __m512i shift_bits(__m512i x, int n) { return n < 0 ? _mm512_slli_epi16(x, -n) : _mm512_srli_epi16(x, n); }
 
-/* Inputs 4 step .. 4 step + 3 of a record, 16 outputs, unsigned. `table`: a task's in each 128-bit lane. */
+/* Inputs 4 step to 4 step + 3 of 16 outputs in a record, unsigned. table: that of the task, in each 128-bit lane. */
 INLINE __m512i load_codes(record_format w, __m512i table, const uint8_t *record, int step) {
     if (w.f.bits == 8) return _mm512_loadu_si512(record + 64 * step);
     __m512i codes = _mm512_setzero_si512();
@@ -120,20 +120,20 @@ INLINE __m512i load_table(record_format w, const cl_linear_task *t) {
 
 INLINE __m512 load_f16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 
-/* 16 scales of a record; super: what they are factors of. */
+/* 16 scales of a record. super: the scales of which these are factors, if any. */
 INLINE __m512 load_scales(record_format w, const uint8_t *p, __m512 super) {
     if (w.unpacked) return _mm512_loadu_ps(p);
     if (!w.f.super) return load_f16(p);
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))));
 }
 
-/* Where a panel is being read, and its super-block's f16 scales. */
+/* The place in a panel that is being read, and the f16 scales of its super-block. */
 typedef struct cursor {
     const uint8_t *record;
     __m512 d, m;
 } cursor;
 
-/* To be called before block b is read, b ascending. */
+/* Called before block b is read, for ascending b. */
 INLINE void enter_block(record_format w, cursor *c, int32_t b) {
     if (!w.f.super || b % CL_LINEAR_SUPER) return;
     c->d = load_f16(c->record);
@@ -141,7 +141,7 @@ INLINE void enter_block(record_format w, cursor *c, int32_t b) {
     c->record += cl_linear_super_bytes(w.f);
 }
 
-/* Scales and minima of the packed record at c to the unpacked one at `to`. */
+/* Unpack scales and minima of the record at c to the one at `to`. */
 INLINE void unpack_scales(record_format w, const cursor *c, uint8_t *to) {
     const record_format u = unpacked_format(w.f);
     UNROLL for (int g = 0; g < n_scale_groups(w); g++) {
@@ -150,7 +150,7 @@ INLINE void unpack_scales(record_format w, const cursor *c, uint8_t *to) {
     }
 }
 
-/* A packed panel to unpacked records. */
+/* Unpack a panel to records of 8-bit codes. */
 INLINE void unpack_panel(record_format w, const cl_linear_task *t, const uint8_t *panel, uint8_t *to) {
     const record_format u = unpacked_format(w.f);
     const __m512i table = load_table(w, t);

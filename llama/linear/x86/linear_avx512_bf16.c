@@ -1,8 +1,9 @@
 /*
- * AVX-512 with BF16: bf16 weights times activations rounded to bf16, two inputs at a time. All other weights are as below.
+ * The level "avx512_bf16": bf16 weights times activations rounded to bf16, two inputs at a time. All other weights are
+ * multiplied as at the level below.
  *
- * A vector of a panel is an operand of vdpbf16ps as it lies. 8 rows by 2 panels are 16 chains of sums, enough for two
- * instructions a cycle of a latency of 6; more panels or more rows gain nothing.
+ * A vector of a panel is an operand of vdpbf16ps as it is stored. 8 rows by 2 panels are 16 independent chains of sums, enough
+ * for two instructions per cycle with a latency of 6; more panels or more rows gain nothing.
  */
 #include "linear_x86.h"
 
@@ -22,7 +23,7 @@ void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out) {
 
 INLINE int32_t n_lines(const cl_linear_task *t) { return (t->n_in + 1) / 2; }
 
-/* R rows from `row` on by V panels. */
+/* Multiply R rows from `row` on with V panels. */
 INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, const uint8_t *panel, prefetcher *next,
                           int32_t row, float *y, __mmask16 last) {
     const uint16_t *x = t->x_bf16 + (size_t)row * t->x_bf16_stride;
@@ -47,7 +48,8 @@ INLINE void multiply_tile(const int R, const int V, const cl_linear_task *t, con
     }
 }
 
-/* All rows by V panels; rows are divided evenly over register tiles, since a short tile has too few chains. */
+/* Multiply all rows with V panels. Rows are divided evenly over register tiles, since a short tile has too few chains of sums.
+ */
 INLINE void multiply_rows(const int V, const cl_linear_task *t, const uint8_t *panel, float *y, __mmask16 last) {
     const int32_t n_tiles = (t->n_rows + CL_LINEAR_ROW_GROUP - 1) / CL_LINEAR_ROW_GROUP;
     const size_t bytes = (size_t)V * LINE * (size_t)n_lines(t);

@@ -1,12 +1,12 @@
 /*
- * Tiles of rows and panels over quantised weights, for the AVX-512 levels, which differ only in how they multiply int8.
+ * Register tiles of rows and panels of quantised weights, for the AVX-512 levels, which differ only in how they multiply int8.
  *
  * A template: the including file defines dot_scale_group, which is declared below.
  *   dot_scale_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R
- * rows and V panels where records[v] is panel v's. R, V, w and g are constants after inlining, so that arrays live in
+ * rows and V panels, where records[v] is of panel v. R, V, w and g are constants after inlining, so that arrays are kept in
  * registers.
  *
- * Rows read the packed records, unless there are many and unpacking takes long: then it is done once, into the task's scratch.
+ * Row tiles read the packed records. If there are many and unpacking is slow, it is done once, into the task's scratch.
  */
 #ifndef LLAMA_LINEAR_X86_LINEAR_AVX512_TILES_H
 #define LLAMA_LINEAR_X86_LINEAR_AVX512_TILES_H
@@ -19,10 +19,10 @@ enum {
     SINGLE_ROWS = 4   /* up to this many rows, memory is the limit, and one stream of weights is read faster than two */
 };
 
-/* Codes of one plane take an instruction or two to unpack, which is nothing beside eight products. */
+/* Codes of one plane are unpacked by one or two instructions, which is little beside eight products. */
 INLINE bool is_packed(cl_linear_format f, int32_t n_rows) { return f.bits == 4 || f.bits == 8 || n_rows <= DIRECT_ROWS; }
 
-/* Panels at once: two share what is loaded of the activations, but the sums of two groups a block do not fit the registers. */
+/* Panels at once: two share the loaded activations, but with two scale groups in a block the sums do not fit the registers. */
 INLINE int packed_panels(cl_linear_format f, int32_t n_rows) {
     return f.scale_group == CL_LINEAR_BLOCK && n_rows > SINGLE_ROWS ? 2 : 1;
 }
@@ -35,14 +35,14 @@ INLINE prefetcher next_panels(const cl_linear_task *t, const uint8_t *panel, siz
                            n_tiles * (size_t)(t->n_in / CL_LINEAR_BLOCK));
 }
 
-/* What an integer sum of group g of row r begins with, so that codes that are 128 too large come out right. */
+/* The start of the integer sum of scale group g of row r, which corrects for codes that are 128 too large. */
 INLINE int32_t scale_group_start(record_format w, int R, const uint8_t *row_group, int r, int g) {
     const uint8_t *start = row_group + 44 * R + 4 * r, *half = row_group + 48 * R + 4 * r;
     if (w.f.scale_group == CL_LINEAR_BLOCK) return load_i32(start);
     return g == 0 ? load_i32(half) : load_i32(start) - load_i32(half) + CL_LINEAR_MAGIC;
 }
 
-/* scale * (float)sum of scale group g's activations. */
+/* scale * (float)sum of the activations of scale group g. */
 INLINE float scale_group_weighted(record_format w, int R, const uint8_t *row_group, int r, int g) {
     if (w.f.scale_group == CL_LINEAR_BLOCK) return load_f32(row_group + 40 * R + 4 * r);
     const int32_t sum = (CL_LINEAR_MAGIC - scale_group_start(w, R, row_group, r, g)) / 128;
@@ -52,7 +52,7 @@ INLINE float scale_group_weighted(record_format w, int R, const uint8_t *row_gro
 INLINE void dot_scale_group(int R, int V, record_format w, __m512i table, const cursor *records, const uint8_t *row_group,
                             int g, __m512 (*scaled)[2]);
 
-/* R rows of one row group by V panels. */
+/* Multiply R rows of one row group with V panels. */
 INLINE void multiply_tile(const int R, const int V, const record_format w, const cl_linear_task *t,
                           const uint8_t *const *panels, prefetcher *next, const uint8_t *row_group, float *y, __mmask16 last) {
     const __m512i table = load_table(w, t);
@@ -87,7 +87,7 @@ INLINE void multiply_tile(const int R, const int V, const record_format w, const
     }
 }
 
-/* All rows of the task by V panels; `next` is asked for meanwhile. */
+/* Multiply all rows of the task with V panels; `next` is prefetched meanwhile. */
 INLINE void multiply_rows(const int V, const record_format w, const cl_linear_task *t, const uint8_t *const *panels,
                           prefetcher next, float *y, __mmask16 last) {
     const size_t row_bytes = (size_t)(t->n_in / CL_LINEAR_BLOCK) * CL_LINEAR_ROW_BYTES;
@@ -109,7 +109,9 @@ INLINE void multiply_rows(const int V, const record_format w, const cl_linear_ta
 
 typedef void unpack_fn(const cl_linear_task *t, const uint8_t *panel, uint8_t *to);
 
-/* `at_once` (1 or 2) panels at a time, as they are or, with `unpack`, unpacked by it into the scratch to the record_format w.
+/*
+ * Multiply `at_once` (1 or 2) panels at a time, as they are stored, or, if `unpack` is not NULL, after it has unpacked them
+ * into the scratch, as records of format w.
  */
 INLINE void multiply_panels(const int at_once, const record_format w, const cl_linear_task *t, size_t panel_bytes,
                             unpack_fn *unpack) {
@@ -132,7 +134,7 @@ INLINE void multiply_panels(const int at_once, const record_format w, const cl_l
     }
 }
 
-/* One function for each form there is of unpacked records. */
+/* One function for each form of unpacked records. */
 #define UNPACKED(name, group_, zero_, min_)                                                                                    \
     static void unpacked_##name(const cl_linear_task *t, size_t panel_bytes, unpack_fn *unpack) {                              \
         multiply_panels(2, unpacked_format((cl_linear_format){.scale_group = (group_), .zero = (zero_), .min = (min_)}), t,    \

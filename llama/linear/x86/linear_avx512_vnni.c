@@ -1,4 +1,4 @@
-/* AVX-512 with VNNI: u8 codes times int8 activations, four at a time. Float weights are as with AVX-512. */
+/* The level "avx512_vnni": u8 codes times int8 activations, four at a time. Float weights are multiplied as at "avx512". */
 #include "linear_x86.h"
 
 #include "base/cpu.h"

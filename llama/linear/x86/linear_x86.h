@@ -1,4 +1,4 @@
-/* What the x86 levels share whatever the width of their vectors, and the kernels that several levels have in their tables. */
+/* Shared by the x86 levels of all vector widths, and the kernels that are in the tables of several levels. */
 #ifndef LLAMA_LINEAR_X86_LINEAR_X86_H
 #define LLAMA_LINEAR_X86_LINEAR_X86_H
 
@@ -27,9 +27,9 @@ INLINE int line_inputs(const cl_linear_layout layout) { return layout == CL_LINE
 INLINE size_t line_bytes(const cl_linear_layout layout) { return layout == CL_LINEAR_F16 ? 32 : 64; }
 
 /*
- * vpmaddubsw saturates its sums of two products at 16 bits, so the largest weight (signed ones are multiplied by magnitude,
- * their sign given to the activation) says how many steps may be added up there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127 =
- * 32512, 2 * 128 * 127 = 32512. Then they are added up in 32 bits.
+ * vpmaddubsw saturates its sums of two products at 16 bits. So the largest weight (signed weights are multiplied by magnitude,
+ * and their sign goes to the activation) limits how many steps may be summed there: 8 * 2 * 15 * 127 = 30480, 4 * 2 * 32 * 127
+ * = 32512, 2 * 128 * 127 = 32512. These sums are then added in 32 bits.
  */
 INLINE int steps_in_16_bits(int largest) {
     const int steps = 32767 / (2 * 127 * largest);
@@ -51,7 +51,8 @@ void cl_linear_bf16_avx512(const cl_linear_task *t);
 LINEAR_QUANT_LAYOUTS(LINEAR_DECLARE)
 #undef LINEAR_DECLARE
 
-/* AMX: rows of activations that quantised weights multiply at once, and the fewest for which tile registers pay. */
+/* AMX: the rows of activations that are multiplied with quantised weights at once, and the fewest for which tiles are faster.
+ */
 enum { CL_AMX_ROWS = 16, CL_AMX_MIN_ROWS = 32 };
 
 void cl_linear_round_avx512_bf16(const float *x, int32_t n_in, uint16_t *out);

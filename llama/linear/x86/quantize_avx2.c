@@ -1,5 +1,5 @@
 /*
- * Quantises rows of a row group with AVX2, for every x86 level: eight at once with one row per lane, or one by one, since
+ * Quantises rows of a row group with AVX2, for all x86 levels: eight at once with a row in each lane, or one by one, since
  * masked stores take 12 cycles each on Zen 4.
  */
 #include "linear_x86.h"
@@ -9,7 +9,7 @@
 
 #include "llama/linear/linear_kernels.h"
 
-/* Row i of the result's lane i: the largest of the 8 lanes of v[i]. */
+/* A vector whose lane i is the largest of the 8 lanes of v[i]. */
 static inline __m256 max_of_each(const __m256 v[8]) {
     __m256 pair[4], quad[2];
     for (int i = 0; i < 4; i++) pair[i] = _mm256_max_ps(_mm256_unpacklo_ps(v[i], v[i + 4]), _mm256_unpackhi_ps(v[i], v[i + 4]));
@@ -40,12 +40,13 @@ static inline void transpose(__m256i v[8]) {
     }
 }
 
-/* 32 floats times `inverse`, to the nearest int8, in order. */
+/* Round 32 floats times `inverse` to the nearest int8, in order. */
 static inline __m256i round_block(const float *x, __m256 inverse) {
     __m256i q[4];
     for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* the packs worked in halves */
+    /* Packing works within 128-bit halves. */
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 static inline __m256i start_of(__m256i sum) {
@@ -56,7 +57,7 @@ static inline __m256 magnitudes(const float *x) {
     return _mm256_and_ps(_mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), _mm256_loadu_ps(x));
 }
 
-/* Of a block's largest magnitude. */
+/* The scale of a block with this largest magnitude. */
 static inline __m256 scale_of(__m256 max) {
     const __m256 exact = _mm256_div_ps(max, _mm256_set1_ps(127.0f));
     const __m256i zero_bits = _mm256_set1_epi32(3);
@@ -79,7 +80,7 @@ static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks,
         float inverse[8];
         _mm256_storeu_ps(inverse, inverse_of(scale));
 
-        __m256i q[8]; /* a row each, then a group of 4 inputs each */
+        __m256i q[8]; /* first a row in each, then 4 inputs of all rows in each */
         for (int r = 0; r < 8; r++) q[r] = round_block(x + (size_t)r * row_stride, _mm256_set1_ps(inverse[r]));
         transpose(q);
         __m256i pairs = _mm256_setzero_si256(), half = pairs;
@@ -98,7 +99,7 @@ static void quantize_8_rows(const float *x, size_t row_stride, int32_t n_blocks,
     }
 }
 
-/* The largest of all lanes, in all lanes. */
+/* The largest of all lanes, in every lane. */
 static inline __m256 max_of_all(__m256 v) {
     v = _mm256_max_ps(v, _mm256_permute2f128_ps(v, v, 1));
     v = _mm256_max_ps(v, _mm256_permute_ps(v, 0x4e));
