@@ -3,7 +3,7 @@
  *
  * attention_dump N HEADS KV_HEADS HEAD_DIM KV_TYPE IN OUT
  *
- * IN: q [N][HEADS][HEAD_DIM], k and v [N][KV_HEADS][HEAD_DIM], one behind the other, f32. OUT: [N][HEADS][HEAD_DIM], f32. Row i
+ * IN: q [N][HEADS][HEAD_DIM], k and v [N][KV_HEADS][HEAD_DIM], one after the other, f32. OUT: [N][HEADS][HEAD_DIM], f32. Row i
  * attends to rows 0 to i. Prints the kernel level.
  */
 #include <stdio.h>

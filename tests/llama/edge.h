@@ -9,7 +9,7 @@
 
 #include "llama/file/model_file.h"
 
-/* A copy, at most 8 KB, behind which reading one byte is a crash; until the next call. */
+/* A copy of at most 8 KB, valid until the next call. Reading a byte after its end crashes. */
 static inline unsigned char *copy_to_edge(const unsigned char *data, size_t size) {
     static unsigned char *pages;
     const size_t room = 8192, page = (size_t)sysconf(_SC_PAGESIZE);

@@ -123,7 +123,7 @@ static void prints_values(void **state) {
         cl_meta_type type;
         cl_model_file_print_value(f, i, buf, sizeof buf);
         assert_string_equal(buf, expect[i]);
-        for (size_t size = 0; size < sizeof buf; size++) { /* every buffer size: terminated, nothing behind */
+        for (size_t size = 0; size < sizeof buf; size++) { /* every buffer size: terminated, and nothing written after it */
             memset(buf, '#', sizeof buf);
             cl_model_file_print_value(f, i, buf, size);
             for (size_t j = size; j < sizeof buf; j++) assert_int_equal(buf[j], '#');

@@ -342,7 +342,7 @@ static void test_finish(void **state) {
     for (int i = 0; i < 3; i++) ca_pool_destroy(&pools[i]);
 }
 
-/* Gate, up, the activation and the matrix behind them, each pass over all rows by itself. */
+/* Gate, up, the activation and the matrix after them, each in a pass of its own over all rows. */
 static void apply_apart(const cl_kernels *kernel, const cl_linear *gate, const cl_linear *up, const cl_linear *down,
                         const float *x, int n_rows, float *h, float *y, ca_pool *pool) {
     const size_t n = (size_t)n_rows * gate->n_out;
@@ -359,7 +359,7 @@ static void apply_apart(const cl_kernels *kernel, const cl_linear *gate, const c
 
 /*
  * The gated product has the bits of its parts: at every level, with 1 to 3 threads, rows in partial tiles and in two blocks,
- * ranges that end in a partial pair of panels or take several turns, and any kind of matrix behind it. Values in between come
+ * ranges that end in a partial pair of panels or take several turns, and any kind of matrix after it. Values in between come
  * out only where they are read.
  */
 static void test_gated(void **state) {

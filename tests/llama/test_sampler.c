@@ -219,7 +219,7 @@ static void penalties(void **state) {
     assert_int_equal(cl_sampler_draw(s, &p, c, history, 3, 4, 0, 0), 1); /* one of them in the prompt */
     p.frequency_penalty = -2;                                            /* negative ones encourage */
     assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 1);
-    p = params_with(0); /* nothing stays behind in the scratch */
+    p = params_with(0); /* the scratch keeps nothing from earlier draws */
     assert_int_equal(cl_sampler_draw(s, &p, a, history, 2, 4, 0, 0), 0);
     p.presence_penalty = 0.25f;
     assert_int_equal(cl_sampler_draw(s, &p, a, history, 4, 4, 0, 0), 0);

@@ -27,7 +27,8 @@ static size_t random_text(uint32_t n, char *text) {
     return size;
 }
 
-/* As Gemma has them: thousands with one first byte; and random ones, which begin with each other or are there twice. */
+/* Added tokens like Gemma's, thousands with the same first byte, and random ones, which begin with each other or occur twice.
+ */
 static cl_model_file *open_names(gguf_bytes *b) {
     put_header(b, 3, 0, 2);
     put_array(b, "tokenizer.ggml.tokens", CL_META_STRING, N);
@@ -57,13 +58,13 @@ static size_t stands_for(const cl_vocab *v, int32_t id, const char *text, size_t
     return end;
 }
 
-static int32_t by_definition(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *taken) {
+static int32_t by_definition(const cl_vocab *v, const char *text, size_t size, size_t special_size, size_t *matched) {
     int32_t best = -1;
     for (int32_t id = 0; id < v->n; id++) {
         const size_t n = stands_for(v, id, text, cl_vocab_is_special(v, id) ? special_size : size);
         if (n == 0 || (best >= 0 && v->pieces[id].size <= v->pieces[best].size)) continue;
         best = id;
-        *taken = n;
+        *matched = n;
     }
     return best;
 }
@@ -81,11 +82,11 @@ static void finds_the_longest_name(void **state) {
         for (int i = 0; i < 3000; i++) {
             char text[8 * MAX_TEXT];
             const size_t size = random_text(1 + below(MAX_TEXT), text), special_size = below(2) ? below((uint32_t)size + 1) : 0;
-            size_t taken = 0, expect_taken = 0;
-            const int32_t id = cl_vocab_find_added(&v, text, size, special_size, &taken);
-            const int32_t expect = by_definition(&v, text, size, special_size, &expect_taken);
-            if (id != expect || (id >= 0 && taken != expect_taken))
-                fail_msg("text %d: token %d of %zu bytes, %d of %zu expected", i, id, taken, expect, expect_taken);
+            size_t matched = 0, expect_matched = 0;
+            const int32_t id = cl_vocab_find_added(&v, text, size, special_size, &matched);
+            const int32_t expect = by_definition(&v, text, size, special_size, &expect_matched);
+            if (id != expect || (id >= 0 && matched != expect_matched))
+                fail_msg("text %d: token %d of %zu bytes, %d of %zu expected", i, id, matched, expect, expect_matched);
             if (id >= 0) (cl_vocab_is_special(&v, id) ? n_special++ : n_user++);
         }
         assert_true(n_user > 300 && n_special > 300); /* and there was something to find */
