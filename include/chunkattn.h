@@ -390,20 +390,24 @@ CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries
                                         cattn_error *error);
 
 /*
- * A tensor [rows][heads][dim] of the caller's. Strides in elements, each at least dim; the last dimension is contiguous.
+ * A tensor [rows][heads][dim] of the caller's. Strides are in elements, each at least dim; the last dimension is contiguous.
  * Rows or heads may be the outer dimension.
+ *
+ * Each view may be f32, f16 or bf16, whatever the others and kv_type are. Inputs are widened to f32, which is exact, and
+ * outputs are rounded once, to nearest even, from the f32 result. So the bits are those that f32 views give where the caller
+ * converts.
  */
 typedef struct cattn_view {
-    void *data; /* inputs are only read */
-    cattn_type type;
+    void *data;      /* aligned to the element's size; inputs are only read */
+    cattn_type type; /* CATTN_F32, CATTN_F16 or CATTN_BF16 */
     int64_t row_stride;
     int64_t head_stride;
 } cattn_view;
 
 /*
  * Write K and V of the step's rows for one layer.
- * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], f32. Borrowed for the call only.
- * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for a type other than f32.
+ * k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], of any view type. Borrowed for the call only.
+ * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for a type that no view may have.
  */
 CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
                                         cattn_error *error);
@@ -412,7 +416,7 @@ CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const
  * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that the layer's
  * window and n_sink_tokens let it see. Call after cattn_step_write for the layer; may be called again with other queries.
  *
- * q: [rows][n_heads][head_dim] f32; out: [rows][n_heads][head_dim_v] f32, must not overlap q.
+ * q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v], must not overlap q; of any view type each.
  * lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and options, with the sink logit if
  *      there is one; NULL if not wanted.
  * Query head i uses K/V head i / (n_heads / n_kv_heads).

@@ -485,8 +485,9 @@ static cattn_status check_view(const cattn_cache *c, const char *name, const cat
                                cattn_error *error) {
     cattn_status s;
     if ((s = need(view, name, error)) || (s = need(view->data, name, error))) return s;
-    if (view->type != CATTN_F32)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; only CATTN_F32 is offered", name, view->type);
+    if (view->type != CATTN_F32 && view->type != CATTN_F16 && view->type != CATTN_BF16)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; it must be CATTN_F32, CATTN_F16 or CATTN_BF16", name,
+                       view->type);
     if ((s = check_stride(name, "row_stride", view->row_stride, (int64_t)c->step.rows.n, dim, error))) return s;
     return check_stride(name, "head_stride", view->head_stride, n_heads, dim, error);
 }

@@ -7,6 +7,7 @@
 #include "base/fp.h"
 #include "error.h"
 #include "lib/attn/kv_copy.h"
+#include "lib/attn/view.h"
 
 uint64_t ca_cache_bytes(cattn_cache *c) {
     const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
@@ -306,38 +307,60 @@ static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t hea
     w->next_open = ca_chunk_open(job->cache->pool, to->chunk);
 }
 
+/* Rows that one call of the kernel may write, of n that follow one another. */
+static int32_t rows_at_once(const write_job *job, int32_t n) {
+    return ca_view_rows_at_once(job->k->type != CATTN_F32 ? job->k->type : job->v->type, n);
+}
+
+/* n rows from `row` on, which go to consecutive slots of one chunk. *next is what this thread writes after them. */
+static void write_rows(const write_job *job, int32_t row, int32_t n, int32_t head, float *room, const ca_write *next) {
+    const cattn_cache *c = job->cache;
+    const ca_layout *l = &c->layout;
+    const ca_row *to = &c->step.rows.at[row];
+    char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, job->layer, head));
+    ca_write w = *next;
+    w.d_k = l->d_k;
+    w.d_v = l->d_v;
+    w.c = l->c;
+    w.open = ca_chunk_open(c->pool, to->chunk);
+    w.k_tile = k_tile;
+    w.v_tile = k_tile + l->k_bytes;
+    const int32_t step = rows_at_once(job, n);
+    for (int32_t i = 0; i < n; i += step) {
+        w.slot = to->slot + i;
+        w.n = n - i < step ? n - i : step;
+        const ca_f32_rows k = ca_view_widen(c->attn.kernel, job->k->type, ca_view_at(job->k, row + i, head), job->k->row_stride,
+                                            w.n, l->d_k, room);
+        const ca_f32_rows v = ca_view_widen(c->attn.kernel, job->v->type, ca_view_at(job->v, row + i, head), job->v->row_stride,
+                                            w.n, l->d_v, room + CA_VIEW_ROWS * (ptrdiff_t)l->d_k);
+        w.k = k.at;
+        w.v = v.at;
+        w.k_stride = k.stride;
+        w.v_stride = v.stride;
+        c->attn.kernel->write(&w);
+        w.next_k = w.next_v = NULL; /* the first call has prefetched it */
+    }
+}
+
 /* Some K/V heads of all rows: so no tile is written by two threads. Run by run, so that k and v are read in their order. */
 static void write_heads(void *arg, int32_t task, int32_t worker) {
-    (void)worker;
     const write_job *job = arg;
     const cattn_cache *c = job->cache;
     const ca_layout *l = &c->layout;
+    float *room = ca_attn_rows(&c->attn, worker);
     const unsigned fp = ca_fp_enter();
     const int32_t first = task * job->heads_a_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
     const int32_t end = first + (left < job->heads_a_task ? left : job->heads_a_task);
     for (int32_t h = first; job->prepares && h < end; h++) execute(c, job->layer, h, &c->step.before);
     for (int32_t row = 0, n; row < n_rows; row += n) {
-        const ca_row *to = &c->step.rows.at[row];
         n = run_length(&c->step, row);
         for (int32_t h = first; h < end; h++) {
-            char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, job->layer, h));
-            ca_write w = {.d_k = l->d_k,
-                          .d_v = l->d_v,
-                          .c = l->c,
-                          .slot = to->slot,
-                          .n = n,
-                          .open = ca_chunk_open(c->pool, to->chunk),
-                          .k = (const float *)job->k->data + row * job->k->row_stride + h * job->k->head_stride,
-                          .v = (const float *)job->v->data + row * job->v->row_stride + h * job->v->head_stride,
-                          .k_stride = job->k->row_stride,
-                          .v_stride = job->v->row_stride,
-                          .k_tile = k_tile,
-                          .v_tile = k_tile + l->k_bytes};
+            ca_write next = {0};
             if (h + 1 < end)
-                set_next(job, &w, row, h + 1);
+                set_next(job, &next, row, h + 1);
             else if (row + n < n_rows)
-                set_next(job, &w, row + n, first);
-            c->attn.kernel->write(&w);
+                set_next(job, &next, row + n, first);
+            write_rows(job, row, n, h, room, &next);
         }
     }
     for (int32_t h = first; h < end; h++) execute(c, job->layer, h, &c->step.after);

@@ -6,6 +6,7 @@
 
 #include "base/fp.h"
 #include "prefetch.h"
+#include "view.h"
 
 struct ca_attn_worker {
     ca_attn_buffer states;      /* of the chain at hand, unless it is spread over tasks */
@@ -15,6 +16,7 @@ struct ca_attn_worker {
     int32_t *n_seen, *n_hidden; /* [block_heads], as the next two: of the rows of a tile */
     float *slopes;              /* of the block at hand */
     float *distances;
+    float *rows; /* [CA_VIEW_ROWS][d_k + d_v] of the caller's tensors, where they are not f32 */
 };
 
 /* ---- Workspace ---- */
@@ -22,6 +24,8 @@ struct ca_attn_worker {
 static size_t kernel_scratch(const ca_attn *a) {
     return a->kernel->scratch_bytes(a->layout->d_k, a->layout->d_v, a->layout->c);
 }
+
+static size_t row_floats(const ca_attn *a) { return CA_VIEW_ROWS * (size_t)(a->layout->d_k + a->layout->d_v); }
 
 /* Query heads in a block. */
 static size_t block_heads(const ca_attn *a) { return (size_t)a->max_rows * (size_t)a->group; }
@@ -72,7 +76,8 @@ cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *
         w->n_hidden = ca_new(alloc, block_heads(a), sizeof *w->n_hidden);
         w->slopes = ca_new(alloc, block_heads(a), sizeof *w->slopes);
         w->distances = ca_new(alloc, block_heads(a), sizeof *w->distances);
-        if (!w->queries || !w->scratch || !w->n_seen || !w->n_hidden || !w->slopes || !w->distances) {
+        w->rows = ca_new(alloc, row_floats(a), sizeof *w->rows);
+        if (!w->queries || !w->scratch || !w->n_seen || !w->n_hidden || !w->slopes || !w->distances || !w->rows) {
             ca_attn_free(a);
             return CATTN_ERR_NOMEM;
         }
@@ -90,6 +95,7 @@ void ca_attn_free(ca_attn *a) {
         ca_delete(a->alloc, w->n_hidden, block_heads(a), sizeof *w->n_hidden);
         ca_delete(a->alloc, w->slopes, block_heads(a), sizeof *w->slopes);
         ca_delete(a->alloc, w->distances, block_heads(a), sizeof *w->distances);
+        ca_delete(a->alloc, w->rows, row_floats(a), sizeof *w->rows);
     }
     ca_delete(a->alloc, a->workers, (size_t)a->n_threads, sizeof *a->workers);
     ca_delete(a->alloc, a->slopes, n_query_heads(a), sizeof *a->slopes);
@@ -191,10 +197,9 @@ static char *state_at(const part *p, const ca_block *block, int32_t row) {
     return (char *)a->states.at + (size_t)i * a->state_bytes;
 }
 
-/* The query heads of a row of the part in q or out, a few cache lines that are far from those of other rows. */
-static float *heads_at(const part *p, const cattn_view *view, int32_t row) {
-    return (float *)view->data + p->section->source.at[row] * view->row_stride +
-           p->head * p->job->attn->group * view->head_stride;
+/* The g-th query head of a row of the part in q or out. A row's heads are few cache lines, far from those of other rows. */
+static void *head_at(const part *p, const cattn_view *view, int32_t row, int32_t g) {
+    return ca_view_at(view, p->section->source.at[row], p->head * p->job->attn->group + g);
 }
 
 /* Rows are short beside the way to memory, so that those that follow are asked for well before their turn. */
@@ -202,21 +207,30 @@ enum { ROWS_AHEAD = 4 };
 
 CA_PREFETCH void prefetch_heads(const part *p, const cattn_view *view, int32_t row, int32_t d) {
     if (row >= p->row_end) return;
-    const float *heads = heads_at(p, view, row);
     for (int32_t g = 0; g < p->job->attn->group; g++)
-        ca_prefetch_bytes((const char *)(heads + g * view->head_stride), (size_t)d * sizeof(float));
+        ca_prefetch_bytes(head_at(p, view, row, g), (size_t)d * ca_type_size(view->type));
+}
+
+/* Pack the query heads of a row. */
+static void pack_row(const part *p, int32_t row, char *to) {
+    const ca_attn *a = p->job->attn;
+    const cattn_view *q = p->job->q;
+    const int32_t step = ca_view_rows_at_once(q->type, a->group);
+    for (int32_t g = 0; g < a->group; g += step) {
+        const int32_t n = a->group - g < step ? a->group - g : step;
+        const ca_f32_rows heads =
+            ca_view_widen(a->kernel, q->type, head_at(p, q, row, g), q->head_stride, n, a->layout->d_k, p->worker->rows);
+        a->kernel->pack_query(heads.at, heads.stride, n, a->layout->d_k, a->scale_log2, to + (size_t)g * a->query_bytes);
+    }
 }
 
 static void pack_queries(const part *p) {
     const ca_attn *a = p->job->attn;
     char *queries = p->worker->queries;
     float *slopes = p->worker->slopes;
-    const cattn_view *q = p->job->q;
     for (int32_t r = p->row_begin; r < p->row_end; r++) {
-        prefetch_heads(p, q, r + ROWS_AHEAD, a->layout->d_k);
-        const float *from = heads_at(p, q, r);
-        char *to = queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes;
-        a->kernel->pack_query(from, q->head_stride, a->group, a->layout->d_k, a->scale_log2, to);
+        prefetch_heads(p, p->job->q, r + ROWS_AHEAD, a->layout->d_k);
+        pack_row(p, r, queries + (size_t)(r - p->row_begin) * (size_t)a->group * a->query_bytes);
     }
     const int32_t n = (p->row_end - p->row_begin) * a->group;
     for (int32_t i = 0; a->slopes && i < n; i++) slopes[i] = a->slopes[p->head * a->group + i % a->group];
@@ -378,15 +392,15 @@ static void finish_row(const part *p, int32_t row) {
     const ca_section *s = p->section;
     const int32_t *blocks = s->row_blocks.at + s->first_block.at[row];
     const int32_t n = s->first_block.at[row + 1] - s->first_block.at[row];
-    float *heads = heads_at(p, job->out, row);
     const void **states = p->worker->merging.at;
     for (int32_t g = 0; g < a->group; g++) {
         const int64_t q_head = p->head * a->group + g;
         for (int32_t i = 0; i < n; i++) states[i] = state_at(p, &s->blocks.at[blocks[i]], row) + (size_t)g * a->state_bytes;
-        float *out = heads + g * job->out->head_stride;
+        void *out = head_at(p, job->out, row, g);
         float *lse = job->lse ? job->lse + s->source.at[row] * (int64_t)n_query_heads(a) + q_head : NULL;
         const float sink = a->sinks ? a->sinks[(size_t)job->layer * n_query_heads(a) + (size_t)q_head] : -INFINITY;
-        a->kernel->merge(states, n, a->layout->d_v, sink, out, lse);
+        a->kernel->merge(states, n, a->layout->d_v, sink, job->out->type == CATTN_F32 ? out : p->worker->rows, lse);
+        if (job->out->type != CATTN_F32) a->kernel->narrow(job->out->type, p->worker->rows, a->layout->d_v, out);
     }
 }
 
@@ -469,6 +483,8 @@ static void merge_task(void *arg, int32_t index, int32_t worker) {
     }
     ca_fp_leave(fp);
 }
+
+float *ca_attn_rows(const ca_attn *a, int32_t worker) { return a->workers[worker].rows; }
 
 void ca_attn_run(const ca_attn *a, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse) {
     const int32_t n = (int32_t)plan->tasks.n * a->layout->n_kv_heads;

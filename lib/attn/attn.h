@@ -54,6 +54,9 @@ cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans
 /* Free what ca_attn_reserve took. */
 void ca_attn_release(ca_attn *attn);
 
+/* Room [CA_VIEW_ROWS][d_k + d_v] for a worker that converts rows of the caller's; its contents are lost when it attends. */
+float *ca_attn_rows(const ca_attn *attn, int32_t worker);
+
 /* Attend the plan's rows in one layer; views as in cattn_step_attend. */
 void ca_attn_run(const ca_attn *attn, const ca_plan *plan, int32_t layer, const cattn_view *q, const cattn_view *out,
                  float *lse);

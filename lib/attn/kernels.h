@@ -106,6 +106,14 @@ typedef struct ca_kernel {
      */
     void (*write)(const ca_write *w);
 
+    /*
+     * n elements (a multiple of 16) of a caller's tensor of `type`, which is CATTN_F16 or CATTN_BF16: exactly to f32, and from
+     * f32 rounded to nearest even. The bits of base/half.h on every level, also of NaN, infinities and denormals. The halves
+     * are aligned to 2 bytes.
+     */
+    void (*widen)(cattn_type type, const void *from, int32_t n, float *to);
+    void (*narrow)(cattn_type type, const float *from, int32_t n, void *to);
+
     /* What a thread does behind a task's last attend; NULL: nothing. */
     void (*leave)(void);
 } ca_kernel;

@@ -146,8 +146,20 @@ static void write_f16(const ca_write *w) { write_tokens(w, CATTN_F16); }
 static void write_bf16(const ca_write *w) { write_tokens(w, CATTN_BF16); }
 static void write_i8(const ca_write *w) { write_tokens(w, CATTN_I8); }
 
+static void widen(cattn_type type, const void *from, int32_t n, float *to) {
+    const uint16_t *halves = from;
+    for (int32_t i = 0; i < n; i++) to[i] = type == CATTN_BF16 ? ca_f32_from_bf16(halves[i]) : ca_f32_from_f16(halves[i]);
+}
+static void narrow(cattn_type type, const float *from, int32_t n, void *to) {
+    uint16_t *halves = to;
+    for (int32_t i = 0; i < n; i++) halves[i] = type == CATTN_BF16 ? ca_bf16_from_f32(from[i]) : ca_f16_from_f32(from[i]);
+}
+
 #define TABLE(type, attend_type, write_type)                                                                                   \
-    { "ref", type, 96, 1, 0, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, write_type, NULL }
+    {                                                                                                                          \
+        "ref", type, 96, 1, 0, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, write_type,      \
+            widen, narrow, NULL                                                                                                \
+    }
 const ca_kernel ca_kernels_ref[CA_N_TYPES] = {
     TABLE(CATTN_F32, attend_f32, write_f32),
     TABLE(CATTN_F16, attend_f16, write_f16),

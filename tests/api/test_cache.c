@@ -196,7 +196,7 @@ static void steps_are_checked(void **state) {
     assert_int_equal(cattn_seq_join(cache, tokens, 5, NULL, &a, NULL, NULL), CATTN_OK);
     assert_int_equal(cattn_seq_join(cache, tokens, 4, NULL, &b, NULL, NULL), CATTN_OK);
     float data[8 * HEADS * DIM] = {0};
-    const cattn_view kv = {data, CATTN_F32, KV_HEADS * DIM, DIM}, half = {data, CATTN_F16, KV_HEADS * DIM, DIM};
+    const cattn_view kv = {data, CATTN_F32, KV_HEADS * DIM, DIM}, bytes = {data, CATTN_I8, KV_HEADS * DIM, DIM};
     const cattn_view q = {data, CATTN_F32, HEADS * DIM, DIM}, nothing = {NULL, CATTN_F32, 0, 0};
 
     expect(cattn_step_end(cache, &error), CATTN_ERR_STATE, &error, "no step is open");
@@ -222,7 +222,7 @@ static void steps_are_checked(void **state) {
     expect(cattn_seq_leave(cache, &a, &error), CATTN_ERR_STATE, &error, "a step is open");
     expect(cattn_step_begin(cache, both, 2, 0, &error), CATTN_ERR_STATE, &error, "a step is open");
     expect(cattn_step_write(cache, 2, &kv, &kv, &error), CATTN_ERR_ARG, &error, "from 0 to 1");
-    expect(cattn_step_write(cache, 0, &half, &kv, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
+    expect(cattn_step_write(cache, 0, &bytes, &kv, &error), CATTN_ERR_UNSUPPORTED, &error, "k->type");
     expect(cattn_step_attend(cache, 0, &nothing, &q, NULL, &error), CATTN_ERR_ARG, &error, "q is NULL");
     const cattn_view overlapping = {data, CATTN_F32, HEADS * DIM, DIM - 1}, flat = {data, CATTN_F32, 0, DIM};
     expect(cattn_step_attend(cache, 0, &q, &overlapping, NULL, &error), CATTN_ERR_ARG, &error, "out->head_stride is 63");

@@ -25,7 +25,7 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c);
  * the one `only` if that is not negative. */
 bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only);
 
-/* Check how it writes K and V. */
+/* Check how it writes K and V, and converts between f32 and f16 or bf16. */
 bool check_write(const ca_kernel *kernel, uint64_t seed);
 
 enum { KCHECK_SKIPPED = 77 }; /* exit status; ctest knows it */

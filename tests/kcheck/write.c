@@ -1,4 +1,7 @@
-/* Writing K and V: each level leaves the bits of ca_layout_write, in its slots and nowhere else. */
+/*
+ * Writing K and V: each level leaves the bits of ca_layout_write, in its slots and nowhere else. Conversions between f32 and
+ * f16 or bf16: each level has the bits of base/half.h, and writes nothing else.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,10 +76,52 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
     return same && inside;
 }
 
+/* n numbers at an address that is aligned to two bytes only: all halves from the first-th on, and floats of all kinds. */
+static bool check_conversions(const ca_kernel *kernel, cattn_type type, uint32_t first_half, int32_t n, rng *r) {
+    uint16_t *halves = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *halves) + 1;
+    uint16_t *narrowed = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *narrowed) + 1;
+    float *floats = guard_new((size_t)n * sizeof *floats), *widened = guard_new((size_t)n * sizeof *widened);
+    const uint16_t before = narrowed[-1];
+    const int32_t kind = rng_below(r, 4);
+    for (int32_t i = 0; i < n; i++) {
+        halves[i] = (uint16_t)(first_half + (uint32_t)i);
+        floats[i] = make_number(kind, r);
+    }
+    const unsigned mode = ca_fp_enter();
+    kernel->widen(type, halves, n, widened);
+    kernel->narrow(type, floats, n, narrowed);
+    ca_fp_leave(mode);
+    bool same = narrowed[-1] == before;
+    for (int32_t i = 0; i < n; i++) {
+        const float wide = type == CATTN_BF16 ? ca_f32_from_bf16(halves[i]) : ca_f32_from_f16(halves[i]);
+        const uint16_t narrow = type == CATTN_BF16 ? ca_bf16_from_f32(floats[i]) : ca_f16_from_f32(floats[i]);
+        if (ca_f32_bits(wide) == ca_f32_bits(widened[i]) && narrow == narrowed[i]) continue;
+        if (same)
+            printf("%s 0x%04x is 0x%08x, must be 0x%08x; f32 0x%08x is 0x%04x, must be 0x%04x\n", type_names[type], halves[i],
+                   ca_f32_bits(widened[i]), ca_f32_bits(wide), ca_f32_bits(floats[i]), narrowed[i], narrow);
+        same = false;
+    }
+    const bool inside = guard_check(narrowed - 1) && guard_check(widened);
+    if (!same || !inside) printf("FAILED %s: conversion, %s\n", kernel->level, inside ? "other bits" : "out of bounds");
+    guard_free(halves - 1), guard_free(narrowed - 1), guard_free(floats), guard_free(widened);
+    return same && inside;
+}
+
+static bool check_all_conversions(const ca_kernel *kernel, uint64_t seed) {
+    enum { N_HALVES = 1 << 16 };
+    rng r = {seed};
+    for (int type = CATTN_F16; type <= CATTN_BF16; type++)
+        for (int32_t first = 0, n; first < N_HALVES; first += n) {
+            n = 16 * (1 + rng_below(&r, 16));
+            if (!check_conversions(kernel, (cattn_type)type, (uint32_t)first, n, &r)) return false;
+        }
+    return true;
+}
+
 bool check_write(const ca_kernel *kernel, uint64_t seed) {
     for (int32_t i = 0; i < CASES; i++) {
         rng r = {seed * CASES + (uint64_t)i};
         if (!check_case(kernel, &r)) return false;
     }
-    return true;
+    return check_all_conversions(kernel, seed);
 }

@@ -119,5 +119,5 @@ static void write_bf16(const ca_write *w) { write_tokens(CATTN_BF16, w); }
 
 const ca_kernel ca_kernels_avx512_bf16[CA_N_TYPES] = {
     [CATTN_BF16] = {"avx512_bf16", CATTN_BF16, MAX_ROWS, TILE_ROWS, 11, query_bytes, state_bytes, scratch_bytes, pack_query,
-                    init, attend_bf16, merge, write_bf16, NULL},
+                    init, attend_bf16, merge, write_bf16, widen_rows, narrow_rows, NULL},
 };

@@ -166,5 +166,5 @@ static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 
 const ca_kernel ca_kernels_avx512_vnni[CA_N_TYPES] = {
     [CATTN_I8] = {"avx512_vnni", CATTN_I8, MAX_ROWS, TILE_ROWS, 5.5f, query_bytes, state_bytes, scratch_bytes, pack_query, init,
-                  attend_i8, merge, write_i8, NULL},
+                  attend_i8, merge, write_i8, widen_rows, narrow_rows, NULL},
 };

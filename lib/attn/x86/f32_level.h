@@ -22,7 +22,7 @@ static void write_i8(const ca_write *w) { write_tokens(CATTN_I8, w); }
 #define F32_KERNEL(level, type, cost, attend_type, write_type)                                                                 \
     {                                                                                                                          \
         level, type, MAX_ROWS, TILE_ROWS, cost, query_bytes, state_bytes, scratch_bytes, pack_query, init, attend_type, merge, \
-            write_type, NULL                                                                                                   \
+            write_type, widen_rows, narrow_rows, NULL                                                                          \
     }
 #define F32_KERNELS(level, cost_f32, cost_f16, cost_bf16, cost_i8)                                                             \
     {                                                                                                                          \

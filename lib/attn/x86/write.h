@@ -5,8 +5,7 @@
  * A single token, as in decode, touches a cache line for each word of its K, unless its group is open (layout.h). These are
  * rarely in a cache: while a token is written those of the next tile are asked for.
  *
- * 256-bit vectors on all levels: it is the cache lines that take the time. Roundings are those of base/half.h bit for bit, so
- * without bf16 instructions, which take denormals for zero.
+ * 256-bit vectors on all levels: it is the cache lines that take the time.
  */
 #ifndef LIB_ATTN_X86_WRITE_H
 #define LIB_ATTN_X86_WRITE_H
@@ -16,38 +15,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "halves.h"
 #include "open_group.h"
-
-#define WRITE_INLINE static inline __attribute__((always_inline))
 
 enum { WRITE_BLOCK = 8, WRITE_MAX_DIM = 256 };
 
 /* Elements of a word of K or V: as ca_type_neighbours, and what a word takes in bytes. */
-WRITE_INLINE int32_t word_elements(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
-WRITE_INLINE size_t word_bytes(cattn_type type) { return type == CATTN_F16 ? 2 : 4; }
+X86_INLINE int32_t word_elements(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
+X86_INLINE size_t word_bytes(cattn_type type) { return type == CATTN_F16 ? 2 : 4; }
 
 /* ---- Rounding a row ---- */
-
-WRITE_INLINE __m256i nan_lanes(__m256i bits) {
-    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-    return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
-}
-
-/* Eight numbers to the low halves of lanes. */
-WRITE_INLINE __m256i bf16_lanes(__m256 x) {
-    const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
-    const __m256i up = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(high, _mm256_set1_epi32(1)));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, up), 16);
-    return _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan_lanes(u));
-}
-WRITE_INLINE __m256i f16_lanes(__m256 x) {
-    const __m256i u = _mm256_castps_si256(x);
-    const __m256i rounded = _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x8000));
-    return _mm256_blendv_epi8(rounded, _mm256_or_si256(sign, _mm256_set1_epi32(0x7e00)), nan_lanes(u));
-}
-
-WRITE_INLINE __m256i pack_halves(__m256i a, __m256i b) { return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8); }
 
 /* As in ca_layout_write: the scale of a row, and what its numbers are multiplied with. */
 static inline float scale_of_row(const float *x, int32_t d, float *inverse) {
@@ -66,7 +43,7 @@ static inline float scale_of_row(const float *x, int32_t d, float *inverse) {
     return scale < FLT_MIN ? 0 : scale;
 }
 
-WRITE_INLINE __m256i i8_lanes(const float *x, __m256 inverse, __m256i counts) {
+X86_INLINE __m256i i8_lanes(const float *x, __m256 inverse, __m256i counts) {
     return _mm256_and_si256(_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse)), counts);
 }
 
@@ -83,23 +60,14 @@ static inline void round_i8(const float *x, int32_t d, float inverse, char *to) 
     }
 }
 
-WRITE_INLINE void round_halves(cattn_type type, const float *x, int32_t d, char *to) {
-    for (int32_t i = 0; i < d; i += 16) {
-        const __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
-        const __m256i packed =
-            type == CATTN_BF16 ? pack_halves(bf16_lanes(a), bf16_lanes(b)) : pack_halves(f16_lanes(a), f16_lanes(b));
-        _mm256_storeu_si256((__m256i *)(to + 2 * (size_t)i), packed);
-    }
-}
-
 /* Up to WRITE_BLOCK rows as they are stored. */
 typedef struct rounded {
     const char *row[WRITE_BLOCK];
     char room[WRITE_BLOCK][WRITE_MAX_DIM * 2];
 } rounded;
 
-WRITE_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, int32_t n, int32_t d, rounded *to,
-                             float *scales) {
+X86_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, int32_t n, int32_t d, rounded *to,
+                           float *scales) {
     for (int32_t i = 0; i < n; i++, x += stride) {
         to->row[i] = type == CATTN_F32 ? (const char *)x : to->room[i];
         if (type == CATTN_I8) {
@@ -107,7 +75,7 @@ WRITE_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, 
             scales[i] = scale_of_row(x, d, &inverse);
             round_i8(x, d, inverse, to->room[i]);
         } else if (type != CATTN_F32) {
-            round_halves(type, x, d, to->room[i]);
+            narrow(type, x, d, to->room[i]);
         }
     }
 }
@@ -115,7 +83,7 @@ WRITE_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, 
 /* ---- K: word w of a row goes to line w, at its slot ---- */
 
 /* Eight words of eight rows to eight lines of `line` bytes. */
-WRITE_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word, char *to, ptrdiff_t line) {
+X86_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word, char *to, ptrdiff_t line) {
     __m256i x[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
@@ -132,7 +100,7 @@ WRITE_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word,
 }
 
 /* Ask for the lines that the next token's K goes to. */
-WRITE_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
+X86_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
     const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
     const int32_t words = key_words(type, w->d_k), slot = w->next_slot;
     const int32_t together = in_open_group(type, w->next_open, slot) ? words_together(words) : 0;
@@ -142,7 +110,7 @@ WRITE_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
     for (int32_t k = together; k < words; k++) __builtin_prefetch(next + k * line + slot * size, 1);
 }
 
-WRITE_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
+X86_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
     const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
     const int32_t words = key_words(type, w->d_k);
     char *tile = w->k_tile;
@@ -161,14 +129,14 @@ WRITE_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, 
 /* ---- V: rows that share words, one of each in a lane ---- */
 
 /* Eight elements in the low bits of lanes. */
-WRITE_INLINE __m256i lanes_of(cattn_type type, const char *from) {
+X86_INLINE __m256i lanes_of(cattn_type type, const char *from) {
     return type == CATTN_BF16 ? _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from))
                               : _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
 /* Rows [first, end) of the block, which share the words at `to`; the first one's place in them is `place`. */
-WRITE_INLINE void write_v_words(cattn_type type, const rounded *r, int32_t first, int32_t end, int32_t place, int32_t d,
-                                char *to) {
+X86_INLINE void write_v_words(cattn_type type, const rounded *r, int32_t first, int32_t end, int32_t place, int32_t d,
+                              char *to) {
     const int32_t per = word_elements(type), bits = 32 / per;
     const uint32_t one = type == CATTN_BF16 ? 0xffff : 0xff;
     uint32_t written = 0;
@@ -186,14 +154,14 @@ WRITE_INLINE void write_v_words(cattn_type type, const rounded *r, int32_t first
     }
 }
 
-WRITE_INLINE void prefetch_v(cattn_type type, const ca_write *w) {
+X86_INLINE void prefetch_v(cattn_type type, const ca_write *w) {
     const size_t size = word_bytes(type) * (size_t)w->d_v;
     if (!w->next_v) return;
     const char *next = (const char *)w->next_v + (size_t)(w->next_slot / word_elements(type)) * size;
     for (size_t i = 0; i < size; i += 64) __builtin_prefetch(next + i, 1);
 }
 
-WRITE_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
+X86_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, int32_t slot, int32_t n) {
     const int32_t per = word_elements(type);
     const size_t line = word_bytes(type) * (size_t)w->d_v;
     for (int32_t i = 0, end; i < n; i = end) {
@@ -209,7 +177,7 @@ WRITE_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, 
 
 /* ---- All of it ---- */
 
-WRITE_INLINE void write_tokens(cattn_type type, const ca_write *w) {
+X86_INLINE void write_tokens(cattn_type type, const ca_write *w) {
     rounded r;
     float scales[WRITE_BLOCK];
     prefetch_k(type, w);
