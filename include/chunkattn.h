@@ -120,7 +120,7 @@ typedef struct cattn_parallel {
 typedef struct cattn_config {
     size_t struct_size;        /* set by cattn_config_init */
     int32_t n_layers;          /* required, >= 1 */
-    int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 16 to each K/V head */
+    int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 128 to each K/V head */
     int32_t n_kv_heads;        /* required */
     int32_t head_dim;          /* required: of Q and K: 64, 80, 96, 128 or 256 */
     int32_t head_dim_v;        /* of V and the output, from the same list; 0 (default): as head_dim */

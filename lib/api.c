@@ -100,12 +100,18 @@ static int32_t min_tasks(const cattn_config *config) {
     return n > 1 ? (n + step - 1) / step * step : n;
 }
 
+/* Query heads down to which a chain's rows are split: two full register tiles, and at least one row of the sequence. */
+static int32_t min_slice(const cattn_cache *c) {
+    const int32_t tiles = 2 * c->attn.kernel->tile_rows;
+    return tiles > c->attn.group ? tiles : c->attn.group;
+}
+
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
     ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
                            .group = c->attn.group,
                            .max_rows = c->attn.max_rows,
-                           .min_slice = 2 * c->attn.kernel->tile_rows,
+                           .min_slice = min_slice(c),
                            .chunk_cost = c->attn.kernel->chunk_cost,
                            .min_tasks = min_tasks(config),
                            .task_step = task_step(config),

@@ -8,7 +8,7 @@
 #include "error.h"
 #include "struct_size.h"
 
-enum { MAX_GROUP = 16, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
+enum { MAX_GROUP = 128, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
 
 void cattn_config_init(cattn_config *config) {
     *config = (cattn_config){.struct_size = sizeof *config,

@@ -56,7 +56,7 @@ cattn_status ca_attn_init(ca_attn *a, const ca_kernel *kernel, const ca_layout *
                    .parallel = *parallel,
                    .n_threads = n_threads,
                    .group = group,
-                   .max_rows = kernel->max_rows / group,
+                   .max_rows = group < kernel->max_rows ? kernel->max_rows / group : 1,
                    .scale_log2 = to_base_2(scale),
                    .softcap = to_base_2(options->softcap),
                    .state_bytes = kernel->state_bytes(layout->d_v),
@@ -300,7 +300,7 @@ static void attend_rows(const part *p, int64_t start, int32_t row_begin, int32_t
                           .next_v = next ? next + l->k_bytes : NULL,
                           .scratch = w->scratch,
                           .options = hides || a->slopes || a->softcap > 0 ? &options : NULL};
-    a->kernel->attend(&tile);
+    ca_kernel_attend(a->kernel, &tile);
 }
 
 static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }

@@ -31,7 +31,7 @@ typedef struct ca_attn {
     cattn_parallel parallel;
     int32_t n_threads;
     int32_t group;    /* query heads a K/V head */
-    int32_t max_rows; /* rows of a block: what the kernel takes at once, divided by the group */
+    int32_t max_rows; /* rows of a block: as many as fit with all their heads into one tile, at least 1 */
     float scale_log2; /* the softmax scale times log2(e) */
     float softcap;    /* base 2, as the next two; 0: none */
     float *slopes;    /* [n_heads], NULL: none */

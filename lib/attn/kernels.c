@@ -5,6 +5,21 @@
 
 #include "base/cpu.h"
 
+void ca_kernel_attend(const ca_kernel *kernel, const ca_tile *tile) {
+    int32_t n_tiles = (tile->n_rows - 1) / kernel->max_rows + 1;
+    if (n_tiles == 1) {
+        kernel->attend(tile);
+        return;
+    }
+    for (int32_t row = 0, n; row < tile->n_rows; row += n, n_tiles--) {
+        ca_tile_options options;
+        n = (tile->n_rows - row + n_tiles - 1) / n_tiles;
+        ca_tile rows = ca_tile_rows(kernel, tile, row, n, &options);
+        if (row > 0) rows.next_k = rows.next_v = NULL; /* the first tile prefetches them */
+        kernel->attend(&rows);
+    }
+}
+
 #define KERNEL(name, type, has) ((has) ? &ca_kernels_##name[type] : NULL)
 #define CA_LEVEL(name, features, f32, f16, bf16, i8)                                                                           \
     {#name,                                                                                                                    \

@@ -46,7 +46,7 @@ typedef struct ca_tile_options {
 /* Rows that pass over one chunk of one K/V head together. */
 typedef struct ca_tile {
     int32_t d_k, d_v, c;
-    int32_t n_rows;        /* >= 1, at most the level's max_rows */
+    int32_t n_rows;        /* >= 1, at most the kernel's max_rows */
     const void *q;         /* packed queries, query_bytes(d_k) apart */
     void *state;           /* states, state_bytes(d_v) apart; updated */
     const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..c; 0 leaves its state as it is. NULL: all see c */
@@ -73,7 +73,7 @@ typedef struct ca_write {
 typedef struct ca_kernel {
     const char *level;
     cattn_type kv_type;
-    int32_t max_rows; /* largest tile it takes */
+    int32_t max_rows; /* of a tile; of more rows ca_kernel_attend makes several tiles */
 
     /* For dealing work to threads; `kcheck --costs` measures the second. */
     int32_t tile_rows; /* of a full register tile: with fewer rows part of the arithmetic is wasted */
@@ -117,6 +117,28 @@ typedef struct ca_kernel {
     /* What a thread does behind a task's last attend; NULL: nothing. */
     void (*leave)(void);
 } ca_kernel;
+
+/*
+ * Rows [row, row + n) of a tile as a tile of their own. *options holds their options, and must live as long as the value.
+ */
+static inline ca_tile ca_tile_rows(const ca_kernel *kernel, const ca_tile *tile, int32_t row, int32_t n,
+                                   ca_tile_options *options) {
+    ca_tile rows = *tile;
+    rows.n_rows = n;
+    rows.q = (const char *)tile->q + (size_t)row * kernel->query_bytes(tile->d_k);
+    rows.state = (char *)tile->state + (size_t)row * kernel->state_bytes(tile->d_v);
+    if (tile->n_seen) rows.n_seen = tile->n_seen + row;
+    if (!tile->options) return rows;
+    *options = *tile->options;
+    if (options->slopes) options->slopes += row;
+    if (options->distances) options->distances += row;
+    if (options->n_hidden) options->n_hidden += row;
+    rows.options = options;
+    return rows;
+}
+
+/* Take any number of rows over one chunk: where max_rows is exceeded, as tiles of about the same size. */
+void ca_kernel_attend(const ca_kernel *kernel, const ca_tile *tile);
 
 /* Of each level, by cattn_type. */
 #define CA_LEVEL(name, features, f32, f16, bf16, i8) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];

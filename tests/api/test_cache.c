@@ -79,7 +79,7 @@ static void config_is_checked(void **state) {
     BAD(n_layers, 0, "n_layers is 0");
     BAD(n_heads, 0, "n_heads");
     BAD(n_heads, 3, "n_kv_heads, which is 2");
-    BAD(n_heads, 34, "16 times");
+    BAD(n_heads, 258, "128 times");
     BAD(n_kv_heads, -1, "n_kv_heads is -1");
     BAD(head_dim, 65, "head_dim is 65");
     BAD(head_dim_v, 32, "head_dim_v is 32");

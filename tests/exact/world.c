@@ -89,7 +89,7 @@ static void make_options(world *w, rng *r, int64_t longest) {
 }
 
 void world_make(world *w, uint64_t seed, int64_t longest) {
-    static const int32_t dims[] = {64, 80, 96, 128, 256};
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, wide_groups[] = {16, 17, 32, 71, 128};
     rng r = {seed};
     *w = (world){.seed = seed};
     cattn_config_init(&w->config);
@@ -98,7 +98,7 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     const bool wide = rng_chance(&r, 12);
     const bool many = !wide && rng_chance(&r, 8); /* K/V heads */
     w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);
-    w->config.n_heads = w->config.n_kv_heads * (wide ? 16 : many ? 1 : (int32_t)rng_range(&r, 1, 3));
+    w->config.n_heads = w->config.n_kv_heads * (wide ? wide_groups[rng_below(&r, 5)] : many ? 1 : (int32_t)rng_range(&r, 1, 3));
     w->config.head_dim = dims[wide || many || rng_chance(&r, 2) ? 0 : rng_range(&r, 1, rng_chance(&r, 4) ? 4 : 3)];
     w->config.head_dim_v = rng_chance(&r, 4) ? dims[rng_range(&r, 0, 3)] : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));

@@ -10,7 +10,7 @@
 #include "../support/rng.h"
 #include "chunkattn.h"
 
-enum { WORLD_MAX_SEQS = 8, WORLD_MAX_LAYERS = 3, WORLD_MAX_HEADS = 32 };
+enum { WORLD_MAX_SEQS = 8, WORLD_MAX_LAYERS = 3, WORLD_MAX_HEADS = 128 };
 
 typedef struct world_seq {
     int64_t n_tokens;

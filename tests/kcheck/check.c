@@ -18,7 +18,7 @@
 #include "base/half.h"
 #include "lib/attn/kv_copy.h"
 
-enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 96, MAX_DIM = 256 };
+enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 128, MAX_DIM = 256 };
 
 /* What the numbers are like. */
 enum scores { SCORES_SMALL, SCORES_1E4, SCORES_2_300, SCORES_RISING, SCORES_ZERO, SCORES_NONFINITE, N_SCORES };
@@ -302,7 +302,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                           .next_v = rng_one_in(r, 2) ? next.v : NULL,
                           .scratch = scratch,
                           .options = none && rng_one_in(r, 2) ? NULL : &options};
-    kernel->attend(&tile);
+    ca_kernel_attend(kernel, &tile);
     const bool intact = guard_check(x.k) && guard_check(x.v);
     tiles_free(&x), tiles_free(&next);
     return intact;

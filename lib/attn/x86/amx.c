@@ -148,13 +148,11 @@ static void multiply_values(const ca_tile *t, int32_t most_seen) {
         if (t->n_seen[row] > 0) add_values(t, row, 1, t->n_seen[row]);
 }
 
-#include "amx_rows.h"
-
 static void attend(const ca_tile *t) {
     for (int32_t row = 0; row < t->n_rows; row += PASS_ROWS) {
         ca_tile_options options;
         const int32_t left = t->n_rows - row;
-        ca_tile rows = rows_of(t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
+        ca_tile rows = ca_tile_rows(&ca_kernels_amx[CATTN_BF16], t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
         if (row > 0) rows.next_k = rows.next_v = NULL; /* the first ones ask for it */
         const int32_t most_seen = most_slots(&rows);
         if (most_seen == 0) continue;

@@ -180,8 +180,6 @@ static void multiply_values(const ca_tile *t, int32_t most_seen, int32_t lines) 
     add_sums(t, (n_tiles - 1) / SUM_COLUMNS * SUM_COLUMNS, p.n_columns, lines);
 }
 
-#include "amx_rows.h"
-
 static const ca_kernel *const vnni = &ca_kernels_avx512_vnni[CATTN_I8];
 
 /* Scratch: its scores of 96 rows are more than those of 16 and the sums, also in chunks of 16 slots. */
@@ -206,7 +204,7 @@ void ca_amx_int8_attend(const ca_tile *t) {
     for (int32_t row = 0; row < t->n_rows; row += PASS_ROWS) {
         ca_tile_options options;
         const int32_t left = t->n_rows - row;
-        ca_tile rows = rows_of(t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
+        ca_tile rows = ca_tile_rows(&ca_kernels_amx[CATTN_I8], t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
         const int32_t most_seen = most_slots(&rows);
         rows.next_k = left > FEW_ROWS ? part_of(t->next_k, row * k_lines * 64) : NULL;
         rows.next_v = left > FEW_ROWS ? part_of(t->next_v, row * sums * v_lines * 64) : NULL;
