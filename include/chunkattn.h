@@ -122,7 +122,7 @@ typedef struct cattn_config {
     int32_t n_layers;          /* required, >= 1 */
     int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 128 to each K/V head */
     int32_t n_kv_heads;        /* required */
-    int32_t head_dim;          /* required: of Q and K: 64, 80, 96, 128 or 256 */
+    int32_t head_dim;          /* required: of Q and K: 32, 48, 64, 80, 96, 112, 128, 192, 256 or 512 */
     int32_t head_dim_v;        /* of V and the output, from the same list; 0 (default): as head_dim */
     int32_t chunk_size;        /* tokens a chunk: 16, 32, 64 (default), 128 or 256 */
     cattn_type kv_type;        /* how K and V are stored; default CATTN_BF16 */

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "error.h"
+#include "head_sizes.h"
 #include "struct_size.h"
 
 enum { MAX_GROUP = 128, MAX_LAYERS = 4096, MAX_HEADS = 4096, MAX_THREADS = 1024 };
@@ -27,8 +28,14 @@ static cattn_status check_range(const char *field, int64_t value, int64_t low, i
 }
 
 static cattn_status check_head_dim(const char *field, int32_t d, cattn_error *error) {
-    if (d == 64 || d == 80 || d == 96 || d == 128 || d == 256) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %d; it must be 64, 80, 96, 128 or 256", field, d);
+    char list[80] = "";
+    size_t used = 0;
+    for (int i = 0; i < CA_N_HEAD_SIZES; i++) {
+        if (d == ca_head_sizes[i]) return CATTN_OK;
+        const char *separator = i == 0 ? "" : i < CA_N_HEAD_SIZES - 1 ? ", " : " or ";
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", separator, ca_head_sizes[i]);
+    }
+    return ca_fail(error, CATTN_ERR_ARG, -1, "%s is %d; it must be %s", field, d, list);
 }
 
 static cattn_status check_shape(const cattn_config *c, cattn_error *error) {

@@ -82,7 +82,7 @@ static void config_is_checked(void **state) {
     BAD(n_heads, 258, "128 times");
     BAD(n_kv_heads, -1, "n_kv_heads is -1");
     BAD(head_dim, 65, "head_dim is 65");
-    BAD(head_dim_v, 32, "head_dim_v is 32");
+    BAD(head_dim_v, 16, "head_dim_v is 16; it must be 32, 48, 64, 80, 96, 112, 128, 192, 256 or 512");
     BAD(chunk_size, 8, "chunk_size is 8");
     BAD(chunk_size, 48, "16, 32, 64, 128 or 256");
     BAD(chunk_size, 512, "chunk_size");

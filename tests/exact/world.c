@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/head_sizes.h"
+
 int32_t world_dim_v(const world *w) { return w->config.head_dim_v ? w->config.head_dim_v : w->config.head_dim; }
 
 static void make_tokens(world *w, rng *r, world_seq *s, int index, int64_t longest) {
@@ -88,8 +90,13 @@ static void make_options(world *w, rng *r, int64_t longest) {
     }
 }
 
+/* The two largest are rare. */
+static int32_t make_head_size(rng *r) {
+    return ca_head_sizes[rng_below(r, rng_chance(r, 4) ? CA_N_HEAD_SIZES : CA_N_HEAD_SIZES - 2)];
+}
+
 void world_make(world *w, uint64_t seed, int64_t longest) {
-    static const int32_t dims[] = {64, 80, 96, 128, 256}, wide_groups[] = {16, 17, 32, 71, 128};
+    static const int32_t wide_groups[] = {16, 17, 32, 71, 128};
     rng r = {seed};
     *w = (world){.seed = seed};
     cattn_config_init(&w->config);
@@ -99,8 +106,8 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     const bool many = !wide && rng_chance(&r, 8); /* K/V heads */
     w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);
     w->config.n_heads = w->config.n_kv_heads * (wide ? wide_groups[rng_below(&r, 5)] : many ? 1 : (int32_t)rng_range(&r, 1, 3));
-    w->config.head_dim = dims[wide || many || rng_chance(&r, 2) ? 0 : rng_range(&r, 1, rng_chance(&r, 4) ? 4 : 3)];
-    w->config.head_dim_v = rng_chance(&r, 4) ? dims[rng_range(&r, 0, 3)] : 0;
+    w->config.head_dim = wide || many || rng_chance(&r, 2) ? 64 : make_head_size(&r);
+    w->config.head_dim_v = rng_chance(&r, 4) ? make_head_size(&r) : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
     w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
     w->score_scale = rng_chance(&r, 3) ? (rng_chance(&r, 2) ? 60.0f : 2000.0f) : rng_chance(&r, 2) ? 8.0f : 1.0f;

@@ -74,7 +74,7 @@ static char *k_tile(const bench *b, int32_t chunk, int32_t head) {
 
 static void fill(const bench *b, const ca_layout *l) {
     rng r = {1};
-    float row[256];
+    float row[CA_MAX_HEAD_SIZE];
     for (int32_t i = 0; i < b->d; i++) row[i] = rng_float(&r);
     for (int32_t chunk = 0; chunk < CHUNKS; chunk++)
         for (int32_t head = 0; head < HEADS; head++)

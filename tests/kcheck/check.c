@@ -18,7 +18,7 @@
 #include "base/half.h"
 #include "lib/attn/kv_copy.h"
 
-enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 128, MAX_DIM = 256 };
+enum { MAX_CHUNKS = 6, MAX_C = 256, MAX_ROWS = 128, MAX_DIM = CA_MAX_HEAD_SIZE, N_CHUNK_SIZES = 5 };
 
 /* What the numbers are like. */
 enum scores { SCORES_SMALL, SCORES_1E4, SCORES_2_300, SCORES_RISING, SCORES_ZERO, SCORES_NONFINITE, N_SCORES };
@@ -573,13 +573,14 @@ static bool check_case(test_case *t, rng *r) {
 /* Every number of rows, and every pair of head sizes with every chunk size; the rest at random. */
 bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only) {
     const bool ref = strcmp(kernel->level, "ref") == 0;
+    const int32_t n = CA_N_HEAD_SIZES, n_shapes = n * n * N_CHUNK_SIZES;
     bool ok = true;
-    for (int32_t i = 0; i < MAX_ROWS + 5 * 5 * 5 && ok; i++) {
+    for (int32_t i = 0; i < MAX_ROWS + n_shapes && ok; i++) {
         if (only >= 0 ? i != only : i % every != 0) continue;
         rng r = {seed + (uint64_t)i};
         test_case t = {.kernel = kernel};
-        const int32_t shape = i < MAX_ROWS ? rng_below(&r, 125) : i - MAX_ROWS;
-        t.layout = layout_of(kernel->kv_type, head_dims[shape % 5], head_dims[shape / 5 % 5], 16 << shape / 25);
+        const int32_t shape = i < MAX_ROWS ? rng_below(&r, n_shapes) : i - MAX_ROWS;
+        t.layout = layout_of(kernel->kv_type, ca_head_sizes[shape % n], ca_head_sizes[shape / n % n], 16 << shape / (n * n));
         t.n_rows = i < MAX_ROWS ? i + 1 : 1 + rng_below(&r, ref ? 4 : 40);
         t.n_chunks = 1 + rng_below(&r, t.layout.c > 64 || (ref && i % 8) ? 3 : MAX_CHUNKS);
         t.chunks_per_segment = 1 + rng_below(&r, 3);

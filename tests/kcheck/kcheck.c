@@ -7,7 +7,6 @@
 
 #include "base/cpu.h"
 
-const int32_t head_dims[5] = {64, 80, 96, 128, 256};
 const char *const type_names[CA_N_TYPES] = {"f32", "f16", "bf16", "int8"};
 
 /* [size | GUARD ... | bytes, cleared to GUARD | GUARD ...] */

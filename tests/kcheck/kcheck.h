@@ -8,8 +8,8 @@
 #include "../support/rng.h"
 #include "lib/attn/kernels.h"
 #include "lib/cache/layout.h"
+#include "lib/head_sizes.h"
 
-extern const int32_t head_dims[5];
 extern const char *const type_names[CA_N_TYPES];
 
 static inline bool rng_one_in(rng *r, int32_t n) { return rng_below(r, n) == 0; }

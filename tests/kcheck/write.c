@@ -41,8 +41,8 @@ static char *make_tile(size_t bytes, rng *r) {
 static char *copy_tile(const char *tile, size_t bytes) { return memcpy(guard_new(bytes), tile, bytes); }
 
 static bool check_case(const ca_kernel *kernel, rng *r) {
-    const ca_layout l =
-        layout_of(kernel->kv_type, head_dims[rng_below(r, 5)], head_dims[rng_below(r, 5)], 16 << rng_below(r, 5));
+    const ca_layout l = layout_of(kernel->kv_type, ca_head_sizes[rng_below(r, CA_N_HEAD_SIZES)],
+                                  ca_head_sizes[rng_below(r, CA_N_HEAD_SIZES)], 16 << rng_below(r, 5));
     const int32_t slot = rng_below(r, l.c), most = rng_one_in(r, 2) ? 1 : l.c - slot, n = 1 + rng_below(r, most);
     const ptrdiff_t k_stride = l.d_k + rng_below(r, 3) * 7, v_stride = l.d_v + rng_below(r, 3) * 7;
     float *k = make_rows(n, l.d_k, k_stride, r), *v = make_rows(n, l.d_v, v_stride, r);

@@ -2,7 +2,7 @@
  * Rows of the levels that multiply int8: q is rounded to 8 bits within its row, weights to 16 within row and chunk, which come
  * to two unsigned bytes each, since 8 bits would be coarser than bf16.
  *
- * Nothing overflows: |score| <= 255 * 128 * 256 and |O| <= 65535 * 127 * 256 < 2^31, for d_k and chunks of up to 256.
+ * Nothing overflows: |score| <= 255 * 127 * 512 for d_k <= 512, and |O| <= 65535 * 127 * 256 < 2^31 for chunks of up to 256.
  */
 #ifndef LIB_ATTN_X86_INT8_ROWS_H
 #define LIB_ATTN_X86_INT8_ROWS_H

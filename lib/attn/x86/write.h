@@ -16,9 +16,10 @@
 #include <string.h>
 
 #include "halves.h"
+#include "lib/head_sizes.h"
 #include "open_group.h"
 
-enum { WRITE_BLOCK = 8, WRITE_MAX_DIM = 256 };
+enum { WRITE_BLOCK = 8 };
 
 /* Elements of a word of K or V: as ca_type_neighbours, and what a word takes in bytes. */
 X86_INLINE int32_t word_elements(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
@@ -63,7 +64,7 @@ static inline void round_i8(const float *x, int32_t d, float inverse, char *to) 
 /* Up to WRITE_BLOCK rows as they are stored. */
 typedef struct rounded {
     const char *row[WRITE_BLOCK];
-    char room[WRITE_BLOCK][WRITE_MAX_DIM * 2];
+    char room[WRITE_BLOCK][CA_MAX_HEAD_SIZE * 2];
 } rounded;
 
 X86_INLINE void round_rows(cattn_type type, const float *x, ptrdiff_t stride, int32_t n, int32_t d, rounded *to,
