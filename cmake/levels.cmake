@@ -1,5 +1,5 @@
-# Kernel levels: one source file a level, compiled with the flags of its line here and of no other place.
-# A new level is a line here, a file, and a row in the list of levels of who dispatches it.
+# Kernel levels: one source file for each, compiled with the flags of its line here and nowhere else. A new level is a row in
+# base/levels.def, a line here and a file for each that dispatches it.
 set(CA_AVX2 -mavx2 -mfma -mf16c)
 set(CA_AVX512 ${CA_AVX2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
@@ -8,18 +8,35 @@ set(CA_FLAGS_avx512 ${CA_AVX512})
 set(CA_FLAGS_avx512_vnni ${CA_AVX512} -mavx512vnni)
 set(CA_FLAGS_avx512_bf16 ${CA_AVX512} -mavx512vnni -mavx512bf16)
 set(CA_FLAGS_amx ${CA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
-set(CA_FLAGS_amx_int8 ${CA_FLAGS_amx})
 
-# Add <folder>/<level>.c to target for each level in ARGN whose file exists; nothing where the CPU is not x86-64.
-function(ca_add_x86_levels target folder)
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    return()
-  endif()
-  foreach(level ${ARGN})
-    set(source ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${level}.c)
-    if(EXISTS ${source})
-      target_sources(${target} PRIVATE ${source})
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${CA_FLAGS_${level}}")
+# The list's levels but "ref", which is plain C; none where the CPU is not x86-64.
+set(CA_X86_LEVELS)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/base/levels.def)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  file(STRINGS ${PROJECT_SOURCE_DIR}/base/levels.def rows REGEX "^CA_LEVEL\\(")
+  foreach(row ${rows})
+    string(REGEX REPLACE "^CA_LEVEL\\(([a-z0-9_]+),.*" "\\1" level "${row}")
+    if(level STREQUAL "ref")
+      continue()
     endif()
+    if(NOT CA_FLAGS_${level})
+      message(FATAL_ERROR "base/levels.def has the level ${level}; set CA_FLAGS_${level} in cmake/levels.cmake")
+    endif()
+    list(APPEND CA_X86_LEVELS ${level})
+  endforeach()
+endif()
+
+# Add a source to target that only CPUs of a level run; nothing where the list lacks the level.
+function(ca_add_level_source target level source)
+  if(level IN_LIST CA_X86_LEVELS)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES COMPILE_OPTIONS "${CA_FLAGS_${level}}")
+  endif()
+endfunction()
+
+# Add <prefix><level>.c to target for each level.
+function(ca_add_level_sources target prefix)
+  foreach(level ${CA_X86_LEVELS})
+    ca_add_level_source(${target} ${level} ${prefix}${level}.c)
   endforeach()
 endfunction()

@@ -1,8 +1,5 @@
 /* The public functions: check arguments, call inward. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/cpu.h"
+#include "base/levels.h"
 #include "cache_handle.h"
 #include "chunkattn.h"
 #include "config.h"
@@ -37,47 +34,23 @@ static cattn_status need(const void *pointer, const char *name, cattn_error *err
 
 /* ---- Levels ---- */
 
-/* Position of a level in the list; -1: no such name. */
-static int level_index(const char *name) {
-    int n;
-    const ca_level *levels = ca_levels(&n);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(levels[i].name, name)) return i;
-    return -1;
-}
-
 const char *cattn_level_name(int32_t i) {
-    int n;
-    const ca_level *levels = ca_levels(&n);
-    const uint32_t features = ca_cpu_features();
-    for (int j = 0; j < n; j++)
-        if (ca_level_runs(&levels[j], features) && i-- == 0) return levels[j].name;
-    return NULL;
+    const int level = i < 0 ? -1 : ca_level_of_cpu(i);
+    return level < 0 ? NULL : ca_level_name(level);
 }
 
-/* The name of the highest level allowed: by the caller, by CATTN_LEVEL, by the CPU. NULL: no limit but the CPU. */
-static cattn_status choose_level(const char *asked, const char **level, cattn_error *error) {
-    int n;
-    const ca_level *levels = ca_levels(&n);
-    const char *env = getenv("CATTN_LEVEL");
-    *level = NULL;
-    if (asked) {
-        const int i = level_index(asked);
-        if (i < 0)
-            return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
-                           asked);
-        if (!ca_level_runs(&levels[i], ca_cpu_features()))
-            return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
-                           asked);
-        *level = asked;
-    }
-    if (env && *env) {
-        const int i = level_index(env);
-        if (i < 0)
-            return ca_fail(error, CATTN_ERR_ARG, -1,
-                           "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name", env);
-        const bool lower = ca_level_runs(&levels[i], ca_cpu_features()) && (!asked || i < level_index(asked));
-        if (lower) *level = levels[i].name;
+static cattn_status choose_level(const char *highest, int *level, cattn_error *error) {
+    switch (ca_level_choose(highest, level)) {
+    case CA_LEVEL_UNKNOWN:
+        return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
+                       highest);
+    case CA_LEVEL_LACKING:
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
+                       highest);
+    case CA_LEVEL_ENVIRONMENT_UNKNOWN:
+        return ca_fail(error, CATTN_ERR_ARG, -1, "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name",
+                       ca_level_environment());
+    case CA_LEVEL_OK: break;
     }
     return CATTN_OK;
 }
@@ -137,10 +110,10 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
 }
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
-    const char *level;
+    int level = CA_LEVEL_ref;
     cattn_status s = choose_level(config->level, &level, error);
     if (s) return s;
-    const ca_kernel *kernel = ca_kernel_find(level, ca_cpu_features(), config->kv_type);
+    const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
     c->level = kernel->level;
     c->budget_bytes = config->budget_bytes;
     c->n_threads = config->n_threads;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/levels.h"
 
 /* ---- Loading ---- */
 
@@ -20,7 +21,7 @@ static cl_status level_unknown(const char *level, cl_error *error) {
     }
     if (!has) return cl_fail(error, CL_ERR_ARG, "kernel level '%s' is unknown or not this CPU's, which has %s", level, list);
     return cl_fail(error, CL_ERR_ARG, "the environment variable CATTN_LEVEL is '%s', which is no kernel level; this CPU has %s",
-                   getenv("CATTN_LEVEL"), list);
+                   ca_level_environment(), list);
 }
 
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **out, cl_error *error) {

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/cpu.h"
 #include "base/fp.h"
 #include "library_internals.h"
 #include "method.h"
@@ -178,7 +177,7 @@ static bool allocate(flash_method *m) {
 
 method *method_create_flash(const shape *s, ca_pool *pool) {
     const char *level = method_level(s);
-    const ca_kernel *kernel = level ? ca_kernel_find(level, ca_cpu_features(), s->kv_type) : NULL;
+    const ca_kernel *kernel = level ? ca_kernel_find(ca_level_find(level), s->kv_type) : NULL;
     flash_method *m = kernel ? calloc(1, sizeof *m) : NULL;
     if (!m) return NULL;
     *m = (flash_method){.s = s, .pool = pool, .kernel = kernel};

@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/levels.h"
 #include "chunkattn.h"
 
 enum { CA_N_TYPES = CATTN_I8 + 1 }; /* K/V types, cattn_type */
@@ -140,28 +141,15 @@ static inline ca_tile ca_tile_rows(const ca_kernel *kernel, const ca_tile *tile,
 /* Take any number of rows over one chunk: where max_rows is exceeded, as tiles of about the same size. */
 void ca_kernel_attend(const ca_kernel *kernel, const ca_tile *tile);
 
-/* Of each level, by cattn_type. */
-#define CA_LEVEL(name, features, f32, f16, bf16, i8) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];
-#include "isa.def"
+/* The tables of each level, by cattn_type. A level that leaves a K/V type to the level below has zeros there. */
+#define CA_LEVEL(name, features) extern const ca_kernel ca_kernels_##name[CA_N_TYPES];
+#include "base/levels.def"
 #undef CA_LEVEL
 
-/* A level: what the CPU must have (CA_CPU_*), and a table for each K/V type, NULL: the next lower level's is used. */
-typedef struct ca_level {
-    const char *name;
-    uint32_t features;
-    const ca_kernel *kernels[CA_N_TYPES]; /* by cattn_type */
-} ca_level;
+/* A level's own kernel for a K/V type; NULL: it has none. */
+const ca_kernel *ca_kernel_of_level(int level, cattn_type kv_type);
 
-/* Levels in the order of isa.def, lowest first; only those compiled in. */
-const ca_level *ca_levels(int *n);
-
-/* Whether a CPU with these features runs it. */
-bool ca_level_runs(const ca_level *level, uint32_t features);
-
-/*
- * The kernel of the highest level that is at most `level` (NULL: any), that features allow and that has one for kv_type.
- * NULL if `level` is unknown or not among features.
- */
-const ca_kernel *ca_kernel_find(const char *level, uint32_t features, cattn_type kv_type);
+/* The kernel for a K/V type of the highest level that is at most `level` and has one. */
+const ca_kernel *ca_kernel_find(int level, cattn_type kv_type);
 
 #endif

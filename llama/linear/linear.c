@@ -7,52 +7,29 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/cpu.h"
 #include "base/fp.h"
+#include "base/levels.h"
 #include "linear_kernels.h"
 #include "weight_type.h"
 
 /* ---- Levels ---- */
 
-static const cl_kernels *const levels[] = {
-    &cl_kernels_ref,
-#if defined(__x86_64__)
-    &cl_kernels_avx2, &cl_kernels_avx512, &cl_kernels_avx512_vnni, &cl_kernels_avx512_bf16, &cl_kernels_amx,
-#endif
+#define CA_LEVEL(name, features) &cl_kernels_##name,
+static const cl_kernels *const kernels_of_levels[CA_N_LEVELS] = {
+#include "base/levels.def"
 };
-enum { N_LEVELS = sizeof levels / sizeof *levels };
-
-static int rank(const char *name) {
-    for (int i = 0; i < N_LEVELS; i++)
-        if (strcmp(name, levels[i]->level) == 0) return i;
-    return -1;
-}
-
-static bool has(uint32_t features) { return (features & ~ca_cpu_features()) == 0; }
+#undef CA_LEVEL
 
 const cl_kernels *cl_kernels_find(const char *level) {
-    int top = N_LEVELS - 1;
-    if (level) {
-        const int asked = rank(level);
-        if (asked < 0 || !has(levels[asked]->features)) return NULL;
-        top = asked;
-    }
-    const char *lower = getenv("CATTN_LEVEL");
-    if (lower && *lower) {
-        const int limit = rank(lower);
-        if (limit < 0) return NULL;
-        top = limit < top ? limit : top;
-    }
-    while (top > 0 && !has(levels[top]->features)) top--;
-    return levels[top];
+    int chosen;
+    return ca_level_choose(level, &chosen) == CA_LEVEL_OK ? kernels_of_levels[chosen] : NULL;
 }
 
 const char *cl_kernels_level(const cl_kernels *kernels) { return kernels->level; }
 
 const char *cl_kernels_level_name(int i) {
-    for (int level = 0; level < N_LEVELS; level++)
-        if (has(levels[level]->features) && i-- == 0) return levels[level]->level;
-    return NULL;
+    const int level = ca_level_of_cpu(i);
+    return level < 0 ? NULL : ca_level_name(level);
 }
 
 /* ---- Input ---- */

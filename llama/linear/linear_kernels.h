@@ -73,7 +73,6 @@ typedef struct cl_linear_task {
 /* The kernels of one level: linear layers and row operations. */
 typedef struct cl_kernels {
     const char *level;
-    uint32_t features; /* CA_CPU_* bits that the level needs */
 
     int32_t group_rows;     /* rows of a row group; a multiple of 8 */
     int32_t min_group_rows; /* with fewer rows than this, row groups have 8; a multiple of 8, or 0 */
@@ -97,9 +96,8 @@ typedef struct cl_kernels {
     cl_row_ops row_ops;
 } cl_kernels;
 
-extern const cl_kernels cl_kernels_ref;
-#if defined(__x86_64__)
-extern const cl_kernels cl_kernels_avx2, cl_kernels_avx512, cl_kernels_avx512_vnni, cl_kernels_avx512_bf16, cl_kernels_amx;
-#endif
+#define CA_LEVEL(name, features) extern const cl_kernels cl_kernels_##name;
+#include "base/levels.def"
+#undef CA_LEVEL
 
 #endif

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/fp.h"
 #include "base/half.h"
 #include "lib/attn/kv_copy.h"
@@ -502,7 +501,7 @@ static bool check_reference(const test_case *t, const result *got, result *want,
     const int32_t d_v = t->layout.d_v;
     if (strcmp(t->kernel->level, "ref") == 0)
         for (int32_t row = 0; row < t->n_rows; row++) naive_row(t, row, want->out + row * d_v, &want->lse[row]);
-    else if (!run_case(t, ca_kernel_find("ref", 0, t->layout.type), &whole, want, r))
+    else if (!run_case(t, ca_kernel_find(CA_LEVEL_ref, t->layout.type), &whole, want, r))
         return fail(t, "ref wrote out of bounds", 0);
 
     for (int32_t row = 0; row < t->n_rows; row++) {
@@ -561,7 +560,7 @@ static bool check_case(test_case *t, rng *r) {
     bool ok = run_case(t, t->kernel, &whole, &base, r) || fail(t, "wrote out of bounds", 0);
     for (size_t i = 0; ok && i < sizeof cuts / sizeof cuts[0]; i++) ok = check_same(t, t->kernel, &cuts[i], &base, &other, r);
     if (ok && rounds_to_int8(t->kernel))
-        ok = check_same(t, ca_kernel_find("avx512_vnni", ca_cpu_features(), CATTN_I8), &integers, &base, &other, r);
+        ok = check_same(t, ca_kernel_find(ca_level_find("avx512_vnni"), CATTN_I8), &integers, &base, &other, r);
     ca_fp_leave(mode);
     ok = ok && check_reference(t, &base, &other, r);
 
@@ -589,7 +588,7 @@ bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t
         t.exact_q = rng_one_in(&r, 2);
         ok = check_case(&t, &r);
         if (!ok)
-            printf("reproduce: kcheck --seed %llu --isa %s --type %s --case %d\n", (unsigned long long)seed, kernel->level,
+            printf("reproduce: kcheck --seed %llu --level %s --type %s --case %d\n", (unsigned long long)seed, kernel->level,
                    type_names[kernel->kv_type], i);
     }
     return ok;

@@ -43,18 +43,16 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
     return l;
 }
 
-/* Every level is found by its name, hands types it lacks to one below, and is not found where the CPU lacks it. */
+/* Where a level has no kernel of its own for a type, the one of the next level below that has one is found. */
 static bool check_find(void) {
-    int n;
-    const ca_level *levels = ca_levels(&n);
-    bool ok = !ca_kernel_find("no such level", ~0u, CATTN_F32);
+    bool ok = true;
     for (int k = 0; k < CA_N_TYPES; k++) {
         const ca_kernel *expected = NULL;
-        for (int i = 0; i < n; i++) {
-            if (levels[i].kernels[k]) expected = levels[i].kernels[k];
-            ok &= ca_kernel_find(levels[i].name, levels[i].features, (cattn_type)k) == expected;
-            ok &= ca_kernel_find(NULL, levels[i].features, (cattn_type)k) == expected;
-            if (levels[i].features) ok &= !ca_kernel_find(levels[i].name, 0, (cattn_type)k);
+        for (int level = 0; level < CA_N_LEVELS; level++) {
+            const ca_kernel *own = ca_kernel_of_level(level, (cattn_type)k);
+            if (own) expected = own;
+            if (own) ok &= strcmp(own->level, ca_level_name(level)) == 0 && own->kv_type == (cattn_type)k;
+            ok &= expected && ca_kernel_find(level, (cattn_type)k) == expected;
         }
     }
     if (!ok) printf("FAILED ca_kernel_find\n");
@@ -62,7 +60,7 @@ static bool check_find(void) {
 }
 
 static const char usage[] =
-    "usage: kcheck [--bench | --costs] [--isa LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
+    "usage: kcheck [--bench | --costs] [--level LEVEL] [--type f32|f16|bf16|int8] [--seed N] [--every N] [--case N]\n"
     "       kcheck --device cuda\n"
     "  Checks every kernel level of this CPU, or times them with --bench.\n"
     "  --device cuda  checks the CUDA backend's instead; ends with 77 where there is no device\n"
@@ -72,7 +70,7 @@ static const char usage[] =
     "  CATTN_LEVEL names the highest level to take.\n";
 
 int main(int argc, char **argv) {
-    const char *isa = NULL, *type = NULL, *highest = getenv("CATTN_LEVEL");
+    const char *level = NULL, *type = NULL;
     uint64_t seed = 1;
     int32_t every = 1, only = -1;
     bool bench = false, costs = false;
@@ -83,8 +81,8 @@ int main(int argc, char **argv) {
             continue;
         }
         if (value && strcmp(argv[i], "--device") == 0 && strcmp(value, "cuda") == 0) return check_cuda();
-        if (value && strcmp(argv[i], "--isa") == 0)
-            isa = value;
+        if (value && strcmp(argv[i], "--level") == 0)
+            level = value;
         else if (value && strcmp(argv[i], "--type") == 0)
             type = value;
         else if (value && strcmp(argv[i], "--seed") == 0)
@@ -100,20 +98,24 @@ int main(int argc, char **argv) {
         i++;
     }
 
-    int n_levels, n_run = 0;
+    int n_run = 0, highest = CA_LEVEL_ref;
+    if (ca_level_choose(NULL, &highest) != CA_LEVEL_OK) {
+        fprintf(stderr, "kcheck: CATTN_LEVEL is '%s', which is no level\n", ca_level_environment());
+        return 2;
+    }
     bool ok = check_find();
-    const ca_level *levels = ca_levels(&n_levels);
     printf("%s, seed %llu\n", ca_cpu_name(), (unsigned long long)seed);
-    for (int i = 0; i < n_levels; i++) {
-        if ((levels[i].features & ~ca_cpu_features()) != 0) {
-            printf("%s: skipped, not on this CPU\n", levels[i].name);
+    for (int l = 0; l < CA_N_LEVELS; l++) {
+        if (l > highest) {
+            printf("%s: skipped, not on this CPU or above CATTN_LEVEL\n", ca_level_name(l));
             continue;
         }
         for (int k = 0; k < CA_N_TYPES; k++) {
-            const ca_kernel *kernel = levels[i].kernels[k];
-            if (!kernel || (isa && strcmp(isa, levels[i].name) != 0) || (type && strcmp(type, type_names[k]) != 0)) continue;
+            const ca_kernel *kernel = ca_kernel_of_level(l, (cattn_type)k);
+            if (!kernel || (level && strcmp(level, ca_level_name(l)) != 0) || (type && strcmp(type, type_names[k]) != 0))
+                continue;
             n_run++;
-            if (costs && strcmp(kernel->level, "ref") == 0) continue; /* takes minutes, and nobody waits for it */
+            if (costs && l == CA_LEVEL_ref) continue; /* takes minutes, and nobody waits for it */
             if (bench || costs) {
                 (bench ? bench_kernel : measure_costs)(kernel);
                 continue;
@@ -122,7 +124,6 @@ int main(int argc, char **argv) {
             printf("%s %s: %s\n", kernel->level, type_names[k], passed ? "ok" : "FAILED");
             ok &= passed;
         }
-        if (highest && strcmp(highest, levels[i].name) == 0) break;
     }
     if (n_run == 0) fprintf(stderr, "kcheck: no such level or type on this CPU\n");
     return ok && n_run > 0 ? 0 : 1;

@@ -10,7 +10,6 @@
  * Rows are loaded past the first-level cache, which keeps the panels for the next rows. That cache has few lines in flight, and
  * panels that it keeps leave these to the weights that follow.
  */
-#include "base/cpu.h"
 #include "base/tiles.h"
 #include "linear_avx512.h"
 
@@ -143,7 +142,6 @@ static void multiply_bf16(const cl_linear_task *t) {
 
 const cl_kernels cl_kernels_amx = {
     .level = "amx",
-    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16 | CA_CPU_AMX,
     .group_rows = CL_AMX_ROWS,
     .min_group_rows = CL_AMX_MIN_ROWS,
     .prefetch_to_l2 = true,

@@ -2,7 +2,6 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
-#include "base/cpu.h"
 #include "linear_x86.h"
 
 enum { ROWS = 4, PREFETCH_BYTES = 3072 };
@@ -219,7 +218,6 @@ static void multiply_bf16(const cl_linear_task *t) { multiply_float(CL_LINEAR_BF
 
 const cl_kernels cl_kernels_avx2 = {
     .level = "avx2",
-    .features = CA_CPU_AVX2,
     .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .multiply = {multiply_f32, multiply_f16, multiply_bf16, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},

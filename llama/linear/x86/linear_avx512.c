@@ -1,5 +1,4 @@
 /* The level "avx512", without VNNI: u8 codes times int8 activations through 16-bit sums; float weights with f32 FMA. */
-#include "base/cpu.h"
 #include "linear_avx512_tiles.h"
 #include "linear_x86.h"
 
@@ -104,7 +103,6 @@ void cl_linear_bf16_avx512(const cl_linear_task *t) { multiply_float(CL_LINEAR_B
 
 const cl_kernels cl_kernels_avx512 = {
     .level = "avx512",
-    .features = CA_CPU_AVX512,
     .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, cl_linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},

@@ -7,7 +7,6 @@
  */
 #include "linear_x86.h"
 
-#include "base/cpu.h"
 #include "linear_avx512.h"
 
 enum { LINE = 64 /* bytes: two inputs of a panel */ };
@@ -86,7 +85,6 @@ static void multiply_bf16(const cl_linear_task *t) {
 
 const cl_kernels cl_kernels_avx512_bf16 = {
     .level = "avx512_bf16",
-    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI | CA_CPU_AVX512_BF16,
     .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .round_bf16 = cl_linear_round_avx512_bf16,

@@ -1,7 +1,6 @@
 /* The level "avx512_vnni": u8 codes times int8 activations, four at a time. Float weights are multiplied as at "avx512". */
 #include "linear_x86.h"
 
-#include "base/cpu.h"
 #include "linear_avx512_tiles.h"
 
 INLINE void dot_scale_group(const int R, const int V, const record_format w, __m512i table, const cursor *at,
@@ -33,7 +32,6 @@ LINEAR_QUANT_LAYOUTS(SHARED)
 
 const cl_kernels cl_kernels_avx512_vnni = {
     .level = "avx512_vnni",
-    .features = CA_CPU_AVX512 | CA_CPU_AVX512_VNNI,
     .group_rows = CL_LINEAR_ROW_GROUP,
     .quantize = cl_linear_quantize_avx2,
     .multiply = {cl_linear_f32_avx512, cl_linear_f16_avx512, cl_linear_bf16_avx512, LINEAR_QUANT_LAYOUTS(LINEAR_ENTRY)},
