@@ -28,4 +28,4 @@ static const char *get_device(int32_t device, ca_cuda_device *info) {
 
 static const ca_cuda_backend backend = {count_devices, get_device};
 
-extern "C" const ca_cuda_backend *ca_cuda_get(void) { return &backend; }
+extern "C" const ca_cuda_backend *ca_cuda_linked(void) { return &backend; }

@@ -1,8 +1,9 @@
 /*
  * The table of functions through which the library's C code calls its CUDA code.
  *
- * absent.c and backend.cu both define ca_cuda_get, and the build compiles one of them. No other file depends on whether CUDA is
- * compiled in. All functions may be called from any thread; they neither print nor synchronise.
+ * backend.cu defines ca_cuda_linked and is in an archive of its own, libchunkattn_cuda.a, so that a program which links only
+ * libchunkattn.a needs no CUDA runtime. Only linked.c depends on whether it is there. All functions may be called from any
+ * thread; they neither print nor synchronise.
  */
 #ifndef LIB_CUDA_BACKEND_H
 #define LIB_CUDA_BACKEND_H
@@ -30,8 +31,11 @@ typedef struct ca_cuda_backend {
     const char *(*get_device)(int32_t device, ca_cuda_device *info);
 } ca_cuda_backend;
 
-/* NULL in a build without CUDA. */
+/* The backend; NULL if none is linked. */
 const ca_cuda_backend *ca_cuda_get(void);
+
+/* For linked.c only. */
+const ca_cuda_backend *ca_cuda_linked(void);
 
 #ifdef __cplusplus
 }

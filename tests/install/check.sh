@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs into a fresh prefix, then builds and runs foreign.c and the documented programs against it as others would: with
-# pkg-config, shared and static, and with CMake. Last, each shared library must export its public interface and nothing else.
-# docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
+# pkg-config, shared and static, and with CMake; static programs have no CUDA unless they link its module. Then the library is
+# built alone with nothing but a C compiler and CMake. Last, each shared library must export its public interface and nothing
+# else. docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
 set -euo pipefail
 build=$1 prefix=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,6 +23,28 @@ echo "pkg-config, static"
 # shellcheck disable=SC2046
 cc -std=c11 -static "$here/foreign.c" -o "$work/static" $(pkg-config --static --cflags --libs chunkattn)
 "$work/static"
+
+echo "CUDA"
+nm "$work/static" | grep -q ' cuda' && { echo "a static program has CUDA's runtime in it, which it does not use"; exit 1; }
+# shellcheck disable=SC2046
+cc -std=c11 "$here/foreign_cuda.c" -o "$work/cpu" -Wl,-Bstatic $(pkg-config --cflags --libs chunkattn) -Wl,-Bdynamic -lm -pthread
+"$work/cpu" && { echo "a program that links libchunkattn.a only has CUDA"; exit 1; }
+if pkg-config --exists chunkattn-cuda; then
+  # shellcheck disable=SC2046
+  cc -std=c11 "$here/foreign_cuda.c" -o "$work/cuda_shared" $(pkg-config --cflags --libs chunkattn-cuda)
+  LD_LIBRARY_PATH=$libdir "$work/cuda_shared"
+  # shellcheck disable=SC2046
+  cc -std=c11 -static "$here/foreign_cuda.c" -o "$work/cuda_static" $(pkg-config --static --cflags --libs chunkattn-cuda) \
+    2>"$work/ld.txt" || { cat "$work/ld.txt"; exit 1; } # the runtime makes the linker warn of dlopen
+  "$work/cuda_static"
+  cmake -S "$here/package_cuda" -B "$work/package_cuda" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+  cmake --build "$work/package_cuda" >/dev/null
+  "$work/package_cuda/with_cuda"
+elif cmake -S "$here/package_cuda" -B "$work/package_cuda" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.txt" 2>&1; then
+  echo "the CMake package has component cuda in a build without CUDA"; exit 1
+else
+  grep -q 'built without CUDA' "$work/cmake.txt" || { cat "$work/cmake.txt"; exit 1; }
+fi
 
 for program in example decode; do
   echo "docs/$program.c"
@@ -57,9 +80,10 @@ cmake --build "$work/package" >/dev/null
 "$work/package/with_chunkattn"
 "$work/package/with_static"
 
-echo "CMake package, shared, where the CUDA Toolkit is not"
-cmake -S "$here/package" -B "$work/package" -DLIBRARIES=chunkattn -DCMAKE_PREFIX_PATH="$prefix" \
-  -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON --fresh -G Ninja >/dev/null
+echo "CMake package, both, where the CUDA Toolkit is not"
+cmake -S "$here/package" -B "$work/package" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON \
+  --no-warn-unused-cli --fresh -G Ninja >/dev/null
+cmake --build "$work/package" >/dev/null
 
 echo "CMake package chunkllama, both"
 cmake -S "$here/package_llama" -B "$work/package_llama" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
@@ -86,6 +110,13 @@ check_exports() {
   declared=$(grep -oh "\\<${symbol_prefix}_[a-z_]*(" "$@" | tr -d '(' | sort -u | grep -v "^${symbol_prefix}_$")
   diff <(echo "$exported") <(echo "$declared") || { echo "$library: exported (<) and declared (>) differ"; exit 1; }
 }
+
+echo "the library alone, where there are only CMake, Ninja and a C compiler"
+mkdir -p "$work/bin"
+for tool in cc cmake ninja ar ranlib as ld uname; do ln -sf "$(command -v $tool)" "$work/bin/$tool"; done
+env -i PATH="$work/bin" cmake -S "$here/../.." -B "$work/alone" -G Ninja -DCATTN_APPS=OFF -DCATTN_CUDA=OFF >/dev/null
+env -i PATH="$work/bin" cmake --build "$work/alone" >/dev/null
+[[ -f $work/alone/lib/libchunkattn.a && ! -d $work/alone/cli ]] || { echo "more or less than the library was built"; exit 1; }
 
 echo "exported symbols"
 check_exports chunkattn cattn "$prefix"/include/chunkattn*.h
