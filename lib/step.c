@@ -1,13 +1,14 @@
-/* The open step of a cache: claims, the place of each row's K/V, the plan and its workspace. */
+/*
+ * A step's begin and end: which rows the entries get, where their K/V go, the plan, and the budget for its workspace.
+ * step_write.c writes the rows.
+ */
 #include "step.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "base/fp.h"
 #include "error.h"
 #include "lib/attn/kv_copy.h"
-#include "lib/attn/view.h"
 
 uint64_t ca_cache_bytes(cattn_cache *c) {
     const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
@@ -24,7 +25,7 @@ void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n) {
 
 /* ---- Begin ---- */
 
-/* Whether the entries are those of the last step, and the tree is as it was. Their leaves are asked for meanwhile. */
+/* Whether the entries are those of the last step and the tree is unchanged. Prefetches their leaves. */
 static bool same_entries(const cattn_cache *c, const cattn_entry *entries, int32_t n) {
     const ca_step *step = &c->step;
     if (step->tree_version != ca_tree_version(c->tree) || step->seqs.n != (size_t)n) return false;
@@ -87,13 +88,13 @@ static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit)
     return n_rows;
 }
 
-/* Whether branch copies may be missing for an entry's rows. Behind the second token of a leaf all have been made. */
+/* Whether an entry's rows may need branch copies. All of a leaf's copies exist once its second token is ready. */
 static bool may_need_copies(const ca_step *step, size_t i) {
     const ca_plan_entry *e = &step->entries.at[i];
     return e->n_rows > 0 && e->first_pos <= step->seqs.at[i].leaf->start + 1;
 }
 
-/* Branch copies that the claimed rows need, at most: entries that need the same one count it each. */
+/* An upper bound on the branch copies that the claimed rows need: a copy that several entries need counts once for each. */
 static size_t count_branch_copies(const cattn_cache *c) {
     const ca_step *step = &c->step;
     size_t n = 0;
@@ -105,7 +106,7 @@ static size_t count_branch_copies(const cattn_cache *c) {
     return n;
 }
 
-/* Record them, once it is known which groups the rows leave open. */
+/* Record the branch copies. To be called when it is known which slot groups the rows leave open. */
 static void record_branch_copies(cattn_cache *c) {
     ca_step *step = &c->step;
     for (size_t i = 0; step->after.capacity > 0 && i < step->entries.n; i++) {
@@ -120,21 +121,13 @@ static void record_branch_copies(cattn_cache *c) {
     }
 }
 
-/* Rows from the first on that go to consecutive slots of one chunk. */
-static int32_t run_length(const ca_step *step, int32_t first) {
-    const ca_row *rows = step->rows.at + first;
-    int32_t n = 1;
-    while (first + n < (int32_t)step->rows.n && rows[n].chunk == rows->chunk && rows[n].slot == rows->slot + n) n++;
-    return n;
-}
-
 static void take_slots(cattn_cache *c, ca_chunk_id id, int32_t begin, int32_t end) {
     ca_kv_open_and_close(&c->layout, c->pool, id, begin, end, &c->step.before);
 }
 
 /*
- * Rows that were placed in the last step and have only moved within their absolute chunks: within a leaf that is one physical
- * chunk, above it need not be.
+ * Update the places of the last step's rows, which have only moved within their absolute chunks. Inside a leaf an absolute
+ * chunk is one physical chunk; above the leaf it may be several.
  */
 static void move_rows(cattn_cache *c) {
     ca_step *step = &c->step;
@@ -162,12 +155,12 @@ static void place_rows(cattn_cache *c) {
     }
     for (int32_t row = 0, n; row < (int32_t)step->rows.n; row += n) {
         const ca_row *first = &step->rows.at[row];
-        n = run_length(step, row);
+        n = ca_step_run_length(step, row);
         take_slots(c, first->chunk, first->slot, first->slot + n);
     }
 }
 
-/* Room for the places of n_rows rows, and for the commands before and after they are written. */
+/* Allocate what the places of n_rows rows, and the commands before and after they are written, need. */
 static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
     ca_step *step = &c->step;
     const size_t n_layers = (size_t)c->layout.n_layers;
@@ -178,23 +171,23 @@ static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
     return CATTN_OK;
 }
 
-/* What is evicted may have been a leaf's only sibling, and the leaf be one with its parent now. */
+/* Eviction may have removed a leaf's only sibling, in which case the leaf was joined with its parent. */
 static void find_leaves(ca_step *step) {
     for (size_t i = 0; i < step->seqs.n; i++) step->seqs.at[i].leaf = step->entries.at[i].seq->leaf;
 }
 
-/* Make sure that what the step has taken since the cache held bytes_before, and has yet to take, is in the budget. */
+/* Make sure that the budget holds what the step has allocated since the cache had bytes_before, and the workspace to come. */
 static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn_error *error) {
     const size_t missing = ca_attn_missing(&c->attn, c->plans.at, c->plans.n);
     const bool grows = c->alloc.bytes + missing > bytes_before;
     const size_t excess = grows ? ca_chunk_pool_excess(c->pool, missing) : 0;
-    /* Nothing is evicted for what all of it together would not give. */
+    /* Nothing is evicted if evicting everything would not suffice. */
     const bool fits = excess == 0 || (ca_tree_may_have_room(c->tree, excess) && ca_tree_make_room(c->tree, excess));
     find_leaves(&c->step);
     if (!fits)
         return ca_fail(
             error, CATTN_ERR_BUDGET, -1,
-            "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and chunks beside them are used or promised; "
+            "the step's plan and workspace exceed budget_bytes, %llu, by %zu, and the other chunks are in use or reserved; "
             "raise it or lower row_limit",
             (unsigned long long)c->budget_bytes, excess);
     if (ca_attn_reserve(&c->attn, c->plans.at, c->plans.n))
@@ -202,8 +195,8 @@ static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn
     return CATTN_OK;
 }
 
-/* Give back what steps hold from one to the next. */
-static void give_back(cattn_cache *c) {
+/* Free what steps keep for the next one. */
+static void release_workspace(cattn_cache *c) {
     for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
     ca_attn_release(&c->attn);
     ca_step_free(c);
@@ -243,9 +236,9 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     cattn_error cause;
     cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
     if (status == CATTN_ERR_BUDGET || status == CATTN_ERR_NOMEM) {
-        give_back(c); /* which may be more than this step needs: larger ones before left it */
+        release_workspace(c); /* earlier, larger steps may have left more than this one needs */
         status = try_begin(c, entries, n_entries, row_limit, &cause);
-        if (status) give_back(c);
+        if (status) release_workspace(c);
     }
     if (status && error) *error = cause;
     if (status == CATTN_OK) ca_tree_note_peaks(c->tree);
@@ -253,16 +246,11 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     return status;
 }
 
-static void execute(const cattn_cache *c, int32_t layer, int32_t head, const ca_kv_commands *commands) {
-    ca_kv_execute(&c->layout, c->pool, layer, head, commands->at, commands->n);
-}
-
-/* Carry out what a layer that was not written lacks: commands before the rows always, those after them if the step ends well.
- */
+/* Execute the commands of a layer that was not written: those before the rows always, those after them only if `ready`. */
 static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
     for (int32_t head = 0; head < c->layout.n_kv_heads; head++) {
-        execute(c, layer, head, &c->step.before);
-        if (ready) execute(c, layer, head, &c->step.after);
+        ca_step_execute_commands(c, layer, head, &c->step.before);
+        if (ready) ca_step_execute_commands(c, layer, head, &c->step.after);
     }
 }
 
@@ -285,100 +273,4 @@ void ca_step_free(cattn_cache *c) {
     CA_ARRAY_FREE(&c->alloc, &c->step.before);
     CA_ARRAY_FREE(&c->alloc, &c->step.after);
     CA_ARRAY_FREE(&c->alloc, &c->step.prepared);
-}
-
-/* ---- Write ---- */
-
-typedef struct write_job {
-    const cattn_cache *cache;
-    int32_t layer, heads_a_task;
-    bool prepares; /* carries out the commands before the rows */
-    const cattn_view *k, *v;
-} write_job;
-
-/* Where the first of a run of rows goes, as what is written next. */
-static void set_next(const write_job *job, ca_write *w, int32_t row, int32_t head) {
-    const ca_row *to = &job->cache->step.rows.at[row];
-    const ca_layout *l = &job->cache->layout;
-    const char *k_tile = ca_chunk_tile(job->cache->pool, to->chunk, ca_layout_tile(l, job->layer, head));
-    w->next_k = k_tile;
-    w->next_v = k_tile + l->k_bytes;
-    w->next_slot = to->slot;
-    w->next_open = ca_chunk_open(job->cache->pool, to->chunk);
-}
-
-/* Rows that one call of the kernel may write, of n that follow one another. */
-static int32_t rows_at_once(const write_job *job, int32_t n) {
-    return ca_view_rows_at_once(job->k->type != CATTN_F32 ? job->k->type : job->v->type, n);
-}
-
-/* n rows from `row` on, which go to consecutive slots of one chunk. *next is what this thread writes after them. */
-static void write_rows(const write_job *job, int32_t row, int32_t n, int32_t head, float *room, const ca_write *next) {
-    const cattn_cache *c = job->cache;
-    const ca_layout *l = &c->layout;
-    const ca_row *to = &c->step.rows.at[row];
-    char *k_tile = ca_chunk_tile(c->pool, to->chunk, ca_layout_tile(l, job->layer, head));
-    ca_write w = *next;
-    w.d_k = l->d_k;
-    w.d_v = l->d_v;
-    w.c = l->c;
-    w.open = ca_chunk_open(c->pool, to->chunk);
-    w.k_tile = k_tile;
-    w.v_tile = k_tile + l->k_bytes;
-    const int32_t step = rows_at_once(job, n);
-    for (int32_t i = 0; i < n; i += step) {
-        w.slot = to->slot + i;
-        w.n = n - i < step ? n - i : step;
-        const ca_f32_rows k = ca_view_widen(c->attn.kernel, job->k->type, ca_view_at(job->k, row + i, head), job->k->row_stride,
-                                            w.n, l->d_k, room);
-        const ca_f32_rows v = ca_view_widen(c->attn.kernel, job->v->type, ca_view_at(job->v, row + i, head), job->v->row_stride,
-                                            w.n, l->d_v, room + CA_VIEW_ROWS * (ptrdiff_t)l->d_k);
-        w.k = k.at;
-        w.v = v.at;
-        w.k_stride = k.stride;
-        w.v_stride = v.stride;
-        c->attn.kernel->write(&w);
-        w.next_k = w.next_v = NULL; /* the first call has prefetched it */
-    }
-}
-
-/* Some K/V heads of all rows: so no tile is written by two threads. Run by run, so that k and v are read in their order. */
-static void write_heads(void *arg, int32_t task, int32_t worker) {
-    const write_job *job = arg;
-    const cattn_cache *c = job->cache;
-    const ca_layout *l = &c->layout;
-    float *room = ca_attn_rows(&c->attn, worker);
-    const unsigned fp = ca_fp_enter();
-    const int32_t first = task * job->heads_a_task, left = l->n_kv_heads - first, n_rows = (int32_t)c->step.rows.n;
-    const int32_t end = first + (left < job->heads_a_task ? left : job->heads_a_task);
-    for (int32_t h = first; job->prepares && h < end; h++) execute(c, job->layer, h, &c->step.before);
-    for (int32_t row = 0, n; row < n_rows; row += n) {
-        n = run_length(&c->step, row);
-        for (int32_t h = first; h < end; h++) {
-            ca_write next = {0};
-            if (h + 1 < end)
-                set_next(job, &next, row, h + 1);
-            else if (row + n < n_rows)
-                set_next(job, &next, row + n, first);
-            write_rows(job, row, n, h, room, &next);
-        }
-    }
-    for (int32_t h = first; h < end; h++) execute(c, job->layer, h, &c->step.after);
-    ca_fp_leave(fp);
-}
-
-void ca_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v) {
-    enum { NUMBERS_A_TASK = 4000 }; /* some eight microseconds: below that waking another thread costs more than it saves */
-    const ca_layout *l = &c->layout;
-    const int64_t n_rows = (int64_t)c->step.rows.n, numbers = n_rows * (l->d_k + l->d_v);
-    if (n_rows == 0) return;
-    const int64_t heads = NUMBERS_A_TASK / numbers + 1;
-    const int32_t heads_a_task = heads < l->n_kv_heads ? (int32_t)heads : l->n_kv_heads;
-    write_job job = {c, layer, heads_a_task, !c->step.prepared.at[layer], k, v};
-    c->step.prepared.at[layer] = true;
-    const int32_t tasks = (l->n_kv_heads + heads_a_task - 1) / heads_a_task;
-    if (tasks > 1)
-        c->parallel.run(c->parallel.ctx, tasks, write_heads, &job);
-    else
-        write_heads(&job, 0, 0);
 }
