@@ -1,5 +1,9 @@
 /*
- * Running the kernels over a plan: chunk-first and sequence-first are the items' order, and each row's states merge at the end.
+ * Running the kernels over a plan. The order of the items makes a step chunk-first, then sequence-first; the states of each row
+ * are merged at the end.
+ *
+ * Errors: CATTN_ERR_NOMEM where a status is returned. One thread at a time may call these for one ca_attn; ca_attn_run uses the
+ * workers of the cattn_parallel hook itself.
  */
 #ifndef LIB_ATTN_ATTN_H
 #define LIB_ATTN_ATTN_H
@@ -10,13 +14,13 @@
 
 typedef struct ca_attn_worker ca_attn_worker;
 
-/* Memory whose contents need not outlast a step. */
+/* Memory that steps reuse; its contents do not outlast a step. */
 typedef struct ca_attn_buffer {
     void *at;
     size_t size; /* bytes */
 } ca_attn_buffer;
 
-/* What cattn_config has to say on scores, in natural units; zeros: nothing. */
+/* The options of cattn_config that change scores, in natural units; zero or NULL: off. */
 typedef struct ca_attn_options {
     float softcap;
     const float *alibi_slopes; /* [n_heads] */
@@ -30,7 +34,7 @@ typedef struct ca_attn {
     ca_alloc *alloc;
     cattn_parallel parallel;
     int32_t n_threads;
-    int32_t group;    /* query heads a K/V head */
+    int32_t group;    /* query heads of a GQA group */
     int32_t max_rows; /* rows of a block: as many as fit with all their heads into one tile, at least 1 */
     float scale_log2; /* the softmax scale times log2(e) */
     float softcap;    /* base 2, as the next two; 0: none */
@@ -41,20 +45,25 @@ typedef struct ca_attn {
     ca_attn_worker *workers; /* [n_threads] */
 } ca_attn;
 
-/* The pointers are borrowed until ca_attn_free, but for the options', whose arrays are copied. */
+/* kernel, layout, pool and alloc are borrowed until ca_attn_free; the arrays of options are copied. */
 cattn_status ca_attn_init(ca_attn *attn, const ca_kernel *kernel, const ca_layout *layout, const ca_chunk_pool *pool,
                           ca_alloc *alloc, const cattn_parallel *parallel, int32_t n_threads, int32_t group, float scale,
                           const ca_attn_options *options);
 void ca_attn_free(ca_attn *attn);
 
-/* Bytes that ca_attn_reserve would take in addition, and taking them: what the most demanding of some plans needs. */
+/*
+ * The workspace that the most demanding of n_plans plans needs: the bytes that are missing, and allocating them. What is there
+ * is kept if it suffices.
+ */
 size_t ca_attn_missing(const ca_attn *attn, const ca_plan *plans, size_t n_plans);
 cattn_status ca_attn_reserve(ca_attn *attn, const ca_plan *plans, size_t n_plans);
 
-/* Free what ca_attn_reserve took. */
+/* Free what ca_attn_reserve allocated. */
 void ca_attn_release(ca_attn *attn);
 
-/* Room [CA_VIEW_ROWS][d_k + d_v] for a worker that converts rows of the caller's; its contents are lost when it attends. */
+/*
+ * Room [CA_VIEW_ROWS][d_k + d_v] in which a worker converts rows of the caller's tensors. ca_attn_run overwrites it.
+ */
 float *ca_attn_rows(const ca_attn *attn, int32_t worker);
 
 /* Attend the plan's rows in one layer; views as in cattn_step_attend. */

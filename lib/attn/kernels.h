@@ -1,27 +1,28 @@
 /*
- * The contract between the plan's executor and a kernel level: one table of functions a level and K/V type.
+ * The contract between the plan's executor and a kernel level: one table of functions for each level and K/V type.
  *
- * The unit of arithmetic is a row and an absolute chunk. A row is one query head of one token. It goes through the chunks of
- * a segment (a fixed number of positions, layout.h) in ascending order and treats each with the same operations in the same
- * order, whatever tile it is in:
+ * The unit of arithmetic is one row over one absolute chunk. A row is one query head of one token. It passes over the chunks of
+ * a segment (a fixed number of positions, layout.h) in ascending order. Each chunk takes the same operations in the same order,
+ * whichever tile the row is in:
  *
- * - s[slot] = q . k[slot] for the slots it sees, d ascending; base 2, since scale * log2(e) is folded into q. Then, where set,
- *   s = softcap * tanh(s / softcap), and s += slope * (distance + slot).
- * - M = a whole number not below any floor(s) so far, raised at most once a chunk and in steps of 32; O and l go along by a
- *   power of 2.
+ * - s[slot] = q . k[slot] for the slots that the row sees, d ascending. s is in base 2, since scale * log2(e) is a factor of q.
+ *   Then, if set, s = softcap * tanh(s / softcap), and s += slope * (distance + slot).
+ * - M = a whole number that is at least every floor(s) so far. It is raised at most once for each chunk, in steps of 32, and O
+ *   and l are multiplied by the power of 2 that corresponds.
  * - p[slot] = 2^(floor(s) - M) * poly(s - floor(s)), 0 for slots not seen.
  * - l[slot mod 16] += p[slot] and O += p[slot] * v[slot], slots ascending.
  *
- * So a row's state (O, M, l) after a chunk is a function of the row's query and of the tokens it sees, bit for bit. States
- * start from zero at each segment and segments merge in ascending order. "ref" does the same in double, laid out like the
- * paper's partial_attn and attn_reduce: it is the specification that the others are tested against.
+ * So a row's state (O, M, l) after a chunk is a function of the row's query and of the tokens that it sees, bit for bit. States
+ * start from zero at each segment, and segments merge in ascending order. "ref" does the same in double, in the form of the
+ * paper's partial_attn and attn_reduce. It is the specification against which the other levels are tested.
  *
- * A row sees the first n_seen slots, but not those in [n_kept, n_hidden), which lie before its window. Slots from n_seen on may
- * hold anything, also infinities and NaN: they must not reach O, l or M. Hidden ones do not count in M and l, but a level may
- * multiply their V by a weight of zero, so what is not finite there may show: they belong to the row's own context. Signed
- * zeros may differ inside O between tiles; merge adds +0 at the end, which makes them one.
+ * A row sees the first n_seen slots, but not those in [n_sink_slots, n_hidden), which lie before its window. Slots from n_seen
+ * on may hold anything, also infinities and NaN: they must not reach O, l or M. Hidden ones do not count in M and l, but a
+ * level may multiply their V by a weight of zero, so what is not finite there may show: they belong to the row's own context.
+ * Signed zeros may differ inside O between tiles; merge adds +0 at the end, which makes them one.
  *
- * Kernels know neither tree, plan, threads nor allocation. The caller has set MXCSR (flush to zero, denormals are zero).
+ * Kernels know neither tree, plan, threads nor allocation. The caller has set MXCSR: denormal operands and results
+ * are zero.
  */
 #ifndef LIB_ATTN_KERNELS_H
 #define LIB_ATTN_KERNELS_H
@@ -35,38 +36,40 @@
 
 enum { CA_N_TYPES = CATTN_I8 + 1 }; /* K/V types, cattn_type */
 
-/* What a tile's rows do to their scores and which slots lie before their windows; zeros: nothing. */
+/* How the scores of a tile's rows are changed, and which slots lie before the rows' windows. Zero or NULL: off. */
 typedef struct ca_tile_options {
-    float softcap;           /* base 2 */
-    const float *slopes;     /* [n_rows] base 2 */
-    const float *distances;  /* [n_rows] with slopes: the position of slot 0, less the row's */
-    const int32_t *n_hidden; /* [n_rows] slots before a row's window, at most n_seen; unless that is 0 some slot is seen */
-    int32_t n_kept;          /* of those the first so many are seen all the same */
+    float softcap;          /* base 2 */
+    const float *slopes;    /* [n_rows] base 2 */
+    const float *distances; /* [n_rows] if there are slopes: the position of slot 0 minus the row's */
+    const int32_t
+        *n_hidden;        /* [n_rows] slots before a row's window, at most n_seen; the row sees some slot unless n_seen is 0 */
+    int32_t n_sink_slots; /* hidden slots below this one are seen nevertheless */
 } ca_tile_options;
 
-/* Rows that pass over one chunk of one K/V head together. */
+/* Rows that pass over one chunk of one KV head together. All pointers are borrowed for the call. */
 typedef struct ca_tile {
     int32_t d_k, d_v, c;
     int32_t n_rows;        /* >= 1, at most the kernel's max_rows */
     const void *q;         /* packed queries, query_bytes(d_k) apart */
     void *state;           /* states, state_bytes(d_v) apart; updated */
-    const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..c; 0 leaves its state as it is. NULL: all see c */
+    const int32_t *n_seen; /* [n_rows] leading slots that a row sees, 0..c; 0 keeps its state. NULL: every row sees all c */
     const void *k, *v;     /* tiles of the chunk, layout.h */
-    uint32_t open;         /* the K tile's open groups: rows see slots of one at most, behind those of closed ones */
-    const void *next_k, *next_v;    /* tiles that this thread reads next, to prefetch; NULL: none */
-    void *scratch;                  /* scratch_bytes, 64-byte aligned, contents lost */
+    uint32_t open;         /* the K tile's open slot groups; rows see slots of at most one, and it is the last that they see */
+    const void *next_k, *next_v;    /* the tiles that this thread reads next, to be prefetched; NULL: none */
+    void *scratch;                  /* [scratch_bytes], 64-byte aligned; overwritten */
     const ca_tile_options *options; /* NULL: none */
 } ca_tile;
 
-/* Tokens of one K/V head on their way into a tile. */
+/* Tokens of one KV head to be written into the tiles of a chunk. All pointers are borrowed for the call. */
 typedef struct ca_write {
     int32_t d_k, d_v, c;
     int32_t slot, n;              /* to slots [slot, slot + n), n >= 1 */
-    uint32_t open;                /* the K tile's open groups, layout.h */
-    const float *k, *v;           /* of the first token: [d_k], [d_v] */
-    ptrdiff_t k_stride, v_stride; /* floats to the next token's */
+    uint32_t open;                /* the K tile's open slot groups, layout.h */
+    const float *k, *v;           /* [n][d_k], [n][d_v], with these strides */
+    ptrdiff_t k_stride, v_stride; /* floats from one token to the next */
     void *k_tile, *v_tile;
-    const void *next_k, *next_v; /* tiles that this thread writes next, to ask for the lines of next_slot; NULL: none */
+    const void *next_k,
+        *next_v; /* the tiles that this thread writes next, for prefetching the lines of next_slot; NULL: none */
     int32_t next_slot;
     uint32_t next_open;
 } ca_write;
@@ -76,34 +79,34 @@ typedef struct ca_kernel {
     cattn_type kv_type;
     int32_t max_rows; /* of a tile; of more rows ca_kernel_attend makes several tiles */
 
-    /* For dealing work to threads; `kcheck --costs` measures the second. */
-    int32_t tile_rows; /* of a full register tile: with fewer rows part of the arithmetic is wasted */
-    float chunk_cost;  /* what a chunk costs besides its rows' arithmetic, in units of that of one row */
+    /* For the division of work among threads. `kcheck --costs` measures chunk_cost. */
+    int32_t tile_rows; /* of a full register tile; fewer rows waste part of its arithmetic */
+    float chunk_cost;  /* cost of a chunk besides the arithmetic of its rows, in units of one row's arithmetic */
 
     /* Sizes in bytes, multiples of 64. */
     size_t (*query_bytes)(int32_t d_k);
     size_t (*state_bytes)(int32_t d_v);
     size_t (*scratch_bytes)(int32_t d_k, int32_t d_v, int32_t c);
 
-    /* q [n_rows][d_k] f32, rows row_stride elements apart, times scale_log2 -> n_rows packed queries. */
+    /* Multiply q [n_rows][d_k], rows row_stride floats apart, by scale_log2, and pack the rows, query_bytes apart. */
     void (*pack_query)(const float *q, ptrdiff_t row_stride, int32_t n_rows, int32_t d_k, float scale_log2, void *packed);
 
-    /* n_rows states that have seen nothing. */
+    /* Initialise n_rows states, which have seen nothing. */
     void (*init)(void *state, int32_t n_rows, int32_t d_v);
 
-    /* Take the rows of a tile over one chunk. */
+    /* Update the states of a tile's rows by one chunk. */
     void (*attend)(const ca_tile *tile);
 
     /*
-     * Merge n_states >= 1 states of one row in the order given, normalise, add +0: out [d_v], and *lse = log2(sum of 2^s)
-     * where lse is not NULL. 2^sink joins that sum, as if the row had seen one slot more with V = 0; -infinity: nothing joins.
-     * A row that has seen nothing gives zeros and, without a sink, -infinity. The states are not changed.
+     * Merge the n_states >= 1 states of one row in their order, normalise, and add +0: out [d_v], and *lse = log2(sum of 2^s)
+     * unless lse is NULL. 2^sink is added to that sum, as if the row saw one more slot with V = 0; -infinity adds nothing. A
+     * row that has seen nothing gives zeros and, without a sink, an lse of -infinity. The states are not changed.
      */
     void (*merge)(const void *const *states, int32_t n_states, int32_t d_v, float sink, float *out, float *lse);
 
     /*
-     * Put tokens into their slots, rounded to the type: the bits of ca_layout_write on every level. Nobody else may write to
-     * the tiles meanwhile, since slots share words.
+     * Write tokens into their slots, rounded to the type: the bits of ca_layout_write on every level. No other thread may
+     * write to the tiles at the same time, since slots share words.
      */
     void (*write)(const ca_write *w);
 
@@ -115,7 +118,7 @@ typedef struct ca_kernel {
     void (*widen)(cattn_type type, const void *from, int32_t n, float *to);
     void (*narrow)(cattn_type type, const float *from, int32_t n, void *to);
 
-    /* What a thread does behind a task's last attend; NULL: nothing. */
+    /* A thread calls it after a task's last attend; NULL: nothing to do. */
     void (*leave)(void);
 } ca_kernel;
 
@@ -138,7 +141,7 @@ static inline ca_tile ca_tile_rows(const ca_kernel *kernel, const ca_tile *tile,
     return rows;
 }
 
-/* Take any number of rows over one chunk: where max_rows is exceeded, as tiles of about the same size. */
+/* kernel->attend for any number of rows: more than max_rows are divided into tiles of about the same size. */
 void ca_kernel_attend(const ca_kernel *kernel, const ca_tile *tile);
 
 /* The tables of each level, by cattn_type. A level that leaves a K/V type to the level below has zeros there. */

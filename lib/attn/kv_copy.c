@@ -1,4 +1,4 @@
-/* Carrying out K/V commands on the CPU: copies of slots, and transposes of slot groups that are full. */
+/* Executing K/V commands on the CPU: copies of slots, and transposes of slot groups that are full. */
 #include "kv_copy.h"
 
 #include <stdbool.h>

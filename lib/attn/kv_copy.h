@@ -1,4 +1,4 @@
-/* Carrying out K/V commands on the CPU. */
+/* Executing K/V commands on the CPU. */
 #ifndef LIB_ATTN_KV_COPY_H
 #define LIB_ATTN_KV_COPY_H
 

@@ -1,10 +1,10 @@
-/* Asking memory for some slots of a K and V tile at once. Whole tiles are asked for little by little, by the kernels. */
+/* Prefetching some slots of a K and a V tile at once. Kernels prefetch whole tiles, little by little. */
 #ifndef LIB_ATTN_PREFETCH_H
 #define LIB_ATTN_PREFETCH_H
 
 #include "lib/cache/layout.h"
 
-/* A call of a function that does nothing but prefetch is taken for one without effect, and dropped (gcc 12). */
+/* gcc 12 drops calls of a function that only prefetches, as if it had no effect; so such functions are always inlined. */
 #define CA_PREFETCH static inline __attribute__((always_inline))
 
 CA_PREFETCH void ca_prefetch_bytes(const char *from, size_t bytes) {
@@ -13,7 +13,7 @@ CA_PREFETCH void ca_prefetch_bytes(const char *from, size_t bytes) {
     for (const char *p = from - (uintptr_t)from % CACHE_LINE; p < end; p += CACHE_LINE) __builtin_prefetch(p);
 }
 
-/* Slots [begin, end) of K in one group: part of each line, or a line of each slot and block of words. */
+/* Slots [begin, end) of K in one slot group: part of each line or, if it is open, a line for each slot and block of words. */
 CA_PREFETCH void ca_prefetch_group(const ca_layout *l, const char *k, uint32_t open, int begin, int end) {
     const size_t size = ca_type_size(l->type);
     const int per = (int)ca_type_neighbours(l->type), closed = open & ca_group_bit(begin) ? l->open_words * per : 0;

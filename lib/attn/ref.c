@@ -76,7 +76,7 @@ static double value(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) 
 
 /* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
 static bool sees(const ca_tile_options *o, int32_t row, int32_t slot) {
-    return !o || !o->n_hidden || slot >= o->n_hidden[row] || slot < o->n_kept;
+    return !o || !o->n_hidden || slot >= o->n_hidden[row] || slot < o->n_sink_slots;
 }
 static double adjust(const ca_tile_options *o, int32_t row, int32_t slot, double s) {
     if (o && o->softcap > 0) s = o->softcap * tanh(s / o->softcap);

@@ -41,7 +41,7 @@ typedef struct test_case {
     int32_t n_seen[MAX_CHUNKS][MAX_ROWS];
     bool window, alibi, sink; /* options that are on */
     float softcap;            /* 0: off */
-    int32_t n_hidden[MAX_CHUNKS][MAX_ROWS], n_kept[MAX_CHUNKS];
+    int32_t n_hidden[MAX_CHUNKS][MAX_ROWS], n_sink_slots[MAX_CHUNKS];
     float slopes[MAX_ROWS], distances[MAX_CHUNKS][MAX_ROWS], sinks[MAX_ROWS];
     tiles packed[MAX_CHUNKS], poison; /* each chunk as stored; and one of NaN and infinities */
 } test_case;
@@ -106,10 +106,10 @@ static void make_options(test_case *t, rng *r) {
         t->sinks[row] = !t->sink || rng_one_in(r, 5) ? -INFINITY : rng_float(r) * (rng_one_in(r, 3) ? 3e4f : 8);
     }
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++) {
-        t->n_kept[chunk] = t->window && rng_one_in(r, 3) ? rng_below(r, c + 1) : 0;
+        t->n_sink_slots[chunk] = t->window && rng_one_in(r, 3) ? rng_below(r, c + 1) : 0;
         const int32_t edge = rng_below(r, 4);
         for (int32_t row = 0; row < t->n_rows; row++) {
-            const int32_t n_seen = t->n_seen[chunk][row], last = t->n_kept[chunk] > 0 ? n_seen : n_seen - 1;
+            const int32_t n_seen = t->n_seen[chunk][row], last = t->n_sink_slots[chunk] > 0 ? n_seen : n_seen - 1;
             t->n_hidden[chunk][row] = !t->window || n_seen == 0 ? 0 : edge == 0 ? last : rng_below(r, last + 1);
             t->distances[chunk][row] = (float)(chunk * c - end - row);
         }
@@ -285,7 +285,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
                                      .slopes = t->alibi ? slopes : NULL,
                                      .distances = t->alibi ? distances : NULL,
                                      .n_hidden = hides ? n_hidden : NULL,
-                                     .n_kept = t->n_kept[chunk]};
+                                     .n_sink_slots = t->n_sink_slots[chunk]};
     const bool none = !t->alibi && !t->window && t->softcap == 0;
     const ca_tile tile = {.d_k = l->d_k,
                           .d_v = l->d_v,
@@ -376,7 +376,7 @@ static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
             if (t->softcap > 0) dot = t->softcap * tanh(dot / t->softcap);
             if (t->alibi) dot += t->slopes[row] * ((double)t->distances[chunk][row] + slot);
             s[chunk][slot] = dot;
-            if (slot < t->n_hidden[chunk][row] && slot >= t->n_kept[chunk]) s[chunk][slot] = -INFINITY;
+            if (slot < t->n_hidden[chunk][row] && slot >= t->n_sink_slots[chunk]) s[chunk][slot] = -INFINITY;
             max = fmax(max, s[chunk][slot]);
         }
     if (t->sinks[row] > -INFINITY) sum = exp2(t->sinks[row] - max);
@@ -471,7 +471,7 @@ static bool fail(const test_case *t, const char *what, int32_t row) {
            t->n_chunks, t->chunks_per_segment, scores[t->scores], values[t->values], t->exact_q, t->softcap, t->slopes[row],
            t->sinks[row]);
     for (int32_t chunk = 0; chunk < t->n_chunks; chunk++)
-        printf(" %d-%d+%d", t->n_hidden[chunk][row], t->n_seen[chunk][row], t->n_kept[chunk]);
+        printf(" %d-%d+%d", t->n_hidden[chunk][row], t->n_seen[chunk][row], t->n_sink_slots[chunk]);
     printf("\n");
     return false;
 }
@@ -490,7 +490,7 @@ static bool must_be_nan(const test_case *t, int32_t row) {
     for (int32_t i = 0; i < l->d_k && rounds_to_int8(t->kernel); i++) q_finite = q_finite && isfinite(t->q[row * l->d_k + i]);
     for (int32_t chunk = 0; chunk < t->n_chunks && l->type == CATTN_I8; chunk++)
         for (int32_t slot = 0; slot < t->n_seen[chunk][row]; slot++) {
-            const bool hidden = slot < t->n_hidden[chunk][row] && slot >= t->n_kept[chunk];
+            const bool hidden = slot < t->n_hidden[chunk][row] && slot >= t->n_sink_slots[chunk];
             if (!hidden && (!q_finite || isnan(t->k[chunk][slot * l->d_k]) || isnan(t->v[chunk][slot * l->d_v]))) return true;
         }
     return false;

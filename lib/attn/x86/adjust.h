@@ -1,11 +1,15 @@
 /*
- * What a tile's options do to scores, between the product with K and the softmax: soft-cap, ALiBi, window.
+ * A tile's options, applied to its scores between the product with K and the softmax: soft-cap, ALiBi, window.
  *
- * Vectors are taken whole: beyond a row's slots the scores may be anything, before and after. Before including, a level defines
- * vec (vec256.h, vec512.h).
+ * Whole vectors are computed: the scores of slots that a row does not see may be anything, before and after. Before it is
+ * included, a level must have included vec256.h or vec512.h.
  */
 #ifndef LIB_ATTN_X86_ADJUST_H
 #define LIB_ATTN_X86_ADJUST_H
+
+#if !defined(LIB_ATTN_X86_VEC256_H) && !defined(LIB_ATTN_X86_VEC512_H)
+#error "include vec256.h or vec512.h before adjust.h"
+#endif
 
 #include <float.h>
 
@@ -31,7 +35,7 @@ static inline vec tanh_vec(vec x) {
     return v_div(v_mul(x, p), q);
 }
 
-/* The scores of a row's first n slots. Hidden ones become so low that they neither raise M nor weigh. */
+/* Change the scores of a row's first n slots. Hidden ones become so low that they neither raise M nor have a weight. */
 static inline void adjust_row(const ca_tile_options *o, int32_t row, float *scores, int n) {
     const float inverse = o->softcap > 0 ? 1 / o->softcap : 0;
     for (int i = 0; i < n; i += V_LANES) {
@@ -39,14 +43,14 @@ static inline void adjust_row(const ca_tile_options *o, int32_t row, float *scor
         if (o->softcap > 0) s = v_mul(v_set1(o->softcap), tanh_vec(v_mul(s, v_set1(inverse))));
         if (o->slopes) s = v_fma(v_set1(o->slopes[row]), v_add(v_set1(o->distances[row] + (float)i), v_lanes()), s);
         if (o->n_hidden && i < o->n_hidden[row]) {
-            const vec hidden = v_select(v_below(o->n_kept - i), s, v_set1(-FLT_MAX));
+            const vec hidden = v_select(v_below(o->n_sink_slots - i), s, v_set1(-FLT_MAX));
             s = v_select(v_below(o->n_hidden[row] - i), hidden, s);
         }
         v_store(scores + i, s);
     }
 }
 
-/* All rows of a tile with options, stride floats apart. Not inlined: rare. */
+/* All rows of a tile that has options; their scores are `stride` floats apart. Not inlined, since options are rare. */
 static __attribute__((noinline)) void adjust_scores(const ca_tile *t, float *scores, ptrdiff_t stride) {
     for (int32_t row = 0; row < t->n_rows; row++) adjust_row(t->options, row, scores + row * stride, slots_seen(t, row));
 }

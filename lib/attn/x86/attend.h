@@ -1,33 +1,36 @@
 /*
- * How the x86 levels take a tile over one chunk: scores of all rows, weights of all rows, then weights times V.
+ * How the x86 levels attend a tile's rows over one chunk: scores of all rows, weights of all rows, then weights times V.
  *
- * Both products are the same one: factors (q, or weights) of up to TILE_ROWS rows times a panel (of K, or V) that is up to
- * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop, row tiles the inner, so that
- * a panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles: asked for at
- * once it would fill the queues to memory, and the tile's own loads would wait behind it (measured: a sixth of the time at 32
- * rows). It goes to L2: of lines on their way into L1 a core has some 12 to 24 at once, which memory answers too slowly. Where
- * unpacking costs, the first row tile keeps the unpacked panel in scratch for those that follow.
+ * Both products have the same form: factors (q, or weights) of up to TILE_ROWS rows times a panel (of K, or V) that is up to
+ * TILE_VECS vectors wide, summed over the panel's lines in registers. Panels are the outer loop and row tiles the inner, so a
+ * panel stays in L1 while all rows pass over it. Meanwhile the next chunk is prefetched, spread over all tiles. All at once,
+ * the prefetches would fill the queues to memory and delay the tile's own loads (measured: a sixth of the time at 32 rows).
+ * They go to L2, since a core can have only 12 to 24 lines on their way into L1, too few for the latency of memory. If
+ * unpacking is expensive, the first row tile keeps the unpacked panel in scratch for the others.
  *
- * Few rows over chunks that lie one behind the other in memory (STREAM_ROWS) do not ask: there the processor's own prefetching
- * is faster, which runs further ahead than a core has lines under way, as long as what is read is one stretch. So it is that
- * panels of V are wide for such rows: two that are half as wide would read the first half of all lines, then the second.
+ * Few rows (STREAM_ROWS) over chunks that are adjacent in memory do not prefetch: the processor's own prefetcher is faster
+ * there, as it runs further ahead than a core's outstanding lines, as long as one contiguous range is read. That is why panels
+ * of V are wide for such rows: two panels of half the width would read the first half of all lines, then the second.
  *
- * Rows are dealt evenly to as few tiles as hold them, columns to as few panels; neither shows in the bits of a row: a lane of
- * the product is one chain of operations, lines ascending, whatever is computed beside it.
+ * Rows are divided evenly among as few tiles as hold them, and columns among as few panels. Neither changes the bits of a row:
+ * a lane of the product is one chain of operations, lines ascending, whatever is computed beside it.
  *
- * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything where a row does not see them:
- * a row tile runs over the leading slots that all its rows see, and each row finishes its own alone. Integers are nothing but
- * numbers: there a row tile runs over all slots that one of its rows sees, and weights of 0 do the rest.
+ * Lines of K are dimensions, all of which count. Lines of V are slots, which may hold anything if a row does not see them. So a
+ * row tile multiplies the leading slots that all its rows see, and each row then finishes its own slots alone. Integers are
+ * always finite: there a row tile multiplies all slots that any of its rows sees, with weights of 0 for those unseen.
  *
- * Before including, a level includes row.h and defines TILE_ROWS, TILE_VECS, STREAM_ROWS (0: never), WIDE_ROWS and WIDE_VECS
- * (of a register tile over a wide panel), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in integers) and
- *     size_t query_bytes(int32_t d_k)
- *     seal_weights (weigh.h)
- *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
- *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
+ * Before it is included, a level must have included row.h, and defined TILE_ROWS, TILE_VECS, STREAM_ROWS (0: never), WIDE_ROWS
+ * and WIDE_VECS (of a register tile over a wide panel), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in
+ * integers) and size_t query_bytes(int32_t d_k) seal_weights (weigh.h) bool unpacks(cattn_type type)   whether a panel as
+ * stored costs more than an unpacked one product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t
+ * vecs)
  */
 #ifndef LIB_ATTN_X86_ATTEND_H
 #define LIB_ATTN_X86_ATTEND_H
+
+#if !defined(LIB_ATTN_X86_ROW_H)
+#error "include row.h before attend.h"
+#endif
 
 #include "int8_scales.h"
 #include "lib/cache/layout.h"
@@ -47,19 +50,19 @@ static size_t scratch_bytes(int32_t d_k, int32_t d_v, int32_t c) {
            (size_t)d_k * OPEN_LINE;
 }
 
-/* How many of what is left the next part takes. */
+/* The size of the next of `parts` parts among which what is left is divided evenly. */
 static inline int32_t deal(int32_t left, int32_t parts) { return (left + parts - 1) / parts; }
 
 /* Of n rows dealt to row tiles, how many tiles from the first on are of one size and can be taken by one call. */
 static inline int32_t equal_tiles(int32_t n, int32_t tiles) { return !TILES_IN_TURN ? 1 : n % tiles ? n % tiles : tiles; }
 
-/* A tile at work, with its scratch: scores of a row scores_stride apart, room for one unpacked panel and an open group. */
+/* A tile in progress and its scratch: scores, scores_stride apart; room for one unpacked panel; an open slot group, closed. */
 typedef struct work {
     const ca_tile *tile;
     float *scores, *kept;
     char *group;
-    const char *ahead; /* what to prefetch next, NULL: nothing */
-    int32_t most_seen; /* slots that some row sees */
+    const char *ahead; /* what to prefetch next; NULL: nothing */
+    int32_t most_seen; /* leading slots that at least one row sees */
 } work;
 
 /* Part of a K or V tile that row tiles pass over. */
@@ -67,12 +70,12 @@ typedef struct panel {
     const char *lines;
     ptrdiff_t stride; /* bytes a line */
     int32_t vecs;     /* vectors a line */
-    int32_t n_kept;   /* how much of it stands unpacked in the scratch */
+    int32_t n_kept;   /* lines or elements of it that are unpacked in the scratch */
 } panel;
 
 /*
- * Run *p, of which panel, prefetch and n are missing, over the first n of a panel: the tile-th of so many row tiles that pass
- * over it, or out of turn (-1).
+ * Complete *p, which lacks panel, prefetch and n, and compute it over the first n elements of a panel. It is the tile-th of the
+ * row tiles that pass over the panel; -1: an additional one, which does not prefetch.
  */
 static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t rows, int32_t n, int32_t tile, int32_t tiles) {
     const ptrdiff_t line = element_bytes(type, x->vecs * V_LANES);
@@ -94,7 +97,7 @@ static inline void run(work *w, product *p, panel *x, cattn_type type, int32_t r
         use = USE_AGAIN;
     }
 
-    /* Each tile prefetches its part of as many bytes as the panel has. */
+    /* The tiles together prefetch as many bytes as the panel has. */
     p->next = w->ahead ? w->ahead : x->lines;
     p->next_step = p->next_tile = 0;
     if (w->ahead && tile >= 0 && n_lines > 0) {
@@ -140,7 +143,10 @@ static void multiply_keys(work *w, cattn_type type) {
     score_slots(w, type, w->group, OPEN_LINE, closed, open);
 }
 
-/* Slots that all of the rows see, such that no row goes on in the middle of a pair. In integers: whole groups that one sees. */
+/*
+ * Slots that a row tile multiplies together: those that all rows see, up to a whole pair. For integers: whole vectors of slots
+ * that at least one row sees.
+ */
 static inline int32_t slots_all_see(const ca_tile *t, cattn_type type, int32_t row, int32_t rows) {
     int32_t least = slots_seen(t, row), most = least;
     for (int32_t r = row + 1; r < row + rows && t->n_seen; r++) {
@@ -189,7 +195,7 @@ static void multiply_values(work *w, cattn_type type) {
     }
 }
 
-/* Whether the next chunk lies behind this one, and few rows read both in passing. */
+/* Whether the next chunk directly follows this one in memory, and few rows read both. */
 static inline bool is_stream(const ca_tile *t, cattn_type type) {
     const size_t v_bytes = (size_t)t->c * (size_t)t->d_v * ca_type_size(type);
     return t->n_rows <= STREAM_ROWS && t->next_k == (const char *)t->v + v_bytes;

@@ -1,10 +1,10 @@
 /*
- * Register tiles of 6 rows x 4 vectors for instructions that take pairs or quads as they are stored: nothing is unpacked.
+ * Register tiles of 6 rows x 4 vectors for instructions that multiply pairs or quads as they are stored: nothing is unpacked.
  *
- * One call takes all row tiles of a size: what lies between two calls, some 150 instructions, is more than the arithmetic that
- * waits in a core's window can hide, all the more where the window is shared with another hardware thread.
+ * One call processes all row tiles of a size. The 150 or so instructions between two calls are more than a core's window of
+ * pending arithmetic can hide, even more so if another hardware thread shares the window.
  *
- * Before including, a level defines TILE_ROWS = 6, TILE_VECS = 4 and
+ * Before it is included, a level must have defined TILE_ROWS = 6, TILE_VECS = 4 and
  *     TILE_INLINE void multiply(const product *p, int rows, int vecs, enum product_use use)
  */
 #ifndef LIB_ATTN_X86_DOT_TILES_H

@@ -1,8 +1,12 @@
 /*
- * All K/V types of a level with f32 arithmetic, and its table. Include it last, behind f32_tile.h and row.h.
+ * All K/V types of a level with f32 arithmetic, and its table. f32_tile.h and row.h must have been included before.
  */
 #ifndef LIB_ATTN_X86_F32_LEVEL_H
 #define LIB_ATTN_X86_F32_LEVEL_H
+
+#if !defined(LIB_ATTN_X86_F32_TILE_H) || !defined(LIB_ATTN_X86_ROW_H)
+#error "include f32_tile.h and row.h before f32_level.h"
+#endif
 
 #include "attend.h"
 

@@ -1,15 +1,20 @@
 /*
  * Register tiles with f32 arithmetic for all types of K and V, for a level of any vector width.
  *
- * bf16 needs no conversion: the even element of a pair is the 32-bit word shifted left by 16, the odd one the word masked. A
- * byte of int8 is shifted to the top and back, then converted. For many rows either costs more than loading f32, so the first
- * row tile of a panel leaves it unpacked for the others.
+ * bf16 needs no conversion: the even element of a pair is the 32-bit word shifted left by 16, and the odd one is the word
+ * masked. A byte of int8 is shifted to the top and back, then converted. For many rows, either costs more than loading f32, so
+ * the first row tile of a panel stores it unpacked for the others.
  *
- * Before including, a level defines vec, TILE_ROWS, TILE_VECS (1 or 2), TILE_LINES (1 or 2: of how many lines the vectors fit
- * into registers beside the sums) and TILE_EACH_ROWS(X, ...): X(rows, ...) for each number of rows.
+ * Before it is included, a level must have included vec256.h or vec512.h, and defined TILE_ROWS, TILE_VECS (1 or 2), TILE_LINES
+ * (1 or 2: of how many lines the vectors fit into registers beside the sums) and TILE_EACH_ROWS(X, ...): X(rows, ...) for each
+ * number of rows.
  */
 #ifndef LIB_ATTN_X86_F32_TILE_H
 #define LIB_ATTN_X86_F32_TILE_H
+
+#if !defined(LIB_ATTN_X86_VEC256_H) && !defined(LIB_ATTN_X86_VEC512_H) || !defined(TILE_EACH_ROWS)
+#error "include vec256.h or vec512.h and define TILE_EACH_ROWS before f32_tile.h"
+#endif
 
 #include "chunkattn.h"
 #include "factor_rows.h"

@@ -1,9 +1,9 @@
 /*
- * The rows of factors that a register tile multiplies with: an address for every three rows and one stride, so that few general
- * registers reach them all. Left alone gcc makes an address or a multiple of the stride for each row, and keeps those that do
- * not fit in vector registers, from where they reach the loads through the multipliers' ports.
+ * The rows of factors that a register tile multiplies: an address for every three rows and one stride, so that a few general
+ * registers suffice. By itself gcc computes an address or a multiple of the stride for each row, and keeps those that do not
+ * fit in vector registers, from which they reach the loads through the multipliers' ports.
  *
- * Before including, a level defines TILE_ROWS.
+ * Before it is included, a level must have defined TILE_ROWS, in an enum.
  */
 #ifndef LIB_ATTN_X86_FACTOR_ROWS_H
 #define LIB_ATTN_X86_FACTOR_ROWS_H

@@ -1,6 +1,6 @@
 /*
- * Rows of the levels that multiply int8: q is rounded to 8 bits within its row, weights to 16 within row and chunk, which come
- * to two unsigned bytes each, since 8 bits would be coarser than bf16.
+ * Rows of the levels that multiply int8. q is rounded to 8 bits within its row; weights are rounded to 16 bits within row and
+ * chunk, as two unsigned bytes each, since 8 bits would be coarser than bf16. It includes row.h itself.
  *
  * Nothing overflows: |score| <= 255 * 127 * 512 for d_k <= 512, and |O| <= 65535 * 127 * 256 < 2^31 for chunks of up to 256.
  */
@@ -65,7 +65,7 @@ static inline __m512i weights_to_quads(const float *weights, vec up) {
     return _mm512_shuffle_epi8(_mm512_castps_si512(v_fma(v_load(weights), up, v_set1(0x1p23f))), quads);
 }
 
-/* 0 * -0 changes no sum, not even one of -0: who sees nothing keeps his state. */
+/* 0 * -0 changes no sum, not even one of -0, so a row that sees nothing keeps its state. */
 static inline __m128 scale_of_nothing(void) { return _mm_set1_ps(-0.0f); }
 
 /* Behind a row's weights of c slots. */

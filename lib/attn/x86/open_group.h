@@ -1,7 +1,7 @@
 /*
- * Open groups of K (layout.h) on the x86 levels: where a token's words stand, and a copy of a group as it is when it is closed.
+ * Open slot groups of K (layout.h) on the x86 levels: where a token's words are, and copying an open group as a closed one.
  *
- * 256-bit vectors on all levels: few slots of a group are filled, and it is their cache lines that take the time.
+ * All levels use 256-bit vectors: few slots of an open group are filled, and the time goes into their cache lines.
  */
 #ifndef LIB_ATTN_X86_OPEN_GROUP_H
 #define LIB_ATTN_X86_OPEN_GROUP_H

@@ -1,4 +1,4 @@
-/* A register tile's job: out = or += factors times a panel of K or V, for rows of one tile. */
+/* The product that a register tile computes: out = or += factors times a panel of K or V, for the rows of one tile. */
 #ifndef LIB_ATTN_X86_PRODUCT_H
 #define LIB_ATTN_X86_PRODUCT_H
 
@@ -14,7 +14,7 @@
 typedef struct product {
     const void *factors;
     const char *panel;
-    const char *next; /* to prefetch, next_step bytes on for each line */
+    const char *next; /* what to prefetch, next_step bytes further for each line */
     float *kept;      /* 64-byte aligned room for the panel as f32 */
     float *out;
     ptrdiff_t factor_stride, panel_stride, next_step, out_stride;
@@ -26,7 +26,7 @@ typedef struct product {
     bool accumulate;          /* false: out = sum */
 } product;
 
-/* *p is used up: a copy of what was just written part by part would wait for all stores before it. */
+/* Changes *p: a copy of a struct that was just written field by field would wait for all of those stores. */
 typedef void (*product_fn)(product *p);
 
 /* Tiles are written once, for any number of rows and vectors, and become code where these are constants. */

@@ -1,16 +1,20 @@
 /*
- * What the x86 levels do with a row between the two products of a chunk: its state, the softmax weights, the merge.
+ * The arithmetic of one row on the x86 levels: its state, the softmax weights of a chunk, the merge.
  *
  * A state is O [d_v], then l [16], then M in a cache line of its own, all f32. M is a whole number. It starts at -FLT_MAX and
- * is raised at most once a chunk, to 16 above a multiple of 32: so a rescale is rare, and the largest weight since the last
- * one is between 2^-32 and 1; weights 2^-94 times smaller than the largest become zero.
+ * is raised at most once for each chunk, to 16 above a multiple of 32. So rescaling is rare, and the largest weight since the
+ * last one is between 2^-32 and 1. Weights that are 2^-94 times smaller than the largest become zero.
  *
- * Before including, a level defines vec (vec256.h, vec512.h) and
+ * Before it is included, a level must have included vec256.h or vec512.h, and defined
  *     void store_weights(float *scores, int group, vec p)
- * which puts the weights of one vector of slots in the place of the scores, in the form that its second product reads.
+ * which stores the weights of one vector of slots in the place of their scores, in the form that its second product reads.
  */
 #ifndef LIB_ATTN_X86_ROW_H
 #define LIB_ATTN_X86_ROW_H
+
+#if !defined(LIB_ATTN_X86_VEC256_H) && !defined(LIB_ATTN_X86_VEC512_H)
+#error "include vec256.h or vec512.h before row.h"
+#endif
 
 #include <float.h>
 #include <math.h>
@@ -45,7 +49,7 @@ static inline vec weight(vec s, vec m) {
     return v_scale2(exp2_fraction(v_sub(s, n)), v_sub(n, m));
 }
 
-/* Raise M above the largest lane of top. Not inlined: rare. */
+/* Raise M to at least floor of the largest lane of top, and rescale. Not inlined, since it is rare. */
 static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, vec top) {
     const float s = v_top(top);
     float *l = o + d_v, *m = l + L_LANES;
@@ -58,8 +62,8 @@ static __attribute__((noinline)) void raise_m(float *o, int32_t d_v, vec top) {
 }
 
 /*
- * Scores of a row's first n > 0 slots to weights; M and l of its state go along. Scores from n on may hold anything. v_scales:
- * what each slot's V is to be multiplied by goes into its weight, but not into l; NULL: nothing.
+ * Turn the scores of a row's first n > 0 slots into weights, and update M and l of its state o. Scores from n on may be
+ * anything. v_scales [n]: factors of the weights that l leaves out, the scales of int8 V; NULL: none.
  */
 static inline void softmax_row(float *scores, int n, const float *v_scales, float *o, int32_t d_v) {
     const vec lowest = v_set1(-FLT_MAX);
@@ -108,7 +112,7 @@ static inline void merge(const void *const *states, int32_t n_states, int32_t d_
     for (int i = 0; i < V_LANES; i++) sum += lanes[i];
     if (sink > -INFINITY) sum += exp2f(sink - m);
 
-    const vec divisor = v_set1(sum == 0 ? 1 : sum); /* a row that has seen nothing gives zeros */
+    const vec divisor = v_set1(sum == 0 ? 1 : sum); /* zeros for a row that has seen nothing */
     for (int32_t i = 0; i < d_v; i += V_LANES) {
         vec x = v_set1(0);
         for (int32_t k = 0; k < n_states; k++) x = v_add(x, v_scale2(v_load(o[k] + i), v_set1(o[k][d_v + L_LANES] - m)));

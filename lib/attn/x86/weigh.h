@@ -1,12 +1,17 @@
 /*
- * What lies between the two products of a chunk, for all rows of a tile: options, then scores to weights.
+ * What happens between the two products of a chunk, for all rows of a tile: the options change the scores, and the scores
+ * become weights.
  *
- * Before including, a level includes row.h and defines
- *     void seal_weights(float *scores, int32_t c, int32_t n, int32_t end)   what is left to do to a row's weights of its first
- *                                                                            n slots, when the product will run over `end`
+ * Before it is included, a level must have included row.h and defined
+ *     void seal_weights(float *scores, int32_t c, int32_t n, int32_t end)   finish a row's weights of its first n slots, of
+ *                                                                            which the product will read `end`
  */
 #ifndef LIB_ATTN_X86_WEIGH_H
 #define LIB_ATTN_X86_WEIGH_H
+
+#if !defined(LIB_ATTN_X86_ROW_H)
+#error "include row.h before weigh.h"
+#endif
 
 #include "adjust.h"
 #include "lib/attn/kernels.h"
@@ -24,7 +29,7 @@ static inline float *state_at(const ca_tile *t, int32_t row) { return (float *)t
 /* Floats from a row's scores to the next: a line more than needed, so that rows do not fall into the same cache sets. */
 static inline ptrdiff_t scores_stride(int32_t c) { return c + GROUP; }
 
-/* Slots that some row of the tile sees. */
+/* The largest number of leading slots that a row of the tile sees. */
 static inline int32_t most_slots(const ca_tile *t) {
     int32_t most = slots_seen(t, 0);
     for (int32_t row = 1; t->n_seen && row < t->n_rows; row++) most = t->n_seen[row] > most ? t->n_seen[row] : most;
@@ -42,7 +47,8 @@ static inline void weigh_rows(const ca_tile *t, float *scores, const float *v_sc
         else if (n > 0)
             softmax_row(of_row, n, v_scales, state_at(t, row), t->d_v);
     }
-    for (int32_t row = 0; row < t->n_rows; row++) /* apart, since each is a long chain, and short ones overlap better */
+    /* A loop of its own: each iteration is a long dependency chain, and short iterations overlap better. */
+    for (int32_t row = 0; row < t->n_rows; row++)
         seal_weights(scores + row * scores_stride(t->c), t->c, slots_seen(t, row), most_seen);
 }
 

@@ -1,11 +1,11 @@
 /*
- * How the x86 levels write K and V of some tokens into a tile: rows are rounded to the type one by one, up to eight of them go
- * into K together, through a transpose in registers, and what shares a word of V is put in at once.
+ * How the x86 levels write K and V of some tokens into a tile. Rows are rounded to the type one by one. Up to eight of them go
+ * into K together, transposed in registers, and rows that share words of V are stored at once.
  *
- * A single token, as in decode, touches a cache line for each word of its K, unless its group is open (layout.h). These are
- * rarely in a cache: while a token is written those of the next tile are asked for.
+ * A single token, as in decode, touches a cache line for each word of its K, unless its slot group is open (layout.h). These
+ * lines are rarely in a cache, so the next tile's are prefetched while a token is written.
  *
- * 256-bit vectors on all levels: it is the cache lines that take the time.
+ * All levels use 256-bit vectors, since the time goes into cache lines.
  */
 #ifndef LIB_ATTN_X86_WRITE_H
 #define LIB_ATTN_X86_WRITE_H
@@ -100,7 +100,7 @@ X86_INLINE void write_k_block(cattn_type type, const rounded *r, int32_t word, c
     }
 }
 
-/* Ask for the lines that the next token's K goes to. */
+/* Prefetch the lines that the next token's K goes to. */
 X86_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
     const ptrdiff_t size = (ptrdiff_t)word_bytes(type), line = w->c * size;
     const int32_t words = key_words(type, w->d_k), slot = w->next_slot;
@@ -176,7 +176,7 @@ X86_INLINE void write_v(cattn_type type, const ca_write *w, const rounded *r, in
     }
 }
 
-/* ---- All of it ---- */
+/* ---- Tokens ---- */
 
 X86_INLINE void write_tokens(cattn_type type, const ca_write *w) {
     rounded r;
