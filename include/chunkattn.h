@@ -2,12 +2,12 @@
  * libchunkattn: attention over a K/V cache that stores and reads a shared prompt prefix once.
  *
  * A cache holds the K/V of all running sequences in a prefix tree of chunks. Sequences whose tokens begin alike share the
- * storage of what they have in common, found by comparing tokens when they join. Each decode or prefill step computes the
- * attention of a batch of rows in two phases: chunk-first, where a shared run of chunks is read once for all rows it
- * covers, then sequence-first, where each row goes on over what belongs to its sequence alone.
+ * storage of their common prefix, which is found by comparing tokens when they join. Each decode or prefill step computes the
+ * attention of a batch of rows in two phases: chunk-first, in which a shared chunk is read once for all rows that see it, then
+ * sequence-first, in which each row continues over the chunks of its own sequence.
  *
- * Exact: the bits of a row's result do not depend on which other rows, sequences, threads or sharing mode are around it,
- * nor on how its prefix was cut into steps (same machine, same build, same kernel level).
+ * Exact: the bits of a row's result do not depend on the other rows, sequences, threads or the sharing mode, nor on how its
+ * prefix was divided among steps (same machine, same build, same kernel level).
  *
  * Threads: calls on one cache must not overlap; different caches are independent. The library neither prints nor exits.
  *
@@ -47,9 +47,9 @@ CATTN_API const char *cattn_version(void);
 typedef enum cattn_status {
     CATTN_OK = 0,
     CATTN_ERR_ARG = -1,         /* an argument is out of range, foreign or contradictory */
-    CATTN_ERR_NOMEM = -2,       /* the allocator or the operating system gave no memory */
+    CATTN_ERR_NOMEM = -2,       /* the allocator or the operating system has no memory */
     CATTN_ERR_BUDGET = -3,      /* the cache's byte budget has no room, even after eviction */
-    CATTN_ERR_STATE = -4,       /* the call does not fit the moment: a step is open, or none is */
+    CATTN_ERR_STATE = -4,       /* a step is open, or none is, and the call needs the opposite */
     CATTN_ERR_UNSUPPORTED = -5, /* a valid combination that this build or CPU does not offer */
 } cattn_status;
 
@@ -72,7 +72,7 @@ typedef struct cattn_error {
  *   - An older program runs with a newer library: fields that it does not know have their defaults, and are not written.
  *   - A newer program runs with an older library as long as it leaves the further fields zero. One that is set is refused with
  *     CATTN_ERR_UNSUPPORTED; where the library fills the struct, they become zero.
- * A struct_size that is too small to be true is CATTN_ERR_ARG. All other structs keep their fields as they are.
+ * An impossible struct_size is CATTN_ERR_ARG. All other structs keep their fields as they are.
  */
 
 /* ---- Configuration ------------------------------------------------------------------------------------------------ */
@@ -86,20 +86,23 @@ typedef enum cattn_type {
 
 typedef enum cattn_sharing {
     CATTN_SHARED = 0, /* stored once, prefilled once, read once */
-    CATTN_SHARED_STORAGE =
-        1,             /* stored and prefilled once, but each sequence reads for itself (PagedAttention over shared pages) */
+    /* Stored and prefilled once, but each sequence reads for itself, as PagedAttention over shared pages does. */
+    CATTN_SHARED_STORAGE = 1,
     CATTN_PRIVATE = 2, /* nothing shared (PagedAttention); a fork copies */
 } cattn_sharing;
 
 typedef enum cattn_retention {
-    CATTN_RETAIN_LRU = 0,  /* what no sequence covers stays, matched by later joins, until memory is needed: leaves first,
-                              least recently used first */
-    CATTN_RETAIN_NONE = 1, /* dropped as soon as no sequence covers it, as in the paper */
+    /*
+     * Tokens that no sequence covers stay, and later joins match them, until memory is needed; then leaves are evicted first,
+     * and of these the least recently used.
+     */
+    CATTN_RETAIN_LRU = 0,
+    CATTN_RETAIN_NONE = 1, /* tokens are dropped as soon as no sequence covers them, as in the paper */
 } cattn_retention;
 
 /*
- * For metadata and workspace; chunks are mapped by the library. alloc and free or neither; ctx may be NULL. alloc returns NULL
- * on failure; `size` and `align` (a power of two) of free are what alloc was called with.
+ * Allocates metadata and workspace; chunks are mapped by the library. Set alloc and free, or neither; ctx may be NULL. alloc
+ * returns NULL on failure. free gets the `size` and `align` (a power of two) that alloc was called with.
  */
 typedef struct cattn_allocator {
     void *(*alloc)(void *ctx, size_t size, size_t align);
@@ -116,15 +119,15 @@ typedef struct cattn_parallel {
     void *ctx;
 } cattn_parallel;
 
-/* Fill with cattn_config_init, set the shape, change what you need. Fields are only ever added at the end. */
+/* Fill with cattn_config_init, set the shape, and change what you need. New fields are only added at the end. */
 typedef struct cattn_config {
     size_t struct_size;        /* set by cattn_config_init */
     int32_t n_layers;          /* required, >= 1 */
-    int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 128 to each K/V head */
+    int32_t n_heads;           /* required: query heads; a multiple of n_kv_heads, at most 128 times as many */
     int32_t n_kv_heads;        /* required */
     int32_t head_dim;          /* required: of Q and K: 32, 48, 64, 80, 96, 112, 128, 192, 256 or 512 */
     int32_t head_dim_v;        /* of V and the output, from the same list; 0 (default): as head_dim */
-    int32_t chunk_size;        /* tokens a chunk: 16, 32, 64 (default), 128 or 256 */
+    int32_t chunk_size;        /* tokens of a chunk: 16, 32, 64 (default), 128 or 256 */
     cattn_type kv_type;        /* how K and V are stored; default CATTN_BF16 */
     cattn_sharing sharing;     /* default CATTN_SHARED */
     cattn_retention retention; /* default CATTN_RETAIN_LRU */
@@ -134,13 +137,13 @@ typedef struct cattn_config {
     const char *level;         /* highest kernel level to use, one of cattn_level_name(); NULL (default): the CPU's best.
                                   The environment variable CATTN_LEVEL lowers it further. */
     cattn_allocator allocator; /* default: aligned_alloc and free */
-    cattn_parallel parallel;   /* default: threads of the library's own; with a hook n_threads must be given */
+    cattn_parallel parallel;   /* default: the library's own threads; with a hook, n_threads must be set */
     /*
      * Options of the model's attention; zero or NULL: off. A score is first capped, then biased, then masked. Arrays are
      * copied.
      */
-    const int32_t *windows;    /* [n_layers] a row sees so many positions, its own the last; 0: all */
-    int32_t n_sink_tokens;     /* first tokens that stay visible under any window */
+    const int32_t *windows;    /* [n_layers] number of positions that a row sees, its own the last; 0: all */
+    int32_t n_sink_tokens;     /* number of first tokens that stay visible under any window */
     float softcap;             /* s becomes softcap * tanh(s / softcap), s = scale * q.k; 0.001 to 1e6 */
     const float *sink_logits;  /* [n_layers][n_heads] a logit that joins the softmax's denominator (and lse), with no value of
                                   its own; in the unit of s, within +-1e6; -INFINITY: that head has none */
@@ -166,9 +169,9 @@ typedef struct cattn_cache cattn_cache;
 /*
  * Create an empty cache. *config is borrowed for the call only.
  *
- * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET when the budget does not hold
- * one chunk and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks, and
- * for any CUDA device, as there are no kernels yet. *cache is NULL then.
+ * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET if the budget does not hold one chunk
+ * and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks, and for any CUDA device, as there are no kernels
+ * yet. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
@@ -179,10 +182,10 @@ CATTN_API void cattn_cache_destroy(cattn_cache **cache);
 CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
 
 /*
- * Make memory for n_chunks free chunks resident ahead of the steps that take them: the first write to a page waits until the
- * system has found and cleared it, which in a virtual machine may take longer than computing the tokens. A call does at most
- * 2 MB, so that a caller who idles can turn to other work, and returns 1, or 0 where nothing is left to do or the budget holds
- * no more. CATTN_ERR_ARG for NULL or a negative n_chunks.
+ * Make memory for n_chunks free chunks resident before the steps that write them: the first write to a page waits until the
+ * system has found and cleared it, which in a virtual machine may take longer than computing the tokens. A call prepares at
+ * most 2 MB, so that an idle caller can return to other work, and returns 1; it returns 0 if nothing is left to do or the
+ * budget holds no more. CATTN_ERR_ARG for NULL or a negative n_chunks.
  */
 CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
 
@@ -203,14 +206,14 @@ typedef struct cattn_stats {
     uint64_t chunks_live;          /* referred to by at least one sequence */
     uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
     uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed */
-    uint64_t chunks_reserved;      /* promised to running sequences, not taken yet */
+    uint64_t chunks_reserved;      /* reserved for running sequences and not in use yet */
     uint64_t chunks_capacity;      /* chunks the budget can hold */
     uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared */
     uint64_t chunks_unshared_peak; /* the same of chunks_unshared */
     uint64_t tokens_stored;        /* tokens in the tree, each once */
     uint64_t tokens_referenced;    /* sum of the sequences' lengths: tokens stored if nothing were shared */
     uint64_t tokens_joined;        /* all tokens ever passed to join */
-    uint64_t tokens_matched;       /* of those, found in the tree */
+    uint64_t tokens_matched;       /* of tokens_joined, those found in the tree */
     uint64_t tokens_evicted;       /* dropped from the tree to make room */
     uint64_t n_seqs;
     uint64_t n_nodes;
@@ -238,11 +241,11 @@ typedef struct cattn_fit_result {
 } cattn_fit_result;
 
 /*
- * Whether the cache could hold a request if it held nothing else: the answer is the same at any moment of the cache's life, so
- * that a request it refuses can be refused at once instead of waiting for others to leave. The cache's sharing mode, whole
- * chunks and metadata are accounted for; copies that a request needs when it shares a retained prefix are not, and joining
- * without sharing (in a domain of its own) is always possible. Near the limit the answer errs on the side of refusing, by at
- * most the metadata's share of the budget.
+ * Whether the cache could hold a request if it held nothing else. The answer is the same throughout the cache's life, so a
+ * request that does not fit can be refused at once instead of waiting for others to leave. It accounts for the sharing mode,
+ * whole chunks and metadata, but not for copies that a request needs when it shares a retained prefix; joining without sharing
+ * (in a domain of its own) is always possible. Near the limit the answer may be a refusal too many, by at most the metadata's
+ * share of the budget.
  *
  * request is borrowed for the call only; result may be NULL and is also filled where the request does not fit.
  *
@@ -252,9 +255,9 @@ typedef struct cattn_fit_result {
 CATTN_API cattn_status cattn_cache_can_fit(const cattn_cache *cache, const cattn_fit_request *request, cattn_fit_result *result,
                                            cattn_error *error);
 
-/* A node of the tree: a run of tokens that the same sequences cover. */
+/* A node of the tree: consecutive tokens that the same sequences cover. */
 typedef struct cattn_node_info {
-    size_t struct_size; /* the library's: fields beyond it are not there */
+    size_t struct_size; /* the library's; fields beyond it do not exist */
     uint64_t id;        /* stable while the node lives */
     uint64_t parent_id; /* 0 for a root */
     int32_t depth;      /* 0 for a root */
@@ -276,27 +279,27 @@ CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, c
 
 /* ---- Sequences ------------------------------------------------------------------------------------------------------ */
 
-/* A running sequence. Values are never reused, so one that has left is told from a running one. 0 is never valid. */
+/* A running sequence. Values are never reused, so a sequence that has left is recognised. 0 is never valid. */
 typedef uint64_t cattn_seq;
 
 typedef struct cattn_join_options {
     size_t struct_size;     /* set by cattn_join_options_init */
     uint32_t domain;        /* only sequences of one domain share; default 0 */
-    int64_t reserve_tokens; /* promise room for this many tokens beyond those given; default 0 */
+    int64_t reserve_tokens; /* reserve chunks for this many tokens after those of the join; default 0 */
 } cattn_join_options;
 
 CATTN_API void cattn_join_options_init(cattn_join_options *options);
 
 typedef struct cattn_join_result {
     int64_t n_matched; /* leading tokens found in the tree: even, and at most n_tokens - 1 */
-    int64_t n_ready;   /* of those, leading tokens whose K/V exist already */
+    int64_t n_ready;   /* leading tokens, of the matched ones, whose K/V exist already */
 } cattn_join_result;
 
 /*
- * Start a sequence of n_tokens >= 1 tokens. The longest prefix in the tree is shared; the rest is put in the tree at
- * once, with K/V to come through steps. Tokens that match but are not ready are computed once, by whichever sequence a
- * step lets claim them. Where the budget has no room for all of that prefix, whose branches may hold copies, less of it is
- * shared. *tokens is borrowed for the call only. options and result may be NULL.
+ * Start a sequence of n_tokens >= 1 tokens. The longest prefix in the tree is shared; the other tokens enter the tree at once,
+ * and steps compute their K/V. Tokens that match but are not ready are computed once, by the sequence that claims them in a
+ * step. If the budget has no room for all of that prefix, since branches may need copies, less of it is shared. *tokens is
+ * borrowed for the call only. options and result may be NULL.
  *
  * Errors: CATTN_ERR_ARG (entry: index of a negative token); CATTN_ERR_BUDGET with needed and available chunks;
  * CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step is open. *seq is 0 then.
@@ -315,13 +318,15 @@ CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens,
 CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                          const cattn_join_options *options, cattn_join_result *result, cattn_error *error);
 
-/* Add n_tokens >= 1 tokens at the end, their K/V to come. Does not look for a twin in the tree. Errors as join. */
+/*
+ * Add n_tokens >= 1 tokens at the end; steps compute their K/V. The tree is not searched for the same tokens. Errors as join.
+ */
 CATTN_API cattn_status cattn_seq_append(cattn_cache *cache, cattn_seq seq, const int32_t *tokens, int64_t n_tokens,
                                         cattn_error *error);
 
 /*
- * Keep the first n_tokens (1 <= n_tokens <= length) tokens and take the rest back, e.g. what speculation got wrong.
- * Where others go on using a chunk and n_tokens is odd, one token is copied. Errors as join.
+ * Keep the first n_tokens (1 <= n_tokens <= length) tokens and remove the others, for instance drafts that were not accepted.
+ * One token is copied if n_tokens is odd and other sequences continue to use its chunk. Errors as join.
  */
 CATTN_API cattn_status cattn_seq_truncate(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_error *error);
 
@@ -332,7 +337,9 @@ CATTN_API cattn_status cattn_seq_truncate(cattn_cache *cache, cattn_seq seq, int
 CATTN_API cattn_status cattn_seq_fork(cattn_cache *cache, cattn_seq seq, int64_t reserve_tokens, cattn_seq *fork,
                                       cattn_error *error);
 
-/* Promise room for n_tokens >= 0 tokens beyond the present length, instead of any earlier promise. Errors as join. */
+/*
+ * Reserve chunks for n_tokens >= 0 tokens beyond the present length; this replaces an earlier reservation. Errors as join.
+ */
 CATTN_API cattn_status cattn_seq_reserve(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_error *error);
 
 /*
@@ -346,15 +353,15 @@ typedef struct cattn_seq_info {
     uint32_t domain;
     int64_t n_tokens;
     int64_t n_ready;    /* leading tokens whose K/V exist; computed by this sequence or another */
-    int64_t n_reserved; /* tokens beyond n_tokens that are promised */
+    int64_t n_reserved; /* tokens beyond n_tokens for which chunks are reserved */
 } cattn_seq_info;
 
 /* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */
 CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq seq, cattn_seq_info *info, cattn_error *error);
 
 /*
- * Copy the sequence's tokens at positions [first, first + n_tokens) to tokens [n_tokens], which may be NULL where n_tokens is
- * 0. The length is in cattn_seq_info. May be called while a step is open.
+ * Copy the sequence's tokens at positions [first, first + n_tokens) to tokens [n_tokens], which may be NULL if n_tokens is 0.
+ * The length is in cattn_seq_info. May be called while a step is open.
  *
  * Errors: CATTN_ERR_ARG for a sequence that does not run, or positions beyond its length.
  */
@@ -371,20 +378,20 @@ typedef struct cattn_entry {
     cattn_seq seq;
     int64_t max_rows;  /* in: at most this many rows; >= 1 */
     int64_t first_pos; /* out: position of the first row */
-    int64_t n_rows;    /* out: rows dealt; positions first_pos .. first_pos + n_rows - 1 */
+    int64_t n_rows;    /* out: number of rows, at positions first_pos .. first_pos + n_rows - 1 */
 } cattn_entry;
 
 /*
- * Open a step. Entries are dealt rows in their order: each claims its sequence's next tokens that are neither ready nor
- * claimed by an earlier entry, at most max_rows, and at most row_limit (0: no limit) over all entries. K/V written in a
- * step can be read by all its rows, so two sequences with one new prefix are prefilled together, the prefix once. An entry
- * may be dealt 0 rows: others computed or are computing its tokens, or the limit was reached.
+ * Open a step. The entries get rows in their order: each claims its sequence's next tokens that are neither ready nor claimed
+ * by an earlier entry, at most max_rows, and at most row_limit (0: no limit) over all entries. All rows of a step can read the
+ * K/V that it writes, so two sequences with the same new prefix are prefilled together, and the prefix is computed once. An
+ * entry may get 0 rows, if others have computed or are computing its tokens, or if the limit was reached.
  *
- * The only call of a step that may allocate (workspace, when a batch is larger than any before).
+ * This is the only call of a step that may allocate: workspace, if a batch is larger than any before it.
  *
  * Errors: CATTN_ERR_ARG (entry: the one that is foreign, listed twice or has max_rows < 1); CATTN_ERR_STATE when a step is
- * open already; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET for the workspace, when retained tokens may have been evicted for it. No step
- * is open then, and what the entries' out fields hold means nothing.
+ * open already; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET for the workspace, and retained tokens may have been evicted for it. No step
+ * is open then, and the entries' out fields are undefined.
  */
 CATTN_API cattn_status cattn_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
                                         cattn_error *error);
@@ -413,13 +420,13 @@ CATTN_API cattn_status cattn_step_write(cattn_cache *cache, int32_t layer, const
                                         cattn_error *error);
 
 /*
- * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that the layer's
- * window and n_sink_tokens let it see. Call after cattn_step_write for the layer; may be called again with other queries.
+ * Attend each row of the step over all tokens of its sequence up to and including its own, or over those that it sees under the
+ * layer's window and n_sink_tokens. Call it after cattn_step_write for the layer; it may be called again with other queries.
  *
  * q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v], must not overlap q; of any view type each.
  * lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and options, with the sink logit if
- *      there is one; NULL if not wanted.
- * Query head i uses K/V head i / (n_heads / n_kv_heads).
+ *      there is one; may be NULL.
+ * Query head i uses KV head i / (n_heads / n_kv_heads).
  *
  * Borrows its arguments for the call only; allocates nothing. Errors as cattn_step_write.
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.
