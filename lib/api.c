@@ -57,19 +57,19 @@ static cattn_status choose_level(const char *highest, int *level, cattn_error *e
 
 /* ---- Cache ---- */
 
-/* Tasks for each K/V head of which all heads' together are as many for one thread as for another: a multiple of this. */
+/* A multiple of this many tasks for each KV head gives all threads the same number of tasks over all heads. */
 static int32_t task_step(const cattn_config *config) {
     int32_t n = 1;
     while (n * config->n_kv_heads % config->n_threads) n++;
     return n;
 }
 
-/* Tasks for each K/V head that make four for each thread; where there are few, a multiple of the step. */
+/* Tasks for each KV head, so that each thread has about four; a multiple of task_step unless it is 1. */
 static int32_t min_tasks(const cattn_config *config) {
-    enum { TASKS_A_THREAD = 4 };
+    enum { TASKS_PER_THREAD = 4 };
     const int32_t heads = config->n_kv_heads, threads = config->n_threads, step = task_step(config);
     if (threads == 1) return 1;
-    const int32_t n = (TASKS_A_THREAD * threads + heads - 1) / heads;
+    const int32_t n = (TASKS_PER_THREAD * threads + heads - 1) / heads;
     return n > 1 ? (n + step - 1) / step * step : n;
 }
 
@@ -306,7 +306,7 @@ static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *
     return s;
 }
 
-/* More than any memory holds, so that a promise of more fails as one of as many does, and no sum with it overflows. */
+/* More than any memory holds. Larger reservations are cut to it, which fail just the same, so that no sum overflows. */
 static const int64_t MAX_RESERVE = INT64_C(1) << 48;
 
 static cattn_status check_reserve(const char *name, int64_t *n, cattn_error *error) {
@@ -452,7 +452,7 @@ static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-/* A stride is not looked at where there is nothing to step to. */
+/* A stride over a single element is not checked. */
 static cattn_status check_stride(const char *name, const char *field, int64_t stride, int64_t n, int32_t dim,
                                  cattn_error *error) {
     if (n <= 1 || stride >= dim) return CATTN_OK;

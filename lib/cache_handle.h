@@ -1,4 +1,4 @@
-/* What a cattn_cache is made of. */
+/* The structs behind cattn_cache. */
 #ifndef LIB_CACHE_HANDLE_H
 #define LIB_CACHE_HANDLE_H
 
@@ -11,29 +11,29 @@
 #include "lib/cache/plan.h"
 #include "lib/cache/tree.h"
 
-/* Where one row's K and V go. */
+/* Where the K and V of a row go. */
 typedef struct ca_row {
     ca_chunk_id chunk;
     int32_t slot;
 } ca_row;
 
-/* What a step needs of an entry's sequence: found once for as long as the tree stays as it is. */
+/* An entry's sequence and its leaf, valid as long as the tree's version is the same. */
 typedef struct ca_step_seq {
     cattn_seq id;
     ca_node *leaf;
 } ca_step_seq;
 
-/* The open step, or what is left of the last one: the next is often like it but for the positions. */
+/* The open step, or the remains of the last one: often the next differs only in positions. */
 typedef struct ca_step {
     bool open;
-    bool has_rows;         /* rows are those of the plan's last update */
-    uint64_t tree_version; /* as seqs were found */
+    bool has_rows;         /* rows belong to the plan's last update */
+    uint64_t tree_version; /* of the tree when seqs were found */
     CA_ARRAY(ca_step_seq) seqs;
     CA_ARRAY(ca_plan_entry) entries; /* of the same sequences */
     CA_ARRAY(ca_row) rows;           /* in the caller's order */
-    /* K/V commands for each layer: to carry out before its rows are written, and after them (kv_commands.h). */
+    /* K/V commands to execute in each layer: before its rows are written, and after them (kv_commands.h). */
     ca_kv_commands before, after;
-    CA_ARRAY(bool) prepared; /* [n_layers] where `before` has been carried out */
+    CA_ARRAY(bool) prepared; /* [n_layers] whether `before` has been executed */
 } ca_step;
 
 struct cattn_cache {
@@ -42,7 +42,7 @@ struct cattn_cache {
     uint64_t empty_bytes; /* of metadata when the cache was created */
     int32_t n_threads;
     const char *level;
-    ca_pool *threads; /* NULL where the caller brings its own */
+    ca_pool *threads; /* owned; NULL with a cattn_parallel hook */
     cattn_parallel parallel;
     ca_layout layout;
     ca_chunk_pool *pool;

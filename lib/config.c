@@ -55,9 +55,9 @@ static cattn_status check_shape(const cattn_config *c, cattn_error *error) {
 
 static cattn_status check_hooks(const cattn_config *c, cattn_error *error) {
     if (!c->allocator.alloc != !c->allocator.free)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "allocator has only one of alloc and free; give both or neither");
+        return ca_fail(error, CATTN_ERR_ARG, -1, "allocator has only one of alloc and free; set both or neither");
     if (c->parallel.run && c->n_threads == 0)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "parallel is given but n_threads is 0; say how many workers it has");
+        return ca_fail(error, CATTN_ERR_ARG, -1, "parallel is set but n_threads is 0; set it to the number of workers");
     return check_range("n_threads", c->n_threads, 0, MAX_THREADS, error);
 }
 
@@ -76,7 +76,7 @@ static cattn_status check_windows(const cattn_config *c, cattn_error *error) {
     return check_range("n_sink_tokens", c->n_sink_tokens, 0, INT32_MAX, error);
 }
 
-/* Limits far beyond any model's, within which nothing overflows. */
+/* The limits are far beyond those of any model, and nothing overflows within them. */
 static cattn_status check_scores(const cattn_config *c, cattn_error *error) {
     const float limit = 1e6f;
     char field[80];
