@@ -74,7 +74,7 @@ static double value(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) 
     return (double)n * scale_of(t->v, t->d_v, t->c, slot);
 }
 
-/* Whether a row sees a slot among its first n_seen; and its score there as the options have it. */
+/* Whether a row sees a slot among its first n_seen, and its score there after the options. */
 static bool sees(const ca_tile_options *o, int32_t row, int32_t slot) {
     return !o || !o->n_hidden || slot >= o->n_hidden[row] || slot < o->n_sink_slots;
 }
@@ -83,7 +83,7 @@ static double adjust(const ca_tile_options *o, int32_t row, int32_t slot, double
     return o && o->slopes ? s + o->slopes[row] * ((double)o->distances[row] + slot) : s;
 }
 
-/* Take one row over the first n > 0 slots of a chunk. */
+/* Update a row's state by the first n > 0 slots of a chunk. */
 static void attend_row(const ca_tile *t, cattn_type type, const double *q, int32_t row, state *st, int32_t n) {
     double p[MAX_CHUNK], max = st->max;
     for (int32_t slot = 0; slot < n; slot++) {

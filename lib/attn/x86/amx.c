@@ -1,18 +1,19 @@
 /*
- * Level amx, whose int8 has a file of its own: bf16 K and V through AMX tiles; q and the softmax weights are rounded to bf16,
- * sums are f32.
+ * Level amx for bf16 K and V, through AMX tiles (amx_int8.c has int8). q and the softmax weights are rounded to bf16; sums are
+ * f32.
  *
- * A is 16 rows x 32 factors (of q, or weights), B is 16 lines of pairs x 16 columns, as K and V are stored: nothing is unpacked
+ * A is 16 rows x 32 factors (of q, or weights). B is 16 lines of pairs x 16 columns, as K and V are stored: nothing is unpacked
  * and nothing is copied.
  *
- * The arithmetic is the tiles': of 32 dimensions or slots the even and the odd products are summed apart, each with fused
- * roundings and ascending, then the two sums are added, and to what was there. So a row's bits depend on where its blocks of 32
- * begin, which is the same in any tile, and on nothing else. Where a dimension is no multiple of 32, and in chunks of 16 slots,
- * blocks are of 16.
+ * The tiles define the arithmetic. Of 32 dimensions or slots, the even and the odd products are summed separately, each with
+ * fused roundings and ascending; then the two sums are added to each other, and to the previous sum. So a row's bits depend on
+ * where its blocks of 32 begin, which is the same in any tile, and on nothing else. Head sizes that are no multiple of 32, and
+ * chunks of 16 slots, have blocks of 16.
  *
- * B takes whole lines, where weights of 0 must not meet what is not a number: the last block that a row sees of V has as many
- * lines as that takes, and where the last line is seen by half, a copy of them is taken with zeros for the other half. Rows of
- * a tile that see different slots share these, unless what one of them does not see is not finite: then each takes its own.
+ * B has whole lines, and weights of 0 must not meet NaN or infinities. So the last block of V that a row sees has only the
+ * lines that are needed, and if only half of the last line is seen, the lines are copied, with zeros for the other half. Rows
+ * of a tile that see different slots share these lines, unless a slot that one of them does not see is not finite; then each
+ * row has its own.
  */
 #include "bf16_rows.h"
 
@@ -25,13 +26,13 @@
 
 enum { PASS_ROWS = 2 * TILE_ROWS };
 
-/* Of n dimensions, or slots of a chunk, how many a block has. */
+/* The size of a block of n dimensions, or of the n slots of a chunk. */
 static inline int32_t block_of(int32_t n) { return n % 32 == 0 ? 32 : 16; }
 
-/* Slots that a product over the first n > 0 slots of V runs over. */
+/* The slots that a product over the first n > 0 slots of V reads. */
 static inline int32_t whole_blocks(int32_t c, int32_t n) { return (n + block_of(c) - 1) / block_of(c) * block_of(c); }
 
-/* Weights that the product reads of slots that the row does not see. Those of its last group of 16 are 0 already. */
+/* Clear the weights that the product reads of slots that the row does not see. Its last 16 slots are clear already. */
 static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end) {
     const int32_t last = whole_blocks(c, end);
     for (int32_t slot = (n + 15) / 16 * 16; slot < last; slot += 16)
@@ -40,7 +41,7 @@ static inline void seal_weights(float *scores, int32_t c, int32_t n, int32_t end
 
 #include "weigh.h"
 
-/* Of n_rows <= PASS_ROWS that follow one another. */
+/* Complete *p for n_rows <= PASS_ROWS consecutive rows, and compute it. */
 static void multiply_rows(product *p, int32_t n_rows) {
     p->n_rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
     p->n_rows_below = n_rows - p->n_rows;
@@ -118,7 +119,7 @@ static void add_values(const ca_tile *t, int32_t row, int32_t n, int32_t n_slots
     multiply_rows(&p, n);
 }
 
-/* Whether slots [begin, end) of V are numbers: a bf16 whose exponent is all ones is not. */
+/* Whether slots [begin, end) of V are finite: a bf16 whose exponent is all ones is not. */
 static bool are_finite(const ca_tile *t, int32_t begin, int32_t end) {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     for (int32_t pair = begin / 2; pair < (end + 1) / 2; pair++) {
@@ -140,7 +141,7 @@ static int32_t least_slots(const ca_tile *t) {
 
 static void multiply_values(const ca_tile *t, int32_t most_seen) {
     const int32_t least_seen = least_slots(t);
-    if (least_seen > 0 && are_finite(t, least_seen, most_seen)) { /* of no slots, also -0 would become 0 */
+    if (least_seen > 0 && are_finite(t, least_seen, most_seen)) { /* a row that sees nothing must keep -0 in its state */
         add_values(t, 0, t->n_rows, most_seen);
         return;
     }
@@ -153,7 +154,7 @@ static void attend(const ca_tile *t) {
         ca_tile_options options;
         const int32_t left = t->n_rows - row;
         ca_tile rows = ca_tile_rows(&ca_kernels_amx[CATTN_BF16], t, row, left < PASS_ROWS ? left : PASS_ROWS, &options);
-        if (row > 0) rows.next_k = rows.next_v = NULL; /* the first ones ask for it */
+        if (row > 0) rows.next_k = rows.next_v = NULL; /* the first pass prefetches it */
         const int32_t most_seen = most_slots(&rows);
         if (most_seen == 0) continue;
         multiply_keys(&rows, most_seen);

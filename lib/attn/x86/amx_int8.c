@@ -1,15 +1,15 @@
 /*
- * Level amx: int8 K and V through AMX tiles, with the bits of avx512_vnni: sums of integers are exact in any order, and what is
- * done to them in f32 is the same.
+ * Level amx for int8 K and V, through AMX tiles, with the bits of avx512_vnni: sums of integers are exact in any order, and the
+ * f32 operations on them are the same.
  *
  * Scores: A is 16 rows x 64 dimensions of q, signed, B is 16 lines of quads of K, unsigned, x 16 slots. Values: A is 16 rows x
  * 64 slots of weights' high bytes, then of their low bytes, B is 16 lines of quads of V x 16 dimensions. High and low bytes are
  * the two row tiles of one product, so each B is loaded once for both. The tiles' sums go through the scratch.
  *
- * Slots that a row does not see weigh 0, and integers are nothing but numbers: all rows run over the same slots.
+ * Slots that a row does not see have weight 0, and integers are always finite, so all rows multiply the same slots.
  *
- * Up to 6 rows are a register tile of avx512_vnni, which is faster: tiles of few rows take as long as of 16, and go through
- * memory. Rows go in passes of one row tile, whose scores, sums and states stay in the first-level cache.
+ * Up to 6 rows are a register tile of avx512_vnni, which is faster: AMX tiles of few rows take as long as tiles of 16, and
+ * their sums go through memory. Rows are processed in passes of one row tile, whose scores, sums and states stay in L1.
  */
 #include "amx_int8.h"
 
@@ -86,10 +86,10 @@ static inline int32_t blocks_of(int32_t d) {
 }
 
 /*
- * Lines of the next chunk's K or V, n for each row, and for V for each sum of columns. In even steps between the vector
- * instructions: asked for in the products, where they would come at once, 32 rows from memory took up to a fifth longer.
+ * Prefetch n lines of the next chunk's K or V: for each row and, of V, for each sum of columns. They are spread evenly between
+ * the vector instructions. In the products, where they would come all at once, 32 rows from memory took up to a fifth longer.
  */
-static inline void ask(const char *next, int32_t line, int32_t n) {
+static inline void prefetch_lines(const char *next, int32_t line, int32_t n) {
     for (int32_t i = 0; next && i < n; i++) _mm_prefetch(next + (line + i) * 64, _MM_HINT_T1);
 }
 
@@ -98,7 +98,7 @@ static inline void finish_scores(const ca_tile *t, int groups, int32_t lines) {
     const float *scales = int8_scales(t->k, t->d_k, t->c);
     for (int32_t row = 0; row < t->n_rows; row++) {
         const factors_end *end = end_of_query(t, row);
-        ask(t->next_k, row * lines, lines);
+        prefetch_lines(t->next_k, row * lines, lines);
         const __m512i start = _mm512_set1_epi32(end->start);
         const vec scale = v_set1(end->scale);
         float *scores = (float *)t->scratch + row * scores_stride(t->c);
@@ -143,7 +143,7 @@ static inline void add_sums(const ca_tile *t, int32_t tile, int32_t n_tiles, int
     const int32_t *high = sums_of(t, tile), *low = high + SUMS;
     for (int32_t row = 0; row < t->n_rows; row++, high += SUM_STRIDE, low += SUM_STRIDE) {
         const vec scale = v_set1(end_of_weights(t, row)->scale);
-        ask(t->next_v, (tile / SUM_COLUMNS * t->n_rows + row) * lines, lines);
+        prefetch_lines(t->next_v, (tile / SUM_COLUMNS * t->n_rows + row) * lines, lines);
         float *out = state_at(t, row) + tile * TILE_COLUMNS;
         for (int32_t i = 0; i < n_tiles * TILE_COLUMNS; i += V_LANES) {
             const __m512i shifted = _mm512_slli_epi32(_mm512_loadu_si512(high + i), 8);
@@ -189,7 +189,7 @@ void ca_amx_int8_pack_query(const float *q, ptrdiff_t row_stride, int32_t n_rows
     vnni->pack_query(q, row_stride, n_rows, d_k, scale_log2, packed);
 }
 
-/* What lies at so many bytes of a tile that is asked for, if it is. */
+/* The address `bytes` into a tile that is to be prefetched; NULL if none is. */
 static inline const char *part_of(const void *next, int32_t bytes) { return next ? (const char *)next + bytes : NULL; }
 
 void ca_amx_int8_attend(const ca_tile *t) {

@@ -1,4 +1,4 @@
-/* What level amx has of its own for int8 K and V; the rest of that kernel is the same as for bf16. */
+/* The functions of level amx for int8 K and V; the others of that kernel are the same as for bf16. */
 #ifndef LIB_ATTN_X86_AMX_INT8_H
 #define LIB_ATTN_X86_AMX_INT8_H
 

@@ -1,9 +1,9 @@
 /*
  * Products of AMX tiles for the kernels of level amx: factors A, of q or weights, times lines B of K or V as they are stored.
  *
- * A block is up to 16 lines of B, each of 16 columns' pairs or quads, and as many words of each row of A. Four tiles of sums:
- * two row tiles by two columns of tiles, so that each A and each B is loaded for two products; a single row tile, whose time
- * goes by its B tiles however few its rows are, takes four columns.
+ * A block is up to 16 lines of B, each with the pairs or quads of 16 columns, and as many words of each row of A. There are
+ * four tiles of sums: two row tiles by two columns of tiles, so that each A and each B is loaded for two products. A single row
+ * tile, whose time depends on its B tiles, however few its rows are, has four columns.
  */
 #ifndef LIB_ATTN_X86_AMX_TILES_H
 #define LIB_ATTN_X86_AMX_TILES_H
@@ -22,7 +22,7 @@ enum tile_dot { DOT_BF16, DOT_SIGNED_BY_UNSIGNED, DOT_UNSIGNED_BY_SIGNED };
 typedef struct product {
     const char *a, *a_below; /* factors of each row tile's first row */
     const char *b;           /* the first line */
-    const char *next;        /* to prefetch as many bytes as the lines have; NULL: nothing */
+    const char *next;        /* what to prefetch, as many bytes as the lines have; NULL: nothing */
     char *out, *out_below;
     ptrdiff_t a_stride, b_stride, out_stride; /* bytes to the next row, line, row */
     ptrdiff_t a_block;                        /* bytes to the next block's factors */
@@ -32,7 +32,7 @@ typedef struct product {
     bool accumulate;
 } product;
 
-/* To be called before multiply; products with the same rows and lines a block share their shapes. */
+/* To be called before multiply. Products with the same rows, and lines of a block, share their shapes. */
 static inline void use_shapes(const product *p) {
     ca_tile_shapes shapes = {0};
     const int32_t below = p->n_rows_below ? p->n_rows_below : p->n_rows;
@@ -54,16 +54,15 @@ static inline void use_shapes(const product *p) {
     } while (0)
 
 /*
- * As many cache lines as a block of so many columns has, in the order of memory, so that the processor's own prefetching runs
- * ahead of these. Into the second-level cache: what 32 rows need of the first one is more than it holds with the next chunk in
- * it.
+ * Prefetch as many cache lines as a block of n_lines and `columns` has, in the order of memory, so that the processor's own
+ * prefetcher runs ahead of them. They go to L2, since L1 cannot hold the next chunk beside what 32 rows need.
  */
 TILE_INLINE const char *prefetch(const char *next, int32_t n_lines, int columns) {
     for (int32_t i = 0; i < n_lines * columns; i++) _mm_prefetch(next + i * 64, _MM_HINT_T1);
     return next + n_lines * columns * 64;
 }
 
-/* Where that begins for a column: behind what those before it have asked for. */
+/* Where a column's prefetches begin: after those of the columns before it. */
 TILE_INLINE const char *next_of(const product *p, int column) {
     return p->next ? p->next + (ptrdiff_t)column * p->n_blocks * p->n_lines * 64 : NULL;
 }

@@ -4,8 +4,8 @@
  * 6 rows x 4 vectors of 32-bit sums, as in avx512_bf16: a line of quads is an operand as it is stored. vpdpbusd multiplies
  * unsigned bytes with signed ones. Scores: the panel is unsigned, n + 128, so a row's sum starts at -128 times the sum of its
  * q. Values: the weights are unsigned, 16 bits in two bytes. The high bytes go over the panel first, then the sum is shifted
- * left by 8 and the low bytes go over the panel, which is in L1 by then. Of up to 3 rows both have sums in registers and go
- * over it together.
+ * left by 8 and the low bytes go over the panel, which is in L1 by then. With up to 3 rows both have sums in registers and pass
+ * over the panel together.
  */
 #include "int8_rows.h"
 
