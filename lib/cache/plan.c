@@ -21,6 +21,7 @@ void ca_plan_free(ca_plan *plan) {
     CA_ARRAY_FREE(plan->alloc, &plan->spare);
     CA_ARRAY_FREE(plan->alloc, &plan->roots);
     CA_ARRAY_FREE(plan->alloc, &plan->visits);
+    CA_ARRAY_FREE(plan->alloc, &plan->path);
 }
 
 /* ---- Entries ---- */
@@ -149,7 +150,8 @@ static cattn_status update_sections(ca_plan *plan, const ca_plan_entry *entries,
     for (size_t i = 0; i < n_roots; i++) {
         if (plan->next.at[i] || status != CATTN_OK) continue;
         plan->next.at[i] = new_section(plan);
-        status = plan->next.at[i] ? ca_section_build(plan, plan->next.at[i], plan->roots.at[i], entries) : CATTN_ERR_NOMEM;
+        status =
+            plan->next.at[i] ? ca_section_build_subtree(plan, plan->next.at[i], plan->roots.at[i], entries) : CATTN_ERR_NOMEM;
     }
     swap_sections(plan);
     for (size_t i = 0; i < n_roots; i++)

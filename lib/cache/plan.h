@@ -148,6 +148,7 @@ typedef struct ca_plan {
     CA_ARRAY(ca_section *) next, spare;
     CA_ARRAY(ca_node *) roots; /* children of the tree's root that have rows, in the order of their sections */
     CA_ARRAY(struct ca_visit) visits;
+    CA_ARRAY(struct ca_plan_step) path; /* during a walk */
 } ca_plan;
 
 /* The block after one in a task. */

@@ -1,65 +1,32 @@
-/* Building one section of a plan: its rows, the items that they pass over, and the blocks that hold these. */
+/*
+ * Building one section of a plan from its rows and the visits of a walk: the items that the rows pass over, and the blocks that
+ * hold these.
+ */
 #include "plan_internal.h"
 
 /* The section being built. Functions that return int return 0, or -1 without memory. */
 typedef struct builder {
     ca_plan *plan;
     ca_section *section;
-    const ca_plan_entry *entries;
 } builder;
 
 /* ---- Rows ---- */
 
-/* Add the rows of a sequence of the batch. */
-static int add_rows(builder *b, ca_seq *seq) {
-    const ca_plan_entry *e = &b->entries[seq->step_entry];
-    ca_section *s = b->section;
-    if (CA_ROOM(b->plan->alloc, &s->seqs, 1) || CA_ROOM(b->plan->alloc, &s->source, (size_t)e->n_rows) ||
-        CA_ROOM(b->plan->alloc, &s->position, (size_t)e->n_rows))
+void ca_section_clear(ca_section *s) {
+    s->seqs.n = s->source.n = s->position.n = s->items.n = s->chunks.n = s->blocks.n = 0;
+    s->n_rows = 0;
+}
+
+int ca_section_add_rows(ca_plan *plan, ca_section *s, const ca_plan_entry *e, int32_t entry) {
+    if (CA_ROOM(plan->alloc, &s->seqs, 1) || CA_ROOM(plan->alloc, &s->source, (size_t)e->n_rows) ||
+        CA_ROOM(plan->alloc, &s->position, (size_t)e->n_rows))
         return -1;
-    s->seqs.at[s->seqs.n++] = (ca_section_seq){seq, s->n_rows, e->n_rows, seq->step_entry};
+    s->seqs.at[s->seqs.n++] = (ca_section_seq){e->seq, s->n_rows, e->n_rows, entry};
     for (int32_t i = 0; i < e->n_rows; i++) {
         s->source.at[s->source.n++] = e->row + i;
         s->position.at[s->position.n++] = e->first_pos + i;
     }
     s->n_rows += e->n_rows;
-    return 0;
-}
-
-static bool has_rows(const builder *b, const ca_seq *seq) {
-    return seq->step_entry >= 0 && b->entries[seq->step_entry].n_rows > 0;
-}
-
-/* Visit a node: add it to the visits, and the rows of the sequences that end at it. */
-static int enter(builder *b, ca_node *node, size_t parent) {
-    ca_plan *plan = b->plan;
-    if (CA_ROOM(plan->alloc, &plan->visits, 1)) return -1;
-    const int32_t row_begin = b->section->n_rows;
-    for (ca_seq *seq = node->ending; seq; seq = seq->next)
-        if (has_rows(b, seq) && add_rows(b, seq)) return -1;
-    plan->visits.at[plan->visits.n++] = (ca_visit){node, row_begin, b->section->n_rows, 0, 0, parent};
-    return 0;
-}
-
-/* Visit all nodes with rows. There is no recursion, since a tree can be as deep as a text is long. */
-static int walk(builder *b, ca_node *root) {
-    ca_plan *plan = b->plan;
-    const size_t none = SIZE_MAX;
-    plan->visits.n = 0;
-    if (enter(b, root, none)) return -1;
-    for (size_t at = 0; at != none;) {
-        ca_visit *v = &plan->visits.at[at];
-        while (v->next_child < v->node->n_children && v->node->children[v->next_child]->n_seqs == 0) v->next_child++;
-        if (v->next_child < v->node->n_children) {
-            const size_t child = plan->visits.n;
-            if (enter(b, v->node->children[v->next_child++], at)) return -1;
-            at = child;
-            continue;
-        }
-        v->row_end = b->section->n_rows;
-        at = v->parent;
-        if (v->row_end == v->row_begin) plan->visits.n--; /* nor was any visit below it kept */
-    }
     return 0;
 }
 
@@ -157,8 +124,8 @@ static int add_item(builder *b, const ca_item *item) {
     return 0;
 }
 
-/* Add an item for chunks [from, to), absolute indices, of a node. */
-static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
+/* Add an item for chunks [from, to), absolute indices, of a visit. */
+static int add_chunks(builder *b, const ca_visit *v, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     ca_section *s = b->section;
     if (from >= to || row_begin >= row_end) return 0;
     if (CA_ROOM(b->plan->alloc, &s->chunks, (size_t)(to - from))) return -1;
@@ -167,36 +134,34 @@ static int add_chunks(builder *b, const ca_node *node, int64_t from, int64_t to,
                           .first_chunk = (int32_t)from,
                           .n_chunks = (int32_t)(to - from),
                           .chunk = (int32_t)s->chunks.n};
-    for (int64_t j = from; j < to; j++)
-        s->chunks.at[s->chunks.n++] = node->chunks[j - (node->start >> b->plan->layout->log2_c)];
+    for (int64_t j = from; j < to; j++) s->chunks.at[s->chunks.n++] = v->chunks[j - (v->start >> b->plan->layout->log2_c)];
     return add_item(b, &item);
 }
 
 /* The same for those chunks that some row sees: the chunks of sink tokens, and those from the first window on. */
-static int add_seen_chunks(builder *b, const ca_node *node, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
+static int add_seen_chunks(builder *b, const ca_visit *v, int64_t from, int64_t to, int32_t row_begin, int32_t row_end) {
     const int64_t *pos = b->section->position.at;
     const int64_t sink = ca_min(sink_chunks(b->plan), to);
     int64_t window = to;
     for (int32_t r = row_begin; r < row_end && window > ca_max(from, sink); r++)
         if (pos[r] >> b->plan->layout->log2_c >= from) window = ca_min(window, ca_plan_window_chunk(b->plan, pos[r]));
-    if (window <= ca_max(from, sink)) return add_chunks(b, node, from, to, row_begin, row_end);
-    if (add_chunks(b, node, from, sink, row_begin, row_end)) return -1;
-    return add_chunks(b, node, window, to, row_begin, row_end);
+    if (window <= ca_max(from, sink)) return add_chunks(b, v, from, to, row_begin, row_end);
+    if (add_chunks(b, v, from, sink, row_begin, row_end)) return -1;
+    return add_chunks(b, v, window, to, row_begin, row_end);
 }
 
-/* Add the items of a visited node to the block being built, which is the last and lies in one segment. */
-static int add_node(builder *b, const ca_visit *v, int64_t segment) {
+/* Add the items of a visit to the block being built, which is the last and lies in one segment. */
+static int add_visit(builder *b, const ca_visit *v, int64_t segment) {
     const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
     const int shift = b->plan->layout->log2_c;
     const int64_t per_segment = CA_SEGMENT >> shift, c = b->plan->layout->c;
-    const int64_t begin = ca_max(v->node->start >> shift, segment * per_segment);
-    const int64_t complete = ca_min(ca_node_end(v->node) >> shift, (segment + 1) * per_segment);
-    const int64_t end = ca_min((ca_node_end(v->node) + c - 1) >> shift, (segment + 1) * per_segment);
+    const int64_t begin = ca_max(v->start >> shift, segment * per_segment);
+    const int64_t complete = ca_min(v->end >> shift, (segment + 1) * per_segment);
+    const int64_t end = ca_min((v->end + c - 1) >> shift, (segment + 1) * per_segment);
     const int32_t row_begin = (int32_t)ca_max(v->row_begin, block->row_begin);
-    if (add_seen_chunks(b, v->node, begin, complete, row_begin, (int32_t)ca_min(v->row_end, block->row_end))) return -1;
+    if (add_seen_chunks(b, v, begin, complete, row_begin, (int32_t)ca_min(v->row_end, block->row_end))) return -1;
     /* An incomplete last chunk is processed further down, except for the sequences that end here. */
-    return add_seen_chunks(b, v->node, ca_max(begin, complete), end, row_begin,
-                           (int32_t)ca_min(v->row_own_end, block->row_end));
+    return add_seen_chunks(b, v, ca_max(begin, complete), end, row_begin, (int32_t)ca_min(v->row_own_end, block->row_end));
 }
 
 /* ---- Blocks ---- */
@@ -210,8 +175,8 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     for (size_t i = 0; i < b->plan->visits.n; i++) {
         const ca_visit *v = &b->plan->visits.at[i];
         if (v->row_begin >= row_end) break;
-        if (v->row_end > row_begin && ca_node_end(v->node) > segment * CA_SEGMENT &&
-            v->node->start < (segment + 1) * CA_SEGMENT && add_node(b, v, segment))
+        if (v->row_end > row_begin && v->end > segment * CA_SEGMENT && v->start < (segment + 1) * CA_SEGMENT &&
+            add_visit(b, v, segment))
             return -1;
     }
     s->blocks.at[s->blocks.n - 1].item_end = (int32_t)s->items.n;
@@ -247,7 +212,7 @@ static int32_t next_separate_row(const builder *b, size_t *visit, int32_t row) {
     const ca_plan *plan = b->plan;
     for (; *visit < plan->visits.n; ++*visit) {
         const ca_visit *v = &plan->visits.at[*visit];
-        if (v->row_begin > row && v->node->start < plan->layout->c) return v->row_begin;
+        if (v->row_begin > row && v->start < plan->layout->c) return v->row_begin;
     }
     return b->section->n_rows;
 }
@@ -307,35 +272,12 @@ static int link_rows(builder *b) {
     return 0;
 }
 
-cattn_status ca_section_build(ca_plan *plan, ca_section *s, ca_node *root, const ca_plan_entry *entries) {
-    s->seqs.n = s->source.n = s->position.n = s->items.n = s->chunks.n = s->blocks.n = 0;
-    s->n_rows = 0;
-    builder b = {plan, s, entries};
-    if (walk(&b, root) || add_blocks(&b) || link_rows(&b)) return CATTN_ERR_NOMEM;
-    s->root_id = root->id;
-    s->version = root->version;
+cattn_status ca_section_build(ca_plan *plan, ca_section *s) {
+    builder b = {plan, s};
+    s->items.n = s->chunks.n = s->blocks.n = 0;
+    if (add_blocks(&b) || link_rows(&b)) return CATTN_ERR_NOMEM;
     plan->n_built++;
-    for (size_t i = 0; i < s->seqs.n; i++)
-        plan->last.at[s->seqs.at[i].entry].position = s->position.at + s->seqs.at[i].row_begin;
     return CATTN_OK;
-}
-
-bool ca_section_refresh(ca_plan *plan, ca_section *s, const ca_plan_entry *entries) {
-    for (size_t i = 0; i < s->seqs.n; i++) {
-        ca_section_seq *q = &s->seqs.at[i];
-        q->entry = q->seq->step_entry;
-        if (q->entry < 0) return false;
-        const ca_plan_entry *e = &entries[q->entry];
-        int64_t *pos = s->position.at + q->row_begin;
-        if (e->n_rows != q->n_rows) return false;
-        if (e->first_pos != pos[0] && (e->n_rows > 1 || !ca_plan_same_chunks(plan, e->first_pos, pos[0]))) return false;
-        plan->last.at[q->entry].position = pos;
-        for (int32_t r = 0; r < e->n_rows; r++) {
-            pos[r] = e->first_pos + r;
-            s->source.at[q->row_begin + r] = e->row + r;
-        }
-    }
-    return true;
 }
 
 void ca_section_free(ca_section *s, ca_alloc *a) {
