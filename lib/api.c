@@ -6,6 +6,7 @@
 #include "error.h"
 #include "lib/attn/kernels.h"
 #include "lib/cuda/device.h"
+#include "setup.h"
 #include "step.h"
 #include "struct_size.h"
 
@@ -39,56 +40,11 @@ const char *cattn_level_name(int32_t i) {
     return level < 0 ? NULL : ca_level_name(level);
 }
 
-static cattn_status choose_level(const char *highest, int *level, cattn_error *error) {
-    switch (ca_level_choose(highest, level)) {
-    case CA_LEVEL_UNKNOWN:
-        return ca_fail(error, CATTN_ERR_ARG, -1, "level is \"%s\", which this build does not know; see cattn_level_name",
-                       highest);
-    case CA_LEVEL_LACKING:
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "level is \"%s\", which this CPU lacks; see cattn_level_name",
-                       highest);
-    case CA_LEVEL_ENVIRONMENT_UNKNOWN:
-        return ca_fail(error, CATTN_ERR_ARG, -1, "CATTN_LEVEL is \"%s\", which this build does not know; see cattn_level_name",
-                       ca_level_environment());
-    case CA_LEVEL_OK: break;
-    }
-    return CATTN_OK;
-}
-
 /* ---- Cache ---- */
-
-/* A multiple of this many tasks for each KV head gives all threads the same number of tasks over all heads. */
-static int32_t task_step(const cattn_config *config) {
-    int32_t n = 1;
-    while (n * config->n_kv_heads % config->n_threads) n++;
-    return n;
-}
-
-/* Tasks for each KV head, so that each thread has about four; a multiple of task_step unless it is 1. */
-static int32_t min_tasks(const cattn_config *config) {
-    enum { TASKS_PER_THREAD = 4 };
-    const int32_t heads = config->n_kv_heads, threads = config->n_threads, step = task_step(config);
-    if (threads == 1) return 1;
-    const int32_t n = (TASKS_PER_THREAD * threads + heads - 1) / heads;
-    return n > 1 ? (n + step - 1) / step * step : n;
-}
-
-/* Query heads down to which a chain's rows are split: two full register tiles, and at least one row of the sequence. */
-static int32_t min_slice(const cattn_cache *c) {
-    const int32_t tiles = 2 * c->attn.kernel->tile_rows;
-    return tiles > c->attn.group ? tiles : c->attn.group;
-}
 
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
-    ca_plan_config plan = {.together = config->sharing == CATTN_SHARED,
-                           .group = c->attn.group,
-                           .max_rows = c->attn.max_rows,
-                           .min_slice = min_slice(c),
-                           .chunk_cost = c->attn.kernel->chunk_cost,
-                           .min_tasks = min_tasks(config),
-                           .task_step = task_step(config),
-                           .n_sink_tokens = config->n_sink_tokens};
+    ca_plan_config plan = ca_setup_plan(config, &c->attn);
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
@@ -111,18 +67,13 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     int level = CA_LEVEL_ref;
-    cattn_status s = choose_level(config->level, &level, error);
+    cattn_status s = ca_setup_level(config->level, &level, error);
     if (s) return s;
     const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
     c->level = kernel->level;
     c->budget_bytes = config->budget_bytes;
     c->n_threads = config->n_threads;
-    c->parallel = config->parallel;
-    if (!c->parallel.run) {
-        c->threads = ca_pool_create(config->n_threads);
-        if (!c->threads) return ca_fail(error, CATTN_ERR_NOMEM, -1, "%d threads cannot be started", config->n_threads);
-        c->parallel = (cattn_parallel){ca_pool_run, c->threads};
-    }
+    if ((s = ca_setup_threads(config, &c->threads, &c->parallel, error))) return s;
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
     s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
@@ -452,25 +403,6 @@ static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-/* A stride over a single element is not checked. */
-static cattn_status check_stride(const char *name, const char *field, int64_t stride, int64_t n, int32_t dim,
-                                 cattn_error *error) {
-    if (n <= 1 || stride >= dim) return CATTN_OK;
-    return ca_fail(error, CATTN_ERR_ARG, -1, "%s->%s is %lld; it must be at least the head size, %d", name, field,
-                   (long long)stride, dim);
-}
-
-static cattn_status check_view(const cattn_cache *c, const char *name, const cattn_view *view, int32_t n_heads, int32_t dim,
-                               cattn_error *error) {
-    cattn_status s;
-    if ((s = need(view, name, error)) || (s = need(view->data, name, error))) return s;
-    if (view->type != CATTN_F32 && view->type != CATTN_F16 && view->type != CATTN_BF16)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "%s->type is %d; it must be CATTN_F32, CATTN_F16 or CATTN_BF16", name,
-                       view->type);
-    if ((s = check_stride(name, "row_stride", view->row_stride, (int64_t)c->step.rows.n, dim, error))) return s;
-    return check_stride(name, "head_stride", view->head_stride, n_heads, dim, error);
-}
-
 cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     cattn_status s;
     if ((s = check_closed(c, error))) return s;
@@ -482,9 +414,11 @@ cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
 }
 
 cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error) {
-    cattn_status s;
-    if ((s = check_layer(c, layer, error)) || (s = check_view(c, "k", k, c->layout.n_kv_heads, c->layout.d_k, error)) ||
-        (s = check_view(c, "v", v, c->layout.n_kv_heads, c->layout.d_v, error)))
+    cattn_status s = check_layer(c, layer, error);
+    if (s) return s;
+    const int64_t n_rows = (int64_t)c->step.rows.n;
+    if ((s = ca_check_view("k", k, n_rows, c->layout.n_kv_heads, c->layout.d_k, error)) ||
+        (s = ca_check_view("v", v, n_rows, c->layout.n_kv_heads, c->layout.d_v, error)))
         return s;
     ca_step_write(c, layer, k, v);
     return CATTN_OK;
@@ -495,8 +429,9 @@ cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *
     cattn_status s;
     if ((s = check_layer(c, layer, error))) return s;
     const int32_t n_heads = c->layout.n_kv_heads * c->attn.group;
-    if ((s = check_view(c, "q", q, n_heads, c->layout.d_k, error)) ||
-        (s = check_view(c, "out", out, n_heads, c->layout.d_v, error)))
+    const int64_t n_rows = (int64_t)c->step.rows.n;
+    if ((s = ca_check_view("q", q, n_rows, n_heads, c->layout.d_k, error)) ||
+        (s = ca_check_view("out", out, n_rows, n_heads, c->layout.d_v, error)))
         return s;
     ca_attn_run(&c->attn, &c->plans.at[c->layer_plan[layer]], layer, q, out, lse);
     return CATTN_OK;
