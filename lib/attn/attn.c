@@ -247,7 +247,8 @@ static const char *tile_at(const slice *p, const ca_item *item, int32_t i) {
 
 /* The open slot groups of an item's i-th chunk. */
 static uint32_t open_at(const slice *p, const ca_item *item, int32_t i) {
-    return ca_chunk_open(p->call->attn->pool, p->section->chunks.at[item->chunk + i]);
+    const ca_attn *a = p->call->attn;
+    return a->source ? 0 : ca_chunk_open(a->pool, p->section->chunks.at[item->chunk + i]);
 }
 
 /* The slots of a chunk that a row sees, as in ca_tile and ca_tile_options. */
@@ -311,6 +312,27 @@ static void attend_rows(const slice *p, int64_t start, int32_t row_begin, int32_
 static int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }
 static int32_t min32(int32_t a, int32_t b) { return a < b ? a : b; }
 
+/* How many leading slots of an item's i-th chunk at least one row of the slice sees. */
+static int32_t most_seen(const slice *p, const ca_item *item, int32_t i) {
+    const ca_layout *l = p->call->attn->layout;
+    if (!item->partial) return l->c;
+    int64_t last = 0;
+    for (int32_t r = max32(item->row_begin, p->row_begin); r < min32(item->row_end, p->row_end); r++)
+        if (p->section->position.at[r] > last) last = p->section->position.at[r];
+    const int64_t seen = last + 1 - ((int64_t)(item->first_chunk + i) << l->log2_c);
+    return (int32_t)(seen > l->c ? l->c : seen);
+}
+
+/* The worker's index. */
+static int32_t worker_of(const slice *p) { return (int32_t)(p->worker - p->call->attn->workers); }
+
+/* The K tile that the slice's rows pass over, packed if there is a source. */
+static const char *fetch_tile(const slice *p, const ca_item *item, int32_t i) {
+    const ca_tile_source *from = p->call->attn->source;
+    if (!from) return tile_at(p, item, i);
+    return from->pack(from->ctx, worker_of(p), p->head, p->section->chunks.at[item->chunk + i], most_seen(p, item, i));
+}
+
 /*
  * The slice's rows over an item's i-th chunk. If the item is partial, the rows' positions say what they see. Rows that see
  * nothing then separate the others into tiles, since a kernel would multiply V row by row for a tile that has one.
@@ -320,7 +342,7 @@ static void attend_chunk(const slice *p, const ca_item *item, int32_t i, const c
     const int32_t group = a->group;
     const int32_t row_begin = max32(item->row_begin, p->row_begin), row_end = min32(item->row_end, p->row_end);
     const int64_t start = (int64_t)(item->first_chunk + i) << a->layout->log2_c;
-    const char *k = tile_at(p, item, i);
+    const char *k = fetch_tile(p, item, i);
     if (!item->partial) {
         attend_rows(p, start, row_begin, row_end, false, false, k, 0, next);
         return;
@@ -352,17 +374,6 @@ static const ca_item *find_item(const slice *p, int32_t i) {
     return i < p->block->item_end ? &items[i] : NULL;
 }
 
-/* How many leading slots of an item's i-th chunk at least one row of the slice sees. */
-static int32_t most_seen(const slice *p, const ca_item *item, int32_t i) {
-    const ca_layout *l = p->call->attn->layout;
-    if (!item->partial) return l->c;
-    int64_t last = 0;
-    for (int32_t r = max32(item->row_begin, p->row_begin); r < min32(item->row_end, p->row_end); r++)
-        if (p->section->position.at[r] > last) last = p->section->position.at[r];
-    const int64_t seen = last + 1 - ((int64_t)(item->first_chunk + i) << l->log2_c);
-    return (int32_t)(seen > l->c ? l->c : seen);
-}
-
 /*
  * Prepare for an item's i-th chunk, which comes next. Returns its tiles if the kernel should prefetch them, which it does
  * little by little. If at most a quarter of the slots are seen, they are prefetched here at once, and NULL is returned. With
@@ -372,6 +383,11 @@ static const char *prepare_chunk(const slice *p, const ca_item *item, int32_t i)
     const ca_layout *l = p->call->attn->layout;
     const int32_t seen = most_seen(p, item, i);
     if (seen <= 0) return NULL; /* no row of the slice reaches this chunk */
+    const ca_tile_source *from = p->call->attn->source;
+    if (from) {
+        from->announce(from->ctx, worker_of(p), p->head, p->section->chunks.at[item->chunk + i], seen);
+        return NULL;
+    }
     const char *k = tile_at(p, item, i);
     if (4 * seen > l->c) return k;
     ca_prefetch_slots(l, k, open_at(p, item, i), k + l->k_bytes, seen);

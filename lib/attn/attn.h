@@ -27,10 +27,23 @@ typedef struct ca_attn_options {
     const float *sink_logits;  /* [n_layers][n_heads] */
 } ca_attn_options;
 
+/*
+ * Where tiles come from if not from the pool: memory of another layout, from which a worker packs one chunk after the other.
+ * `chunk` is an id of the plan's, n_slots how many leading slots of it are seen.
+ */
+typedef struct ca_tile_source {
+    /* The K tile, with the V tile behind it, of a chunk; all groups are closed. Valid until the worker's next call. */
+    const char *(*pack)(const void *ctx, int32_t worker, int32_t head, ca_chunk_id chunk, int32_t n_slots);
+    /* A chunk that the worker packs soon, after the next one. */
+    void (*announce)(const void *ctx, int32_t worker, int32_t head, ca_chunk_id chunk, int32_t n_slots);
+    const void *ctx;
+} ca_tile_source;
+
 typedef struct ca_attn {
     const ca_kernel *kernel;
     const ca_layout *layout;
-    const ca_chunk_pool *pool;
+    const ca_chunk_pool *pool;    /* NULL where there is a source */
+    const ca_tile_source *source; /* set after ca_attn_init; NULL: tiles are in the pool */
     ca_alloc *alloc;
     cattn_parallel parallel;
     int32_t n_threads;
