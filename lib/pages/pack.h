@@ -1,0 +1,32 @@
+/*
+ * Packing one KV head of a foreign page into the K and V tiles that kernels read (lib/cache/layout.h, all slot groups closed).
+ * Only bits are moved: a page has the type of the tiles, so nothing is converted, and one version serves all kernel levels.
+ */
+#ifndef LIB_PAGES_PACK_H
+#define LIB_PAGES_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chunkattn.h"
+
+/* K or V of the tokens of one page and KV head: the first token's, and bytes from one token to the next. */
+typedef struct ca_page_rows {
+    const char *at;
+    ptrdiff_t stride;
+} ca_page_rows;
+
+typedef struct ca_page_pack {
+    cattn_type type; /* CATTN_F32, CATTN_F16 or CATTN_BF16 */
+    int32_t d_k, d_v, c;
+    int32_t n; /* tokens to pack, at most c; packed are as many as make up a multiple of 8 */
+    ca_page_rows k, v;
+    char *k_tile, *v_tile;
+    /* A page to prefetch meanwhile, its first n_next tokens; 0: none. */
+    int32_t n_next;
+    ca_page_rows next_k, next_v;
+} ca_page_pack;
+
+void ca_pack_page(const ca_page_pack *p);
+
+#endif

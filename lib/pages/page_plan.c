@@ -1,0 +1,256 @@
+/* Plans over foreign pages: their sections from the sorted tables, and what is kept of them from batch to batch. */
+#include "page_plan.h"
+
+#include "lib/cache/plan_internal.h"
+
+void ca_page_plan_init(ca_page_plan *p, bool apart, ca_alloc *alloc) {
+    *p = (ca_page_plan){.alloc = alloc, .apart = apart};
+    ca_tables_init(&p->tables, alloc);
+}
+
+void ca_page_plan_free(ca_page_plan *p) {
+    for (size_t i = 0; i < p->plans.n; i++) ca_plan_free(&p->plans.at[i]);
+    CA_ARRAY_FREE(p->alloc, &p->plans);
+    CA_ARRAY_FREE(p->alloc, &p->groups);
+    ca_tables_free(&p->tables);
+}
+
+int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_layout *layout) {
+    for (size_t i = 0; i < p->plans.n; i++)
+        if (p->plans.at[i].config.window == config->window) return (int32_t)i;
+    if (CA_ROOM(p->alloc, &p->plans, 1)) return -1;
+    ca_plan_init(&p->plans.at[p->plans.n], config, NULL, layout, p->alloc);
+    return (int32_t)p->plans.n++;
+}
+
+/* ---- Groups ---- */
+
+/* Whether a table and its rows are as they were, but for positions that went on within their pages. */
+static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq *s) {
+    if (t->section < 0 || t->n_next != t->n || s->n_rows != t->n_rows || s->first_pos < t->first_pos) return false;
+    if (s->first_pos == t->first_pos) return true;
+    for (const ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++)
+        for (int32_t r = 0; r < s->n_rows; r++)
+            if (!ca_plan_same_chunks(plan, t->first_pos + r, s->first_pos + r)) return false;
+    return true;
+}
+
+/* The section that holds a group as it is; -1: none. */
+static int32_t kept_section(const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+    const ca_table_place *places = p->tables.next.at;
+    const int32_t section = ca_table_at(&p->tables, places[g->begin])->section;
+    for (int32_t i = g->begin; i < g->end; i++) {
+        const ca_table *t = ca_table_at(&p->tables, places[i]);
+        if (t->section != section || !is_kept(p, t, &seqs[t->seq])) return -1;
+    }
+    return p->plans.at[0].sections.at[section]->seqs.n == (size_t)(g->end - g->begin) ? section : -1;
+}
+
+/* List the groups. *changed: the sections will not be the same ones in the same order. */
+static cattn_status find_groups(ca_page_plan *p, const ca_page_seq *seqs, bool *changed) {
+    const ca_table_order *order = &p->tables.next;
+    p->groups.n = 0;
+    if (CA_RESERVE(p->alloc, &p->groups, order->n)) return CATTN_ERR_NOMEM;
+    for (int32_t i = 0; i < (int32_t)order->n;) {
+        ca_page_group *g = &p->groups.at[p->groups.n++];
+        g->begin = i++;
+        while (i < (int32_t)order->n && order->at[i].common > 0 && !p->apart) i++;
+        g->end = i;
+        g->section = kept_section(p, g, seqs);
+        if (g->section != (int32_t)p->groups.n - 1) *changed = true;
+    }
+    if (p->groups.n != p->plans.at[0].sections.n) *changed = true;
+    return CATTN_OK;
+}
+
+/* ---- Sections ---- */
+
+static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+    ca_section_clear(s);
+    for (int32_t i = g->begin; i < g->end; i++) {
+        const int32_t seq = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
+        const ca_page_seq *of = &seqs[seq];
+        const ca_plan_entry e = {.first_pos = of->first_pos, .n_rows = of->n_rows, .row = of->row};
+        if (ca_section_add_rows(plan, s, &e, seq)) return -1;
+    }
+    return 0;
+}
+
+/*
+ * The visits of a group: for each table the runs of pages that it does not have in common with the one before, cut where fewer
+ * of the tables behind it go on.
+ */
+static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_group *g) {
+    const ca_table_place *places = p->tables.next.at + g->begin;
+    const int32_t n = g->end - g->begin, shift = plan->layout->log2_c;
+    plan->visits.n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const ca_table *t = ca_table_at(&p->tables, places[i]);
+        const int32_t own = i > 0 ? places[i].common : 0;
+        const size_t first = plan->visits.n;
+        for (int32_t end = t->n_next, j = i + 1; end > own;) {
+            while (j < n && places[j].common >= end) j++;
+            const int32_t start = j < n && places[j].common > own ? places[j].common : own;
+            if (CA_ROOM(plan->alloc, &plan->visits, 1)) return -1;
+            plan->visits.at[plan->visits.n++] = (ca_visit){.start = (int64_t)start << shift,
+                                                           .end = (int64_t)end << shift,
+                                                           .chunks = t->ids.at + start,
+                                                           .row_begin = s->seqs.at[i].row_begin,
+                                                           .row_own_end = s->seqs.at[i].row_begin,
+                                                           .row_end = j < n ? s->seqs.at[j].row_begin : s->n_rows};
+            end = start;
+        }
+        for (size_t a = first, b = plan->visits.n; a + 1 < b; a++, b--) { /* they came last first */
+            const ca_visit v = plan->visits.at[a];
+            plan->visits.at[a] = plan->visits.at[b - 1];
+            plan->visits.at[b - 1] = v;
+        }
+    }
+    return 0;
+}
+
+static ca_section *new_section(ca_plan *plan) {
+    if (plan->spare.n > 0) return plan->spare.at[--plan->spare.n];
+    return ca_new_zero(plan->alloc, 1, sizeof(ca_section));
+}
+
+/* Give up what was built for the update; there is room for it. */
+static void discard_built(ca_plan *plan, const ca_page_plan *p) {
+    for (size_t i = 0; i < plan->next.n; i++)
+        if (p->groups.at[i].section < 0) plan->spare.at[plan->spare.n++] = plan->next.at[i];
+    plan->next.n = 0;
+}
+
+/* Put the groups' sections, kept and new ones, into plan->next. */
+static cattn_status build_sections(ca_plan *plan, const ca_page_plan *p, const ca_page_seq *seqs) {
+    const size_t n = p->groups.n;
+    if (CA_RESERVE(plan->alloc, &plan->next, n) || CA_RESERVE(plan->alloc, &plan->spare, plan->spare.n + plan->sections.n + n))
+        return CATTN_ERR_NOMEM;
+    while (plan->next.n < n) {
+        const ca_page_group *g = &p->groups.at[plan->next.n];
+        ca_section *s = g->section < 0 ? new_section(plan) : plan->sections.at[g->section];
+        if (!s) return CATTN_ERR_NOMEM;
+        plan->next.at[plan->next.n++] = s;
+        if (g->section < 0 && (add_rows(plan, s, p, g, seqs) || add_visits(plan, s, p, g) || ca_section_build(plan, s)))
+            return CATTN_ERR_NOMEM;
+    }
+    return CATTN_OK;
+}
+
+/* ---- Update ---- */
+
+/* Exchange the sections in use for those of the update, or back. */
+static void swap_sections(ca_plan *plan) {
+    ca_section **at = plan->sections.at;
+    const size_t n = plan->sections.n, capacity = plan->sections.capacity;
+    plan->sections.at = plan->next.at, plan->sections.n = plan->next.n, plan->sections.capacity = plan->next.capacity;
+    plan->next.at = at, plan->next.n = n, plan->next.capacity = capacity;
+}
+
+/* Divide the work anew, and reserve what it needs. */
+static cattn_status divide(ca_page_plan *p, ca_attn *attn) {
+    for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++)
+        if (ca_plan_divide(plan)) return CATTN_ERR_NOMEM;
+    return ca_attn_reserve(attn, p->plans.at, p->plans.n);
+}
+
+/* Make all plans those of the update, or leave them as they were: what they needed before they have room for. */
+static cattn_status replace_sections(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs) {
+    cattn_status status = CATTN_OK;
+    for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n && status == CATTN_OK; plan++)
+        status = build_sections(plan, p, seqs);
+    if (status == CATTN_OK) {
+        for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++) swap_sections(plan);
+        if ((status = divide(p, attn))) {
+            for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++) swap_sections(plan);
+            p->exists = p->exists && divide(p, attn) == CATTN_OK;
+        }
+    }
+    for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n && status; plan++) discard_built(plan, p);
+    return status;
+}
+
+/* Make the sections that were replaced spare, unless they are in use again. */
+static void spare_replaced(ca_plan *plan, const ca_page_plan *p) {
+    for (size_t i = 0; i < p->groups.n; i++)
+        if (p->groups.at[i].section >= 0) plan->next.at[p->groups.at[i].section] = NULL;
+    for (size_t i = 0; i < plan->next.n; i++)
+        if (plan->next.at[i]) plan->spare.at[plan->spare.n++] = plan->next.at[i];
+    plan->next.n = 0;
+}
+
+/* Refresh what may have changed in a section that was kept. */
+static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+    for (int32_t i = g->begin; i < g->end; i++) {
+        ca_section_seq *q = &s->seqs.at[i - g->begin];
+        q->entry = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
+        for (int32_t r = 0; r < q->n_rows; r++) {
+            s->position.at[q->row_begin + r] = seqs[q->entry].first_pos + r;
+            s->source.at[q->row_begin + r] = seqs[q->entry].row + r;
+        }
+    }
+}
+
+static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
+    for (size_t i = 0; i < p->groups.n; i++) {
+        const ca_page_group *g = &p->groups.at[i];
+        for (size_t k = 0; k < p->plans.n && g->section >= 0; k++) refresh(p->plans.at[k].sections.at[i], p, g, seqs);
+        for (int32_t j = g->begin; j < g->end; j++) {
+            ca_table *t = ca_table_at(&p->tables, p->tables.next.at[j]);
+            t->first_pos = seqs[t->seq].first_pos;
+            t->n_rows = seqs[t->seq].n_rows;
+            t->section = (int32_t)i;
+        }
+    }
+    ca_tables_commit(&p->tables);
+}
+
+cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs) {
+    bool changed = !p->exists;
+    cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
+    if (status) return status;
+    if ((status = find_groups(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
+        ca_tables_undo(&p->tables);
+        return status;
+    }
+    for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++) {
+        plan->only_moved = !changed;
+        if (changed) spare_replaced(plan, p);
+    }
+    commit(p, seqs);
+    p->exists = true;
+    p->n_made++;
+    p->n_kept += !changed;
+    return CATTN_OK;
+}
+
+/* ---- What is shared ---- */
+
+/* Runs of pages that begin at a place of the order and that the tables behind it share. */
+static int64_t count_runs(const ca_table_order *order, size_t place) {
+    const int32_t own = order->at[place].common;
+    int64_t n = 0;
+    int32_t end = INT32_MAX;
+    for (size_t j = place + 1; j < order->n && order->at[j].common > own; j++) {
+        n += order->at[j].common < end;
+        if (order->at[j].common < end) end = order->at[j].common;
+    }
+    return n;
+}
+
+void ca_page_plan_count(const ca_page_plan *p, cattn_pages_info *info) {
+    const ca_table_order *order = &p->tables.order;
+    const bool together = p->plans.at[0].config.together;
+    for (size_t i = 0; i < order->n; i++) {
+        const int32_t common = order->at[i].common, next = i + 1 < order->n ? order->at[i + 1].common : 0;
+        const ca_table *t = ca_table_at(&p->tables, order->at[i]);
+        info->n_rows += t->n_rows;
+        info->pages_referenced += t->n;
+        info->pages_read += together ? t->n - common : t->n;
+        if (p->apart) continue;
+        info->shared_pages += next > common ? next - common : 0;
+        info->shared_runs += count_runs(order, i);
+    }
+    info->n_plans = p->n_made;
+    info->n_kept = p->n_kept;
+}

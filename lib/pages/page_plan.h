@@ -1,0 +1,46 @@
+/*
+ * The plans of a batch over foreign pages, one for each window that a layer has. A section is the rows of the sequences whose
+ * tables begin with the same page; it is kept for as long as its tables, its numbers of rows and the pages in which rows end
+ * and windows begin are the same. The visits that it is built from are read off the sorted tables.
+ */
+#ifndef LIB_PAGES_PAGE_PLAN_H
+#define LIB_PAGES_PAGE_PLAN_H
+
+#include "chunkattn_pages.h"
+#include "lib/attn/attn.h"
+#include "lib/cache/plan.h"
+#include "tables.h"
+
+/* Consecutive places of the order whose rows are one section. */
+typedef struct ca_page_group {
+    int32_t begin, end;
+    int32_t section; /* index of the section that still holds; -1: it must be built */
+} ca_page_group;
+
+typedef struct ca_page_plan {
+    ca_alloc *alloc;
+    ca_tables tables;
+    CA_ARRAY(ca_plan) plans;
+    CA_ARRAY(ca_page_group) groups; /* of the update */
+    bool apart;                     /* no two sequences are in one section */
+    bool exists;                    /* there is a plan */
+    int64_t n_made, n_kept;         /* plans made so far, and those of them that only moved positions within pages */
+} ca_page_plan;
+
+/* alloc and layout are borrowed as long as the plan is in use. */
+void ca_page_plan_init(ca_page_plan *p, bool apart, ca_alloc *alloc);
+void ca_page_plan_free(ca_page_plan *p);
+
+/* The index of the plan with this configuration, added if there is none; -1 without memory. */
+int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca_layout *layout);
+
+/*
+ * Plan these sequences, and reserve the workspace of attn for them. CATTN_ERR_NOMEM leaves the plan as it was, or none
+ * (`exists`) if its workspace cannot be allocated again.
+ */
+cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs);
+
+/* What is shared, in the fields of that name. */
+void ca_page_plan_count(const ca_page_plan *p, cattn_pages_info *info);
+
+#endif

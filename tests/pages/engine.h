@@ -1,0 +1,46 @@
+/*
+ * A small engine with a paged K/V cache of its own, as those that call libchunkattn for foreign pages: pages with reference
+ * counts, full pages found again by what they hold, forks that share the page they fill, and ids that are used again.
+ */
+#ifndef TESTS_PAGES_ENGINE_H
+#define TESTS_PAGES_ENGINE_H
+
+#include <stdbool.h>
+
+#include "../exact/world.h"
+#include "../support/rng.h"
+#include "chunkattn_pages.h"
+
+enum { ENGINE_MAX_PAGES = 2048, ENGINE_MAX_TABLE = 256, ENGINE_LAYOUTS = CATTN_PAGES_HND + 2 };
+
+/* A running sequence: a world's, up to a length. */
+typedef struct engine_seq {
+    const world_seq *is;
+    int32_t n_tokens, n_pages;
+    int32_t table[ENGINE_MAX_TABLE];
+} engine_seq;
+
+typedef struct engine {
+    const world *w;
+    cattn_type type;
+    int32_t page_size, n_pages;
+    int layout; /* a cattn_page_layout, or behind the last: tensors of K and of V with gaps between tokens and pages */
+    char *memory[WORLD_MAX_LAYERS];
+    cattn_page_view k[WORLD_MAX_LAYERS], v[WORLD_MAX_LAYERS];
+    int32_t refs[ENGINE_MAX_PAGES];
+    uint64_t holds[ENGINE_MAX_PAGES]; /* the hash of the tokens up to the end of a full page; 0: it is not full */
+} engine;
+
+/* pages: a handle of the shape, for cattn_pages_views. */
+void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout);
+void engine_free(engine *e);
+
+/* Start a sequence with the first n_tokens of a world's, on full pages that are there already. */
+void engine_join(engine *e, engine_seq *s, const world_seq *is, int32_t n_tokens);
+void engine_fork(engine *e, engine_seq *fork, const engine_seq *s);
+
+/* Change the length. A page that is filled by another sequence too is copied first, unless share. */
+void engine_resize(engine *e, engine_seq *s, int32_t n_tokens, bool share);
+void engine_leave(engine *e, engine_seq *s);
+
+#endif
