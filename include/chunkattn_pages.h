@@ -173,11 +173,13 @@ CATTN_API cattn_status cattn_pages_get_info(const cattn_pages *pages, cattn_page
  *
  *   memory                            page_stride   token_stride   head_stride   V begins at
  *   vLLM         [2][N][S][H][d]      S H d         H d            d             N S H d
+ *   vLLM, HND    [2][N][H][S][d]      S H d         d              S d           N S H d
  *   FlashInfer   [N][2][S][H][d]      2 S H d       H d            d             S H d
  *   FlashInfer   [N][2][H][S][d]      2 S H d       d              S d           S H d
  *   SGLang       K, V: [N S][H][d]    S H d         H d            d             its own tensor
  *
- * cattn_pages_views fills the first three.
+ * cattn_pages_views fills the first four. Rows of d elements are plain: what kernels of a CPU backend have packed within a page
+ * for themselves cannot be read.
  */
 typedef struct cattn_page_view {
     const void *data; /* of the config's kv_type */
@@ -187,9 +189,10 @@ typedef struct cattn_page_view {
 } cattn_page_view;
 
 typedef enum cattn_page_layout {
-    CATTN_PAGES_VLLM = 0, /* [2][n_pages][page_size][n_kv_heads][head_dim] */
-    CATTN_PAGES_NHD = 1,  /* [n_pages][2][page_size][n_kv_heads][head_dim] */
-    CATTN_PAGES_HND = 2,  /* [n_pages][2][n_kv_heads][page_size][head_dim] */
+    CATTN_PAGES_VLLM = 0,     /* [2][n_pages][page_size][n_kv_heads][head_dim] */
+    CATTN_PAGES_NHD = 1,      /* [n_pages][2][page_size][n_kv_heads][head_dim] */
+    CATTN_PAGES_HND = 2,      /* [n_pages][2][n_kv_heads][page_size][head_dim] */
+    CATTN_PAGES_VLLM_HND = 3, /* [2][n_pages][n_kv_heads][page_size][head_dim] */
 } cattn_page_layout;
 
 /*

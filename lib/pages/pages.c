@@ -235,6 +235,7 @@ cattn_status cattn_pages_views(const cattn_pages *p, cattn_page_layout layout, c
         [CATTN_PAGES_VLLM] = {{kv, page, all_heads, d}, n_pages * page},
         [CATTN_PAGES_NHD] = {{kv, 2 * page, all_heads, d}, page},
         [CATTN_PAGES_HND] = {{kv, 2 * page, d, l->c * d}, page},
+        [CATTN_PAGES_VLLM_HND] = {{kv, page, d, l->c * d}, n_pages * page},
     };
     if ((size_t)layout >= sizeof layouts / sizeof *layouts)
         return ca_fail(error, CATTN_ERR_ARG, -1, "layout is %d; it must be one of cattn_page_layout", (int)layout);

@@ -11,7 +11,7 @@
 #include "../support/rng.h"
 #include "chunkattn_pages.h"
 
-enum { ENGINE_MAX_PAGES = 2048, ENGINE_MAX_TABLE = 256, ENGINE_LAYOUTS = CATTN_PAGES_HND + 2 };
+enum { ENGINE_MAX_PAGES = 2048, ENGINE_MAX_TABLE = 256, ENGINE_LAYOUTS = CATTN_PAGES_VLLM_HND + 2 };
 
 /* A running sequence: a world's, up to a length. */
 typedef struct engine_seq {

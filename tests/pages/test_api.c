@@ -199,6 +199,7 @@ static void test_views(void **state) {
         {CATTN_PAGES_VLLM, ((P * C + T) * KV_HEADS + H) * D + I, (((N_PAGES + P) * C + T) * KV_HEADS + H) * D + I},
         {CATTN_PAGES_NHD, ((2 * P * C + T) * KV_HEADS + H) * D + I, (((2 * P + 1) * C + T) * KV_HEADS + H) * D + I},
         {CATTN_PAGES_HND, ((2 * P * KV_HEADS + H) * C + T) * D + I, (((2 * P + 1) * KV_HEADS + H) * C + T) * D + I},
+        {CATTN_PAGES_VLLM_HND, ((P * KV_HEADS + H) * C + T) * D + I, (((N_PAGES + P) * KV_HEADS + H) * C + T) * D + I},
     };
     cattn_page_view k, v;
     cattn_error error = {0};
@@ -208,7 +209,7 @@ static void test_views(void **state) {
         assert_ptr_equal((const uint16_t *)k.data + at, kv + cases[i].k);
         assert_ptr_equal((const uint16_t *)v.data + at, kv + cases[i].v);
     }
-    assert_int_equal(cattn_pages_views(pages, (cattn_page_layout)3, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
+    assert_int_equal(cattn_pages_views(pages, (cattn_page_layout)4, kv, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, kv, 0, &k, &v, &error), CATTN_ERR_ARG);
     assert_int_equal(cattn_pages_views(pages, CATTN_PAGES_NHD, NULL, N_PAGES, &k, &v, &error), CATTN_ERR_ARG);
     cattn_pages_destroy(&pages);
