@@ -80,10 +80,11 @@ def test_library_installs():
 
 
 def test_programs_are_those_that_are_compiled():
-    (program,) = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
+    program, pages = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
     assert program == (ROOT / "docs/decode.c").read_text()
     (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs/chunkllama.md").read_text(), re.S)
     assert program == (ROOT / "docs/example_llama.c").read_text()
+    assert textwrap.indent(pages, "    ") in (ROOT / "docs/example_pages.c").read_text()
     (excerpt,) = re.findall(r"```c\n(.*?)```", TEXT, re.S)
     assert len(excerpt.splitlines()) == 15
     assert textwrap.indent(excerpt, "    ") in (ROOT / "docs/example.c").read_text()
