@@ -262,7 +262,9 @@ static int32_t slots_before(const slice *p, int64_t start, int64_t position) {
     return (int32_t)(n < 0 ? 0 : n > c ? c : n);
 }
 
-static int32_t n_sink_slots(const slice *p, int64_t start) { return slots_before(p, start, p->call->plan->config.n_sink_tokens); }
+static int32_t n_sink_slots(const slice *p, int64_t start) {
+    return slots_before(p, start, p->call->plan->config.n_sink_tokens);
+}
 
 static visible visible_slots(const slice *p, int32_t row, int64_t start) {
     const int64_t end = p->section->position.at[row] + 1;
