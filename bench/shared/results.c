@@ -187,10 +187,20 @@ static void free_results(results *r) {
     free(r);
 }
 
+/* An object with its numbers rounded as in the lines of JSON, so that the page is the same when they are read again; frees it.
+ */
+static json_t *rounded(json_t *object) {
+    char *text = json_dumps(object, dump_flags);
+    json_t *same = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    json_decref(object);
+    return same;
+}
+
 results *results_open(const results_spec *spec, const bench_common *common) {
     results *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    *r = (results){.spec = spec, .common = common, .rows = json_array(), .head = head_of(spec, common)};
+    *r = (results){.spec = spec, .common = common, .rows = json_array(), .head = rounded(head_of(spec, common))};
     if (common->dir) {
         char path[MAX_PATH];
         path_in(common->dir, r->head, "jsonl", path);
@@ -206,15 +216,6 @@ results *results_open(const results_spec *spec, const bench_common *common) {
     else
         print_top(r);
     return r;
-}
-
-/* A row with its numbers rounded as in the lines of JSON, so that the page is the same when they are read again; frees row. */
-static json_t *rounded(json_t *row) {
-    char *text = json_dumps(row, dump_flags);
-    json_t *same = text ? json_loads(text, 0, NULL) : NULL;
-    free(text);
-    json_decref(row);
-    return same;
 }
 
 void results_add(results *r, json_t *row) {
