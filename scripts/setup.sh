@@ -211,7 +211,7 @@ is_found() {
     case $1 in
     -) ! command -v dpkg-query ;; # which has just reported it missing
     *.pc) pkg-config --exists "${1%.pc}" ;;
-    *.h) echo "#include <$1>" | cc -E - ;;
+    *.h) cc -E - <<<"#include <$1>" ;;
     *.py) python3 -c "import ${1%.py}" ;;
     *) command -v "$1" ;;
     esac
