@@ -1,0 +1,154 @@
+/*
+ * Device memory: allocations, bounds, and the order of accesses by all threads of a launch, in words of 4 bytes.
+ *
+ * Of each word the last write and two reads since are kept (the last one, and the last one by another block). A write that is
+ * not ordered after a third reader alone is therefore missed with this seed; another seed has another last reader.
+ */
+#include "state.h"
+
+#include <cstdlib>
+
+namespace emu {
+namespace {
+
+enum { GAP = 4096 };
+
+u64 stamp() { return (u64)(self->block + 1) << 42 | (u64)self->thread << 32 | self->clock; }
+int stamp_block(u64 s) { return (int)(s >> 42) - 1; }
+int stamp_thread(u64 s) { return (int)(s >> 32 & 0x3ff); }
+bool ordered(u64 s) { return s == 0 || knows_block(stamp_block(s), stamp_thread(s), (u32)s); }
+std::string stamp_name(u64 s) { return "block " + std::to_string(stamp_block(s)) + ", " + thread_name(stamp_thread(s)); }
+
+/* The allocation that holds [p, p + bytes), or NULL. */
+const allocation *find(const device::memory &m, const unsigned char *p, size_t bytes) {
+    auto next = m.by_address.upper_bound(p);
+    if (next == m.by_address.begin()) return nullptr;
+    const allocation &a = (--next)->second;
+    return p + bytes <= a.base + a.bytes ? &a : nullptr;
+}
+
+const allocation *find_cached(const unsigned char *p, size_t bytes) {
+    const allocation *last = now->last_allocation;
+    if (!last || p < last->base || p + bytes > last->base + last->bytes) last = find(*now->memory, p, bytes);
+    if (last) now->last_allocation = last;
+    return last;
+}
+
+void report_bounds(const unsigned char *p, place where) {
+    std::string more = "not device memory";
+    auto next = now->memory->by_address.upper_bound(p);
+    if (next != now->memory->by_address.begin()) {
+        const allocation &a = (--next)->second;
+        if (p < a.base + a.bytes + GAP)
+            more = a.name + " at byte " + std::to_string(p - a.base) + " of " + std::to_string(a.bytes);
+    }
+    fail(kind::device_bounds, where, more);
+}
+
+word_history &history_of(const allocation &a, size_t word) {
+    auto &pages = now->history[a.id];
+    if (pages.empty()) pages.resize(a.bytes / 4 / PAGE_WORDS + 1);
+    auto &page = pages[word / PAGE_WORDS];
+    if (!page) page = std::make_unique<history_page>(history_page());
+    return (*page)[word % PAGE_WORDS];
+}
+
+void note_read(word_history &h, bool readonly) {
+    h.readonly |= readonly;
+    const u64 me = stamp();
+    if (h.read == 0 || stamp_block(h.read) == self->block) {
+        h.read = me;
+    } else {
+        h.read_elsewhere = h.read;
+        h.read = me;
+    }
+}
+
+void check_order(const allocation &a, word_history &h, device_access how, place where) {
+    const bool reads = how == device_access::read || how == device_access::readonly;
+    if (!ordered(h.write)) {
+        const kind k = reads ? kind::device_read_race : kind::device_write_race;
+        fail(k, where, a.name + ", written by " + stamp_name(h.write));
+    }
+    if (how == device_access::readonly && h.write) fail(kind::readonly_written, where, a.name);
+    if (reads) {
+        note_read(h, how == device_access::readonly);
+        return;
+    }
+    if (h.readonly) fail(kind::readonly_written, where, a.name);
+    for (const u64 reader : {h.read, h.read_elsewhere})
+        if (!ordered(reader)) fail(kind::device_write_race, where, a.name + ", read by " + stamp_name(reader));
+    if (how == device_access::write) h = {stamp(), 0, 0, false};
+}
+
+} // namespace
+
+bool check_device(const void *p, u32 bytes, u32 align, device_access how, place where) {
+    const unsigned char *at = static_cast<const unsigned char *>(p);
+    if ((uintptr_t)p % align) {
+        fail(kind::misaligned, where, "device memory");
+        return false;
+    }
+    const allocation *a = find_cached(at, bytes);
+    if (!a) {
+        report_bounds(at, where);
+        return false;
+    }
+    const size_t first = (size_t)(at - a->base) / 4;
+    for (size_t i = 0; i < bytes / 4;) {
+        word_history *h = &history_of(*a, first + i);
+        size_t in_page = std::min<size_t>(bytes / 4 - i, PAGE_WORDS - (first + i) % PAGE_WORDS);
+        for (i += in_page; in_page > 0; in_page--) check_order(*a, *h++, how, where);
+    }
+    return true;
+}
+
+void load(void *to, const void *from, u32 bytes, load_hint hint, place at) {
+    memset(to, 0, bytes);
+    const device_access how = hint == load_hint::readonly ? device_access::readonly : device_access::read;
+    if (!check_device(from, bytes, bytes, how, at)) return;
+    memcpy(to, from, bytes);
+    count(traffic::load, at, (u64)from, bytes);
+}
+
+void store(void *to, const void *from, u32 bytes, place at) {
+    for (u32 i = 0; i < bytes; i += 4) {
+        float v;
+        memcpy(&v, static_cast<const char *>(from) + i, 4);
+        watch(v, at);
+    }
+    if (!check_device(to, bytes, bytes, device_access::write, at)) return;
+    memcpy(to, from, bytes);
+    count(traffic::store, at, (u64)to, bytes);
+}
+
+u32 atomic_add(u32 *p, u32 v, bool acq_rel, place at) {
+    tally(at, &counts::atomics);
+    if (acq_rel) acquire_and_release(now->released[p]);
+    if (!check_device(p, 4, 4, device_access::atomic, at)) return 0;
+    const u32 old = *p;
+    *p += v;
+    return old;
+}
+
+device::device() : own(std::make_unique<memory>()) {}
+device::~device() {
+    for (auto &a : own->by_address) ::free(a.second.base);
+}
+
+void *device::alloc(size_t bytes, const std::string &name) {
+    unsigned char *p = static_cast<unsigned char *>(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + GAP));
+    if (!p) abort();
+    memset(p, 0xff, bytes);
+    own->by_address[p] = {p, bytes, name, own->next_id++};
+    return p;
+}
+
+void device::free(void *p) {
+    own->by_address.erase(static_cast<unsigned char *>(p));
+    ::free(p);
+}
+
+bool device::owns(const void *p, size_t bytes) const { return find(*own, static_cast<const unsigned char *>(p), bytes); }
+
+} // namespace emu

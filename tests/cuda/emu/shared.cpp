@@ -1,0 +1,128 @@
+/*
+ * Checks of shared memory, in cells of 4 bytes: each knows its last writer and the readers since then (one reader, or all
+ * threads' clocks where several read it), whether a copy to it is under way, and whether the async proxy may access it.
+ */
+#include "state.h"
+
+namespace emu {
+namespace {
+
+void note_reader(cell &c) {
+    const u16 me = (u16)self->thread;
+    if (c.readers) {
+        (*c.readers)[me] = self->clock;
+    } else if (c.read_clock == 0 || c.reader == me || self->seen->own[c.reader] >= c.read_clock) {
+        c.reader = me;
+        c.read_clock = self->clock;
+    } else {
+        c.readers = std::make_unique<clocks>(own->fibers.size());
+        (*c.readers)[c.reader] = c.read_clock;
+        (*c.readers)[me] = self->clock;
+    }
+}
+
+void check_readers(const cell &c, place where) {
+    if (c.readers) {
+        for (size_t t = 0; t < c.readers->size(); t++)
+            if (!knows((u16)t, (*c.readers)[t])) fail(kind::shared_overwrite_race, where, "read by " + thread_name((int)t));
+    } else if (c.read_clock && !knows(c.reader, c.read_clock)) {
+        fail(kind::shared_overwrite_race, where, "read by " + thread_name(c.reader));
+    }
+}
+
+bool by_engine(const cell &c) { return c.writer == own->fibers.size(); }
+
+} // namespace
+
+bool check_shared(u32 at, u32 bytes, u32 align, place where) {
+    if (at % align) {
+        fail(kind::misaligned, where, "shared memory at " + std::to_string(at));
+        return false;
+    }
+    if ((u64)at + bytes <= own->shared.size()) return true;
+    fail(kind::shared_bounds, where, "at " + std::to_string(at) + " of " + std::to_string(own->shared.size()));
+    return false;
+}
+
+void read_cells(u32 at, u32 bytes, place where) {
+    for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
+        cell &c = own->cells[i];
+        if (c.mbar)
+            fail(kind::mbar_overwritten, where);
+        else if (c.in_flight)
+            fail(kind::copy_under_way, where, "a read");
+        else if (!c.written)
+            fail(kind::unwritten, where, "at " + std::to_string(i * 4));
+        else if (!knows(c.writer, c.write_clock)) {
+            if (by_engine(c))
+                fail(kind::copy_not_awaited, where);
+            else
+                fail(kind::shared_read_race, where, "written by " + thread_name(c.writer));
+        }
+        note_reader(c);
+    }
+}
+
+void write_cells(u32 at, u32 bytes, writer by, place where) {
+    for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
+        cell &c = own->cells[i];
+        if (c.mbar) fail(kind::mbar_overwritten, where);
+        if (c.in_flight)
+            fail(kind::copy_under_way, where, "a write");
+        else if (c.written && !knows(c.writer, c.write_clock))
+            fail(kind::shared_write_race, where,
+                 by_engine(c) ? "written by a bulk copy" : "written by " + thread_name(c.writer));
+        if (c.operands) fail(kind::operand_overwritten, where);
+        check_readers(c, where);
+        c.readers.reset();
+        c.read_clock = 0;
+        c.writer = (u16)self->thread;
+        c.write_clock = self->clock;
+        c.written = true;
+        c.in_flight = by != writer::generic;
+        c.generic = by != writer::bulk;
+    }
+}
+
+void complete_cells(u32 at, u32 bytes, u16 by, u32 clock) {
+    for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
+        cell &c = own->cells[i];
+        c.in_flight = false;
+        c.writer = by;
+        c.write_clock = clock;
+    }
+}
+
+/* The writer's first fence after the write must have become known, too. */
+void check_proxy(u32 at, u32 bytes, place where) {
+    for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
+        const cell &c = own->cells[i];
+        if (!c.generic || !c.written || by_engine(c)) continue;
+        const clocks &fences = own->fibers[c.writer].fences;
+        const auto fence = std::lower_bound(fences.begin(), fences.end(), c.write_clock);
+        if (fence == fences.end() || !knows(c.writer, *fence))
+            fail(kind::proxy_fence, where, "written by " + thread_name(c.writer));
+    }
+}
+
+void load_shared(void *to, u32 from, u32 bytes, place at) {
+    memset(to, 0, bytes);
+    if (!check_shared(from, bytes, bytes, at)) return;
+    read_cells(from, bytes, at);
+    memcpy(to, &own->shared[from], bytes);
+    count(traffic::shared, at, from, bytes);
+}
+
+void store_shared(u32 to, const void *from, u32 bytes, place at) {
+    for (u32 i = 0; i < bytes; i += 4) {
+        float v;
+        memcpy(&v, static_cast<const char *>(from) + i, 4);
+        watch(v, at);
+    }
+    if (!check_shared(to, bytes, bytes, at)) return;
+    write_cells(to, bytes, writer::generic, at);
+    memcpy(&own->shared[to], from, bytes);
+    count(traffic::shared, at, to, bytes);
+}
+
+} // namespace emu

@@ -1,0 +1,256 @@
+/*
+ * Matrix products of a warp group: wgmma.mma_async, its fence, commit and wait.
+ *
+ * A product is computed when the last of the four warps issues it, but its sums are stored at the wait: until then the
+ * accumulators hold a NaN that other primitives recognise. From the issue to the wait the 16-byte units of the operands count
+ * as being read: each thread of the group stands for some of them. Layouts are those of the PTX ISA, section "Asynchronous
+ * Warpgroup Level Matrix Instructions" (register fragments, shared memory matrix layout, matrix descriptor format).
+ */
+#include "state.h"
+
+namespace emu {
+namespace {
+
+struct layout {                            /* what a descriptor says */
+    u32 start, leading, stride, row_bytes; /* row_bytes: 128, 64 or 32 by the swizzle, 16 without */
+    u32 swizzle_bits;
+    bool sound; /* no reserved bits */
+};
+
+layout decode(u64 descriptor) {
+    static const u32 swizzle_bits[] = {0, 3, 2, 1}, row_bytes[] = {16, 128, 64, 32};
+    layout l;
+    l.start = (u32)(descriptor & 0x3fff) << 4;
+    l.leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
+    l.stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
+    l.swizzle_bits = swizzle_bits[descriptor >> 62];
+    l.row_bytes = row_bytes[descriptor >> 62];
+    l.sound = !(descriptor & ~(u64)0xc0003fff3fff3fff);
+    return l;
+}
+
+/* Where the unit of 8 elements that begins at (mn, k) lies: along k if K-major (k % 8 == 0), along mn if MN-major (mn % 8 ==
+ * 0). */
+u32 unit_at(const layout &l, major order, u32 mn, u32 k) {
+    u32 at = l.start;
+    if (l.swizzle_bits == 0) {
+        const u32 outer = l.stride, inner = l.leading;
+        at += mn / 8 * outer + k / 8 * inner + (order == K_MAJOR ? mn : k) % 8 * 16;
+    } else if (order == K_MAJOR) {
+        at += mn / 8 * l.stride + mn % 8 * l.row_bytes + k * 2;
+    } else {
+        const u32 per_row = l.row_bytes / 2;
+        at += mn / per_row * l.leading + k / 8 * l.stride + k % 8 * l.row_bytes + mn % per_row * 2;
+    }
+    return at ^ (at >> 7 & ((1u << l.swizzle_bits) - 1)) << 4;
+}
+
+/* The i-th of the 2 n units of an operand with n rows (or columns) in m (or n), and 16 in k. */
+void unit_index(major order, u32 i, u32 &mn, u32 &k) {
+    mn = order == K_MAJOR ? i / 2 : i / 16 * 8;
+    k = order == K_MAJOR ? i % 2 * 8 : i % 16;
+}
+
+/* An operand lies where atoms lie: they begin at multiples of their 8 rows, and it starts within a row only as far as the row
+ * goes on. */
+bool well_placed(const layout &l, major order, u32 n) {
+    if (!l.sound) return false;
+    if (l.swizzle_bits == 0) return true;
+    const u32 in_atom = l.start % (8 * l.row_bytes);
+    if (in_atom >= l.row_bytes) return false;
+    if (order == K_MAJOR) return in_atom % 32 == 0;
+    return in_atom == 0 || in_atom + 2 * n <= l.row_bytes;
+}
+
+struct product_lane {
+    float (*d)[4];
+    int n;
+    operand a, b;
+    bool add;
+    element e;
+    place at;
+};
+
+float widen(u16 v, element e) { return e == F16 ? half_to_float(v) : as_float((u32)v << 16); }
+
+/* The operand as [mn][16]. */
+void gather(const operand &o, u32 n, element e, std::vector<float> &to) {
+    const layout l = decode(o.descriptor);
+    to.assign(n * 16, 0);
+    for (u32 i = 0; i < 2 * n; i++) {
+        u32 mn, k;
+        unit_index(o.order, i, mn, k);
+        const u32 at = unit_at(l, o.order, mn, k);
+        if ((u64)at + 16 > own->shared.size()) continue; /* reported by the thread that stands for it */
+        u16 v[8];
+        memcpy(v, &own->shared[at], 16);
+        for (u32 j = 0; j < 8; j++) to[o.order == K_MAJOR ? mn * 16 + k + j : (mn + j) * 16 + k] = widen(v[j], e);
+    }
+}
+
+void gather_registers(product_lane **lanes, std::vector<float> &to) {
+    to.assign(64 * 16, 0);
+    for (u32 t = 0; t < GROUP; t++)
+        for (u32 i = 0; i < 8; i++) {
+            const u32 row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, k = t % 4 * 2 + i % 2 + i / 4 * 8;
+            to[row * 16 + k] = widen((u16)(lanes[t]->a.registers[i / 2] >> i % 2 * 16), lanes[t]->e);
+        }
+}
+
+/* The units for which thread t stands: readable now, and being read from now on. */
+void begin_reading(fiber &f, const operand &o, u32 n, read_operands &reading, place at) {
+    const layout l = decode(o.descriptor);
+    for (u32 i = (u32)f.thread % GROUP; i < 2 * n; i += GROUP) {
+        u32 mn, k;
+        unit_index(o.order, i, mn, k);
+        const u32 unit = unit_at(l, o.order, mn, k);
+        if (!check_shared(unit, 16, 16, at)) continue;
+        check_proxy(unit, 16, at);
+        read_cells(unit, 16, at);
+        for (u32 c = unit / 4; c < unit / 4 + 4; c++) own->cells[c].operands++;
+        reading.units.push_back(unit);
+    }
+}
+
+accumulator &begin_sums(fiber &f, const product_lane &call) {
+    const size_t n = (size_t)call.n / 2;
+    float *d = &call.d[0][0];
+    for (accumulator &a : f.accumulators) {
+        if (a.d != call.d) continue;
+        if (a.sums.size() != n) fail(kind::accumulator_early, call.at, "an accumulator with another N");
+        for (size_t i = 0; i < n; i++)
+            if (!is_poison(d[i])) fail(kind::accumulator_early, call.at, "changed while a wgmma was under way");
+        if (!call.add) std::fill(a.sums.begin(), a.sums.end(), 0.0f);
+        a.sums.resize(n);
+        return a;
+    }
+    f.accumulators.push_back({call.d, std::vector<float>(n, 0), 0, call.at});
+    accumulator &a = f.accumulators.back();
+    for (size_t i = 0; i < n; i++) {
+        if (call.add) a.sums[i] = watch(d[i], call.at);
+        d[i] = as_float(poison);
+    }
+    return a;
+}
+
+void product(void **args) {
+    product_lane **lanes = reinterpret_cast<product_lane **>(args);
+    const product_lane &call = *lanes[0];
+    const u32 n = (u32)call.n;
+    fiber *const caller = self;
+    fiber *threads = &own->fibers[(size_t)self->thread / GROUP * GROUP];
+    const bool a_fits = call.a.registers || well_placed(decode(call.a.descriptor), call.a.order, 64);
+    if (!a_fits || !well_placed(decode(call.b.descriptor), call.b.order, n))
+        fail(kind::descriptor, call.at, "malformed or misplaced");
+
+    std::vector<float> a, b, columns(16 * n);
+    if (call.a.registers)
+        gather_registers(lanes, a);
+    else
+        gather(call.a, 64, call.e, a);
+    gather(call.b, n, call.e, b);
+    for (u32 i = 0; i < n; i++)
+        for (u32 k = 0; k < 16; k++) columns[k * n + i] = b[i * 16 + k];
+    std::vector<float> c(64 * n, 0);
+    for (u32 m = 0; m < 64; m++)
+        for (u32 k = 0; k < 16; k++)
+            for (u32 i = 0; i < n; i++) c[m * n + i] += a[m * 16 + k] * columns[k * n + i];
+
+    for (u32 t = 0; t < GROUP; t++) {
+        const product_lane &lane = *lanes[t];
+        fiber &f = threads[t];
+        self = &f;
+        if (lane.a.descriptor != call.a.descriptor || lane.b.descriptor != call.b.descriptor || lane.add != call.add)
+            fail(kind::descriptor, lane.at, "threads of the warp group differ");
+        read_operands reading = {f.open_group, {}, lane.a.registers, {}, lane.at};
+        if (lane.a.registers)
+            memcpy(reading.values, lane.a.registers, sizeof reading.values);
+        else
+            begin_reading(f, lane.a, 64, reading, lane.at);
+        begin_reading(f, lane.b, n, reading, lane.at);
+        f.operands.push_back(std::move(reading));
+        accumulator &sums = begin_sums(f, lane);
+        sums.group = f.open_group;
+        for (u32 i = 0; i < n / 2; i++) {
+            const u32 row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
+            sums.sums[i] += c[row * n + column];
+        }
+    }
+    self = caller;
+    tally(call.at, &counts::wgmma);
+}
+
+/* The registers may lie in a scope that has ended, which is an error of the kernel and found here. */
+__attribute__((no_sanitize("address"))) bool changed(const read_operands &o) {
+    for (int i = 0; i < 4; i++)
+        if (reinterpret_cast<const volatile u32 *>(o.registers)[i] != o.values[i]) return true;
+    return false;
+}
+
+void finish_reading(const read_operands &o) {
+    for (const u32 unit : o.units) {
+        for (u32 c = unit / 4; c < unit / 4 + 4; c++) own->cells[c].operands--;
+        read_cells(unit, 16, o.at);
+    }
+    if (o.registers && changed(o)) fail(kind::accumulator_early, o.at, "A's registers changed");
+}
+
+void store_sums(const accumulator &a, float (*const *named)[4], int n_named, place at) {
+    float *d = &a.d[0][0];
+    if (std::find(named, named + n_named, a.d) == named + n_named)
+        fail(kind::accumulator_unnamed, at, "of line " + std::to_string(a.at.line));
+    for (size_t i = 0; i < a.sums.size(); i++) {
+        if (as_bits(d[i]) != poison)
+            fail(kind::accumulator_early, a.at, "changed before the wait in line " + std::to_string(at.line));
+        d[i] = a.sums[i];
+    }
+}
+
+void nothing(void **) {}
+
+} // namespace
+
+void report_poison(place at) {
+    if (self) fail(kind::accumulator_early, at, "used");
+}
+
+void group_multiply(float (*d)[4], int n, const operand &a, const operand &b, bool add, element e, place at) {
+    need_sm(90, at);
+    if (!self->group_fenced) fail(kind::wgmma_fence, at);
+    product_lane me = {d, n, a, b, add, e, at};
+    meet_group("wgmma", at, &me, product);
+}
+
+void group_fence(place at) {
+    need_sm(90, at);
+    meet("wgmma_fence", at, nullptr, nothing);
+    self->group_fenced = true;
+}
+
+void group_commit(place at) {
+    need_sm(90, at);
+    meet("wgmma_commit", at, nullptr, nothing);
+    self->open_group++;
+}
+
+void group_wait(int pending, float (*const *named)[4], int n_named, place at) {
+    need_sm(90, at);
+    meet("wgmma_wait", at, nullptr, nothing);
+    self->group_fenced = false;
+    const auto complete = [pending](u64 group) { return group + (u64)pending < self->open_group; };
+    for (const read_operands &o : self->operands)
+        if (complete(o.group)) finish_reading(o);
+    for (const accumulator &a : self->accumulators)
+        if (complete(a.group)) store_sums(a, named, n_named, at);
+    auto &operands = self->operands;
+    operands.erase(std::remove_if(operands.begin(), operands.end(), [&](auto &o) { return complete(o.group); }),
+                   operands.end());
+    auto &sums = self->accumulators;
+    sums.erase(std::remove_if(sums.begin(), sums.end(), [&](auto &a) { return complete(a.group); }), sums.end());
+}
+
+void end_wgmmas() {
+    for (const accumulator &a : self->accumulators) fail(kind::copies_left, a.at, "wgmma without a wait");
+}
+
+} // namespace emu
