@@ -77,7 +77,7 @@ build_label() {
     cmake --preset "$1" -DCATTN_WERROR=ON && cmake --build --preset "$1" --target $(
         ctest --test-dir "build/$1" -N -L "$2" | sed -n 's/^ *Test *#[0-9]*: \(.*\)/\1_test/p')
 }
-c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu'; }
+c_files() { git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 format() { c_files | xargs clang-format --dry-run -Werror; }
 # clang-tidy on each file once; run-clang-tidy would repeat a file that is in several programs. Only findings are printed: the
 # "N warnings generated." of every file counts what the configuration ignores.

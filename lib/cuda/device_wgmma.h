@@ -145,12 +145,16 @@ template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], cons
     IF_90A(WGMMA_CASES)
 }
 
-DEV void wgmma_fence() { IF_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory");) }
 DEV void wgmma_commit() { IF_90A(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");) }
 /* No instruction: the compiler must take them as written here. */
 template <int ROWS> DEV void touch(float (&d)[ROWS][4]) {
-    UNROLL for (int j = 0; j < ROWS;
-                j++) asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
+    UNROLL
+    for (int j = 0; j < ROWS; j++) asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
+}
+DEV void touch(u32 (&a)[4]) { asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory"); }
+template <class... D> DEV void wgmma_fence(D &...d) {
+    (touch(d), ...);
+    IF_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory");)
 }
 template <int PENDING, class... D> DEV void wgmma_wait(D &...d) {
     IF_90A(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");)

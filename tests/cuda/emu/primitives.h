@@ -191,9 +191,13 @@ template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], cons
     static_assert(ROWS <= 32, "N is at most 256");
     emu::group_multiply(d, ROWS * 8, {0, K_MAJOR, a}, {b, B, nullptr}, add, E, at_);
 }
-DEV void wgmma_fence(HERE) { emu::group_fence(at_); }
 DEV void wgmma_commit(HERE) { emu::group_commit(at_); }
-/* A default argument cannot follow a pack, so the overloads are written out. */
+/* A default argument cannot follow a pack, so the overloads are written out. The emulation sees what a fence orders without
+ * names. */
+DEV void wgmma_fence(HERE) { emu::group_fence(at_); }
+template <class D> DEV void wgmma_fence(D &, HERE) { emu::group_fence(at_); }
+template <class D, class E> DEV void wgmma_fence(D &, E &, HERE) { emu::group_fence(at_); }
+template <class D, class E, class F> DEV void wgmma_fence(D &, E &, F &, HERE) { emu::group_fence(at_); }
 template <int PENDING> DEV void wgmma_wait(HERE) { emu::group_wait(PENDING, nullptr, 0, at_); }
 template <int PENDING, int N> DEV void wgmma_wait(float (&d)[N][4], HERE) {
     float(*const named[])[4] = {d};
