@@ -275,23 +275,13 @@ DEV void case_mbar_ops(const case_args &a) {
     out_register(a, 0, (u32)a.n_args / 2);
 }
 
-#define CASE_KERNELS(X)                                                                                                        \
-    X(ldmatrix)                                                                                                                \
-    X(ldmatrix_trans) X(stmatrix) X(stmatrix_trans) X(movmatrix) X(mma_bf16) X(mma_f16) X(wgmma_bf16_K_K_8)                    \
-        X(wgmma_bf16_K_K_32) X(wgmma_bf16_K_K_256) X(wgmma_f16_K_K_16) X(wgmma_f16_K_K_24) X(wgmma_bf16_MN_K_8)                \
-            X(wgmma_bf16_MN_K_16) X(wgmma_f16_MN_K_24) X(wgmma_bf16_K_MN_64) X(wgmma_f16_K_MN_128) X(wgmma_bf16_R_K_40)        \
-                X(wgmma_f16_R_MN_64) X(shfl) X(shfl_xor) X(ballot) X(sync_block_or) X(arrive_named) X(sync_named_or)           \
-                    X(atomic_add_acq_rel) X(atomic_add_relaxed) X(vectors) X(ex2) X(lg2) X(max_f32) X(ceil_f32) X(fma_rn)      \
-                        X(mul_add) X(rcp_rn) X(pack_bf16) X(pack_f16) X(halves_bf16) X(halves_f16) X(widen_e4m3)               \
-                            X(cp_async_wait_0) X(cp_async_wait_1) X(cp_async_wait_2) X(cp_async_wait_3) X(cp_async_empty)      \
-                                X(cp_async_or_zero) X(bulk_copy) X(mbar_ops)
-
 #define CASE_KERNEL(name)                                                                                                      \
     KERNEL(256, 1, run_##name, const case_args a) {                                                                            \
         begin_case(a);                                                                                                         \
         case_##name(a);                                                                                                        \
         end_case(a);                                                                                                           \
     }
-CASE_KERNELS(CASE_KERNEL)
+#include "case_kernels.def"
+#undef CASE_KERNEL
 
 #endif

@@ -8,8 +8,11 @@
 namespace {
 
 using kernel = void (*)(const case_args);
-#define CASE_ENTRY(name) {#name, run_##name},
-const std::map<std::string, kernel> kernels = {CASE_KERNELS(CASE_ENTRY)};
+const std::map<std::string, kernel> kernels = {
+#define CASE_KERNEL(name) {#name, run_##name},
+#include "case_kernels.def"
+#undef CASE_KERNEL
+};
 
 struct buffers {
     emu::device device;
