@@ -29,6 +29,7 @@ void complete_phase(u32 at, mbar &b) {
 }
 
 void check_phase(u32 at, mbar &b, place where) {
+    b.at = where;
     if (b.bytes > (1 << 20) - 1 || b.bytes < -((1 << 20) - 1)) fail(kind::mbar_bytes, where, "more than 2^20 - 1 bytes");
     if (b.pending) return;
     if (b.bytes < 0) fail(kind::mbar_bytes, where, std::to_string(-b.bytes) + " too many");
@@ -72,6 +73,15 @@ void end_copies() {
         for (const bulk &c : own->bulks) fail(kind::copies_left, c.at);
 }
 
+/* Bytes that were completed and never expected, or the other way round; copies for which no thread waited. */
+void end_mbars() {
+    for (const auto &entry : own->mbars) {
+        const mbar &b = entry.second;
+        if (b.bytes) fail(kind::mbar_bytes, b.at, std::to_string(b.bytes) + " are left over");
+        if (b.copied > b.awaited) fail(kind::copies_left, b.copy, "no thread waits for it");
+    }
+}
+
 void mbar_init(u32 bar, u32 arrivals, place at) {
     need_sm(90, at);
     if (!check_shared(bar, 8, 8, at)) return;
@@ -80,6 +90,7 @@ void mbar_init(u32 bar, u32 arrivals, place at) {
     if (arrivals == 0 || arrivals >= 1 << 20) fail(kind::mbar_arrivals, at, std::to_string(arrivals) + " of an initialisation");
     mbar b = {};
     b.arrivals = b.pending = arrivals;
+    b.at = at;
     b.owner = (u16)self->thread;
     b.init_clock = self->clock;
     own->mbars[bar] = std::move(b);
@@ -110,6 +121,7 @@ void mbar_wait(u32 bar, u32 parity, place at) {
         wait_as(status::at_mbar, "mbar_wait", at);
         if (b.phase != awaited + 1) fail(kind::mbar_overrun, at);
     }
+    b.awaited = b.phase;
     acquire(b.complete);
 }
 
@@ -141,6 +153,8 @@ void deliver(block &in, size_t i) {
     mbar &b = in.mbars[c.bar];
     release_engine(b.gathered, in.engine_clock++);
     b.bytes -= c.bytes;
+    b.copied = b.phase + 1;
+    b.copy = c.at;
     self = &in.fibers[0]; /* for the report */
     check_phase(c.bar, b, c.at);
 }

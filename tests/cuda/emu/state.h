@@ -95,7 +95,11 @@ struct bulk {
 struct mbar {
     u32 arrivals, pending, phase = 0;
     int64_t bytes = 0; /* expected minus completed in this phase; negative while the expectation comes later */
-    u16 owner;         /* the thread that initialised it */
+    u32 awaited = 0;   /* phases that some thread has waited for */
+    u32 copied = 0;    /* phases up to the last one in which a bulk copy arrived, and that copy */
+    place copy = {"", 0};
+    place at;  /* of the last operation on it */
+    u16 owner; /* the thread that initialised it */
     u32 init_clock;
     known gathered, complete; /* what was released in this phase, and in the last complete one */
     known last_seen;          /* of the last thread that arrived */
@@ -284,6 +288,7 @@ void lane_ended();
 /* copies.cpp */
 void deliver(block &b, size_t i); /* the i-th bulk copy under way arrives */
 void end_copies();                /* of a fiber that ends */
+void end_mbars();                 /* of a block that ends */
 
 /* wgmma.cpp */
 void end_wgmmas();

@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
+#include <fstream> /* before cmocka's macro fail */
 
 extern "C" {
 #include <cmocka.h>
