@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -21,9 +22,9 @@
 
 namespace emu {
 
-thread_local launch *now;
-thread_local block *own;
-thread_local fiber *self;
+__thread launch *now;
+__thread block *own;
+__thread fiber *self;
 
 namespace {
 
@@ -87,6 +88,9 @@ class stack_pool {
         }
         char *p = free_ones.back();
         free_ones.pop_back();
+#ifdef __SANITIZE_ADDRESS__
+        __asan_unpoison_memory_region(p, STACK_BYTES); /* its last fiber may have been abandoned */
+#endif
         return p;
     }
     void put(char *p) { free_ones.push_back(p); }
@@ -246,8 +250,9 @@ void fail(kind k, place at, const std::string &more) {
     now->out.errors.push_back({k, at.file, at.line, self->block, self->thread, more});
 }
 
-void stop(kind k, place at, const std::string &more) {
+void stop(kind k, place at, std::string &&more) {
     fail(k, at, more);
+    std::string().swap(more); /* nothing else frees it: this stack is abandoned */
     now->dead = true;
     for (;;) to_scheduler();
 }

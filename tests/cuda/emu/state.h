@@ -239,9 +239,10 @@ struct launch {
     bool dead = false;
 };
 
-extern thread_local launch *now __attribute__((tls_model("initial-exec")));
-extern thread_local block *own __attribute__((tls_model("initial-exec")));
-extern thread_local fiber *self __attribute__((tls_model("initial-exec")));
+/* __thread and not thread_local, which would access them through a function. */
+extern __thread launch *now __attribute__((tls_model("initial-exec")));
+extern __thread block *own __attribute__((tls_model("initial-exec")));
+extern __thread fiber *self __attribute__((tls_model("initial-exec")));
 
 inline warp &my_warp() { return own->warps[(size_t)self->thread / WARP]; }
 inline fiber *lanes_of(int thread) { return &own->fibers[(size_t)thread / WARP * WARP]; }
@@ -250,7 +251,7 @@ inline fiber *lanes_of(int thread) { return &own->fibers[(size_t)thread / WARP *
 void yield();                                              /* until the fiber is ready again */
 void wait_as(status why, const char *what, place at);      /* the fiber waits until another one makes it ready */
 void fail(kind k, place at, const std::string &more = ""); /* report */
-void stop(kind k, place at, const std::string &more = ""); /* report, and end the launch */
+void stop(kind k, place at, std::string &&more = "");      /* report, and end the launch */
 std::string thread_name(int thread);
 void need_sm(int sm, place at);
 
