@@ -39,6 +39,7 @@ std::vector<word> parse_words(std::istringstream &line) {
 
 std::vector<uint32_t> values(const std::vector<word> &words) {
     std::vector<uint32_t> v;
+    v.reserve(words.size());
     for (const word &w : words) v.push_back(w.value);
     return v;
 }
@@ -100,7 +101,8 @@ std::vector<test_case> read_cases(const std::string &path, std::string *why) {
         } else if (key == "end") {
             cases.push_back(c);
         } else if (!add_line(c, key, line)) {
-            *why = path + ": unknown line " + key;
+            *why = path;
+            *why += ": unknown line " + key;
             return {};
         }
     }

@@ -85,7 +85,7 @@ void check_order(const allocation &a, word_history &h, device_access how, place 
 
 bool check_device(const void *p, u32 bytes, u32 align, device_access how, place where) {
     const unsigned char *at = static_cast<const unsigned char *>(p);
-    if ((uintptr_t)p % align) {
+    if ((uintptr_t)p & (align - 1)) {
         fail(kind::misaligned, where, "device memory");
         return false;
     }

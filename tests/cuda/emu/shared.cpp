@@ -35,7 +35,7 @@ bool by_engine(const cell &c) { return c.writer == own->fibers.size(); }
 } // namespace
 
 bool check_shared(u32 at, u32 bytes, u32 align, place where) {
-    if (at % align) {
+    if (at & (align - 1)) {
         fail(kind::misaligned, where, "shared memory at " + std::to_string(at));
         return false;
     }

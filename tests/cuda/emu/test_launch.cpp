@@ -20,7 +20,7 @@ emu::config make_config(int blocks, int threads, size_t shared_bytes, u64 seed) 
 }
 
 emu::report run(emu::device &device, const emu::config &c, const std::function<void()> &kernel) {
-    const emu::report r = device.launch(c, kernel);
+    emu::report r = device.launch(c, kernel);
     if (!r.errors.empty()) fail_msg("%s", r.text().c_str());
     return r;
 }

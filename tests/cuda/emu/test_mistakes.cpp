@@ -69,29 +69,17 @@ void two_writers(const args &a) {
     const int i = a.wrong ? thread_index() % 32 : thread_index();
     st_shared(word(i), 1u); /* found */
 }
-void the_wrong_named_barrier(const args &a) {
+void arrival_in_place_of_a_wait(const args &a) { /* warp 1 reads what warp 0 writes */
     if (warp() == 0) {
         st_shared(word(lane()), 1u);
         sync_named(1, 64);
-    } else {
-        sync_named(1, 64);
-        keep(a, ld_shared<u32>(word(lane())));
+        return;
     }
-    if (warp() == 0)
-        sync_named(2, 64);
-    else if (a.wrong)
-        arrive_named(2, 64);
+    if (a.wrong)
+        arrive_named(1, 64);
     else
-        sync_named(2, 64);
-    if (warp() == 1) st_shared(word(lane()), 2u);
-    if (warp() == 0) st_shared(word(lane() + 32), 3u);
-    if (warp() == 0)
-        sync_named(3, 64);
-    else if (a.wrong)
-        arrive_named(3, 64); /* it arrives without waiting */
-    else
-        sync_named(3, 64);
-    if (warp() == 1) keep(a, ld_shared<u32>(word(lane() + 32))); /* found */
+        sync_named(1, 64);
+    keep(a, ld_shared<u32>(word(lane()))); /* found */
 }
 
 /* ---- Order in device memory ---- */
@@ -169,10 +157,12 @@ void divergent_shuffle(const args &a) {
     keep(a, v);
 }
 void divergent_barrier(const args &a) {
-    if (a.wrong && lane() == 3)
+    if (a.wrong && lane() == 3) {
         sync_block(); /* found */
-    else
-        sync_block(); /* or here */
+        keep(a, 3);
+        return;
+    }
+    sync_block(); /* or here */
 }
 void a_warp_leaves_out_a_barrier(const args &a) {
     if (!a.wrong || warp() != 1) sync_block(); /* found */
@@ -184,12 +174,10 @@ void lanes_end_early(const args &a) {
 void barrier_counts_differ(const args &a) { sync_named(1, warp() == 0 || !a.wrong ? 64 : 32); /* found */ }
 void no_multiple_of_a_warp(const args &a) { sync_named(1, a.wrong ? 40 : 64); /* found */ }
 void sync_for_a_reduction(const args &a) {
-    if (warp() == 0)
-        sync_named(1, 64); /* found */
-    else if (a.wrong)
-        sync_named_or(1, 64, true); /* or here */
+    if (warp() == 1 && a.wrong)
+        sync_named_or(1, 64, true); /* found */
     else
-        sync_named(1, 64);
+        sync_named(1, 64); /* or here */
 }
 
 /* ---- cp.async ---- */
@@ -596,7 +584,7 @@ const mistake mistakes[] = {
     MISTAKE(no_barrier_before_overwriting, {kind::shared_overwrite_race}, 1, 64),
     MISTAKE(one_of_many_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
     MISTAKE(two_writers, {kind::shared_write_race}, 1, 64),
-    MISTAKE(the_wrong_named_barrier, {kind::shared_read_race, kind::unwritten}, 1, 64),
+    MISTAKE(arrival_in_place_of_a_wait, {kind::shared_read_race, kind::unwritten}, 1, 64),
     MISTAKE(relaxed_arrival, {kind::device_read_race}, 4),
     MISTAKE(no_barrier_before_the_arrival, {kind::device_read_race}, 4),
     MISTAKE(blocks_write_the_same, {kind::device_write_race}, 2),
