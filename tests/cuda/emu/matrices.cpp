@@ -74,7 +74,8 @@ float widen(u32 register_, int h, element e) {
 /* The sum over k is in f32, k ascending, and added to C last. A device sums wider and truncates: last bits differ. */
 void multiply_all(void **args) {
     multiply_lane **lanes = reinterpret_cast<multiply_lane **>(args);
-    float a[16][16], b[16][8], c[16][8];
+    float a[16][16], c[16][8];
+    floats8 b[16];
     for (int l = 0; l < WARP; l++)
         for (int h = 0; h < 2; h++) {
             const multiply_lane &lane = *lanes[l];
@@ -87,10 +88,9 @@ void multiply_all(void **args) {
             b[k + 8][g] = widen(lane.b[1], h, lane.e);
         }
     for (int m = 0; m < 16; m++) {
-        float sum[8] = {};
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 8; n++) sum[n] += a[m][k] * b[k][n];
-        memcpy(c[m], sum, sizeof sum);
+        floats8 sum = {};
+        for (int k = 0; k < 16; k++) sum += a[m][k] * b[k];
+        memcpy(c[m], &sum, sizeof sum);
     }
     for (int l = 0; l < WARP; l++)
         for (int i = 0; i < 4; i++) lanes[l]->c[i] += c[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2];

@@ -27,6 +27,8 @@ namespace emu {
 
 enum { WARP = 32, GROUP = 128, NAMED_BARRIERS = 16 };
 
+using floats8 = float __attribute__((vector_size(32))); /* products of matrices, 8 columns at a time */
+
 /* ---- Order (order.cpp) ---- */
 
 using clocks = std::vector<u32>; /* by thread of a block; the element after the last thread is the copy engine's */

@@ -97,6 +97,20 @@ void gather_registers(product_lane **lanes, std::vector<float> &to) {
         }
 }
 
+/* C [64][n] = A [64][16] B, B as [n][16]; 8 columns at a time. Sums are in f32 with k ascending, and added to D last. */
+void multiply_matrices(const std::vector<float> &a, const std::vector<float> &b, u32 n, std::vector<float> &c) {
+    for (u32 first = 0; first < n; first += 8) {
+        floats8 columns[16];
+        for (u32 k = 0; k < 16; k++)
+            for (u32 i = 0; i < 8; i++) columns[k][i] = b[(first + i) * 16 + k];
+        for (u32 m = 0; m < 64; m++) {
+            floats8 sum = {};
+            for (u32 k = 0; k < 16; k++) sum += a[m * 16 + k] * columns[k];
+            memcpy(&c[m * n + first], &sum, sizeof sum);
+        }
+    }
+}
+
 /* The units for which thread t stands: readable now, and being read from now on. */
 void begin_reading(fiber &f, const operand &o, u32 n, read_operands &reading, place at) {
     const layout l = decode(o.descriptor);
@@ -143,18 +157,13 @@ void product(void **args) {
     if (!a_fits || !well_placed(decode(call.b.descriptor), call.b.order, n))
         fail(kind::descriptor, call.at, "malformed or misplaced");
 
-    std::vector<float> a, b, columns(16 * n);
+    std::vector<float> a, b, c(64 * n);
     if (call.a.registers)
         gather_registers(lanes, a);
     else
         gather(call.a, 64, call.e, a);
     gather(call.b, n, call.e, b);
-    for (u32 i = 0; i < n; i++)
-        for (u32 k = 0; k < 16; k++) columns[k * n + i] = b[i * 16 + k];
-    std::vector<float> c(64 * n, 0);
-    for (u32 m = 0; m < 64; m++)
-        for (u32 k = 0; k < 16; k++)
-            for (u32 i = 0; i < n; i++) c[m * n + i] += a[m * 16 + k] * columns[k * n + i];
+    multiply_matrices(a, b, n, c);
 
     for (u32 t = 0; t < GROUP; t++) {
         const product_lane &lane = *lanes[t];
