@@ -1,5 +1,6 @@
 #include "cases.h"
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -70,6 +71,8 @@ bool add_line(test_case &c, const std::string &key, std::istringstream &line) {
         add_shared(c.shared, line);
     else if (key == "after")
         add_shared(c.after, line);
+    else if (key == "within")
+        line >> c.within;
     else if (key == "blocks")
         c.blocks = true;
     else if (key == "in" && line >> std::hex >> r)
@@ -85,6 +88,14 @@ bool add_line(test_case &c, const std::string &key, std::istringstream &line) {
 }
 
 } // namespace
+
+bool agrees(const test_case &c, uint32_t got, uint32_t want) {
+    if (c.within == 0) return got == want;
+    float g, w;
+    memcpy(&g, &got, 4);
+    memcpy(&w, &want, 4);
+    return std::fabs((double)g - w) <= c.within * std::fmax(1, std::fabs((double)w));
+}
 
 std::vector<test_case> read_cases(const std::string &path, std::string *why) {
     std::ifstream file(path);
