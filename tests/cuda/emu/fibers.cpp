@@ -286,9 +286,27 @@ std::string report::text() const {
     return all;
 }
 
+/* Whether a device would accept the launch. */
+static bool check_limits(launch &l) {
+    const config &c = l.c;
+    const size_t largest_shared = (size_t)(c.sm >= 90 ? 227 : 163) << 10;
+    const auto refuse = [&](const std::string &more) {
+        l.out.errors.push_back({kind::launch_limits, "launch", 0, 0, 0, more});
+    };
+    if (c.blocks < 1 || c.threads < WARP || c.threads % WARP || c.threads > 1024)
+        refuse(std::to_string(c.blocks) + " blocks of " + std::to_string(c.threads) + " threads");
+    else if (c.shared_bytes * (size_t)c.blocks_per_sm > largest_shared)
+        refuse(std::to_string(c.shared_bytes) + " bytes of shared memory a block; " + std::to_string(largest_shared) +
+               " are there for " + std::to_string(c.blocks_per_sm));
+    else if (c.registers < 0 || c.registers > 255 || c.registers * c.threads * c.blocks_per_sm > 65536)
+        refuse(std::to_string(c.registers) + " registers a thread");
+    return l.out.errors.empty();
+}
+
 report device::launch(const config &c, const std::function<void()> &kernel) {
     emu::launch l;
     l.c = c;
+    if (!check_limits(l)) return std::move(l.out);
     if (l.c.registers == 0) l.c.registers = std::min(255, 65536 / c.threads / c.blocks_per_sm / 8 * 8);
     l.body = &kernel;
     l.memory = own.get();

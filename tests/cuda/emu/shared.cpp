@@ -44,23 +44,30 @@ bool check_shared(u32 at, u32 bytes, u32 align, place where) {
     return false;
 }
 
-void read_cells(u32 at, u32 bytes, place where) {
+void check_read(u32 at, u32 bytes, place where) {
     for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
-        cell &c = own->cells[i];
+        const cell &c = own->cells[i];
+        if (c.written && !c.in_flight && !c.mbar && knows(c.writer, c.write_clock)) continue;
         if (c.mbar)
             fail(kind::mbar_overwritten, where);
         else if (c.in_flight)
             fail(kind::copy_under_way, where, "a read");
         else if (!c.written)
             fail(kind::unwritten, where, "at " + std::to_string(i * 4));
-        else if (!knows(c.writer, c.write_clock)) {
-            if (by_engine(c))
-                fail(kind::copy_not_awaited, where);
-            else
-                fail(kind::shared_read_race, where, "written by " + thread_name(c.writer));
-        }
-        note_reader(c);
+        else if (by_engine(c))
+            fail(kind::copy_not_awaited, where);
+        else
+            fail(kind::shared_read_race, where, "written by " + thread_name(c.writer));
     }
+}
+
+void note_read(u32 at, u32 bytes) {
+    for (u32 i = at / 4; i < (at + bytes) / 4; i++) note_reader(own->cells[i]);
+}
+
+void read_cells(u32 at, u32 bytes, place where) {
+    check_read(at, bytes, where);
+    note_read(at, bytes);
 }
 
 void write_cells(u32 at, u32 bytes, writer by, place where) {
@@ -95,9 +102,12 @@ void complete_cells(u32 at, u32 bytes, u16 by, u32 clock) {
 
 /* The writer's first fence after the write must have become known, too. */
 void check_proxy(u32 at, u32 bytes, place where) {
+    const cell *checked = nullptr; /* neighbours mostly have one writer */
     for (u32 i = at / 4; i < (at + bytes) / 4; i++) {
         const cell &c = own->cells[i];
         if (!c.generic || !c.written || by_engine(c)) continue;
+        if (checked && checked->writer == c.writer && checked->write_clock == c.write_clock) continue;
+        checked = &c;
         const clocks &fences = own->fibers[c.writer].fences;
         const auto fence = std::lower_bound(fences.begin(), fences.end(), c.write_clock);
         if (fence == fences.end() || !knows(c.writer, *fence))

@@ -271,7 +271,9 @@ void acquire_and_release(std::map<int, clocks> &word);
 
 /* shared.cpp */
 bool check_shared(u32 at, u32 bytes, u32 align, place where);
-void read_cells(u32 at, u32 bytes, place where);
+void check_read(u32 at, u32 bytes, place where); /* against earlier writes */
+void note_read(u32 at, u32 bytes);               /* for later writes */
+void read_cells(u32 at, u32 bytes, place where); /* both */
 enum class writer { generic, cp_async, bulk };
 void write_cells(u32 at, u32 bytes, writer by, place where);
 void complete_cells(u32 at, u32 bytes, u16 by, u32 clock); /* a copy's data arrived */

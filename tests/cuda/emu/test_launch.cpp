@@ -274,6 +274,22 @@ void launches_after_an_error_are_sound(void **) {
     assert_true(order_of(3) == order_of(3));
 }
 
+void limits_of_a_launch(void **) {
+    emu::device device;
+    const auto refused = [&](const std::function<void(emu::config &)> &change) {
+        emu::config c = make_config(1, 128, 1024, 1);
+        change(c);
+        const emu::report r = device.launch(c, [] { fail_msg("the kernel ran"); });
+        return r.errors.size() == 1 && r.errors[0].what == emu::kind::launch_limits;
+    };
+    assert_true(refused([](emu::config &c) { c.threads = 1056; }));
+    assert_true(refused([](emu::config &c) { c.threads = 40; }));
+    assert_true(refused([](emu::config &c) { c.shared_bytes = 228 << 10; }));
+    assert_true(refused([](emu::config &c) { c.shared_bytes = 164 << 10, c.sm = 80; }));
+    assert_true(refused([](emu::config &c) { c.shared_bytes = 120 << 10, c.blocks_per_sm = 2; }));
+    assert_true(refused([](emu::config &c) { c.threads = 512, c.registers = 168; }));
+}
+
 /* ---- Device memory ---- */
 
 void device_memory(void **) {
@@ -320,6 +336,7 @@ int main() {
         cmocka_unit_test(a_deadlock_says_who_waits_where),
         cmocka_unit_test(an_error_is_reported_once_a_line),
         cmocka_unit_test(launches_after_an_error_are_sound),
+        cmocka_unit_test(limits_of_a_launch),
         cmocka_unit_test(device_memory),
         cmocka_unit_test(launches_follow_each_other),
     };

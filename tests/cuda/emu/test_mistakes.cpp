@@ -539,6 +539,24 @@ void a_warp_skips_wgmma(const args &a) {
     wgmma_commit();
     wgmma_wait<0>(d);
 }
+void one_warp_waits_for_the_operands(const args &a) { /* the others begin with their rows before the copy is there */
+    fill_operands(true);
+    if (thread_index() == 0) {
+        mbar_init(shared_base() + 9216, 1);
+        mbar_fence_init();
+    }
+    sync_block();
+    if (thread_index() == 0) {
+        mbar_arrive_expect(shared_base() + 9216, 1024);
+        bulk_copy(shared_base() + B_AT, a.in, 1024, shared_base() + 9216);
+    }
+    if (warp() == 0 || !a.wrong) mbar_wait(shared_base() + 9216, 0);
+    float d[1][4] = {};
+    wgmma_fence(d);
+    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
+    wgmma_commit();
+    wgmma_wait<0>(d);
+}
 void wgmma_without_a_wait(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
@@ -636,6 +654,7 @@ const mistake mistakes[] = {
     MISTAKE(operand_beside_its_atom, {kind::descriptor}, 1, 128),
     MISTAKE(descriptors_differ, {kind::descriptor}, 1, 128),
     MISTAKE(a_warp_skips_wgmma, {kind::deadlock}, 1, 128),
+    MISTAKE(one_warp_waits_for_the_operands, {kind::copy_not_awaited}, 1, 128),
     MISTAKE(wgmma_without_a_wait, {kind::copies_left}, 1, 128),
     MISTAKE(too_many_registers, {kind::registers}, 1, 384),
     MISTAKE(registers_in_the_wrong_direction, {kind::registers}, 1, 384),

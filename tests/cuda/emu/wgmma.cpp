@@ -111,19 +111,23 @@ void multiply_matrices(const std::vector<float> &a, const std::vector<float> &b,
     }
 }
 
-/* The units for which thread t stands: readable now, and being read from now on. */
-void begin_reading(fiber &f, const operand &o, u32 n, read_operands &reading, place at) {
-    const layout l = decode(o.descriptor);
-    for (u32 i = (u32)f.thread % GROUP; i < 2 * n; i += GROUP) {
-        u32 mn, k;
-        unit_index(o.order, i, mn, k);
-        const u32 unit = unit_at(l, o.order, mn, k);
-        if (!check_shared(unit, 16, 16, at)) continue;
-        check_proxy(unit, 16, at);
-        read_cells(unit, 16, at);
-        for (u32 c = unit / 4; c < unit / 4 + 4; c++) own->cells[c].operands++;
-        reading.units.push_back(unit);
-    }
+/* A unit is readable now, and being read from now on. */
+void begin_reading(const layout &l, major order, u32 i, read_operands &reading, place at) {
+    u32 mn, k;
+    unit_index(order, i, mn, k);
+    const u32 unit = unit_at(l, order, mn, k);
+    if (!check_shared(unit, 16, 16, at)) return;
+    check_proxy(unit, 16, at);
+    check_read(unit, 16, at);
+    for (u32 c = unit / 4; c < unit / 4 + 4; c++) own->cells[c].operands++;
+    reading.units.push_back(unit);
+}
+
+/* A warp reads its own 16 rows of A, which are 32 units with consecutive indices in both majors, and all of B. */
+void begin_reading(const product_lane &call, u32 thread, read_operands &reading) {
+    if (!call.a.registers) begin_reading(decode(call.a.descriptor), call.a.order, thread, reading, call.at);
+    const layout b = decode(call.b.descriptor);
+    for (u32 i = thread % WARP; i < 2 * (u32)call.n; i += WARP) begin_reading(b, call.b.order, i, reading, call.at);
 }
 
 accumulator &begin_sums(fiber &f, const product_lane &call) {
@@ -172,11 +176,8 @@ void product(void **args) {
         if (lane.a.descriptor != call.a.descriptor || lane.b.descriptor != call.b.descriptor || lane.add != call.add)
             fail(kind::descriptor, lane.at, "threads of the warp group differ");
         read_operands reading = {f.open_group, {}, lane.a.registers, {}, lane.at};
-        if (lane.a.registers)
-            memcpy(reading.values, lane.a.registers, sizeof reading.values);
-        else
-            begin_reading(f, lane.a, 64, reading, lane.at);
-        begin_reading(f, lane.b, n, reading, lane.at);
+        if (lane.a.registers) memcpy(reading.values, lane.a.registers, sizeof reading.values);
+        begin_reading(lane, t, reading);
         f.operands.push_back(std::move(reading));
         accumulator &sums = begin_sums(f, lane);
         sums.group = f.open_group;
@@ -199,7 +200,7 @@ __attribute__((no_sanitize("address"))) bool changed(const read_operands &o) {
 void finish_reading(const read_operands &o) {
     for (const u32 unit : o.units) {
         for (u32 c = unit / 4; c < unit / 4 + 4; c++) own->cells[c].operands--;
-        read_cells(unit, 16, o.at);
+        note_read(unit, 16);
     }
     if (o.registers && changed(o)) fail(kind::accumulator_early, o.at, "A's registers changed");
 }
