@@ -1,8 +1,8 @@
 /*
  * Device memory: allocations, bounds, and the order of accesses by all threads of a launch, in words of 4 bytes.
  *
- * Of each word the last write and two reads since are kept (the last one, and the last one by another block). A write that is
- * not ordered after a third reader alone is therefore missed with this seed; another seed has another last reader.
+ * Of each word the last write is kept, and the last read since then by each of four blocks. A write that is not ordered after
+ * another thread's read alone may therefore be missed with one seed; another seed has other last reads.
  */
 #include "state.h"
 
@@ -55,13 +55,14 @@ word_history &history_of(const allocation &a, size_t word) {
 
 void note_read(word_history &h, bool readonly) {
     h.readonly |= readonly;
-    const u64 me = stamp();
-    if (h.read == 0 || stamp_block(h.read) == self->block) {
-        h.read = me;
-    } else {
-        h.read_elsewhere = h.read;
-        h.read = me;
+    u64 *slot = nullptr;
+    for (u64 &r : h.reads) {
+        if (r && stamp_block(r) != self->block) continue;
+        slot = &r;
+        break;
     }
+    if (!slot) slot = &h.reads[self->block % 4];
+    *slot = stamp();
 }
 
 void check_order(const allocation &a, word_history &h, device_access how, place where) {
@@ -76,9 +77,9 @@ void check_order(const allocation &a, word_history &h, device_access how, place 
         return;
     }
     if (h.readonly) fail(kind::readonly_written, where, a.name);
-    for (const u64 reader : {h.read, h.read_elsewhere})
+    for (const u64 reader : h.reads)
         if (!ordered(reader)) fail(kind::device_write_race, where, a.name + ", read by " + stamp_name(reader));
-    if (how == device_access::write) h = {stamp(), 0, 0, false};
+    if (how == device_access::write) h = {stamp(), {}, false};
 }
 
 } // namespace

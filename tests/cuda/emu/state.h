@@ -216,7 +216,8 @@ struct device::memory {
 
 /* Who touched 4 bytes of device memory in this launch: block + 1, thread and clock packed by stamp(); 0: nobody. */
 struct word_history {
-    u64 write, read, read_elsewhere; /* read_elsewhere: by another block than read's */
+    u64 write;
+    u64 reads[4]; /* the last one by each of some blocks since the write */
     bool readonly;
 };
 enum { PAGE_WORDS = 1024 };

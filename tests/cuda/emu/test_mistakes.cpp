@@ -84,6 +84,18 @@ void arrival_in_place_of_a_wait(const args &a) { /* warp 1 reads what warp 0 wri
 
 /* ---- Order in device memory ---- */
 
+/* Blocks 1 and 2 arrive after they read, block 0 does not; the last to arrive writes what all read. */
+void a_reader_that_does_not_arrive(const args &a) {
+    u32 *p = a.counter + 64 + lane();
+    keep(a, ld_global(p)); /* found */
+    if (a.wrong && block_index() == 0) return;
+    sync_warp();
+    u32 before = 0;
+    if (lane() == 0) before = atomic_add_acq_rel(a.counter, 1);
+    sync_warp();
+    if (shfl(before, 0) + 1 == (u32)block_count() - (a.wrong ? 1 : 0)) st_global(p, 1u); /* or here */
+}
+
 void relaxed_arrival(const args &a) {
     st_global(a.out + block_index() * 32 + lane(), 1u);
     sync_warp();
@@ -169,6 +181,17 @@ void a_warp_leaves_out_a_barrier(const args &a) {
 }
 void lanes_end_early(const args &a) {
     if (a.wrong && lane() > 20) return;
+    keep(a, ballot_sync(true)); /* found */
+}
+void lanes_ended_before(const args &a) { /* the others come to the vote after that */
+    if (thread_index() == 0) mbar_init(word(512), 11);
+    sync_warp();
+    if (lane() > 20) {
+        mbar_arrive(word(512));
+        if (a.wrong) return;
+    }
+    mbar_wait(word(512), 0);
+    for (int i = 0; i < 20; i++) mbar_wait(word(512), 0);
     keep(a, ballot_sync(true)); /* found */
 }
 void barrier_counts_differ(const args &a) { sync_named(1, warp() == 0 || !a.wrong ? 64 : 32); /* found */ }
@@ -300,6 +323,17 @@ void arrival_missing(const args &a) {
     if (!a.wrong || lane() != 9) mbar_arrive(word(512));
     mbar_wait(word(512), 0); /* found */
 }
+void a_write_after_the_arrival(const args &a) { /* which does not publish it */
+    start_mbar(1);
+    if (warp() == 0) {
+        if (!a.wrong && lane() == 0) st_shared(word(0), 1u);
+        if (lane() == 0) mbar_arrive(word(512));
+        if (a.wrong && lane() == 0) st_shared(word(0), 1u); /* found */
+    } else {
+        mbar_wait(word(512), 0);
+        keep(a, ld_shared<u32>(word(0))); /* or here */
+    }
+}
 void mbarrier_before_the_barrier(const args &a) {
     if (thread_index() == 0) {
         mbar_init(word(512), 64);
@@ -352,6 +386,7 @@ void zeros_without_a_proxy_fence(const args &a) { /* as a kernel that clears hid
 void a_phase_is_missed(const args &a) { /* two arrivals without asking whether the other warp saw the first */
     start_mbar(1);
     if (warp() == 0) {
+        for (int i = 0; i < 200; i++) sync_warp(); /* the other warp comes first */
         if (lane() == 0) mbar_arrive(word(512));
         if (!a.wrong) sync_block();
         if (lane() == 0) mbar_arrive(word(512));
@@ -359,6 +394,23 @@ void a_phase_is_missed(const args &a) { /* two arrivals without asking whether t
         mbar_wait(word(512), 0); /* found */
         if (!a.wrong) sync_block();
     }
+}
+void the_wait_for_another_copy(const args &a) { /* whose data happens to be there, too */
+    if (thread_index() == 0) {
+        mbar_init(word(512), 1);
+        mbar_init(word(514), 1);
+        mbar_fence_init();
+        for (int i = 0; i < 2; i++) {
+            mbar_arrive_expect(word(512 + 2 * i), 128);
+            bulk_copy(word(32 * i), a.in, 128, word(512 + 2 * i));
+        }
+    }
+    sync_warp();
+    mbar_wait(word(514), 0);
+    if (!a.wrong) mbar_wait(word(512), 0);
+    for (int i = 0; i < 200; i++) sync_warp();
+    keep(a, ld_shared<u32>(word(lane()))); /* found */
+    mbar_wait(word(512), 0);
 }
 void a_bulk_copy_at_the_end(const args &a) {
     start_mbar(1);
@@ -492,6 +544,28 @@ void stage_is_refilled_before_all_warps_waited(const args &a) {
     if (!a.wrong) sync_block();
     if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
 }
+void stage_is_refilled_after_all_warps_waited(const args &a) { /* but no barrier says so */
+    fill_operands(true);
+    float d[1][4] = {};
+    wgmma_fence(d);
+    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
+    wgmma_commit();
+    wgmma_wait<0>(d);
+    for (int i = 0; i < 200 && warp() == 0; i++) sync_warp();
+    if (!a.wrong) sync_block();
+    if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
+}
+void no_wgmma_fence_after_a_wait(const args &a) {
+    fill_operands(true);
+    float d[1][4] = {};
+    for (int i = 0; i < 2; i++) {
+        if (!a.wrong || i == 0) wgmma_fence(d);
+        wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
+        wgmma_commit();
+        wgmma_wait<0>(d);
+        d[0][0] += 1;
+    }
+}
 void no_wgmma_fence(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
@@ -603,6 +677,7 @@ const mistake mistakes[] = {
     MISTAKE(one_of_many_readers, {kind::shared_overwrite_race, kind::shared_read_race}, 1, 96),
     MISTAKE(two_writers, {kind::shared_write_race}, 1, 64),
     MISTAKE(arrival_in_place_of_a_wait, {kind::shared_read_race, kind::unwritten}, 1, 64),
+    MISTAKE(a_reader_that_does_not_arrive, {kind::device_write_race, kind::device_read_race}, 3),
     MISTAKE(relaxed_arrival, {kind::device_read_race}, 4),
     MISTAKE(no_barrier_before_the_arrival, {kind::device_read_race}, 4),
     MISTAKE(blocks_write_the_same, {kind::device_write_race}, 2),
@@ -617,6 +692,7 @@ const mistake mistakes[] = {
     MISTAKE(divergent_barrier, {kind::divergent}),
     MISTAKE(a_warp_leaves_out_a_barrier, {kind::deadlock}, 1, 96),
     MISTAKE(lanes_end_early, {kind::lanes_ended}),
+    MISTAKE(lanes_ended_before, {kind::lanes_ended}),
     MISTAKE(barrier_counts_differ, {kind::barrier_misuse, kind::deadlock}, 1, 64),
     MISTAKE(no_multiple_of_a_warp, {kind::barrier_misuse}, 1, 64),
     MISTAKE(sync_for_a_reduction, {kind::barrier_misuse}, 1, 64),
@@ -632,12 +708,14 @@ const mistake mistakes[] = {
     MISTAKE(odd_size, {kind::copy_size}),
     MISTAKE(double_arrive, {kind::mbar_arrivals}),
     MISTAKE(arrival_missing, {kind::deadlock}),
+    MISTAKE(a_write_after_the_arrival, {kind::shared_read_race, kind::unwritten, kind::shared_overwrite_race}, 1, 64),
     MISTAKE(mbarrier_before_the_barrier, {kind::mbar_uninitialised}, 1, 64),
     MISTAKE(no_fence_after_init, {kind::mbar_fence}),
     MISTAKE(data_over_an_mbarrier, {kind::mbar_overwritten}),
     MISTAKE(data_over_a_stage_in_use, {kind::shared_overwrite_race}),
     MISTAKE(zeros_without_a_proxy_fence, {kind::proxy_fence}),
-    MISTAKE(a_phase_is_missed, {kind::mbar_overrun, kind::deadlock}, 1, 64, SOME_SEEDS),
+    MISTAKE(a_phase_is_missed, {kind::mbar_overrun}, 1, 64, SOME_SEEDS),
+    MISTAKE(the_wait_for_another_copy, {kind::copy_not_awaited}, 1, 32, SOME_SEEDS),
     MISTAKE(a_bulk_copy_at_the_end, {kind::copies_left}),
     MISTAKE(no_proxy_fence, {kind::proxy_fence}, 1, 128),
     MISTAKE(proxy_fence_after_the_barrier, {kind::proxy_fence}, 1, 128),
@@ -649,6 +727,8 @@ const mistake mistakes[] = {
     MISTAKE(registers_of_a_change, {kind::accumulator_early}, 1, 128),
     MISTAKE(operand_is_overwritten, {kind::operand_overwritten}, 1, 128),
     MISTAKE(stage_is_refilled_before_all_warps_waited, {kind::operand_overwritten, kind::shared_overwrite_race}, 1, 128),
+    MISTAKE(stage_is_refilled_after_all_warps_waited, {kind::shared_overwrite_race}, 1, 128, SOME_SEEDS),
+    MISTAKE(no_wgmma_fence_after_a_wait, {kind::wgmma_fence}, 1, 128),
     MISTAKE(no_wgmma_fence, {kind::wgmma_fence}, 1, 128),
     MISTAKE(accumulator_is_not_named, {kind::accumulator_unnamed}, 1, 128),
     MISTAKE(operand_beside_its_atom, {kind::descriptor}, 1, 128),
@@ -743,6 +823,15 @@ void a_primitive_that_the_device_lacks(void **) {
     }
 }
 
+void every_kind_has_a_mistake(void **) {
+    std::vector<kind> covered = {kind::needs_sm, kind::launch_limits}; /* above, and in test_launch.cpp */
+    for (const mistake &m : mistakes) covered.insert(covered.end(), m.kinds.begin(), m.kinds.end());
+#define EMU_ERROR(name, text)                                                                                                  \
+    if (std::find(covered.begin(), covered.end(), kind::name) == covered.end()) fail_msg("no kernel for " #name);
+#include "errors.def"
+#undef EMU_ERROR
+}
+
 } // namespace
 
 int main() {
@@ -751,5 +840,6 @@ int main() {
         tests.push_back({m.name, the_mistake_is_found, nullptr, nullptr, const_cast<mistake *>(&m)});
     tests.push_back(cmocka_unit_test(a_forgotten_swizzle_costs_wavefronts));
     tests.push_back(cmocka_unit_test(a_primitive_that_the_device_lacks));
+    tests.push_back(cmocka_unit_test(every_kind_has_a_mistake));
     return _cmocka_run_group_tests("mistakes", tests.data(), tests.size(), nullptr, nullptr);
 }
