@@ -34,8 +34,10 @@ void count_sectors(const request &r, uint64_t counts::*requests, uint64_t counts
     tally(r.at, sectors, n);
 }
 
-/* 128 bytes pass at a time: 32 lanes of 4 bytes, 16 of 8, 8 of 16. Within them, different words of a bank take a wavefront
- * each. */
+/*
+ * 128 bytes pass at a time: 32 lanes of 4 bytes, 16 of 8, 8 of 16. Within them, different words of a bank take a wavefront
+ * each.
+ */
 void count_wavefronts(const request &r) {
     const u32 lanes_at_once = 128 / r.bytes;
     u64 wavefronts = 0;

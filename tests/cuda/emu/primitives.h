@@ -14,8 +14,7 @@
 
 namespace emu {
 
-/* As long as a wgmma is under way its accumulators hold this NaN. Arithmetic passes it on, so uses are found where they are
- * stored. */
+/* While a wgmma is under way its accumulators hold this NaN. Arithmetic passes it on, so uses are found at stores. */
 constexpr u32 poison = 0x7fd5e1a7;
 inline bool is_poison(float v) {
     u32 u;
@@ -192,8 +191,7 @@ template <element E, major B, int ROWS> DEV void wgmma(float (&d)[ROWS][4], cons
     emu::group_multiply(d, ROWS * 8, {0, K_MAJOR, a}, {b, B, nullptr}, add, E, at_);
 }
 DEV void wgmma_commit(HERE) { emu::group_commit(at_); }
-/* A default argument cannot follow a pack, so the overloads are written out. The emulation sees what a fence orders without
- * names. */
+/* A default argument cannot follow a pack, so overloads are written out. The emulation needs no names in a fence. */
 DEV void wgmma_fence(HERE) { emu::group_fence(at_); }
 template <class D> DEV void wgmma_fence(D &, HERE) { emu::group_fence(at_); }
 template <class D, class E> DEV void wgmma_fence(D &, E &, HERE) { emu::group_fence(at_); }

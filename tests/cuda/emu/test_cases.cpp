@@ -1,5 +1,4 @@
-/* The emulation against the files in cases/: what the PTX ISA prescribes for each primitive, under several orders of threads.
- */
+/* The emulation against the files in cases/, which say what the PTX ISA prescribes, under several orders of threads. */
 #include "support.h"
 
 #include "case_kernels.cuh"

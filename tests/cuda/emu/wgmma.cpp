@@ -3,8 +3,9 @@
  *
  * A product is computed when the last of the four warps issues it, but its sums are stored at the wait: until then the
  * accumulators hold a NaN that other primitives recognise. From the issue to the wait the 16-byte units of the operands count
- * as being read: each thread of the group stands for some of them. Layouts are those of the PTX ISA, section "Asynchronous
- * Warpgroup Level Matrix Instructions" (register fragments, shared memory matrix layout, matrix descriptor format).
+ * as being read: each lane stands for some of those that its warp reads. Layouts are those of the PTX ISA, section
+ * "Asynchronous Warpgroup Level Matrix Instructions" (register fragments, shared memory matrix layout, matrix descriptor
+ * format).
  */
 #include "state.h"
 
@@ -29,8 +30,7 @@ layout decode(u64 descriptor) {
     return l;
 }
 
-/* Where the unit of 8 elements that begins at (mn, k) lies: along k if K-major (k % 8 == 0), along mn if MN-major (mn % 8 ==
- * 0). */
+/* Where the unit of 8 elements that begins at (mn, k) lies. They run along k if K-major, along mn if MN-major. */
 u32 unit_at(const layout &l, major order, u32 mn, u32 k) {
     u32 at = l.start;
     if (l.swizzle_bits == 0) {
@@ -51,8 +51,7 @@ void unit_index(major order, u32 i, u32 &mn, u32 &k) {
     k = order == K_MAJOR ? i % 2 * 8 : i % 16;
 }
 
-/* An operand lies where atoms lie: they begin at multiples of their 8 rows, and it starts within a row only as far as the row
- * goes on. */
+/* Atoms begin at multiples of their size, and an operand that starts within a row does not go beyond that row's end. */
 bool well_placed(const layout &l, major order, u32 n) {
     if (!l.sound) return false;
     if (l.swizzle_bits == 0) return true;
