@@ -1,0 +1,115 @@
+/*
+ * What the CUDA kernels are launched with: one line for each job, and one struct of arguments for each kernel. Plain C, for
+ * host and device.
+ *
+ * A job takes the rows of some tokens, for one KV head, over the chunks of one segment. Its line holds everything that a thread
+ * block needs before its first byte of K/V, the ids of the chunks included, so that one load starts it. The grid is constant:
+ * block b works through the jobs parts[b] to parts[b + 1] - 1 in order.
+ *
+ * A job ends in one of four ways, for each of its rows:
+ *
+ *   OUTPUT          the row has no other state: it is normalised and written to `out`
+ *   KEEP            the next job of this block takes the same rows over their next segment, and folds onto this one's state
+ *   carry_out >= 0  the segment goes on in a job of a later launch: O, M and l of each quarter are saved as they are
+ *   otherwise       the state is stored, and the row's counter of arrivals advances; the job that completes the count merges
+ *                   the row's states in the order of its list
+ *
+ * Every way gives the same bits: quarters fold in ascending order to a segment's state, and segments fold in ascending order.
+ * A job that folds or keeps begins at its rows' first segment, since ((a + b) + c) is not (a + (b + c)).
+ *
+ * Everything that changes from step to step is in device memory, so a captured graph stays valid while the workspace does.
+ */
+#ifndef LIB_CUDA_JOB_H
+#define LIB_CUDA_JOB_H
+
+#include <stdint.h>
+
+enum {
+    CA_CUDA_CHUNK = 64,         /* slots of a chunk: the only chunk size on a device */
+    CA_CUDA_SEGMENT_CHUNKS = 8, /* chunks of a segment, over which one state is summed */
+    CA_CUDA_QUARTERS = 4,       /* of a chunk: 16 slots each; each has its own sum within a segment */
+    CA_CUDA_CARRY = 16,         /* floats of a carried quarter besides O: M, 7 unused, l of 8 slot classes */
+};
+
+enum {
+    CA_CUDA_JOB_OUTPUT = 1,
+    CA_CUDA_JOB_KEEP = 2,
+};
+
+typedef struct ca_cuda_job {
+    int32_t row;      /* the first of its tokens' rows, which are consecutive in the plan */
+    uint16_t head;    /* KV head */
+    uint8_t n_tokens; /* n_tokens x group rows: as many as the kernel takes */
+    uint8_t flags;    /* CA_CUDA_JOB_* */
+    uint16_t segment; /* absolute index: positions from 512 segment on */
+    uint8_t n_chunks; /* 0 to 8, ascending; a segment's other chunks are hidden from all rows */
+    uint8_t partial;  /* bit i: some row does not see all slots of chunk i of the list */
+    uint32_t order;   /* 4 bits for each chunk of the list, the first one's lowest: its index in the segment */
+    /* States and carried states of the first token; the other tokens' follow. */
+    int32_t state;                         /* to store; not with OUTPUT or carry_out */
+    int32_t fold;                          /* to fold onto: what this block's previous job kept, not `state`; -1: none */
+    int32_t carry_in, carry_out;           /* -1: none */
+    int32_t chunk[CA_CUDA_SEGMENT_CHUNKS]; /* ids of the list's chunks */
+} ca_cuda_job;
+
+/* A tensor of the caller: [rows][heads][d], d contiguous; strides in bytes, multiples of 16. */
+typedef struct ca_cuda_view {
+    void *data;
+    int64_t row_stride, head_stride;
+    int32_t type; /* cattn_type: f32, f16, bf16 */
+    int32_t pad;
+} ca_cuda_view;
+
+/* Of one layer. Arrays named [rows] go by the plan's rows, one a token. */
+typedef struct ca_cuda_attend_args {
+    const ca_cuda_job *jobs;
+    const int32_t *parts;       /* [blocks + 1] */
+    const int32_t *position;    /* [rows] */
+    const int32_t *source;      /* [rows] the caller's row, of q, out and lse */
+    const int32_t *merge_begin; /* [rows + 1] where a row's list of states begins in merge; ascending segments */
+    const int32_t *merge;
+    const void *kv;         /* the layer's tiles in chunk 0, KV head 0 */
+    int64_t chunk_bytes;    /* from chunk to chunk */
+    float *o;               /* [states][KV heads][group][d] */
+    float *ml;              /* [states][KV heads][group][2]: M, l */
+    float *carry;           /* [carried states][KV heads][group][quarters][d + CA_CUDA_CARRY] */
+    uint32_t *arrivals;     /* [rows][KV heads]; zero between launches */
+    ca_cuda_view q, out;    /* of query heads */
+    float *lse;             /* [caller's rows][query heads], base 2; NULL: not wanted */
+    const float *slopes;    /* [query heads] ALiBi, base 2; NULL: none */
+    const float *sinks;     /* [query heads] sink logits, base 2; NULL: none */
+    float scale_log2;       /* multiplies q k; base 2 */
+    float softcap;          /* base 2; 0: none */
+    int32_t n_kv_heads;
+    int32_t group;          /* query heads of a KV head, 1 to 16 */
+    uint32_t group_inverse; /* ceil(2^16 / group): row / group is row * group_inverse >> 16 below 64 rows */
+    int32_t window;         /* positions that a row sees; 0: all */
+    int32_t n_sink_tokens;  /* which any window sees */
+} ca_cuda_attend_args;
+
+/* A step's k and v on their way into the tiles of one layer. */
+typedef struct ca_cuda_write_args {
+    const int32_t *n_rows;   /* one number in device memory */
+    const int32_t *source;   /* [rows] the caller's row */
+    const int32_t *position; /* [rows]: the slot is position % 64 */
+    const int32_t *chunk;    /* [rows] chunk of the row's own token */
+    void *kv;                /* as above */
+    int64_t chunk_bytes;
+    ca_cuda_view k, v; /* of KV heads */
+    int32_t n_kv_heads;
+} ca_cuda_write_args;
+
+/* Slots [begin, end) of `from` to the same slots of `to`, in all layers and KV heads. */
+typedef struct ca_cuda_copy {
+    int32_t from, to, begin, end;
+} ca_cuda_copy;
+
+typedef struct ca_cuda_copy_args {
+    const int32_t *n_copies; /* one number in device memory */
+    const ca_cuda_copy *copies; /* carried out in their order: each may read what one before it wrote */
+    void *kv;                   /* chunk 0 */
+    int64_t chunk_bytes;
+    int32_t n_tiles;            /* pairs of tiles in a chunk: layers x KV heads */
+} ca_cuda_copy_args;
+
+#endif

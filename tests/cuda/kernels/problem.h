@@ -1,0 +1,105 @@
+/*
+ * A random problem for the attention kernels: rows with paths through a tree of chunks, K/V with nasty values, and the same
+ * problem as lists of jobs in many shapes, all of which must give the same bits.
+ */
+#ifndef TESTS_CUDA_KERNELS_PROBLEM_H
+#define TESTS_CUDA_KERNELS_PROBLEM_H
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lib/cuda/job.h"
+#include "lib/cuda/primitives.h"
+#include "tests/cuda/emu/emu.h"
+
+enum nasty { PLAIN, HUGE_SCORES, RISING, EQUAL, ODD_VALUES, N_NASTY }; /* ODD_VALUES: infinite V where only some rows see it */
+
+struct problem {
+    element type;
+    int d, n_kv_heads, group;
+    int q_type, out_type; /* cattn_type */
+    int window, n_sink_tokens;
+    float softcap; /* natural units, 0: none */
+    bool slopes, sinks;
+    nasty how;
+    uint64_t seed;
+
+    /* [rows]; chunks[row][i]: id of absolute chunk i, up to that of the row's position. */
+    std::vector<int> position;
+    std::vector<std::vector<int>> chunks;
+    int n_chunks;
+
+    int rows() const { return (int)position.size(); }
+    int heads() const { return n_kv_heads * group; }
+    float scale() const;
+    std::string text() const;
+};
+
+/* Rows in the order of their tree: sequences that share a random prefix, some with several rows in a row. */
+problem random_problem(uint64_t seed, element type, int d, int max_rows, int max_tokens);
+
+/* The problem in device memory. */
+struct memory {
+    emu::device device;
+    ca_cuda_attend_args args;
+    std::vector<float> q; /* [rows][heads][d], as the kernel rounds them */
+    std::vector<float> slopes, sinks;
+    unsigned char *kv;
+    size_t out_bytes;
+    int n_states, n_carried;
+    explicit memory(const problem &p);
+    float element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
+    memory(const memory &) = delete;
+    memory &operator=(const memory &) = delete;
+};
+
+/* ---- Jobs ---- */
+
+enum job_shape {
+    SHAPE_ALONE = 1,  /* every token by itself */
+    SHAPE_CARRY = 2,  /* a segment in which rows part is cut: its common chunks are computed once and carried */
+    SHAPE_CHAIN = 4,  /* consecutive segments of the same rows stay in one block */
+    SHAPE_RANDOM = 8, /* tiles of random sizes */
+};
+
+struct job_lists {
+    std::vector<std::vector<std::vector<ca_cuda_job>>> phases; /* [launch][block][job] */
+    std::vector<int> merge_begin, merge;
+    int n_states = 0, n_carried = 0;
+};
+job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint64_t seed);
+
+/* Output and lse of all rows, bit by bit; any NaN is the same NaN. */
+std::vector<uint32_t> output_bits(const problem &p, const memory &m);
+
+/* ---- Running ---- */
+
+struct kernel_entry {
+    const char *name;
+    int threads, blocks;
+    size_t shared;
+    int sm;
+    void (*attend)(const ca_cuda_attend_args &);
+    void (*write)(const ca_cuda_write_args &);
+    void (*copy)(const ca_cuda_copy_args &);
+};
+const kernel_entry &find_kernel(const std::string &name);
+std::string attend_name(const char *family, const problem &p); /* "decode" -> "decode_bf16_128" */
+
+struct run_options {
+    uint64_t seed;
+    int resident;
+    int sm;
+};
+/* Runs the lists, prints what the emulation reports, and returns the number of errors. Adds to *counts if it is not NULL. */
+int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
+             emu::counts *counts = nullptr);
+
+/* ---- The reference ---- */
+
+/* The largest error of outputs and lse in units of what the arithmetic allows; more than 1 fails. */
+double compare_with_reference(const problem &p, const memory &m);
+
+#endif
