@@ -7,6 +7,7 @@ set(CA_CUDA OFF)
 # The host side needs no C++ runtime: no exceptions, no type information, no guards around statics.
 set(CA_NVCC_FLAGS -O3 -std=c++17 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
     -gencode=arch=compute_90,code=compute_90
+    -Xptxas=--register-usage-level=0 # otherwise the scheduler takes registers that the sums of 32 rows need, and spills
     -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 if(CATTN_WERROR)
   list(APPEND CA_NVCC_FLAGS -Werror=all-warnings)

@@ -11,7 +11,8 @@
  * P^T goes from the layout of a result to that of an operand by movmatrix. A lane has the same rows in S^T, O^T, M and l:
  * 2 (lane % 4) and the next of each 8; its slots are lane / 4 and lane / 4 + 8.
  *
- * Shared memory: rings (later the quarters' sums), queries, (M, l) of the quarters, flags of the arrival.
+ * Shared memory: rings (later the quarters' sums), queries, (M, l) of the quarters, flags of the arrival, the job. What the loop
+ * over chunks rarely needs is read from there again, since its registers are all in use.
  */
 #ifndef LIB_CUDA_DECODE_CUH
 #define LIB_CUDA_DECODE_CUH
@@ -32,7 +33,8 @@ template <element E_, int D_> struct decode_shape {
     static constexpr u32 QUERIES = RINGS;
     static constexpr u32 ML = QUERIES + MAX_ROWS * D * 2;
     static constexpr u32 FLAGS = ML + CA_CUDA_QUARTERS * MAX_ROWS * 8;
-    static constexpr u32 SHARED = FLAGS + MAX_ROWS * 4;
+    static constexpr u32 JOB = FLAGS + MAX_ROWS * 4;
+    static constexpr u32 SHARED = JOB + KEPT_JOB;
     static_assert(CA_CUDA_QUARTERS * MAX_ROWS * D * 4 <= RINGS, "the sums lie where the rings were");
 };
 
@@ -54,13 +56,16 @@ template <class S> DEV decode_warp this_warp() {
 /* ---- The ring ---- */
 
 /*
- * Request a quarter of a chunk: pieces of 512 bytes, K then V; of two warps one takes K, one V. tile: the chunk's tiles of the
- * job's head.
+ * Request a quarter of a chunk: pieces of 512 bytes, K then V; of two warps one takes K, one V. offset: from
+ * the chunk's begin to this lane's first 16 bytes.
  */
-template <class S> DEV void request(const decode_warp &w, int stage, const unsigned char *tile) {
+template <class S> DEV u32 request_offset(const decode_warp &w, int head) {
+    return (u32)(2 * head + w.half) * tile_bytes<S::D> + (u32)(w.quarter * 2048 + w.lane * 16);
+}
+template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int chunk, u32 offset) {
     constexpr int PIECES = S::D / 16; /* of K; a part of 64 dimensions has 4, half a part 2 */
     const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * (S::STAGE / 2) + (u32)w.lane * 16;
-    const unsigned char *part = tile + w.half * (int)tile_bytes<S::D> + w.lane * 16 + w.quarter * 2048, *half = part - w.quarter * 1024;
+    const unsigned char *part = (const unsigned char *)a.kv + chunk * a.chunk_bytes + offset, *half = part - w.quarter * 1024;
     UNROLL for (int j = 0; j < 2 * PIECES / S::SPLIT; j++) {
         const int k = j % PIECES;
         const unsigned char *from = k / 4 < S::D / 64 ? part : half;
@@ -88,16 +93,16 @@ struct decode_row {
     bool used;
     int position, query_head;
 };
-template <class S, int NT> DEV decode_row row_of_lane(const ca_cuda_attend_args &a, int j, const decode_warp &w) {
-    const ca_cuda_job job = load_job(a.jobs + j);
+template <class S, int NT> DEV decode_row row_of_lane(const ca_cuda_attend_args &a, const decode_warp &w) {
+    const ca_cuda_job job = kept_job(w.base + S::JOB);
     const int row = w.half * NT * 8 + w.lane;
     if (w.lane >= NT * 8 || row >= job.n_tokens * a.group) return {false, 0, 0};
     const row_place p = place_of(a, job.head, row);
     return {true, ld_global(a.position + job.row + p.token), p.query_head};
 }
 /* Position of the quarter's first slot in the list's chunk i. */
-DEV int first_position(const ca_cuda_attend_args &a, int j, const decode_warp &w, int i) {
-    const ca_cuda_job job = load_job(a.jobs + j);
+template <class S> DEV int first_position(const decode_warp &w, int i) {
+    const ca_cuda_job job = kept_job(w.base + S::JOB);
     const int chunk = job.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job.order >> 4 * i & 15);
     return chunk * CA_CUDA_CHUNK + w.quarter * STEP_SLOTS;
 }
@@ -143,9 +148,9 @@ template <class S, int NT> DEV void scores(float (&s)[NT][4], const decode_queri
 }
 
 template <class S, int NT>
-DEV void adjust_scores(const ca_cuda_attend_args &a, int j, float (&s)[NT][4], const decode_warp &w, int i) {
-    const decode_row row = row_of_lane<S, NT>(a, j, w);
-    const int start = first_position(a, j, w, i);
+DEV void adjust_scores(const ca_cuda_attend_args &a, float (&s)[NT][4], const decode_warp &w, int i) {
+    const decode_row row = row_of_lane<S, NT>(a, w);
+    const int start = first_position<S>(w, i);
     const float slope = row.used && a.slopes ? ld_global(a.slopes + row.query_head) : 0;
     UNROLL for (int t = 0; t < NT; t++)
         UNROLL for (int h = 0; h < 2; h++) {
@@ -162,9 +167,9 @@ struct decode_seen {
 };
 
 template <class S, int NT>
-DEV decode_seen find_seen(const ca_cuda_attend_args &a, int j, const decode_warp &w, int i) {
-    const decode_row row = row_of_lane<S, NT>(a, j, w);
-    decode_seen seen = {row.used ? seen_slots(a, row.position, first_position(a, j, w, i)) : 0, 0, ~0u};
+DEV decode_seen find_seen(const ca_cuda_attend_args &a, const decode_warp &w, int i) {
+    const decode_row row = row_of_lane<S, NT>(a, w);
+    decode_seen seen = {row.used ? seen_slots(a, row.position, first_position<S>(w, i)) : 0, 0, ~0u};
     seen.any = seen.row;
     if (row.used) seen.all = seen.row;
     UNROLL for (int i = 1; i <= 16; i *= 2) {
@@ -230,7 +235,7 @@ template <class S, int NT> DEV void add_values(decode_state<S, NT> &st, const u3
 
 /* A fragment of V^T without the slots whose bits are not set. */
 DEV void select_slots(u32 (&f)[4], u32 slots, int lane) {
-    const u32 low = element_mask(slots >> lane % 4 * 2), high = element_mask(slots >> (lane % 4 * 2 + 8));
+    const u32 low = low_slots(slots, lane), high = high_slots(slots, lane);
     f[0] &= low, f[1] &= low, f[2] &= high, f[3] &= high;
 }
 
@@ -251,10 +256,9 @@ template <class S> DEV bool any_not_finite(const decode_warp &w, u32 v, u32 slot
 template <class S, int NT>
 DEV void add_row_by_row(decode_state<S, NT> &st, const u32 (&p)[NT][2], u32 seen, const decode_warp &w, u32 v) {
     const tile_line line = values_line<S>(w, v);
-    UNROLL_BY(1) for (int row = 0; row < NT * 8; row++) {
-        const u32 slots = shfl(seen, row);
-        UNROLL for (int t = 0; t < NT; t++) {
-            if (row / 8 != t) continue;
+    UNROLL for (int t = 0; t < NT; t++)
+        UNROLL_BY(1) for (int row = 0; row < 8; row++) {
+            const u32 slots = shfl(seen, t * 8 + row);
             UNROLL for (int b = 0; b < S::D / 16; b++) {
                 float sum[4] = {st.o[b][t][0], st.o[b][t][1], st.o[b][t][2], st.o[b][t][3]};
                 u32 f[4];
@@ -262,10 +266,9 @@ DEV void add_row_by_row(decode_state<S, NT> &st, const u32 (&p)[NT][2], u32 seen
                 select_slots(f, slots, w.lane);
                 mma<S::E>(sum, f, p[t]);
                 UNROLL for (int i = 0; i < 4; i++)
-                    if (row % 8 == w.lane % 4 * 2 + i % 2) st.o[b][t][i] = sum[i];
+                    if (row == w.lane % 4 * 2 + i % 2) st.o[b][t][i] = sum[i];
             }
         }
-    }
 }
 
 /*
@@ -288,18 +291,18 @@ DEV void add_seen_values(decode_state<S, NT> &st, const u32 (&p)[NT][2], const d
 }
 
 template <class S, int NT>
-DEV void attend_quarter(const ca_cuda_attend_args &a, int j, decode_state<S, NT> &st, const decode_queries<S, NT> &q,
+DEV void attend_quarter(const ca_cuda_attend_args &a, decode_state<S, NT> &st, const decode_queries<S, NT> &q,
                         const decode_warp &w, u32 k, int i, bool partial) {
     const u32 v = k + S::STAGE / 2;
     float s[NT][4] = {}, scale = a.scale_log2;
     scores<S, NT>(s, q, w, k);
     if (has_options(a)) {
-        adjust_scores<S, NT>(a, j, s, w, i);
+        adjust_scores<S, NT>(a, s, w, i);
         scale = 1;
     }
     decode_seen seen = {};
     if (partial) {
-        seen = find_seen<S, NT>(a, j, w, i);
+        seen = find_seen<S, NT>(a, w, i);
         hide<NT>(s, seen, w.lane);
     }
     u32 p[NT][2];
@@ -383,12 +386,13 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     const ca_cuda_job job = load_job(a.jobs + j);
     const int id = ld_global(a.jobs[j].chunk + w.lane % CA_CUDA_SEGMENT_CHUNKS), n_chunks = job.n_chunks, partial = job.partial;
     const int first = w.half * NT * 8;
-    const unsigned char *tiles = (const unsigned char *)a.kv + job.head * 2 * (size_t)tile_bytes<S::D>;
+    const u32 offset = request_offset<S>(w, job.head);
     UNROLL for (int i = 0; i < S::STAGES - 1; i++) {
         const int next = shfl(id, i);
-        if (i < n_chunks) request<S>(w, i, tiles + next * a.chunk_bytes);
+        if (i < n_chunks) request<S>(a, w, i, next, offset);
         cp_async_commit();
     }
+    keep_job(a, j, w.base + S::JOB);
     stage_queries<S::E, S::D, S::MAX_ROWS, S::THREADS>(a, job, w.base + S::QUERIES);
     sync_block();
     const decode_queries<S, NT> q = find_queries<S, NT>(w, first);
@@ -400,14 +404,14 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
         cp_async_wait<S::STAGES - 2>();
         sync_quarter<S>(w);
         const int ahead = i + S::STAGES - 1, next = shfl(id, ahead);
-        if (ahead < n_chunks) request<S>(w, stage == 0 ? S::STAGES - 1 : stage - 1, tiles + next * a.chunk_bytes);
+        if (ahead < n_chunks) request<S>(a, w, stage == 0 ? S::STAGES - 1 : stage - 1, next, offset);
         cp_async_commit();
-        attend_quarter<S, NT>(a, j, st, q, w, w.ring + (u32)stage * S::STAGE, i, partial >> i & 1);
+        attend_quarter<S, NT>(a, st, q, w, w.ring + (u32)stage * S::STAGE, i, partial >> i & 1);
         stage = stage + 1 == S::STAGES ? 0 : stage + 1;
     }
     cp_async_wait<0>();
 
-    const ca_cuda_job end = load_job(a.jobs + j); /* again: these fields take no registers in the loop */
+    const ca_cuda_job end = kept_job(w.base + S::JOB);
     if (end.carry_out >= 0) {
         store_carried<S, NT>(a, end, st, w, first);
         return;
@@ -416,8 +420,8 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     leave_sums<S, NT>(st, w, first);
 }
 
-template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, int j, u32 base) {
-    const ca_cuda_job job = load_job(a.jobs + j);
+template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 base) {
+    const ca_cuda_job job = kept_job(base + S::JOB);
     if (job.carry_out >= 0) return;
     sync_block();
     for (int i = thread_index(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS)
@@ -428,14 +432,14 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, int j, 
 /* All jobs of this block. */
 template <element E, int D> DEV void decode(const ca_cuda_attend_args &a) {
     using S = decode_shape<E, D>;
-    const int end = ld_global(a.parts + block_index() + 1);
-    for (int j = ld_global(a.parts + block_index()); j < end; j++) {
+    for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         const decode_warp w = this_warp<S>();
         const int n_rows = load_job(a.jobs + j).n_tokens * a.group;
         if (n_rows <= 8 * S::SPLIT) attend_segment<S, 1>(a, j, w);
         else if (n_rows <= 16 * S::SPLIT) attend_segment<S, 2>(a, j, w);
         else if constexpr (32 * S::SPLIT <= S::MAX_ROWS) attend_segment<S, 4>(a, j, w);
-        finish_segment<S>(a, j, w.base);
+        finish_segment<S>(a, w.base);
+        j = kept_index(w.base + S::JOB) + 1;
         sync_block(); /* before the next job's copies overwrite the sums */
     }
 }

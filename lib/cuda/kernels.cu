@@ -1,5 +1,6 @@
 /* All kernels of kernels.def in one translation unit. */
 #include "decode.cuh"
+#include "prefill.cuh"
 #include "write.cuh"
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) \

@@ -45,6 +45,10 @@ DEV u32 seen_slots(const ca_cuda_attend_args &a, int position, int start) {
 /* Two bits as a mask of two 16-bit elements. */
 DEV u32 element_mask(u32 bits) { return (bits & 1 ? 0xffffu : 0) | (bits & 2 ? 0xffff0000u : 0); }
 
+/* The same for the slots 2 t, 2 t + 1 (low) and 2 t + 8, 2 t + 9 (high) of 16: those of a fragment of V, t = lane % 4. */
+DEV u32 low_slots(u32 slots, int lane) { return element_mask(slots >> lane % 4 * 2); }
+DEV u32 high_slots(u32 slots, int lane) { return element_mask(slots >> (lane % 4 * 2 + 8)); }
+
 /* Whether one of two elements is infinite or NaN. */
 template <element E> DEV bool not_finite(u32 two) {
     constexpr u32 exponent = E == BF16 ? 0x7f80 : 0x7c00;

@@ -89,6 +89,23 @@ DEV ca_cuda_job load_job(const ca_cuda_job *job) {
     return loaded;
 }
 
+/* Its line and its index in shared memory, from the next barrier on. */
+enum { KEPT_JOB = sizeof(ca_cuda_job) + 16 };
+DEV void keep_job(const ca_cuda_attend_args &a, int j, u32 at) {
+    const int t = thread_index();
+    if (t < 4) st_shared(at + (u32)t * 16, ld_global((const u4 *)(a.jobs + j) + t));
+    if (t == 4) st_shared(at + (u32)sizeof(ca_cuda_job), j);
+}
+/* Without its chunks. Words of 4 bytes are broadcast to all lanes in one wavefront each. */
+DEV ca_cuda_job kept_job(u32 at) {
+    u32 words[sizeof(ca_cuda_job) / 4] = {};
+    UNROLL for (u32 i = 0; i < 8; i++) words[i] = ld_shared<u32>(at + i * 4);
+    ca_cuda_job job;
+    memcpy(&job, words, sizeof job);
+    return job;
+}
+DEV int kept_index(u32 at) { return ld_shared<int>(at + (u32)sizeof(ca_cuda_job)); }
+
 /* A tile's row: the token of the job that it belongs to, and the query head. */
 struct row_place {
     int token, query_head;

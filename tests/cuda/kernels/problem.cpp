@@ -83,6 +83,18 @@ problem random_problem(uint64_t seed, element type, int d, int max_rows, int max
     return p;
 }
 
+problem prompt_problem(problem p, int n, int first) {
+    p.position.clear();
+    p.chunks.clear();
+    p.n_chunks = (first + n - 1) / CA_CUDA_CHUNK + 1;
+    for (int i = 0; i < n; i++) {
+        p.position.push_back(first + i);
+        p.chunks.emplace_back();
+        for (int c = 0; c <= (first + i) / CA_CUDA_CHUNK; c++) p.chunks.back().push_back(c);
+    }
+    return p;
+}
+
 /* ---- Memory ---- */
 
 namespace {

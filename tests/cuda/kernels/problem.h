@@ -40,6 +40,9 @@ struct problem {
 /* Rows in the order of their tree: sequences that share a random prefix, some with several rows in a row. */
 problem random_problem(uint64_t seed, element type, int d, int max_rows, int max_tokens);
 
+/* The same with the rows of one sequence, n tokens from position `first` on. */
+problem prompt_problem(problem p, int n, int first);
+
 /* The problem in device memory. */
 struct memory {
     emu::device device;

@@ -1,0 +1,81 @@
+/*
+ * What the kernels cost, counted: sectors of K and V, wavefronts of shared memory, and instructions for each chunk and warp. The
+ * counts of a chunk are the difference between a segment of eight chunks and one of four.
+ */
+#include <cstdio>
+
+#include "chunkattn.h"
+#include "problem.h"
+
+namespace {
+
+int failures;
+void expect(bool ok, const char *what, const std::string &kernel, int rows, double got, double want) {
+    if (ok) return;
+    printf("FAILED: %s of %s, %d rows: %g, allowed %g\n", what, kernel.c_str(), rows, got, want);
+    failures++;
+}
+
+/* Rows that all see the same n chunks, whole. */
+emu::counts measure(const char *family, element type, int d, int rows, int n, int tile_rows) {
+    problem p = {};
+    p.type = type;
+    p.d = d;
+    p.n_kv_heads = p.group = 1;
+    p.q_type = p.out_type = type == BF16 ? CATTN_BF16 : CATTN_F16;
+    p.seed = 1;
+    p.n_chunks = n;
+    for (int r = 0; r < rows; r++) {
+        p.position.push_back(n * CA_CUDA_CHUNK - 1);
+        p.chunks.emplace_back();
+        for (int c = 0; c < n; c++) p.chunks.back().push_back(c);
+    }
+    memory m(p);
+    emu::counts counts = {};
+    failures += run_jobs(p, m, make_jobs(p, 0, tile_rows, 1, 1), attend_name(family, p), {1, 1, 0}, &counts);
+    return counts;
+}
+
+struct bar { /* instructions of one warp for one chunk */
+    const char *family;
+    int d, rows, warps, mma, ldmatrix, movmatrix, votes;
+};
+
+/*
+ * decode: d / 16 products a tile of 8 rows for K, as many for V; an ldmatrix for each 16 dimensions of K and of V, and where
+ * queries do not stay in registers one for each tile of 8 rows and 32 of their dimensions. prefill: 16 rows, four quarters.
+ */
+const bar bars[] = {
+    {"decode", 64, 8, 4, 8, 8, 2, 1},      {"decode", 64, 32, 4, 32, 8, 8, 1},    {"decode", 96, 16, 4, 24, 12, 4, 1},
+    {"decode", 96, 32, 4, 48, 24, 8, 1},   {"decode", 128, 8, 4, 16, 16, 2, 1},   {"decode", 128, 16, 4, 32, 16, 4, 1},
+    {"decode", 128, 32, 4, 64, 32, 8, 1},  {"decode", 256, 16, 8, 32, 32, 2, 1},  {"decode", 256, 32, 8, 64, 48, 4, 1},
+    {"prefill", 64, 64, 4, 64, 32, 0, 4},  {"prefill", 96, 64, 4, 96, 48, 0, 4},  {"prefill", 128, 64, 4, 128, 64, 0, 4},
+    {"prefill", 256, 64, 4, 256, 192, 0, 4},
+};
+
+void check(const bar &b, element type) {
+    const emu::counts four = measure(b.family, type, b.d, b.rows, 4, b.rows), eight = measure(b.family, type, b.d, b.rows, 8, b.rows);
+    const std::string name = std::string(b.family) + " d " + std::to_string(b.d);
+    const double chunks = 4.0 * b.warps;
+    auto per_chunk = [&](uint64_t emu::counts::*field) { return (double)(eight.*field - four.*field) / chunks; };
+    auto equal = [&](uint64_t emu::counts::*field, const char *what, int want) {
+        expect(per_chunk(field) == want, what, name, b.rows, per_chunk(field), want);
+    };
+    equal(&emu::counts::mma, "mma a chunk and warp", b.mma);
+    equal(&emu::counts::ldmatrix, "ldmatrix a chunk and warp", b.ldmatrix);
+    equal(&emu::counts::movmatrix, "movmatrix a chunk and warp", b.movmatrix);
+    equal(&emu::counts::votes, "votes a chunk and warp", b.votes);
+    const double ideal = 8.0 * 2 * CA_CUDA_CHUNK * b.d * 2 / 32;
+    expect((double)eight.async_sectors == ideal, "sectors of K and V", name, b.rows, (double)eight.async_sectors, ideal);
+    const double wavefronts = (double)eight.shared_wavefronts / (double)eight.shared_least;
+    expect(wavefronts <= 1.05, "wavefronts of shared memory to the least", name, b.rows, wavefronts, 1.05);
+}
+
+} // namespace
+
+int main() {
+    for (const bar &b : bars) check(b, BF16);
+    check(bars[6], F16);
+    printf("%zu bars, %d failures\n", sizeof bars / sizeof *bars + 1, failures);
+    return failures != 0;
+}

@@ -1,0 +1,51 @@
+/*
+ * The prefill kernels: against the reference, and their bits against those of the decode kernels, in every shape of jobs. A prompt
+ * may be cut anywhere: rows of any tile have the bits of rows alone.
+ *
+ *   test_prefill [first seed [problems [d]]]
+ */
+#include <cstdio>
+#include <cstdlib>
+
+#include "problem.h"
+
+namespace {
+
+int run(const problem &p, memory &m, const char *family, int shape, int max_rows, std::mt19937_64 &rng) {
+    const job_lists lists = make_jobs(p, shape, max_rows, 1 + (int)(rng() % 3), rng());
+    return run_jobs(p, m, lists, attend_name(family, p), {rng(), 1 + (int)(rng() % 3), 0});
+}
+
+int check(const problem &p) {
+    memory m(p);
+    std::mt19937_64 rng(p.seed);
+    int failures = run(p, m, "decode", SHAPE_RANDOM, 16, rng);
+    const std::vector<uint32_t> decoded = output_bits(p, m);
+    for (const int shape : {(int)SHAPE_CHAIN, SHAPE_RANDOM | SHAPE_CARRY, SHAPE_RANDOM | SHAPE_CHAIN}) {
+        failures += run(p, m, "prefill", shape, 64, rng);
+        if (output_bits(p, m) == decoded) continue;
+        printf("other bits than decode, in shape %d\n", shape);
+        failures++;
+    }
+    const double worst = compare_with_reference(p, m);
+    if (!(worst <= 1)) printf("error %g of what is allowed\n", worst), failures++;
+    if (failures) printf("FAILED: %s\n", p.text().c_str());
+    return failures;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const uint64_t begin = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
+    const int n = argc > 2 ? atoi(argv[2]) : 8, only = argc > 3 ? atoi(argv[3]) : 0;
+    const int sizes[] = {64, 96, 128, 256};
+    int failures = 0;
+    for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
+        problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 64, 700);
+        if (seed % 2) /* a prompt: the rows of one sequence, of which the kernel may not look ahead */
+            p = prompt_problem(p, 1 + (int)(seed * 37 % 90), (int)(seed * 61 % 700));
+        failures += check(p);
+    }
+    printf("%d problems, %d failures\n", n, failures);
+    return failures != 0;
+}
