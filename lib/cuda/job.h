@@ -68,18 +68,18 @@ typedef struct ca_cuda_attend_args {
     const int32_t *source;      /* [rows] the caller's row, of q, out and lse */
     const int32_t *merge_begin; /* [rows + 1] where a row's list of states begins in merge; ascending segments */
     const int32_t *merge;
-    const void *kv;         /* the layer's tiles in chunk 0, KV head 0 */
-    int64_t chunk_bytes;    /* from chunk to chunk */
-    float *o;               /* [states][KV heads][group][d] */
-    float *ml;              /* [states][KV heads][group][2]: M, l */
-    float *carry;           /* [carried states][KV heads][group][quarters][d + CA_CUDA_CARRY] */
-    uint32_t *arrivals;     /* [rows][KV heads]; zero between launches */
-    ca_cuda_view q, out;    /* of query heads */
-    float *lse;             /* [caller's rows][query heads], base 2; NULL: not wanted */
-    const float *slopes;    /* [query heads] ALiBi, base 2; NULL: none */
-    const float *sinks;     /* [query heads] sink logits, base 2; NULL: none */
-    float scale_log2;       /* multiplies q k; base 2 */
-    float softcap;          /* base 2; 0: none */
+    const void *kv;      /* the layer's tiles in chunk 0, KV head 0 */
+    int64_t chunk_bytes; /* from chunk to chunk */
+    float *o;            /* [states][KV heads][group][d] */
+    float *ml;           /* [states][KV heads][group][2]: M, l */
+    float *carry;        /* [carried states][KV heads][group][quarters][d + CA_CUDA_CARRY] */
+    uint32_t *arrivals;  /* [rows][KV heads]; zero between launches */
+    ca_cuda_view q, out; /* of query heads */
+    float *lse;          /* [caller's rows][query heads], base 2; NULL: not wanted */
+    const float *slopes; /* [query heads] ALiBi, base 2; NULL: none */
+    const float *sinks;  /* [query heads] sink logits, base 2; NULL: none */
+    float scale_log2;    /* multiplies q k; base 2 */
+    float softcap;       /* base 2; 0: none */
     int32_t n_kv_heads;
     int32_t group;          /* query heads of a KV head, 1 to 16 */
     uint32_t group_inverse; /* ceil(2^16 / group): row / group is row * group_inverse >> 16 below 64 rows */
@@ -105,11 +105,11 @@ typedef struct ca_cuda_copy {
 } ca_cuda_copy;
 
 typedef struct ca_cuda_copy_args {
-    const int32_t *n_copies; /* one number in device memory */
+    const int32_t *n_copies;    /* one number in device memory */
     const ca_cuda_copy *copies; /* carried out in their order: each may read what one before it wrote */
     void *kv;                   /* chunk 0 */
     int64_t chunk_bytes;
-    int32_t n_tiles;            /* pairs of tiles in a chunk: layers x KV heads */
+    int32_t n_tiles; /* pairs of tiles in a chunk: layers x KV heads */
 } ca_cuda_copy_args;
 
 #endif

@@ -43,9 +43,12 @@ template <int D> DEV void store_state(const ca_cuda_attend_args &a, size_t at, i
 
 DEV void store_output(const ca_cuda_view &out, int row, int head, int unit, const f4 &x) {
     void *line = (void *)line_of(out, row, head);
-    if (out.type == CATTN_F32) st_global((f4 *)line + unit, x);
-    else if (out.type == CATTN_BF16) st_global((u2 *)line + unit, u2{{pack<BF16>(x.v[0], x.v[1]), pack<BF16>(x.v[2], x.v[3])}});
-    else st_global((u2 *)line + unit, u2{{pack<F16>(x.v[0], x.v[1]), pack<F16>(x.v[2], x.v[3])}});
+    if (out.type == CATTN_F32)
+        st_global((f4 *)line + unit, x);
+    else if (out.type == CATTN_BF16)
+        st_global((u2 *)line + unit, u2{{pack<BF16>(x.v[0], x.v[1]), pack<BF16>(x.v[2], x.v[3])}});
+    else
+        st_global((u2 *)line + unit, u2{{pack<F16>(x.v[0], x.v[1]), pack<F16>(x.v[2], x.v[3])}});
 }
 
 /* Normalise a row's sum over everything that it sees. The sink logit joins as a slot with V = 0. */
@@ -63,7 +66,8 @@ template <element E> DEV void finish(const ca_cuda_attend_args &a, int plan_row,
     UNROLL for (int i = 0; i < 4; i++) s.o.v[i] = add_rn(mul_rn(s.o.v[i], by), 0); /* no -0 */
     store_output(a.out, row, p.query_head, unit, s.o);
     if (unit == 0 && a.lse)
-        st_global(a.lse + (size_t)row * (size_t)(a.n_kv_heads * a.group) + p.query_head, s.l == 0 ? -INFINITY : add_rn(m, lg2(s.l)));
+        st_global(a.lse + (size_t)row * (size_t)(a.n_kv_heads * a.group) + p.query_head,
+                  s.l == 0 ? -INFINITY : add_rn(m, lg2(s.l)));
 }
 
 /* ---- The last arriver ---- */
@@ -77,10 +81,9 @@ template <int D> DEV sum4 merge_states(const ca_cuda_attend_args &a, int plan_ro
     sum4 sum = load_state<D>(a, state_row(a, ld_global(a.merge + begin), at_state), unit);
     for (int i = begin + 1; i < end; i += UNDER_WAY) {
         sum4 next[UNDER_WAY];
-        UNROLL for (int j = 0; j < UNDER_WAY; j++)
-            if (i + j < end) next[j] = load_state<D>(a, state_row(a, ld_global(a.merge + i + j), at_state), unit);
-        UNROLL for (int j = 0; j < UNDER_WAY; j++)
-            if (i + j < end) fold(sum, next[j]);
+        UNROLL for (int j = 0; j < UNDER_WAY; j++) if (i + j < end) next[j] =
+            load_state<D>(a, state_row(a, ld_global(a.merge + i + j), at_state), unit);
+        UNROLL for (int j = 0; j < UNDER_WAY; j++) if (i + j < end) fold(sum, next[j]);
     }
     return sum;
 }
@@ -110,15 +113,18 @@ template <element E, int D, int THREADS> DEV void arrive(const ca_cuda_attend_ar
 }
 
 /* One row's sum over a segment, as the job's flags say: onto what the previous job kept, then out or to its state. */
-template <element E, int D> DEV void settle(const ca_cuda_attend_args &a, const ca_cuda_job &job, int row, int unit, const sum4 &s) {
+template <element E, int D>
+DEV void settle(const ca_cuda_attend_args &a, const ca_cuda_job &job, int row, int unit, const sum4 &s) {
     const row_place p = place_of(a, job.head, row);
     sum4 sum = s;
     if (job.fold >= 0) {
         sum = load_state<D>(a, state_row(a, job.fold, p), unit);
         fold(sum, s);
     }
-    if (job.flags & CA_CUDA_JOB_OUTPUT) finish<E>(a, job.row + p.token, p, unit, sum);
-    else store_state<D>(a, state_row(a, job.state, p), unit, sum);
+    if (job.flags & CA_CUDA_JOB_OUTPUT)
+        finish<E>(a, job.row + p.token, p, unit, sum);
+    else
+        store_state<D>(a, state_row(a, job.state, p), unit, sum);
 }
 
 #endif

@@ -30,7 +30,7 @@ struct alignas(8) f2 {
 };
 
 /* Bytes of a tile of D dimensions: one chunk of one KV head, K or V. */
-template <int D> constexpr u32 tile_bytes = CA_CUDA_CHUNK * D * 2;
+template <int D> constexpr u32 tile_bytes = CA_CUDA_CHUNK *D * 2;
 
 /* Offset of a 16-byte unit of a line, in a tile of LINES lines. */
 template <int D, int LINES> DEV u32 unit_offset(u32 line, u32 unit) {

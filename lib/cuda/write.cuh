@@ -15,11 +15,13 @@ template <element E, int D> DEV void write(const ca_cuda_write_args &a) {
     constexpr int UNITS = D / 8; /* of a line */
     const int n = ld_global(a.n_rows) * a.n_kv_heads * 2 * UNITS;
     for (int i = grid_index(); i < n; i += grid_threads()) {
-        const int unit = i % UNITS, line = i / UNITS, v = line % 2, head = line / 2 % a.n_kv_heads, row = line / 2 / a.n_kv_heads;
+        const int unit = i % UNITS, line = i / UNITS, v = line % 2, head = line / 2 % a.n_kv_heads,
+                  row = line / 2 / a.n_kv_heads;
         const int source = ld_global(a.source + row), slot = ld_global(a.position + row) % CA_CUDA_CHUNK;
         const ca_cuda_view &from = v ? a.v : a.k;
         const u4 x = load_unit<E>(line_of(from, source, head), from.type, unit);
-        unsigned char *tile = (unsigned char *)a.kv + ld_global(a.chunk + row) * a.chunk_bytes + (head * 2 + v) * (int64_t)tile_bytes<D>;
+        unsigned char *tile =
+            (unsigned char *)a.kv + ld_global(a.chunk + row) * a.chunk_bytes + (head * 2 + v) * (int64_t)tile_bytes<D>;
         st_global((u4 *)(tile + unit_offset<D, CA_CUDA_CHUNK>((u32)slot, (u32)unit)), x);
     }
 }
@@ -31,8 +33,8 @@ template <int D> DEV int slot_at(int place) {
 }
 
 /*
- * Carry out copies in their order. A copy keeps a slot's place in its tile, so a thread that takes the same places in every copy
- * reads what it wrote itself, and no copy waits for another.
+ * Carry out copies in their order. A copy keeps a slot's place in its tile, so a thread that takes the same places in every
+ * copy reads what it wrote itself, and no copy waits for another.
  */
 template <int D> DEV void copy(const ca_cuda_copy_args &a) {
     constexpr int UNITS = 2 * (int)tile_bytes<D> / 16; /* of a K and a V tile */

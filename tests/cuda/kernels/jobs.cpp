@@ -79,8 +79,9 @@ struct builder {
 
     void parts(int begin, int end, int segment, int chunk, int from, int carry, int carry_row, int phase) {
         for (int r = begin; r < end;) { /* rows that go on together: by the id at the absolute chunk */
-            int to = r + 1;
-            while (to < end && (id(to, chunk) < 0 || id(r, chunk) < 0 || id(to, chunk) == id(r, chunk))) to++;
+            int to = r, one = -1;       /* a row that ends before goes with any */
+            for (; to < end && (one < 0 || id(to, chunk) < 0 || id(to, chunk) == one); to++)
+                if (id(to, chunk) >= 0) one = id(to, chunk);
             segment_of(r, to, segment, from, carry < 0 ? -1 : carry + r - carry_row, phase);
             r = to;
         }
@@ -123,13 +124,15 @@ struct builder {
             bool done = false;
             for (std::vector<draft> &before : joined) {
                 ca_cuda_job &last = before.back().job;
-                if (last.row != job.row || last.n_tokens != job.n_tokens || last.carry_out >= 0 || before[0].job.carry_in >= 0) continue;
+                if (last.row != job.row || last.n_tokens != job.n_tokens || last.carry_out >= 0 || before[0].job.carry_in >= 0)
+                    continue;
                 if (job.carry_in >= 0 || job.carry_out >= 0 || last.segment >= job.segment || below(4) == 0) continue;
                 bool next = true;
                 for (int r = job.row; r < job.row + job.n_tokens; r++) {
                     next &= first_segment(r) >= before[0].job.segment;
                     for (const std::vector<draft> &other : chains) /* nothing between */
-                        next &= !(other[0].job.row <= r && r < other[0].job.row + other[0].job.n_tokens && other[0].job.segment > last.segment && other[0].job.segment < job.segment);
+                        next &= !(other[0].job.row <= r && r < other[0].job.row + other[0].job.n_tokens &&
+                                  other[0].job.segment > last.segment && other[0].job.segment < job.segment);
                 }
                 if (!next) continue;
                 last.flags |= CA_CUDA_JOB_KEEP;
@@ -153,7 +156,8 @@ struct builder {
             }
             const int state = c.back().job.state;
             out.n_states += c.size() > 1 ? 2 * n : n;
-            for (int t = 0; t < c[0].job.n_tokens; t++) lists[(size_t)(c[0].job.row + t)].push_back({c.back().job.segment, state + t});
+            for (int t = 0; t < c[0].job.n_tokens; t++)
+                lists[(size_t)(c[0].job.row + t)].push_back({c.back().job.segment, state + t});
         }
         out.merge_begin.push_back(0);
         for (auto &l : lists) {
@@ -196,7 +200,8 @@ job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint6
         for (int r = 0; r < p.rows();) { /* maximal stretches of rows that reach the segment by the same chunks */
             int to = r + 1;
             while (to < p.rows() && (chunk == 0 || b.id(to, chunk - 1) == b.id(r, chunk - 1))) to++;
-            if (b.id(r, chunk) >= 0 || std::any_of(p.position.begin() + r, p.position.begin() + to, [&](int at) { return at / CA_CUDA_CHUNK >= chunk; }))
+            if (b.id(r, chunk) >= 0 || std::any_of(p.position.begin() + r, p.position.begin() + to,
+                                                   [&](int at) { return at / CA_CUDA_CHUNK >= chunk; }))
                 b.parts(r, to, s, chunk, 0, -1, r, 0);
             r = to;
         }

@@ -11,11 +11,12 @@ float problem::scale() const { return 1 / std::sqrt((float)d); }
 
 std::string problem::text() const {
     char s[400];
-    snprintf(s, sizeof s,
-             "seed %llu: %s d %d, %d KV heads, group %d, %d rows, last position %d, q type %d, out type %d, window %d, sink tokens "
-             "%d, softcap %g, slopes %d, sinks %d, nasty %d",
-             (unsigned long long)seed, type == BF16 ? "bf16" : "f16", d, n_kv_heads, group, rows(), position.back(), q_type, out_type,
-             window, n_sink_tokens, softcap, slopes, sinks, how);
+    snprintf(
+        s, sizeof s,
+        "seed %llu: %s d %d, %d KV heads, group %d, %d rows, last position %d, q type %d, out type %d, window %d, sink tokens "
+        "%d, softcap %g, slopes %d, sinks %d, nasty %d",
+        (unsigned long long)seed, type == BF16 ? "bf16" : "f16", d, n_kv_heads, group, rows(), position.back(), q_type,
+        out_type, window, n_sink_tokens, softcap, slopes, sinks, how);
     return s;
 }
 
@@ -30,7 +31,8 @@ void grow(problem &p, generator &rng, const std::vector<int> &sequence, int begi
     for (int r = begin; r < end; r++) last = std::max(last, p.position[(size_t)r] / CA_CUDA_CHUNK);
     for (; at <= last; at++) {
         int cut = 0;
-        if (sequence[(size_t)begin] != sequence[(size_t)end - 1] && below(rng, 4) == 0) cut = begin + 1 + below(rng, end - begin - 1);
+        if (sequence[(size_t)begin] != sequence[(size_t)end - 1] && below(rng, 4) == 0)
+            cut = begin + 1 + below(rng, end - begin - 1);
         while (cut > begin && cut < end && sequence[(size_t)cut] == sequence[(size_t)cut - 1]) cut++;
         if (cut > begin && cut < end) {
             grow(p, rng, sequence, begin, cut, at);
@@ -186,7 +188,8 @@ memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {
                     for (int i = 0; i < p.d; i++) {
                         const float f = kv_value(p, rng, v, start[id] + s, n_see[id][(size_t)s], n_path[id]);
                         const u16 x = to_16(p.type, f);
-                        memcpy(kv + id * (size_t)args.chunk_bytes + ((size_t)h * 2 + (size_t)v) * tile + tile_place(p.d, s, i), &x, 2);
+                        memcpy(kv + id * (size_t)args.chunk_bytes + ((size_t)h * 2 + (size_t)v) * tile + tile_place(p.d, s, i),
+                               &x, 2);
                     }
     args.kv = kv;
 
@@ -257,7 +260,8 @@ reference_row attend_row(const problem &p, const memory &m, int r, int h) {
         if (p.window && x <= at - p.window && x >= p.n_sink_tokens) continue;
         double score = 0, size = 0;
         for (int i = 0; i < p.d; i++) {
-            const double part = (double)q[i] * m.element_of(p, p.chunks[(size_t)r][(size_t)(x / CA_CUDA_CHUNK)], kv_head, false, x % CA_CUDA_CHUNK, i);
+            const double part = (double)q[i] * m.element_of(p, p.chunks[(size_t)r][(size_t)(x / CA_CUDA_CHUNK)], kv_head, false,
+                                                            x % CA_CUDA_CHUNK, i);
             score += part;
             size += std::fabs(part);
         }
@@ -274,7 +278,8 @@ reference_row attend_row(const problem &p, const memory &m, int r, int h) {
     const double all = sum + (m.sinks[(size_t)h] > -INFINITY ? std::exp2(m.sinks[(size_t)h] - max) : 0);
     for (size_t k = 0; k < s.size(); k++)
         for (int i = 0; i < p.d; i++) {
-            const double v = m.element_of(p, p.chunks[(size_t)r][(size_t)(seen[k] / CA_CUDA_CHUNK)], kv_head, true, seen[k] % CA_CUDA_CHUNK, i);
+            const double v = m.element_of(p, p.chunks[(size_t)r][(size_t)(seen[k] / CA_CUDA_CHUNK)], kv_head, true,
+                                          seen[k] % CA_CUDA_CHUNK, i);
             row.o[(size_t)i] += s[k] / all * v;
             if (std::isfinite(v)) row.most_v = std::max(row.most_v, std::fabs(v));
         }
@@ -285,10 +290,10 @@ reference_row attend_row(const problem &p, const memory &m, int r, int h) {
 } // namespace
 
 /*
- * A weight is rounded by at most e = 2^-8 of itself (bf16; f16: 2^-11), and l sums the rounded weights, so an output moves by at
- * most e times the largest |v - out|, which is at most 2 max |V|, and lse by at most e / ln 2. A score is wrong by the rounding of
- * d products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much, relatively. The
- * output's own type adds its rounding.
+ * A weight is rounded by at most e = 2^-8 of itself (bf16; f16: 2^-11), and l sums the rounded weights, so an output moves by
+ * at most e times the largest |v - out|, which is at most 2 max |V|, and lse by at most e / ln 2. A score is wrong by the
+ * rounding of d products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much,
+ * relatively. The output's own type adds its rounding.
  */
 double compare_with_reference(const problem &p, const memory &m) {
     const double e = p.type == BF16 ? 1.0 / 256 : 1.0 / 2048;
@@ -307,7 +312,8 @@ double compare_with_reference(const problem &p, const memory &m) {
             const reference_row row = attend_row(p, m, r, h);
             const double scores = row.most_s * 0x1p-20;
             for (int i = 0; i < p.d; i++)
-                judge(get(m.args.out, m.args.source[r], h, i), row.o[(size_t)i], 2 * row.most_v * (e + scores) + own * row.most_v + 1e-30);
+                judge(get(m.args.out, m.args.source[r], h, i), row.o[(size_t)i],
+                      2 * row.most_v * (e + scores) + own * row.most_v + 1e-30);
             judge(m.args.lse[m.args.source[r] * p.heads() + h], row.lse, e / std::log(2.0) + scores + 1e-5);
         }
     return worst;

@@ -18,15 +18,15 @@ template <> struct launcher<ca_cuda_copy_args> {
     static void set(kernel_entry &k, void (*f)(const ca_cuda_copy_args &)) { k.copy = f; }
 };
 
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) \
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     void start_##name(const args &a) { ca_cuda_##name(a); }
 #include "lib/cuda/kernels.def"
 #undef CA_CUDA_KERNEL
 
 std::vector<kernel_entry> make_kernels() {
     std::vector<kernel_entry> all;
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)      \
-    all.push_back({#name, threads, blocks, shared, sm, nullptr, nullptr, nullptr}); \
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    all.push_back({#name, threads, blocks, shared, sm, nullptr, nullptr, nullptr});                                            \
     launcher<args>::set(all.back(), start_##name);
 #include "lib/cuda/kernels.def"
 #undef CA_CUDA_KERNEL
@@ -47,7 +47,8 @@ std::string attend_name(const char *family, const problem &p) {
     return std::string(family) + (p.type == BF16 ? "_bf16_" : "_f16_") + std::to_string(p.d);
 }
 
-int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o, emu::counts *counts) {
+int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
+             emu::counts *counts) {
     const kernel_entry &k = find_kernel(kernel);
     emu::device &device = m.device;
     const size_t per_state = (size_t)p.heads(), d = (size_t)p.d;
@@ -59,7 +60,8 @@ int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::str
     ca_cuda_attend_args a = m.args;
     a.o = device.array<float>((size_t)lists.n_states * per_state * d, "states");
     a.ml = device.array<float>((size_t)lists.n_states * per_state * 2, "M, l");
-    a.carry = device.array<float>((size_t)lists.n_carried * per_state * CA_CUDA_QUARTERS * (d + CA_CUDA_CARRY), "carried states");
+    a.carry =
+        device.array<float>((size_t)lists.n_carried * per_state * CA_CUDA_QUARTERS * (d + CA_CUDA_CARRY), "carried states");
     a.merge_begin = array(lists.merge_begin, "merge_begin");
     a.merge = array(lists.merge, "merge");
     memset(m.args.out.data, 0xff, m.out_bytes);

@@ -1,6 +1,6 @@
 /*
- * What the kernels cost, counted: sectors of K and V, wavefronts of shared memory, and instructions for each chunk and warp. The
- * counts of a chunk are the difference between a segment of eight chunks and one of four.
+ * What the kernels cost, counted: sectors of K and V, wavefronts of shared memory, and instructions for each chunk and warp.
+ * The counts of a chunk are the difference between a segment of eight chunks and one of four.
  */
 #include <cstdio>
 
@@ -46,15 +46,16 @@ struct bar { /* instructions of one warp for one chunk */
  * queries do not stay in registers one for each tile of 8 rows and 32 of their dimensions. prefill: 16 rows, four quarters.
  */
 const bar bars[] = {
-    {"decode", 64, 8, 4, 8, 8, 2, 1},      {"decode", 64, 32, 4, 32, 8, 8, 1},    {"decode", 96, 16, 4, 24, 12, 4, 1},
-    {"decode", 96, 32, 4, 48, 24, 8, 1},   {"decode", 128, 8, 4, 16, 16, 2, 1},   {"decode", 128, 16, 4, 32, 16, 4, 1},
-    {"decode", 128, 32, 4, 64, 32, 8, 1},  {"decode", 256, 16, 8, 32, 32, 2, 1},  {"decode", 256, 32, 8, 64, 48, 4, 1},
-    {"prefill", 64, 64, 4, 64, 32, 0, 4},  {"prefill", 96, 64, 4, 96, 48, 0, 4},  {"prefill", 128, 64, 4, 128, 64, 0, 4},
+    {"decode", 64, 8, 4, 8, 8, 2, 1},        {"decode", 64, 32, 4, 32, 8, 8, 1},   {"decode", 96, 16, 4, 24, 12, 4, 1},
+    {"decode", 96, 32, 4, 48, 24, 8, 1},     {"decode", 128, 8, 4, 16, 16, 2, 1},  {"decode", 128, 16, 4, 32, 16, 4, 1},
+    {"decode", 128, 32, 4, 64, 32, 8, 1},    {"decode", 256, 16, 8, 32, 32, 2, 1}, {"decode", 256, 32, 8, 64, 48, 4, 1},
+    {"prefill", 64, 64, 4, 64, 32, 0, 4},    {"prefill", 96, 64, 4, 96, 48, 0, 4}, {"prefill", 128, 64, 4, 128, 64, 0, 4},
     {"prefill", 256, 64, 4, 256, 192, 0, 4},
 };
 
 void check(const bar &b, element type) {
-    const emu::counts four = measure(b.family, type, b.d, b.rows, 4, b.rows), eight = measure(b.family, type, b.d, b.rows, 8, b.rows);
+    const emu::counts four = measure(b.family, type, b.d, b.rows, 4, b.rows),
+                      eight = measure(b.family, type, b.d, b.rows, 8, b.rows);
     const std::string name = std::string(b.family) + " d " + std::to_string(b.d);
     const double chunks = 4.0 * b.warps;
     auto per_chunk = [&](uint64_t emu::counts::*field) { return (double)(eight.*field - four.*field) / chunks; };

@@ -15,7 +15,8 @@ static int check(const problem &p) {
     std::vector<uint32_t> first;
     const struct {
         int shape, max_rows;
-    } shapes[] = {{SHAPE_CARRY, 32}, {SHAPE_ALONE | SHAPE_CHAIN, 16}, {SHAPE_RANDOM | SHAPE_CARRY | SHAPE_CHAIN, 32}, {SHAPE_RANDOM, 16}};
+    } shapes[] = {
+        {SHAPE_CARRY, 32}, {SHAPE_ALONE | SHAPE_CHAIN, 16}, {SHAPE_RANDOM | SHAPE_CARRY | SHAPE_CHAIN, 32}, {SHAPE_RANDOM, 16}};
     int failures = 0;
     for (const auto &s : shapes) {
         const job_lists lists = make_jobs(p, s.shape, s.max_rows, 1 + (int)(rng() % 4), rng());
@@ -36,7 +37,7 @@ static int check(const problem &p) {
 
 int main(int argc, char **argv) {
     const uint64_t begin = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
-    const int n = argc > 2 ? atoi(argv[2]) : 24, only = argc > 3 ? atoi(argv[3]) : 0;
+    const int n = argc > 2 ? atoi(argv[2]) : 16, only = argc > 3 ? atoi(argv[3]) : 0;
     const int sizes[] = {64, 96, 128, 256};
     int failures = 0;
     for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++)

@@ -1,6 +1,6 @@
 /*
- * The prefill kernels: against the reference, and their bits against those of the decode kernels, in every shape of jobs. A prompt
- * may be cut anywhere: rows of any tile have the bits of rows alone.
+ * The prefill kernels: against the reference, and their bits against those of the decode kernels, in every shape of jobs. A
+ * prompt may be cut anywhere: rows of any tile have the bits of rows alone.
  *
  *   test_prefill [first seed [problems [d]]]
  */
@@ -37,7 +37,7 @@ int check(const problem &p) {
 
 int main(int argc, char **argv) {
     const uint64_t begin = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
-    const int n = argc > 2 ? atoi(argv[2]) : 8, only = argc > 3 ? atoi(argv[3]) : 0;
+    const int n = argc > 2 ? atoi(argv[2]) : 6, only = argc > 3 ? atoi(argv[3]) : 0;
     const int sizes[] = {64, 96, 128, 256};
     int failures = 0;
     for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {

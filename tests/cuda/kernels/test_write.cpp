@@ -1,6 +1,6 @@
 /* The kernels that store K and V: each element where the layout says, whatever type and strides it comes from. */
-#include <cstdio>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 
@@ -64,7 +64,8 @@ void check_write(element e, int d, int seed) {
                 for (int i = 0; i < d; i++) {
                     float f = normal(rng) * (rng() % 16 ? 1 : 1e6f);
                     if (rng() % 256 == 0) f = INFINITY;
-                    unsigned char *at = (unsigned char *)view.data + source[r] * view.row_stride + h * view.head_stride + i * size;
+                    unsigned char *at =
+                        (unsigned char *)view.data + source[r] * view.row_stride + h * view.head_stride + i * size;
                     if (type == CATTN_F32) {
                         memcpy(at, &f, 4);
                     } else {
@@ -73,7 +74,8 @@ void check_write(element e, int d, int seed) {
                         f = type == CATTN_BF16 ? as_float((u32)x << 16) : emu::half_to_float(x);
                     }
                     const u16 x = rounded(e, f);
-                    memcpy(&want[(size_t)chunk[r] * chunk_bytes + (size_t)(h * 2 + v) * tile + place(d, position[r] % 64, i)], &x, 2);
+                    memcpy(&want[(size_t)chunk[r] * chunk_bytes + (size_t)(h * 2 + v) * tile + place(d, position[r] % 64, i)],
+                           &x, 2);
                 }
         (v ? a.v : a.k) = view;
     }
@@ -95,7 +97,8 @@ void check_copy(int d, int seed) {
     int *n_copies = device.array<int>(1, "n");
     *n_copies = n;
     for (int c = 0; c < n; c++) {
-        const int from = (int)(rng() % chunks), to = (from + 1 + (int)(rng() % (chunks - 1))) % chunks, begin = (int)(rng() % 64);
+        const int from = (int)(rng() % chunks), to = (from + 1 + (int)(rng() % (chunks - 1))) % chunks,
+                  begin = (int)(rng() % 64);
         copies[c] = {from, to, begin, begin + 1 + (int)(rng() % (uint64_t)(64 - begin))};
         for (int t = 0; t < 2 * tiles; t++)
             for (int s = copies[c].begin; s < copies[c].end; s++)
