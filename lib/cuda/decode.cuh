@@ -1,5 +1,6 @@
 /*
- * Decode attention: 8, 16 or 32 rows over a segment of up to 8 chunks. cp.async and mma.sync: sm_80 and later.
+ * Decode attention: 8, 16 or 32 rows over a segment of up to 8 chunks. cp.async (sm_80 and later) or bulk copies (sm_90), and
+ * mma.sync.
  *
  * A block has a warp for each quarter of the chunks (d = 256: two, which share the rows). A warp takes its 16 slots of every
  * chunk, and has a ring of its own for them, so warps meet only at the segment's end; every byte of K and V is read from device
@@ -21,17 +22,20 @@
 
 /* ---- The ring ---- */
 
-/*
- * Request a quarter of a chunk: pieces of 512 bytes, K then V; of two warps one takes K, one V. offset: from
- * the chunk's begin to this lane's first 16 bytes.
- */
+/* From a chunk's begin to the first byte of its K (of the second of two warps: V) that the warp requests. */
 template <class S> DEV u32 request_offset(const decode_warp &w, int head) {
-    return (u32)(2 * head + w.half) * tile_bytes<S::D> + (u32)(w.quarter * 2048 + w.lane * 16);
+    return (u32)(2 * head + w.half) * tile_bytes<S::D> + (u32)w.quarter * 2048;
 }
-template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int chunk, u32 offset) {
-    constexpr int PIECES = S::D / 16; /* of K; a part of 64 dimensions has 4, half a part 2 */
-    const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * (S::STAGE / 2) + (u32)w.lane * 16;
-    const unsigned char *part = (const unsigned char *)a.kv + chunk * a.chunk_bytes + offset, *half = part - w.quarter * 1024;
+
+/*
+ * Request a quarter of a chunk: K then V; of two warps one takes K, one V. Of a part of 64 dimensions it is 2048 bytes, of half
+ * a part 1024. Each lane copies 16 bytes of each 512.
+ */
+template <class S> DEV void request_pieces(const decode_warp &w, u32 to, const unsigned char *part) {
+    constexpr int PIECES = S::D / 16; /* of K */
+    to += (u32)w.lane * 16;
+    part += w.lane * 16;
+    const unsigned char *half = part - w.quarter * 1024;
     UNROLL for (int j = 0; j < 2 * PIECES / S::SPLIT; j++) {
         const int k = j % PIECES;
         const unsigned char *from = k / 4 < S::D / 64 ? part : half;
@@ -39,12 +43,67 @@ template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_w
     }
 }
 
-/* What all warps of the quarter requested is here, and the stage before is free. */
-template <class S> DEV void sync_quarter(const decode_warp &w) {
+/* The same by one lane, in one copy a part. */
+template <class S> DEV void request_bulk(const decode_warp &w, u32 to, const unsigned char *part, u32 bar) {
+    if (w.lane != 0) return;
+    mbar_arrive_expect(bar, S::STAGE / S::SPLIT);
+    UNROLL for (int v = 0; v < 2 / S::SPLIT; v++) {
+        UNROLL for (int p = 0; p < S::D / 64; p++)
+            bulk_copy(to + (u32)(v * (int)S::STAGE / 2 + p * 2048),
+                      part + v * (int)tile_bytes<S::D> + p * (CA_CUDA_CHUNK * 128), 2048, bar);
+        if (S::D % 64)
+            bulk_copy(to + (u32)(v * (int)S::STAGE / 2 + S::D / 64 * 2048),
+                      part - w.quarter * 1024 + v * (int)tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128), 1024, bar);
+    }
+}
+
+template <class S> DEV u32 bar_of(const decode_warp &w, int stage) {
+    return w.base + S::BARS + (u32)(w.quarter * S::STAGES + stage) * 8;
+}
+
+template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int chunk, u32 offset) {
+    const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * (S::STAGE / 2);
+    const unsigned char *part = (const unsigned char *)a.kv + chunk * a.chunk_bytes + offset;
+    if constexpr (S::BULK)
+        request_bulk<S>(w, to, part, bar_of<S>(w, stage));
+    else
+        request_pieces<S>(w, to, part);
+}
+
+/* Behind each request, also one that was not made: a group of cp.async for each stage. */
+template <class S> DEV void end_request() {
+    if (!S::BULK) cp_async_commit();
+}
+
+/*
+ * Where the ring is, in one register: the stage of the next chunk, and in bit 4 the parity of its mbarrier's phase. It goes on
+ * from job to job.
+ */
+template <class S> DEV int next_stage(int at) { return (at & 15) + 1 == S::STAGES ? (at & 16) ^ 16 : at + 1; }
+/* The stage of the i-th chunk from there on, i < STAGES. */
+template <class S> DEV int stage_ahead(int at, int i) {
+    const int stage = (at & 15) + i;
+    return stage >= S::STAGES ? stage - S::STAGES : stage;
+}
+
+/* Wait until what all warps of the quarter requested is here, and the stage before is free. */
+template <class S> DEV void await_stage(const decode_warp &w, int at) {
+    if constexpr (S::BULK)
+        mbar_wait(bar_of<S>(w, at & 15), (u32)at >> 4);
+    else
+        cp_async_wait<S::STAGES - 2>();
     if (S::SPLIT == 1)
         sync_warp();
     else
         sync_named(1 + w.quarter, S::SPLIT * 32);
+}
+
+template <class S> DEV void init_ring() {
+    if (!S::BULK) return;
+    const int t = thread_index();
+    if (t < CA_CUDA_QUARTERS * S::STAGES) mbar_init(shared_base() + S::BARS + (u32)t * 8, S::SPLIT);
+    if (t < CA_CUDA_QUARTERS * S::STAGES) mbar_fence_init();
+    sync_block();
 }
 
 /* ---- The ends of a segment ---- */
@@ -118,15 +177,16 @@ template <class S> DEV sum4 fold_quarters(u32 base, int row, int unit) {
 /* ---- A job ---- */
 
 /* NT: tiles of 8 rows a warp. */
-template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a, int j, const decode_warp &w) {
+template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a, int j, const decode_warp &w, int &ring) {
     const ca_cuda_job job = load_job(a.jobs + j);
-    const int id = ld_global(a.jobs[j].chunk + w.lane % CA_CUDA_SEGMENT_CHUNKS), n_chunks = job.n_chunks, partial = job.partial;
+    const int id = ld_global(a.jobs[j].chunk + w.lane % CA_CUDA_SEGMENT_CHUNKS);
+    const int n_chunks = job.n_chunks, partial = job.partial;
     const int first = w.half * NT * 8;
     const u32 offset = request_offset<S>(w, job.head);
     UNROLL for (int i = 0; i < S::STAGES - 1; i++) {
         const int next = shfl(id, i);
-        if (i < n_chunks) request<S>(a, w, i, next, offset);
-        cp_async_commit();
+        if (i < n_chunks) request<S>(a, w, stage_ahead<S>(ring, i), next, offset);
+        end_request<S>();
     }
     keep_job(a, j, w.base + S::JOB);
     stage_queries<S::E, S::D, S::MAX_ROWS, S::THREADS>(a, job, w.base + S::QUERIES);
@@ -136,16 +196,16 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     UNROLL for (int t = 0; t < NT; t++) st.m[t][0] = st.m[t][1] = lowest_m;
     if (job.carry_in >= 0) load_carried<S, NT>(a, job, st, w, first);
 
-    UNROLL_BY(1) for (int i = 0, stage = 0; i < n_chunks; i++) {
-        cp_async_wait<S::STAGES - 2>();
-        sync_quarter<S>(w);
-        const int ahead = i + S::STAGES - 1, next = shfl(id, ahead);
-        if (ahead < n_chunks) request<S>(a, w, stage == 0 ? S::STAGES - 1 : stage - 1, next, offset);
-        cp_async_commit();
-        attend_quarter<S, NT>(a, st, q, w, w.ring + (u32)stage * S::STAGE, i, partial >> i & 1);
-        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+    UNROLL_BY(1) for (int i = 0; i < n_chunks; i++) {
+        await_stage<S>(w, ring);
+        const int ahead = i + S::STAGES - 1, free = stage_ahead<S>(ring, S::STAGES - 1);
+        const int next = S::BULK ? kept_chunk(w.base + S::JOB, ahead) : shfl(id, ahead); /* either way, the other spills */
+        if (ahead < n_chunks) request<S>(a, w, free, next, offset);
+        end_request<S>();
+        attend_quarter<S, NT>(a, st, q, w, w.ring + (u32)(ring & 15) * S::STAGE, i, partial >> i & 1);
+        ring = next_stage<S>(ring);
     }
-    cp_async_wait<0>();
+    if (!S::BULK) cp_async_wait<0>();
 
     const ca_cuda_job end = kept_job(w.base + S::JOB);
     if (end.carry_out >= 0) {
@@ -166,19 +226,22 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 bas
 }
 
 /* All jobs of this block. */
-template <element E, int D> DEV void decode(const ca_cuda_attend_args &a) {
-    using S = decode_shape<E, D>;
+template <element E, int D, bool BULK> DEV void decode(const ca_cuda_attend_args &a) {
+    using S = decode_shape<E, D, BULK>;
+    int ring = 0;
+    init_ring<S>();
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
         const decode_warp w = this_warp<S>();
         const int n_rows = load_job(a.jobs + j).n_tokens * a.group;
         if (n_rows <= 8 * S::SPLIT)
-            attend_segment<S, 1>(a, j, w);
+            attend_segment<S, 1>(a, j, w, ring);
         else if (n_rows <= 16 * S::SPLIT)
-            attend_segment<S, 2>(a, j, w);
+            attend_segment<S, 2>(a, j, w, ring);
         else if constexpr (32 * S::SPLIT <= S::MAX_ROWS)
-            attend_segment<S, 4>(a, j, w);
+            attend_segment<S, 4>(a, j, w, ring);
         finish_segment<S>(a, w.base);
         j = kept_index(w.base + S::JOB) + 1;
+        if (S::BULK) fence_async();
         sync_block(); /* before the next job's copies overwrite the sums */
     }
 }

@@ -9,7 +9,9 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-template <element E_, int D_> struct decode_shape {
+/* BULK: chunks come by bulk copies (sm_90), not by cp.async. */
+template <element E_, int D_, bool BULK_> struct decode_shape {
+    static constexpr bool BULK = BULK_;
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int SPLIT = D == 256 ? 2 : 1; /* warps of a quarter */
@@ -22,7 +24,8 @@ template <element E_, int D_> struct decode_shape {
     static constexpr u32 ML = QUERIES + MAX_ROWS * D * 2;
     static constexpr u32 FLAGS = ML + CA_CUDA_QUARTERS * MAX_ROWS * 8;
     static constexpr u32 JOB = FLAGS + MAX_ROWS * 4;
-    static constexpr u32 SHARED = JOB + KEPT_JOB;
+    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each stage of each quarter */
+    static constexpr u32 SHARED = BARS + (BULK ? CA_CUDA_QUARTERS * STAGES * 8 : 0);
     static_assert(CA_CUDA_QUARTERS * MAX_ROWS * D * 4 <= RINGS, "the sums lie where the rings were");
 };
 

@@ -104,6 +104,7 @@ DEV ca_cuda_job kept_job(u32 at) {
     memcpy(&job, words, sizeof job);
     return job;
 }
+DEV int kept_chunk(u32 at, int i) { return ld_shared<int>(at + 32 + (u32)(i % CA_CUDA_SEGMENT_CHUNKS) * 4); }
 DEV int kept_index(u32 at) { return ld_shared<int>(at + (u32)sizeof(ca_cuda_job)); }
 
 /* A tile's row: the token of the job that it belongs to, and the query head. */

@@ -33,14 +33,19 @@ def prefill_loops(d):
     return [{"HMMA": 5 * d // 8, "MOVM": 0, "LDGSTS": 0}]
 
 
-LOOPS = {"decode": decode_loops, "prefill": prefill_loops}
+def bulk_loops(d):
+    """The same where one lane requests: a bulk copy for each part of 64 dimensions."""
+    return [{**loop, "LDGSTS": 0} for loop in decode_loops(d)]
+
+
+LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "prefill": prefill_loops}
 
 
 def kernels(source):
-    """name -> (threads, blocks) of kernels.def"""
+    """name -> (threads, blocks, sm) of kernels.def"""
     with open(f"{source}/lib/cuda/kernels.def") as f:
-        rows = re.findall(r"^CA_CUDA_KERNEL\(\w+, (\w+), (\d+), (\d+),", f.read(), re.M)
-    return {name: (int(threads), int(blocks)) for name, threads, blocks in rows}
+        rows = re.findall(r"^CA_CUDA_KERNEL\(\w+, (\w+), (\d+), (\d+), \d+, (\d+),", f.read(), re.M)
+    return {name: (int(threads), int(blocks), int(sm)) for name, threads, blocks, sm in rows}
 
 
 def compile_for(arch, nvcc, source, folder):
@@ -100,7 +105,7 @@ def loops(code):
 
 def judge(name, limits, found):
     """What ptxas says is wrong with one kernel, as sentences."""
-    threads, blocks = limits
+    threads, blocks, _ = limits
     registers, stack, spills = found
     most = min(255, REGISTERS // (threads * blocks) // 8 * 8)
     if registers > most:
@@ -113,7 +118,7 @@ def judge_code(name, code):
     ops = count(code)
     if ops["LDL"] + ops["STL"]:
         yield f"{ops['LDL'] + ops['STL']} accesses of local memory"
-    family, *_, d = name.split("_")
+    family, _, d = name.rsplit("_", 2) if name.count("_") > 1 else (name, "", "")
     if family not in LOOPS:
         return
     want, got = LOOPS[family](int(d)), loops(code)
@@ -141,7 +146,7 @@ def main():
         for arch, (cubin, log) in zip(ARCHS, compiled):
             found = properties(log)
             code = disassemble(nvdisasm, cubin) if os.access(nvdisasm, os.X_OK) else {}
-            for name in limits:
+            for name in (n for n, limit in limits.items() if limit[2] <= int(arch[:2])):
                 wrong = list(judge(name, limits[name], found[name]))
                 wrong += judge_code(name, code[name]) if code else []
                 failures += len(wrong)
