@@ -50,14 +50,17 @@ static size_t grown_capacity(size_t capacity, size_t need) {
 
 size_t ca_growth(size_t capacity, size_t need, size_t size) { return (grown_capacity(capacity, need) - capacity) * size; }
 
-int ca_grow(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size) {
-    const size_t n = grown_capacity(*capacity, need);
-    if (n == *capacity) return 0;
-    void *grown = ca_new(a, n, size);
+int ca_grow_exactly(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size) {
+    if (need <= *capacity) return 0;
+    void *grown = ca_new(a, need, size);
     if (!grown) return -1;
     if (*array) memcpy(grown, *array, *capacity * size);
     ca_delete(a, *array, *capacity, size);
     *array = grown;
-    *capacity = n;
+    *capacity = need;
     return 0;
+}
+
+int ca_grow(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size) {
+    return ca_grow_exactly(a, array, capacity, grown_capacity(*capacity, need), size);
 }

@@ -39,6 +39,9 @@ void ca_delete(ca_alloc *a, void *p, size_t n, size_t size);
  */
 int ca_grow(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size);
 
+/* As ca_grow, but an array that must grow gets room for exactly `need` elements. */
+int ca_grow_exactly(ca_alloc *a, void **array, size_t *capacity, size_t need, size_t size);
+
 /* Bytes that ca_grow would add. */
 size_t ca_growth(size_t capacity, size_t need, size_t size);
 

@@ -90,7 +90,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
-    if (ca_chunk_pool_n_free(c->pool) == 0) return holds_no_chunk(c, error);
+    if (ca_chunk_pool_n_free(c->pool, 0) == 0) return holds_no_chunk(c, error);
     c->empty_bytes = c->alloc.bytes;
     ca_cache_bytes(c);
     return CATTN_OK;

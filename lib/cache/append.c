@@ -11,12 +11,14 @@ static cattn_status append_in_place(ca_tree *tree, ca_seq *seq, const int32_t *t
         const ca_demand demand = {.call = "append",
                                   .n_chunks = n_chunks,
                                   .n_reserved = ca_reservation(tree, n_after, seq->reserve_to, true) - seq->n_reserved,
-                                  .n_bytes = n_after > seq->reserve_to ? growth : 0};
-        const cattn_status status = ca_budget_secure(tree, &demand, error);
+                                  .grows = leaf,
+                                  .grows_to = leaf->n_tokens + n_tokens,
+                                  .unreserved = n_after > seq->reserve_to};
+        int64_t n_needed;
+        const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
         if (status != CATTN_OK) return status;
-        if (ca_node_reserve_tokens(tree, leaf, leaf->n_tokens + n_tokens) != 0) return ca_no_memory(error, "append");
         ca_node_pin(tree, leaf);
-        ca_budget_evict_for(tree, n_chunks);
+        ca_budget_provide(tree, n_chunks, n_needed);
     }
     ca_node_extend(tree, leaf, tokens, n_tokens);
     ca_seq_resize(tree, seq, n_after);
@@ -46,8 +48,10 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     const ca_demand demand = {.call = "append",
                               .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, n_odd + n_tokens, seq),
-                              .n_reserved = ca_reservation(tree, n_after, seq->reserve_to, true) - seq->n_reserved};
-    const cattn_status status = ca_budget_secure(tree, &demand, error);
+                              .n_reserved = ca_reservation(tree, n_after, seq->reserve_to, true) - seq->n_reserved,
+                              .unreserved = n_after > seq->reserve_to};
+    int64_t n_needed;
+    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
     if (status != CATTN_OK) {
         ca_branch_abandon(tree, &branch);
         return status;
@@ -56,7 +60,7 @@ static cattn_status append_branch(ca_tree *tree, ca_seq *seq, const int32_t *tok
     ca_branch_cut(tree, &branch);
     old = seq->leaf; /* the lower part, if the node was cut */
     ca_node_pin(tree, branch.at);
-    ca_budget_evict_for(tree, demand.n_chunks);
+    ca_budget_provide(tree, demand.n_chunks, n_needed);
     branch.leaf->domain = seq->domain;
     if (n_odd > 0) {
         const ca_chunk_id from = old->chunks[old->n_chunks - 1];

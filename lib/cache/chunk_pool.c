@@ -13,6 +13,7 @@ enum {
 
 typedef struct slab {
     int32_t n_taken;  /* chunks */
+    int32_t n_live;   /* chunks */
     ca_chunk_id free; /* first free chunk, -1: none; the others follow by ca_chunk.next_free */
     bool committed;
     size_t n_resident; /* bytes at its beginning that have been made resident */
@@ -31,6 +32,7 @@ struct ca_chunk_pool {
     void *map;
     size_t map_bytes;
     size_t n_committed;  /* slabs */
+    size_t n_idle;       /* committed slabs without a live chunk */
     size_t n_free;       /* chunks of committed slabs */
     size_t first_usable; /* no slab before it has a free chunk and is committed */
 };
@@ -74,7 +76,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
     if (p->map == MAP_FAILED) goto fail_map;
     p->data = (char *)p->map + (-(uintptr_t)p->map & (HUGE_PAGE - 1));
     madvise(p->data, n_slabs * slab_bytes, MADV_HUGEPAGE); /* without huge pages everything works, only slower */
-    if (ca_chunk_pool_n_free(p) == 0) {
+    if (ca_chunk_pool_n_free(p, 0) == 0) {
         status = CATTN_ERR_BUDGET;
         goto fail_budget;
     }
@@ -102,6 +104,8 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
     *pool = NULL;
 }
 
+static slab *slab_of(const ca_chunk_pool *p, ca_chunk_id id) { return &p->slabs[(size_t)id >> p->log2_slab_chunks]; }
+
 /* Slabs that the budget holds beside other_bytes of other memory. */
 static size_t slabs_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
     if (other_bytes >= p->budget_bytes) return 0;
@@ -124,6 +128,7 @@ static cattn_status commit_slab(ca_chunk_pool *p) {
         added->free = id;
     }
     p->n_committed++;
+    p->n_idle++;
     p->n_free += p->slab_chunks;
     if (s < p->first_usable) p->first_usable = s;
     return CATTN_OK;
@@ -181,8 +186,8 @@ cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
 
 void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
     assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0);
-    const size_t s = (size_t)id / p->slab_chunks;
-    slab *owner = &p->slabs[s];
+    slab *owner = slab_of(p, id);
+    const size_t s = (size_t)(owner - p->slabs);
     assert(owner->committed && owner->n_taken > 0);
     p->chunks[id].next_free = owner->free;
     owner->free = id;
@@ -201,6 +206,7 @@ size_t ca_chunk_pool_trim(ca_chunk_pool *p, size_t bytes, size_t n_keep) {
         if (madvise(data, p->slab_bytes, MADV_DONTNEED) != 0 || mprotect(data, p->slab_bytes, PROT_NONE) != 0) break;
         highest->committed = false;
         p->n_committed--;
+        p->n_idle--;
         p->n_free -= p->slab_chunks;
         returned += p->slab_bytes;
     }
@@ -219,8 +225,23 @@ void *ca_chunk_tile(const ca_chunk_pool *p, ca_chunk_id id, size_t tile) {
     return p->data + slab * p->slab_bytes + (tile * p->slab_chunks + in_slab) * p->tile_bytes;
 }
 
-size_t ca_chunk_pool_n_free(const ca_chunk_pool *p) {
-    const size_t n = affordable_slabs(p);
+bool ca_chunk_cover(ca_chunk_pool *p, ca_chunk_id id) {
+    if (p->chunks[id].live++ > 0) return false;
+    p->n_idle -= slab_of(p, id)->n_live++ == 0;
+    return true;
+}
+
+bool ca_chunk_uncover(ca_chunk_pool *p, ca_chunk_id id) {
+    assert(p->chunks[id].live > 0);
+    if (--p->chunks[id].live > 0) return false;
+    p->n_idle += --slab_of(p, id)->n_live == 0;
+    return true;
+}
+
+size_t ca_chunk_pool_n_idle_slabs(const ca_chunk_pool *p) { return p->n_idle; }
+
+size_t ca_chunk_pool_n_free(const ca_chunk_pool *p, size_t more) {
+    const size_t n = slabs_beside(p, p->alloc->bytes + more);
     return p->n_free + (n > p->n_committed ? (n - p->n_committed) * p->slab_chunks : 0);
 }
 

@@ -11,10 +11,10 @@
  * prefetcher would have to start anew each time (docs/experiments.md).
  *
  * The nodes of the tree refer to chunks. `refs` counts them, and `live` counts those of them that a sequence covers. A chunk
- * with refs > 0 and live == 0 is retained, and can be evicted. `fill` is the first slot that no node uses yet; slots are used
- * in ascending order, so only the node that uses slot fill - 1 can continue in the chunk. If the chunk's first node does not
- * begin with slot 0, the first n_copied slots hold copies of what its ancestors have in these slots (ca_path_branch_copies).
- * `open` is the set of open slot groups (layout.h).
+ * with refs > 0 and live == 0 is retained, and can be evicted; a committed slab without a live chunk can be emptied and
+ * returned. `fill` is the first slot that no node uses yet; slots are used in ascending order, so only the node that uses slot
+ * fill - 1 can continue in the chunk. If the chunk's first node does not begin with slot 0, the first n_copied slots hold
+ * copies of what its ancestors have in these slots (ca_path_branch_copies). `open` is the set of open slot groups (layout.h).
  *
  * One thread at a time may use a pool, except that ca_chunk_open and ca_chunk_tile may be called from several threads while no
  * thread changes it.
@@ -83,11 +83,18 @@ void *ca_chunk_tile(const ca_chunk_pool *pool, ca_chunk_id id, size_t tile);
  */
 size_t ca_chunk_pool_trim(ca_chunk_pool *pool, size_t bytes, size_t n_keep);
 
+/* One node more or fewer with a covering sequence refers to the chunk. True if it became live or ceased to be. */
+bool ca_chunk_cover(ca_chunk_pool *pool, ca_chunk_id id);
+bool ca_chunk_uncover(ca_chunk_pool *pool, ca_chunk_id id);
+
+/* Committed slabs without a live chunk. */
+size_t ca_chunk_pool_n_idle_slabs(const ca_chunk_pool *pool);
+
 /*
- * Chunks that could be taken now without eviction; of these, the chunks in committed slabs; and all chunks that the budget
- * could hold. Only the second does not shrink when other memory grows.
+ * Chunks that could be taken without eviction if other memory grew by `more` bytes; chunks that can be taken now, in committed
+ * slabs; and all chunks that the budget could hold. Only the second does not shrink when other memory grows.
  */
-size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool);
+size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool, size_t more);
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 

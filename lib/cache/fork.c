@@ -6,10 +6,11 @@ static cattn_status fork_shared(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_
     ca_node *node = seq->leaf;
     const int64_t n_before = seq->n_reserved;
     const ca_demand demand = {.call = "fork",
-                              .adds_seq = true,
+                              .unreserved = true,
                               .n_reserved = ca_reservation(tree, fork->n_tokens, fork->reserve_to, false) +
                                             ca_reservation(tree, seq->n_tokens, seq->reserve_to, false) - n_before};
-    const cattn_status status = ca_budget_secure(tree, &demand, error);
+    int64_t n_needed;
+    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
     if (status != CATTN_OK) return status;
     ca_path_cover(tree, node);
     ca_seq_link(tree, fork, node);
@@ -37,8 +38,10 @@ static cattn_status fork_copy(ca_tree *tree, ca_seq *seq, ca_seq *fork, cattn_er
     const ca_demand demand = {.call = "fork",
                               .branch = &branch,
                               .n_chunks = ca_branch_chunks(tree, &branch, node->n_tokens, NULL),
-                              .n_reserved = ca_reservation(tree, fork->n_tokens, fork->reserve_to, true)};
-    const cattn_status status = ca_budget_secure(tree, &demand, error);
+                              .n_reserved = ca_reservation(tree, fork->n_tokens, fork->reserve_to, true),
+                              .unreserved = true};
+    int64_t n_needed;
+    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
     if (status != CATTN_OK) {
         ca_branch_abandon(tree, &branch);
         return status;

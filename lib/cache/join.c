@@ -27,6 +27,7 @@ typedef struct joining {
     ca_branch branch;
     ca_seq *seq;
     int64_t n_new, n_chunks; /* tokens and chunks of the new leaf */
+    int64_t n_needed;        /* of ca_budget_secure */
 } joining;
 
 /* Prepare a join that shares at most `limit` tokens. An error leaves nothing allocated. */
@@ -44,8 +45,8 @@ static cattn_status join_prepare(ca_tree *tree, const int32_t *tokens, int64_t n
                               .n_chunks = j->n_chunks,
                               .n_reserved = ca_reservation(tree, n_tokens, n_tokens + reserve_tokens, true),
                               .n_revived = retained_on_path(tree, j->match.node, j->match.n_node_tokens),
-                              .adds_seq = true};
-    const cattn_status status = j->seq ? ca_budget_secure(tree, &demand, error) : ca_no_memory(error, "join");
+                              .unreserved = true};
+    const cattn_status status = j->seq ? ca_budget_secure(tree, &demand, &j->n_needed, error) : ca_no_memory(error, "join");
     if (status == CATTN_OK) return CATTN_OK;
     ca_seq_free(tree, j->seq);
     ca_branch_abandon(tree, &j->branch);
@@ -78,7 +79,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     ca_branch_cut(tree, branch);
     ca_path_cover(tree, branch->at);
     ca_node_pin(tree, branch->at);
-    ca_budget_evict_for(tree, j.n_chunks);
+    ca_budget_provide(tree, j.n_chunks, j.n_needed);
     branch->leaf->domain = domain;
     ca_node_add_leaf(tree, branch->at, branch->leaf, tokens + j.match.n_tokens, j.n_new, NULL);
     seq->domain = domain;

@@ -37,6 +37,13 @@ int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     return ca_grow(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, (size_t)n_chunks, sizeof *node->chunks);
 }
 
+int ca_node_reserve_merge(ca_tree *tree, ca_node *node, const ca_node *child) {
+    const size_t n_tokens = (size_t)node->n_tokens + child->tokens_capacity, n_chunks = node->n_chunks + child->chunks_capacity;
+    if (ca_grow_exactly(tree->alloc, (void **)&node->tokens, &node->tokens_capacity, n_tokens, sizeof *node->tokens) != 0)
+        return -1;
+    return ca_grow_exactly(tree->alloc, (void **)&node->chunks, &node->chunks_capacity, n_chunks, sizeof *node->chunks);
+}
+
 size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens) {
     const int64_t n_chunks = ca_chunks_for(tree, node->start + n_tokens) - ca_chunk_of(tree, node->start);
     return ca_growth(node->tokens_capacity, (size_t)n_tokens, sizeof *node->tokens) +
@@ -125,15 +132,13 @@ static void unref_chunk(ca_tree *tree, ca_chunk_id id) {
 }
 
 static void cover_chunk(ca_tree *tree, ca_chunk_id id) {
-    if (ca_chunk_at(tree->pool, id)->live++ > 0) return;
+    if (!ca_chunk_cover(tree->pool, id)) return;
     tree->counts.chunks_retained--;
     tree->counts.chunks_live++;
 }
 
 static void uncover_chunk(ca_tree *tree, ca_chunk_id id) {
-    ca_chunk *chunk = ca_chunk_at(tree->pool, id);
-    assert(chunk->live > 0);
-    if (--chunk->live > 0) return;
+    if (!ca_chunk_uncover(tree->pool, id)) return;
     tree->counts.chunks_live--;
     tree->counts.chunks_retained++;
 }

@@ -64,7 +64,7 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     if (is_pinned(tree, node) || is_pinned(tree, child)) return;
     const bool same_chunk = ca_node_shares_first_chunk(child);
     if (!same_chunk && ca_slot_of(tree, child->start) != 0) return;
-    if (ca_node_reserve_tokens(tree, node, node->n_tokens + child->n_tokens) != 0) return;
+    if (ca_node_reserve_merge(tree, node, child) != 0) return;
     assert(node->n_seqs == child->n_seqs);
     assert(node->n_ready == node->n_tokens || child->n_ready == 0);
 

@@ -156,8 +156,7 @@ void ca_tree_drop_retained(ca_tree *tree);
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 
-/* False if even evicting everything could not return `bytes` bytes. If true they may still not be available, since only whole
- * slabs can be returned. */
+/* Whether ca_tree_make_room could return `bytes` bytes. */
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes);
 
 /* ---- What a request needs of an empty tree (fit.c) ---- */

@@ -70,11 +70,13 @@ ca_node *ca_node_new(ca_tree *tree, int64_t start, int64_t n_tokens, size_t chil
 void ca_node_free(ca_tree *tree, ca_node *node);
 
 /*
- * Make room for n_tokens tokens in all, or for one more child. Returns 0, or -1 without memory. The functions with `growth`
- * return the bytes that this would allocate.
+ * Make room for n_tokens tokens in all, for one more child, or for what child has and has room for. Returns 0, or -1 without
+ * memory. The functions with `growth` return the bytes that this would allocate. Once a merged child is freed, the merge has
+ * allocated no more than it has freed.
  */
 int ca_node_reserve_tokens(ca_tree *tree, ca_node *node, int64_t n_tokens);
 int ca_node_reserve_child(ca_tree *tree, ca_node *node);
+int ca_node_reserve_merge(ca_tree *tree, ca_node *node, const ca_node *child);
 size_t ca_node_growth(const ca_tree *tree, const ca_node *node, int64_t n_tokens);
 size_t ca_node_child_growth(const ca_node *node);
 
@@ -241,22 +243,27 @@ typedef struct ca_demand {
     int64_t n_revived;       /* retained chunks that become live */
     int64_t n_released;      /* live chunks that become free or retained before any is taken */
     const ca_branch *branch; /* will be added; NULL: none */
-    bool adds_seq;           /* a sequence is added, whose metadata must be in the budget even if it takes no chunk */
-    size_t n_bytes;          /* metadata still to be allocated that no reservation covers, besides the branch's */
+    ca_node *grows;          /* a node that must have room for grows_to tokens; NULL: none */
+    int64_t grows_to;
+    bool unreserved; /* no reservation covers the call's metadata, which must be in the budget even if it takes no chunk */
 } ca_demand;
 
 /*
- * Check that the budget holds the demand, commit slabs for it, and make room for the branch. Called when the call has allocated
- * its own memory except n_bytes. Chunks that are still missing can then be evicted without fail. Errors are those of the public
- * calls; the tree is unchanged by them.
+ * Check that the budget holds the demand, commit slabs for it, and make room for the branch and in the node that grows. Called
+ * when the call has allocated its other memory; from here on it cannot fail. Errors are those of the public calls; the tree is
+ * unchanged by them. *n_needed gets the number of chunks that the call takes or that are reserved after it.
  */
-cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, cattn_error *error);
+cattn_status ca_budget_secure(ca_tree *tree, const ca_demand *demand, int64_t *n_needed, cattn_error *error);
 
 /* As ca_chunk_pool_trim, after all pending K/V commands, which may read from the memory that it returns to the system. */
 size_t ca_budget_trim(ca_tree *tree, size_t bytes, size_t n_keep);
 
-/* Evict until n_chunks chunks are free, which must have been secured. */
-void ca_budget_evict_for(ca_tree *tree, int64_t n_chunks);
+/*
+ * Evict until n_chunks chunks are free, which must have been secured, and return slabs that exceed the budget. Called before
+ * the call takes a chunk, which might come from the slab that must be returned, and when what it shares is covered. n_needed is
+ * from ca_budget_secure.
+ */
+void ca_budget_provide(ca_tree *tree, int64_t n_chunks, int64_t n_needed);
 
 /* Last stage of a call that changed the tree: return to the system what exceeds the budget. */
 void ca_budget_restore(ca_tree *tree);

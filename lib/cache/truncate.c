@@ -91,7 +91,8 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
                               .n_chunks = t.copies ? ca_branch_chunks(tree, &branch, 1, NULL) : 0,
                               .n_reserved = reservation_change(tree, seq, &t, n_tokens),
                               .n_released = n_released(tree, seq, &t)};
-    const cattn_status status = ca_budget_secure(tree, &demand, error);
+    int64_t n_needed;
+    const cattn_status status = ca_budget_secure(tree, &demand, &n_needed, error);
     if (status != CATTN_OK) {
         ca_branch_abandon(tree, &branch);
         return status;
@@ -104,7 +105,7 @@ cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, catt
     ca_reservation_update(tree, leaf);
     ca_node_pin(tree, t.node);
     if (leaf != t.node) ca_path_release(tree, leaf, t.node, t.retain_to);
-    ca_budget_evict_for(tree, demand.n_chunks);
+    ca_budget_provide(tree, demand.n_chunks, n_needed);
     ca_node_pin(tree, branch.at); /* now the leaf's parent: from here on only a release merges nodes */
     if (t.shortens) ca_node_trim(tree, t.node, t.n_node_tokens);
     if (cuts) {

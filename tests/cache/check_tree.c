@@ -142,16 +142,21 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     visit(tree, check_reservations, &sum);
 
     uint64_t n_live = 0, n_retained = 0;
+    const size_t slab_chunks = ca_chunk_pool_slab_chunks(pool);
+    size_t n_live_slabs = 0, last_live_slab = SIZE_MAX;
     for (size_t id = 0; id < MAX_CHUNKS; id++) {
         if (sum.refs[id] == 0) continue;
         const ca_chunk *chunk = ca_chunk_at(pool, (ca_chunk_id)id);
         assert_int_equal(chunk->refs, sum.refs[id]);
         assert_int_equal(chunk->live, sum.live[id]);
         assert_int_equal(chunk->fill, sum.fill[id]);
-        if (sum.live[id] > 0)
-            n_live++;
-        else
+        if (sum.live[id] == 0) {
             n_retained++;
+            continue;
+        }
+        n_live++;
+        n_live_slabs += id / slab_chunks != last_live_slab;
+        last_live_slab = id / slab_chunks;
     }
     assert_int_equal(counts->chunks_live, n_live);
     assert_int_equal(counts->chunks_retained, n_retained);
@@ -167,8 +172,9 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     /* Memory backs all reservations, and every chunk is either used or free. */
     const size_t n_free = ca_chunk_pool_n_committed_free(pool);
     assert_true(n_free + n_retained >= sum.reserved);
-    const size_t n_slabs = (n_free + n_live + n_retained) / ca_chunk_pool_slab_chunks(pool);
-    assert_int_equal(n_free + n_live + n_retained, n_slabs * ca_chunk_pool_slab_chunks(pool));
+    const size_t n_slabs = (n_free + n_live + n_retained) / slab_chunks;
+    assert_int_equal(n_free + n_live + n_retained, n_slabs * slab_chunks);
+    assert_int_equal(ca_chunk_pool_n_idle_slabs(pool), n_slabs - n_live_slabs);
     free(sum.refs);
 }
 

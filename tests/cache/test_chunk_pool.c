@@ -18,7 +18,7 @@ static void fits_the_budget(void **state) {
         assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 1, sizes[i], budget), CATTN_OK);
         assert_int_equal(ca_chunk_pool_bytes(pool), 0);
         const size_t capacity = ca_chunk_pool_capacity(pool);
-        assert_true(capacity > 0 && ca_chunk_pool_n_free(pool) == capacity);
+        assert_true(capacity > 0 && ca_chunk_pool_n_free(pool, 0) == capacity);
         assert_true(capacity * sizes[i] >= budget / 8 ||
                     sizes[i] < 64); /* for the smallest chunks, metadata takes most of it */
         char *previous = NULL;
@@ -33,13 +33,13 @@ static void fits_the_budget(void **state) {
             assert_true(!previous || data >= previous + sizes[i]);
             data[0] = data[sizes[i] - 1] = 1; /* it is committed */
             previous = data;
-            assert_int_equal(ca_chunk_pool_n_free(pool), capacity - n - 1);
+            assert_int_equal(ca_chunk_pool_n_free(pool, 0), capacity - n - 1);
             assert_true(ca_chunk_pool_bytes(pool) + alloc.bytes <= budget);
             assert_int_equal(ca_chunk_pool_excess(pool, 0), 0);
             if (n == 200 && sizes[i] < 4096) break; /* enough small chunks */
         }
         ca_chunk_id id;
-        if (ca_chunk_pool_n_free(pool) == 0) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_ERR_BUDGET);
+        if (ca_chunk_pool_n_free(pool, 0) == 0) assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_ERR_BUDGET);
         ca_chunk_pool_destroy(&pool);
         assert_null(pool);
         assert_int_equal(alloc.bytes, 0);
@@ -129,15 +129,15 @@ static void other_memory_counts(void **state) {
     ca_chunk_pool *pool;
     const size_t other = 512 << 10;
     assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 1, 4096, 1 << 20), CATTN_OK);
-    const size_t before = ca_chunk_pool_n_free(pool);
+    const size_t before = ca_chunk_pool_n_free(pool, 0);
     assert_int_equal(ca_chunk_pool_prepare(pool, before + 1), CATTN_ERR_BUDGET);
     ca_chunk_pool_trim(pool, SIZE_MAX, 0);
     void *p = ca_new(&alloc, other, 1);
-    assert_true(ca_chunk_pool_n_free(pool) <= before - other / 4096 + ca_chunk_pool_slab_chunks(pool));
+    assert_true(ca_chunk_pool_n_free(pool, 0) <= before - other / 4096 + ca_chunk_pool_slab_chunks(pool));
     ca_delete(&alloc, p, other, 1);
     assert_int_equal(ca_chunk_pool_prepare(pool, before), CATTN_OK);
     p = ca_new(&alloc, other, 1);
-    assert_int_equal(ca_chunk_pool_n_free(pool), before);
+    assert_int_equal(ca_chunk_pool_n_free(pool, 0), before);
     assert_true(ca_chunk_pool_excess(pool, 0) > 0 && ca_chunk_pool_excess(pool, 0) <= other);
     ca_delete(&alloc, p, other, 1);
     ca_chunk_pool_destroy(&pool);
