@@ -81,7 +81,7 @@ typedef enum cattn_type {
     CATTN_F32 = 0,
     CATTN_F16 = 1,
     CATTN_BF16 = 2,
-    CATTN_I8 = 3, /* of kv_type only: 8-bit integers with a scale for each token and K/V head, its largest |x| / 127 */
+    CATTN_I8 = 3, /* of kv_type only: 8-bit integers with a scale for each token and KV head, its largest |x| / 127 */
 } cattn_type;
 
 typedef enum cattn_sharing {
@@ -202,7 +202,7 @@ typedef struct cattn_stats {
     uint64_t budget_bytes;         /* as configured */
     uint64_t bytes_in_use;         /* committed slabs, metadata and workspace */
     uint64_t bytes_peak;           /* largest bytes_in_use so far */
-    uint64_t chunk_bytes;          /* one chunk, all layers and K/V heads, K and V */
+    uint64_t chunk_bytes;          /* one chunk, all layers and KV heads, K and V */
     uint64_t chunks_live;          /* referred to by at least one sequence */
     uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
     uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed */

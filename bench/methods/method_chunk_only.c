@@ -217,7 +217,7 @@ static void attend_unit(void *arg, int32_t task, int32_t worker) {
     ca_fp_leave(fp);
 }
 
-/* Write one row and K/V head's results, and clear its sums for the next step. */
+/* Write one row and KV head's results, and clear its sums for the next step. */
 static void finish_row(void *arg, int32_t task, int32_t worker) {
     (void)worker;
     const chunk_only *m = arg;

@@ -10,7 +10,7 @@
 #include "method.h"
 
 typedef struct naive_head {
-    const float *k, *v; /* [n_tokens][dim] of one sequence and K/V head */
+    const float *k, *v; /* [n_tokens][dim] of one sequence and KV head */
     int64_t n_tokens;
     int32_t n_rows; /* query heads of the GQA group */
     int32_t dim;

@@ -6,7 +6,7 @@
 
 /* ---- Open groups ---- */
 
-static bool is_open(uint32_t open, int slot) { return (open & ca_group_bit(slot)) != 0; }
+static bool is_open(uint32_t open, int slot) { return (open & ca_slot_group_bit(slot)) != 0; }
 
 /* Words of a token's K, and bytes of one. */
 static int k_words(const ca_layout *l) { return l->d_k / (int)ca_type_neighbours(l->type); }
@@ -26,9 +26,9 @@ static void swap_words(char *a, char *b) {
 
 void ca_kv_transpose(const ca_layout *l, void *k_tile, int group) {
     const size_t line = 4 * (size_t)l->c;
-    for (int block = 0; block < l->open_words; block += CA_GROUP) {
-        char *first = (char *)k_tile + (size_t)block * line + (size_t)(4 * CA_GROUP * group);
-        for (size_t i = 0; i < CA_GROUP; i++)
+    for (int block = 0; block < l->open_words; block += CA_SLOT_GROUP) {
+        char *first = (char *)k_tile + (size_t)block * line + (size_t)(4 * CA_SLOT_GROUP * group);
+        for (size_t i = 0; i < CA_SLOT_GROUP; i++)
             for (size_t j = 0; j < i; j++) swap_words(first + i * line + 4 * j, first + j * line + 4 * i);
     }
 }
@@ -42,15 +42,15 @@ void ca_kv_transpose(const ca_layout *l, void *k_tile, int group) {
 static void copy_open_slot(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int slot) {
     const size_t line = 4 * (size_t)l->c;
     const size_t to_step = is_open(dst.open, slot) ? 4 : line, from_step = is_open(src.open, slot) ? 4 : line;
-    for (int block = 0; block < l->open_words; block += CA_GROUP) {
+    for (int block = 0; block < l->open_words; block += CA_SLOT_GROUP) {
         char *to = (char *)dst.data + word_at(l, dst.open, slot, block);
         const char *from = (const char *)src.data + word_at(l, src.open, slot, block);
-        for (size_t i = 0; i < CA_GROUP; i++) memcpy(to + i * to_step, from + i * from_step, 4);
+        for (size_t i = 0; i < CA_SLOT_GROUP; i++) memcpy(to + i * to_step, from + i * from_step, 4);
     }
 }
 
 static void copy_lines(char *to, const char *from, size_t n_lines, size_t line, size_t bytes) {
-    enum { WHOLE = 4 * CA_GROUP }; /* of a size that the compiler knows */
+    enum { WHOLE = 4 * CA_SLOT_GROUP }; /* of a size that the compiler knows */
     for (size_t i = 0; i < n_lines && bytes == WHOLE; i++) memcpy(to + i * line, from + i * line, WHOLE);
     for (size_t i = 0; i < n_lines && bytes != WHOLE; i++) memcpy(to + i * line, from + i * line, bytes);
 }
@@ -72,7 +72,7 @@ static void copy_scales(void *dst, const void *src, size_t scales, int begin, in
 
 static void copy_keys(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end) {
     for (int slot = begin, next; slot < end; slot = next) {
-        next = (slot / CA_GROUP + 1) * CA_GROUP;
+        next = (slot / CA_SLOT_GROUP + 1) * CA_SLOT_GROUP;
         next = next < end ? next : end;
         copy_group(l, dst, src, slot, next);
     }
@@ -114,7 +114,7 @@ void ca_kv_execute(const ca_layout *l, const ca_chunk_pool *pool, int32_t layer,
     for (const ca_kv_command *command = commands; command < commands + n; command++) {
         void *to = ca_chunk_tile(pool, command->to, tile), *from = ca_chunk_tile(pool, command->from, tile);
         if (command->kind == CA_KV_TRANSPOSE)
-            ca_kv_transpose(l, to, command->begin / CA_GROUP);
+            ca_kv_transpose(l, to, command->begin / CA_SLOT_GROUP);
         else if (is_whole(l, command))
             memcpy(to, from, l->tile_bytes);
         else

@@ -60,9 +60,10 @@ static double scale_of(const void *tile, int32_t d, int32_t c, int32_t slot) {
 
 /* Dimension i of the token in a slot. In an open group line and slot of a word are exchanged within its block. */
 static double key(const ca_tile *t, cattn_type type, int32_t slot, int32_t i) {
-    const int32_t per = (int32_t)ca_type_neighbours(type), word = i / per, together = t->d_k / per / CA_GROUP * CA_GROUP;
-    const bool open = type != CATTN_F16 && (t->open & ca_group_bit(slot)) && word < together;
-    const int32_t turned = open ? slot % CA_GROUP - word % CA_GROUP : 0;
+    const int32_t per = (int32_t)ca_type_neighbours(type), word = i / per,
+                  together = t->d_k / per / CA_SLOT_GROUP * CA_SLOT_GROUP;
+    const bool open = type != CATTN_F16 && (t->open & ca_slot_group_bit(slot)) && word < together;
+    const int32_t turned = open ? slot % CA_SLOT_GROUP - word % CA_SLOT_GROUP : 0;
     const int32_t line = word + turned, at = slot - turned;
     if (type != CATTN_I8) return element(t->k, type, line * per + i % per, t->c, at);
     const int n = ((const uint8_t *)t->k)[(line * t->c + at) * 4 + i % 4] - 128;

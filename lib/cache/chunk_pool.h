@@ -34,7 +34,7 @@ typedef int32_t ca_chunk_id;
 typedef struct ca_chunk {
     int32_t refs, live;     /* nodes */
     int32_t fill, n_copied; /* slots */
-    uint32_t open;          /* ca_group_bit */
+    uint32_t open;          /* ca_slot_group_bit */
     ca_chunk_id next_free;  /* private */
 } ca_chunk;
 

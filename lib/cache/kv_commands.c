@@ -27,17 +27,17 @@ void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands) {
 
 void ca_kv_open_and_close(const ca_layout *layout, ca_chunk_pool *pool, ca_chunk_id id, int32_t begin, int32_t end,
                           ca_kv_commands *commands) {
-    const int32_t last = end / CA_GROUP * CA_GROUP; /* slot groups before it are full */
+    const int32_t last = end / CA_SLOT_GROUP * CA_SLOT_GROUP; /* slot groups before it are full */
     const bool opens = begin <= last && end > last;
-    if (layout->open_words == 0 || (begin / CA_GROUP == end / CA_GROUP && !opens)) return;
+    if (layout->open_words == 0 || (begin / CA_SLOT_GROUP == end / CA_SLOT_GROUP && !opens)) return;
     ca_chunk *chunk = ca_chunk_at(pool, id);
-    const uint32_t full = ca_group_bits(last) & ~ca_group_bits(begin / CA_GROUP * CA_GROUP);
+    const uint32_t full = ca_slot_group_bits(last) & ~ca_slot_group_bits(begin / CA_SLOT_GROUP * CA_SLOT_GROUP);
     for (uint32_t left = chunk->open & full; left; left &= left - 1) {
-        const int32_t first = __builtin_ctz(left) * CA_GROUP;
+        const int32_t first = __builtin_ctz(left) * CA_SLOT_GROUP;
         assert(commands->n < commands->capacity);
         commands->at[commands->n++] =
-            (ca_kv_command){CA_KV_TRANSPOSE, id, id, first, first + CA_GROUP, chunk->open, chunk->open};
-        chunk->open &= ~ca_group_bit(first);
+            (ca_kv_command){CA_KV_TRANSPOSE, id, id, first, first + CA_SLOT_GROUP, chunk->open, chunk->open};
+        chunk->open &= ~ca_slot_group_bit(first);
     }
-    if (opens) chunk->open |= ca_group_bit(last);
+    if (opens) chunk->open |= ca_slot_group_bit(last);
 }

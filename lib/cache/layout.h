@@ -12,15 +12,15 @@
  * In K, tokens run across vector lanes; in V, head dimensions do.
  *
  * A word is 4 bytes: a float, a pair or a quad; in f16, an element. The K of a single token is thus one word of each line, far
- * apart. While tokens are added one by one, a slot group (CA_GROUP slots) is therefore open: 16 neighbouring words of a token
- * are contiguous and fill a cache line, because every block of 16 x 16 words is transposed:
+ * apart. While tokens are added one by one, a slot group (CA_SLOT_GROUP slots) is therefore open: 16 neighbouring words of a
+ * token are contiguous and fill a cache line, because every block of 16 x 16 words is transposed:
  *
  *   closed   word 16 j + i of slot 16 g + s is in line 16 j + i, at slot 16 g + s
  *   open                                    is in line 16 j + s, at slot 16 g + i      for words below open_words
  *
  * V, scales, and the words from open_words on, which fill no block, are the same in open and closed groups. Which groups of a
- * chunk are open is a set of bits (ca_chunk.open). f16 and chunks of fewer than CA_GROUP slots have no open groups: open_words
- * is 0.
+ * chunk are open is a set of bits (ca_chunk.open). f16 and chunks of fewer than CA_SLOT_GROUP slots have no open groups:
+ * open_words is 0.
  *
  * int8: the k or v of a token and head is n[i] * scale with -127 <= n[i] <= 127 and scale = max |x| / 127. There is one scale
  * for each token and head, and none for a chunk, so what is stored of a token does not depend on its neighbours. V holds n as a
@@ -45,8 +45,8 @@
 #include "chunkattn.h"
 
 enum {
-    CA_GROUP = 16,    /* slots of a slot group, which are open or closed together */
-    CA_SEGMENT = 1024 /* positions over which one state is summed; a multiple of every chunk size */
+    CA_SLOT_GROUP = 16, /* slots of a slot group, which are open or closed together */
+    CA_SEGMENT = 1024   /* positions over which one state is summed; a multiple of every chunk size */
 };
 
 typedef struct ca_layout {
@@ -54,7 +54,7 @@ typedef struct ca_layout {
     int n_layers, n_kv_heads, d_k, d_v;
     int c; /* slots of a chunk: a power of two, at most 32 slot groups */
     int log2_c;
-    int open_words;     /* words of a token's K that are transposed in an open group; a multiple of CA_GROUP */
+    int open_words;     /* words of a token's K that are transposed in an open group; a multiple of CA_SLOT_GROUP */
     size_t k_bytes;     /* of a K tile */
     size_t v_bytes;     /* of a V tile */
     size_t tile_bytes;  /* of a K tile and its V tile */
@@ -77,13 +77,14 @@ static inline size_t ca_layout_tile(const ca_layout *l, int layer, int head) {
 static inline size_t ca_type_neighbours(cattn_type type) { return type == CATTN_I8 ? 4 : type == CATTN_BF16 ? 2 : 1; }
 
 /* The bit of a slot's group in a set of open groups, and the bits of all groups that slots [0, n) touch. */
-static inline uint32_t ca_group_bit(int slot) { return UINT32_C(1) << slot / CA_GROUP; }
-static inline uint32_t ca_group_bits(int n) { return n > 0 ? 2 * ca_group_bit(n - 1) - 1 : 0; }
+static inline uint32_t ca_slot_group_bit(int slot) { return UINT32_C(1) << slot / CA_SLOT_GROUP; }
+static inline uint32_t ca_slot_group_bits(int n) { return n > 0 ? 2 * ca_slot_group_bit(n - 1) - 1 : 0; }
 
 /* Index, in elements, of dimension i of a slot's token in its K or V tile. `open`: the chunk's open groups. */
 static inline size_t ca_layout_k_index(const ca_layout *l, uint32_t open, int slot, int i) {
     const int n = (int)ca_type_neighbours(l->type), word = i / n;
-    const int transposed = word < l->open_words && (open & ca_group_bit(slot)) ? slot % CA_GROUP - word % CA_GROUP : 0;
+    const int transposed =
+        word < l->open_words && (open & ca_slot_group_bit(slot)) ? slot % CA_SLOT_GROUP - word % CA_SLOT_GROUP : 0;
     return (size_t)(((word + transposed) * l->c + slot - transposed) * n + i % n);
 }
 static inline size_t ca_layout_v_index(const ca_layout *l, int slot, int i) {

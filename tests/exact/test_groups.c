@@ -1,6 +1,6 @@
 /*
  * GQA groups of 1 to 128 query heads: each head's output has the bits that it has alone, in a cache with one query head for
- * each K/V head, on every level and with every K/V type. Sequences share a prefix; prompts are prefilled in pieces, then
+ * each KV head, on every level and with every K/V type. Sequences share a prefix; prompts are prefilled in pieces, then
  * decoded.
  */
 #include <stdbool.h>
@@ -22,7 +22,7 @@ static void check(cattn_status status, const char *what, const cattn_error *erro
     exit(1);
 }
 
-/* A cache of `group` query heads for each K/V head, over the sequences. */
+/* A cache of `group` query heads for each KV head, over the sequences. */
 typedef struct world {
     cattn_cache *cache;
     cattn_seq seqs[N_SEQS];
@@ -105,7 +105,7 @@ static bool try_group(const char *level, cattn_type kv_type, int32_t group) {
     }
     cattn_cache_destroy(&together.cache);
     cattn_cache_destroy(&alone.cache);
-    if (n_rows < 0) printf("FAILED: %s, K/V type %d, %d query heads for a K/V head: other bits\n", level, (int)kv_type, group);
+    if (n_rows < 0) printf("FAILED: %s, K/V type %d, %d query heads for a KV head: other bits\n", level, (int)kv_type, group);
     return n_rows == 0;
 }
 

@@ -103,7 +103,7 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     w->config.n_layers = rng_chance(&r, 4) ? (int32_t)rng_range(&r, 2, WORLD_MAX_LAYERS) : 1;
     /* Small shapes, so that there can be many worlds; now and then a large one of each kind. */
     const bool wide = rng_chance(&r, 12);
-    const bool many = !wide && rng_chance(&r, 8); /* K/V heads */
+    const bool many = !wide && rng_chance(&r, 8); /* KV heads */
     w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);
     w->config.n_heads = w->config.n_kv_heads * (wide ? wide_groups[rng_below(&r, 5)] : many ? 1 : (int32_t)rng_range(&r, 1, 3));
     w->config.head_dim = wide || many || rng_chance(&r, 2) ? 64 : make_head_size(&r);

@@ -34,10 +34,10 @@ typedef struct cut {
 /* Open the group of the last slot that some row sees, or not; and any group behind it. Returns which are. */
 static uint32_t open_groups(const ca_layout *l, const tiles *x, int32_t most_seen, rng *r) {
     uint32_t open = 0;
-    for (int32_t group = most_seen > 0 ? (most_seen - 1) / CA_GROUP : 0; group < l->c / CA_GROUP; group++) {
+    for (int32_t group = most_seen > 0 ? (most_seen - 1) / CA_SLOT_GROUP : 0; group < l->c / CA_SLOT_GROUP; group++) {
         if (l->open_words == 0 || rng_one_in(r, 2)) continue;
         ca_kv_transpose(l, x->k, group);
-        open |= ca_group_bit(group * CA_GROUP);
+        open |= ca_slot_group_bit(group * CA_SLOT_GROUP);
     }
     return open;
 }

@@ -17,19 +17,19 @@ enum { OPEN_LINE = 64 }; /* bytes of 16 words */
 
 /* Words of a token's K; of those, the ones that stand together in an open group, as ca_layout.open_words. */
 static inline int32_t key_words(cattn_type type, int32_t d_k) { return d_k / (int32_t)ca_type_neighbours(type); }
-static inline int32_t words_together(int32_t words) { return words / CA_GROUP * CA_GROUP; }
+static inline int32_t words_together(int32_t words) { return words / CA_SLOT_GROUP * CA_SLOT_GROUP; }
 
 static inline bool in_open_group(cattn_type type, uint32_t open, int32_t slot) {
-    return type != CATTN_F16 && (open & ca_group_bit(slot)) != 0;
+    return type != CATTN_F16 && (open & ca_slot_group_bit(slot)) != 0;
 }
 
 /* Bytes from a tile to the first of a slot's words that stand together; those from word 16 j on are 16 j lines behind it. */
 static inline ptrdiff_t open_at(int32_t slot, ptrdiff_t line) {
-    return slot % CA_GROUP * line + slot / CA_GROUP * (ptrdiff_t)OPEN_LINE;
+    return slot % CA_SLOT_GROUP * line + slot / CA_SLOT_GROUP * (ptrdiff_t)OPEN_LINE;
 }
 
 /* Leading slots of a tile that are in closed groups. */
-static inline int32_t closed_slots(const ca_tile *t) { return t->open ? __builtin_ctz(t->open) * CA_GROUP : t->c; }
+static inline int32_t closed_slots(const ca_tile *t) { return t->open ? __builtin_ctz(t->open) * CA_SLOT_GROUP : t->c; }
 
 /* 8 x 8 words. */
 static inline __attribute__((always_inline)) void transpose(__m256i x[8]) {
@@ -68,10 +68,10 @@ static inline void close_block(const char *from, ptrdiff_t line, int32_t n, char
 static inline void copy_closed(const ca_tile *t, cattn_type type, int32_t first, int32_t n, char *lines) {
     const int32_t words = key_words(type, t->d_k), together = words_together(words);
     const ptrdiff_t line = 4 * (ptrdiff_t)t->c;
-    const char *k = (const char *)t->k + first / CA_GROUP * OPEN_LINE;
-    for (int32_t word = 0; word < together; word += CA_GROUP)
+    const char *k = (const char *)t->k + first / CA_SLOT_GROUP * OPEN_LINE;
+    for (int32_t word = 0; word < together; word += CA_SLOT_GROUP)
         for (int32_t slot = 0; slot < n; slot += 8)
-            for (int32_t half = 0; half < CA_GROUP; half += 8)
+            for (int32_t half = 0; half < CA_SLOT_GROUP; half += 8)
                 close_block(k + (word + slot) * line + 4 * half, line, n - slot, lines + (word + half) * OPEN_LINE + 4 * slot);
     for (int32_t word = together; word < words; word++) memcpy(lines + word * OPEN_LINE, k + word * line, OPEN_LINE);
     __asm__ volatile("" ::: "memory"); /* gcc 12 does not know that a tile load reads them */

@@ -107,7 +107,7 @@ X86_INLINE void prefetch_k(cattn_type type, const ca_write *w) {
     const int32_t together = in_open_group(type, w->next_open, slot) ? words_together(words) : 0;
     const char *next = w->next_k;
     if (!next) return;
-    for (int32_t k = 0; k < together; k += CA_GROUP) __builtin_prefetch(next + open_at(slot, line) + k * line, 1);
+    for (int32_t k = 0; k < together; k += CA_SLOT_GROUP) __builtin_prefetch(next + open_at(slot, line) + k * line, 1);
     for (int32_t k = together; k < words; k++) __builtin_prefetch(next + k * line + slot * size, 1);
 }
 
@@ -120,7 +120,7 @@ X86_INLINE void write_k(cattn_type type, const ca_write *w, const rounded *r, in
         for (; done + 8 <= words; done += 8) write_k_block(type, r, done, tile + slot * size + done * line, line);
     for (int32_t i = 0; i < n; i++) {
         const int32_t together = in_open_group(type, w->open, slot + i) ? words_together(words) : done;
-        for (int32_t k = done; k < together; k += CA_GROUP)
+        for (int32_t k = done; k < together; k += CA_SLOT_GROUP)
             memcpy(tile + open_at(slot + i, line) + k * line, r->row[i] + k * size, OPEN_LINE);
         for (int32_t k = together; k < words; k++)
             memcpy(tile + k * line + (slot + i) * size, r->row[i] + k * size, (size_t)size);
