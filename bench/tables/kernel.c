@@ -52,7 +52,7 @@ static bool run(const bench_common *common, const compare_options *options, cons
     if (s->window > 0)
         snprintf(window, sizeof window, ", of which a row sees the last %d and the first %d", s->window, s->sink_tokens);
     snprintf(title, sizeof title,
-             "%d heads, %d K/V heads, head size %d, %s K/V, chunks of %d; %d sequences of %" PRId64 " + 1 tokens, %" PRId64
+             "%d heads, %d KV heads, head size %d, %s K/V, chunks of %d; %d sequences of %" PRId64 " + 1 tokens, %" PRId64
              " shared%s; medians of %" PRId64,
              s->heads, s->kv_heads, s->head_dim, options->kv_type_text, s->chunk, s->tree->n_seqs, prefix, shared, window,
              options->steps);
@@ -85,8 +85,8 @@ int bench_kernel(int argc, char **argv) {
     int64_t window = 0, sink_tokens = 0, softcap = 0;
     const option_row rows[] = {
         {"heads", OPTION_INT, &heads, 1, 1024, "query heads", 0},
-        {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "K/V heads; 0: as many as query heads", 0},
-        {"head-dim", OPTION_INT, &head_dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
+        {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "KV heads; 0: as many as query heads", 0},
+        {"head-dim", OPTION_INT, &head_dim, 1, 512, "head size, one that the library supports: 64, 128, ...", 0},
         {"chunk", OPTION_INT, &chunk, 16, 256, "tokens of a chunk: 16, 32, 64, 128 or 256", 0},
         {"batch", OPTION_INT, &batch, 1, 1024, "sequences", 0},
         {"prefix", OPTION_INT, &prefix, 1, 1000000, "tokens in the cache before the step's own", 0},

@@ -172,7 +172,7 @@ static bool run(table *t, const char *weights, const char *model) {
     const layer_shape *s = &t->shape;
     char title[512];
     snprintf(title, sizeof title,
-             "One layer of %s: D = %d, F = %d, %d heads, %d K/V heads, head size %d, vocabulary %d. Measured with %s K/V, %s "
+             "One layer of %s: D = %d, F = %d, %d heads, %d KV heads, head size %d, vocabulary %d. Measured with %s K/V, %s "
              "attention kernels, %s weights, %s linear kernels; medians of %" PRId64,
              model, s->n_embd, s->n_ff, s->heads, s->kv_heads, s->head_dim, s->n_vocab, t->attention.kv_type_text,
              t->attention.level ? t->attention.level : "the best", weights, cl_kernels_level(t->kernel), t->attention.steps);
@@ -231,8 +231,8 @@ int bench_table1(int argc, char **argv) {
         {"ff", OPTION_INT, &n_ff, 32, 262144, "F, inner size of the MLP", 0},
         {"vocab", OPTION_INT, &n_vocab, 1, 1 << 20, "outputs of the output layer", 0},
         {"heads", OPTION_INT, &heads, 1, 1024, "query heads", 0},
-        {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "K/V heads; 0: as many as query heads", 0},
-        {"head-dim", OPTION_INT, &head_dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
+        {"kv-heads", OPTION_INT, &kv_heads, 0, 1024, "KV heads; 0: as many as query heads", 0},
+        {"head-dim", OPTION_INT, &head_dim, 1, 512, "head size, one that the library supports: 64, 128, ...", 0},
         {"model", OPTION_TEXT, &model, 0, 0, "GGUF file whose shape is used instead", 0},
         {"max-batch", OPTION_INT, &t.max_batch, 1, 4096, "batches are 1, 2, 4 and so on up to this", 0},
         {"no-measure", OPTION_FLAG, &no_measure, 0, 0, "formulas only", 0},

@@ -239,8 +239,8 @@ int bench_write(int argc, char **argv) {
     const char *type = "bf16", *weights = "bf16", *level = NULL;
     const option_row rows[] = {
         {"heads", OPTION_INT, &heads, 1, 256, "query heads", 0},
-        {"kv-heads", OPTION_INT, &kv_heads, 0, 256, "K/V heads; 0: as many as query heads", 0},
-        {"head-dim", OPTION_INT, &dim, 64, 256, "head size: 64, 80, 96, 128 or 256", 0},
+        {"kv-heads", OPTION_INT, &kv_heads, 0, 256, "KV heads; 0: as many as query heads", 0},
+        {"head-dim", OPTION_INT, &dim, 1, 512, "head size, one that the library supports: 64, 128, ...", 0},
         {"embd", OPTION_INT, &n_embd, 0, 65536, "D, size of a row between layers; 0: heads times head size", 0},
         {"ff", OPTION_INT, &n_ff, 0, 262144, "F, inner size of the MLP; 0: Llama-2-7B's part of D", 0},
         {"batch", OPTION_INT, &batch, 1, 256, "sequences", 0},

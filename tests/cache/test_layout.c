@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "lib/attn/kv_copy.h"
 #include "lib/cache/layout.h"
+#include "lib/head_sizes.h"
 
 static const cattn_type types[] = {CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8};
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -59,15 +60,14 @@ static void indices_follow_the_drawing(void **state) {
 
 static void tiles_are_aligned_and_do_not_overlap(void **state) {
     (void)state;
-    static const int dims[] = {4, 64, 80, 96, 128, 256};
     for (int t = 0; t < N_TYPES; t++)
-        for (int k = 0; k < 6; k++)
+        for (int k = 0; k < CA_N_HEAD_SIZES; k++)
             for (int c = 4; c <= 256; c *= 2) {
                 ca_layout l;
-                const int d_v = dims[5 - k];
-                ca_layout_init(&l, types[t], 3, 2, dims[k], d_v, c);
+                const int d_k = ca_head_sizes[k], d_v = ca_head_sizes[CA_N_HEAD_SIZES - 1 - k];
+                ca_layout_init(&l, types[t], 3, 2, d_k, d_v, c);
                 const size_t scales = types[t] == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
-                assert_true(l.k_bytes >= (size_t)dims[k] * (size_t)c * ca_type_size(types[t]) + scales);
+                assert_true(l.k_bytes >= (size_t)d_k * (size_t)c * ca_type_size(types[t]) + scales);
                 assert_true(l.v_bytes >= (size_t)d_v * (size_t)c * ca_type_size(types[t]) + scales);
                 size_t n = 0;
                 for (int layer = 0; layer < 3; layer++)
@@ -139,10 +139,10 @@ static void open_groups(void **state) {
             ca_layout l;
             ca_layout_init(&l, types[t], 1, 1, dims[d], 64, SLOTS);
             const int n = (int)ca_type_neighbours(l.type);
-            assert_int_equal(l.open_words, types[t] == CATTN_F16 ? 0 : dims[d] / n / CA_GROUP * CA_GROUP);
+            assert_int_equal(l.open_words, types[t] == CATTN_F16 ? 0 : dims[d] / n / CA_SLOT_GROUP * CA_SLOT_GROUP);
             for (int i = 0; i < l.open_words * n; i++) {
-                const size_t first = ca_layout_k_index(&l, 2, CA_GROUP + 5, i / n / CA_GROUP * CA_GROUP * n);
-                assert_int_equal(ca_layout_k_index(&l, 2, CA_GROUP + 5, i), first + (size_t)(i % (CA_GROUP * n)));
+                const size_t first = ca_layout_k_index(&l, 2, CA_SLOT_GROUP + 5, i / n / CA_SLOT_GROUP * CA_SLOT_GROUP * n);
+                assert_int_equal(ca_layout_k_index(&l, 2, CA_SLOT_GROUP + 5, i), first + (size_t)(i % (CA_SLOT_GROUP * n)));
             }
             char *closed = filled(&l, 0, 0, SLOTS);
             for (uint32_t open = 0; open < MASKS; open++) {
@@ -156,7 +156,7 @@ static void open_groups(void **state) {
                 }
                 assert_int_equal(memcmp(tiles, closed, l.chunk_bytes) != 0, open != 0 && l.open_words > 0);
                 for (int group = 0; group < 2; group++)
-                    if (open & ca_group_bit(group * CA_GROUP)) ca_kv_transpose(&l, tiles, group);
+                    if (open & ca_slot_group_bit(group * CA_SLOT_GROUP)) ca_kv_transpose(&l, tiles, group);
                 assert_memory_equal(tiles, closed, l.chunk_bytes);
                 free(tiles);
             }
