@@ -20,17 +20,19 @@
  *   }
  *   cattn_pages_destroy(&pages);
  *
- * What is shared: two sequences share a page if and only if their tables have the same id at the same index, and so they have
- * at all indices before it. Equal ids at one index therefore mean equal K and V at the positions that both sequences have. A
- * page that is still being filled may be shared, as after a fork: each row sees the slots up to its own position. Ids may be
- * reused for other content at any time, since each plan looks at nothing but the tables that it gets.
+ * What is shared: two sequences share a page if and only if their tables have equal ids at its index and at all indices before
+ * it. Equal ids at one index therefore mean equal K and V at the positions that both sequences have. A page that is still being
+ * filled may be shared, as after a fork: each row sees the slots up to its own position. Ids may be reused for other content at
+ * any time, since a plan depends on nothing but the tables that it gets.
  *
  * Exact: the bits of a row's result are those that a cattn_cache with chunk_size = page_size gives for the same K and V. They
- * do not depend on which rows, sequences, threads or sharing mode are around it, on page ids, nor on the layout of the pages.
+ * do not depend on the other rows and sequences of the batch, the threads, the sharing mode, page ids or the layout of the
+ * pages.
  *
- * What is kept from plan to plan: the tables, sorted by their ids. A plan compares each table with what it was (4 bytes a page)
- * and works on what is different. Sequences may come, leave, grow, shrink and change places in the batch. If no sequence has
- * entered another page, only positions are updated. A batch that is no larger than those before it allocates nothing.
+ * What is kept from plan to plan: the tables, sorted by their ids. A plan compares each table with its previous contents (4
+ * bytes for each page) and processes only the differences. Sequences may enter and leave the batch, grow, shrink and change
+ * places in it. If no sequence has entered another page, only positions are updated. A batch that is no larger than those
+ * before it allocates nothing.
  *
  * Threads: calls on one cattn_pages must not overlap; different ones are independent. The library neither prints nor exits.
  *
@@ -65,8 +67,8 @@ typedef struct cattn_pages_config {
     int32_t page_size;  /* tokens a page: 16 (default), 32, 64 or 128 */
     int32_t n_pages;    /* ids from here on are refused; 0 (default): ids have no limit */
     cattn_type kv_type; /* type of K and V in the pages: CATTN_F32, CATTN_F16 or CATTN_BF16 (default) */
-    cattn_sharing sharing; /* CATTN_SHARED (default): a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads for
-                              itself, neighbours one after the other. CATTN_PRIVATE: tables are not even compared. */
+    cattn_sharing sharing; /* CATTN_SHARED (default): a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads it
+                              for itself, neighbours one after the other. CATTN_PRIVATE: tables are not compared. */
     float scale;           /* multiplies q.k before softmax; 0 (default): 1/sqrt(head_dim) */
     int32_t n_threads;     /* workers; 0 (default): one for each CPU this process may use */
     const char *level;     /* highest kernel level to use, as in cattn_config */
@@ -87,7 +89,7 @@ CATTN_API void cattn_pages_config_init(cattn_pages_config *config);
 
 /* ---- Handle -------------------------------------------------------------------------------------------------------- */
 
-/* The tables and the plan of one batch after the other, with workspace and threads. It holds no K and V. */
+/* The tables and the plan of the present batch, with workspace and threads. It holds no K and V. */
 typedef struct cattn_pages cattn_pages;
 
 /*
@@ -131,25 +133,24 @@ typedef struct cattn_pages_batch {
     const int32_t *page_indptr; /* [n_seqs + 1] ascending: sequence i has ids [page_indptr[i], page_indptr[i + 1]); or NULL */
     const int32_t *seq_lens;    /* [n_seqs] tokens, those of the step's rows included */
     const int32_t *last_page_lens; /* [n_seqs] tokens in the last page, 1 to page_size: with page_indptr, instead of seq_lens */
-    const int32_t *query_indptr; /* [n_seqs + 1] ascending: sequence i has so many rows as its two entries differ by, which may
+    const int32_t *query_indptr; /* [n_seqs + 1] ascending: sequence i has query_indptr[i + 1] - query_indptr[i] rows, which may
                                     be 0; NULL: one row each */
 } cattn_pages_batch;
 
 /*
- * Plan the attention of a batch: find what its sequences share and divide the work among the threads. K and V are not looked
- * at, so the engine may write them before or after this call.
+ * Plan the attention of a batch: find what its sequences share and divide the work among the threads. K and V are not read, so
+ * the engine may write them before or after this call.
  *
- * Call it whenever lengths, tables or rows have changed, so before the first layer of each step. Allocates only if the batch is
+ * Call it whenever lengths, tables or rows have changed: before the first layer of each step. It allocates only if the batch is
  * larger than those before it, or its sequences are longer.
  *
  * Errors: CATTN_ERR_ARG (entry: the sequence at fault) for an id that is negative or not below n_pages, a length beyond the
  * sequence's pages, more rows than tokens, an indptr that descends, or a missing array; CATTN_ERR_NOMEM. After an error the
- * previous plan is still there; only if there is no memory left for its workspace is there no plan.
+ * previous plan remains, unless there is no memory left for its workspace; then there is no plan.
  */
 CATTN_API cattn_status cattn_pages_plan(cattn_pages *pages, const cattn_pages_batch *batch, cattn_error *error);
 
-/* What the last plan shares. A page counts as many times as it is referred to by a table or read, for each layer and KV head.
- */
+/* What the last plan shares. The two counts of pages are for one layer and KV head: each reference and each read counts. */
 typedef struct cattn_pages_info {
     size_t struct_size;       /* set by the caller to sizeof(cattn_pages_info) */
     int64_t n_rows;           /* of the batch */
@@ -158,7 +159,7 @@ typedef struct cattn_pages_info {
     int64_t shared_runs;      /* runs of consecutive pages that the same sequences, at least two, have in common */
     int64_t shared_pages;     /* pages of these runs, each once */
     int64_t n_plans;          /* plans made so far */
-    int64_t n_kept;           /* of those, plans that found the tables and rows as they were but for positions within pages */
+    int64_t n_kept;           /* of those, plans in which only positions within pages had changed */
 } cattn_pages_info;
 
 /* Fill *info; zeros without a plan. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */

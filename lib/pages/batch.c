@@ -66,7 +66,7 @@ static cattn_status check_ids(const cattn_pages *p, const ca_page_seq *s, int32_
                    limit - 1);
 }
 
-/* Sequence i, whose first row has the caller's index `row`. */
+/* Read sequence i, whose first row is row `row` of the caller. */
 static cattn_status read_seq(const cattn_pages *p, const cattn_pages_batch *b, int32_t i, int64_t row, ca_page_seq *s,
                              cattn_error *error) {
     int64_t length;
@@ -79,7 +79,7 @@ static cattn_status read_seq(const cattn_pages *p, const cattn_pages_batch *b, i
         return ca_fail(error, CATTN_ERR_ARG, i, "sequence %d has %d rows but %lld tokens; its rows are among its tokens", i,
                        n_rows, (long long)length);
     if (row + n_rows > INT32_MAX)
-        return ca_fail(error, CATTN_ERR_ARG, i, "the batch has more than %d rows; make several of it", INT32_MAX);
+        return ca_fail(error, CATTN_ERR_ARG, i, "the batch has more than %d rows; divide it into several", INT32_MAX);
     *s = (ca_page_seq){.ids = b->page_ids + (b->page_indptr ? b->page_indptr[i] : i * b->page_stride),
                        .n_pages = (int32_t)((length + p->layout.c - 1) >> p->layout.log2_c),
                        .first_pos = (int32_t)length - n_rows,

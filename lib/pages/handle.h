@@ -1,4 +1,4 @@
-/* What a cattn_pages is made of, and reading the caller's batch. */
+/* The parts of a cattn_pages, and reading the caller's batch. */
 #ifndef LIB_PAGES_HANDLE_H
 #define LIB_PAGES_HANDLE_H
 
@@ -8,7 +8,7 @@
 #include "lib/cache/layout.h"
 #include "page_plan.h"
 
-/* A worker's packed tile, and the page that it packs next. */
+/* A worker's packed tile, and the page that it will pack next. */
 typedef struct ca_page_worker {
     _Alignas(64) char *tile; /* K, with V behind it */
     int32_t next_head, next_page;
@@ -29,7 +29,7 @@ struct cattn_pages {
     ca_tile_source source;
     ca_page_worker *workers; /* [n_threads] */
     ca_page_seqs seqs;       /* of the batch being planned */
-    int64_t n_rows;          /* of the last plan, as the next */
+    int64_t n_rows;          /* of the last plan, as is `plan` */
     ca_page_plan plan;
     int32_t *layer_plan;  /* [n_layers] index in plan.plans */
     cattn_page_view k, v; /* during an attend */

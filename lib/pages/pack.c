@@ -1,8 +1,8 @@
 /*
- * Packing foreign pages: K is transposed, of V bf16 neighbours are interleaved.
+ * Packing foreign pages: K is transposed, and in bf16 neighbouring tokens of V are interleaved.
  *
- * 128-bit vectors as the compiler has them for any CPU, since they need no kernel level, and what takes the time is memory.
- * Eight tokens at a time, while the same tokens of the next page are prefetched.
+ * The compiler's 128-bit vectors serve every CPU without a kernel level, which is enough, since memory takes most of the time.
+ * Eight tokens are packed at a time, while the same tokens of the next page are prefetched.
  */
 #include "pack.h"
 
@@ -69,7 +69,7 @@ INLINE void transpose_halves(ca_page_rows from, char *to, ptrdiff_t line) {
     }
 }
 
-/* K of eight tokens to the slots that begin at `to`. A line is a word of each slot; of f16 an element. */
+/* K of eight tokens to the slots that begin at `to`. A line is one word of each slot (f16: one element). */
 static void pack_keys(const ca_page_pack *p, ca_page_rows k, char *to) {
     const int32_t size = p->type == CATTN_F16 ? 2 : 4, bytes = p->d_k * (p->type == CATTN_F32 ? 4 : 2);
     const ptrdiff_t line = (ptrdiff_t)p->c * size;

@@ -10,7 +10,7 @@
 
 #include "chunkattn.h"
 
-/* K or V of the tokens of one page and KV head: the first token's, and bytes from one token to the next. */
+/* K or V of one page and KV head: the first token, and the bytes from one token to the next. */
 typedef struct ca_page_rows {
     const char *at;
     ptrdiff_t stride;
@@ -19,10 +19,10 @@ typedef struct ca_page_rows {
 typedef struct ca_page_pack {
     cattn_type type; /* CATTN_F32, CATTN_F16 or CATTN_BF16 */
     int32_t d_k, d_v, c;
-    int32_t n; /* tokens to pack, at most c; packed are as many as make up a multiple of 8 */
+    int32_t n; /* tokens to pack, at most c; rounded up to a multiple of 8 */
     ca_page_rows k, v;
     char *k_tile, *v_tile;
-    /* A page to prefetch meanwhile, its first n_next tokens; 0: none. */
+    /* A page whose first n_next tokens are prefetched meanwhile; 0: none. */
     int32_t n_next;
     ca_page_rows next_k, next_v;
 } ca_page_pack;

@@ -1,4 +1,4 @@
-/* Plans over foreign pages: their sections from the sorted tables, and what is kept of them from batch to batch. */
+/* Plans over foreign pages: their sections, which follow from the sorted tables, and what is kept from batch to batch. */
 #include "page_plan.h"
 
 #include "lib/cache/plan_internal.h"
@@ -11,7 +11,7 @@ void ca_page_plan_init(ca_page_plan *p, bool apart, ca_alloc *alloc) {
 void ca_page_plan_free(ca_page_plan *p) {
     for (size_t i = 0; i < p->plans.n; i++) ca_plan_free(&p->plans.at[i]);
     CA_ARRAY_FREE(p->alloc, &p->plans);
-    CA_ARRAY_FREE(p->alloc, &p->groups);
+    CA_ARRAY_FREE(p->alloc, &p->parts);
     ca_tables_free(&p->tables);
 }
 
@@ -23,9 +23,9 @@ int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca
     return (int32_t)p->plans.n++;
 }
 
-/* ---- Groups ---- */
+/* ---- Parts ---- */
 
-/* Whether a table and its rows are as they were, but for positions that went on within their pages. */
+/* Whether nothing of a table and its rows has changed, except that positions advanced within their pages. */
 static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq *s) {
     if (t->section < 0 || t->n_next != t->n || s->n_rows != t->n_rows || s->first_pos < t->first_pos) return false;
     if (s->first_pos == t->first_pos) return true;
@@ -35,8 +35,8 @@ static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq 
     return true;
 }
 
-/* The section that holds a group as it is; -1: none. */
-static int32_t kept_section(const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+/* The existing section that is still valid for a part; -1: none. */
+static int32_t kept_section(const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
     const ca_table_place *places = p->tables.next.at;
     const int32_t section = ca_table_at(&p->tables, places[g->begin])->section;
     for (int32_t i = g->begin; i < g->end; i++) {
@@ -46,26 +46,26 @@ static int32_t kept_section(const ca_page_plan *p, const ca_page_group *g, const
     return p->plans.at[0].sections.at[section]->seqs.n == (size_t)(g->end - g->begin) ? section : -1;
 }
 
-/* List the groups. *changed: the sections will not be the same ones in the same order. */
-static cattn_status find_groups(ca_page_plan *p, const ca_page_seq *seqs, bool *changed) {
+/* List the parts. *changed is set unless the sections stay the same, in the same order. */
+static cattn_status find_parts(ca_page_plan *p, const ca_page_seq *seqs, bool *changed) {
     const ca_table_order *order = &p->tables.next;
-    p->groups.n = 0;
-    if (CA_RESERVE(p->alloc, &p->groups, order->n)) return CATTN_ERR_NOMEM;
+    p->parts.n = 0;
+    if (CA_RESERVE(p->alloc, &p->parts, order->n)) return CATTN_ERR_NOMEM;
     for (int32_t i = 0; i < (int32_t)order->n;) {
-        ca_page_group *g = &p->groups.at[p->groups.n++];
+        ca_page_part *g = &p->parts.at[p->parts.n++];
         g->begin = i++;
         while (i < (int32_t)order->n && order->at[i].common > 0 && !p->apart) i++;
         g->end = i;
         g->section = kept_section(p, g, seqs);
-        if (g->section != (int32_t)p->groups.n - 1) *changed = true;
+        if (g->section != (int32_t)p->parts.n - 1) *changed = true;
     }
-    if (p->groups.n != p->plans.at[0].sections.n) *changed = true;
+    if (p->parts.n != p->plans.at[0].sections.n) *changed = true;
     return CATTN_OK;
 }
 
 /* ---- Sections ---- */
 
-static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
     ca_section_clear(s);
     for (int32_t i = g->begin; i < g->end; i++) {
         const int32_t seq = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
@@ -77,10 +77,10 @@ static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const c
 }
 
 /*
- * The visits of a group: for each table the runs of pages that it does not have in common with the one before, cut where fewer
- * of the tables behind it go on.
+ * Add the visits of a part: for each table, the runs of pages that it does not have in common with the table before it. A run
+ * is cut wherever fewer of the following tables share it.
  */
-static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_group *g) {
+static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_part *g) {
     const ca_table_place *places = p->tables.next.at + g->begin;
     const int32_t n = g->end - g->begin, shift = plan->layout->log2_c;
     plan->visits.n = 0;
@@ -100,7 +100,7 @@ static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p,
                                                            .row_end = j < n ? s->seqs.at[j].row_begin : s->n_rows};
             end = start;
         }
-        for (size_t a = first, b = plan->visits.n; a + 1 < b; a++, b--) { /* they came last first */
+        for (size_t a = first, b = plan->visits.n; a + 1 < b; a++, b--) { /* they were added in descending order */
             const ca_visit v = plan->visits.at[a];
             plan->visits.at[a] = plan->visits.at[b - 1];
             plan->visits.at[b - 1] = v;
@@ -114,20 +114,20 @@ static ca_section *new_section(ca_plan *plan) {
     return ca_new_zero(plan->alloc, 1, sizeof(ca_section));
 }
 
-/* Give up what was built for the update; there is room for it. */
+/* Make the sections that were built for the update spare, for which there is room. */
 static void discard_built(ca_plan *plan, const ca_page_plan *p) {
     for (size_t i = 0; i < plan->next.n; i++)
-        if (p->groups.at[i].section < 0) plan->spare.at[plan->spare.n++] = plan->next.at[i];
+        if (p->parts.at[i].section < 0) plan->spare.at[plan->spare.n++] = plan->next.at[i];
     plan->next.n = 0;
 }
 
-/* Put the groups' sections, kept and new ones, into plan->next. */
+/* Put the sections of all parts, kept and new, into plan->next. */
 static cattn_status build_sections(ca_plan *plan, const ca_page_plan *p, const ca_page_seq *seqs) {
-    const size_t n = p->groups.n;
+    const size_t n = p->parts.n;
     if (CA_RESERVE(plan->alloc, &plan->next, n) || CA_RESERVE(plan->alloc, &plan->spare, plan->spare.n + plan->sections.n + n))
         return CATTN_ERR_NOMEM;
     while (plan->next.n < n) {
-        const ca_page_group *g = &p->groups.at[plan->next.n];
+        const ca_page_part *g = &p->parts.at[plan->next.n];
         ca_section *s = g->section < 0 ? new_section(plan) : plan->sections.at[g->section];
         if (!s) return CATTN_ERR_NOMEM;
         plan->next.at[plan->next.n++] = s;
@@ -147,14 +147,14 @@ static void swap_sections(ca_plan *plan) {
     plan->next.at = at, plan->next.n = n, plan->next.capacity = capacity;
 }
 
-/* Divide the work anew, and reserve what it needs. */
+/* Divide the work again, and reserve the memory that it needs. */
 static cattn_status divide(ca_page_plan *p, ca_attn *attn) {
     for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++)
         if (ca_plan_divide(plan)) return CATTN_ERR_NOMEM;
     return ca_attn_reserve(attn, p->plans.at, p->plans.n);
 }
 
-/* Make all plans those of the update, or leave them as they were: what they needed before they have room for. */
+/* Replace the sections of all plans by those of the update, or leave the plans unchanged. */
 static cattn_status replace_sections(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs) {
     cattn_status status = CATTN_OK;
     for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n && status == CATTN_OK; plan++)
@@ -170,17 +170,17 @@ static cattn_status replace_sections(ca_page_plan *p, ca_attn *attn, const ca_pa
     return status;
 }
 
-/* Make the sections that were replaced spare, unless they are in use again. */
+/* Make the replaced sections spare, except those that were kept. */
 static void spare_replaced(ca_plan *plan, const ca_page_plan *p) {
-    for (size_t i = 0; i < p->groups.n; i++)
-        if (p->groups.at[i].section >= 0) plan->next.at[p->groups.at[i].section] = NULL;
+    for (size_t i = 0; i < p->parts.n; i++)
+        if (p->parts.at[i].section >= 0) plan->next.at[p->parts.at[i].section] = NULL;
     for (size_t i = 0; i < plan->next.n; i++)
         if (plan->next.at[i]) plan->spare.at[plan->spare.n++] = plan->next.at[i];
     plan->next.n = 0;
 }
 
-/* Refresh what may have changed in a section that was kept. */
-static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_group *g, const ca_page_seq *seqs) {
+/* Update positions and indices in a section that was kept. */
+static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
     for (int32_t i = g->begin; i < g->end; i++) {
         ca_section_seq *q = &s->seqs.at[i - g->begin];
         q->entry = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
@@ -192,8 +192,8 @@ static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_group *g
 }
 
 static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
-    for (size_t i = 0; i < p->groups.n; i++) {
-        const ca_page_group *g = &p->groups.at[i];
+    for (size_t i = 0; i < p->parts.n; i++) {
+        const ca_page_part *g = &p->parts.at[i];
         for (size_t k = 0; k < p->plans.n && g->section >= 0; k++) refresh(p->plans.at[k].sections.at[i], p, g, seqs);
         for (int32_t j = g->begin; j < g->end; j++) {
             ca_table *t = ca_table_at(&p->tables, p->tables.next.at[j]);
@@ -209,7 +209,7 @@ cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_s
     bool changed = !p->exists;
     cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
     if (status) return status;
-    if ((status = find_groups(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
+    if ((status = find_parts(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
         ca_tables_undo(&p->tables);
         return status;
     }
@@ -226,7 +226,7 @@ cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_s
 
 /* ---- What is shared ---- */
 
-/* Runs of pages that begin at a place of the order and that the tables behind it share. */
+/* The number of runs of pages that begin at a place of the order and are shared with the tables behind it. */
 static int64_t count_runs(const ca_table_order *order, size_t place) {
     const int32_t own = order->at[place].common;
     int64_t n = 0;

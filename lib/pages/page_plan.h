@@ -1,7 +1,7 @@
 /*
  * The plans of a batch over foreign pages, one for each window that a layer has. A section is the rows of the sequences whose
- * tables begin with the same page; it is kept for as long as its tables, its numbers of rows and the pages in which rows end
- * and windows begin are the same. The visits that it is built from are read off the sorted tables.
+ * tables begin with the same page. It is kept as long as its tables, its numbers of rows, and the pages in which rows end
+ * and windows begin are the same. The visits from which it is built follow from the sorted tables.
  */
 #ifndef LIB_PAGES_PAGE_PLAN_H
 #define LIB_PAGES_PAGE_PLAN_H
@@ -11,20 +11,20 @@
 #include "lib/cache/plan.h"
 #include "tables.h"
 
-/* Consecutive places of the order whose rows are one section. */
-typedef struct ca_page_group {
+/* Part of the order: consecutive places whose rows are one section. */
+typedef struct ca_page_part {
     int32_t begin, end;
-    int32_t section; /* index of the section that still holds; -1: it must be built */
-} ca_page_group;
+    int32_t section; /* index of the section that is still valid; -1: it must be built */
+} ca_page_part;
 
 typedef struct ca_page_plan {
     ca_alloc *alloc;
     ca_tables tables;
     CA_ARRAY(ca_plan) plans;
-    CA_ARRAY(ca_page_group) groups; /* of the update */
-    bool apart;                     /* no two sequences are in one section */
-    bool exists;                    /* there is a plan */
-    int64_t n_made, n_kept;         /* plans made so far, and those of them that only moved positions within pages */
+    CA_ARRAY(ca_page_part) parts; /* of the update */
+    bool apart;                   /* no two sequences are in one section */
+    bool exists;                  /* there is a plan */
+    int64_t n_made, n_kept;       /* plans made so far, and those in which only positions within pages changed */
 } ca_page_plan;
 
 /* alloc and layout are borrowed as long as the plan is in use. */

@@ -33,7 +33,7 @@ static cattn_status check_pages(const cattn_pages_config *c, cattn_error *error)
     return CATTN_OK;
 }
 
-/* Check *config, and fill *c with what of it is as for a cache, *own with the rest. */
+/* Check *config. *c gets the fields that a cache has, too, *own the others. */
 static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config *own, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_pages_config_init(own);
@@ -70,7 +70,7 @@ static ca_page_rows rows_of(const cattn_pages *p, const cattn_page_view *view, i
                           view->token_stride * size};
 }
 
-/* As ca_tile_source.announce: only noted, and prefetched while the next page is packed. */
+/* As ca_tile_source.announce: the page is only noted here, and prefetched while the next one is packed. */
 static void announce(const void *ctx, int32_t worker, int32_t head, ca_chunk_id page, int32_t n) {
     ca_page_worker *w = &((const cattn_pages *)ctx)->workers[worker];
     w->next_head = head;
@@ -104,8 +104,8 @@ static const char *pack(const void *ctx, int32_t worker, int32_t head, ca_chunk_
 /* ---- Handle ---- */
 
 /*
- * What packing a page adds to the cost of a chunk, in units of a query head's arithmetic on it: 3 to 6 with K and V in the
- * second-level cache (Zen 5, d = 128, pages of 16 and 64).
+ * What packing a page adds to the cost of a chunk, in units of one query head's attention over it: measured 3 to 6, with K and
+ * V in the second-level cache (Zen 5, d = 128, pages of 16 and 64).
  */
 static const float PACK_COST = 4;
 

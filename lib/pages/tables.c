@@ -42,7 +42,7 @@ static bool is_before(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n
     return a[common] < b[common];
 }
 
-/* ---- Which table is whose ---- */
+/* ---- The table of each sequence ---- */
 
 static void claim(ca_tables *t, int32_t table, int32_t seq, const ca_page_seq *s) {
     t->tables.at[table].seq = seq;
@@ -50,7 +50,7 @@ static void claim(ca_tables *t, int32_t table, int32_t seq, const ca_page_seq *s
     t->next_seq.at[seq] = table;
 }
 
-/* Claim the table that the sequence at this index had, if it is related. */
+/* Claim the table of the sequence that was at this index, if it is related. */
 static bool claim_same_index(ca_tables *t, int32_t seq, const ca_page_seq *s) {
     const int32_t table = (size_t)seq < t->by_seq.n ? t->by_seq.at[seq] : -1;
     if (table < 0 || !is_related(&t->tables.at[table], s)) return false;
@@ -58,9 +58,9 @@ static bool claim_same_index(ca_tables *t, int32_t seq, const ca_page_seq *s) {
     return true;
 }
 
-/* Claim a table that the sequence's would come behind in the order and that is related; the nearest one. */
+/* Claim the nearest related table before the place where the sequence's table belongs. */
 static bool claim_by_order(ca_tables *t, int32_t seq, const ca_page_seq *s) {
-    size_t low = 0, high = t->order.n; /* tables below `low` do not come behind it, those from `high` on do */
+    size_t low = 0, high = t->order.n; /* tables below `low` belong before it, those from `high` on behind it */
     while (low < high) {
         const size_t middle = (low + high) / 2;
         const ca_table *at = ca_table_at(t, t->order.at[middle]);
@@ -77,7 +77,7 @@ static bool claim_by_order(ca_tables *t, int32_t seq, const ca_page_seq *s) {
     return false;
 }
 
-/* Claim an unused table; there is one. */
+/* Claim an unused table, of which there must be one. */
 static void claim_unused(ca_tables *t, int32_t seq, const ca_page_seq *s) {
     const int32_t table = t->unused.at[--t->unused.n];
     ca_table *new = &t->tables.at[table];
@@ -99,7 +99,7 @@ static int add_unused(ca_tables *t, size_t n) {
     return 0;
 }
 
-/* Claim a table for each sequence with rows: those of the same sequences first, so that no other takes them. */
+/* Claim a table for each sequence with rows: first those of the same index, so that no other sequence claims them. */
 static int claim_tables(ca_tables *t, const ca_page_seq *seqs, int32_t n_seqs) {
     size_t n_new = 0;
     for (int32_t i = 0; i < n_seqs; i++) {
@@ -114,7 +114,7 @@ static int claim_tables(ca_tables *t, const ca_page_seq *seqs, int32_t n_seqs) {
     return 0;
 }
 
-/* Copy the ids that a table has not yet. Those that are committed stay as they are. */
+/* Copy the ids that a table lacks. Committed ids do not change. */
 static int copy_ids(ca_tables *t, const ca_page_seq *seqs) {
     for (size_t i = 0; i < t->next_seq.n; i++) {
         if (t->next_seq.at[i] < 0) continue;
@@ -129,8 +129,8 @@ static int copy_ids(ca_tables *t, const ca_page_seq *seqs) {
 /* ---- The order ---- */
 
 /*
- * Whether the table at a place keeps it. One that grew does, and has as much in common with its neighbours as before, unless
- * the next one began with all of it.
+ * Whether the table at a place keeps its place. A table that grew does, and has as much in common with its neighbours as
+ * before, unless the next one began with all of it.
  */
 static bool stays(const ca_tables *t, size_t place) {
     const ca_table *table = ca_table_at(t, t->order.at[place]);
@@ -139,7 +139,7 @@ static bool stays(const ca_tables *t, size_t place) {
     return table->n_next == table->n || !is_prefix;
 }
 
-/* The tables that keep their places, in `next`; those of the others that go on are listed in `inserted`. */
+/* Put the tables that keep their places into `next`, and list those that must be inserted in `inserted`. */
 static void keep_places(ca_tables *t) {
     int32_t common = INT32_MAX; /* with the last one that stays */
     t->next.n = t->inserted.n = 0;
@@ -215,5 +215,5 @@ void ca_tables_commit(ca_tables *t) {
 void ca_tables_undo(ca_tables *t) {
     for (size_t i = 0; i < t->next_seq.n; i++)
         if (t->next_seq.at[i] >= 0) t->tables.at[t->next_seq.at[i]].seq = -1;
-    t->unused.n = t->n_unused; /* what was claimed of them is behind still */
+    t->unused.n = t->n_unused; /* the claimed ones are still in the array behind the others */
 }

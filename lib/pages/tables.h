@@ -1,7 +1,7 @@
 /*
- * The block tables of a batch, sorted by their ids, with the number of pages that neighbours have in common: a trie over the
- * tables, in the form in which a suffix array is a suffix tree. Depth-first order is the order of the array, and a run of pages
- * that several tables share is a range of it:
+ * The block tables of a batch, sorted by their ids, with the number of pages that neighbours have in common. This array
+ * represents a trie over the tables, as a suffix array represents a suffix tree. Depth-first order is the order of the array,
+ * and the tables that share a run of pages are a range of it:
  *
  *   ids           common
  *   7 3           0                 7 3 ---+--------- (ends)
@@ -9,11 +9,12 @@
  *   7 3 9 5 6     3                              '- 5 6
  *   8             0                 8
  *
- * It is kept from batch to batch and updated by what is different. A table is recognised if it is as before or one of the two
- * begins with the other: at the same index in the batch, else by its place in the order. A table that grew stays where it is
- * unless the next one begins with all of it. Only tables that moved or are new are compared with others.
+ * The array is kept from batch to batch, and only differences are updated. A table is recognised if it equals its previous
+ * contents or one of the two begins with the other: at the same index in the batch, otherwise by its place in the order. A
+ * table that grew keeps its place unless the next one begins with all of it. Only tables that moved or are new are compared
+ * with others.
  *
- * An update is tentative until it is committed: until then the old order is there too, and undoing it restores everything.
+ * An update is tentative until it is committed. Until then the old order remains, and undoing the update restores everything.
  */
 #ifndef LIB_PAGES_TABLES_H
 #define LIB_PAGES_TABLES_H
@@ -28,7 +29,7 @@ typedef struct ca_page_seq {
     const int32_t *ids; /* [n_pages], the caller's */
     int32_t n_pages;    /* that hold positions up to its last row's */
     int32_t first_pos;  /* of its first row */
-    int32_t n_rows;     /* 0: it takes no part */
+    int32_t n_rows;     /* 0: it is ignored */
     int32_t row;        /* the caller's index of its first row */
 } ca_page_seq;
 
@@ -38,7 +39,7 @@ typedef struct ca_table {
     int32_t first_pos;     /* as the next two, when its section was built or refreshed */
     int32_t n_rows;
     int32_t section; /* index of the section that holds it in every plan; -1: none */
-    int32_t seq;     /* in the update: the index of its sequence; -1: none, it goes when the update is committed */
+    int32_t seq;     /* in the update: the index of its sequence; -1: none, so a commit removes it */
 } ca_table;
 
 /* A place in the order. */

@@ -1,4 +1,4 @@
-/* A cache that must come about, and what it counts. Included behind cmocka. */
+/* Creating a cache, which must succeed, and reading its statistics. Included after cmocka. */
 #ifndef TESTS_API_CACHE_H
 #define TESTS_API_CACHE_H
 

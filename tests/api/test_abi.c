@@ -1,6 +1,6 @@
 /*
- * Programs and libraries of different versions: structs of 0.1.0 are understood for ever, and larger ones of a version to come
- * are accepted where what is beyond is zero, and refused by name where it is not.
+ * Programs and libraries of different versions: structs of version 0.1.0 are always accepted. Larger structs of a later version
+ * are accepted if the additional bytes are zero, and refused with the struct's name otherwise.
  */
 #define CATTN_EXPERIMENTAL
 #include "../support/testing.h"
@@ -139,7 +139,7 @@ SAME(cuda_device_info, minor);
 SAME(cuda_device_info, n_processors);
 SAME(cuda_device_info, memory_bytes);
 
-/* A field that is added later must not lie where an older program has padding, whose bytes may be anything. */
+/* No field may be added where an older program has padding, whose bytes may be anything. */
 #define NO_PADDING(type, last)                                                                                                 \
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; fill it with a reserved field")
@@ -154,7 +154,7 @@ NO_PADDING(cuda_device_info, memory_bytes);
 
 /* ---- Calls with structs of any size ---- */
 
-/* Where the last byte of a struct has nothing behind it: a page that cannot be touched follows. */
+/* Memory whose end is the end of a struct: a page that cannot be accessed follows. */
 typedef struct guarded {
     char *page;
     void *at;
@@ -237,7 +237,7 @@ static cattn_status call_device(world *w, void *info, cattn_error *error) {
 
 typedef struct struct_case {
     const char *type;
-    size_t first; /* the smallest size that is understood */
+    size_t first; /* the smallest size that is accepted */
     size_t old;   /* in 0.1.0 */
     size_t now;
     bool input;
@@ -257,7 +257,7 @@ static const struct_case struct_cases[] = {
 };
 enum { N_CASES = sizeof struct_cases / sizeof *struct_cases, BEYOND = 24, MOST = 1024 };
 
-/* A struct as a caller of today fills it, with zeros beyond. */
+/* A struct as a present caller fills it, followed by zeros. */
 static void fill(const struct_case *c, char at[MOST]) {
     memset(at, 0, MOST);
     if (c->call == call_create) {
@@ -279,7 +279,7 @@ static world world_new(void) {
     return w;
 }
 
-/* What a call gives with its struct of a size, which nothing may follow; *result: the struct afterwards. */
+/* Make a call with a struct of `size` bytes, behind which nothing may be accessed. *result: the struct afterwards. */
 static cattn_status call_with(const struct_case *c, const char at[MOST], size_t size, char result[MOST], cattn_error *error) {
     world w = world_new();
     guarded g = guarded_new(at, size);
@@ -292,7 +292,7 @@ static cattn_status call_with(const struct_case *c, const char at[MOST], size_t 
     return status;
 }
 
-/* Where there is no device, the call for its info fails whatever the struct. */
+/* Without a device, the call that returns its properties fails with any struct. */
 static bool runs(const struct_case *c) {
     int32_t n;
     return c->call != call_device || cattn_cuda_device_count(&n, NULL) == CATTN_OK;
@@ -309,7 +309,7 @@ static void programs_of_older_versions_run(void **state) {
         const size_t sizes[] = {c->first, c->old};
         for (int i = 0; i < 2; i++) {
             if (call_with(c, at, sizes[i], got, &error)) fail_msg("%s of %zu bytes: %s", c->type, sizes[i], error.message);
-            /* The same as a caller of today gets, as far as it goes. */
+            /* As many bytes as the struct has are what a present caller gets. */
             assert_memory_equal(got + sizeof(size_t), full + sizeof(size_t), sizes[i] - sizeof(size_t));
             size_t kept;
             memcpy(&kept, got, sizeof kept);
@@ -318,7 +318,7 @@ static void programs_of_older_versions_run(void **state) {
     }
 }
 
-/* Fields beyond an older caller's struct have their defaults, whatever lies there. */
+/* Fields beyond the end of an older caller's struct have their defaults, whatever the bytes there are. */
 static void what_an_older_program_lacks_has_its_default(void **state) {
     (void)state;
     cattn_config config = small();

@@ -1,4 +1,4 @@
-/* The budget: bytes in use stay within it whatever is asked, and what fails for want of it leaves nothing behind. */
+/* The budget: bytes in use stay within it whatever is requested, and a call that fails for lack of budget changes nothing. */
 #include "../support/testing.h"
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static cattn_cache *create_tiny(uint64_t budget_bytes) {
 
 static uint64_t bytes_of(const cattn_cache *cache) { return stats_of(cache).bytes_in_use; }
 
-/* Sequences of two tokens until the budget is full. Returns how many. */
+/* Join sequences of two tokens until the budget is full. Returns their number. */
 static int32_t fill(cattn_cache *cache, cattn_entry *entries) {
     for (int32_t n = 0; n < MAX_SEQS; n++) {
         const int32_t tokens[] = {n, 1};
@@ -41,7 +41,7 @@ static int32_t fill(cattn_cache *cache, cattn_entry *entries) {
     return 0;
 }
 
-/* A step that does nothing. Where there is room for it, it stays in the budget, and where there is not, nothing is left. */
+/* A step that computes nothing. It stays within the budget if there is room for it, and leaves nothing allocated otherwise. */
 static bool begins(cattn_cache *cache, cattn_entry *entries, int32_t n, int64_t row_limit) {
     const cattn_stats before = stats_of(cache);
     const cattn_status status = cattn_step_begin(cache, entries, n, row_limit, NULL);
@@ -61,7 +61,7 @@ static void steps_stay_within_it(void **state) {
     for (uint64_t budget = 256 << 10; budget <= 2 << 20; budget += 32 << 10) {
         cattn_cache *cache = create_tiny(budget);
         const int32_t n = fill(cache, entries);
-        int32_t most = 0; /* entries of a step there is room for: not fewer after larger ones failed */
+        int32_t most = 0; /* entries of the largest step that fits; a larger one that failed before must not lower it */
         for (int32_t i = 1; i <= n; i++)
             if (begins(cache, entries, i, 0)) most = i;
         for (int32_t i = 1; i <= n; i++) assert_int_equal(begins(cache, entries, i, 0), i <= most);
@@ -69,8 +69,7 @@ static void steps_stay_within_it(void **state) {
     }
 }
 
-/* Sequences that take no chunk, until the budget has no room for another. Returns bytes: the last may have left a table larger.
- */
+/* Add sequences that need no chunk until the budget is full. Returns by how many bytes the refused one enlarged a table. */
 static uint64_t fill_with_forks(cattn_cache *cache) {
     static const int32_t tokens[10];
     cattn_seq seq, fork;
@@ -89,7 +88,7 @@ static void forks_stay_within_it(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* One token after the other, and none of its chunk promised: the ids may need another array without another chunk. */
+/* Appends of one token without a reservation: the ids may need a larger array even if no chunk is needed. */
 static void appends_stay_within_it(void **state) {
     (void)state;
     static int32_t tokens[1500] = {1000000};
@@ -108,7 +107,7 @@ static void appends_stay_within_it(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* A join that goes on in a chunk where another has left room takes no chunk, but memory. */
+/* A join that continues in a chunk with free slots needs no chunk, but memory. */
 static void joins_without_a_chunk_stay_within_it(void **state) {
     (void)state;
     enum { N_TAILS = 40 };
@@ -163,7 +162,7 @@ static void peaks_are_of_what_ran(void **state) {
     assert_int_equal(cattn_seq_join(cache, tokens, 2000, NULL, &seqs[1], NULL, NULL), CATTN_OK);
     assert_int_equal(cattn_seq_fork(cache, seqs[1], 0, &fork, NULL), CATTN_OK);
     assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
-    assert_int_equal(cattn_seq_leave(cache, &seqs[1], NULL), CATTN_OK); /* was tried, and did not run */
+    assert_int_equal(cattn_seq_leave(cache, &seqs[1], NULL), CATTN_OK); /* the failed step did not end it */
     cattn_entry entry = {.seq = seqs[0], .max_rows = 100};
     assert_true(begins(cache, &entry, 1, 0));
     assert_int_equal(stats_of(cache).chunks_live_peak, 7);
@@ -206,8 +205,8 @@ static cattn_status can_fit(const cattn_cache *cache, request r, uint64_t headro
 
 static int32_t token_of(int64_t i) { return (int32_t)(i * 7 % 1000); }
 
-/* Join, fork, and append all that is reserved. CATTN_ERR_BUDGET where that finds no room; then and after it the cache is empty.
- */
+/* Join, fork, and append all reserved tokens, then leave. CATTN_ERR_BUDGET if there is no room. The cache is empty in either
+ * case. */
 static cattn_status run_request(cattn_cache *cache, request r) {
     enum { MOST_SEQS = 8, MOST_TOKENS = 4000 };
     static int32_t tokens[MOST_TOKENS];
@@ -223,7 +222,7 @@ static cattn_status run_request(cattn_cache *cache, request r) {
     for (int64_t n = 0; n < r.reserve_tokens && status == CATTN_OK; n++)
         for (int64_t i = 0; i < r.n_seqs; i++) {
             const int32_t token = (int32_t)(1000 + i);
-            assert_int_equal(cattn_seq_append(cache, seqs[i], &token, 1, NULL), CATTN_OK); /* it was reserved */
+            assert_int_equal(cattn_seq_append(cache, seqs[i], &token, 1, NULL), CATTN_OK); /* reserved */
         }
     assert_true(bytes_of(cache) <= stats_of(cache).budget_bytes);
     for (int64_t i = 0; i < r.n_seqs; i++)
@@ -232,7 +231,7 @@ static cattn_status run_request(cattn_cache *cache, request r) {
     return status;
 }
 
-/* What fits runs; the largest reserve does, and what is larger by a slab does not. */
+/* A request that fits can run, also with the largest reservation; one that is larger by a slab cannot. */
 static void what_fits_runs(void **state) {
     (void)state;
     static const request shapes[] = {{1, 1, 0},    {16, 1, 1},  {100, 1, 0},   {100, 3, 50},  {33, 8, 1},  {32, 8, 40},
@@ -241,7 +240,7 @@ static void what_fits_runs(void **state) {
         for (uint64_t budget = 192 << 10; budget <= 3 << 20; budget = budget * 5 / 4) {
             cattn_config config = tiny(budget);
             config.sharing = (cattn_sharing)sharing;
-            config.retention = CATTN_RETAIN_NONE; /* what has left takes no room */
+            config.retention = CATTN_RETAIN_NONE; /* sequences that have left occupy nothing */
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
                 cattn_cache *cache = create(&config);
                 request r = shapes[i];
@@ -253,7 +252,7 @@ static void what_fits_runs(void **state) {
                 r.reserve_tokens = fit.max_reserve_tokens;
                 if (r.reserve_tokens >= 0) assert_int_equal(run_request(cache, r), CATTN_OK);
                 cattn_cache_destroy(&cache);
-                /* A slab is a sixteenth of such a budget; metadata are a hundredth of K/V, counted with all their growth. */
+                /* A slab is a sixteenth of this budget; metadata, counted with all their growth, are a hundredth of the K/V. */
                 r.reserve_tokens += (int64_t)(budget / 8 / (64 * 2 * sizeof(float))) / r.n_seqs + 2 * config.chunk_size;
                 cache = create(&config);
                 if (fit.max_reserve_tokens >= 0) assert_int_equal(run_request(cache, r), CATTN_ERR_BUDGET);
@@ -291,7 +290,7 @@ static void headroom_is_kept_free(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* No number is so large that an answer overflows. */
+/* No answer overflows, however large the numbers are. */
 static void nothing_huge_fits(void **state) {
     (void)state;
     cattn_cache *cache = create_tiny(1 << 20);

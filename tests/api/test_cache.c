@@ -1,4 +1,4 @@
-/* The public surface: what a caller can get wrong gives a status and a message, and changes nothing. */
+/* The public calls: a wrong argument gives a status and a message, and changes nothing. */
 #include "../support/testing.h"
 
 #include <math.h>
@@ -23,14 +23,14 @@ static cattn_config small(void) {
     return c;
 }
 
-/* The call must fail with this status, and its message must hold this text. */
+/* The call must fail with this status, and its message must contain this text. */
 static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
     assert_int_equal(got, status);
     assert_int_equal(error->code, status);
     if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
 }
 
-/* An allocator that counts, and that can be told to fail. */
+/* An allocator that counts, and fails on request. */
 typedef struct counter {
     size_t bytes;
     long left; /* allocations before failure; < 0: no limit */
@@ -51,7 +51,7 @@ static void count_free(void *ctx, void *p, size_t size, size_t align) {
     free(p);
 }
 
-/* Where freed memory holds nothing that could be taken for what was there. */
+/* Overwrite memory before it is freed, so that later use is noticed. */
 static void poison_free(void *ctx, void *p, size_t size, size_t align) {
     memset(p, 0xdd, size);
     count_free(ctx, p, size, align);
@@ -122,7 +122,7 @@ static void every_level_of_this_cpu_can_be_chosen(void **state) {
     assert_string_equal(cattn_level_name(0), "ref");
     for (int i = 0; cattn_level_name(i); i++) {
         c.level = cattn_level_name(i);
-        int n_own = 0; /* a level has kernels for some types, and takes those of a lower one for the others */
+        int n_own = 0; /* a level has kernels for some types, and uses those of a lower level for the others */
         for (int type = CATTN_F32; type <= CATTN_I8; type++) {
             c.kv_type = (cattn_type)type;
             cattn_cache *cache = create(&c);
@@ -210,7 +210,7 @@ static void steps_are_checked(void **state) {
     expect(cattn_step_begin(cache, none, 1, 0, &error), CATTN_ERR_ARG, &error, "max_rows is 0");
     expect(cattn_step_begin(cache, none, 0, 0, &error), CATTN_ERR_ARG, &error, "n_entries is 0");
 
-    /* The first entry computes what both share; the second only what is its own, until the limit. */
+    /* The first entry computes the common prefix; the second computes only its own tokens, up to the limit. */
     cattn_entry both[] = {{.seq = a, .max_rows = 100}, {.seq = b, .max_rows = 100}};
     assert_int_equal(cattn_step_begin(cache, both, 2, 0, &error), CATTN_OK);
     assert_int_equal(both[0].first_pos, 0);
@@ -229,7 +229,7 @@ static void steps_are_checked(void **state) {
     expect(cattn_step_write(cache, 0, &kv, &flat, &error), CATTN_ERR_ARG, &error, "v->row_stride is 0");
     assert_int_equal(cattn_step_abort(cache, NULL), CATTN_OK);
 
-    /* After an abort the other may claim it all. */
+    /* After an abort the other entry may claim all tokens. */
     cattn_entry limited[] = {{.seq = b, .max_rows = 100}, {.seq = a, .max_rows = 100}};
     assert_int_equal(cattn_step_begin(cache, limited, 2, 5, &error), CATTN_OK);
     assert_int_equal(limited[0].first_pos, 0);
@@ -246,7 +246,7 @@ static void steps_are_checked(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* One that writes and computes; returns the rows dealt, -1 where begin failed with *error. */
+/* A step that writes and attends. Returns its number of rows, or -1 if begin failed with *error. */
 static int64_t step_of(cattn_cache *cache, cattn_seq seq, int64_t max_rows, cattn_error *error) {
     static float data[4096 * 16 * DIM], out_data[4096 * 16 * DIM];
     const cattn_view kv = {data, CATTN_F32, DIM, DIM}, q = {data, CATTN_F32, 16 * DIM, DIM},
@@ -259,7 +259,7 @@ static int64_t step_of(cattn_cache *cache, cattn_seq seq, int64_t max_rows, catt
     return entry.n_rows;
 }
 
-/* max_rows may be as large as it gets, also where some rows were computed before. */
+/* max_rows may have any value, also if some rows have been computed before. */
 static void rows_without_limit(void **state) {
     (void)state;
     cattn_config c = small();
@@ -275,7 +275,7 @@ static void rows_without_limit(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* A cache full of retained tokens, of which the first are a sibling of seq's. */
+/* Fill the cache with retained tokens, the first of which are in a sibling of seq's node. */
 static void retain_all(cattn_cache *cache, int64_t n_common) {
     for (int32_t i = 0;; i++) {
         const cattn_stats stats = stats_of(cache);
@@ -291,8 +291,8 @@ static void retain_all(cattn_cache *cache, int64_t n_common) {
 }
 
 /*
- * A step's workspace is had by evicting what is retained, be it the sibling of what the step computes, whose node is one with
- * its parent then; and nothing is evicted for a workspace that cannot be had.
+ * Retained chunks are evicted for a step's workspace, even those of the sibling of a node that the step computes, which is then
+ * merged with its parent. Nothing is evicted for a workspace that would not fit in any case.
  */
 static void workspace_is_had_by_evicting(void **state) {
     (void)state;
@@ -325,7 +325,7 @@ static void workspace_is_had_by_evicting(void **state) {
             assert_int_equal(n_rows, -1);
             assert_int_equal(error.code, CATTN_ERR_BUDGET);
             assert_int_equal(after.tokens_evicted, before.tokens_evicted);
-            assert_true(step_of(cache, seq, 100, NULL) > 0); /* a smaller one goes on */
+            assert_true(step_of(cache, seq, 100, NULL) > 0); /* a smaller step succeeds */
         } else {
             assert_int_equal(n_rows, n - 64);
             assert_true(after.tokens_evicted > before.tokens_evicted);

@@ -1,6 +1,6 @@
 /*
- * Windows, kept tokens, soft-cap, sink logits and ALiBi through the public interface, against attention written down as the
- * formulas say, in double: two sequences with a common beginning, prefilled in pieces and decoded, on every level.
+ * Windows, sink tokens, soft-cap, sink logits and ALiBi through the public interface, compared with attention that is computed
+ * by the formulas in double: two sequences with a common prefix, prefilled in pieces and decoded, at every level.
  */
 #include "../support/testing.h"
 
@@ -26,7 +26,7 @@ static const int32_t all_windows[LAYERS] = {0, 1, 50};
 static const float all_slopes[HEADS] = {0.5f, 0.03f, 0, -0.01f};
 static const float all_sinks[LAYERS * HEADS] = {1, -2, -INFINITY, 6, -INFINITY, -INFINITY, -INFINITY, -INFINITY, 30, -5, 0, 2};
 
-/* The numbers of a token: the k-th of kind (0 q, 1 k, 2 v) in a layer; [-1, 1). Sequences differ behind COMMON. */
+/* Element k of a token's q (kind 0), k (1) or v (2) in a layer, in [-1, 1). Sequences differ from position COMMON on. */
 static float number(int seq, int64_t pos, int layer, int kind, int k) {
     uint64_t z = (uint64_t)(pos < COMMON ? 0 : seq) + 16 * (uint64_t)pos + 65536 * (uint64_t)(layer * 3 + kind) +
                  0x1000000 * (uint64_t)k + 1;
@@ -34,7 +34,7 @@ static float number(int seq, int64_t pos, int layer, int kind, int k) {
     return (float)(int32_t)(z >> 32) * 0x1p-31f;
 }
 
-/* What one head of a row at `pos` gives. */
+/* The output and lse of one head of the row at `pos`. */
 static void expect_head(const cattn_config *c, int seq, int64_t pos, int layer, int head, double out[DIM], double *lse) {
     double s[TOKENS], max = -INFINITY, sum = 0;
     const int window = c->windows ? c->windows[layer] : 0, kv = head / (HEADS / KV_HEADS);
@@ -60,7 +60,8 @@ static void expect_head(const cattn_config *c, int seq, int64_t pos, int layer, 
     *lse = (max + log(sum)) / log(2);
 }
 
-/* Scores are within 20 and sums of 64 products in f32: off by less than 64 2^-24 20 < 1e-4, and so are logarithms and means. */
+/* Scores are at most 20, as sums of 64 products in f32. Their error is below 64 2^-24 20 < 1e-4, and so is that of lse and out.
+ */
 static void compare(const cattn_config *c, int seq, int64_t pos, int layer, const float *out, const float *lse) {
     for (int head = 0; head < HEADS; head++) {
         double want[DIM], want_lse;

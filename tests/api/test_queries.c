@@ -1,4 +1,4 @@
-/* Questions that change nothing: a sequence's tokens, how much of a prompt would match; and dropping what is retained. */
+/* Queries, which change nothing: a sequence's tokens, and how much of a prompt would match. And dropping what is retained. */
 #include "../support/testing.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ typedef struct prompt {
     cattn_seq seq;
 } prompt;
 
-/* Few different tokens, so that prompts share beginnings of all lengths. */
+/* Few different tokens, so that prompts have common prefixes of all lengths. */
 static void draw(rng *r, const prompt *before, int n_before, prompt *p) {
     p->n = rng_range(r, 1, MAX_TOKENS);
     const prompt *like = n_before > 0 ? &before[rng_below(r, n_before)] : NULL;
@@ -93,7 +93,7 @@ static void positions_are_checked(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* What match says is what join then reports, and saying it has changed nothing. */
+/* cattn_cache_match returns what a join then reports, and changes nothing. */
 static void a_match_is_what_join_reports(void **state) {
     (void)state;
     static prompt prompts[N_PROMPTS];
@@ -151,7 +151,7 @@ static void all_that_is_retained_can_be_dropped(void **state) {
     assert_int_equal(after.chunks_reserved, before.chunks_reserved);
     assert_true(after.bytes_in_use + 128 * before.chunk_bytes <= before.bytes_in_use); /* 187 chunks were retained */
     const int32_t more[100] = {1};
-    assert_int_equal(cattn_seq_append(cache, stays, more, 100, NULL), CATTN_OK); /* it was reserved */
+    assert_int_equal(cattn_seq_append(cache, stays, more, 100, NULL), CATTN_OK); /* reserved */
     cattn_entry entry = {.seq = stays, .max_rows = 1};
     assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
     assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_ERR_STATE);
@@ -159,7 +159,7 @@ static void all_that_is_retained_can_be_dropped(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* A fork's copies may still be to be made from chunks that are free by now, and whose memory goes. */
+/* A fork's K/V copies may still be pending when their source chunks are free and about to be returned to the system. */
 static void copies_are_made_before_their_source_goes(void **state) {
     (void)state;
     enum { N = 8192, DIM = 64 }; /* a slab of 512 chunks */

@@ -1,7 +1,7 @@
 /*
- * Views of f32, f16 and bf16 in any mixture: a step leaves the bits that it leaves where the caller converts by itself, on
- * every level and with every K/V type. Also of NaN, infinities and denormals, with odd strides, in memory that is aligned to
- * two bytes, and with nothing written between the rows.
+ * Views of f32, f16 and bf16 in any mixture: a step gives the same bits as if the caller had converted its tensors to and from
+ * f32, at every level and with every K/V type. This includes NaN, infinities and denormals, odd strides, memory that is only
+ * aligned to two bytes, and gaps between rows, which stay untouched.
  */
 #include "../support/testing.h"
 
@@ -17,11 +17,11 @@
 enum { HEADS = 22, KV_HEADS = 2, DIM = 80, DIM_V = 64, PROMPT = 39, COMMON = 20, DECODED = 3, MAX_ROWS = 2 * PROMPT };
 enum { N_TYPES = CATTN_BF16 + 1, N_MIXTURES = N_TYPES * N_TYPES * N_TYPES * N_TYPES, PATTERN = 0x5a };
 
-/* What runs, for messages. */
+/* What is tested now, for messages. */
 static const char *level_now;
 static int mixture_now;
 
-/* A tensor of the caller's, and the same numbers as f32. */
+/* A tensor of the caller, and the same numbers as f32. */
 typedef struct tensor {
     cattn_view view, plain;
     int32_t n_heads, dim;
@@ -41,7 +41,7 @@ static tensor tensor_new(cattn_type type, int32_t n_heads, int32_t dim, rng *r) 
     t.plain.type = CATTN_F32;
     t.bytes = (size_t)((rows_outer ? MAX_ROWS : n_heads) * outer + 1) * sizeof(float);
     char *data = malloc(t.bytes);
-    t.view.data = data + element_bytes(type); /* no better aligned than its elements */
+    t.view.data = data + element_bytes(type); /* aligned to its elements only */
     t.plain.data = malloc(t.bytes);
     assert_true(data && t.plain.data);
     memset(data, PATTERN, t.bytes);
@@ -69,7 +69,7 @@ static void store(const tensor *t, int64_t row, int32_t head, int32_t i, float x
         memcpy(to, &half, sizeof half);
 }
 
-/* Numbers of a step: bits of any kind in one of `odd` elements (0: in none), otherwise of moderate size. */
+/* Numbers of a step: arbitrary bits in one of `odd` elements (0: in none), otherwise of moderate size. */
 static void fill(const tensor *t, int64_t n_rows, int odd, rng *r) {
     for (int64_t row = 0; row < n_rows; row++)
         for (int32_t head = 0; head < t->n_heads; head++)
@@ -80,7 +80,7 @@ static void fill(const tensor *t, int64_t n_rows, int odd, rng *r) {
                 store(t, row, head, i, x);
                 if (t->view.type == CATTN_F32) memcpy(element(&t->plain, row, head, i), &x, sizeof x);
                 if (t->view.type == CATTN_F32) continue;
-                uint16_t half = bits; /* signalling NaN among them, which no conversion gives */
+                uint16_t half = bits; /* may be a signalling NaN, which no conversion gives */
                 if (!any) memcpy(&half, element(&t->view, row, head, i), sizeof half);
                 memcpy(element(&t->view, row, head, i), &half, sizeof half);
                 x = t->view.type == CATTN_BF16 ? ca_f32_from_bf16(half) : ca_f32_from_f16(half);
@@ -88,7 +88,7 @@ static void fill(const tensor *t, int64_t n_rows, int odd, rng *r) {
             }
 }
 
-/* The bytes of `out`, where a caller had converted what the f32 call wrote. */
+/* Compare `out` with the f32 call's output, converted as a caller would. */
 static void check_out(const tensor *out, int64_t n_rows) {
     char *got = malloc(out->bytes);
     assert_non_null(got);
@@ -105,7 +105,7 @@ static void check_out(const tensor *out, int64_t n_rows) {
     free(got);
 }
 
-/* A cache that gets views of any type, and one that gets f32. */
+/* A cache that gets views of any type, and one that gets f32 views. */
 typedef struct pair {
     cattn_cache *any, *plain;
     cattn_seq seqs[2][2]; /* [cache][sequence] */
@@ -146,7 +146,7 @@ static void append(cattn_cache *cache, const cattn_seq seqs[2], int32_t token) {
     }
 }
 
-/* Prompts in pieces, single rows, and last a step whose numbers are anything: what it leaves in the cache nobody reads. */
+/* Prompts in pieces, single rows, and at last a step with arbitrary bits, whose K/V no later step reads. */
 static void run(const char *level, int mixture) {
     cattn_config c;
     cattn_config_init(&c);

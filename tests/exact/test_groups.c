@@ -1,6 +1,6 @@
 /*
  * GQA groups of 1 to 128 query heads: each head's output has the bits that it has alone, in a cache with one query head for
- * each KV head, on every level and with every K/V type. Sequences share a prefix; prompts are prefilled in pieces, then
+ * each KV head, at every level and with every K/V type. Sequences share a prefix; prompts are prefilled in pieces, then
  * decoded.
  */
 #include <stdbool.h>
@@ -65,7 +65,7 @@ static void fill(float *x, size_t n, rng *r) {
     for (size_t i = 0; i < n; i++) x[i] = rng_float(r) * 3;
 }
 
-/* One step in both caches; `alone` attends once for each head of a group. Returns the rows, or -1 where the bits differ. */
+/* One step in both caches; `alone` attends once for each head of a group. Returns the rows, or -1 if the bits differ. */
 static int64_t step(world *together, world *alone, int32_t group, int64_t most, rng *r) {
     static float k[MAX_ROWS * KV_HEADS * DIM], v[MAX_ROWS * KV_HEADS * DIM], q[MAX_ROWS * MAX_HEADS * DIM];
     static float out[2][MAX_ROWS * MAX_HEADS * DIM];
@@ -105,7 +105,8 @@ static bool try_group(const char *level, cattn_type kv_type, int32_t group) {
     }
     cattn_cache_destroy(&together.cache);
     cattn_cache_destroy(&alone.cache);
-    if (n_rows < 0) printf("FAILED: %s, K/V type %d, %d query heads for a KV head: other bits\n", level, (int)kv_type, group);
+    if (n_rows < 0)
+        printf("FAILED: %s, K/V type %d, %d query heads for a KV head: the bits differ\n", level, (int)kv_type, group);
     return n_rows == 0;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Exactness of a whole model with memcmp: the logits of a row are the same bits alone or in a batch, in every sharing mode, on
- * one thread or two, in one piece or many, cold or warm, in any order of joining, with every K/V type.
+ * Exactness of a whole model with memcmp: the logits of a row have the same bits alone or in a batch, in every sharing mode, on
+ * one thread or two, with the prompt in one piece or many, with a cold or a warm cache, in any order of joining, and with every
+ * K/V type.
  *
  * The model is the file in CHUNKLLAMA_MODEL; without one the test says "skipped".
  */
@@ -15,15 +16,15 @@
 
 enum { N_SEQS = 5, PROMPT = 110, DECODED = 3, LONGEST = PROMPT + DECODED, MAX_ROWS = N_SEQS * LONGEST, WHOLE = MAX_ROWS };
 
-/* How the sequences are run. */
+/* A way to run the sequences. */
 typedef struct variant {
     const char *name;
     cattn_sharing sharing;
     int threads;
     int64_t piece;
-    bool one_by_one; /* each alone; the next joins when the last has left */
+    bool one_by_one; /* each alone; the next joins when the previous one has left */
     bool backwards;  /* joined in the opposite order */
-    bool warm;       /* all of it once before, so that prompts are found in the tree */
+    bool warm;       /* everything is run once before, so prompts are found in the tree */
 } variant;
 
 static const variant variants[] = {
@@ -46,7 +47,7 @@ static void make_sequences(void) {
     rng r = {20};
     for (int s = 0; s < N_SEQS; s++) {
         n_prompt[s] = PROMPT - 7 * s;
-        const int common = s == 0 ? 0 : 50 + 3 * s; /* with the one before it */
+        const int common = s == 0 ? 0 : 50 + 3 * s; /* tokens in common with the sequence before */
         for (int i = 0; i < LONGEST; i++)
             tokens[s][i] = i < common ? tokens[s - 1][i] : (int32_t)rng_range(&r, 100, the_model->params.n_vocab - 1);
     }
@@ -57,7 +58,7 @@ static void die(const char *what, const char *message) {
     exit(1);
 }
 
-/* Logits of the rows that matter, [N_SEQS][1 + DECODED][n_vocab]: the prompt's last row and those that follow. */
+/* Logits that are compared, [N_SEQS][1 + DECODED][n_vocab]: those of the prompt's last row and of the rows after it. */
 static float *logits_at(float *logits, int s, int64_t position) {
     return logits + ((size_t)s * (1 + DECODED) + (size_t)(position - n_prompt[s] + 1)) * (size_t)the_model->params.n_vocab;
 }
@@ -77,7 +78,7 @@ static void join(run *t, int s) {
     t->length[s] = n_prompt[s];
 }
 
-/* A step of all that run; then those that have computed all they have go on by a token, or leave. */
+/* A step of all running sequences; then those with no token left to compute get another one, or leave. */
 static void step(run *t) {
     static int32_t row_tokens[MAX_ROWS], logit_rows[MAX_ROWS];
     static int64_t positions[MAX_ROWS];
@@ -176,12 +177,12 @@ int main(void) {
     for (int type = CATTN_F32; type <= CATTN_I8; type++) {
         run_variant(&alone, (cattn_type)type, expected);
         for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-            if (type != CATTN_BF16 && i % 4 != 0) continue; /* the default type in all variants, the others in some */
+            if (type != CATTN_BF16 && i % 4 != 0) continue; /* the default type in all variants, the others in a quarter */
             memset(got, 0xff, size);
             run_variant(&variants[i], (cattn_type)type, got);
             compared++;
             if (!memcmp(expected, got, size)) continue;
-            printf("FAILED: %s, %s K/V: other logits than alone\n", variants[i].name, types[type]);
+            printf("FAILED: %s, %s K/V: the logits differ from those of each sequence alone\n", variants[i].name, types[type]);
             failures++;
         }
     }

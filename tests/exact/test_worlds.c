@@ -1,6 +1,7 @@
 /*
- * Exactness with memcmp: what a row attends to is the same bits alone or in any batch, in every sharing mode, on one thread or
- * two, in one piece or many, cold or warm, in any order of joining, after forks, truncations, aborted steps and departures.
+ * Exactness with memcmp: a row's output has the same bits alone or in any batch, in every sharing mode, on one thread or two,
+ * with the prompt in one piece or many, with a cold or a warm cache, in any order of joining, and after forks, truncations,
+ * aborted steps and early leaves.
  *
  * usage: exact_worlds_test [--worlds N] [--long N] [--seed S]
  */
@@ -25,15 +26,15 @@ static int failures;
         }                                                                                                                      \
     } while (0)
 
-/* How a world is run. */
+/* A way to run a world. */
 typedef struct variant {
     const char *name;
     cattn_sharing sharing;
     cattn_retention retention;
     int threads;
     int64_t piece;   /* most rows of a sequence in a step; 0: random */
-    bool one_by_one; /* each sequence alone: the next joins when the last has left */
-    bool events;     /* forks, truncations, aborted steps, early departures, row limits */
+    bool one_by_one; /* each sequence alone: the next joins when the previous one has left */
+    bool events;     /* forks, truncations, aborted steps, early leaves, row limits */
     bool expected;   /* fill in the expected results instead of comparing */
 } variant;
 
@@ -56,7 +57,7 @@ typedef struct run {
     int64_t rows_compared;
 } run;
 
-/* Fill every chunk that the pool can hold with infinities and NaN, as if others had used them. */
+/* Fill every chunk that the pool can hold with infinities and NaN, as earlier sequences could leave them. */
 static void poison(cattn_cache *cache) {
     enum { MOST = 4096 };
     static ca_chunk_id ids[MOST];
@@ -82,7 +83,7 @@ static void room(run *t, int64_t n_rows) {
     t->lse = realloc(t->lse, (size_t)(n_rows * c->n_heads) * sizeof(float));
 }
 
-/* A row whose own context holds infinities may be NaN, of which only the fact is defined. */
+/* A row whose own context contains infinities may be NaN; which NaN is not defined. */
 static bool same(const float *a, const float *b, int n) {
     if (!memcmp(a, b, (size_t)n * sizeof *a)) return true;
     for (int i = 0; i < n; i++)
@@ -105,7 +106,7 @@ static void take_row(run *t, world_seq *s, int64_t position, int layer, const fl
           cattn_cache_level(t->cache), (int)(s - t->w->seqs), (long long)position, layer);
 }
 
-/* One step over all runners that have something to compute. Returns the number of rows. */
+/* One step over all runners with tokens to compute. Returns the number of rows. */
 static int64_t step(run *t) {
     const cattn_config *c = &t->w->config;
     cattn_entry entries[2 * WORLD_MAX_SEQS];
@@ -172,7 +173,8 @@ static int64_t n_ready(run *t, const runner *x) {
     return info.n_ready;
 }
 
-/* After a step: append to those who are through their prompt, let those leave who are done, and now and then something else. */
+/* After a step: append to runners with a complete prompt, let complete runners leave, and sometimes fork, truncate or leave
+ * early. */
 static void between_steps(run *t) {
     for (int i = t->n_runners - 1; i >= 0; i--) {
         runner *x = &t->runners[i];
@@ -289,7 +291,7 @@ int main(int argc, char **argv) {
     }
     int n_levels = 1; /* the reference is always there */
     while (cattn_level_name(n_levels)) n_levels++;
-    /* Most worlds run on the level that this CPU uses by itself; each lower one gets its share, the slow reference short
+    /* Most worlds run at the highest level of this CPU; each lower level gets its share, the slow reference only short
      * sequences. */
     for (int64_t i = 0; i < n_worlds && failures < 10; i++) {
         const uint64_t s = seed + (uint64_t)i;

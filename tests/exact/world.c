@@ -1,4 +1,4 @@
-/* A made-up world for exactness tests: sequences with common prefixes and what they hold. */
+/* Making a random world for exactness tests: sequences with common prefixes, and their q, k and v. */
 #include "world.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void fill_row(const world *w, const world_seq *s, int64_t position, int l
     const cattn_config *c = &w->config;
     rng r = {s->path[position] + (uint64_t)layer * 0x1234567};
     const bool infinite = w->value_kind == 2 && rng_chance(&r, 50);
-    /* A common direction makes scores grow and shrink along a sequence, not only scatter. */
+    /* A common direction makes scores grow and shrink along a sequence instead of only scattering. */
     const float drift = rng_float(&r) * 0.5f;
     for (int i = 0; i < c->n_heads * c->head_dim; i++) *row++ = rng_float(&r) + 0.25f;
     for (int i = 0; i < c->n_kv_heads * c->head_dim; i++) *row++ = (rng_float(&r) + drift) * w->score_scale;
@@ -65,8 +65,9 @@ static void make_rows(const world *w, world_seq *s) {
 }
 
 /*
- * Each option in a third of the worlds: windows shorter and longer than a chunk, in some layers only, with and without kept
- * tokens; caps below and above the scores; slopes gentle, and so steep that weights vanish within a chunk; sinks of all sizes.
+ * Each option is on in a third of the worlds: windows shorter and longer than a chunk, in some layers only, with and without
+ * sink tokens; caps below and above the scores; slopes that are gentle, or so steep that weights vanish within a chunk; sink
+ * logits of all sizes.
  */
 static void make_options(world *w, rng *r, int64_t longest) {
     cattn_config *c = &w->config;
@@ -101,7 +102,7 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     *w = (world){.seed = seed};
     cattn_config_init(&w->config);
     w->config.n_layers = rng_chance(&r, 4) ? (int32_t)rng_range(&r, 2, WORLD_MAX_LAYERS) : 1;
-    /* Small shapes, so that there can be many worlds; now and then a large one of each kind. */
+    /* Mostly small shapes, so that many worlds can be run; sometimes a large one of each kind. */
     const bool wide = rng_chance(&r, 12);
     const bool many = !wide && rng_chance(&r, 8); /* KV heads */
     w->config.n_kv_heads = wide ? 1 : many ? 16 : (int32_t)rng_range(&r, 1, 2);

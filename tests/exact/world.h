@@ -1,6 +1,7 @@
 /*
- * A made-up world for exactness tests: some sequences with common prefixes, whose q, k and v are functions of the tokens up to
- * a position, so that what is equal in a prefix tree is equal here. Everything follows from a seed.
+ * A random world for exactness tests: some sequences with common prefixes. The q, k and v of a position are functions of the
+ * tokens up to it, so sequences with a common prefix have the same K and V there, as in a model. Everything follows from a
+ * seed.
  */
 #ifndef TESTS_EXACT_WORLD_H
 #define TESTS_EXACT_WORLD_H
@@ -14,7 +15,7 @@ enum { WORLD_MAX_SEQS = 8, WORLD_MAX_LAYERS = 3, WORLD_MAX_HEADS = 128 };
 
 typedef struct world_seq {
     int64_t n_tokens;
-    int64_t n_prompt; /* joined with; the rest is appended one by one */
+    int64_t n_prompt; /* tokens with which it joins; the rest is appended one by one */
     int32_t *tokens;
     uint64_t *path;   /* hash of the tokens up to each position */
     float *rows;      /* [n_tokens][n_layers] rows of q, k and v, one behind the other */

@@ -1,6 +1,6 @@
 /*
- * Times a kernel: whole chunks of 64 slots, hot (one chunk over and over) and cold (32 heads x 4096 positions in the order of
- * a decode step, more than the last-level cache), for a few numbers of rows.
+ * Times a kernel on whole chunks of 64 slots, for a few numbers of rows: hot (one chunk repeatedly) and cold (32 heads x 4096
+ * positions in the order of a decode step, which exceeds the last-level cache).
  */
 #include "kcheck.h"
 
@@ -16,7 +16,8 @@
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
 
-/* Of this thread only: other work on the machine takes cache and bandwidth, but not the time it runs in our place. */
+/* CPU time of this thread. It excludes the time in which other programs run on its CPU, but not their use of caches and
+ * bandwidth. */
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -35,7 +36,7 @@ static peak_kind kind_of(const char *level, cattn_type kv_type) {
     return PEAK_FMA;
 }
 
-/* The last one that the level may use; NULL: none. */
+/* The last instruction of the list that the level may use; NULL: none. */
 static const peak *peak_of(const char *level, cattn_type kv_type) {
     const peak *found = NULL;
     const peak_kind kind = kind_of(level, kv_type);
@@ -106,7 +107,7 @@ static void pass(const bench *b) {
         }
 }
 
-/* Seconds a chunk and head, the best of some. */
+/* Seconds for each chunk and head, the best of several measurements. */
 static double time_chunk(const bench *b, int32_t n_passes) {
     const int32_t rows = b->n_heads * b->n_rows;
     double best = 1e9;

@@ -23,12 +23,12 @@ static float make_value(enum values kind, cattn_type type, rng *r) {
     }
 }
 
-/* Size of a slot's scores, in the unit of one random q times one random k of unit size. */
+/* The size of a slot's scores, relative to that of a random q times a random k of unit size. */
 static float make_score_size(enum scores kind, int32_t chunk, rng *r) {
     switch (kind) {
     case SCORES_1E4: return 1e4f;
     case SCORES_2_300: return rng_one_in(r, 3) ? 300 : 3;
-    case SCORES_ZERO: return 0; /* weights of 1, less a rounding */
+    case SCORES_ZERO: return 0; /* all weights are 1, up to rounding */
     case SCORES_RISING: return 10.0f * (float)(1 + chunk * chunk) * (rng_float(r) + 1);
     default: return 3;
     }
@@ -44,8 +44,8 @@ static int32_t make_n_seen(int32_t c, int32_t chunk_kind, rng *r) {
 }
 
 /*
- * Each option in a third of the cases. Windows begin at every offset; often all that is left is one slot, or the kept ones.
- * Caps are far below and far above the scores; slopes are such that chunks far away underflow by far, or come to dominate.
+ * Each option is on in a third of the cases. Windows begin at every offset; often only one slot, or only the sink slots, remain
+ * visible. Caps are far below or far above the scores. Slopes make the weights of distant chunks underflow, or dominate.
  */
 static void make_options(test_case *t, rng *r) {
     const int32_t c = t->layout.c, end = t->n_chunks * c + rng_below(r, 1000);
@@ -87,7 +87,7 @@ static void put(void *tile, cattn_type type, size_t index, float x) {
     if (type == CATTN_I8) ((uint8_t *)tile)[index] = (uint8_t)(index % 251 ^ 128);
 }
 
-/* NaN and infinities; of int8 the bytes are anything, and the scales are poison. */
+/* Fill a chunk with NaN and infinities. With int8 the bytes are arbitrary, and the scales are NaN and infinities. */
 static void make_poison(test_case *t) {
     static const float poison[3] = {NAN, INFINITY, -INFINITY};
     const ca_layout *l = &t->layout;
@@ -102,7 +102,7 @@ static void make_poison(test_case *t) {
     }
 }
 
-/* Store one token in a chunk, and keep what it is as stored. */
+/* Store one token in a chunk, and keep its values as stored. */
 static void put_token(const test_case *t, int32_t chunk, int32_t slot, const float *k, const float *v) {
     const ca_layout *l = &t->layout;
     const tiles *x = &t->packed[chunk];
@@ -139,7 +139,7 @@ void copy_slots(const ca_layout *l, const tiles *to, const tiles *from, int32_t 
         }
 }
 
-/* A number in [-1, 1): any, or one that a level which rounds q to bf16, or to int8 within the row, keeps as it is. */
+/* A number in [-1, 1): any number, or one that does not change when q is rounded to bf16 or, within its row, to int8. */
 static float make_q(const test_case *t, int32_t i, rng *r) {
     const float x = rng_float(r);
     if (!t->exact_q) return x;

@@ -1,9 +1,8 @@
 /*
- * Random cases for one kernel: against the reference within a tolerance, and against itself bit by bit.
+ * Random cases for one kernel: compared with the reference within a tolerance, and with itself bit by bit.
  *
- * A case (case.h) is computed in one tile first, then in other tiles and orders, with everything that a row does not see
- * replaced by NaN and infinities: the bits must not change. Levels that multiply int8 in integers have the same bits as each
- * other.
+ * A case (case.h) is first computed in one call, then divided into other calls and orders, with everything that a row does not
+ * see replaced by NaN and infinities. The bits must not change. Levels that multiply int8 in integers have the same bits.
  */
 #include <float.h>
 #include <math.h>
@@ -23,15 +22,15 @@ typedef struct result {
 
 /* ---- Running a kernel ------------------------------------------------------------------------------------------------ */
 
-/* How a case is cut into tiles of rows, in some order. */
+/* How the rows of a case are divided into calls. */
 typedef struct cut {
     const char *name;
-    int32_t max_tile; /* tiles of 1 to max_tile rows; 0: one tile, in order */
-    int32_t max_rows; /* take so many rows, at random */
-    bool owned_only;  /* poison all slots that no row of the tile sees */
+    int32_t max_tile; /* calls of 1 to max_tile rows, in random order; 0: one call, in order */
+    int32_t max_rows; /* compute this many rows, chosen at random */
+    bool owned_only;  /* poison all slots that no row of the call sees */
 } cut;
 
-/* Open the group of the last slot that some row sees, or not; and any group behind it. Returns which are. */
+/* Open the slot group of the last slot that some row sees, or not, and any groups behind it. Returns the open groups. */
 static uint32_t open_groups(const ca_layout *l, const tiles *x, int32_t most_seen, rng *r) {
     uint32_t open = 0;
     for (int32_t group = most_seen > 0 ? (most_seen - 1) / CA_SLOT_GROUP : 0; group < l->c / CA_SLOT_GROUP; group++) {
@@ -42,13 +41,13 @@ static uint32_t open_groups(const ca_layout *l, const tiles *x, int32_t most_see
     return open;
 }
 
-/* Take rows order[0..n) over one chunk with states of their own. False if it wrote around K or V. */
+/* Compute rows order[0..n) over one chunk, with states of their own. False if the kernel wrote next to K or V. */
 static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how, int32_t chunk, const int32_t *order,
                      int32_t n, const void *q, void *states, void *scratch, rng *r) {
     const ca_layout *l = &t->layout;
     int32_t n_seen[MAX_ROWS], n_hidden[MAX_ROWS], most = 0, least = l->c;
     float slopes[MAX_ROWS], distances[MAX_ROWS];
-    bool hides = rng_one_in(r, 4); /* zeros are as good as NULL */
+    bool hides = rng_one_in(r, 4); /* zeros mean the same as NULL */
     for (int32_t i = 0; i < n; i++) {
         n_hidden[i] = t->n_hidden[chunk][order[i]];
         slopes[i] = t->slopes[order[i]];
@@ -89,7 +88,7 @@ static bool run_tile(const test_case *t, const ca_kernel *kernel, const cut *how
     return intact;
 }
 
-/* Rows order[0..n) as a tile, over all chunks. False if something beside the outputs was written. */
+/* Compute rows order[0..n) in one call for each chunk. False if anything but the outputs was written. */
 static bool run_rows(const test_case *t, const ca_kernel *kernel, const cut *how, const int32_t *order, int32_t n, result *to,
                      rng *r) {
     const int32_t d_k = t->layout.d_k, d_v = t->layout.d_v, n_segments = (t->n_chunks - 1) / t->chunks_per_segment + 1;
@@ -145,7 +144,7 @@ static bool run_case(const test_case *t, const ca_kernel *kernel, const cut *how
 
 /* ---- The reference and its tolerance --------------------------------------------------------------------------------- */
 
-/* Softmax as in a textbook, for one row: what the reference level itself is held against. */
+/* A textbook softmax for one row, with which the reference level itself is compared. */
 static void naive_row(const test_case *t, int32_t row, float *out, float *lse) {
     const ca_layout *l = &t->layout;
     static double s[MAX_CHUNKS][MAX_C];
@@ -180,7 +179,7 @@ static bool rounds_to_int8(const ca_kernel *kernel) {
     return kernel->kv_type == CATTN_I8 && (strcmp(kernel->level, "avx512_vnni") == 0 || strcmp(kernel->level, "amx") == 0);
 }
 
-/* How far a row's out and lse may be from exact ones. */
+/* The largest permitted errors of a row's out and lse. */
 typedef struct tolerance {
     double out, lse;
 } tolerance;
@@ -262,10 +261,8 @@ static bool near(float a, float b, double tolerance) {
     return a == b || (isnan(a) && isnan(b)) || fabs((double)a - b) <= tolerance;
 }
 
-/*
- * Whether a row of int8 must give NaN: it sees a token that was not finite, or something at all and its q is not and was to be
- * rounded.
- */
+/* Whether a row must give NaN with int8: it sees a token that was not finite, or it sees any token and its q, which the level
+ * rounds, is not finite. */
 static bool must_be_nan(const test_case *t, int32_t row) {
     const ca_layout *l = &t->layout;
     bool q_finite = true;
@@ -288,7 +285,7 @@ static bool check_reference(const test_case *t, const result *got, result *want,
 
     for (int32_t row = 0; row < t->n_rows; row++) {
         const tolerance may = tolerance_of(t, row, &want->lse[row]);
-        if (!isfinite(may.out)) { /* sees NaN or infinity: only has to be the same every time */
+        if (!isfinite(may.out)) { /* it sees NaN or infinity, so it only has to be the same every time */
             for (int32_t i = row * d_v; i < (row + 1) * d_v && must_be_nan(t, row); i++)
                 if (!isnan(got->out[i])) return fail(t, "not NaN, though its q or a token that it sees was not finite", row);
             continue;
@@ -306,14 +303,14 @@ static bool check_reference(const test_case *t, const result *got, result *want,
     return true;
 }
 
-/* Same bits; which NaN it is may differ. */
+/* Whether the bits are the same, except that one NaN may be another. */
 static bool same(const float *a, const float *b, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         if (ca_f32_bits(a[i]) != ca_f32_bits(b[i]) && !(isnan(a[i]) && isnan(b[i]))) return false;
     return true;
 }
 
-/* Cut and computed by a kernel as said, all rows must be the same as base. */
+/* Compute the case with this kernel and division. All rows must equal those of base. */
 static bool check_same(const test_case *t, const ca_kernel *kernel, const cut *how, const result *base, result *other, rng *r) {
     const int32_t d_v = t->layout.d_v;
     memcpy(other->out, base->out, (size_t)t->n_rows * (size_t)d_v * sizeof(float));

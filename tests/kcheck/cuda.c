@@ -17,8 +17,8 @@ int check_cuda(void) {
         printf("skipped: %s\n", error.message);
         return KCHECK_SKIPPED;
     }
-    /* Whoever adds kernels adds their check here: until then this is an error, not a pass. */
-    printf("FAILED cuda: kernels that nothing checks\n");
+    /* The checks of kernels belong here. Without them this is an error, not a pass. */
+    printf("FAILED cuda: there are kernels, but no check\n");
     cattn_cache_destroy(&cache);
     return 1;
 }

@@ -43,7 +43,7 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c) {
     return l;
 }
 
-/* Where a level has no kernel of its own for a type, the one of the next level below that has one is found. */
+/* If a level has no kernel for a type, ca_kernel_find returns that of the next lower level that has one. */
 static bool check_find(void) {
     bool ok = true;
     for (int k = 0; k < CA_N_TYPES; k++) {
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
             if (!kernel || (level && strcmp(level, ca_level_name(l)) != 0) || (type && strcmp(type, type_names[k]) != 0))
                 continue;
             n_run++;
-            if (costs && l == CA_LEVEL_ref) continue; /* takes minutes, and nobody waits for it */
+            if (costs && l == CA_LEVEL_ref) continue; /* would take minutes, and the reference's costs are not needed */
             if (bench || costs) {
                 (bench ? bench_kernel : measure_costs)(kernel);
                 continue;

@@ -1,4 +1,4 @@
-/* kcheck: checks every kernel level of this CPU against the double reference and itself, and measures it. */
+/* kcheck: compares every kernel level of this CPU with the reference in double and with itself, and measures it. */
 #ifndef TESTS_KCHECK_KCHECK_H
 #define TESTS_KCHECK_KCHECK_H
 
@@ -14,7 +14,8 @@ extern const char *const type_names[CA_N_TYPES];
 
 static inline bool rng_one_in(rng *r, int32_t n) { return rng_below(r, n) == 0; }
 
-/* Memory with a pattern before and behind that guard_check looks for. Aligned to 64. Exits without memory. */
+/* Memory, aligned to 64 bytes, with a pattern before and behind it that guard_check compares. Ends the program without memory.
+ */
 void *guard_new(size_t bytes);
 bool guard_check(const void *p);
 void guard_free(void *p);
@@ -25,10 +26,10 @@ ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c);
  * the one `only` if that is not negative. */
 bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only);
 
-/* Check how it writes K and V, and converts between f32 and f16 or bf16. */
+/* Check how the level writes K and V, and converts between f32 and f16 or bf16. */
 bool check_write(const ca_kernel *kernel, uint64_t seed);
 
-enum { KCHECK_SKIPPED = 77 }; /* exit status; ctest knows it */
+enum { KCHECK_SKIPPED = 77 }; /* exit status that ctest reports as skipped */
 
 /* Check the kernels of a CUDA device against the reference: an exit status. */
 int check_cuda(void);
@@ -36,10 +37,10 @@ int check_cuda(void);
 /* Time a level's kernel. */
 void bench_kernel(const ca_kernel *kernel);
 
-/* Measure the constants of the cost model (ca_kernel.chunk_cost) and print them beside the table's. */
+/* Measure the constants of the cost model (ca_kernel.chunk_cost), and print them with those of the kernel table. */
 void measure_costs(const ca_kernel *kernel);
 
-/* Measured peak of the instruction that a level multiplies with, one core; 0 if not known. */
+/* Measured peak of the instruction with which a level multiplies, on one core; 0 if not known. */
 double peak_gflops(const char *level, cattn_type kv_type);
 
 #endif

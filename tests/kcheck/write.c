@@ -1,6 +1,6 @@
 /*
- * Writing K and V: each level leaves the bits of ca_layout_write, in its slots and nowhere else. Conversions between f32 and
- * f16 or bf16: each level has the bits of base/half.h, and writes nothing else.
+ * Writing K and V: each level stores the bits of ca_layout_write in the row's slots, and changes nothing else. Conversions
+ * between f32 and f16 or bf16: each level gives the bits of base/half.h, and writes nothing else.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { CASES = 3000 };
 
-/* Any float in one of four, all kinds of NaN and denormals among them; in the others what K and V are like. */
+/* In one of four cases any float, including NaN and denormals; otherwise a number like those of K and V. */
 static float make_number(int32_t kind, rng *r) {
     const uint32_t bits = rng_u32(r);
     if (kind == 0) return ca_f32_from_bits(bits);
@@ -76,7 +76,8 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
     return same && inside;
 }
 
-/* n numbers at an address that is aligned to two bytes only: all halves from the first-th on, and floats of all kinds. */
+/* Convert n numbers at an address that is only aligned to two bytes: consecutive halves from `first` on, and arbitrary floats.
+ */
 static bool check_conversions(const ca_kernel *kernel, cattn_type type, uint32_t first_half, int32_t n, rng *r) {
     uint16_t *halves = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *halves) + 1;
     uint16_t *narrowed = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *narrowed) + 1;

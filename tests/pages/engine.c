@@ -29,7 +29,7 @@ static void write_token(const engine *e, const world_seq *is, int32_t position, 
     }
 }
 
-/* Fill a page with NaN and infinities, as if others had used it. */
+/* Fill a page with NaN and infinities, as an earlier sequence could leave it. */
 static void poison(const engine *e, int32_t page) {
     static const float bad[] = {0.0f / 0.0f, 1.0f / 0.0f, -1.0f / 0.0f};
     const cattn_config *c = &e->w->config;
@@ -67,7 +67,7 @@ void engine_free(engine *e) {
     for (int layer = 0; layer < WORLD_MAX_LAYERS; layer++) free(e->memory[layer]);
 }
 
-/* The page that holds what ends with this hash, or a free one for 0. */
+/* The full page whose tokens have this hash, or a free page if the hash is 0. */
 static int32_t find_page(engine *e, uint64_t hash) {
     int32_t page = 0;
     while (page < e->n_pages && (hash ? e->holds[page] != hash : e->refs[page] > 0)) page++;
@@ -87,7 +87,7 @@ static void drop_page(engine *e, int32_t page) {
     poison(e, page);
 }
 
-/* Write tokens [first, end) of a page and note when it is full. */
+/* Write tokens [first, end) of a page, and record its hash when it is full. */
 static void fill(engine *e, const engine_seq *s, int32_t index, int32_t end) {
     const int32_t begin = index * e->page_size, page = s->table[index];
     for (int32_t p = begin; p < end && p < begin + e->page_size; p++) write_token(e, s->is, p, page);

@@ -1,6 +1,7 @@
 /*
- * A small engine with a paged K/V cache of its own, as those that call libchunkattn for foreign pages: pages with reference
- * counts, full pages found again by what they hold, forks that share the page they fill, and ids that are used again.
+ * A small engine with a paged K/V cache of its own, like those that use libchunkattn with foreign pages: pages have reference
+ * counts, full pages are found again by the hash of their tokens, forks share the page that is being filled, and ids are
+ * reused.
  */
 #ifndef TESTS_PAGES_ENGINE_H
 #define TESTS_PAGES_ENGINE_H
@@ -13,7 +14,7 @@
 
 enum { ENGINE_MAX_PAGES = 2048, ENGINE_MAX_TABLE = 256, ENGINE_LAYOUTS = CATTN_PAGES_VLLM_HND + 2 };
 
-/* A running sequence: a world's, up to a length. */
+/* A running sequence: the first n_tokens tokens of one of a world. */
 typedef struct engine_seq {
     const world_seq *is;
     int32_t n_tokens, n_pages;
@@ -24,7 +25,7 @@ typedef struct engine {
     const world *w;
     cattn_type type;
     int32_t page_size, n_pages;
-    int layout; /* a cattn_page_layout, or behind the last: tensors of K and of V with gaps between tokens and pages */
+    int layout; /* a cattn_page_layout, or the number after the last: tensors of K and V with gaps between tokens and pages */
     char *memory[WORLD_MAX_LAYERS];
     cattn_page_view k[WORLD_MAX_LAYERS], v[WORLD_MAX_LAYERS];
     int32_t refs[ENGINE_MAX_PAGES];
@@ -35,11 +36,11 @@ typedef struct engine {
 void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout);
 void engine_free(engine *e);
 
-/* Start a sequence with the first n_tokens of a world's, on full pages that are there already. */
+/* Start a sequence with the first n_tokens tokens of one of a world. Full pages with these tokens are shared. */
 void engine_join(engine *e, engine_seq *s, const world_seq *is, int32_t n_tokens);
 void engine_fork(engine *e, engine_seq *fork, const engine_seq *s);
 
-/* Change the length. A page that is filled by another sequence too is copied first, unless share. */
+/* Change the length. A page that another sequence also fills is copied first, unless `share`. */
 void engine_resize(engine *e, engine_seq *s, int32_t n_tokens, bool share);
 void engine_leave(engine *e, engine_seq *s);
 

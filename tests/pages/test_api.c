@@ -1,4 +1,4 @@
-/* The public calls: what is refused and with which words, what a refused call leaves, and the views of the known layouts. */
+/* The public calls for foreign pages: errors and their messages, what a refused call leaves, and the views of known layouts. */
 #define CATTN_EXPERIMENTAL
 #include "../support/testing.h"
 
@@ -137,7 +137,7 @@ static void test_batches(void **state) {
     b.last_page_lens = last;
     assert_int_equal(cattn_pages_plan(pages, &b, NULL), CATTN_OK);
     assert_int_equal(info_of(pages).n_kept, 1);
-    /* A sequence of which only three tokens count has one page. */
+    /* A sequence of length three has one page, however long its table is. */
     b = good_batch();
     b.seq_lens = too_few;
     assert_int_equal(cattn_pages_plan(pages, &b, NULL), CATTN_OK);

@@ -1,6 +1,6 @@
 /*
- * Foreign pages give the bits of a cache whose chunks have the size of a page and that was fed with the same K and V: for every
- * type, layout, sharing mode and level, any batch order and numbers of rows, while sequences join, fork, grow, shrink and
+ * Foreign pages give the bits of a cache whose chunk size is the page size and that holds the same K and V: for every type,
+ * layout, sharing mode and level, in any batch order and with any numbers of rows, while sequences join, fork, grow, shrink and
  * leave.
  */
 #define CATTN_EXPERIMENTAL
@@ -27,7 +27,7 @@ typedef struct fixture {
     float *q, *out, *lse;
 } fixture;
 
-/* ---- What is expected ---- */
+/* ---- Expected results ---- */
 
 static void expect_seq(fixture *f, cattn_cache *cache, world_seq *s) {
     const cattn_config *c = &f->w.config;
@@ -75,7 +75,7 @@ static int32_t draw_rows(fixture *f, int32_t n_tokens) {
     return (int32_t)rng_range(&f->r, 1, rng_chance(&f->r, 3) || n_tokens < 5 ? n_tokens : 5);
 }
 
-/* The running sequences in their order: as a padded table, with anything behind the last page, or as ids with an indptr. */
+/* The running sequences in order: as a padded table, with arbitrary ids behind the last page, or as ids with an indptr. */
 static void make_batch(fixture *f, batch *b) {
     const int n = f->n_running;
     const bool padded = rng_chance(&f->r, 2), one_each = rng_chance(&f->r, 3), by_last = !padded && rng_chance(&f->r, 2);
@@ -97,7 +97,7 @@ static void make_batch(fixture *f, batch *b) {
     if (!one_each) b->is.query_indptr = b->query_indptr;
 }
 
-/* A row whose own context holds infinities may be NaN, of which only the fact is defined. */
+/* A row whose own context contains infinities may be NaN; which NaN is not defined. */
 static bool same(const float *a, const float *b, int n) {
     if (!memcmp(a, b, (size_t)n * sizeof *a)) return true;
     for (int i = 0; i < n; i++)
@@ -236,7 +236,7 @@ static void drop(fixture *f) {
     free(f->lse);
 }
 
-/* The runs of pages that were shared, over all steps. */
+/* The number of shared runs of pages, over all steps. */
 static int64_t try_world(uint64_t seed, int64_t longest, int n_steps, const char *level) {
     fixture f;
     make(&f, seed, longest, level);

@@ -1,7 +1,7 @@
 /*
- * What is planned for random block tables, against an oracle that looks at the tables of one batch and nothing else: each row
- * passes over each of its pages once and in order, what is counted as shared is what equal ids at equal indices give, and the
- * order is sorted. Tables grow, shrink, fork, change places, come and go, and ids are used again.
+ * Plans for random block tables, compared with an oracle that looks only at the tables of one batch: each row passes over each
+ * of its pages once and in ascending order, the counts of shared pages follow from equal ids at equal indices, and the order is
+ * sorted. Tables grow, shrink, fork, change places, enter and leave the batch, and ids are reused.
  */
 #define CATTN_EXPERIMENTAL
 #include "../support/testing.h"
@@ -16,7 +16,7 @@ enum { MOST_SEQS = 40, MOST_PAGES = 200, C = 16, N_IDS = 6000 };
 
 typedef struct table {
     int32_t ids[MOST_PAGES];
-    int32_t length, n_rows; /* tokens, and those of them that are rows */
+    int32_t length, n_rows; /* tokens, and how many of the last ones are rows */
 } table;
 
 typedef struct fixture {
@@ -31,12 +31,12 @@ static int32_t n_pages(const table *t) { return (t->length + C - 1) / C; }
 
 /* ---- The oracle ---- */
 
-/* Whether b has the first n > 0 pages of a. */
+/* Whether a and b have their first n > 0 pages in common. */
 static bool has_pages(const table *a, int32_t n, const table *b) {
     return b->n_rows > 0 && n <= n_pages(b) && memcmp(a->ids, b->ids, (size_t)n * sizeof *a->ids) == 0;
 }
 
-/* Sequences that have the first n pages of the i-th one, and whether an earlier one is among them. */
+/* The number of sequences that have the first n pages of sequence i, and whether an earlier one is among them. */
 static int count_having(const fixture *f, int i, int32_t n, bool *earlier) {
     int count = 0;
     *earlier = false;
@@ -52,7 +52,7 @@ static cattn_pages_info count_shared(const fixture *f) {
     cattn_pages_info info = {0};
     for (int i = 0; i < f->n; i++) {
         const table *t = &f->tables[i];
-        int before = 0; /* sequences with the page before in common */
+        int before = 0; /* sequences that have the page before in common */
         info.n_rows += t->n_rows;
         if (t->n_rows == 0) continue;
         for (int32_t p = 1; p <= n_pages(t); p++) {
@@ -70,7 +70,7 @@ static cattn_pages_info count_shared(const fixture *f) {
 
 /* ---- The plan ---- */
 
-/* The row passes over its pages from `at` on in these blocks. */
+/* Check that the row passes over its pages from `at` on in these blocks. */
 static void check_row(const ca_section *s, int32_t row, const table *t) {
     int32_t at = 0;
     for (int32_t b = s->first_block.at[row]; b < s->first_block.at[row + 1]; b++) {
@@ -111,7 +111,7 @@ static void check_plan(const fixture *f, const ca_plan *plan) {
     assert_int_equal(n_found, n_expected);
 }
 
-/* The order is sorted, `common` is what neighbours have in common, and tables are in the order or unused. */
+/* Check that the order is sorted, that `common` is right for all neighbours, and that each table is in the order or unused. */
 static void check_order(const ca_tables *t) {
     assert_int_equal(t->order.n + t->unused.n, t->tables.n);
     for (size_t i = 1; i < t->order.n; i++) {
@@ -163,7 +163,7 @@ static void check(fixture *f) {
 
 /* ---- Random tables ---- */
 
-static int32_t new_id(fixture *f) { return f->next_id = (f->next_id + 1) % N_IDS; } /* soon used again */
+static int32_t new_id(fixture *f) { return f->next_id = (f->next_id + 1) % N_IDS; } /* ids are reused soon */
 
 static void resize(fixture *f, table *t, int32_t length) {
     for (int32_t p = n_pages(t); p < (length + C - 1) / C; p++) t->ids[p] = new_id(f);
@@ -171,7 +171,7 @@ static void resize(fixture *f, table *t, int32_t length) {
     if (t->n_rows > length) t->n_rows = length;
 }
 
-/* A sequence of its own, or one that has the first pages of another. */
+/* A sequence with new pages, or one that shares the first pages of another. */
 static void join(fixture *f) {
     table *t = &f->tables[f->n];
     *t = (table){.n_rows = rng_chance(&f->r, 10) ? 0 : 1};
@@ -204,7 +204,7 @@ static void change(fixture *f) {
         if (t->length < (MOST_PAGES - 4) * C) resize(f, t, t->length + (rng_chance(r, 10) ? rng_below(r, 40) : 1));
         if (rng_chance(r, 20)) resize(f, t, (int32_t)rng_range(r, 1, t->length));
         if (rng_chance(r, 10)) t->n_rows = (int32_t)rng_range(r, 0, t->length < 40 ? t->length : 40);
-        if (rng_chance(r, 40)) t->ids[rng_below(r, n_pages(t))] = new_id(f); /* a page moved */
+        if (rng_chance(r, 40)) t->ids[rng_below(r, n_pages(t))] = new_id(f); /* another page takes the place of one */
         if (rng_chance(r, 20) && f->n < MOST_SEQS) f->tables[f->n++] = *t;
     }
     while (f->n < MOST_SEQS && rng_chance(r, 2)) join(f);
@@ -246,7 +246,7 @@ static void test_random(void **state) {
 
 /* ---- What is kept ---- */
 
-/* A decode step in which nobody enters another page is kept, in any order of the batch's sequences without a new section. */
+/* If no row enters another page, a decode step keeps the plan; another order of the sequences needs no new section. */
 static void test_kept(void **state) {
     (void)state;
     static fixture f;
@@ -271,14 +271,14 @@ static void test_kept(void **state) {
     check(&f);
     assert_int_equal(info_of(&f).n_kept, n_kept + 1);
     assert_int_equal(f.pages->plan.plans.at[0].n_built, n_built);
-    /* One sequence less: its section is built anew, no other. */
+    /* With one sequence less, only its section is rebuilt. */
     f.n--;
     check(&f);
     assert_true(f.pages->plan.plans.at[0].n_built <= n_built + 1);
     cattn_pages_destroy(&f.pages);
 }
 
-/* A row that goes back within its page sees less of it: what was not partial is. */
+/* A row that goes back within its page sees less of it: an item that was not partial becomes partial. */
 static void test_back(void **state) {
     (void)state;
     static fixture f;
@@ -294,7 +294,7 @@ static void test_back(void **state) {
 
 /* ---- Memory ---- */
 
-/* Fails the n-th allocation from now on; counts all. */
+/* An allocator that counts, and fails at the n-th allocation from now on. */
 typedef struct failing {
     int64_t left, n, bytes;
 } failing;
@@ -334,13 +334,13 @@ static void test_create_without_memory(void **state) {
     }
 }
 
-/* Attend with K and V that only depend on the page, and return the sum of all results. */
+/* Attend with K and V that depend on the page alone, and return the sum of all results. */
 static double attend(const fixture *f, cattn_status *status) {
     enum { D = 64, HEADS = 2, ROWS = MOST_SEQS * 40 };
     static uint16_t kv[N_IDS * 2];
     static float q[ROWS * HEADS * D], out[ROWS * HEADS * D];
     for (int i = 0; i < N_IDS * 2; i++) kv[i] = (uint16_t)(0x3f00 + i % 97);
-    const cattn_page_view k = {kv, 1, 0, D}; /* which no engine has: all tokens of a page are one */
+    const cattn_page_view k = {kv, 1, 0, D}; /* all tokens of a page are the same memory, which no engine would do */
     const cattn_view qv = {q, CATTN_F32, HEADS * D, D}, ov = {out, CATTN_F32, HEADS * D, D};
     double sum = 0;
     for (int i = 0; i < ROWS * HEADS * D; i++) q[i] = 0.01f * (float)(i % 31), out[i] = 0;
@@ -353,8 +353,8 @@ static double attend(const fixture *f, cattn_status *status) {
 }
 
 /*
- * Whichever allocation fails, the plan before is still there and gives the same results, or there is none; the same batch or
- * another one is planned when there is memory.
+ * Whichever allocation fails, the previous plan remains and gives the same results, or there is no plan. Once there is memory,
+ * the same batch or another one is planned.
  */
 static void test_plan_without_memory(void **state) {
     (void)state;
@@ -388,7 +388,7 @@ static void test_plan_without_memory(void **state) {
                 }
                 before = after;
                 if (rng_chance(&f.r, 4))
-                    change(&f); /* so that other tables are recognised than in the update that was undone */
+                    change(&f); /* so that the next update recognises other tables than the one that was undone */
             }
             check(&f);
         }
@@ -399,7 +399,7 @@ static void test_plan_without_memory(void **state) {
     assert_int_equal(n_lost, 0); /* one failure at a time leaves memory for the old workspace */
 }
 
-/* Sequences that decode, and are replaced by others of the same length when they end, allocate nothing after a while. */
+/* Decoding allocates nothing after a while, if sequences that end are replaced by others of the same length. */
 static void test_steady_state(void **state) {
     (void)state;
     static fixture f;
@@ -412,7 +412,8 @@ static void test_steady_state(void **state) {
     for (int step = 0; step < 1200; step++) {
         for (int i = 0; i < f.n; i++) {
             table *t = &f.tables[i];
-            if (t->length == 0 || t->length >= 300) { /* a new one, on the prefix of all; they end at different steps */
+            if (t->length == 0 ||
+                t->length >= 300) { /* a new sequence on the common prefix; sequences end at different steps */
                 const int32_t own = t->length == 0 ? 1 + 8 * i : 1;
                 for (int p = 0; p < 10; p++) t->ids[p] = N_IDS + p;
                 t->length = 10 * C;
