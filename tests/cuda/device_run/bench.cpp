@@ -1,0 +1,263 @@
+/*
+ * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of jobs allow. A graph holds one
+ * launch for each of so many layers, each with K/V of its own, that a layer's K/V have left L2 before they are read again; a
+ * time is the median of the graph's replays, divided by its layers. All ways must give the same output, bit by bit.
+ *
+ *   bench SHAPE                            all ways, a line of tab-separated values for each
+ *   bench SHAPE --once METHOD KERNEL ROWS  one launch, for a profiler
+ *   bench SHAPE --stamps KERNEL ROWS       when each block began and ended (chunk; KERNEL: decode or decode_bulk)
+ *   bench --list                           the shapes
+ */
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "chunkattn.h"
+#include "machine.h"
+#include "run_kernels.h"
+#include "shapes.h"
+
+namespace {
+
+constexpr int D = 128;
+constexpr int64_t TILES = 2 * CA_CUDA_CHUNK * D * 2; /* bytes of a chunk's K and V for one KV head */
+
+/* What a step needs on the device besides its lists. */
+struct store {
+    step_shape s;
+    bool shared_storage;
+    int n_layers;
+    unsigned char *kv;
+    ca_cuda_attend_args args;
+    std::vector<void *> owned;
+
+    /* What a step reads of K/V, each stored chunk once. */
+    double layer_bytes() const { return (double)stored_chunks(s, shared_storage) * s.kv_heads * (double)TILES; }
+    template <class T> T *own(T *p) {
+        owned.push_back(p);
+        return p;
+    }
+    void *own(size_t bytes) { return own(machine::alloc(bytes)); }
+
+    store(const step_shape &shape, bool shared);
+    ~store() {
+        for (void *p : owned) machine::release(p);
+    }
+    store(const store &) = delete;
+    store &operator=(const store &) = delete;
+};
+
+store::store(const step_shape &shape, bool shared) : s(shape), shared_storage(shared), args() {
+    const machine::info &m = machine::open();
+    const int n_chunks = stored_chunks(s, shared);
+    const double fit = 0.6 * (double)m.memory_bytes / layer_bytes();
+    n_layers = (int)std::min(fit, std::min(256.0, std::max(4.0, 8 * (double)m.l2_bytes / layer_bytes())));
+    if (m.emulated) n_layers = 2;
+    args.chunk_bytes = (int64_t)n_layers * s.kv_heads * TILES;
+    kv = static_cast<unsigned char *>(own((size_t)n_chunks * (size_t)args.chunk_bytes));
+    std::vector<int32_t> content((size_t)n_chunks); /* copies of a shared chunk have equal content */
+    for (int r = 0; r < s.b; r++)
+        for (int c = 0; c < s.chunks(); c++) content[(size_t)chunk_id(s, shared, r, c)] = chunk_id(s, true, r, c);
+    const run_fill_args fill = {kv, args.chunk_bytes, own(machine::array(content)), n_chunks};
+    machine::launch(*machine::find("run_fill"), std::min(n_chunks, 4 * m.n_processors), &fill);
+
+    std::mt19937_64 rng(1);
+    std::vector<uint16_t> q((size_t)s.b * (size_t)s.heads * D);
+    for (uint16_t &x : q) x = (uint16_t)((rng() & 0x807f) | 0x3f00); /* bf16, magnitudes in [0.5, 1) */
+    std::vector<int32_t> position((size_t)s.b, s.n - 1), source;
+    for (int r = 0; r < s.b; r++) source.push_back(r);
+    const int64_t row = (int64_t)s.heads * D * 2;
+    args.position = own(machine::array(position));
+    args.source = own(machine::array(source));
+    args.q = {own(machine::array(q)), row, D * 2, CATTN_BF16, 0};
+    args.out = {own((size_t)(s.b * row)), row, D * 2, CATTN_BF16, 0};
+    args.arrivals = static_cast<uint32_t *>(own((size_t)(s.b * s.kv_heads) * 4));
+    args.scale_log2 = 1.442695041f / std::sqrt((float)D);
+    args.n_kv_heads = s.kv_heads;
+    args.group = s.group();
+    args.group_inverse = (65536u + (uint32_t)s.group() - 1) / (uint32_t)s.group();
+    machine::wait();
+}
+
+struct way {
+    method how;
+    const char *family;
+    int tile_rows;
+    bool chained;
+    int blocks_per_sm;
+};
+
+/* The lists of a way in device memory. */
+struct task {
+    const store &in;
+    const machine::kernel &k;
+    step_lists lists;
+    int blocks;
+    std::vector<ca_cuda_attend_args> layers;
+    std::vector<void *> owned;
+
+    task(const store &st, const way &w, const machine::kernel &kernel)
+        : in(st), k(kernel), blocks(w.blocks_per_sm * machine::open().n_processors) {
+        lists = make_lists(st.s, w.how, w.tile_rows, w.chained, blocks);
+        if (!covers(st.s, w.how, lists)) {
+            fprintf(stderr, "%s: the lists leave out a chunk, or have one twice\n", st.s.name);
+            exit(1);
+        }
+        const size_t rows = (size_t)lists.n_states * (size_t)st.s.heads;
+        ca_cuda_attend_args a = st.args;
+        a.jobs = own(machine::array(lists.jobs));
+        a.parts = own(machine::array(lists.parts));
+        a.merge_begin = own(machine::array(lists.merge_begin));
+        a.merge = own(machine::array(lists.merge));
+        a.o = static_cast<float *>(own(machine::alloc(rows * D * 4)));
+        a.ml = static_cast<float *>(own(machine::alloc(rows * 2 * 4)));
+        for (int l = 0; l < st.n_layers; l++) {
+            a.kv = st.kv + (int64_t)l * st.s.kv_heads * TILES;
+            layers.push_back(a);
+        }
+    }
+    ~task() {
+        for (void *p : owned) machine::release(p);
+    }
+    task(const task &) = delete;
+    task &operator=(const task &) = delete;
+    template <class T> T *own(T *p) {
+        owned.push_back(p);
+        return p;
+    }
+
+    /* One launch of the first layer; a number that depends on all bits of its output. */
+    uint64_t run_once() const {
+        std::vector<unsigned char> out((size_t)(in.s.b * in.args.out.row_stride));
+        machine::to_device(in.args.out.data, std::vector<unsigned char>(out.size(), 0xff).data(), out.size());
+        machine::launch(k, blocks, &layers[0]);
+        machine::wait();
+        machine::from_device(out.data(), in.args.out.data, out.size());
+        uint64_t h = 14695981039346656037u;
+        for (const unsigned char byte : out) h = (h ^ byte) * 1099511628211u;
+        return h;
+    }
+    std::vector<double> times() const {
+        machine::graph *g = machine::record([&] {
+            for (const ca_cuda_attend_args &a : layers) machine::launch(k, blocks, &a);
+        });
+        const double first = machine::replay(g, 1)[0];
+        std::vector<double> us = {first};
+        if (!machine::open().emulated) us = machine::replay(g, (int)std::max(20.0, std::min(300.0, 250e3 / first)));
+        machine::drop(g);
+        for (double &t : us) t /= (double)layers.size();
+        std::sort(us.begin(), us.end());
+        return us;
+    }
+};
+
+std::string kernel_name(const std::string &family) { return family + "_bf16_128"; }
+
+std::vector<way> ways_of(const step_shape &s, bool shared_storage) {
+    std::vector<way> ways;
+    for (const char *family : {"decode", "decode_bulk"}) {
+        const machine::kernel *k = machine::find(kernel_name(family));
+        if (!k) continue;
+        const int resident = machine::resident_blocks(*k);
+        for (int blocks = s.all ? 1 : resident; blocks <= resident; blocks++) {
+            const bool chain = s.b * s.kv_heads >= 2 * blocks * machine::open().n_processors;
+            for (const method how : {PAGED, PAGED_SHARED, CHUNK}) {
+                if ((how != PAGED) != shared_storage || (s.n_shared == 0 && how != CHUNK)) continue;
+                for (const int rows : {8, 16, 32})
+                    if (rows == 32 || (how == CHUNK && s.n_shared && s.all)) ways.push_back({how, family, rows, false, blocks});
+                if (chain && (how != CHUNK || s.n_shared == 0)) ways.push_back({how, family, 32, true, blocks});
+            }
+        }
+    }
+    return ways;
+}
+
+int time_all(const step_shape &s) {
+    uint64_t first = 0;
+    int n_other = 0;
+    printf(
+        "shape\tmethod\tkernel\ttile_rows\tchained\tblocks\tjobs\tlayers\tmedian us\tleast us\tp90 us\tK/V MB\tGB/s\tbits\n");
+    for (const bool shared_storage : {true, false}) {
+        if (s.n_shared == 0 && !shared_storage) continue; /* the same */
+        const store st(s, shared_storage);
+        for (const way &w : ways_of(s, shared_storage)) {
+            const task t(st, w, *machine::find(kernel_name(w.family)));
+            const uint64_t bits = t.run_once();
+            if (first == 0) first = bits;
+            n_other += bits != first;
+            const std::vector<double> us = t.times();
+            const double median = machine::median(us);
+            printf("%s\t%s\t%s\t%d\t%d\t%d\t%zu\t%d\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%016llx\n", s.name, method_names[w.how],
+                   w.family, w.tile_rows, w.chained, t.blocks, t.lists.jobs.size(), st.n_layers, median, us[0],
+                   us[us.size() * 9 / 10], st.layer_bytes() / 1e6, st.layer_bytes() / median / 1e3, (unsigned long long)bits);
+            fflush(stdout);
+        }
+    }
+    if (n_other) printf("FAILED: %d ways have other bits than the first\n", n_other);
+    return n_other != 0;
+}
+
+/* NULL and a message if the device lacks it; the program then ends with status 77. */
+const machine::kernel *find_kernel(const std::string &name) {
+    const machine::kernel *k = machine::find(name);
+    if (!k) fprintf(stderr, "no kernel %s on this device\n", name.c_str());
+    return k;
+}
+
+int run_once(const step_shape &s, const char *method_name, const char *family, int tile_rows) {
+    const machine::kernel *k = find_kernel(kernel_name(family));
+    if (!k) return 77;
+    method how = CHUNK;
+    for (const method m : {PAGED, PAGED_SHARED})
+        if (!strcmp(method_name, method_names[m])) how = m;
+    const store st(s, how != PAGED);
+    const task t(st, {how, family, tile_rows, false, machine::resident_blocks(*k)}, *k);
+    printf("%s\t%s\t%s\t%016llx\n", s.name, method_names[how], family, (unsigned long long)t.run_once());
+    return 0;
+}
+
+int print_stamps(const step_shape &s, const char *family, int tile_rows) {
+    const machine::kernel *k = find_kernel(strcmp(family, "decode_bulk") ? "run_stamped" : "run_stamped_bulk");
+    if (!k) return 77;
+    const store st(s, true);
+    const task t(st, {CHUNK, family, tile_rows, false, machine::resident_blocks(*k)}, *k);
+    std::vector<run_stamp> stamps((size_t)t.blocks);
+    run_stamped_args a = {t.layers[0], machine::array(stamps)};
+    for (const ca_cuda_attend_args &layer : t.layers) { /* the last one counts */
+        a.attend = layer;
+        machine::launch(*k, t.blocks, &a);
+    }
+    machine::wait();
+    machine::from_device(stamps.data(), a.stamps, stamps.size() * sizeof stamps[0]);
+    machine::release(a.stamps);
+    uint64_t begin = stamps[0].begin_ns;
+    for (const run_stamp &b : stamps) begin = std::min(begin, b.begin_ns);
+    printf("block\tjobs\tchunks\tbegin ns\tend ns\tcycles\n");
+    for (size_t b = 0; b < stamps.size(); b++) {
+        int chunks = 0;
+        for (int j = t.lists.parts[b]; j < t.lists.parts[b + 1]; j++) chunks += t.lists.jobs[(size_t)j].n_chunks;
+        printf("%zu\t%d\t%d\t%llu\t%llu\t%llu\n", b, t.lists.parts[b + 1] - t.lists.parts[b], chunks,
+               (unsigned long long)(stamps[b].begin_ns - begin), (unsigned long long)(stamps[b].end_ns - begin),
+               (unsigned long long)(stamps[b].end_cycle - stamps[b].begin_cycle));
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const std::string first = argc > 1 ? argv[1] : "", option = argc > 2 ? argv[2] : "";
+    for (step_shape s : step_shapes) {
+        if (first == "--list") printf("%s\n", s.name);
+        if (first != s.name) continue;
+        if (machine::open().emulated) s = tiny(s);
+        if (argc == 2) return time_all(s);
+        if (option == "--once" && argc == 6) return run_once(s, argv[3], argv[4], atoi(argv[5]));
+        if (option == "--stamps" && argc == 5) return print_stamps(s, argv[3], atoi(argv[4]));
+    }
+    if (first == "--list") return 0;
+    fprintf(stderr, "usage: bench SHAPE [--once METHOD KERNEL ROWS | --stamps KERNEL ROWS] or bench --list\n");
+    return 2;
+}
