@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Rehearses scripts/device_first_run.sh: test_dry_run.sh SOURCE_DIR BIN_DIR. The programs are those for the emulation; the tools
+# of a device are stand-ins, which say what they would do. Every step must leave its file, one that fails or hangs must not stop
+# the next ones, and a second call must run only what has not succeeded.
+set -uo pipefail
+source_dir=$1 bin=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/tools" "$work/programs" "$work/programs/cases"
+touch "$work/programs/cases/none.txt"
+n_failures=0
+fail() {
+    echo "FAILED: $*"
+    n_failures=$((n_failures + 1))
+}
+
+# stand_in PATH COMMANDS: a program that says how it is called, then executes the commands.
+# shellcheck disable=SC2016
+stand_in() {
+    printf '#!/usr/bin/env bash\necho "would run: ${0##*/} $*"\n%s\n' "$2" >"$1"
+    chmod +x "$1"
+}
+stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
+# shellcheck disable=SC2016
+{
+    # The programs behind a tool's options run all the same.
+    stand_in "$work/tools/compute-sanitizer" 'while [[ $1 == --* ]]; do [[ $1 == --tool || $1 == --error-exitcode ]] && shift; shift; done; exec "$@"'
+    stand_in "$work/tools/ncu" 'while [[ $1 == --* ]]; do shift 2; done; exec "$@"'
+    stand_in "$work/programs/primitives" "[ -e '$work/mended' ]"
+    # One problem rather than the number that is asked for.
+    stand_in "$work/programs/check_decode" "exec '$bin/cuda_device_dry_check_decode' 1 1 64"
+    stand_in "$work/programs/check_prefill" "exec '$bin/cuda_device_dry_check_prefill' 1 1 64"
+    stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""
+}
+ln -s "$bin/cuda_device_dry_bench" "$work/programs/bench"
+
+run() {
+    PATH=$work/tools:$PATH DEVICE_RUN_DIR=$work/programs DEVICE_RUN_S=${1:-1500} \
+        "$source_dir/scripts/device_first_run.sh" "$work/out" "$work/out.tar.gz" >"$work/log" 2>&1
+}
+# expect_steps N STATUS: the number of lines of steps.tsv with an exit status.
+expect_steps() {
+    local n
+    n=$(awk -F'\t' -v s="$2" '$2 == s' "$work/out/steps.tsv" | wc -l)
+    [ "$n" -eq "$1" ] || fail "$n steps ended with status $2, not $1"
+}
+
+run && fail "the first run succeeds, though two steps fail"
+n_steps=$(wc -l <"$work/out/steps.tsv")
+expect_steps $((n_steps - 2)) 0
+expect_steps 1 1
+expect_steps 1 3
+for name in smi device primitives check_decode memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
+    grep -q "^$name"$'\t' "$work/out/steps.tsv" || fail "$name is not run"
+done
+while IFS=$'\t' read -r name _; do
+    [ "$(wc -l <"$work/out/$name.txt")" -ge 2 ] || fail "$name left no result"
+done <"$work/out/steps.tsv"
+grep -q '^shared_4096.*decode_bulk' "$work/out/shared_4096.txt" || fail "shared_4096 has no line for decode_bulk"
+
+# Continued on another machine: only the archive is there.
+rm -rf "$work/out"
+touch "$work/mended"
+run || fail "the second run fails"
+[ "$(grep -c 'skipped, it succeeded before' "$work/log")" -eq $((n_steps - 2)) ] || fail "the second run skips other steps"
+expect_steps "$n_steps" 0
+[ "$(wc -l <"$work/out/steps.tsv")" -eq $((n_steps + 2)) ] || fail "the second run repeats steps"
+
+# A step that hangs is ended when the call's time is over, and its output is kept.
+rm -rf "$work/out" "$work/out.tar.gz"
+touch "$work/hangs"
+run 4 && fail "a run that is cut succeeds"
+expect_steps 1 124
+grep -q 'would run: nvidia-smi' "$work/out/smi.txt" || fail "the output of a step that hangs is lost"
+[ "$(grep -c "not started, the call's time is over" "$work/log")" -eq $((n_steps - 1)) ] || fail "steps are started without time"
+
+[ $n_failures -eq 0 ] || cat "$work/log"
+echo "$n_failures failures"
+[ $n_failures -eq 0 ]
