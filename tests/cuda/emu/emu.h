@@ -74,6 +74,9 @@ struct config {
     bool per_line = false;
 };
 
+/* Bytes of shared memory that the blocks of a multiprocessor have together. */
+size_t shared_bytes_of(int sm);
+
 /* Device memory and the launches that use it. */
 class device {
   public:

@@ -286,10 +286,12 @@ std::string report::text() const {
     return all;
 }
 
+size_t shared_bytes_of(int sm) { return (size_t)(sm >= 90 ? 227 : 163) << 10; }
+
 /* Whether a device would accept the launch. */
 static bool check_limits(launch &l) {
     const config &c = l.c;
-    const size_t largest_shared = (size_t)(c.sm >= 90 ? 227 : 163) << 10;
+    const size_t largest_shared = shared_bytes_of(c.sm);
     const auto refuse = [&](const std::string &more) {
         l.out.errors.push_back({kind::launch_limits, "launch", 0, 0, 0, more});
     };

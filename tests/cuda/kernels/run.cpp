@@ -47,6 +47,13 @@ std::string attend_name(const char *family, const problem &p) {
     return std::string(family) + (p.type == BF16 ? "_bf16_" : "_f16_") + std::to_string(p.d);
 }
 
+/* Blocks of a multiprocessor: kernels.def says how many the registers allow, of which shared memory may allow fewer. */
+static int blocks_that_fit(const kernel_entry &k, int sm) {
+    int blocks = k.blocks;
+    while (blocks > 1 && k.shared * (size_t)blocks > emu::shared_bytes_of(sm)) blocks--;
+    return blocks;
+}
+
 int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
              emu::counts *counts) {
     const kernel_entry &k = find_kernel(kernel);
@@ -88,7 +95,7 @@ int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::str
         c.seed = o.seed;
         c.resident = o.resident;
         c.sm = o.sm ? o.sm : k.sm;
-        c.blocks_per_sm = k.blocks;
+        c.blocks_per_sm = blocks_that_fit(k, c.sm);
         const emu::report r = device.launch(c, [&] { k.attend(a); });
         if (!r.errors.empty()) printf("%s", r.text().c_str());
         errors += (int)r.errors.size();
