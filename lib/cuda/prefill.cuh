@@ -1,5 +1,6 @@
 /*
- * Prefill attention: up to 64 rows over a segment of up to 8 chunks. cp.async and mma.sync: sm_80 and later.
+ * Prefill attention: up to 64 rows over a segment of up to 8 chunks. cp.async (sm_80 and later) or bulk copies (sm_90), and
+ * mma.sync.
  *
  * A block has four warps with 16 rows each; all read the same K and V. Queries are the wide operand (m16), so weights stay in
  * registers from one product to the next:
@@ -11,7 +12,7 @@
  * terms in the same order. A stage of the ring holds one quarter of several chunks, 16 lines each, as one tile. A quarter's
  * finished sums fold onto those of the quarters before, which wait in shared memory.
  *
- * Shared memory: two stages, queries, sums, (M, l) of the sums, flags of the arrival, the job.
+ * Shared memory: two stages, queries, sums, (M, l) of the sums, flags of the arrival, the job, mbarriers.
  */
 #ifndef LIB_CUDA_PREFILL_CUH
 #define LIB_CUDA_PREFILL_CUH
@@ -21,24 +22,72 @@
 
 /* ---- The ring ---- */
 
+/*
+ * Where the ring is: the stage of the next request in bit 0, the parity of its mbarrier's phase in bit 1. Requests alternate
+ * between the stages, over the ends of jobs, too.
+ */
+DEV int next_request(int ring) { return (ring + 1) & 3; }
+template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & 1) * (2 * S::TILE); }
+template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & 1) * 8; }
+
+template <class S> DEV void init_stages(u32 base) {
+    if (!S::BULK) return;
+    const u32 t = (u32)thread_index();
+    if (t < 2) mbar_init(base + S::BARS + t * 8, 1);
+    if (t < 2) mbar_fence_init();
+    sync_block();
+}
+
+/* Copy a chunk's quarter of K and V to its place in a stage. Each thread copies 16 bytes of each part of 64 dimensions. */
+template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c, int quarter) {
+    const u32 t = (u32)thread_index() * 16;
+    UNROLL for (u32 v = 0; v < 2; v++) {
+        UNROLL for (u32 part = 0; part < S::D / 64; part++)
+            cp_async16(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * 2048 + t,
+                       tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + quarter * 2048 + t);
+        if (S::D % 64 && t < 1024)
+            cp_async16(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024 + t,
+                       tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024 + t);
+    }
+}
+
+/* The same by one thread, in one copy a part. */
+template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 bar) {
+    UNROLL for (u32 v = 0; v < 2; v++) {
+        UNROLL for (u32 part = 0; part < S::D / 64; part++)
+            bulk_copy(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * 2048,
+                      tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + quarter * 2048, 2048, bar);
+        if (S::D % 64)
+            bulk_copy(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024,
+                      tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024, 1024, bar);
+    }
+}
+
 /* Request a quarter of n chunks, the first of which is the list's chunk `first`. id: lane i holds that of chunk i. */
 template <class S>
-DEV void request_lines(const ca_cuda_attend_args &a, u32 to, int head, int quarter, int id, int first, int n) {
-    const u32 t = (u32)thread_index() * 16;
+DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int head, int quarter, int id, int first, int n) {
+    const u32 to = stage_of<S>(base, ring), bar = stage_bar<S>(base, ring);
+    const bool asks = !S::BULK || thread_index() == 0;
+    if (S::BULK && asks) mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         const int chunk = shfl(id, first + c);
-        if (c >= n) continue;
-        const unsigned char *tile =
-            (const unsigned char *)a.kv + chunk * a.chunk_bytes + head * 2 * (int64_t)tile_bytes<S::D> + t;
-        UNROLL for (u32 v = 0; v < 2; v++) {
-            UNROLL for (u32 part = 0; part < S::D / 64; part++)
-                cp_async16(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * 2048 + t,
-                           tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + quarter * 2048);
-            if (S::D % 64 && t < 1024)
-                cp_async16(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024 + t,
-                           tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024);
-        }
+        if (c >= n || !asks) continue;
+        const unsigned char *tile = (const unsigned char *)a.kv + chunk * a.chunk_bytes + head * 2 * (int64_t)tile_bytes<S::D>;
+        if constexpr (S::BULK)
+            copy_lines_bulk<S>(to, tile, c, quarter, bar);
+        else
+            copy_lines<S>(to, tile, c, quarter);
     }
+    if (!S::BULK) cp_async_commit();
+}
+
+/* Wait until the stage is here for all warps, and all have left the other one. */
+template <class S> DEV void await_lines(u32 base, int ring) {
+    if constexpr (S::BULK)
+        mbar_wait(stage_bar<S>(base, ring), (u32)ring >> 1);
+    else
+        cp_async_wait<0>();
+    sync_block();
 }
 
 /* ---- The ends of a quarter ---- */
@@ -126,39 +175,34 @@ DEV void end_quarter(const ca_cuda_attend_args &a, prefill_state<S> &st, const p
 
 /* ---- A job ---- */
 
-template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j) {
+template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int &ring) {
     const u32 base = shared_base();
     const ca_cuda_job job = load_job(a.jobs + j);
     const int id = ld_global(a.jobs[j].chunk + thread_index() % CA_CUDA_SEGMENT_CHUNKS), n = job.n_chunks, head = job.head,
               partial = job.partial;
-    if (n > 0) request_lines<S>(a, base, head, 0, id, 0, n);
-    cp_async_commit();
+    if (n > 0) request_lines<S>(a, base, ring, head, 0, id, 0, n);
     keep_job(a, j, base + S::JOB);
     stage_queries<S::E, S::D, S::ROWS, S::THREADS>(a, job, base + S::QUERIES);
     sync_block();
     prefill_queries<S> q;
     load_queries<S>(q, this_rows());
-    u32 stage = base;
     UNROLL_BY(1) for (int quarter = 0; quarter < CA_CUDA_QUARTERS; quarter++) {
         const prefill_warp w = this_rows();
         prefill_state<S> st;
         begin_quarter<S>(a, st, w, quarter);
         UNROLL_BY(1) for (int first = 0; first < n; first += S::CHUNKS) {
-            cp_async_wait<0>();
-            sync_block(); /* the stage is here for all warps, and all have left the other one */
+            await_lines<S>(base, ring);
             const bool last = first + S::CHUNKS >= n;
             const int next = last ? 0 : first + S::CHUNKS, next_quarter = quarter + last;
-            const u32 other = stage == base ? base + 2 * S::TILE : base;
-            if (next_quarter < CA_CUDA_QUARTERS) request_lines<S>(a, other, head, next_quarter, id, next, n - next);
-            cp_async_commit();
+            const u32 stage = stage_of<S>(base, ring);
+            ring = next_request(ring);
+            if (next_quarter < CA_CUDA_QUARTERS) request_lines<S>(a, base, ring, head, next_quarter, id, next, n - next);
             const int here = last ? n - first : S::CHUNKS;
             UNROLL_BY(1)
             for (int c = 0; c < here; c++) attend_slots<S>(a, st, q, w, stage, quarter, first, c, partial >> (first + c) & 1);
-            stage = other;
         }
         end_quarter<S>(a, st, this_rows(), quarter);
     }
-    cp_async_wait<0>();
 }
 
 template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) {
@@ -174,11 +218,13 @@ template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) 
 }
 
 /* All jobs of this block. */
-template <element E, int D> DEV void prefill(const ca_cuda_attend_args &a) {
-    using S = prefill_shape<E, D>;
+template <element E, int D, bool BULK> DEV void prefill(const ca_cuda_attend_args &a) {
+    using S = prefill_shape<E, D, BULK>;
     const u32 base = shared_base();
+    int ring = 0;
+    init_stages<S>(base);
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {
-        attend_rows<S>(a, j);
+        attend_rows<S>(a, j, ring);
         finish_rows<S>(a, base);
         j = kept_index(base + S::JOB) + 1;
         sync_block();

@@ -10,7 +10,9 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-template <element E_, int D_> struct prefill_shape {
+/* BULK: chunks come by bulk copies (sm_90), not by cp.async. */
+template <element E_, int D_, bool BULK_> struct prefill_shape {
+    static constexpr bool BULK = BULK_;
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int ROWS = 64, THREADS = 128;
@@ -22,7 +24,8 @@ template <element E_, int D_> struct prefill_shape {
     static constexpr u32 ML = SUMS + ROWS * D * 4;
     static constexpr u32 FLAGS = ML + ROWS * 8;
     static constexpr u32 JOB = FLAGS + ROWS * 4;
-    static constexpr u32 SHARED = JOB + KEPT_JOB;
+    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each of the two stages */
+    static constexpr u32 SHARED = BARS + (BULK ? 2 * 8 : 0);
 };
 
 /*

@@ -38,7 +38,7 @@ def bulk_loops(d):
     return [{**loop, "LDGSTS": 0} for loop in decode_loops(d)]
 
 
-LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "prefill": prefill_loops}
+LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "prefill": prefill_loops, "prefill_bulk": prefill_loops}
 
 
 def kernels(source):

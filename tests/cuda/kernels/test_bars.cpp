@@ -54,6 +54,7 @@ const bar bars[] = {
     {"decode_bulk", 128, 32, 4, 64, 32, 8, 1}, {"decode_bulk", 256, 32, 8, 64, 48, 4, 1},
     {"prefill", 64, 64, 4, 64, 32, 0, 4},      {"prefill", 96, 64, 4, 96, 48, 0, 4},
     {"prefill", 128, 64, 4, 128, 64, 0, 4},    {"prefill", 256, 64, 4, 256, 192, 0, 4},
+    {"prefill_bulk", 96, 64, 4, 96, 48, 0, 4}, {"prefill_bulk", 128, 64, 4, 128, 64, 0, 4},
 };
 
 void check(const bar &b, element type) {

@@ -1,6 +1,6 @@
 /*
- * The prefill kernels: against the reference, and their bits against those of the decode kernels, in every shape of jobs. A
- * prompt may be cut anywhere: rows of any tile have the bits of rows alone.
+ * The prefill kernels: against the reference, and their bits against those of the decode kernels, in every shape of jobs, by
+ * cp.async and by bulk copies. A prompt may be cut anywhere: rows of any tile have the bits of rows alone.
  *
  *   test_prefill [first seed [problems [d]]]
  */
@@ -22,8 +22,9 @@ int check(const problem &p) {
     std::mt19937_64 rng(p.seed);
     int failures = run(p, m, "decode", SHAPE_RANDOM, 16, rng);
     const std::vector<uint32_t> decoded = output_bits(p, m);
+    int n_run = (int)(p.seed / 2 % 2);
     for (const int shape : {(int)SHAPE_CHAIN, SHAPE_RANDOM | SHAPE_CARRY, SHAPE_RANDOM | SHAPE_CHAIN}) {
-        failures += run(p, m, "prefill", shape, 64, rng);
+        failures += run(p, m, n_run++ % 2 ? "prefill_bulk" : "prefill", shape, 64, rng);
         if (output_bits(p, m) == decoded) continue;
         printf("other bits than decode, in shape %d\n", shape);
         failures++;
