@@ -65,6 +65,7 @@ ca_plan_config ca_setup_plan(const cattn_config *config, const ca_attn *attn) {
                             .chunk_cost = attn->kernel->chunk_cost,
                             .min_tasks = min_tasks(config),
                             .task_step = task_step(config),
+                            .log2_segment = CA_LOG2_SEGMENT,
                             .n_sink_tokens = config->n_sink_tokens};
 }
 

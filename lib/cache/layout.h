@@ -45,8 +45,9 @@
 #include "chunkattn.h"
 
 enum {
-    CA_SLOT_GROUP = 16, /* slots of a slot group, which are open or closed together */
-    CA_SEGMENT = 1024   /* positions over which one state is summed; a multiple of every chunk size */
+    CA_SLOT_GROUP = 16,               /* slots of a slot group, which are open or closed together */
+    CA_LOG2_SEGMENT = 10,             /* of the next */
+    CA_SEGMENT = 1 << CA_LOG2_SEGMENT /* positions over which one state is summed; a multiple of every chunk size */
 };
 
 typedef struct ca_layout {

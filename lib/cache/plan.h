@@ -4,7 +4,7 @@
  *
  *   row       one token of a sequence in the batch
  *   section   the part of the plan for the rows below one child of the tree's root
- *   segment   1024 consecutive positions, over which one state of a row is summed
+ *   segment   consecutive positions over which one state of a row is summed: 1024 on a CPU, 512 on a device
  *   block     up to max_rows rows of a section over one segment
  *   chain     the blocks of the same rows, segments ascending
  *   item      rows of a block that pass over consecutive chunks together
@@ -126,6 +126,7 @@ typedef struct ca_plan_config {
     double chunk_cost;     /* cost of a chunk for one KV head besides the arithmetic of the query heads */
     int32_t min_tasks;     /* tasks wanted for each KV head, so that the threads finish together */
     int32_t task_step;     /* as many tasks, or a multiple, give each thread the same number over all KV heads */
+    int32_t log2_segment;  /* of the positions of a segment, which are whole chunks */
     int32_t window;        /* positions that a row sees, its own the last; 0: all */
     int32_t n_sink_tokens; /* first positions, which every row sees under any window */
 } ca_plan_config;

@@ -10,6 +10,10 @@ typedef struct builder {
     ca_section *section;
 } builder;
 
+/* The segment that holds a position, and the first position behind a segment. */
+static inline int64_t segment_of(const builder *b, int64_t position) { return position >> b->plan->config.log2_segment; }
+static inline int64_t segment_end(const builder *b, int64_t segment) { return (segment + 1) << b->plan->config.log2_segment; }
+
 /* ---- Rows ---- */
 
 void ca_section_clear(ca_section *s) {
@@ -154,7 +158,7 @@ static int add_seen_chunks(builder *b, const ca_visit *v, int64_t from, int64_t 
 static int add_visit(builder *b, const ca_visit *v, int64_t segment) {
     const ca_block *block = &b->section->blocks.at[b->section->blocks.n - 1];
     const int shift = b->plan->layout->log2_c;
-    const int64_t per_segment = CA_SEGMENT >> shift, c = b->plan->layout->c;
+    const int64_t per_segment = segment_end(b, 0) >> shift, c = b->plan->layout->c;
     const int64_t begin = ca_max(v->start >> shift, segment * per_segment);
     const int64_t complete = ca_min(v->end >> shift, (segment + 1) * per_segment);
     const int64_t end = ca_min((v->end + c - 1) >> shift, (segment + 1) * per_segment);
@@ -175,7 +179,7 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
     for (size_t i = 0; i < b->plan->visits.n; i++) {
         const ca_visit *v = &b->plan->visits.at[i];
         if (v->row_begin >= row_end) break;
-        if (v->row_end > row_begin && v->end > segment * CA_SEGMENT && v->start < (segment + 1) * CA_SEGMENT &&
+        if (v->row_end > row_begin && v->end > segment_end(b, segment - 1) && v->start < segment_end(b, segment) &&
             add_visit(b, v, segment))
             return -1;
     }
@@ -187,8 +191,8 @@ static int add_block(builder *b, int32_t row_begin, int32_t row_end, int64_t seg
 static bool sees_segment(const builder *b, int32_t row, int64_t segment) {
     const ca_plan_config *c = &b->plan->config;
     const int64_t pos = b->section->position.at[row];
-    return pos >= segment * CA_SEGMENT &&
-           (c->window == 0 || pos + 1 - c->window < (segment + 1) * CA_SEGMENT || segment * CA_SEGMENT < c->n_sink_tokens);
+    return pos >= segment_end(b, segment - 1) &&
+           (c->window == 0 || pos + 1 - c->window < segment_end(b, segment) || segment_end(b, segment - 1) < c->n_sink_tokens);
 }
 
 /*
@@ -200,7 +204,7 @@ static int add_segment(builder *b, int32_t begin, int32_t end, int64_t segment) 
     for (int32_t r = begin, to; r < end; r = to) {
         to = r + 1;
         if (!sees_segment(b, r, segment)) continue;
-        while (to < end && pos[to] / CA_SEGMENT >= segment) to++;
+        while (to < end && segment_of(b, pos[to]) >= segment) to++;
         while (!sees_segment(b, to - 1, segment)) to--;
         if (add_block(b, r, to, segment)) return -1;
     }
@@ -222,14 +226,14 @@ static int add_blocks(builder *b) {
     const ca_plan_config *c = &b->plan->config;
     ca_section *s = b->section;
     size_t visit = 0;
-    const int64_t *pos = s->position.at, sinks = c->window == 0 ? 0 : ((int64_t)c->n_sink_tokens + CA_SEGMENT - 1) / CA_SEGMENT;
+    const int64_t *pos = s->position.at, sinks = c->window == 0 ? 0 : segment_of(b, c->n_sink_tokens + segment_end(b, 0) - 1);
     for (int32_t begin = 0, end; begin < s->n_rows; begin = end) {
         const size_t chain = s->blocks.n;
         const int32_t most = (int32_t)ca_min(next_separate_row(b, &visit, begin), begin + c->max_rows);
         int64_t last = 0, window = INT64_MAX; /* the last segment, and the first that a window touches */
         for (end = begin; end < most; end++) {
-            last = ca_max(last, pos[end] / CA_SEGMENT);
-            window = c->window == 0 ? 0 : ca_min(window, ca_max(pos[end] + 1 - c->window, 0) / CA_SEGMENT);
+            last = ca_max(last, segment_of(b, pos[end]));
+            window = c->window == 0 ? 0 : ca_min(window, segment_of(b, ca_max(pos[end] + 1 - c->window, 0)));
         }
         for (int64_t segment = 0; segment <= last; segment++) {
             if (segment >= sinks && segment < window) segment = window;

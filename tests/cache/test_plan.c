@@ -111,7 +111,7 @@ static void check_section(const fixture *f, const ca_plan *plan, const ca_sectio
             int64_t at = next_seen(plan, pos, 0);
             for (int32_t b = s->first_block.at[r]; b < s->first_block.at[r + 1]; b++) {
                 const ca_block *block = &s->blocks.at[s->row_blocks.at[b]];
-                assert_int_equal(at / CA_SEGMENT, block->segment); /* the row sees something of it */
+                assert_int_equal(at >> plan->config.log2_segment, block->segment); /* the row sees something of it */
                 assert_true(r >= block->row_begin && r < block->row_end);
                 for (int32_t k = block->item_begin; k < block->item_end; k++)
                     at = follow_item(f, plan, s, &s->items.at[k], r, q->seq, at);
@@ -273,7 +273,8 @@ static void run(uint64_t seed, bool together) {
                              .min_slice = 16,
                              .chunk_cost = 8,
                              .min_tasks = (int32_t)rng_range(&f.r, 1, 12),
-                             .task_step = (int32_t)rng_range(&f.r, 1, 4)};
+                             .task_step = (int32_t)rng_range(&f.r, 1, 4),
+                             .log2_segment = CA_LOG2_SEGMENT - (int32_t)rng_range(&f.r, 0, 2)};
     open_fixture(&f, c, retention, &config);
     /* One plan without a window, one with a small window, and two with larger ones, of which one has sink tokens. */
     for (; f.n_plans < MAX_PLANS; f.n_plans++) {
@@ -321,8 +322,14 @@ static void join_decoding(fixture *f, int i, int n_shared) {
 }
 
 static void open_decoding(fixture *f, int n_shared) {
-    static const ca_plan_config config = {
-        .together = true, .group = GROUP, .max_rows = 64, .min_slice = 16, .chunk_cost = 8, .min_tasks = 1, .task_step = 1};
+    static const ca_plan_config config = {.together = true,
+                                          .group = GROUP,
+                                          .max_rows = 64,
+                                          .min_slice = 16,
+                                          .chunk_cost = 8,
+                                          .min_tasks = 1,
+                                          .task_step = 1,
+                                          .log2_segment = CA_LOG2_SEGMENT};
     open_fixture(f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N_ROOTS * A_ROOT; i++) join_decoding(f, i, n_shared);
     f->n_seqs = N_ROOTS * A_ROOT;
@@ -425,7 +432,8 @@ static void slice_uneven_segments(int32_t min_slice, int32_t min_tasks, int32_t 
                                    .min_slice = min_slice,
                                    .chunk_cost = 8,
                                    .min_tasks = min_tasks,
-                                   .task_step = task_step};
+                                   .task_step = task_step,
+                                   .log2_segment = CA_LOG2_SEGMENT};
     fixture f = {0};
     open_fixture(&f, C, CATTN_RETAIN_LRU, &config);
     for (int i = 0; i < N; i++) {
