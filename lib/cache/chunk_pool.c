@@ -21,6 +21,7 @@ typedef struct slab {
 
 struct ca_chunk_pool {
     ca_alloc *alloc;
+    bool elsewhere; /* the chunks' memory, with which alloc's shares no budget */
     uint64_t budget_bytes;
     size_t tile_bytes; /* rounded up to whole cache lines */
     int log2_slab_chunks;
@@ -28,8 +29,8 @@ struct ca_chunk_pool {
     slab *slabs; /* [n_slabs] */
     size_t n_slabs;
     ca_chunk *chunks; /* [n_slabs * slab_chunks] */
-    char *data;       /* aligned to HUGE_PAGE */
-    void *map;
+    char *data;       /* aligned to HUGE_PAGE; NULL if the chunks' memory is elsewhere */
+    void *map;        /* NULL likewise */
     size_t map_bytes;
     size_t n_committed;  /* slabs */
     size_t n_idle;       /* committed slabs without a live chunk */
@@ -46,8 +47,19 @@ static int log2_slab_size(size_t chunk_bytes, uint64_t budget_bytes) {
     return most > least ? most : least;
 }
 
-cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
-                                  uint64_t budget_bytes) {
+/* Reserve addresses for all slabs. Returns 0, or -1. */
+static int reserve_addresses(ca_chunk_pool *p) {
+    p->map_bytes = p->n_slabs * p->slab_bytes + HUGE_PAGE;
+    void *map = mmap(NULL, p->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return -1;
+    p->map = map;
+    p->data = (char *)map + (-(uintptr_t)map & (HUGE_PAGE - 1));
+    madvise(p->data, p->n_slabs * p->slab_bytes, MADV_HUGEPAGE); /* without huge pages everything works, only slower */
+    return 0;
+}
+
+static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes, uint64_t budget_bytes,
+                           bool elsewhere) {
     assert(n_tiles > 0 && tile_bytes > 0);
     *pool = NULL;
     const size_t stride = (tile_bytes + 63) & ~(size_t)63;
@@ -71,11 +83,8 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
     if (!p->slabs) goto fail_slabs;
     p->chunks = ca_new_zero(alloc, n_slabs * slab_chunks, sizeof *p->chunks);
     if (!p->chunks) goto fail_chunks;
-    p->map_bytes = n_slabs * slab_bytes + HUGE_PAGE;
-    p->map = mmap(NULL, p->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p->map == MAP_FAILED) goto fail_map;
-    p->data = (char *)p->map + (-(uintptr_t)p->map & (HUGE_PAGE - 1));
-    madvise(p->data, n_slabs * slab_bytes, MADV_HUGEPAGE); /* without huge pages everything works, only slower */
+    p->elsewhere = elsewhere;
+    if (!elsewhere && reserve_addresses(p)) goto fail_map;
     if (ca_chunk_pool_n_free(p, 0) == 0) {
         status = CATTN_ERR_BUDGET;
         goto fail_budget;
@@ -84,7 +93,7 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
     return CATTN_OK;
 
 fail_budget:
-    munmap(p->map, p->map_bytes);
+    if (p->map) munmap(p->map, p->map_bytes);
 fail_map:
     ca_delete(alloc, p->chunks, n_slabs * slab_chunks, sizeof *p->chunks);
 fail_chunks:
@@ -94,10 +103,20 @@ fail_slabs:
     return status;
 }
 
+cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
+                                  uint64_t budget_bytes) {
+    return create(pool, alloc, n_tiles, tile_bytes, budget_bytes, false);
+}
+
+cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
+                                            uint64_t budget_bytes) {
+    return create(pool, alloc, n_tiles, tile_bytes, budget_bytes, true);
+}
+
 void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
     ca_chunk_pool *p = *pool;
     if (!p) return;
-    munmap(p->map, p->map_bytes);
+    if (p->map) munmap(p->map, p->map_bytes);
     ca_delete(p->alloc, p->chunks, p->n_slabs * p->slab_chunks, sizeof *p->chunks);
     ca_delete(p->alloc, p->slabs, p->n_slabs, sizeof *p->slabs);
     ca_delete(p->alloc, p, 1, sizeof *p);
@@ -107,19 +126,22 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
 static slab *slab_of(const ca_chunk_pool *p, ca_chunk_id id) { return &p->slabs[(size_t)id >> p->log2_slab_chunks]; }
 
 /* Slabs that the budget holds beside other_bytes of other memory. */
-static size_t slabs_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
-    if (other_bytes >= p->budget_bytes) return 0;
-    const uint64_t n = (p->budget_bytes - other_bytes) / p->slab_bytes;
+static size_t slabs_beside(const ca_chunk_pool *p, uint64_t others) {
+    if (others >= p->budget_bytes) return 0;
+    const uint64_t n = (p->budget_bytes - others) / p->slab_bytes;
     return n < p->n_slabs ? (size_t)n : p->n_slabs;
 }
 
-static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, p->alloc->bytes); }
+/* Bytes of other memory of the same budget. */
+static size_t other_bytes(const ca_chunk_pool *p) { return p->elsewhere ? 0 : p->alloc->bytes; }
+
+static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, other_bytes(p)); }
 
 static cattn_status commit_slab(ca_chunk_pool *p) {
     if (affordable_slabs(p) <= p->n_committed) return CATTN_ERR_BUDGET;
     size_t s = 0;
     while (p->slabs[s].committed) s++;
-    if (mprotect(p->data + s * p->slab_bytes, p->slab_bytes, PROT_READ | PROT_WRITE) != 0) return CATTN_ERR_NOMEM;
+    if (p->map && mprotect(p->data + s * p->slab_bytes, p->slab_bytes, PROT_READ | PROT_WRITE) != 0) return CATTN_ERR_NOMEM;
     slab *added = &p->slabs[s];
     *added = (slab){.committed = true, .free = -1};
     for (size_t i = p->slab_chunks; i-- > 0;) {
@@ -196,14 +218,19 @@ void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
     if (s < p->first_usable) p->first_usable = s;
 }
 
+/* Both calls keep the mapping, so they fail only if it would have to be split beyond the system's limit. */
+static bool return_memory(const ca_chunk_pool *p, size_t slab) {
+    if (!p->map) return true;
+    char *data = p->data + slab * p->slab_bytes;
+    return madvise(data, p->slab_bytes, MADV_DONTNEED) == 0 && mprotect(data, p->slab_bytes, PROT_NONE) == 0;
+}
+
 size_t ca_chunk_pool_trim(ca_chunk_pool *p, size_t bytes, size_t n_keep) {
     size_t returned = 0;
     for (size_t s = p->n_slabs; s-- > 0 && returned < bytes && p->n_free >= n_keep + p->slab_chunks;) {
         slab *highest = &p->slabs[s];
         if (!highest->committed || highest->n_taken > 0) continue;
-        char *data = p->data + s * p->slab_bytes;
-        /* Both calls keep the mapping, so they fail only if it would have to be split beyond the system's limit. */
-        if (madvise(data, p->slab_bytes, MADV_DONTNEED) != 0 || mprotect(data, p->slab_bytes, PROT_NONE) != 0) break;
+        if (!return_memory(p, s)) break;
         highest->committed = false;
         p->n_committed--;
         p->n_idle--;
@@ -247,10 +274,10 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *p, size_t more) {
 
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
 
-size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, p->alloc->bytes); }
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, other_bytes(p)); }
 
-size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t other_bytes) {
-    return slabs_beside(p, other_bytes) * p->slab_chunks;
+size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t others) {
+    return slabs_beside(p, others) * p->slab_chunks;
 }
 
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *p) { return p->slab_chunks; }
@@ -260,6 +287,6 @@ size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *p) { return p->slab_bytes; 
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *p) { return p->n_committed * p->slab_bytes; }
 
 size_t ca_chunk_pool_excess(const ca_chunk_pool *p, size_t more) {
-    const uint64_t used = p->n_committed * p->slab_bytes + p->alloc->bytes + more;
+    const uint64_t used = p->n_committed * p->slab_bytes + other_bytes(p) + more;
     return used > p->budget_bytes ? (size_t)(used - p->budget_bytes) : 0;
 }

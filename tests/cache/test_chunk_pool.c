@@ -192,6 +192,33 @@ static void free_chunks_are_made_resident(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+/* The pool has records only, and other memory has a budget of its own. */
+static void memory_may_be_elsewhere(void **state) {
+    (void)state;
+    enum { CHUNK = 4096, CHUNKS = 64 };
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    assert_int_equal(ca_chunk_pool_create_elsewhere(&pool, &alloc, 1, CHUNK, CHUNKS * CHUNK - 1), CATTN_OK);
+    const size_t n = ca_chunk_pool_capacity(pool);
+    assert_true(n < CHUNKS && n >= CHUNKS - ca_chunk_pool_slab_chunks(pool));
+    void *other = ca_new(&alloc, CHUNKS, CHUNK);
+    assert_int_equal(ca_chunk_pool_n_free(pool), n);
+    assert_int_equal(ca_chunk_pool_excess(pool, 0), 0);
+    ca_chunk_id id;
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+        assert_int_equal(id, i);
+    }
+    assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_ERR_BUDGET);
+    assert_int_equal(ca_chunk_pool_bytes(pool), n * CHUNK);
+    for (size_t i = 0; i < n; i++) ca_chunk_pool_put(pool, (ca_chunk_id)i);
+    assert_int_equal(ca_chunk_pool_trim(pool, SIZE_MAX, 0), n * CHUNK);
+    assert_int_equal(ca_chunk_pool_n_free(pool), n);
+    ca_delete(&alloc, other, CHUNKS, CHUNK);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
 /* Fails after *ctx successful allocations. */
 static void *nth_fails(void *ctx, size_t size, size_t align) {
     int *n = ctx;
@@ -220,10 +247,10 @@ static void every_allocation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fits_the_budget),        cmocka_unit_test(tiles_follow_one_another),
-        cmocka_unit_test(too_small_a_budget),     cmocka_unit_test(empty_slabs_are_returned),
-        cmocka_unit_test(other_memory_counts),    cmocka_unit_test(free_chunks_are_made_resident),
-        cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(fits_the_budget),         cmocka_unit_test(tiles_follow_one_another),
+        cmocka_unit_test(too_small_a_budget),      cmocka_unit_test(empty_slabs_are_returned),
+        cmocka_unit_test(other_memory_counts),     cmocka_unit_test(free_chunks_are_made_resident),
+        cmocka_unit_test(memory_may_be_elsewhere), cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
