@@ -1,29 +1,47 @@
 /*
  * libchunkattn on a CUDA device: what a cache needs beyond chunkattn.h where its K and V are in a device's memory.
  *
- * EXPERIMENTAL, and not usable yet: this version finds devices and has the interface, but no kernels. Creating a cache on a
- * device fails with CATTN_ERR_UNSUPPORTED and says so. What is written here may still change.
+ * EXPERIMENTAL. Status: complete and tested in an emulation of the device; nothing of it has run on a device yet
+ * (docs/cuda.md). Times on a device are unknown. What is written here may still change.
  *
  * The tree, the plan and the calls are those of chunkattn.h; the device is chosen in the config:
  *
  *   config.cuda_device = 0;
  *   cattn_cache_create(&config, &cache, &error);
- *   cattn_seq_join(...), cattn_seq_append(...), ...                       as ever
- *   cattn_cuda_step_begin(cache, entries, n, 0, stream, &moved, &error);  instead of cattn_step_begin
+ *   cattn_seq_join(...), cattn_seq_append(...), ...                       as on the CPU
+ *   cattn_cuda_step_begin(cache, entries, n, 0, stream, &graph, &error);  instead of cattn_step_begin
  *   cattn_cuda_step_write(cache, layer, &k, &v, stream, &error);          instead of cattn_step_write
  *   cattn_cuda_step_attend(cache, layer, &q, &out, lse, stream, &error);  instead of cattn_step_attend
- *   cattn_step_end(cache, &error);                                        as ever
+ *   cattn_step_end(cache, &error);                                        as on the CPU
  *
- * Such a cache's budget_bytes is of device memory. Exact as on the CPU: a row's bits do not depend on what is around it, on one
- * device and build; CPU and device differ in rounding.
+ * A call for the other kind of cache fails with CATTN_ERR_ARG and names the call to use.
  *
- * Streams: each call that works on the device queues that work on the stream given and returns without waiting for it. Nothing
- * synchronises. One cache's calls must be ordered on the device as they are on the host: give one stream, or order the streams
- * by events. Device memory that a call borrows must stay until the work queued has run.
+ * Supported: compute capability 8.0 or later; kv_type CATTN_BF16 or CATTN_F16; head_dim 64, 96, 128 or 256, and head_dim_v
+ * equal to it; chunk_size 64; up to 16 query heads for each KV head; all sharing modes, windows, sink tokens, soft-cap, ALiBi
+ * and sink logits. cattn_cache_create refuses anything else, and kernels that need more shared memory than the device has.
+ * `level`, `parallel` and `n_threads` have no effect, and cattn_cache_level returns "cuda".
+ *
+ * Memory: budget_bytes is of device memory. Fifteen sixteenths of it are for chunks and are allocated by cattn_cache_create;
+ * one sixteenth is for the steps' workspace, which is allocated when a step needs it. cattn_stats.bytes_in_use counts the
+ * chunks that have been used so far and the workspace. The host's memory (the tree, the plan and the memory from which the
+ * device copies) counts against no budget; `allocator` provides it, but for the memory from which the device copies.
+ * cattn_cache_prefault does nothing, and cattn_cache_drop_retained returns no memory to the device.
+ *
+ * Exact as on the CPU: a row's bits do not depend on the rest of the batch, on one device and build; CPU and device differ in
+ * rounding. Queries are rounded to kv_type, like K and V.
+ *
+ * Streams: a call of this header queues its work on its stream and returns without waiting. The calls of one cache must be
+ * ordered on the device as they are on the host: pass one stream, or order the streams by events. Device memory that a call
+ * borrows must stay until the queued work has run. A call of chunkattn.h waits for the device only where it must: create,
+ * destroy, and calls that copy K and V of more than 64 chunks between two steps (cattn_seq_fork with CATTN_PRIVATE) or drop
+ * retained tokens while copies are pending. A begin may wait inside the CUDA runtime if it must allocate workspace.
  *
  * Graphs: cattn_cuda_step_write and cattn_cuda_step_attend can be captured and replayed: what changes from step to step they
- * read from device memory that cattn_cuda_step_begin updates, which itself is not to be captured. A graph holds until a
- * begin tells that the workspace was moved.
+ * read from device memory, which cattn_cuda_step_begin updates; begin itself must not be captured. It reports a number for what
+ * the two calls will queue. A graph that was captured in one step may be replayed in each later step with the same number and
+ * the same views. Decode steps of a steady batch have the same number; a step that prefills has another one.
+ *
+ * Errors of the CUDA runtime other than missing memory are CATTN_ERR_STATE, with its text; only destroy is useful then.
  *
  * Threads: as chunkattn.h. A call makes the cache's device the current one for its duration.
  */
@@ -46,8 +64,8 @@ typedef struct CUstream_st *cattn_cuda_stream;
 /* ---- Devices ------------------------------------------------------------------------------------------------------- */
 
 /*
- * How many devices there are: *n >= 1. Otherwise *n is 0, and the message says what is missing: the backend in this build, the
- * driver, or a device.
+ * Count the devices: *n >= 1. On an error *n is 0, and the message says what is missing: the backend in this build, the driver,
+ * or a device.
  * Errors: CATTN_ERR_ARG; CATTN_ERR_UNSUPPORTED.
  */
 CATTN_API cattn_status cattn_cuda_device_count(int32_t *n, cattn_error *error);
@@ -58,7 +76,7 @@ typedef struct cattn_cuda_device_info {
     int32_t major;      /* compute capability */
     int32_t minor;
     int32_t n_processors;  /* streaming multiprocessors */
-    uint64_t memory_bytes; /* in all, not what is free */
+    uint64_t memory_bytes; /* of the whole device, not only what is free */
 } cattn_cuda_device_info;
 
 /* Describe a device, from 0 on. Errors as cattn_cuda_device_count; *info is untouched then. */
@@ -67,34 +85,35 @@ CATTN_API cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_dev
 /* ---- Steps --------------------------------------------------------------------------------------------------------- */
 
 /*
- * As cattn_step_begin. Copies to the device what of the plan changed since the last step: where the batch is the same and no
- * chunk was filled, a few bytes for each row. The copy is queued on `stream`, and overlaps what runs on others.
+ * As cattn_step_begin. Copies to the device what of the plan has changed since the last step: where the batch is the same and
+ * no chunk was filled, 4 bytes for each row. The copies are queued on `stream`, and so are those of K and V that the tree's
+ * calls have recorded.
  *
- * *moved (NULL if not wanted): whether graphs that were captured before must be captured again, since the workspace had to
- * grow; not in a steady state.
+ * *graph (NULL if not wanted): a number for what write and attend of this step queue, see "Graphs" above.
  *
- * Errors as cattn_step_begin; CATTN_ERR_ARG for a cache that is not on a device; CATTN_ERR_NOMEM where the device has no
- * memory.
+ * Errors as cattn_step_begin; CATTN_ERR_ARG for a cache that is not on a device; CATTN_ERR_NOMEM where host or device has no
+ * memory; CATTN_ERR_BUDGET if the workspace exceeds its share of budget_bytes: lower row_limit or raise the budget.
  */
 CATTN_API cattn_status cattn_cuda_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit,
-                                             cattn_cuda_stream stream, int32_t *moved, cattn_error *error);
+                                             cattn_cuda_stream stream, uint64_t *graph, cattn_error *error);
 
 /*
- * As cattn_step_write. k: [rows][n_kv_heads][head_dim], v: [rows][n_kv_heads][head_dim_v], device memory, f32, f16 or bf16,
- * rounded to the cache's type; a view's head must begin at a multiple of 16 bytes. Both are read when the stream gets there.
- * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE without an open step; CATTN_ERR_UNSUPPORTED for other types.
+ * As cattn_step_write. k, v: [rows][n_kv_heads][head_dim], device memory, of type f32, f16 or bf16 each, rounded to kv_type.
+ * Each row's head must begin at a multiple of 16 bytes: data, row_stride and head_stride are multiples of 16 bytes. Both are
+ * read when the stream gets there. Every layer must be written before cattn_step_end. Errors: CATTN_ERR_ARG; CATTN_ERR_STATE
+ * without an open step; CATTN_ERR_UNSUPPORTED for other types.
  */
 CATTN_API cattn_status cattn_cuda_step_write(cattn_cache *cache, int32_t layer, const cattn_view *k, const cattn_view *v,
                                              cattn_cuda_stream stream, cattn_error *error);
 
 /*
- * As cattn_step_attend, on device memory. q: [rows][n_heads][head_dim]; out: [rows][n_heads][head_dim_v]; f32, f16 or bf16
- * each, aligned as for write; must not overlap. lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scaled
- * scores; NULL if not wanted.
+ * As cattn_step_attend, on device memory. q, out: [rows][n_heads][head_dim], of type f32, f16 or bf16 each, aligned as for
+ * write; they must not overlap. lse: [rows][n_heads] f32 contiguous, log-sum-exp in base 2 of the scores after scale and
+ * options; NULL if not wanted.
  *
- * (out, lse) is what FlashInfer calls a state (V, S): the same shapes, rows first, and the same base, so that its merge_state
- * and merge_state_in_place take them as they are. Its merge_states wants states side by side, [rows][states][n_heads][...]:
- * out goes there by its row_stride, lse does not. Who merges with natural logarithms takes lse * ln(2).
+ * (out, lse) is what FlashInfer calls a state (V, S), with the same shapes and the same base, so its merge_state and
+ * merge_state_in_place accept them. Its merge_states expects states side by side, [rows][states][n_heads][...]: `out` can be
+ * written there by its row_stride, lse cannot. To merge with natural logarithms, multiply lse by ln(2).
  *
  * Allocates nothing and takes no lock. Errors as cattn_cuda_step_write.
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition.

@@ -44,7 +44,7 @@ const char *cattn_level_name(int32_t i) {
 
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
-    ca_plan_config plan = ca_setup_plan(config, &c->attn);
+    ca_plan_config plan = c->device ? ca_device_plan_for(c->device, config->n_sink_tokens) : ca_setup_plan(config, &c->attn);
     c->layer_plan = ca_new(&c->alloc, (size_t)config->n_layers, sizeof *c->layer_plan);
     if (!c->layer_plan) return CATTN_ERR_NOMEM;
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
@@ -53,7 +53,7 @@ static cattn_status create_plans(cattn_cache *c, const cattn_config *config) {
         while (i < c->plans.n && c->plans.at[i].config.window != plan.window) i++;
         c->layer_plan[layer] = (int32_t)i;
         if (i < c->plans.n) continue;
-        if (CA_ROOM(&c->alloc, &c->plans, 1)) return CATTN_ERR_NOMEM;
+        if (CA_ROOM(&c->alloc, &c->plans, 1) || (c->device && ca_device_add_plan(c->device))) return CATTN_ERR_NOMEM;
         ca_plan_init(&c->plans.at[c->plans.n++], &plan, c->tree, &c->layout, &c->alloc);
     }
     return CATTN_OK;
@@ -65,34 +65,59 @@ static cattn_status holds_no_chunk(const cattn_cache *c, cattn_error *error) {
                    (unsigned long long)c->budget_bytes, c->layout.chunk_bytes);
 }
 
-static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+static cattn_status check_pool(const cattn_cache *c, cattn_status s, cattn_error *error) {
+    if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
+    if (s)
+        return ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
+                       (unsigned long long)c->budget_bytes);
+    return CATTN_OK;
+}
+
+/* The chunks and the executor of a cache on the CPU. */
+static cattn_status create_on_cpu(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     int level = CA_LEVEL_ref;
     cattn_status s = ca_setup_level(config->level, &level, error);
     if (s) return s;
     const ca_kernel *kernel = ca_kernel_find(level, config->kv_type);
     c->level = kernel->level;
-    c->budget_bytes = config->budget_bytes;
-    c->n_threads = config->n_threads;
     if ((s = ca_setup_threads(config, &c->threads, &c->parallel, error))) return s;
-    ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
-                   config->chunk_size);
     s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
-    if (s == CATTN_ERR_BUDGET) return holds_no_chunk(c, error);
-    if (s)
-        return ca_fail(error, s, -1, "the system gives no address space or metadata for budget_bytes = %llu; lower it",
-                       (unsigned long long)config->budget_bytes);
+    if ((s = check_pool(c, s, error))) return s;
     const int32_t group = config->n_heads / config->n_kv_heads;
     const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
     if (ca_attn_init(&c->attn, kernel, &c->layout, c->pool, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
                      &options))
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the workers' scratch");
+    return CATTN_OK;
+}
+
+/* The same on a device. */
+static cattn_status create_on_device(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+    cattn_status s = ca_device_check(config, error);
+    if (s) return s;
+    c->level = "cuda";
+    c->layout.open_words = 0; /* a device has no open slot groups */
+    c->attn.group = config->n_heads / config->n_kv_heads;
+    s = ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes,
+                                       ca_device_chunk_budget(config->budget_bytes));
+    if ((s = check_pool(c, s, error))) return s;
+    return ca_device_create(&c->device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), error);
+}
+
+static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+    c->budget_bytes = config->budget_bytes;
+    c->n_threads = config->n_threads;
+    ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
+                   config->chunk_size);
+    cattn_status s = config->cuda_device < 0 ? create_on_cpu(c, config, error) : create_on_device(c, config, error);
+    if (s) return s;
     const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
     if (ca_chunk_pool_n_free(c->pool, 0) == 0) return holds_no_chunk(c, error);
-    c->empty_bytes = c->alloc.bytes;
-    ca_cache_bytes(c);
+    c->empty_bytes = c->device ? 0 : c->alloc.bytes;
+    ca_cache_note_bytes(c);
     return CATTN_OK;
 }
 
@@ -103,7 +128,6 @@ cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache,
     if ((s = need(config, "config", error))) return s;
     cattn_config resolved;
     if ((s = ca_config_resolve(config, &resolved, error))) return s;
-    if (resolved.cuda_device >= 0 && (s = ca_cuda_check_device(resolved.cuda_device, error))) return s;
     ca_alloc alloc = ca_alloc_default();
     if (resolved.allocator.alloc)
         alloc = (ca_alloc){resolved.allocator.alloc, resolved.allocator.free, resolved.allocator.ctx, 0};
@@ -126,6 +150,7 @@ void cattn_cache_destroy(cattn_cache **cache) {
     ca_delete(&c->alloc, c->plans.at, c->plans.capacity, sizeof *c->plans.at);
     ca_delete(&c->alloc, c->layer_plan, (size_t)c->layout.n_layers, sizeof *c->layer_plan);
     ca_tree_destroy(&c->tree);
+    ca_device_destroy(&c->device);
     ca_chunk_pool_destroy(&c->pool);
     if (c->attn.workers) ca_attn_free(&c->attn);
     ca_pool_destroy(&c->threads);
@@ -136,8 +161,9 @@ void cattn_cache_destroy(cattn_cache **cache) {
 
 int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
     if (!c || n_chunks < 0) return CATTN_ERR_ARG;
+    if (c->device) return 0; /* its memory is all there */
     const bool more = ca_chunk_pool_prefault(c->pool, (size_t)n_chunks);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return more;
 }
 
@@ -146,7 +172,7 @@ const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     if (!c || !stats) return CATTN_ERR_ARG;
     const ca_tree_counts *t = ca_tree_get_counts(c->tree);
-    const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
+    const uint64_t bytes = ca_cache_bytes(c);
     const cattn_stats now = {
         .budget_bytes = c->budget_bytes,
         .bytes_in_use = bytes,
@@ -308,7 +334,7 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     cattn_join_options o;
     if ((s = read_join_options(options, &o, error))) return s;
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return s;
 }
 
@@ -317,7 +343,7 @@ cattn_status cattn_seq_append(cattn_cache *c, cattn_seq id, const int32_t *token
     cattn_status s;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
     s = ca_tree_append(c->tree, seq, tokens, n_tokens, error);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return s;
 }
 
@@ -329,7 +355,7 @@ cattn_status cattn_seq_truncate(cattn_cache *c, cattn_seq id, int64_t n_tokens, 
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the sequence's length, %lld",
                        (long long)n_tokens, (long long)seq->n_tokens);
     s = ca_tree_truncate(c->tree, seq, n_tokens, error);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return s;
 }
 
@@ -340,7 +366,7 @@ cattn_status cattn_seq_fork(cattn_cache *c, cattn_seq id, int64_t reserve_tokens
     *fork = 0;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("reserve_tokens", &reserve_tokens, error))) return s;
     s = ca_tree_fork(c->tree, seq, reserve_tokens, fork, error);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return s;
 }
 
@@ -349,7 +375,7 @@ cattn_status cattn_seq_reserve(cattn_cache *c, cattn_seq id, int64_t n_tokens, c
     cattn_status s;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("n_tokens", &n_tokens, error))) return s;
     s = ca_tree_reserve(c->tree, seq, n_tokens, error);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return s;
 }
 
@@ -358,7 +384,7 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
     cattn_status s;
     if ((s = need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
     ca_tree_leave(c->tree, seq);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     *id = 0;
     return CATTN_OK;
 }
@@ -397,25 +423,40 @@ static cattn_status check_open(const cattn_cache *c, cattn_error *error) {
     return c->step.open ? CATTN_OK : ca_fail(error, CATTN_ERR_STATE, -1, "no step is open; call cattn_step_begin first");
 }
 
-static cattn_status check_layer(const cattn_cache *c, int32_t layer, cattn_error *error) {
+cattn_status ca_step_check_layer(const cattn_cache *c, int32_t layer, cattn_error *error) {
     cattn_status s = check_open(c, error);
     if (s || (layer >= 0 && layer < c->layout.n_layers)) return s;
     return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, c->layout.n_layers - 1);
 }
 
-cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+cattn_status ca_step_check_begin(const cattn_cache *c, const cattn_entry *entries, int32_t n_entries, int64_t row_limit,
+                                 cattn_error *error) {
     cattn_status s;
     if ((s = check_closed(c, error))) return s;
     if (n_entries < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_entries is %d; it must be at least 1", n_entries);
     if ((s = need(entries, "entries", error))) return s;
     if (row_limit < 0)
         return ca_fail(error, CATTN_ERR_ARG, -1, "row_limit is %lld; it must not be negative", (long long)row_limit);
+    return CATTN_OK;
+}
+
+/* `call` is what the name of the function for a device ends in. */
+static cattn_status check_on_cpu(const cattn_cache *c, const char *call, cattn_error *error) {
+    cattn_status s = need(c, "cache", error);
+    if (s || !c->device) return s;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on CUDA device %d; use cattn_cuda_step_%s of chunkattn_cuda.h",
+                   c->device->id, call);
+}
+
+cattn_status cattn_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
+    cattn_status s;
+    if ((s = check_on_cpu(c, "begin", error)) || (s = ca_step_check_begin(c, entries, n_entries, row_limit, error))) return s;
     return ca_step_begin(c, entries, n_entries, row_limit, error);
 }
 
 cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k, const cattn_view *v, cattn_error *error) {
-    cattn_status s = check_layer(c, layer, error);
-    if (s) return s;
+    cattn_status s;
+    if ((s = check_on_cpu(c, "write", error)) || (s = ca_step_check_layer(c, layer, error))) return s;
     const int64_t n_rows = (int64_t)c->step.rows.n;
     if ((s = ca_check_view("k", k, n_rows, c->layout.n_kv_heads, c->layout.d_k, error)) ||
         (s = ca_check_view("v", v, n_rows, c->layout.n_kv_heads, c->layout.d_v, error)))
@@ -427,7 +468,7 @@ cattn_status cattn_step_write(cattn_cache *c, int32_t layer, const cattn_view *k
 cattn_status cattn_step_attend(cattn_cache *c, int32_t layer, const cattn_view *q, const cattn_view *out, float *lse,
                                cattn_error *error) {
     cattn_status s;
-    if ((s = check_layer(c, layer, error))) return s;
+    if ((s = check_on_cpu(c, "attend", error)) || (s = ca_step_check_layer(c, layer, error))) return s;
     const int32_t n_heads = c->layout.n_kv_heads * c->attn.group;
     const int64_t n_rows = (int64_t)c->step.rows.n;
     if ((s = ca_check_view("q", q, n_rows, n_heads, c->layout.d_k, error)) ||

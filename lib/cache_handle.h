@@ -33,7 +33,7 @@ typedef struct ca_step {
     CA_ARRAY(ca_row) rows;           /* in the caller's order */
     /* K/V commands to execute in each layer: before its rows are written, and after them (kv_commands.h). */
     ca_kv_commands before, after;
-    CA_ARRAY(bool) prepared; /* [n_layers] whether `before` has been executed */
+    CA_ARRAY(bool) prepared; /* [n_layers] whether `before` has been executed; on a device it is at begin */
 } ca_step;
 
 struct cattn_cache {
@@ -47,9 +47,10 @@ struct cattn_cache {
     ca_layout layout;
     ca_chunk_pool *pool;
     ca_tree *tree;
-    CA_ARRAY(ca_plan) plans; /* one for each window that a layer has */
-    int32_t *layer_plan;     /* [n_layers] index in plans */
-    ca_attn attn;
+    CA_ARRAY(ca_plan) plans;  /* one for each window that a layer has */
+    int32_t *layer_plan;      /* [n_layers] index in plans */
+    struct ca_device *device; /* owned; NULL: K and V are in the host's memory */
+    ca_attn attn;             /* on a device only `group` is set */
     ca_step step;
 };
 

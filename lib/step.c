@@ -9,15 +9,23 @@
 
 #include "error.h"
 #include "lib/attn/kv_copy.h"
+#include "lib/cuda/device.h"
 
-uint64_t ca_cache_bytes(cattn_cache *c) {
-    const uint64_t bytes = c->alloc.bytes + ca_chunk_pool_bytes(c->pool);
+uint64_t ca_cache_bytes(const cattn_cache *c) {
+    return (c->device ? c->device->bytes : c->alloc.bytes) + ca_chunk_pool_bytes(c->pool);
+}
+
+void ca_cache_note_bytes(cattn_cache *c) {
+    const uint64_t bytes = ca_cache_bytes(c);
     if (bytes > c->bytes_peak) c->bytes_peak = bytes;
-    return bytes;
 }
 
 void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n) {
     const cattn_cache *c = ctx;
+    if (c->device) {
+        ca_device_execute(c->device, commands, n);
+        return;
+    }
     for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
         for (int32_t head = 0; head < c->layout.n_kv_heads; head++)
             ca_kv_execute(&c->layout, c->pool, layer, head, commands, n);
@@ -195,10 +203,26 @@ static cattn_status reserve_workspace(cattn_cache *c, size_t bytes_before, cattn
     return CATTN_OK;
 }
 
+/* The same on a device, whose memory the host's does not count against. */
+static cattn_status reserve_on_device(cattn_cache *c, cattn_error *error) {
+    const size_t n_before = ca_tree_pending(c->tree)->n;
+    return ca_device_reserve(c->device, c->plans.at, n_before, count_branch_copies(c), error);
+}
+
+/* Queue what the device needs before the step's rows are written. */
+static cattn_status begin_on_device(const cattn_cache *c, cattn_error *error) {
+    const ca_step *step = &c->step;
+    const ca_device_rows rows = {step->rows.n > 0 ? &step->rows.at->chunk : NULL, sizeof *step->rows.at};
+    return ca_device_begin(c->device, &rows, &step->before, &step->after, error);
+}
+
 /* Free what steps keep for the next one. */
 static void release_workspace(cattn_cache *c) {
     for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
-    ca_attn_release(&c->attn);
+    if (c->device)
+        ca_device_release(c->device);
+    else
+        ca_attn_release(&c->attn);
     ca_step_free(c);
 }
 
@@ -216,7 +240,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
     if (reserve_places(c, (size_t)n_rows) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     else
-        status = reserve_workspace(c, bytes_before, error);
+        status = c->device ? reserve_on_device(c, error) : reserve_workspace(c, bytes_before, error);
     if (status) {
         ca_step_close(c, false);
         return status;
@@ -227,6 +251,10 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
     else
         place_rows(c);
     record_branch_copies(c);
+    if (c->device && (status = begin_on_device(c, error))) {
+        ca_step_close(c, false);
+        return status;
+    }
     step->has_rows = true;
     step->open = true;
     return CATTN_OK;
@@ -242,7 +270,7 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     }
     if (status && error) *error = cause;
     if (status == CATTN_OK) ca_tree_note_peaks(c->tree);
-    ca_cache_bytes(c);
+    ca_cache_note_bytes(c);
     return status;
 }
 
@@ -256,7 +284,7 @@ static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
 
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
-    if (step->open)
+    if (step->open && !c->device)
         for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
             if (!step->prepared.at[layer]) finish_layer(c, layer, ready);
     for (size_t i = 0; i < step->seqs.n; i++) (ready ? ca_path_commit : ca_path_unclaim)(step->seqs.at[i].leaf);

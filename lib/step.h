@@ -7,7 +7,14 @@
 
 #include "cache_handle.h"
 
-/* As cattn_step_begin, with checked arguments. */
+/* Check the arguments of cattn_step_begin. */
+cattn_status ca_step_check_begin(const cattn_cache *cache, const cattn_entry *entries, int32_t n_entries, int64_t row_limit,
+                                 cattn_error *error);
+
+/* Check that a step is open and that it has this layer. */
+cattn_status ca_step_check_layer(const cattn_cache *cache, int32_t layer, cattn_error *error);
+
+/* As cattn_step_begin, with checked arguments. On a device, whose stream is set, also what cattn_cuda_step_begin queues. */
 cattn_status ca_step_begin(cattn_cache *cache, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error);
 
 /*
@@ -25,8 +32,9 @@ void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n);
 /* Free the arrays that steps reuse. No step is open. */
 void ca_step_free(cattn_cache *cache);
 
-/* Bytes that count against the budget now. Updates the peak. */
-uint64_t ca_cache_bytes(cattn_cache *cache);
+/* Bytes that count against the budget now; ca_cache_note_bytes updates the peak. */
+uint64_t ca_cache_bytes(const cattn_cache *cache);
+void ca_cache_note_bytes(cattn_cache *cache);
 
 /* ---- Between step.c and step_write.c ---- */
 

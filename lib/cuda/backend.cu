@@ -1,10 +1,14 @@
-/* The CUDA backend's table. */
+/* The CUDA backend's table, by CUDA's runtime. */
 #include "backend.h"
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 #include <stdio.h>
 
+#include "job.h"
+
 static const char *why(cudaError_t e) { return e == cudaSuccess ? NULL : cudaGetErrorString(e); }
+
+/* ---- Devices ---- */
 
 static const char *count_devices(int32_t *n) {
     int found = 0;
@@ -23,9 +27,104 @@ static const char *get_device(int32_t device, ca_cuda_device *info) {
     info->minor = p.minor;
     info->n_processors = p.multiProcessorCount;
     info->memory_bytes = p.totalGlobalMem;
+    info->shared_block = p.sharedMemPerBlockOptin;
+    info->shared_processor = p.sharedMemPerMultiprocessor;
     return NULL;
 }
 
-static const ca_cuda_backend backend = {count_devices, get_device};
+static const char *use_device(int32_t device, int32_t *before) {
+    int current = 0;
+    cudaError_t e = cudaGetDevice(&current);
+    if (before) *before = current;
+    if (e == cudaSuccess && current != device) e = cudaSetDevice(device);
+    return why(e);
+}
+
+/* ---- Memory ---- */
+
+/* Running out of memory is not an error of the launches that follow. */
+static const char *allocated(void **p, cudaError_t e) {
+    if (e == cudaSuccess) return NULL;
+    *p = NULL;
+    cudaGetLastError();
+    return why(e);
+}
+
+static const char *allocate(void **p, size_t bytes) { return allocated(p, cudaMalloc(p, bytes)); }
+
+static const char *free_memory(void *p) { return why(cudaFree(p)); }
+
+static const char *acquire(void **p, size_t bytes, ca_cuda_stream stream) {
+    return allocated(p, cudaMallocAsync(p, bytes, stream));
+}
+
+static const char *release(void *p, ca_cuda_stream stream) { return p ? why(cudaFreeAsync(p, stream)) : NULL; }
+
+static const char *allocate_host(void **p, size_t bytes) { return allocated(p, cudaMallocHost(p, bytes)); }
+
+static const char *free_host(void *p) { return why(cudaFreeHost(p)); }
+
+static const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
+    return why(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream));
+}
+
+static const char *zero(void *p, size_t bytes, ca_cuda_stream stream) { return why(cudaMemsetAsync(p, 0, bytes, stream)); }
+
+/* ---- Launches ---- */
+
+struct kernel {
+    const void *function;
+    int threads, shared; /* bytes of dynamic shared memory */
+};
+
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    extern "C" __global__ void ca_cuda_##name(const args a);
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+
+static const struct kernel kernels[] = {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    {(const void *)ca_cuda_##name, threads, shared},
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+};
+
+/* Dynamic shared memory beyond what every device has must be allowed once for each kernel and device. */
+static const char *prepare(int32_t kernel) {
+    const struct kernel *k = &kernels[kernel];
+    if (k->shared == 0) return NULL;
+    return why(cudaFuncSetAttribute(k->function, cudaFuncAttributeMaxDynamicSharedMemorySize, k->shared));
+}
+
+static const char *launch(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream) {
+    const struct kernel *k = &kernels[kernel];
+    void *arguments[] = {(void *)args};
+    return why(cudaLaunchKernel(k->function, dim3((unsigned)blocks), dim3((unsigned)k->threads), arguments, (size_t)k->shared,
+                                stream));
+}
+
+/* ---- Events ---- */
+
+static const char *create_event(ca_cuda_event **event) {
+    cudaEvent_t e = NULL;
+    const char *failure = why(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    *event = (ca_cuda_event *)e;
+    return failure;
+}
+
+static void destroy_event(ca_cuda_event *event) { cudaEventDestroy((cudaEvent_t)event); }
+
+static const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
+    return why(cudaEventRecord((cudaEvent_t)event, stream));
+}
+
+static bool passed(ca_cuda_event *event) { return cudaEventQuery((cudaEvent_t)event) == cudaSuccess; }
+
+static const char *synchronize(void) { return why(cudaDeviceSynchronize()); }
+
+static const ca_cuda_backend backend = {
+    count_devices, get_device, use_device, allocate, free_memory,  acquire,       release, allocate_host, free_host,
+    copy,          zero,       prepare,    launch,   create_event, destroy_event, record,  passed,        synchronize,
+};
 
 extern "C" const ca_cuda_backend *ca_cuda_linked(void) { return &backend; }

@@ -2,12 +2,16 @@
  * The table of functions through which the library's C code calls its CUDA code.
  *
  * backend.cu defines ca_cuda_linked and is in an archive of its own, libchunkattn_cuda.a, so that a program which links only
- * libchunkattn.a needs no CUDA runtime. Only linked.c depends on whether it is there. All functions may be called from any
- * thread; they neither print nor synchronise.
+ * libchunkattn.a needs no CUDA runtime. Only linked.c depends on whether it is there. Tests link a table that runs the kernels
+ * in the emulation (tests/cuda/device/).
+ *
+ * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
+ * waiting for it. All others may wait, and are not called in a steady state.
  */
 #ifndef LIB_CUDA_BACKEND_H
 #define LIB_CUDA_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +24,19 @@ typedef struct ca_cuda_device {
     int32_t major, minor; /* compute capability */
     int32_t n_processors; /* streaming multiprocessors */
     uint64_t memory_bytes;
+    size_t shared_block, shared_processor; /* the most bytes of shared memory of a block, and of a multiprocessor's blocks */
 } ca_cuda_device;
+
+/* The kernels of kernels.def, in its order. */
+typedef enum ca_cuda_kernel_id {
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) CA_CUDA_##name,
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+    CA_CUDA_N_KERNELS
+} ca_cuda_kernel_id;
+
+typedef struct CUstream_st *ca_cuda_stream; /* NULL: the default stream */
+typedef struct ca_cuda_event ca_cuda_event;
 
 /* Functions return NULL, or the CUDA runtime's description of the error, in static storage. */
 typedef struct ca_cuda_backend {
@@ -29,6 +45,42 @@ typedef struct ca_cuda_backend {
 
     /* 0 <= device < the number of devices. On an error *info is undefined. */
     const char *(*get_device)(int32_t device, ca_cuda_device *info);
+
+    /* Make a device the calling thread's current one, to which all functions below refer. *before (NULL: not wanted): the last.
+     */
+    const char *(*use_device)(int32_t device, int32_t *before);
+
+    /* Device memory, aligned to 256 bytes and not cleared. *p is NULL on an error. Freeing waits; NULL is ignored. */
+    const char *(*allocate)(void **p, size_t bytes);
+    const char *(*free_memory)(void *p);
+
+    /* The same in a stream's order: the memory may be used by what is queued after `acquire` and before `release`. It may be
+     * freed by free_memory, too. */
+    const char *(*acquire)(void **p, size_t bytes, ca_cuda_stream stream);
+    const char *(*release)(void *p, ca_cuda_stream stream);
+
+    /* Memory of the host from which `copy` need not wait. */
+    const char *(*allocate_host)(void **p, size_t bytes);
+    const char *(*free_host)(void *p);
+
+    /* Copy from the host, or clear. `from` must stay as it is until the stream has got there. */
+    const char *(*copy)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
+    const char *(*zero)(void *p, size_t bytes, ca_cuda_stream stream);
+
+    /* To be called once for each device and kernel, before it is launched there. */
+    const char *(*prepare)(int32_t kernel);
+
+    /* Run a kernel, by its ca_cuda_kernel_id. *args is its argument struct, borrowed for the call. */
+    const char *(*launch)(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
+
+    /* An event is passed when the stream gets to where it was recorded last, and before it is first recorded. */
+    const char *(*create_event)(ca_cuda_event **event);
+    void (*destroy_event)(ca_cuda_event *event);
+    const char *(*record)(ca_cuda_event *event, ca_cuda_stream stream);
+    bool (*passed)(ca_cuda_event *event);
+
+    /* Wait until all work of the device is done. */
+    const char *(*synchronize)(void);
 } ca_cuda_backend;
 
 /* The backend; NULL if none is linked. */

@@ -1,346 +1,475 @@
-/* Updating the image of a plan: count, lay out, flatten and fill the queues, then compare with the image before. */
+/* Building the image of a plan: draft jobs from its blocks, link segments, number states, deal to thread blocks. */
 #include "device_plan.h"
 
 #include <string.h>
 
-static const size_t element_words[CA_IMAGE_ARRAYS] = {
-    [CA_IMAGE_POSITION] = 1,
-    [CA_IMAGE_SOURCE] = 1,
-    [CA_IMAGE_MERGE_BEGIN] = 1,
-    [CA_IMAGE_MERGE] = 1,
-    [CA_IMAGE_CHUNK] = 1,
-    [CA_IMAGE_ITEM] = sizeof(ca_image_item) / sizeof(int32_t),
-    [CA_IMAGE_BLOCK] = sizeof(ca_image_block) / sizeof(int32_t),
-    [CA_IMAGE_TASK] = sizeof(ca_image_task) / sizeof(int32_t),
-    [CA_IMAGE_CHAIN] = sizeof(ca_image_chain) / sizeof(int32_t),
-    [CA_IMAGE_QUEUE] = 1,
-    [CA_IMAGE_HEAD_TASK] = 1,
-};
+enum { LINE_WORDS = 32 }; /* a cache line of the device */
 
-static void *array_at(ca_image *image, ca_image_array which) { return (int32_t *)image + image->at[which]; }
+static size_t element_words(int array) { return array >= CA_IMAGE_JOBS ? sizeof(ca_cuda_job) / sizeof(int32_t) : 1; }
 
 void ca_device_plan_init(ca_device_plan *dp, const ca_device_plan_config *config, ca_alloc *alloc) {
     *dp = (ca_device_plan){.config = *config, .alloc = alloc};
 }
 
-static void drop_images(ca_device_plan *dp) {
-    ca_delete(dp->alloc, dp->image, 1, dp->image_bytes);
-    ca_delete(dp->alloc, dp->other, 1, dp->image_bytes);
-    dp->image = dp->other = NULL;
-    dp->image_bytes = 0;
+static void drop_image(ca_device_plan *dp) {
+    ca_delete(dp->alloc, dp->image, dp->image_words, sizeof *dp->image);
+    ca_delete(dp->alloc, dp->sent, dp->image_words, sizeof *dp->sent);
+    dp->image = dp->sent = NULL;
+    dp->image_words = 0;
+    dp->valid = false;
 }
 
 void ca_device_plan_free(ca_device_plan *dp) {
-    drop_images(dp);
-    ca_delete(dp->alloc, dp->bases.at, dp->bases.capacity, sizeof *dp->bases.at);
-    ca_delete(dp->alloc, dp->load.at, dp->load.capacity, sizeof *dp->load.at);
-    ca_delete(dp->alloc, dp->heap.at, dp->heap.capacity, sizeof *dp->heap.at);
-    ca_delete(dp->alloc, dp->owner.at, dp->owner.capacity, sizeof *dp->owner.at);
+    drop_image(dp);
+    CA_ARRAY_FREE(dp->alloc, &dp->drafts);
+    CA_ARRAY_FREE(dp->alloc, &dp->last);
+    CA_ARRAY_FREE(dp->alloc, &dp->slot);
+    memset(dp->capacity, 0, sizeof dp->capacity);
 }
 
-/* ---- Layout ---- */
-
-static void count(const ca_device_plan *dp, const ca_plan *plan, int32_t n[CA_IMAGE_ARRAYS]) {
-    memset(n, 0, CA_IMAGE_ARRAYS * sizeof *n);
-    for (size_t i = 0; i < plan->sections.n; i++) {
-        const ca_section *s = plan->sections.at[i];
-        n[CA_IMAGE_POSITION] += s->n_rows;
-        n[CA_IMAGE_MERGE] += s->first_block.at[s->n_rows];
-        n[CA_IMAGE_CHUNK] += (int32_t)s->chunks.n;
-        n[CA_IMAGE_ITEM] += (int32_t)s->items.n;
-        n[CA_IMAGE_BLOCK] += (int32_t)s->blocks.n;
-        for (int32_t b = 0; b < (int32_t)s->blocks.n; b = s->blocks.at[b].chain_end)
-            n[CA_IMAGE_CHAIN] += s->blocks.at[b].spread;
-    }
-    n[CA_IMAGE_SOURCE] = n[CA_IMAGE_POSITION];
-    n[CA_IMAGE_MERGE_BEGIN] = n[CA_IMAGE_POSITION] + 1;
-    n[CA_IMAGE_TASK] = (int32_t)plan->tasks.n;
-    n[CA_IMAGE_QUEUE] = dp->config.n_queues + 1;
-    n[CA_IMAGE_HEAD_TASK] = n[CA_IMAGE_TASK] * dp->config.n_heads;
+void ca_device_plan_forget(ca_device_plan *dp) {
+    memset(dp->n_sent, 0, sizeof dp->n_sent);
+    dp->rebuilt = true;
 }
 
-/* Each array begins with a cache line of the device (128 bytes), so no line belongs to two arrays. */
-static size_t whole_lines(size_t words) { return (words + 31) / 32 * 32; }
+/* ---- Drafts ---- */
 
-/* Allocate two images for at least n elements of each array. Capacities double, so a growing plan seldom comes back here. */
-static cattn_status lay_out(ca_device_plan *dp, const int32_t n[CA_IMAGE_ARRAYS]) {
-    drop_images(dp);
-    for (int i = 0; i < CA_IMAGE_ARRAYS; i++)
-        while (dp->capacity[i] < (size_t)n[i]) dp->capacity[i] = dp->capacity[i] > 0 ? 2 * dp->capacity[i] : 32;
-    size_t words = whole_lines(sizeof(ca_image) / sizeof(int32_t));
-    int32_t at[CA_IMAGE_ARRAYS];
-    for (int i = 0; i < CA_IMAGE_ARRAYS; i++) {
-        at[i] = (int32_t)words;
-        words += whole_lines(dp->capacity[i] * element_words[i]);
-    }
-    dp->image_bytes = words * sizeof(int32_t);
-    dp->image = ca_new_zero(dp->alloc, 1, dp->image_bytes);
-    dp->other = ca_new_zero(dp->alloc, 1, dp->image_bytes);
-    if (!dp->image || !dp->other) {
-        drop_images(dp);
-        return CATTN_ERR_NOMEM;
-    }
-    ca_image *both[] = {dp->image, dp->other};
-    for (int i = 0; i < 2; i++) {
-        both[i]->n_words = (int32_t)words;
-        memcpy(both[i]->at, at, sizeof at);
-    }
-    return CATTN_OK;
-}
+/* The chunks of one row in a block's segment. */
+typedef struct row_chunks {
+    ca_chunk_id id[CA_CUDA_SEGMENT_CHUNKS]; /* -1: the row sees nothing of it */
+    uint32_t partial;                       /* bit i: it may not see all of chunk i */
+} row_chunks;
 
-static bool fits(const ca_device_plan *dp, const int32_t n[CA_IMAGE_ARRAYS]) {
-    for (int i = 0; i < CA_IMAGE_ARRAYS; i++)
-        if ((size_t)n[i] > dp->capacity[i]) return false;
-    return dp->image != NULL;
-}
+/* The block that is drafted. Functions that return int return 0, or -1 without memory. */
+typedef struct drafter {
+    ca_device_plan *dp;
+    int32_t first_row; /* of the block, among the plan's rows */
+    int32_t segment;
+    row_chunks rows[CA_CUDA_PREFILL_ROWS];
+} drafter;
 
-/* ---- Flattening ---- */
-
-static void flatten_rows(ca_image *image, const ca_section *s, const ca_image_base *b) {
-    int32_t *position = (int32_t *)array_at(image, CA_IMAGE_POSITION) + b->row;
-    int32_t *source = (int32_t *)array_at(image, CA_IMAGE_SOURCE) + b->row;
-    int32_t *begin = (int32_t *)array_at(image, CA_IMAGE_MERGE_BEGIN) + b->row;
-    int32_t *merge = (int32_t *)array_at(image, CA_IMAGE_MERGE) + b->merge;
-    for (int32_t r = 0; r < s->n_rows; r++) {
-        position[r] = (int32_t)s->position.at[r];
-        source[r] = s->source.at[r];
-        begin[r] = b->merge + s->first_block.at[r];
-    }
-    begin[s->n_rows] = b->merge + s->first_block.at[s->n_rows];
-    for (int32_t i = 0; i < s->first_block.at[s->n_rows]; i++) merge[i] = b->block + s->row_blocks.at[i];
-}
-
-static void flatten_items(ca_image *image, const ca_section *s, const ca_image_base *b) {
-    ca_image_item *items = (ca_image_item *)array_at(image, CA_IMAGE_ITEM) + b->item;
-    memcpy((int32_t *)array_at(image, CA_IMAGE_CHUNK) + b->chunk, s->chunks.at, s->chunks.n * sizeof *s->chunks.at);
-    for (size_t i = 0; i < s->items.n; i++) {
-        const ca_item *item = &s->items.at[i];
-        items[i] = (ca_image_item){b->row + item->row_begin, b->row + item->row_end, item->first_chunk,
-                                   item->n_chunks,           b->chunk + item->chunk, item->partial};
-    }
-}
-
-static void flatten_blocks(ca_image *image, const ca_section *s, const ca_image_base *b) {
-    ca_image_block *blocks = (ca_image_block *)array_at(image, CA_IMAGE_BLOCK) + b->block;
-    for (size_t i = 0; i < s->blocks.n; i++) {
-        const ca_block *block = &s->blocks.at[i];
-        blocks[i] = (ca_image_block){b->row + block->row_begin, b->row + block->row_end, b->item + block->item_begin,
-                                     b->item + block->item_end, (int32_t)block->state};
-    }
-}
-
-/* Write the section's spread chains, whose tasks are counted later. Returns the number of chains. */
-static int32_t flatten_chains(ca_image *image, const ca_section *s, const ca_image_base *b) {
-    ca_image_chain *chains = (ca_image_chain *)array_at(image, CA_IMAGE_CHAIN) + b->chain;
-    int32_t n = 0;
-    for (int32_t i = 0, end; i < (int32_t)s->blocks.n; i = end) {
-        end = s->blocks.at[i].chain_end;
-        if (!s->blocks.at[i].spread) continue;
-        ca_image_chain chain = {b->block + i, b->block + end, INT32_MAX, 0, 0};
-        for (const ca_block *block = s->blocks.at + i; block < s->blocks.at + end; block++) {
-            if (b->row + block->row_begin < chain.row_begin) chain.row_begin = b->row + block->row_begin;
-            if (b->row + block->row_end > chain.row_end) chain.row_end = b->row + block->row_end;
+static void read_block(drafter *d, const ca_section *s, const ca_block *block) {
+    memset(d->rows, 0xff, (size_t)(block->row_end - block->row_begin) * sizeof *d->rows);
+    for (int32_t r = 0; r < block->row_end - block->row_begin; r++) d->rows[r].partial = 0;
+    for (const ca_item *item = s->items.at + block->item_begin; item < s->items.at + block->item_end; item++)
+        for (int32_t i = 0; i < item->n_chunks; i++) {
+            const int32_t at = item->first_chunk + i - block->segment * CA_CUDA_SEGMENT_CHUNKS;
+            for (int32_t r = item->row_begin; r < item->row_end; r++) {
+                row_chunks *row = &d->rows[r - block->row_begin];
+                row->id[at] = s->chunks.at[item->chunk + i];
+                row->partial |= (uint32_t)item->partial << at;
+            }
         }
-        chains[n++] = chain;
-    }
-    return n;
 }
 
-/* Index of the spread chain that a block belongs to; -1 if its chain is not spread. */
-static int32_t chain_of(ca_image *image, int32_t block) {
-    const ca_image_chain *chains = array_at(image, CA_IMAGE_CHAIN);
-    int32_t lo = 0, hi = image->n[CA_IMAGE_CHAIN]; /* the last chain that begins at or before the block is before hi */
-    while (lo < hi) {
-        const int32_t mid = (lo + hi) / 2;
-        if (chains[mid].block_begin <= block)
-            lo = mid + 1;
+/* Set the job's chunks: those of [from, to) that some of the rows see. */
+static void list_chunks(const drafter *d, int32_t begin, int32_t end, int32_t from, int32_t to, ca_cuda_job *job) {
+    for (int32_t at = from; at < to; at++) {
+        ca_chunk_id id = -1;
+        bool partial = false;
+        for (int32_t r = begin; r < end; r++) {
+            if (d->rows[r].id[at] >= 0) id = d->rows[r].id[at];
+            partial |= d->rows[r].id[at] < 0 || (d->rows[r].partial >> at & 1);
+        }
+        if (id < 0) continue;
+        job->chunk[job->n_chunks] = id;
+        job->order |= (uint32_t)at << 4 * job->n_chunks;
+        job->partial = (uint8_t)(job->partial | (unsigned)partial << job->n_chunks);
+        job->n_chunks++;
+    }
+}
+
+/* Note that a job ends its segment for its rows, and find the job that it may be linked to. */
+static void follow_rows(ca_device_plan *dp, ca_job_draft *draft, int32_t index) {
+    int32_t *last = dp->last.at + draft->job.row;
+    const int32_t n = draft->job.n_tokens, before = last[0];
+    bool same = true;
+    for (int32_t i = 0; i < n; i++) {
+        same &= last[i] == before;
+        last[i] = index;
+    }
+    draft->from_first = same && before < 0 && draft->job.carry_in < 0;
+    if (!same || before < 0) return;
+    const ca_job_draft *b = &dp->drafts.at[before];
+    if (!b->from_first || b->job.row != draft->job.row || b->job.n_tokens != n || b->list != draft->list) return;
+    if (draft->job.carry_in >= 0) return;
+    draft->before = before;
+    draft->from_first = true;
+}
+
+/* Draft a job for rows [begin, end) of the block over its chunks [from, to), unless they see nothing there. */
+static int add_draft(drafter *d, int32_t begin, int32_t end, int32_t from, int32_t to, int32_t carry_in, int32_t carry_out) {
+    ca_device_plan *dp = d->dp;
+    ca_cuda_job job = {.row = d->first_row + begin,
+                       .n_tokens = (uint8_t)(end - begin),
+                       .segment = (uint16_t)d->segment,
+                       .state = -1,
+                       .fold = -1,
+                       .carry_in = carry_in,
+                       .carry_out = carry_out};
+    list_chunks(d, begin, end, from, to, &job);
+    if (job.n_chunks == 0 && carry_in < 0) return 0;
+    if (CA_ROOM(dp->alloc, &dp->drafts, 1)) return -1;
+    const int32_t n_rows = (end - begin) * dp->config.group;
+    const int list = n_rows <= CA_CUDA_DECODE_ROWS ? CA_LIST_DECODE : CA_LIST_PREFILL;
+    const int32_t index = (int32_t)dp->drafts.n++;
+    dp->drafts.at[index] = (ca_job_draft){.job = job,
+                                          .list = (int8_t)(carry_in < 0 ? list : list + CA_LIST_PREFILL_CARRIED),
+                                          .before = -1,
+                                          .next = -1,
+                                          .cost = 4 * job.n_chunks + 2 + n_rows / 16};
+    if (carry_out < 0) follow_rows(dp, &dp->drafts.at[index], index);
+    return 0;
+}
+
+/* The first chunk from `from` on in which two rows part. */
+static int32_t common_end(const drafter *d, int32_t begin, int32_t end, int32_t from) {
+    for (int32_t at = from; at < CA_CUDA_SEGMENT_CHUNKS; at++) {
+        ca_chunk_id one = -1;
+        for (int32_t r = begin; r < end; r++) {
+            const ca_chunk_id id = d->rows[r].id[at];
+            if (id >= 0 && one >= 0 && id != one) return at;
+            if (id >= 0) one = id;
+        }
+    }
+    return CA_CUDA_SEGMENT_CHUNKS;
+}
+
+/* The end of the rows from `begin` on that stay together at chunk `at`. Rows that see nothing of it go with any. */
+static int32_t rows_together(const drafter *d, int32_t begin, int32_t end, int32_t at) {
+    ca_chunk_id one = -1;
+    for (int32_t r = begin; r < end; r++) {
+        const ca_chunk_id id = d->rows[r].id[at];
+        if (id >= 0 && one >= 0 && id != one) return r;
+        if (id >= 0) one = id;
+    }
+    return end;
+}
+
+/* Whether rows that part at chunk `at` move fewer bytes if the chunks from `from` on are read once and their sums are carried.
+ */
+static bool carrying_pays(const drafter *d, int32_t begin, int32_t end, int32_t from, int32_t at) {
+    const int64_t dim = d->dp->config.head_dim, n_rows = (int64_t)(end - begin) * d->dp->config.group;
+    int64_t n_parts = 0, n_chunks = 0;
+    for (int32_t r = begin; r < end; r = rows_together(d, r, end, at)) n_parts++;
+    for (int32_t i = from; i < at; i++)
+        for (int32_t r = begin, found = 0; r < end && !found; r++) n_chunks += found = d->rows[r].id[i] >= 0;
+    const int64_t chunk_bytes = 2 * CA_CUDA_CHUNK * dim * 2;
+    const int64_t carry_bytes = CA_CUDA_QUARTERS * (dim + CA_CUDA_CARRY) * (int64_t)sizeof(float);
+    return (n_parts - 1) * n_chunks * chunk_bytes > n_rows * 2 * carry_bytes;
+}
+
+/* Draft jobs for rows whose chunks before `from` are the same, and whose sums over these are carried from `carry` on. */
+static int split_rows(drafter *d, int32_t begin, int32_t end, int32_t from, int32_t carry) {
+    const int32_t at = common_end(d, begin, end, from);
+    if (at == CA_CUDA_SEGMENT_CHUNKS) return add_draft(d, begin, end, from, at, carry, -1);
+    if (carry < 0 && carrying_pays(d, begin, end, from, at)) {
+        carry = d->dp->n_carried;
+        d->dp->n_carried += end - begin;
+        if (add_draft(d, begin, end, from, at, -1, carry)) return -1;
+        from = at;
+    }
+    for (int32_t r = begin, to; r < end; r = to) {
+        to = rows_together(d, r, end, at);
+        if (split_rows(d, r, to, from, carry < 0 ? -1 : carry + r - begin)) return -1;
+    }
+    return 0;
+}
+
+/* The end of the block's rows from `row` on that may share jobs: those of one sequence if nothing is read together. */
+static int32_t sharing_end(const ca_section *s, const ca_plan *plan, int32_t row, int32_t end) {
+    if (plan->config.together) return end;
+    size_t lo = 0, hi = s->seqs.n;
+    while (lo + 1 < hi) {
+        const size_t mid = (lo + hi) / 2;
+        if (s->seqs.at[mid].row_begin <= row)
+            lo = mid;
         else
             hi = mid;
     }
-    return lo > 0 && block < chains[lo - 1].block_end ? lo - 1 : -1;
+    const int32_t own = s->seqs.at[lo].row_begin + s->seqs.at[lo].n_rows;
+    return own < end ? own : end;
 }
 
-static void flatten_tasks(const ca_device_plan *dp, ca_image *image, const ca_plan *plan) {
-    ca_image_task *tasks = array_at(image, CA_IMAGE_TASK);
-    ca_image_chain *chains = array_at(image, CA_IMAGE_CHAIN);
-    for (size_t i = 0; i < plan->tasks.n; i++) {
-        const ca_plan_task *t = &plan->tasks.at[i];
-        const ca_image_base *b = &dp->bases.at[t->begin.section];
-        const int32_t begin = b->block + t->begin.block, end = dp->bases.at[t->end.section].block + t->end.block;
-        const bool all = t->row_begin == 0 && t->row_end == INT32_MAX; /* the blocks may belong to several sections */
-        const int32_t chain = chain_of(image, begin);
-        tasks[i] = (ca_image_task){begin, end, all ? 0 : b->row + t->row_begin, all ? INT32_MAX : b->row + t->row_end, chain};
-        if (chain >= 0) chains[chain].n_tasks++;
-    }
-}
-
-/* ---- Queues ---- */
-
-/* Bytes that a head task of this task reads and writes. */
-static int64_t task_bytes(const ca_device_plan *dp, ca_image *image, const ca_image_task *t) {
-    const ca_image_block *blocks = array_at(image, CA_IMAGE_BLOCK);
-    const ca_image_item *items = array_at(image, CA_IMAGE_ITEM);
-    int64_t bytes = 0;
-    for (const ca_image_block *b = blocks + t->block_begin; b < blocks + t->block_end; b++) {
-        const int32_t begin = b->row_begin > t->row_begin ? b->row_begin : t->row_begin;
-        const int32_t end = b->row_end < t->row_end ? b->row_end : t->row_end;
-        if (begin >= end) continue;
-        bytes += (end - begin) * dp->config.row_bytes;
-        for (const ca_image_item *item = items + b->item_begin; item < items + b->item_end; item++)
-            if (item->row_begin < end && item->row_end > begin) bytes += item->n_chunks * dp->config.tile_bytes;
-    }
-    return bytes;
-}
-
-/* The queue with fewer bytes comes first; of equal queues, the one with the lower index. */
-static bool comes_before(const ca_device_plan *dp, int32_t a, int32_t b) {
-    return dp->load.at[a] != dp->load.at[b] ? dp->load.at[a] < dp->load.at[b] : a < b;
-}
-
-/* Add bytes to the load of the heap's first queue and sift it down. Returns the queue. */
-static int32_t load_first(ca_device_plan *dp, int64_t bytes) {
-    int32_t *heap = dp->heap.at;
-    const int32_t n = dp->config.n_queues, queue = heap[0];
-    dp->load.at[queue] += bytes;
-    int32_t at = 0;
-    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && comes_before(dp, heap[child + 1], heap[child])) child++;
-        if (!comes_before(dp, heap[child], queue)) break;
-        heap[at] = heap[child];
-    }
-    heap[at] = queue;
-    return queue;
-}
-
-/*
- * Give each head task to the queue with the least load, in the plan's order, which begins with the task of the highest cost.
- * Hence no queue exceeds an equal share of the bytes by more than one head task. The arrays have been allocated.
- */
-static void fill_queues(ca_device_plan *dp, ca_image *image) {
-    const ca_image_task *tasks = array_at(image, CA_IMAGE_TASK);
-    int32_t *begin = array_at(image, CA_IMAGE_QUEUE), *head_tasks = array_at(image, CA_IMAGE_HEAD_TASK);
-    const int32_t n_queues = dp->config.n_queues, n_heads = dp->config.n_heads, n_head_tasks = image->n[CA_IMAGE_HEAD_TASK];
-    for (int32_t q = 0; q < n_queues; q++) {
-        dp->load.at[q] = 0;
-        dp->heap.at[q] = q;
-    }
-    memset(begin, 0, (size_t)(n_queues + 1) * sizeof *begin);
-    for (int32_t i = 0; i < image->n[CA_IMAGE_TASK]; i++) {
-        const int64_t bytes = task_bytes(dp, image, &tasks[i]);
-        for (int32_t h = 0; h < n_heads; h++) {
-            const int32_t queue = load_first(dp, bytes);
-            dp->owner.at[i * n_heads + h] = queue;
-            begin[queue]++;
+static int draft_section(ca_device_plan *dp, const ca_plan *plan, const ca_section *s, int32_t first_row) {
+    drafter d = {.dp = dp};
+    for (const ca_block *block = s->blocks.at; block < s->blocks.at + s->blocks.n; block++) {
+        d.first_row = first_row + block->row_begin;
+        d.segment = block->segment;
+        read_block(&d, s, block);
+        for (int32_t row = block->row_begin, end; row < block->row_end; row = end) {
+            end = sharing_end(s, plan, row, block->row_end);
+            if (split_rows(&d, row - block->row_begin, end - block->row_begin, 0, -1)) return -1;
         }
     }
-    /* begin[q] counts queue q's head tasks, becomes the queue's end, and its beginning when the queue is filled backwards. */
-    for (int32_t q = 1; q < n_queues; q++) begin[q] += begin[q - 1];
-    begin[n_queues] = n_head_tasks;
-    for (int32_t i = n_head_tasks; i-- > 0;) head_tasks[--begin[dp->owner.at[i]]] = i;
+    return 0;
+}
+
+static int32_t count_rows(const ca_plan *plan) {
+    int32_t n = 0;
+    for (size_t i = 0; i < plan->sections.n; i++) n += plan->sections.at[i]->n_rows;
+    return n;
+}
+
+static int draft_jobs(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
+    dp->drafts.n = 0;
+    dp->n_carried = 0;
+    if (CA_RESERVE(dp->alloc, &dp->last, (size_t)n_rows)) return -1;
+    memset(dp->last.at, 0xff, (size_t)n_rows * sizeof *dp->last.at);
+    int32_t row = 0;
+    for (size_t i = 0; i < plan->sections.n; i++) {
+        if (draft_section(dp, plan, plan->sections.at[i], row)) return -1;
+        row += plan->sections.at[i]->n_rows;
+    }
+    return 0;
+}
+
+/* ---- Links and states ---- */
+
+static int32_t n_blocks(const ca_device_plan *dp, int list) {
+    return ca_list_decodes(list) ? dp->config.decode_blocks : dp->config.prefill_blocks;
+}
+
+/* Link drafts to those before them while a chain costs at most half of a thread block's share of its list. */
+static void link_drafts(ca_device_plan *dp) {
+    int64_t most[CA_N_LISTS] = {0};
+    for (size_t i = 0; i < dp->drafts.n; i++) most[dp->drafts.at[i].list] += dp->drafts.at[i].cost;
+    for (int l = 0; l < CA_N_LISTS; l++) most[l] = most[l] * dp->config.n_heads / (2 * (int64_t)n_blocks(dp, l));
+    for (size_t i = 0; i < dp->drafts.n; i++) {
+        ca_job_draft *d = &dp->drafts.at[i];
+        if (d->before < 0) continue;
+        ca_job_draft *b = &dp->drafts.at[d->before];
+        if ((b->before >= 0 && !b->linked) || b->cost + d->cost > most[d->list]) continue;
+        d->cost += b->cost;
+        d->linked = true;
+        b->next = (int32_t)i;
+        b->job.flags |= CA_CUDA_JOB_KEEP;
+    }
+}
+
+static bool has_state(const ca_job_draft *d) { return d->job.carry_out < 0 && !(d->job.flags & CA_CUDA_JOB_KEEP); }
+
+/* Number the states that are merged, and set OUTPUT where a row has no other. Afterwards last[row] is the number of its states.
+ */
+static void number_states(ca_device_plan *dp, int32_t n_rows) {
+    int32_t *n = dp->last.at;
+    memset(n, 0, (size_t)n_rows * sizeof *n);
+    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
+        for (int32_t i = 0; has_state(d) && i < d->job.n_tokens; i++) n[d->job.row + i]++;
+    dp->n_states = 0;
+    for (ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
+        if (!has_state(d)) continue;
+        bool only = true;
+        for (int32_t i = 0; i < d->job.n_tokens; i++) only &= n[d->job.row + i] == 1;
+        if (only) {
+            d->job.flags |= CA_CUDA_JOB_OUTPUT;
+            memset(n + d->job.row, 0, d->job.n_tokens * sizeof *n);
+        } else {
+            d->job.state = dp->n_states;
+            dp->n_states += d->job.n_tokens;
+        }
+    }
+}
+
+/* ---- The image ---- */
+
+static void count_elements(ca_device_plan *dp, int32_t n_rows) {
+    memset(dp->n, 0, sizeof dp->n);
+    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++) {
+        dp->n[CA_IMAGE_JOBS + d->list] += (size_t)dp->config.n_heads;
+        if (d->job.state >= 0) dp->n[CA_IMAGE_MERGE] += d->job.n_tokens;
+    }
+    dp->n[CA_IMAGE_N_ROWS] = 1;
+    dp->n[CA_IMAGE_POSITION] = dp->n[CA_IMAGE_CHUNK] = dp->n[CA_IMAGE_SOURCE] = (size_t)n_rows;
+    dp->n[CA_IMAGE_MERGE_BEGIN] = (size_t)n_rows + 1;
+    for (int l = 0; l < CA_N_LISTS; l++) dp->n[CA_IMAGE_PARTS + l] = (size_t)n_blocks(dp, l) + 1;
+}
+
+static bool fits(const ca_device_plan *dp) {
+    for (int i = 0; i < CA_IMAGE_ARRAYS; i++)
+        if (dp->n[i] > dp->capacity[i]) return false;
+    return dp->image != NULL;
+}
+
+/* Allocate an image for the elements counted. Capacities double, so a growing plan seldom comes back here. */
+static int lay_out(ca_device_plan *dp) {
+    if (fits(dp)) return 0;
+    drop_image(dp);
+    ca_device_plan_forget(dp);
+    dp->moved = true;
+    size_t words = 0;
+    for (int i = 0; i < CA_IMAGE_ARRAYS; i++) {
+        while (dp->capacity[i] < dp->n[i]) dp->capacity[i] = dp->capacity[i] > 0 ? 2 * dp->capacity[i] : LINE_WORDS;
+        dp->at[i] = words;
+        words += (dp->capacity[i] * element_words(i) + LINE_WORDS - 1) / LINE_WORDS * LINE_WORDS;
+    }
+    dp->image_words = words;
+    dp->image = ca_new(dp->alloc, words, sizeof *dp->image);
+    dp->sent = ca_new(dp->alloc, words, sizeof *dp->sent);
+    if (dp->image && dp->sent) return 0;
+    drop_image(dp);
+    return -1;
+}
+
+static void write_rows(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
+    int32_t *position = ca_device_plan_array(dp, CA_IMAGE_POSITION), *source = ca_device_plan_array(dp, CA_IMAGE_SOURCE);
+    *ca_device_plan_array(dp, CA_IMAGE_N_ROWS) = n_rows;
+    for (size_t i = 0; i < plan->sections.n; i++) {
+        const ca_section *s = plan->sections.at[i];
+        for (int32_t r = 0; r < s->n_rows; r++) {
+            *position++ = (int32_t)s->position.at[r];
+            *source++ = s->source.at[r];
+        }
+    }
+}
+
+/* Drafts of a row have ascending segments. Filling advances begin[row] to where row + 1 begins; the shift undoes that. */
+static void write_merge(ca_device_plan *dp, int32_t n_rows) {
+    int32_t *begin = ca_device_plan_array(dp, CA_IMAGE_MERGE_BEGIN), *merge = ca_device_plan_array(dp, CA_IMAGE_MERGE), sum = 0;
+    for (int32_t r = 0; r < n_rows; r++) {
+        begin[r] = sum;
+        sum += dp->last.at[r];
+    }
+    for (const ca_job_draft *d = dp->drafts.at; d < dp->drafts.at + dp->drafts.n; d++)
+        for (int32_t i = 0; d->job.state >= 0 && i < d->job.n_tokens; i++) merge[begin[d->job.row + i]++] = d->job.state + i;
+    memmove(begin + 1, begin, (size_t)n_rows * sizeof *begin);
+    begin[0] = 0;
+}
+
+/* ---- Dealing ---- */
+
+/*
+ * Jobs are dealt in the order of their drafts, head by head, so that a change of one cost moves few jobs. A chain folds through
+ * two states in turn; a thread block uses the same two for all its chains of a head.
+ */
+typedef struct dealer {
+    ca_device_plan *dp;
+    int list;
+    int32_t block, n_jobs;
+    int32_t *parts;
+    ca_cuda_job *jobs;
+    int32_t *scratch_block, *scratch; /* [KV heads] the last thread block with a chain of the head, and its index among them */
+    int32_t n_scratch;
+} dealer;
+
+static void go_to_block(dealer *d, int32_t block) {
+    while (d->block < block) d->parts[++d->block] = d->n_jobs;
+}
+
+/* The first of two times max_tokens states that this thread block may use for a head. */
+static int32_t scratch_states(dealer *d, int32_t head) {
+    if (d->scratch_block[head] != d->block) {
+        d->scratch_block[head] = d->block;
+        d->scratch[head]++;
+        if (d->scratch[head] >= d->n_scratch) d->n_scratch = d->scratch[head] + 1;
+    }
+    return d->dp->n_states + d->scratch[head] * 2 * (CA_CUDA_PREFILL_ROWS / d->dp->config.group);
+}
+
+/* Write the jobs of a chain, or a single job, for one head. */
+static void write_chain(dealer *d, const ca_job_draft *draft, int32_t head) {
+    const int32_t scratch = draft->next >= 0 ? scratch_states(d, head) : 0;
+    for (int32_t i = 0, fold = -1;; i++) {
+        ca_cuda_job job = draft->job;
+        job.head = (uint16_t)head;
+        job.fold = fold;
+        if (draft->next >= 0) job.state = fold = scratch + i % 2 * job.n_tokens;
+        d->jobs[d->n_jobs++] = job;
+        if (draft->next < 0) return;
+        draft = &d->dp->drafts.at[draft->next];
+    }
+}
+
+static int64_t chain_cost(const ca_device_plan *dp, const ca_job_draft *draft) {
+    while (draft->next >= 0) draft = &dp->drafts.at[draft->next];
+    return draft->cost;
+}
+
+static int32_t deal_list(ca_device_plan *dp, int list) {
+    const int32_t n_heads = dp->config.n_heads, last_block = n_blocks(dp, list) - 1;
+    dealer d = {.dp = dp,
+                .list = list,
+                .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
+                .jobs = (ca_cuda_job *)ca_device_plan_array(dp, CA_IMAGE_JOBS + list),
+                .scratch_block = dp->slot.at,
+                .scratch = dp->slot.at + n_heads};
+    memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);
+    int64_t total = 0, dealt = 0;
+    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+        if (draft->list == list && !draft->linked) total += chain_cost(dp, draft) * n_heads;
+    d.parts[0] = 0;
+    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
+        if (draft->list != list || draft->linked) continue;
+        const int64_t cost = chain_cost(dp, draft);
+        for (int32_t head = 0; head < n_heads; head++, dealt += cost) {
+            go_to_block(&d, (int32_t)((2 * dealt + cost) * (last_block + 1) / (2 * total))); /* where its middle falls */
+            write_chain(&d, draft, head);
+        }
+    }
+    go_to_block(&d, last_block + 1);
+    if (d.n_jobs > 0) dp->lists |= 1u << list;
+    return d.n_scratch;
+}
+
+/* Lists run one after the other, so all use the same scratch states. */
+static void deal_jobs(ca_device_plan *dp) {
+    int32_t n_scratch = 0;
+    dp->lists = 0;
+    for (int l = 0; l < CA_N_LISTS; l++) {
+        const int32_t n = deal_list(dp, l);
+        if (n > n_scratch) n_scratch = n;
+    }
+    dp->n_states += n_scratch * 2 * (CA_CUDA_PREFILL_ROWS / dp->config.group);
 }
 
 /* ---- Updates ---- */
 
-static void add_change(ca_device_plan *dp, size_t offset, size_t bytes) {
-    dp->changes[dp->n_changes++] = (ca_image_change){offset, bytes};
-}
-
-/*
- * Record the range of words in [begin, end) from the first to the last that differs from the image before. That image is valid
- * up to word `known`. Words from there on count as different: they are left over from older images, and the device's copy may
- * hold others.
- */
-static void add_difference(ca_device_plan *dp, size_t begin, size_t known, size_t end) {
-    const int32_t *now = (const int32_t *)dp->image, *before = (const int32_t *)dp->other;
-    while (begin < end && begin < known && now[begin] == before[begin]) begin++;
-    while (begin < end && end <= known && now[end - 1] == before[end - 1]) end--;
-    if (begin < end) add_change(dp, begin * sizeof(int32_t), (end - begin) * sizeof(int32_t));
-}
-
-static void find_changes(ca_device_plan *dp) {
-    const size_t header = sizeof(ca_image) / sizeof(int32_t);
-    add_difference(dp, 0, header, header);
-    for (int i = 0; i < CA_IMAGE_ARRAYS; i++) {
-        const size_t at = (size_t)dp->image->at[i], words = element_words[i];
-        add_difference(dp, at, at + (size_t)dp->other->n[i] * words, at + (size_t)dp->image->n[i] * words);
-    }
-}
-
-/* The update where only positions have changed. */
 static void move_rows(ca_device_plan *dp, const ca_plan *plan) {
-    int32_t *position = array_at(dp->image, CA_IMAGE_POSITION), row = 0, first = INT32_MAX, last = -1;
-    for (size_t i = 0; i < plan->sections.n; i++) {
-        const ca_section *s = plan->sections.at[i];
-        for (int32_t r = 0; r < s->n_rows; r++, row++) {
-            if (position[row] == s->position.at[r]) continue;
-            position[row] = (int32_t)s->position.at[r];
-            if (first > row) first = row;
-            last = row;
-        }
-    }
-    if (last < 0) return;
-    add_change(dp, ((size_t)dp->image->at[CA_IMAGE_POSITION] + (size_t)first) * sizeof(int32_t),
-               (size_t)(last + 1 - first) * sizeof(int32_t));
-}
-
-static void flatten(ca_device_plan *dp, ca_image *image, const ca_plan *plan, const int32_t n[CA_IMAGE_ARRAYS]) {
-    ca_image_base b = {0};
-    image->n_heads = dp->config.n_heads;
-    image->n_states = (int32_t)plan->n_states;
-    image->n_chain_states = (int32_t)plan->n_chain_states;
-    image->window = plan->config.window;
-    image->n_sink_tokens = plan->config.n_sink_tokens;
-    memcpy(image->n, n, sizeof image->n);
-    *(int32_t *)array_at(image, CA_IMAGE_MERGE_BEGIN) = 0;
-    for (size_t i = 0; i < plan->sections.n; i++) {
-        const ca_section *s = plan->sections.at[i];
-        dp->bases.at[i] = b;
-        flatten_rows(image, s, &b);
-        flatten_items(image, s, &b);
-        flatten_blocks(image, s, &b);
-        b.chain += flatten_chains(image, s, &b);
-        b.row += s->n_rows;
-        b.merge += s->first_block.at[s->n_rows];
-        b.chunk += (int32_t)s->chunks.n;
-        b.item += (int32_t)s->items.n;
-        b.block += (int32_t)s->blocks.n;
-    }
-    dp->bases.at[plan->sections.n] = b;
-    flatten_tasks(dp, image, plan);
-    fill_queues(dp, image);
-}
-
-static cattn_status make_room(ca_device_plan *dp, const ca_plan *plan, const int32_t n[CA_IMAGE_ARRAYS]) {
-    const size_t n_queues = (size_t)dp->config.n_queues;
-    if (CA_RESERVE(dp->alloc, &dp->bases, plan->sections.n + 1) || CA_RESERVE(dp->alloc, &dp->load, n_queues) ||
-        CA_RESERVE(dp->alloc, &dp->heap, n_queues) || CA_RESERVE(dp->alloc, &dp->owner, (size_t)n[CA_IMAGE_HEAD_TASK]))
-        return CATTN_ERR_NOMEM;
-    if (fits(dp, n)) return CATTN_OK;
-    dp->moved = true;
-    return lay_out(dp, n);
+    int32_t *position = ca_device_plan_array(dp, CA_IMAGE_POSITION);
+    for (size_t i = 0; i < plan->sections.n; i++)
+        for (int32_t r = 0; r < plan->sections.at[i]->n_rows; r++) *position++ = (int32_t)plan->sections.at[i]->position.at[r];
 }
 
 cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan) {
-    dp->n_changes = 0;
     dp->moved = false;
-    if (plan->only_moved && dp->image) {
+    if (plan->only_moved && dp->valid) {
         move_rows(dp, plan);
         return CATTN_OK;
     }
-    int32_t n[CA_IMAGE_ARRAYS];
-    count(dp, plan, n);
-    if (make_room(dp, plan, n)) {
-        drop_images(dp);
-        dp->moved = false;
+    dp->valid = false;
+    const int32_t n_rows = count_rows(plan);
+    if (draft_jobs(dp, plan, n_rows) || CA_RESERVE(dp->alloc, &dp->slot, 2 * (size_t)dp->config.n_heads))
         return CATTN_ERR_NOMEM;
-    }
-    ca_image *before = dp->image;
-    dp->image = dp->other;
-    dp->other = before;
-    flatten(dp, dp->image, plan, n);
-    if (dp->moved)
-        add_change(dp, 0, dp->image_bytes);
-    else
-        find_changes(dp);
+    link_drafts(dp);
+    number_states(dp, n_rows);
+    count_elements(dp, n_rows);
+    if (lay_out(dp)) return CATTN_ERR_NOMEM;
+    write_rows(dp, plan, n_rows);
+    write_merge(dp, n_rows);
+    deal_jobs(dp);
+    dp->valid = dp->rebuilt = true;
     return CATTN_OK;
+}
+
+/* The words of an array that the device's copy lacks, from the first to the last. */
+static ca_image_range find_change(const ca_device_plan *dp, int array) {
+    const size_t words = element_words(array), first = dp->at[array], known = first + dp->n_sent[array] * words;
+    size_t begin = first, end = first + dp->n[array] * words;
+    while (begin < end && begin < known && dp->image[begin] == dp->sent[begin]) begin++;
+    while (begin < end && end <= known && dp->image[end - 1] == dp->sent[end - 1]) end--;
+    return (ca_image_range){begin, end - begin};
+}
+
+int32_t ca_device_plan_take_changes(ca_device_plan *dp, ca_image_range changes[CA_IMAGE_ARRAYS]) {
+    int32_t n = 0;
+    for (int i = 0; i < CA_IMAGE_ARRAYS; i++) {
+        if (!dp->rebuilt && i != CA_IMAGE_POSITION && i != CA_IMAGE_CHUNK) continue;
+        const ca_image_range c = find_change(dp, i);
+        if (c.n == 0) continue;
+        memcpy(dp->sent + c.at, dp->image + c.at, c.n * sizeof *dp->image);
+        if (dp->n_sent[i] < dp->n[i]) dp->n_sent[i] = dp->n[i];
+        changes[n++] = c;
+    }
+    dp->rebuilt = false;
+    return n;
 }

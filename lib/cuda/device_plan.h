@@ -1,5 +1,22 @@
 /*
- * The host's image of a plan (image.h), and which of its bytes have changed since a device last copied it.
+ * A plan as the kernels take it: job lines (job.h), and the arrays that they refer to, in one image of 32-bit words. The host
+ * keeps the image, and knows which of its words the device's copy lacks.
+ *
+ *   header | position | chunk | source | merge_begin | merge | parts of each list | jobs of each list
+ *
+ * A block of the plan becomes one job for each KV head and set of rows that pass over the same chunks:
+ *
+ *   c = 64, rows 0 to 15 in a segment:   x0 x1 x2, then row 0: y3, row 1: z3 z4, ...
+ *
+ *     list "prefill" or "decode", by the number of rows      rows 0 to 15 over x0 x1 x2, whose sums are carried
+ *     the same, "carried": a launch behind it                row 0 over y3, row 1 over z3 z4, ...: each goes on from the sums
+ *
+ * So the chunks of a segment that several rows share are read once up to where they part. They part once: rows that part again
+ * in the same segment read what they still have in common for themselves. Nothing is carried where that moves more bytes.
+ *
+ * A list is one launch. Its thread blocks have jobs of about the same cost, in the order of the plan. Consecutive segments of
+ * the same rows stay in one thread block from the first on, as long as they cost no more than half of its share: their states
+ * fold at once and need no memory of their own.
  *
  * One thread at a time may use a ca_device_plan. No function touches a device.
  */
@@ -7,42 +24,81 @@
 #define LIB_CUDA_DEVICE_PLAN_H
 
 #include "base/array.h"
-#include "image.h"
+#include "job.h"
 #include "lib/cache/plan.h"
 
+/* Lists of jobs, in the order of their launches. */
+typedef enum ca_job_list {
+    CA_LIST_PREFILL,
+    CA_LIST_DECODE,
+    CA_LIST_PREFILL_CARRIED,
+    CA_LIST_DECODE_CARRIED,
+    CA_N_LISTS
+} ca_job_list;
+
+/* Whether a list's jobs take so few rows that the decode kernel runs them. */
+static inline bool ca_list_decodes(int list) { return list % 2 == CA_LIST_DECODE; }
+
+/* The arrays, in their order in the image. Each begins at a multiple of 128 bytes. */
+typedef enum ca_image_array {
+    CA_IMAGE_N_ROWS,      /* [1] */
+    CA_IMAGE_POSITION,    /* [rows] position of each row in its sequence */
+    CA_IMAGE_CHUNK,       /* [rows] chunk of each row's own token */
+    CA_IMAGE_SOURCE,      /* [rows] the caller's index of each row */
+    CA_IMAGE_MERGE_BEGIN, /* [rows + 1] where each row's list of states begins in merge */
+    CA_IMAGE_MERGE,       /* the states of each row that are merged, segments ascending */
+    CA_IMAGE_PARTS,       /* [blocks + 1] of the first list, then of the others: where each thread block's jobs begin */
+    CA_IMAGE_JOBS = CA_IMAGE_PARTS + CA_N_LISTS, /* ca_cuda_job, likewise */
+    CA_IMAGE_ARRAYS = CA_IMAGE_JOBS + CA_N_LISTS
+} ca_image_array;
+
+enum {
+    CA_CUDA_DECODE_ROWS = 32, /* query heads of a job: the most that the decode kernel and the prefill kernel take */
+    CA_CUDA_PREFILL_ROWS = 64,
+};
+
 typedef struct ca_device_plan_config {
-    int32_t n_queues; /* thread blocks that run at a time, >= 1 */
-    int32_t n_heads;  /* KV heads */
-    /* What a head task reads and writes, by which the queues are balanced. */
-    int64_t tile_bytes; /* K and V of one chunk, layer and KV head */
-    int64_t row_bytes;  /* queries and states of one row in one block, for one KV head */
+    int32_t n_heads; /* KV heads */
+    int32_t group;   /* query heads of each */
+    int32_t head_dim;
+    int32_t prefill_blocks, decode_blocks; /* thread blocks of a launch */
 } ca_device_plan_config;
 
-/* A range of the image, in bytes. */
-typedef struct ca_image_change {
-    size_t offset, bytes;
-} ca_image_change;
+/* A range of the image, in words. */
+typedef struct ca_image_range {
+    size_t at, n;
+} ca_image_range;
 
-/* How many rows, list entries in merge, chunks, items, blocks and spread chains an image has before a section's first. */
-typedef struct ca_image_base {
-    int32_t row, merge, chunk, item, block, chain;
-} ca_image_base;
+/* A job before it is dealt to a thread block: for all KV heads. */
+typedef struct ca_job_draft {
+    ca_cuda_job job; /* of head 0 */
+    int8_t list;
+    bool from_first; /* it takes its rows' first segment, or may be linked to one that does */
+    bool linked;     /* it folds onto the job before it */
+    int32_t before;  /* the draft of the same rows' previous segment, if it may be linked to that; else -1 */
+    int32_t next;    /* the draft that is linked to it; else -1 */
+    int64_t cost;    /* a quarter of a chunk is 1; of a chain, of its drafts up to this one */
+} ca_job_draft;
 
 typedef struct ca_device_plan {
-    ca_image *image; /* owned, valid until the next update or free; NULL before the first update */
-    size_t image_bytes;
-    bool moved; /* the last update allocated the image anew: a copy needs image_bytes of memory */
-    ca_image_change changes[CA_IMAGE_ARRAYS + 1]; /* [n_changes] what the last update changed */
-    int32_t n_changes;
+    int32_t *image; /* owned, [image_words]; NULL before the first build */
+    size_t image_words;
+    size_t at[CA_IMAGE_ARRAYS];  /* first word of each array */
+    size_t n[CA_IMAGE_ARRAYS];   /* its elements */
+    int32_t n_states, n_carried; /* states and carried states, for each KV head */
+    uint32_t lists;              /* bit i: list i has jobs */
+    bool moved;                  /* the last build allocated the image anew: the device's copy needs new memory */
     /* Private. */
+    bool valid;   /* the image is that of the plan's last update */
+    bool rebuilt; /* since changes were taken last, not only positions and chunks may have changed */
     ca_device_plan_config config;
     ca_alloc *alloc;
+    int32_t *sent;                    /* what the device's copy holds */
+    size_t n_sent[CA_IMAGE_ARRAYS];   /* elements of each array that have been sent to it */
     size_t capacity[CA_IMAGE_ARRAYS]; /* in elements */
-    ca_image *other;                  /* the image before this one, of the same layout; the next one is written over it */
-    CA_ARRAY(ca_image_base) bases;    /* [n_sections + 1], during an update */
-    CA_ARRAY(int64_t) load;           /* [n_queues] bytes, during an update */
-    CA_ARRAY(int32_t) heap;           /* [n_queues] queues, the one with the least load first, during an update */
-    CA_ARRAY(int32_t) owner;          /* [head tasks] the queue of each, during an update */
+    CA_ARRAY(ca_job_draft) drafts;    /* during a build, as the next two */
+    CA_ARRAY(int32_t) last;           /* [rows] the last draft of each row; then the number of its states */
+    CA_ARRAY(int32_t) slot;           /* [2][KV heads] the thread block that uses scratch states last, and which */
 } ca_device_plan;
 
 /* Allocates nothing. alloc is borrowed until free. */
@@ -50,9 +106,21 @@ void ca_device_plan_init(ca_device_plan *dp, const ca_device_plan_config *config
 void ca_device_plan_free(ca_device_plan *dp);
 
 /*
- * Bring the image up to date; to be called once after each ca_plan_update of the same plan. It allocates only if a plan is
- * larger than any before. CATTN_ERR_NOMEM leaves no image, and the next call makes all of it.
+ * Bring the image up to date but for CA_IMAGE_CHUNK, which the caller fills; to be called once after each ca_plan_update of the
+ * same plan. It allocates only if a plan is larger than any before. CATTN_ERR_NOMEM: the next call builds everything.
  */
 cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan);
+
+/* An array of the image. */
+static inline int32_t *ca_device_plan_array(const ca_device_plan *dp, int array) { return dp->image + dp->at[array]; }
+
+/*
+ * The ranges that the device's copy lacks, at most one for each array; returns their number. The caller must send them: they
+ * count as sent from now on.
+ */
+int32_t ca_device_plan_take_changes(ca_device_plan *dp, ca_image_range changes[CA_IMAGE_ARRAYS]);
+
+/* The device's copy is lost: everything must be sent again. */
+void ca_device_plan_forget(ca_device_plan *dp);
 
 #endif

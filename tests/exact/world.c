@@ -96,7 +96,9 @@ static int32_t make_head_size(rng *r) {
     return ca_head_sizes[rng_below(r, rng_chance(r, 4) ? CA_N_HEAD_SIZES : CA_N_HEAD_SIZES - 2)];
 }
 
-void world_make(world *w, uint64_t seed, int64_t longest) {
+void world_make(world *w, uint64_t seed, int64_t longest) { world_make_shaped(w, seed, longest, NULL); }
+
+void world_make_shaped(world *w, uint64_t seed, int64_t longest, void (*reshape)(cattn_config *config, rng *r)) {
     static const int32_t wide_groups[] = {16, 17, 32, 71, 128};
     rng r = {seed};
     *w = (world){.seed = seed};
@@ -111,6 +113,7 @@ void world_make(world *w, uint64_t seed, int64_t longest) {
     w->config.head_dim_v = rng_chance(&r, 4) ? make_head_size(&r) : 0;
     w->config.chunk_size = 16 << (rng_chance(&r, 10) ? rng_range(&r, 2, 4) : rng_range(&r, 0, 1));
     w->config.kv_type = (cattn_type)rng_range(&r, CATTN_F32, CATTN_I8);
+    if (reshape) reshape(&w->config, &r);
     w->score_scale = rng_chance(&r, 3) ? (rng_chance(&r, 2) ? 60.0f : 2000.0f) : rng_chance(&r, 2) ? 8.0f : 1.0f;
     make_options(w, &r, longest);
     w->value_kind = (int)rng_range(&r, 0, 2);

@@ -35,6 +35,9 @@ typedef struct world {
 
 /* longest: bound on a sequence's length. */
 void world_make(world *w, uint64_t seed, int64_t longest);
+
+/* The same with a shape that `reshape` has changed as it likes: heads, head sizes, chunk size and type. */
+void world_make_shaped(world *w, uint64_t seed, int64_t longest, void (*reshape)(cattn_config *config, rng *r));
 void world_free(world *w);
 
 /* One row's input: q [n_heads][head_dim], behind it k [n_kv_heads][head_dim] and v [n_kv_heads][head_dim_v]. */
