@@ -132,10 +132,10 @@ static size_t slabs_beside(const ca_chunk_pool *p, uint64_t others) {
     return n < p->n_slabs ? (size_t)n : p->n_slabs;
 }
 
-/* Bytes of other memory of the same budget. */
-static size_t other_bytes(const ca_chunk_pool *p) { return p->elsewhere ? 0 : p->alloc->bytes; }
+/* Bytes of other memory that share the budget, if there are `more` of them. */
+static uint64_t other_bytes(const ca_chunk_pool *p, uint64_t more) { return p->elsewhere ? 0 : p->alloc->bytes + more; }
 
-static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, other_bytes(p)); }
+static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, other_bytes(p, 0)); }
 
 static cattn_status commit_slab(ca_chunk_pool *p) {
     if (affordable_slabs(p) <= p->n_committed) return CATTN_ERR_BUDGET;
@@ -268,13 +268,13 @@ bool ca_chunk_uncover(ca_chunk_pool *p, ca_chunk_id id) {
 size_t ca_chunk_pool_n_idle_slabs(const ca_chunk_pool *p) { return p->n_idle; }
 
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *p, size_t more) {
-    const size_t n = slabs_beside(p, p->alloc->bytes + more);
+    const size_t n = slabs_beside(p, other_bytes(p, more));
     return p->n_free + (n > p->n_committed ? (n - p->n_committed) * p->slab_chunks : 0);
 }
 
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
 
-size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, other_bytes(p)); }
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, other_bytes(p, 0)); }
 
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t others) {
     return slabs_beside(p, others) * p->slab_chunks;
@@ -287,6 +287,6 @@ size_t ca_chunk_pool_slab_bytes(const ca_chunk_pool *p) { return p->slab_bytes; 
 size_t ca_chunk_pool_bytes(const ca_chunk_pool *p) { return p->n_committed * p->slab_bytes; }
 
 size_t ca_chunk_pool_excess(const ca_chunk_pool *p, size_t more) {
-    const uint64_t used = p->n_committed * p->slab_bytes + other_bytes(p) + more;
+    const uint64_t used = p->n_committed * p->slab_bytes + other_bytes(p, more);
     return used > p->budget_bytes ? (size_t)(used - p->budget_bytes) : 0;
 }
