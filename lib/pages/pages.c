@@ -33,7 +33,7 @@ static cattn_status check_pages(const cattn_pages_config *c, cattn_error *error)
     return CATTN_OK;
 }
 
-/* Check *config. *c gets the fields that a cache has, too, *own the others. */
+/* Check *config. *own gets its fields, with defaults for those that it lacks; *c the config of a cache of that shape. */
 static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config *own, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_pages_config_init(own);
