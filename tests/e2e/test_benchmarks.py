@@ -72,7 +72,9 @@ def test_links_lead_somewhere(page):
 
 
 def test_files_that_are_named_exist():
-    for name in re.findall(r"`([\w/.-]+\.(?:md|sh|py)|tools/\w+)`", TEXT):
+    named = re.findall(r"`([\w/.-]+\.(?:md|sh|py)|tools/\w+)`", TEXT)
+    assert named
+    for name in named:
         assert (ROOT / name).exists() or (ROOT / "docs" / name).exists(), name
 
 
@@ -95,7 +97,9 @@ def test_stored_result_is_whole(path, bin_dir, tmp_path):
 
 
 def test_every_file_of_the_results_belongs_to_one():
-    for path in RESULTS.glob("*/*"):
+    paths = list(RESULTS.glob("*/*"))
+    assert len(paths) >= len(STORED) > 0
+    for path in paths:
         assert path.with_suffix(".jsonl") in STORED, path
 
 

@@ -136,11 +136,13 @@ def test_picture_of_the_batch_shows_what_is_printed(batch):
 
 
 def test_files_that_are_named_exist():
-    for name in re.findall(r"`((?:docs/|\./)?[\w/-]*\.(?:md|sh|txt))`|\]\(((?!http)[^)]+)\)", TEXT):
+    named = re.findall(r"`((?:docs/|\./)?[\w/-]*\.(?:md|sh|txt))`|\]\(((?!http)[^)#]+)", TEXT)
+    assert len(named) > 20
+    for name in named:
         assert (ROOT / (name[0] or name[1])).exists(), name
 
 
-@pytest.mark.parametrize("page", ["glossary", "design"])
+@pytest.mark.parametrize("page", ["glossary", "design", "kernels", "linear"])
 def test_pages_name_what_exists(page):
     """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources."""
     named = re.findall(r"`([\w./]+)`", (ROOT / f"docs/{page}.md").read_text())
@@ -148,11 +150,11 @@ def test_pages_name_what_exists(page):
                "docs", "cmake")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     sources = "\n".join(path.read_text() for path in files if path.suffix in (".c", ".h"))
-    assert len(named) > 30
+    assert len(named) > 20
     for name in named:
         if "/" in name:
             assert (ROOT / name).exists() or (ROOT / "lib" / name).exists(), name
         elif re.search(r"\.(c|cu|h|md)$", name):
-            assert any(path.name == name for path in files), name
+            assert (ROOT / name).exists() or any(path.name == name for path in files), name
         elif "_" in name:
             assert re.search(rf"\b{re.escape(name)}\b", sources), name
