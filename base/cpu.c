@@ -20,7 +20,7 @@ static uint32_t saved_state(void) {
     return low;
 }
 
-/* Linux saves tiles only for a process that has asked for it; threads that there are already are included. */
+/* Linux saves tiles only for a process that has requested it; the request also covers threads that exist already. */
 static int may_use_tiles(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;

@@ -115,14 +115,14 @@ static size_t own_bytes(const ca_attn *a, const ca_plan *plan) {
 }
 
 /* The largest that any of some plans needs, in bytes. */
-typedef struct workspace_need {
+typedef struct workspace_sizes {
     size_t shared, own, merging; /* bytes */
-} workspace_need;
+} workspace_sizes;
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-static workspace_need need_of(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
-    workspace_need n = {0};
+static workspace_sizes sizes_for(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
+    workspace_sizes n = {0};
     for (const ca_plan *plan = plans; plan < plans + n_plans; plan++) {
         n.shared = max_size(n.shared, shared_bytes(a, plan));
         n.own = max_size(n.own, own_bytes(a, plan));
@@ -147,18 +147,18 @@ static void release(const ca_attn *a, ca_attn_buffer *b) {
 }
 
 size_t ca_attn_missing(const ca_attn *a, const ca_plan *plans, size_t n_plans) {
-    const workspace_need need = need_of(a, plans, n_plans);
-    size_t missing = missing_bytes(&a->states, need.shared);
+    const workspace_sizes sizes = sizes_for(a, plans, n_plans);
+    size_t missing = missing_bytes(&a->states, sizes.shared);
     for (int32_t i = 0; i < a->n_threads; i++)
-        missing += missing_bytes(&a->workers[i].states, need.own) + missing_bytes(&a->workers[i].merging, need.merging);
+        missing += missing_bytes(&a->workers[i].states, sizes.own) + missing_bytes(&a->workers[i].merging, sizes.merging);
     return missing;
 }
 
 cattn_status ca_attn_reserve(ca_attn *a, const ca_plan *plans, size_t n_plans) {
-    const workspace_need need = need_of(a, plans, n_plans);
-    if (reserve(a, &a->states, need.shared)) return CATTN_ERR_NOMEM;
+    const workspace_sizes sizes = sizes_for(a, plans, n_plans);
+    if (reserve(a, &a->states, sizes.shared)) return CATTN_ERR_NOMEM;
     for (int32_t i = 0; i < a->n_threads; i++)
-        if (reserve(a, &a->workers[i].states, need.own) || reserve(a, &a->workers[i].merging, need.merging))
+        if (reserve(a, &a->workers[i].states, sizes.own) || reserve(a, &a->workers[i].merging, sizes.merging))
             return CATTN_ERR_NOMEM;
     return CATTN_OK;
 }

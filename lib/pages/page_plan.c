@@ -11,7 +11,7 @@ void ca_page_plan_init(ca_page_plan *p, bool apart, ca_alloc *alloc) {
 void ca_page_plan_free(ca_page_plan *p) {
     for (size_t i = 0; i < p->plans.n; i++) ca_plan_free(&p->plans.at[i]);
     CA_ARRAY_FREE(p->alloc, &p->plans);
-    CA_ARRAY_FREE(p->alloc, &p->parts);
+    CA_ARRAY_FREE(p->alloc, &p->ranges);
     ca_tables_free(&p->tables);
 }
 
@@ -23,7 +23,7 @@ int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca
     return (int32_t)p->plans.n++;
 }
 
-/* ---- Parts ---- */
+/* ---- Ranges ---- */
 
 /* Whether nothing of a table and its rows has changed, except that positions advanced within their pages. */
 static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq *s) {
@@ -35,8 +35,8 @@ static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq 
     return true;
 }
 
-/* The existing section that is still valid for a part; -1: none. */
-static int32_t kept_section(const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
+/* The existing section that is still valid for a range; -1: none. */
+static int32_t kept_section(const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
     const ca_table_place *places = p->tables.next.at;
     const int32_t section = ca_table_at(&p->tables, places[g->begin])->section;
     for (int32_t i = g->begin; i < g->end; i++) {
@@ -46,26 +46,26 @@ static int32_t kept_section(const ca_page_plan *p, const ca_page_part *g, const 
     return p->plans.at[0].sections.at[section]->seqs.n == (size_t)(g->end - g->begin) ? section : -1;
 }
 
-/* List the parts. *changed is set unless the sections stay the same, in the same order. */
-static cattn_status find_parts(ca_page_plan *p, const ca_page_seq *seqs, bool *changed) {
+/* List the ranges. *changed is set unless the sections stay the same, in the same order. */
+static cattn_status find_ranges(ca_page_plan *p, const ca_page_seq *seqs, bool *changed) {
     const ca_table_order *order = &p->tables.next;
-    p->parts.n = 0;
-    if (CA_RESERVE(p->alloc, &p->parts, order->n)) return CATTN_ERR_NOMEM;
+    p->ranges.n = 0;
+    if (CA_RESERVE(p->alloc, &p->ranges, order->n)) return CATTN_ERR_NOMEM;
     for (int32_t i = 0; i < (int32_t)order->n;) {
-        ca_page_part *g = &p->parts.at[p->parts.n++];
+        ca_page_range *g = &p->ranges.at[p->ranges.n++];
         g->begin = i++;
         while (i < (int32_t)order->n && order->at[i].common > 0 && !p->apart) i++;
         g->end = i;
         g->section = kept_section(p, g, seqs);
-        if (g->section != (int32_t)p->parts.n - 1) *changed = true;
+        if (g->section != (int32_t)p->ranges.n - 1) *changed = true;
     }
-    if (p->parts.n != p->plans.at[0].sections.n) *changed = true;
+    if (p->ranges.n != p->plans.at[0].sections.n) *changed = true;
     return CATTN_OK;
 }
 
 /* ---- Sections ---- */
 
-static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
+static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
     ca_section_clear(s);
     for (int32_t i = g->begin; i < g->end; i++) {
         const int32_t seq = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
@@ -77,10 +77,10 @@ static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const c
 }
 
 /*
- * Add the visits of a part: for each table, the runs of pages that it does not have in common with the table before it. A run
+ * Add the visits of a range: for each table, the runs of pages that it does not have in common with the table before it. A run
  * is cut wherever fewer of the following tables share it.
  */
-static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_part *g) {
+static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_range *g) {
     const ca_table_place *places = p->tables.next.at + g->begin;
     const int32_t n = g->end - g->begin, shift = plan->layout->log2_c;
     plan->visits.n = 0;
@@ -117,17 +117,17 @@ static ca_section *new_section(ca_plan *plan) {
 /* Make the sections that were built for the update spare, for which there is room. */
 static void discard_built(ca_plan *plan, const ca_page_plan *p) {
     for (size_t i = 0; i < plan->next.n; i++)
-        if (p->parts.at[i].section < 0) plan->spare.at[plan->spare.n++] = plan->next.at[i];
+        if (p->ranges.at[i].section < 0) plan->spare.at[plan->spare.n++] = plan->next.at[i];
     plan->next.n = 0;
 }
 
-/* Put the sections of all parts, kept and new, into plan->next. */
+/* Put the sections of all ranges, kept and new, into plan->next. */
 static cattn_status build_sections(ca_plan *plan, const ca_page_plan *p, const ca_page_seq *seqs) {
-    const size_t n = p->parts.n;
+    const size_t n = p->ranges.n;
     if (CA_RESERVE(plan->alloc, &plan->next, n) || CA_RESERVE(plan->alloc, &plan->spare, plan->spare.n + plan->sections.n + n))
         return CATTN_ERR_NOMEM;
     while (plan->next.n < n) {
-        const ca_page_part *g = &p->parts.at[plan->next.n];
+        const ca_page_range *g = &p->ranges.at[plan->next.n];
         ca_section *s = g->section < 0 ? new_section(plan) : plan->sections.at[g->section];
         if (!s) return CATTN_ERR_NOMEM;
         plan->next.at[plan->next.n++] = s;
@@ -172,15 +172,15 @@ static cattn_status replace_sections(ca_page_plan *p, ca_attn *attn, const ca_pa
 
 /* Make the replaced sections spare, except those that were kept. */
 static void spare_replaced(ca_plan *plan, const ca_page_plan *p) {
-    for (size_t i = 0; i < p->parts.n; i++)
-        if (p->parts.at[i].section >= 0) plan->next.at[p->parts.at[i].section] = NULL;
+    for (size_t i = 0; i < p->ranges.n; i++)
+        if (p->ranges.at[i].section >= 0) plan->next.at[p->ranges.at[i].section] = NULL;
     for (size_t i = 0; i < plan->next.n; i++)
         if (plan->next.at[i]) plan->spare.at[plan->spare.n++] = plan->next.at[i];
     plan->next.n = 0;
 }
 
 /* Update positions and indices in a section that was kept. */
-static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_part *g, const ca_page_seq *seqs) {
+static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
     for (int32_t i = g->begin; i < g->end; i++) {
         ca_section_seq *q = &s->seqs.at[i - g->begin];
         q->entry = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
@@ -192,8 +192,8 @@ static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_part *g,
 }
 
 static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
-    for (size_t i = 0; i < p->parts.n; i++) {
-        const ca_page_part *g = &p->parts.at[i];
+    for (size_t i = 0; i < p->ranges.n; i++) {
+        const ca_page_range *g = &p->ranges.at[i];
         for (size_t k = 0; k < p->plans.n && g->section >= 0; k++) refresh(p->plans.at[k].sections.at[i], p, g, seqs);
         for (int32_t j = g->begin; j < g->end; j++) {
             ca_table *t = ca_table_at(&p->tables, p->tables.next.at[j]);
@@ -209,7 +209,7 @@ cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_s
     bool changed = !p->exists;
     cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
     if (status) return status;
-    if ((status = find_parts(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
+    if ((status = find_ranges(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
         ca_tables_undo(&p->tables);
         return status;
     }

@@ -11,20 +11,20 @@
 #include "lib/cache/plan.h"
 #include "tables.h"
 
-/* Part of the order: consecutive places whose rows are one section. */
-typedef struct ca_page_part {
+/* A range of the order: consecutive places whose rows are one section. */
+typedef struct ca_page_range {
     int32_t begin, end;
     int32_t section; /* index of the section that is still valid; -1: it must be built */
-} ca_page_part;
+} ca_page_range;
 
 typedef struct ca_page_plan {
     ca_alloc *alloc;
     ca_tables tables;
     CA_ARRAY(ca_plan) plans;
-    CA_ARRAY(ca_page_part) parts; /* of the update */
-    bool apart;                   /* no two sequences are in one section */
-    bool exists;                  /* there is a plan */
-    int64_t n_made, n_kept;       /* plans made so far, and those in which only positions within pages changed */
+    CA_ARRAY(ca_page_range) ranges; /* of the update */
+    bool apart;                     /* no two sequences are in one section */
+    bool exists;                    /* there is a plan */
+    int64_t n_made, n_kept;         /* plans made so far, and those in which only positions within pages changed */
 } ca_page_plan;
 
 /* alloc and layout are borrowed as long as the plan is in use. */

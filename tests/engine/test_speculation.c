@@ -87,7 +87,7 @@ static cl_engine_drafts run_all(const setting *set, cattn_type kv_type, const dr
     return stats.drafts;
 }
 
-/* Whoever drafts: the store, a model that is mostly right, the model itself, as if it cost nothing. */
+/* The sources of drafts: the store, a model that is mostly right, and the model itself, as if it cost nothing. */
 static void same_bytes_with_drafts(void **state) {
     (void)state;
     cl_model same = *toy_model();

@@ -84,21 +84,21 @@ static void step(run *t) {
     static int64_t positions[MAX_ROWS];
     float *to[N_SEQS];
     cattn_entry entries[N_SEQS];
-    int who[N_SEQS], n = 0;
+    int running[N_SEQS], n = 0;
     cattn_error error;
     for (int s = 0; s < N_SEQS; s++)
         if (t->length[s] > 0) {
-            who[n] = s;
+            running[n] = s;
             entries[n++] = (cattn_entry){.seq = t->seqs[s], .max_rows = t->piece};
         }
     if (cattn_step_begin(t->cache, entries, n, 0, &error)) die("begin", error.message);
     int32_t row = 0, n_logits = 0;
     for (int i = 0; i < n; i++)
         for (int64_t p = entries[i].first_pos; p < entries[i].first_pos + entries[i].n_rows; p++, row++) {
-            row_tokens[row] = tokens[who[i]][p];
+            row_tokens[row] = tokens[running[i]][p];
             positions[row] = p;
-            if (p < t->length[who[i]] - 1) continue;
-            to[n_logits] = logits_at(t->logits, who[i], p);
+            if (p < t->length[running[i]] - 1) continue;
+            to[n_logits] = logits_at(t->logits, running[i], p);
             logit_rows[n_logits++] = row;
         }
     cl_error cause;
@@ -108,7 +108,7 @@ static void step(run *t) {
     const size_t n_vocab = (size_t)the_model->params.n_vocab;
     for (int i = 0; i < n_logits; i++) memcpy(to[i], t->step_logits + (size_t)i * n_vocab, n_vocab * sizeof(float));
     for (int i = 0; i < n; i++) {
-        const int s = who[i];
+        const int s = running[i];
         if (entries[i].first_pos + entries[i].n_rows < t->length[s]) continue;
         if (t->length[s] < n_prompt[s] + DECODED) {
             cattn_seq_append(t->cache, t->seqs[s], &tokens[s][t->length[s]], 1, NULL);

@@ -110,12 +110,12 @@ static void take_row(run *t, world_seq *s, int64_t position, int layer, const fl
 static int64_t step(run *t) {
     const cattn_config *c = &t->w->config;
     cattn_entry entries[2 * WORLD_MAX_SEQS];
-    const runner *who[2 * WORLD_MAX_SEQS];
+    const runner *running[2 * WORLD_MAX_SEQS];
     int n = 0;
     const int shift = (int)rng_range(&t->r, 0, t->n_runners - 1);
     for (int i = 0; i < t->n_runners; i++) {
         const runner *x = &t->runners[(i + shift) % t->n_runners];
-        who[n] = x;
+        running[n] = x;
         entries[n++] = (cattn_entry){.seq = x->seq, .max_rows = t->how->piece ? t->how->piece : rng_range(&t->r, 1, 100)};
     }
     const int64_t limit = t->how->events && rng_chance(&t->r, 3) ? rng_range(&t->r, 1, 60) : 0;
@@ -136,7 +136,7 @@ static int64_t step(run *t) {
         int64_t row = 0;
         for (int i = 0; i < n; i++)
             for (int64_t p = 0; p < entries[i].n_rows; p++, row++) {
-                const float *from = world_row(t->w, who[i]->is, entries[i].first_pos + p, layer);
+                const float *from = world_row(t->w, running[i]->is, entries[i].first_pos + p, layer);
                 memcpy(t->q + row * nq, from, (size_t)nq * sizeof *from);
                 memcpy(t->k + row * nk, from + nq, (size_t)nk * sizeof *from);
                 memcpy(t->v + row * nv, from + nq + nk, (size_t)nv * sizeof *from);
@@ -146,7 +146,7 @@ static int64_t step(run *t) {
         row = 0;
         for (int i = 0; i < n; i++)
             for (int64_t p = 0; p < entries[i].n_rows; p++, row++)
-                take_row(t, who[i]->is, entries[i].first_pos + p, layer, t->out + row * no, t->lse + row * c->n_heads);
+                take_row(t, running[i]->is, entries[i].first_pos + p, layer, t->out + row * no, t->lse + row * c->n_heads);
     }
     if (aborts)
         CHECK(cattn_step_abort(t->cache, NULL) == CATTN_OK, "abort");

@@ -156,7 +156,7 @@ static void llama2(void **state) {
 static void llama3(void **state) {
     (void)state;
     small_vocab v = vocab_with(LLAMA3, headers);
-    v.pre = "llama-bpe"; /* adds BOS without being asked */
+    v.pre = "llama-bpe"; /* adds BOS by default */
     assert_int_equal(detect(&v), CL_CHAT_LLAMA3);
     expect(&v, CL_CHAT_LLAMA3, talk, 4,
            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nSys<|eot_id|>"

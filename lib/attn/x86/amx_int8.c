@@ -33,7 +33,8 @@ static inline __m512i seal_group(const float *weights, vec up, bool seen) {
     return seen ? weights_to_quads(weights, up) : _mm512_setzero_si512();
 }
 
-/* A block of weights, of which the row sees so many groups, to bytes. Those beyond a smaller chunk's are overwritten. */
+/* Convert a block of weights, of which the row sees `groups` vectors of 16, to bytes. Those beyond a small chunk are
+ * overwritten. */
 static inline __attribute__((always_inline)) void seal_block(float *weights, vec up, int groups, int32_t low) {
     const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29); /* high, then low */
     __m512i quads[BLOCK_GROUPS];
@@ -93,7 +94,7 @@ static inline void prefetch_lines(const char *next, int32_t line, int32_t n) {
     for (int32_t i = 0; next && i < n; i++) _mm_prefetch(next + (line + i) * 64, _MM_HINT_T1);
 }
 
-/* Sums of integers to scores, of so many groups of slots. */
+/* Convert sums of integers to scores, for `groups` vectors of 16 slots. */
 static inline void finish_scores(const ca_tile *t, int groups, int32_t lines) {
     const float *scales = int8_scales(t->k, t->d_k, t->c);
     for (int32_t row = 0; row < t->n_rows; row++) {

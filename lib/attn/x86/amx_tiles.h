@@ -28,7 +28,7 @@ typedef struct product {
     ptrdiff_t a_block;                        /* bytes to the next block's factors */
     int32_t n_rows, n_rows_below;             /* 1..16 each; none below: a single row tile */
     int32_t n_columns;                        /* of tiles */
-    int32_t n_blocks, n_lines;                /* of so many lines each */
+    int32_t n_blocks, n_lines;                /* blocks, and the lines of each */
     bool accumulate;
 } product;
 

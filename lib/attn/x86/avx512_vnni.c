@@ -17,7 +17,7 @@ enum { TILE_ROWS = 6, TILE_VECS = 4, STREAM_ROWS = 0, WIDE_ROWS = 6, WIDE_VECS =
 /* Of q 4 bytes a quad; of weights 16, weights_to_quads, which stand just where the scores they come from were. */
 enum { Q_QUAD_BYTES = 4, WEIGHT_QUAD_BYTES = 16, LOW = 4 /* low bytes stand so far behind the high ones */ };
 
-/* Weights of so many groups of slots to quads, in place; gives what a sum of them is to be multiplied by. */
+/* Convert the weights of `groups` vectors of 16 slots to quads, in place. Returns the factor for sums over them. */
 TILE_INLINE __m128 weights_to_integers(float *scores, int groups) {
     const unit u = unit_of(scores, groups);
 #pragma GCC unroll 4

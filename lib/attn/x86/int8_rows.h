@@ -38,8 +38,8 @@ typedef struct unit {
 } unit;
 
 /*
- * Of so many groups of weights. The largest comes to between 2^15 and 2^16 before it is made smaller by 2^-16 of itself, so
- * that it cannot round to 2^16. Below 2^-126 is nothing, so that factor and inverse are normal numbers.
+ * The unit of `groups` vectors of 16 weights. The largest weight comes to between 2^15 and 2^16 before it is made smaller by
+ * 2^-16 of itself, so that it cannot round to 2^16. Below 2^-126 is nothing, so that factor and inverse are normal numbers.
  */
 static inline __attribute__((always_inline)) unit unit_of(const float *weights, int groups) {
     __m512i top = _mm512_setzero_si512(); /* as bits, in which order NaN is the largest */
