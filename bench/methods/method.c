@@ -4,17 +4,36 @@
 
 #include <stdio.h>
 
+enum { WORKSPACE_BYTES = 1 << 30 }; /* address space beside the K/V, of which little is used */
+
 static const char *const names[N_METHODS] = {
     "naive", "flash", "paged", "paged_shared", "chunk", "chunk_only", "chunk_only_locked"};
 
 const char *method_name(method_id id) { return names[id]; }
 
 bool method_shares(method_id id) { return id >= METHOD_PAGED_SHARED; }
-cattn_sharing method_sharing(method_id id) {
+static cattn_sharing sharing_of(method_id id) {
     if (id == METHOD_PAGED) return CATTN_PRIVATE;
     return id == METHOD_PAGED_SHARED ? CATTN_SHARED_STORAGE : CATTN_SHARED;
 }
 bool method_is_exact(method_id id) { return id >= METHOD_FLASH && id <= METHOD_CHUNK; }
+
+cattn_config method_config(method_id id, const shape *s, ca_pool *pool) {
+    cattn_config c;
+    cattn_config_init(&c);
+    c.n_layers = 1;
+    c.n_heads = s->heads;
+    c.n_kv_heads = s->kv_heads;
+    c.head_dim = s->head_dim;
+    c.chunk_size = s->chunk;
+    c.kv_type = s->kv_type;
+    c.sharing = sharing_of(id);
+    c.level = s->level;
+    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
+    c.n_threads = ca_pool_size(pool);
+    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
+    return c;
+}
 
 const char *method_level(const shape *s) {
     cattn_config c;

@@ -52,8 +52,10 @@ const char *method_name(method_id id);
 
 /* Whether shared tokens are stored once; whether the results have the bits of the library's. */
 bool method_shares(method_id id);
-cattn_sharing method_sharing(method_id id); /* of the cached ones */
 bool method_is_exact(method_id id);
+
+/* The config of the cache of one layer that a cached method needs, with its sharing mode and workers of the pool. */
+cattn_config method_config(method_id id, const shape *s, ca_pool *pool);
 
 /* The level that the library chooses for the shape, which also depends on the environment. NULL with a message on stderr. */
 const char *method_level(const shape *s);

@@ -5,7 +5,7 @@
 
 #include "method.h"
 
-enum { FILL_ROWS = 256, WORKSPACE_BYTES = 1 << 30 };
+enum { FILL_ROWS = 256 };
 
 typedef struct cached_method {
     method base;
@@ -44,19 +44,8 @@ static void attend(method *base, int32_t layer, const float *q, float *out) {
 
 static cattn_status create_cache(cached_method *m, method_id id, ca_pool *pool) {
     const shape *s = m->s;
-    cattn_config c;
-    cattn_config_init(&c);
+    cattn_config c = method_config(id, s, pool);
     c.n_layers = m->base.n_layers;
-    c.n_heads = s->heads;
-    c.n_kv_heads = s->kv_heads;
-    c.head_dim = s->head_dim;
-    c.chunk_size = s->chunk;
-    c.kv_type = s->kv_type;
-    c.sharing = method_sharing(id);
-    c.level = s->level;
-    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES;
-    c.n_threads = ca_pool_size(pool);
-    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
     c.n_sink_tokens = s->sink_tokens;
     c.softcap = (float)s->softcap;
     int32_t *windows = malloc((size_t)c.n_layers * sizeof *windows);

@@ -6,21 +6,8 @@
 
 #include "library_internals.h"
 
-enum { WORKSPACE_BYTES = 1 << 28 };
-
 static cattn_status create_cache(planned *p, method_id id, const shape *s, ca_pool *pool, cattn_error *error) {
-    cattn_config c;
-    cattn_config_init(&c);
-    c.n_layers = 1;
-    c.n_heads = s->heads;
-    c.n_kv_heads = s->kv_heads;
-    c.head_dim = s->head_dim;
-    c.chunk_size = s->chunk;
-    c.kv_type = s->kv_type;
-    c.sharing = method_sharing(id);
-    c.budget_bytes = (uint64_t)method_bytes(id, s) + WORKSPACE_BYTES; /* address space: nothing is written to it */
-    c.n_threads = ca_pool_size(pool);
-    c.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
+    const cattn_config c = method_config(id, s, pool);
     return cattn_cache_create(&c, &p->cache, error);
 }
 
