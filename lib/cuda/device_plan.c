@@ -92,7 +92,7 @@ static void follow_rows(ca_device_plan *dp, ca_job_draft *draft, int32_t index) 
     if (!same || before < 0) return;
     const ca_job_draft *b = &dp->drafts.at[before];
     if (!b->from_first || b->job.row != draft->job.row || b->job.n_tokens != n || b->list != draft->list) return;
-    if (draft->job.carry_in >= 0) return;
+    if (draft->job.carry_in >= 0 || ca_list_decodes(draft->list)) return;
     draft->before = before;
     draft->from_first = true;
 }
@@ -338,10 +338,7 @@ static void write_merge(ca_device_plan *dp, int32_t n_rows) {
 
 /* ---- Dealing ---- */
 
-/*
- * Jobs are dealt in the order of their drafts, head by head, so that a change of one cost moves few jobs. A chain folds through
- * two states in turn; a thread block uses the same two for all its chains of a head.
- */
+/* A chain folds through two states in turn; a thread block uses the same two for all its chains of a head. */
 typedef struct dealer {
     ca_device_plan *dp;
     int list;
@@ -385,8 +382,32 @@ static int64_t chain_cost(const ca_device_plan *dp, const ca_job_draft *draft) {
     return draft->cost;
 }
 
+/* Deal one job or chain for one head to the thread block in whose share of the total its middle falls. */
+static void deal_draft(dealer *d, const ca_job_draft *draft, int32_t head, int64_t *dealt, int64_t total) {
+    const int64_t cost = chain_cost(d->dp, draft);
+    go_to_block(d, (int32_t)((2 * *dealt + cost) * n_blocks(d->dp, d->list) / (2 * total)));
+    write_chain(d, draft, head);
+    *dealt += cost;
+}
+
+/*
+ * Deal the list's jobs, whose cost is `total` over all heads. Decode jobs of one draft are neighbours, so that a chunk that is
+ * filled changes few lines. Prefill jobs go head by head, so that a thread block has chains of few heads and scratch is small.
+ */
+static void deal_drafts(dealer *d, int64_t total) {
+    const ca_device_plan *dp = d->dp;
+    const int32_t n_heads = dp->config.n_heads, outer = ca_list_decodes(d->list) ? 1 : n_heads;
+    int64_t dealt = 0;
+    for (int32_t first = 0; first < outer; first++)
+        for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
+            if (draft->list != d->list || draft->linked) continue;
+            for (int32_t head = first; head < n_heads; head += outer) deal_draft(d, draft, head, &dealt, total);
+        }
+}
+
+/* Returns the number of thread blocks that need scratch states for the same head. */
 static int32_t deal_list(ca_device_plan *dp, int list) {
-    const int32_t n_heads = dp->config.n_heads, last_block = n_blocks(dp, list) - 1;
+    const int32_t n_heads = dp->config.n_heads;
     dealer d = {.dp = dp,
                 .list = list,
                 .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
@@ -394,20 +415,15 @@ static int32_t deal_list(ca_device_plan *dp, int list) {
                 .scratch_block = dp->slot.at,
                 .scratch = dp->slot.at + n_heads};
     memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);
-    int64_t total = 0, dealt = 0;
+    int64_t total = 0;
     for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == list && !draft->linked) total += chain_cost(dp, draft) * n_heads;
     d.parts[0] = 0;
-    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
-        if (draft->list != list || draft->linked) continue;
-        const int64_t cost = chain_cost(dp, draft);
-        for (int32_t head = 0; head < n_heads; head++, dealt += cost) {
-            go_to_block(&d, (int32_t)((2 * dealt + cost) * (last_block + 1) / (2 * total))); /* where its middle falls */
-            write_chain(&d, draft, head);
-        }
+    if (total > 0) {
+        deal_drafts(&d, total);
+        dp->lists |= 1u << list;
     }
-    go_to_block(&d, last_block + 1);
-    if (d.n_jobs > 0) dp->lists |= 1u << list;
+    go_to_block(&d, n_blocks(dp, list));
     return d.n_scratch;
 }
 

@@ -150,7 +150,8 @@ const char *free_memory(void *p) {
 const char *acquire(void **p, size_t bytes, ca_cuda_stream) { return allocate(p, bytes); }
 
 const char *release(void *p, ca_cuda_stream stream) {
-    if (p) queue_work(stream, [p] { free_now(p); });
+    if (p && m().how == EMU_NOTHING) free_now(p);
+    if (p && m().how != EMU_NOTHING) queue_work(stream, [p] { free_now(p); });
     return nullptr;
 }
 
@@ -180,6 +181,7 @@ const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream
 }
 
 const char *zero(void *p, size_t bytes, ca_cuda_stream stream) {
+    if (m().how == EMU_NOTHING) return nullptr;
     queue_work(stream, [=] {
         if (!m().device.owns(p, bytes)) complain("what is cleared is no device memory");
         memset(p, 0, bytes);
@@ -239,6 +241,7 @@ void destroy_event(ca_cuda_event *event) {
 }
 
 const char *record(ca_cuda_event *event, ca_cuda_stream stream) {
+    if (m().how == EMU_NOTHING) return nullptr;
     event->recorded++;
     queue_work(stream, [event] { event->passed++; });
     return nullptr;
@@ -266,8 +269,10 @@ void emu_set_streams(emu_streams how, uint64_t seed) {
     run_all();
     m().how = how;
     m().rng.seed(seed);
-    m().n_processors = 1 + (int)(seed % 3);
+    if (how != EMU_NOTHING) m().n_processors = 1 + (int)(seed % 3);
 }
+
+void emu_set_processors(int n) { m().n_processors = n; }
 
 void *emu_alloc(size_t bytes, const char *name) { return m().device.alloc(bytes, name); }
 void emu_free(void *p) { m().device.free(p); }
@@ -277,7 +282,10 @@ ca_cuda_stream emu_stream(int i) {
     return i == 0 ? nullptr : reinterpret_cast<ca_cuda_stream>(&places[i]);
 }
 int emu_errors(void) { return m().errors; }
-void emu_fail_allocation(int n) { m().fail_at = n; }
+int emu_fail_allocation(int n) {
+    std::swap(n, m().fail_at);
+    return n;
+}
 int emu_n_live(void) { return m().n_live; }
 emu_totals emu_get_totals(void) { return m().totals; }
 

@@ -27,6 +27,9 @@ typedef enum emu_streams {
 /* How streams run from now on, and the seed of their delays, of the kernels' threads and of the number of multiprocessors. */
 void emu_set_streams(emu_streams how, uint64_t seed);
 
+/* The multiprocessors of the device, for caches that are created from now on. */
+void emu_set_processors(int n);
+
 /* Device memory for the test itself, which the host may access while no work that uses it is queued. */
 void *emu_alloc(size_t bytes, const char *name);
 void emu_free(void *p);
@@ -40,8 +43,11 @@ ca_cuda_stream emu_stream(int i);
 /* Errors so far: reports of kernels, and copies and clears outside of device memory. Each is printed when it is found. */
 int emu_errors(void);
 
-/* Let one allocation fail, of the device's or of pinned memory: the n-th from now on, from 0; -1: none. */
-void emu_fail_allocation(int n);
+/*
+ * Let one allocation fail, of the device's or of pinned memory: the n-th from now on, from 0; -1: none. Returns how many were
+ * still to come before the last one that was to fail; -1 if it has failed.
+ */
+int emu_fail_allocation(int n);
 
 /* Allocations and events that exist, but for the test's own. */
 int emu_n_live(void);
