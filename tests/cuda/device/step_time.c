@@ -61,6 +61,9 @@ int main(int argc, char **argv) {
     }
     check(cattn_cuda_step_begin(cache, entries, batch, 0, NULL, NULL, &error), &error);
     check(cattn_step_end(cache, &error), &error);
+    cattn_stats stats = {.struct_size = sizeof stats};
+    check(cattn_cache_stats(cache, &stats), &error);
+    const double workspace = (double)(stats.bytes_in_use - stats.chunks_live * stats.chunk_bytes) * 1e-6;
     /* Lengths differ, so that at most some sequences fill a chunk in a step. */
     for (int i = 0; i < batch; i++) {
         const int32_t token = 5;
@@ -95,7 +98,8 @@ int main(int argc, char **argv) {
         else
             same[n_same++] = time;
     }
-    printf("%d sequences of %d + %d tokens, %d layers\n", batch, shared, own, layers);
+    printf("%d sequences of %d + %d tokens, %d layers; workspace of prefill in one step: at most %.1f MB\n", batch, shared, own,
+           layers, workspace);
     report("without structural change", same, n_same);
     report("a chunk is filled", other, n_other);
     cattn_cache_destroy(&cache);

@@ -354,7 +354,7 @@ static void try_world(uint64_t seed, int64_t longest) {
     };
     world w;
     world_make_shaped(&w, seed, longest, reshape);
-    const int most = longest > 300 ? 3 : longest > 100 ? 5 : WORLD_MAX_SEQS; /* the emulation is slow */
+    const int most = longest > 300 ? 2 : longest > 100 ? 5 : WORLD_MAX_SEQS; /* the emulation is slow */
     if (w.n_seqs > most) w.n_seqs = most;
     for (int i = 0; i < WORLD_MAX_SEQS; i++) {
         world_seq *s = &w.seqs[i];
