@@ -80,7 +80,7 @@ def test_library_installs():
 
 
 def test_programs_are_those_that_are_compiled():
-    program, pages = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
+    program, _, pages = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
     assert program == (ROOT / "docs/decode.c").read_text()
     (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs/chunkllama.md").read_text(), re.S)
     assert program == (ROOT / "docs/example_llama.c").read_text()
