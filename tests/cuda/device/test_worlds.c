@@ -132,7 +132,7 @@ static void take_row(run *t, world_seq *s, int64_t position, int layer, const fl
 
 static void take_layer(run *t, const pending *p) {
     const cattn_config *c = &t->w->config;
-    float *out = malloc((size_t)(c->n_heads * c->head_dim) * sizeof *out);
+    float *out = calloc((size_t)(c->n_heads * c->head_dim), sizeof *out);
     int64_t row = 0;
     for (int i = 0; i < p->n_parts; i++)
         for (int64_t j = 0; j < p->parts[i].n; j++, row++) {
