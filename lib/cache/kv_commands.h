@@ -35,7 +35,8 @@
  * An aborted step carries out (a) and (b), which do not depend on its rows, and undoes the recording of (c): the next step that
  * computes these rows records them again. A step that fails to begin leaves (a) pending.
  *
- * A device would carry out (a) when its next step is launched, in stream order. It has no open groups, hence no (b).
+ * On a device (lib/cuda/device_step.c) commands (a) are carried out when the next step begins, for all layers, and (c) in each
+ * layer behind its rows, all in stream order. It has no open groups, hence no (b).
  *
  * One thread at a time may use a list of commands.
  */

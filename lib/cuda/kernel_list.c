@@ -6,7 +6,7 @@
 #include "backend.h"
 
 static const ca_kernel_row rows[] = {
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) {#name, threads, blocks, shared, sm},
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) {#name, blocks, shared, sm},
 #include "kernels.def"
 #undef CA_CUDA_KERNEL
 };

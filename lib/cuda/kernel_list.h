@@ -6,10 +6,9 @@
 
 typedef struct ca_kernel_row {
     const char *name;
-    int32_t threads; /* of a thread block */
-    int32_t blocks;  /* thread blocks of a multiprocessor that its registers allow */
-    int32_t shared;  /* bytes of dynamic shared memory of a thread block */
-    int32_t sm;      /* the least compute capability, 80 or 90 */
+    int32_t blocks; /* thread blocks of a multiprocessor that its registers allow */
+    int32_t shared; /* bytes of dynamic shared memory of a thread block */
+    int32_t sm;     /* the least compute capability, 80 or 90 */
 } ca_kernel_row;
 
 /* The row with a ca_cuda_kernel_id. */
