@@ -186,6 +186,26 @@ static void sequence_calls_are_checked(void **state) {
     cattn_cache_destroy(&cache);
 }
 
+static void a_negative_token_is_found_anywhere(void **state) {
+    (void)state;
+    enum { N = 70 };
+    const cattn_config c = small();
+    cattn_cache *cache = create(&c);
+    cattn_error error;
+    cattn_seq seq;
+    int32_t tokens[N] = {0};
+    for (int i = 0; i < N; i++) {
+        tokens[N - 1] = -1; /* the first one is reported */
+        tokens[i] = INT32_MIN;
+        expect(cattn_seq_join(cache, tokens, N, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "is -2147483648");
+        assert_int_equal(error.entry, i);
+        tokens[N - 1] = 0;
+        tokens[i] = INT32_MAX;
+    }
+    assert_int_equal(cattn_seq_join(cache, tokens, N, NULL, &seq, NULL, NULL), CATTN_OK);
+    cattn_cache_destroy(&cache);
+}
+
 static void steps_are_checked(void **state) {
     (void)state;
     const cattn_config c = small();
@@ -419,6 +439,7 @@ int main(void) {
         cmocka_unit_test(config_is_checked),
         cmocka_unit_test(every_level_of_this_cpu_can_be_chosen),
         cmocka_unit_test(sequence_calls_are_checked),
+        cmocka_unit_test(a_negative_token_is_found_anywhere),
         cmocka_unit_test(steps_are_checked),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(rows_without_limit),
