@@ -21,9 +21,10 @@
  *
  * Before it is included, a level must have included row.h, and defined TILE_ROWS, TILE_VECS, STREAM_ROWS (0: never), WIDE_ROWS
  * and WIDE_VECS (of a register tile over a wide panel), WEIGHT_BYTES (of one slot), INTEGERS (whether it multiplies in
- * integers) and size_t query_bytes(int32_t d_k) seal_weights (weigh.h) bool unpacks(cattn_type type)   whether a panel as
- * stored costs more than an unpacked one product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t
- * vecs)
+ * integers), seal_weights (weigh.h) and
+ *     size_t query_bytes(int32_t d_k)
+ *     bool unpacks(cattn_type type)   whether a panel as stored costs more than an unpacked one
+ *     product_fn find_product(cattn_type type, enum product_use use, int32_t rows, int32_t vecs)
  */
 #ifndef LIB_ATTN_X86_ATTEND_H
 #define LIB_ATTN_X86_ATTEND_H
