@@ -41,8 +41,8 @@ typedef struct ca_tile_options {
     float softcap;          /* base 2 */
     const float *slopes;    /* [n_rows] base 2 */
     const float *distances; /* [n_rows] if there are slopes: the position of slot 0 minus the row's */
-    const int32_t
-        *n_hidden;        /* [n_rows] slots before a row's window, at most n_seen; the row sees some slot unless n_seen is 0 */
+    /* [n_rows] slots before a row's window, at most n_seen. The row sees some slot unless n_seen is 0. */
+    const int32_t *n_hidden;
     int32_t n_sink_slots; /* hidden slots below this one are seen nevertheless */
 } ca_tile_options;
 
@@ -68,10 +68,10 @@ typedef struct ca_write {
     const float *k, *v;           /* [n][d_k], [n][d_v], with these strides */
     ptrdiff_t k_stride, v_stride; /* floats from one token to the next */
     void *k_tile, *v_tile;
-    const void *next_k,
-        *next_v; /* the tiles that this thread writes next, for prefetching the lines of next_slot; NULL: none */
+    /* The tiles that this thread writes next, of which the lines of next_slot are prefetched; NULL: none. */
+    const void *next_k, *next_v;
     int32_t next_slot;
-    uint32_t next_open;
+    uint32_t next_open; /* as `open`, of next_k */
 } ca_write;
 
 typedef struct ca_kernel {
