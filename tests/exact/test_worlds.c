@@ -173,8 +173,10 @@ static int64_t n_ready(run *t, const runner *x) {
     return info.n_ready;
 }
 
-/* After a step: append to runners with a complete prompt, let complete runners leave, and sometimes fork, truncate or leave
- * early. */
+/*
+ * After a step: append to runners with a complete prompt, let complete runners leave, and sometimes fork, truncate or leave
+ * early.
+ */
 static void between_steps(run *t) {
     for (int i = t->n_runners - 1; i >= 0; i--) {
         runner *x = &t->runners[i];
@@ -291,8 +293,7 @@ int main(int argc, char **argv) {
     }
     int n_levels = 1; /* the reference is always there */
     while (cattn_level_name(n_levels)) n_levels++;
-    /* Most worlds run at the highest level of this CPU; each lower level gets its share, the slow reference only short
-     * sequences. */
+    /* Most worlds run at the highest level of this CPU, some at each lower one; the slow reference has short sequences. */
     for (int64_t i = 0; i < n_worlds && failures < 10; i++) {
         const uint64_t s = seed + (uint64_t)i;
         const int level = s % 4 ? n_levels - 1 : (int)(s / 4 % (uint64_t)n_levels);

@@ -16,8 +16,7 @@
 
 enum { C = 64, HEADS = 32, CHUNKS = 64, REPEATS = 7 };
 
-/* CPU time of this thread. It excludes the time in which other programs run on its CPU, but not their use of caches and
- * bandwidth. */
+/* Seconds of this thread's CPU time. Other programs on its CPU do not count, but their use of caches and bandwidth does. */
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -261,8 +261,10 @@ static bool near(float a, float b, double tolerance) {
     return a == b || (isnan(a) && isnan(b)) || fabs((double)a - b) <= tolerance;
 }
 
-/* Whether a row must give NaN with int8: it sees a token that was not finite, or it sees any token and its q, which the level
- * rounds, is not finite. */
+/*
+ * Whether a row must give NaN with int8: it sees a token that was not finite, or it sees any token and its q, which the level
+ * rounds, is not finite.
+ */
 static bool must_be_nan(const test_case *t, int32_t row) {
     const ca_layout *l = &t->layout;
     bool q_finite = true;

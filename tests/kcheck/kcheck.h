@@ -14,16 +14,14 @@ extern const char *const type_names[CA_N_TYPES];
 
 static inline bool rng_one_in(rng *r, int32_t n) { return rng_below(r, n) == 0; }
 
-/* Memory, aligned to 64 bytes, with a pattern before and behind it that guard_check compares. Ends the program without memory.
- */
+/* Memory, aligned to 64 bytes, between two patterns that guard_check compares. The program ends if there is none. */
 void *guard_new(size_t bytes);
 bool guard_check(const void *p);
 void guard_free(void *p);
 
 ca_layout layout_of(cattn_type type, int32_t d_k, int32_t d_v, int32_t c);
 
-/* Check one level's kernel; prints seed and parameters of the first failure. Only every `every`-th case is run, or
- * the one `only` if that is not negative. */
+/* Check every `every`-th case of one level's kernel, or only case `only` if it is not negative. Prints the first failure. */
 bool check_kernel(const ca_kernel *kernel, uint64_t seed, int32_t every, int32_t only);
 
 /* Check how the level writes K and V, and converts between f32 and f16 or bf16. */

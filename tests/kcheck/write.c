@@ -76,8 +76,7 @@ static bool check_case(const ca_kernel *kernel, rng *r) {
     return same && inside;
 }
 
-/* Convert n numbers at an address that is only aligned to two bytes: consecutive halves from `first` on, and arbitrary floats.
- */
+/* Convert n numbers at addresses that are aligned to two bytes only: consecutive halves from first_half on, and any floats. */
 static bool check_conversions(const ca_kernel *kernel, cattn_type type, uint32_t first_half, int32_t n, rng *r) {
     uint16_t *halves = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *halves) + 1;
     uint16_t *narrowed = (uint16_t *)guard_new((size_t)(n + 1) * sizeof *narrowed) + 1;

@@ -33,8 +33,10 @@ static inline __m512i seal_group(const float *weights, vec up, bool seen) {
     return seen ? weights_to_quads(weights, up) : _mm512_setzero_si512();
 }
 
-/* Convert a block of weights, of which the row sees `groups` vectors of 16, to bytes. Those beyond a small chunk are
- * overwritten. */
+/*
+ * Convert a block of weights, of which the row sees `groups` vectors of 16, to bytes. Those beyond a small chunk are
+ * overwritten.
+ */
 static inline __attribute__((always_inline)) void seal_block(float *weights, vec up, int groups, int32_t low) {
     const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29); /* high, then low */
     __m512i quads[BLOCK_GROUPS];

@@ -39,8 +39,7 @@
 #include "product.h"
 #include "weigh.h"
 
-/* Bytes from a line's start to element n: pairs of bf16 share one, quads of int8. And the line that slot or dimension n is in.
- */
+/* Bytes from a line's start to its n-th word; the line that slot or dimension n is in, which a pair or a quad shares. */
 static inline ptrdiff_t element_bytes(cattn_type type, int32_t n) { return (ptrdiff_t)n * (type == CATTN_F16 ? 2 : 4); }
 static inline ptrdiff_t line_of(cattn_type type, int32_t n) { return n / (int32_t)ca_type_neighbours(type); }
 
