@@ -6,7 +6,6 @@
  * usage: exact_worlds_test [--worlds N] [--long N] [--seed S]
  */
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,14 +82,6 @@ static void room(run *t, int64_t n_rows) {
     t->lse = realloc(t->lse, (size_t)(n_rows * c->n_heads) * sizeof(float));
 }
 
-/* A row whose own context contains infinities may be NaN; which NaN is not defined. */
-static bool same(const float *a, const float *b, int n) {
-    if (!memcmp(a, b, (size_t)n * sizeof *a)) return true;
-    for (int i = 0; i < n; i++)
-        if (memcmp(&a[i], &b[i], sizeof *a) && !(isnan(a[i]) && isnan(b[i]))) return false;
-    return true;
-}
-
 static void take_row(run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse) {
     const int n_heads = t->w->config.n_heads, n_out = n_heads * world_dim_v(t->w);
     float *want_out = s->out + ((int64_t)layer * s->n_tokens + position) * n_out;
@@ -101,7 +92,7 @@ static void take_row(run *t, world_seq *s, int64_t position, int layer, const fl
         return;
     }
     t->rows_compared++;
-    CHECK(same(want_out, out, n_out) && same(want_lse, lse, n_heads),
+    CHECK(world_same(want_out, out, n_out) && world_same(want_lse, lse, n_heads),
           "seed %llu, %s, level %s, sequence %d, position %lld, layer %d", (unsigned long long)t->w->seed, t->how->name,
           cattn_cache_level(t->cache), (int)(s - t->w->seqs), (long long)position, layer);
 }

@@ -124,6 +124,13 @@ void world_make_shaped(world *w, uint64_t seed, int64_t longest, void (*reshape)
     }
 }
 
+bool world_same(const float *a, const float *b, int n) {
+    if (!memcmp(a, b, (size_t)n * sizeof *a)) return true;
+    for (int i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) && !(isnan(a[i]) && isnan(b[i]))) return false;
+    return true;
+}
+
 void world_free(world *w) {
     for (int i = 0; i < w->n_seqs; i++) {
         world_seq *s = &w->seqs[i];

@@ -6,6 +6,7 @@
 #ifndef TESTS_EXACT_WORLD_H
 #define TESTS_EXACT_WORLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "../support/rng.h"
@@ -45,5 +46,8 @@ const float *world_row(const world *w, const world_seq *s, int64_t position, int
 
 /* Dimensions of V and the output. */
 int32_t world_dim_v(const world *w);
+
+/* Whether two results [n] have the same bits, except that a NaN may be another: a row's own context may contain infinities. */
+bool world_same(const float *a, const float *b, int n);
 
 #endif

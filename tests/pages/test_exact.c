@@ -97,14 +97,6 @@ static void make_batch(fixture *f, batch *b) {
     if (!one_each) b->is.query_indptr = b->query_indptr;
 }
 
-/* A row whose own context contains infinities may be NaN; which NaN is not defined. */
-static bool same(const float *a, const float *b, int n) {
-    if (!memcmp(a, b, (size_t)n * sizeof *a)) return true;
-    for (int i = 0; i < n; i++)
-        if (memcmp(&a[i], &b[i], sizeof *a) && !(isnan(a[i]) && isnan(b[i]))) return false;
-    return true;
-}
-
 static void check_rows(fixture *f, const batch *b, int mode, int32_t layer) {
     const cattn_config *c = &f->w.config;
     const int32_t no = c->n_heads * world_dim_v(&f->w);
@@ -113,8 +105,8 @@ static void check_rows(fixture *f, const batch *b, int mode, int32_t layer) {
             const world_seq *s = f->running[i].is;
             const int64_t position = f->running[i].n_tokens - (b->query_indptr[i + 1] - row);
             const int64_t at = layer * s->n_tokens + position;
-            if (!same(s->out + at * no, f->out + (int64_t)row * no, no) ||
-                !same(s->lse + at * c->n_heads, f->lse + (int64_t)row * c->n_heads, c->n_heads))
+            if (!world_same(s->out + at * no, f->out + (int64_t)row * no, no) ||
+                !world_same(s->lse + at * c->n_heads, f->lse + (int64_t)row * c->n_heads, c->n_heads))
                 fail_msg("seed %llu, mode %d, level %s, type %d, page size %d, layout %d, layer %d: sequence %d, position %d",
                          (unsigned long long)f->w.seed, mode, cattn_pages_level(f->pages[mode]), f->e.type, f->e.page_size,
                          f->e.layout, layer, i, (int)position);
