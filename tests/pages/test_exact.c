@@ -123,6 +123,7 @@ static void attend(fixture *f, const batch *b, int mode, int32_t layer) {
                    world_row(&f->w, f->running[i].is, f->running[i].n_tokens - (b->query_indptr[i + 1] - row), layer),
                    (size_t)nq * sizeof *f->q);
     for (int64_t i = 0; i < (int64_t)n_rows * c->n_heads * d_v; i++) f->out[i] = NAN;
+    for (int64_t i = 0; i < (int64_t)n_rows * c->n_heads; i++) f->lse[i] = NAN;
     const cattn_view q = {f->q, CATTN_F32, nq, c->head_dim}, out = {f->out, CATTN_F32, (int64_t)c->n_heads * d_v, d_v};
     cattn_error error = {0};
     if (cattn_pages_attend(f->pages[mode], layer, &f->e.k[layer], &f->e.v[layer], &q, &out, f->lse, &error))
