@@ -42,6 +42,20 @@ static bool is_before(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n
     return a[common] < b[common];
 }
 
+/* The place in an order, as committed or (`updated`) in the update, before which these ids belong: behind equal ones. */
+static size_t place_of(const ca_tables *t, const ca_table_order *order, bool updated, const int32_t *ids, int32_t n) {
+    size_t low = 0, high = order->n; /* tables below `low` belong before it, those from `high` on behind it */
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const ca_table *at = ca_table_at(t, order->at[middle]);
+        if (is_before(ids, n, at->ids.at, updated ? at->n_next : at->n))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* ---- The table of each sequence ---- */
 
 static void claim(ca_tables *t, int32_t table, int32_t seq, const ca_page_seq *s) {
@@ -60,18 +74,10 @@ static bool claim_same_index(ca_tables *t, int32_t seq, const ca_page_seq *s) {
 
 /* Claim the nearest related table before the place where the sequence's table belongs. */
 static bool claim_by_order(ca_tables *t, int32_t seq, const ca_page_seq *s) {
-    size_t low = 0, high = t->order.n; /* tables below `low` belong before it, those from `high` on behind it */
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const ca_table *at = ca_table_at(t, t->order.at[middle]);
-        if (is_before(s->ids, s->n_pages, at->ids.at, at->n))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    for (; low > 0 && is_related(ca_table_at(t, t->order.at[low - 1]), s); low--) {
-        if (ca_table_at(t, t->order.at[low - 1])->seq >= 0) continue;
-        claim(t, t->order.at[low - 1].table, seq, s);
+    size_t place = place_of(t, &t->order, false, s->ids, s->n_pages);
+    for (; place > 0 && is_related(ca_table_at(t, t->order.at[place - 1]), s); place--) {
+        if (ca_table_at(t, t->order.at[place - 1])->seq >= 0) continue;
+        claim(t, t->order.at[place - 1].table, seq, s);
         return true;
     }
     return false;
@@ -165,19 +171,11 @@ static int32_t common_of(const ca_table *a, const ca_table *b) {
 static void insert(ca_tables *t, int32_t index) {
     const ca_table *table = &t->tables.at[index];
     ca_table_place *places = t->next.at;
-    size_t low = 0, high = t->next.n;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const ca_table *at = ca_table_at(t, places[middle]);
-        if (is_before(table->ids.at, table->n_next, at->ids.at, at->n_next))
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    memmove(places + low + 1, places + low, (t->next.n - low) * sizeof *places);
+    const size_t at = place_of(t, &t->next, true, table->ids.at, table->n_next);
+    memmove(places + at + 1, places + at, (t->next.n - at) * sizeof *places);
     t->next.n++;
-    places[low] = (ca_table_place){index, low > 0 ? common_of(ca_table_at(t, places[low - 1]), table) : 0};
-    if (low + 1 < t->next.n) places[low + 1].common = common_of(table, ca_table_at(t, places[low + 1]));
+    places[at] = (ca_table_place){index, at > 0 ? common_of(ca_table_at(t, places[at - 1]), table) : 0};
+    if (at + 1 < t->next.n) places[at + 1].common = common_of(table, ca_table_at(t, places[at + 1]));
 }
 
 cattn_status ca_tables_update(ca_tables *t, const ca_page_seq *seqs, int32_t n_seqs) {
