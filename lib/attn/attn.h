@@ -29,7 +29,7 @@ typedef struct ca_attn_options {
 
 /*
  * Where tiles come from if not from the pool: memory of another layout, from which a worker packs one chunk after the other.
- * `chunk` is an id of the plan's, n_slots how many leading slots of it are seen.
+ * `chunk` is an id from the plan; n_slots is how many leading slots of it are seen.
  */
 typedef struct ca_tile_source {
     /* The K tile, with the V tile behind it, of a chunk; all groups are closed. Valid until the worker's next call. */

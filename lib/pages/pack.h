@@ -27,6 +27,7 @@ typedef struct ca_page_pack {
     ca_page_rows next_k, next_v;
 } ca_page_pack;
 
+/* Pack the first n tokens of a page into both tiles. Several threads may pack at the same time, each into its own tiles. */
 void ca_pack_page(const ca_page_pack *p);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * The plans of a batch over foreign pages, one for each window that a layer has. A section is the rows of the sequences whose
  * tables begin with the same page. It is kept as long as its tables, its numbers of rows, and the pages in which rows end
- * and windows begin are the same. The visits from which it is built follow from the sorted tables.
+ * and windows begin are the same. The visits from which it is built follow from the sorted tables. One thread at a time may
+ * call these functions.
  */
 #ifndef LIB_PAGES_PAGE_PLAN_H
 #define LIB_PAGES_PAGE_PLAN_H

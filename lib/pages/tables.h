@@ -15,6 +15,7 @@
  * with others.
  *
  * An update is tentative until it is committed. Until then the old order remains, and undoing the update restores everything.
+ * One thread at a time may call these functions.
  */
 #ifndef LIB_PAGES_TABLES_H
 #define LIB_PAGES_TABLES_H
