@@ -258,11 +258,15 @@ void start_mbar(u32 arrivals) {
     }
     sync_block();
 }
+/* Copy 128 bytes, which the mbarrier expects. Errors are reported for the line of the call. */
+void request(u32 to, const u32 *from, emu::place at = {__builtin_FILE(), __builtin_LINE()}) {
+    mbar_arrive_expect(word(512), 128);
+    ::bulk_copy(to, from, 128, word(512), at);
+}
 void no_wait_for_the_copy(const args &a) {
     start_mbar(1);
     if (thread_index() == 0) {
-        mbar_arrive_expect(word(512), 128);
-        bulk_copy(word(0), a.in, 128, word(512));
+        request(word(0), a.in);
     }
     sync_warp();
     if (!a.wrong || lane() != 7) mbar_wait(word(512), 0);
@@ -274,8 +278,7 @@ void parity_does_not_flip(const args &a) {
     start_mbar(1);
     for (int i = 0; i < 4; i++) {
         if (thread_index() == 0) {
-            mbar_arrive_expect(word(512), 128);
-            bulk_copy(word(32 * i), a.in + 32 * i, 128, word(512));
+            request(word(32 * i), a.in + 32 * i);
         }
         mbar_wait(word(512), a.wrong ? 0 : i % 2);
         keep(a, ld_shared<u32>(word(32 * i + lane()))); /* found */
@@ -348,8 +351,7 @@ void no_fence_after_init(const args &a) {
     if (thread_index() == 0) {
         mbar_init(word(512), 1);
         if (!a.wrong) mbar_fence_init();
-        mbar_arrive_expect(word(512), 128);
-        bulk_copy(word(0), a.in, 128, word(512)); /* found */
+        request(word(0), a.in); /* found */
     }
     sync_block();
     mbar_wait(word(512), 0);
@@ -363,8 +365,7 @@ void data_over_a_stage_in_use(const args &a) { /* the producer does not wait unt
     start_mbar(1);
     for (int i = 0; i < 3; i++) {
         if (thread_index() == 0) {
-            mbar_arrive_expect(word(512), 128);
-            bulk_copy(word(0), a.in + 32 * i, 128, word(512)); /* found */
+            request(word(0), a.in + 32 * i); /* found */
         }
         mbar_wait(word(512), i % 2);
         keep(a, ld_shared<u32>(word(lane())));
@@ -378,8 +379,7 @@ void zeros_without_a_proxy_fence(const args &a) { /* as a kernel that clears hid
     if (!a.wrong) fence_async();
     sync_block();
     if (thread_index() == 0) {
-        mbar_arrive_expect(word(512), 128);
-        bulk_copy(word(0), a.in, 128, word(512)); /* found */
+        request(word(0), a.in); /* found */
     }
     mbar_wait(word(512), 0);
 }
@@ -415,8 +415,7 @@ void the_wait_for_another_copy(const args &a) { /* whose data happens to be ther
 void a_bulk_copy_at_the_end(const args &a) {
     start_mbar(1);
     if (thread_index() == 0) {
-        mbar_arrive_expect(word(512), 128);
-        bulk_copy(word(0), a.in, 128, word(512)); /* found */
+        request(word(0), a.in); /* found */
     }
     if (!a.wrong) mbar_wait(word(512), 0);
 }
@@ -433,15 +432,22 @@ void fill_operands(bool fence) {
 }
 u64 operand_a() { return wgmma_descriptor<128>(shared_base() + A_AT, 16, 1024); }
 u64 operand_b() { return wgmma_descriptor<128>(shared_base() + B_AT, 16, 1024); }
+/* d += A B. Errors are reported for the line of the call. */
+void multiply(float (&d)[1][4], emu::place at = {__builtin_FILE(), __builtin_LINE()}) {
+    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true, at);
+}
+void finish(float (&d)[1][4]) {
+    wgmma_commit();
+    wgmma_wait<0>(d);
+}
 void keep_sums(const args &a, const float (&d)[1][4]) { st_global((float *)a.out + thread_index(), d[0][0]); }
 
 void no_proxy_fence(const args &a) {
     fill_operands(!a.wrong);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
     keep_sums(a, d);
 }
 void proxy_fence_after_the_barrier(const args &a) { /* of warp 3 only, whose neighbours need it */
@@ -451,9 +457,8 @@ void proxy_fence_after_the_barrier(const args &a) { /* of warp 3 only, whose nei
     if (a.wrong && warp() == 3) fence_async();
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
 }
 void operand_by_cp_async(const args &a) { /* which is an ordinary write to wgmma */
     fill_operands(true);
@@ -465,15 +470,14 @@ void operand_by_cp_async(const args &a) { /* which is an ordinary write to wgmma
     sync_block();
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
 }
 void sums_before_the_wait(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
+    multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
     const float twice = d[0][0] * 2;
@@ -484,7 +488,7 @@ void maximum_before_the_wait(const args &a) { /* NaN would vanish in it */
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
+    multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
     st_global((float *)a.out + thread_index(), max_f32(d[0][0], 0)); /* found */
@@ -494,9 +498,9 @@ void wait_one_wgmma_short(const args &a) {
     fill_operands(true);
     float d[1][4] = {}, e[1][4] = {};
     wgmma_fence(d, e);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
+    multiply(d);
     wgmma_commit();
-    wgmma<BF16, K_MAJOR, K_MAJOR>(e, operand_a(), operand_b(), true);
+    multiply(e);
     wgmma_commit();
     wgmma_wait<1>(d);
     if (!a.wrong) wgmma_wait<0>(e);
@@ -508,7 +512,7 @@ void sums_scaled_before_the_wait(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
+    multiply(d); /* found */
     wgmma_commit();
     if (a.wrong) d[0][1] = 0;
     wgmma_wait<0>(d);
@@ -527,7 +531,7 @@ void operand_is_overwritten(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
+    multiply(d);
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
     sync_block();
@@ -538,9 +542,8 @@ void stage_is_refilled_before_all_warps_waited(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d);
+    finish(d);
     if (!a.wrong) sync_block();
     if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
 }
@@ -548,9 +551,8 @@ void stage_is_refilled_after_all_warps_waited(const args &a) { /* but no barrier
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d);
+    finish(d);
     for (int i = 0; i < 200 && warp() == 0; i++) sync_warp();
     if (!a.wrong) sync_block();
     if (warp() == 0) st_shared(shared_base() + B_AT + (u32)lane() * 16, f4{}); /* found */
@@ -560,7 +562,7 @@ void no_wgmma_fence_after_a_wait(const args &a) {
     float d[1][4] = {};
     for (int i = 0; i < 2; i++) {
         if (!a.wrong || i == 0) wgmma_fence(d);
-        wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
+        multiply(d); /* found */
         wgmma_commit();
         wgmma_wait<0>(d);
         d[0][0] += 1;
@@ -570,16 +572,15 @@ void no_wgmma_fence(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     if (!a.wrong) wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
 }
 void accumulator_is_not_named(const args &a) {
     fill_operands(true);
     float d[1][4] = {}, e[1][4] = {};
     wgmma_fence(d, e);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(e, operand_a(), operand_b(), true);
+    multiply(d);
+    multiply(e);
     wgmma_commit();
     if (a.wrong)
         wgmma_wait<0>(d); /* found */
@@ -592,8 +593,7 @@ void operand_beside_its_atom(const args &a) {
     float d[1][4] = {};
     wgmma_fence(d);
     wgmma<BF16, K_MAJOR, K_MAJOR>(d, beside, operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    finish(d);
 }
 void descriptors_differ(const args &a) {
     fill_operands(true);
@@ -601,17 +601,15 @@ void descriptors_differ(const args &a) {
     wgmma_fence(d);
     const u32 step = a.wrong ? (u32)warp() % 2 * 32 : 0;
     wgmma<BF16, K_MAJOR, K_MAJOR>(d, wgmma_descriptor<128>(shared_base() + step, 16, 1024), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    finish(d);
 }
 void a_warp_skips_wgmma(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
     if (a.wrong && warp() == 2) return;
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
 }
 void one_warp_waits_for_the_operands(const args &a) { /* the others begin with their rows before the copy is there */
     fill_operands(true);
@@ -627,15 +625,14 @@ void one_warp_waits_for_the_operands(const args &a) { /* the others begin with t
     if (warp() == 0 || !a.wrong) mbar_wait(shared_base() + 9216, 0);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
-    wgmma_commit();
-    wgmma_wait<0>(d);
+    multiply(d); /* found */
+    finish(d);
 }
 void wgmma_without_a_wait(const args &a) {
     fill_operands(true);
     float d[1][4] = {};
     wgmma_fence(d);
-    wgmma<BF16, K_MAJOR, K_MAJOR>(d, operand_a(), operand_b(), true); /* found */
+    multiply(d); /* found */
     wgmma_commit();
     if (!a.wrong) wgmma_wait<0>(d);
 }
