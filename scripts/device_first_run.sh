@@ -3,8 +3,8 @@
 #
 #   scripts/device_first_run.sh OUT [ARCHIVE]
 #
-# Each step has a time limit, and appends its output to a file of its own in the folder OUT, so that whatever ends the run leaves
-# results. After each step OUT is packed into ARCHIVE, by default OUT.tar.gz. A step that fails does not stop the next ones.
+# Each step has a time limit, and appends its output to a file of its own in the folder OUT, so results are left wherever the run
+# ends. After each step OUT is packed into ARCHIVE, by default OUT.tar.gz. A step that fails does not stop the next ones.
 # Steps that succeeded are skipped by a later call with the same OUT; if OUT does not exist but ARCHIVE does, it is unpacked first,
 # so a run may be continued on another machine. OUT/steps.tsv has a line for each step: name, exit status, seconds.
 #
@@ -17,8 +17,8 @@
 # which gathers programs and case files in build/release/device_run (32 MB). Bring along that folder and this script.
 #
 #   DEVICE_RUN_DIR   another folder of programs
-#   DEVICE_RUN_S     seconds for the whole call, 1500 by default: no step starts later, and one under way is ended. Set it some
-#                    seconds lower than the time after which the machine ends a command.
+#   DEVICE_RUN_S     seconds for the whole call, 1500 by default. Then the running step is ended, and no other one starts. Set it
+#                    some seconds lower than the time after which the machine ends a command.
 set -uo pipefail
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -69,7 +69,7 @@ step() {
     pack
 }
 
-# tool NAME ARGS: a step's command that lacks its tool on some machines.
+# tool NAME ARGS: run a tool that some machines lack.
 tool() {
     if ! command -v "$1" >/dev/null; then
         echo "$1 is not found"
@@ -88,7 +88,7 @@ profile() {
     with_tool "$1" 45 ncu --set full --clock-control none --kernel-name "regex:decode" "$programs/bench" "$4" --once "$2" "$3" 32
 }
 
-# What is right: minutes 0 to 9.
+# Whether the results are right: minutes 0 to 9.
 with_tool smi 20 nvidia-smi -q -d CLOCK,POWER,MEMORY,PERFORMANCE
 step device 20 "$programs/limits" device
 step primitives 60 "$programs/primitives" "$programs"/cases/*.txt
@@ -105,7 +105,7 @@ for part in launch chase mma bandwidth; do
     step "$part" 45 "$programs/limits" $part
 done
 
-# The shapes on which the bars are set, in all ways, then where their time goes: minutes 11 to 19.
+# The estimate's shapes, in all ways, then short ones, then where the time goes: minutes 11 to 19.
 for shape in shared_4096 shared_2048 shared_1024 private_8x32k private_32x4096; do
     step $shape 75 "$programs/bench" $shape
 done
@@ -123,7 +123,7 @@ for shape in $("$programs/bench" --list | grep '^table3_'); do
     step "$shape" 40 "$programs/bench" "$shape"
 done
 
-# The profiler: minutes 22 to 24.
+# The profiler: minutes 22 to 25.
 profile ncu_shared_cp_async chunk decode shared_4096
 profile ncu_shared_bulk chunk decode_bulk shared_4096
 profile ncu_private_cp_async paged decode private_32x4096

@@ -6,7 +6,8 @@
  * in the emulation (tests/cuda/device/).
  *
  * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
- * waiting for it. All others may wait, and are not called in a steady state.
+ * waiting for it. All others but use_device and `passed` may wait, and steps call them only while the
+ * workspace grows.
  */
 #ifndef LIB_CUDA_BACKEND_H
 #define LIB_CUDA_BACKEND_H
@@ -46,34 +47,34 @@ typedef struct ca_cuda_backend {
     /* 0 <= device < the number of devices. On an error *info is undefined. */
     const char *(*get_device)(int32_t device, ca_cuda_device *info);
 
-    /* Make a device the calling thread's current one, to which all functions below refer. *before (NULL: not wanted): the last.
-     */
+    /* Make a device the calling thread's current one, to which all functions below refer. *before (unless NULL) gets the one
+     * that was current. */
     const char *(*use_device)(int32_t device, int32_t *before);
 
     /* Device memory, aligned to 256 bytes and not cleared. *p is NULL on an error. Freeing waits; NULL is ignored. */
     const char *(*allocate)(void **p, size_t bytes);
     const char *(*free_memory)(void *p);
 
-    /* The same in a stream's order: the memory may be used by what is queued after `acquire` and before `release`. It may be
-     * freed by free_memory, too. */
+    /* The same in a stream's order: work that is queued there after `acquire` and before `release` may use the memory.
+     * free_memory may free it, too. release ignores NULL. */
     const char *(*acquire)(void **p, size_t bytes, ca_cuda_stream stream);
     const char *(*release)(void *p, ca_cuda_stream stream);
 
-    /* Memory of the host from which `copy` need not wait. */
+    /* Pinned memory of the host, from which `copy` returns without waiting. *p is NULL on an error. free_host ignores NULL. */
     const char *(*allocate_host)(void **p, size_t bytes);
     const char *(*free_host)(void *p);
 
-    /* Copy from the host, or clear. `from` must stay as it is until the stream has got there. */
+    /* Copy from the host, or clear. `from` must stay unchanged until the copy has run. */
     const char *(*copy)(void *to, const void *from, size_t bytes, ca_cuda_stream stream);
     const char *(*zero)(void *p, size_t bytes, ca_cuda_stream stream);
 
-    /* To be called once for each device and kernel, before it is launched there. */
+    /* To be called for each kernel on the current device before it is launched there. */
     const char *(*prepare)(int32_t kernel);
 
     /* Run a kernel, by its ca_cuda_kernel_id. *args is its argument struct, borrowed for the call. */
     const char *(*launch)(int32_t kernel, int32_t blocks, const void *args, ca_cuda_stream stream);
 
-    /* An event is passed when the stream gets to where it was recorded last, and before it is first recorded. */
+    /* An event has passed when all work that was queued before its last `record` has run, or if it was never recorded. */
     const char *(*create_event)(ca_cuda_event **event);
     void (*destroy_event)(ca_cuda_event *event);
     const char *(*record)(ca_cuda_event *event, ca_cuda_stream stream);

@@ -44,7 +44,7 @@ static const char *type_name(cattn_type type) { return type == CATTN_BF16 ? "bf1
 
 static int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* As many thread blocks as run at a time. CUDA itself takes 1 KB of shared memory of each. */
+/* As many thread blocks as run at a time. CUDA reserves 1 KB of shared memory for each. */
 static ca_device_kernel grid_of(int32_t id, const ca_cuda_device *info) {
     const ca_kernel_row *row = ca_kernel_row_at(id);
     const int32_t by_shared = (int32_t)(info->shared_processor / ((size_t)row->shared + 1024));
@@ -113,7 +113,7 @@ static cattn_status no_device_memory(size_t bytes, const char *failure, cattn_er
     return ca_fail(error, CATTN_ERR_NOMEM, -1, "the device gives no %zu bytes (%s); lower budget_bytes", bytes, failure);
 }
 
-/* Copy n numbers in base 2 to the device, and wait. Nothing for NULL. */
+/* Convert n numbers to base 2, copy them to new device memory *to, and wait. Does nothing if `from` is NULL. */
 static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, float **to, cattn_error *error) {
     if (!from) return CATTN_OK;
     const size_t bytes = n * sizeof **to;
@@ -233,7 +233,7 @@ int ca_device_add_plan(ca_device *d) {
     return 0;
 }
 
-/* Tasks are the CPU's; on a device ca_device_plan divides the work. */
+/* The limits of tasks do not matter, since only the CPU has tasks; on a device ca_device_plan divides the work. */
 ca_plan_config ca_device_plan_for(const ca_device *d, int32_t n_sink_tokens) {
     return (ca_plan_config){.together = d->sharing == CATTN_SHARED,
                             .group = d->group,

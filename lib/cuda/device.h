@@ -4,8 +4,8 @@
  * Device memory is budgeted apart from the host's. The budget's chunks are allocated when the cache is created, as one piece;
  * what is left, a sixteenth, is for the workspace. The host's memory does not count.
  *
- * What a step changes is copied from staging memory, which no later step overwrites before the copy has run. Hence no call
- * waits for the device, but for those that are documented to.
+ * What a step changes is copied from staging memory, which no later step overwrites before the copy has run. Hence a call
+ * waits for the device only where its comment says so.
  *
  * One thread at a time may use a ca_device. Functions that take one expect its device to be current (ca_device_enter).
  */
@@ -24,11 +24,11 @@ typedef enum ca_workspace {
     CA_WORK_ML,       /* M and l of the states */
     CA_WORK_CARRY,    /* carried states */
     CA_WORK_ARRIVALS, /* counters of arrivals, zero between launches */
-    CA_WORK_COMMANDS, /* K/V copies: their numbers before and after the rows, those after, those before */
+    CA_WORK_COMMANDS, /* K/V copies: a header, the copies after the rows, the copies before the rows */
     CA_N_WORK
 } ca_workspace;
 
-/* K/V copies in memory: a header of 16 bytes with the numbers of those before and after the rows, then the copies. */
+/* The header of K/V copies in memory: how many come before the rows, and how many after them, 4 bytes each. */
 enum { CA_COPIES_HEADER = 16, CA_NOW_BYTES = CA_COPIES_HEADER + CA_KV_PENDING * (int)sizeof(ca_cuda_copy) };
 
 typedef struct ca_device_buffer {

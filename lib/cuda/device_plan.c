@@ -40,7 +40,7 @@ typedef struct row_chunks {
     uint32_t partial;                       /* bit i: it may not see all of chunk i */
 } row_chunks;
 
-/* The block that is drafted. Functions that return int return 0, or -1 without memory. */
+/* The block that is being drafted. Functions here that return int return 0, or -1 without memory. */
 typedef struct drafter {
     ca_device_plan *dp;
     int32_t first_row; /* of the block, among the plan's rows */
@@ -291,7 +291,7 @@ static bool fits(const ca_device_plan *dp) {
     return dp->image != NULL;
 }
 
-/* Allocate an image for the elements counted. Capacities double, so a growing plan seldom comes back here. */
+/* Allocate an image for the counted elements, unless it fits. Capacities double, so a growing plan is seldom laid out anew. */
 static int lay_out(ca_device_plan *dp) {
     if (fits(dp)) return 0;
     drop_image(dp);

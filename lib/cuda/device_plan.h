@@ -1,6 +1,6 @@
 /*
- * A plan as the kernels take it: job lines (job.h), and the arrays that they refer to, in one image of 32-bit words. The host
- * keeps the image, and knows which of its words the device's copy lacks.
+ * A plan in the form that the kernels read: job lines (job.h), and the arrays that they refer to, in one image of 32-bit words.
+ * The host keeps the image, and knows which of its words the device's copy lacks.
  *
  *   header | position | chunk | source | merge_begin | merge | parts of each list | jobs of each list
  *
@@ -53,8 +53,8 @@ typedef enum ca_image_array {
 } ca_image_array;
 
 enum {
-    CA_CUDA_DECODE_ROWS = 32, /* query heads of a job: the most that the decode kernel and the prefill kernel take */
-    CA_CUDA_PREFILL_ROWS = 64,
+    CA_CUDA_DECODE_ROWS = 32,  /* the most rows (tokens x query heads) of a job for the decode kernel */
+    CA_CUDA_PREFILL_ROWS = 64, /* and for the prefill kernel */
 };
 
 typedef struct ca_device_plan_config {
@@ -77,7 +77,7 @@ typedef struct ca_job_draft {
     bool linked;     /* it folds onto the job before it */
     int32_t before;  /* the draft of the same rows' previous segment, if it may be linked to that; else -1 */
     int32_t next;    /* the draft that is linked to it; else -1 */
-    int64_t cost;    /* a quarter of a chunk is 1; of a chain, of its drafts up to this one */
+    int64_t cost;    /* in quarters of a chunk; in a chain, the sum over its drafts up to this one */
 } ca_job_draft;
 
 typedef struct ca_device_plan {
@@ -90,7 +90,7 @@ typedef struct ca_device_plan {
     bool moved;                  /* the last build allocated the image anew: the device's copy needs new memory */
     /* Private. */
     bool valid;   /* the image is that of the plan's last update */
-    bool rebuilt; /* since changes were taken last, not only positions and chunks may have changed */
+    bool rebuilt; /* since the last take_changes, more than positions and chunks may have changed */
     ca_device_plan_config config;
     ca_alloc *alloc;
     int32_t *sent;                    /* what the device's copy holds */

@@ -124,7 +124,7 @@ static cattn_status add_staging(ca_device *d, cattn_error *error) {
     return CATTN_OK;
 }
 
-/* Find staging memory that no copy uses any more; as many are allocated as steps are under way at a time. */
+/* Find staging memory that no copy uses any more, or add some: one piece for each step under way. */
 static cattn_status find_staging(ca_device *d, cattn_error *error) {
     const size_t bytes = staging_bytes(d);
     size_t i = 0;
@@ -152,8 +152,10 @@ typedef struct sender {
     const char *failure;
 } sender;
 
-/* Memory of the staging for `bytes` bytes, which go to device memory `to`: send them when they are there. */
+/* Where in the staging memory the next copy's bytes must be written. */
 static char *stage(const sender *s) { return s->device->free_staging->at + s->used; }
+
+/* Queue the copy of the `bytes` bytes there to device memory `to`. */
 static void send(sender *s, void *to, size_t bytes) {
     if (!s->failure) s->failure = s->device->backend->copy(to, stage(s), bytes, s->device->stream);
     s->used += bytes;
@@ -184,7 +186,7 @@ static size_t write_copies(char *to, const ca_kv_command *commands, size_t n) {
     return n * sizeof *copies;
 }
 
-/* In memory those after the rows come first, so that their place is the same in every step. */
+/* The copies after the rows come first in memory, so that their place is the same in every step. */
 static void send_copies(sender *s, const ca_kv_commands *before, const ca_kv_commands *after) {
     if (before->n + after->n == 0) return;
     char *to = s->device->work[CA_WORK_COMMANDS].at;

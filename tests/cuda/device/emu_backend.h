@@ -1,9 +1,9 @@
 /*
  * The backend's table (lib/cuda/backend.h) on the emulation: a device with few multiprocessors, whose memory is the host's, and
- * streams that run immediately or later. A program that links it has this device 0 in place of CUDA's.
+ * streams that run immediately or later. In a program that links it, device 0 is this one.
  *
- * In a deferred stream, work waits until a later call happens to run some of it, so memory that is reused too early shows. What
- * the emulation reports of a kernel is printed and counted. One thread at a time may use all this.
+ * In a deferred stream, work waits until a later call happens to run some of it, so memory that is reused too early gives wrong
+ * results. Errors that the emulation finds in a kernel are printed and counted. One thread at a time may call these functions.
  */
 #ifndef TESTS_CUDA_DEVICE_EMU_BACKEND_H
 #define TESTS_CUDA_DEVICE_EMU_BACKEND_H
@@ -44,8 +44,8 @@ ca_cuda_stream emu_stream(int i);
 int emu_errors(void);
 
 /*
- * Let one allocation fail, of the device's or of pinned memory: the n-th from now on, from 0; -1: none. Returns how many were
- * still to come before the last one that was to fail; -1 if it has failed.
+ * Let one allocation of device memory or pinned memory fail: after n more that succeed; with n = -1 none fails. Returns what
+ * is left of the previous n, which is -1 if that allocation has failed.
  */
 int emu_fail_allocation(int n);
 

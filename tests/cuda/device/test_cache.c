@@ -102,7 +102,7 @@ static cattn_view view_of(cattn_view view, void *data) {
     return view;
 }
 
-/* All layers of the open step. All have the same input. */
+/* Run all layers of the open step, which have the same input. */
 static void run_layers(cattn_cache *cache, tensors *t) {
     const cattn_view q = view_of(Q_VIEW, t->q), k = view_of(K_VIEW, t->k), v = view_of(K_VIEW, t->v),
                      out = view_of(Q_VIEW, t->out);

@@ -1,7 +1,8 @@
 /*
- * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of jobs allow. A graph holds one
- * launch for each of so many layers, each with K/V of its own, that a layer's K/V have left L2 before they are read again; a
- * time is the median of the graph's replays, divided by its layers. All ways must give the same output, bit by bit.
+ * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of jobs allow. A graph has one
+ * launch for each layer. Each layer has K/V of its own, and all layers' K/V together are several times as large as L2, so a
+ * layer's K/V have left L2 before they are read again. A time is the median of the graph's replays, divided by the number of
+ * layers. All ways must give the same output, bit by bit.
  *
  *   bench SHAPE                            all ways, a line of tab-separated values for each
  *   bench SHAPE --once METHOD KERNEL ROWS  one launch, for a profiler
@@ -89,7 +90,7 @@ struct way {
     int blocks_per_sm;
 };
 
-/* The lists of a way in device memory. */
+/* One way of a step: its lists in device memory, and the arguments of each layer. */
 struct task {
     const store &in;
     const machine::kernel &k;
@@ -128,7 +129,7 @@ struct task {
         return p;
     }
 
-    /* One launch of the first layer; a number that depends on all bits of its output. */
+    /* Launch the first layer. Returns a hash of its output. */
     uint64_t run_once() const {
         std::vector<unsigned char> out((size_t)(in.s.b * in.args.out.row_stride));
         machine::to_device(in.args.out.data, std::vector<unsigned char>(out.size(), 0xff).data(), out.size());
@@ -199,7 +200,7 @@ int time_all(const step_shape &s) {
     return n_other != 0;
 }
 
-/* NULL and a message if the device lacks it; the program then ends with status 77. */
+/* NULL, after a message, if the device lacks the kernel. The program then ends with status 77. */
 const machine::kernel *find_kernel(const std::string &name) {
     const machine::kernel *k = machine::find(name);
     if (!k) fprintf(stderr, "no kernel %s on this device\n", name.c_str());

@@ -1,6 +1,6 @@
 /*
- * What a machine can do at most, by which the assumptions of docs/cuda.md's estimate are replaced. Tab-separated lines on
- * stdout.
+ * Measures what a machine can do at most. The results replace the assumptions of the estimate in docs/cuda.md. Prints
+ * tab-separated lines.
  *
  *   limits device | bandwidth | launch | chase | mma
  */
@@ -104,7 +104,8 @@ void print_chase() {
         emulated() ? std::vector<size_t>{1 << 12} : std::vector<size_t>{1 << 16, 1 << 22, 1 << 24, 1 << 28, (size_t)1 << 30};
     for (const size_t bytes : sizes) {
         uint32_t *next = machine::array(random_chain(bytes)), *end = static_cast<uint32_t *>(machine::alloc(16));
-        /* All lines, which are in L2 then if they fit; of the longest chains so many that L2 cannot hold them. */
+        /* Four passes over the chain, so its lines stay in L2 if they fit. Of the longest chains one replay visits 2 million
+         * lines: 256 MB, more than L2 holds. */
         const int hops = emulated() ? 32 : (int)std::min<size_t>(bytes / 128 * 4, 2000000);
         const run_chase_args a = {next, end, hops};
         printf("%zu\t%.1f\n", bytes, in_graph("run_chase", 1, &a, 1, 3) * 1e3 / hops);

@@ -20,7 +20,7 @@ struct info {
     std::string name;
     int sm, n_processors; /* compute capability, e.g. 90; multiprocessors */
     int64_t l2_bytes, memory_bytes;
-    bool emulated; /* programs then take tiny shapes, and times mean nothing */
+    bool emulated; /* the programs run tiny shapes, and their times mean nothing */
 };
 const info &open();
 
@@ -31,9 +31,10 @@ void from_device(void *to, const void *from, size_t bytes);
 
 struct kernel {
     const char *name;
-    int threads, blocks; /* of a block; blocks a multiprocessor for which it was compiled */
-    size_t shared;       /* bytes a block */
-    int sm;              /* the least compute capability */
+    int threads;   /* of a block */
+    int blocks;    /* of a multiprocessor, for which it was compiled */
+    size_t shared; /* bytes a block */
+    int sm;        /* the least compute capability */
     const void *function;
 };
 /* A row of kernels.def or of run_kernels.def; NULL if there is none, or the device is too old for it. */
@@ -41,13 +42,14 @@ const kernel *find(const std::string &name);
 /* Blocks that a multiprocessor holds at a time. */
 int resident_blocks(const kernel &k);
 
-/* Launch asynchronously, in the order of calls; within record, into the graph. args: the kernel's argument struct. */
+/* Launch asynchronously, in the order of the calls. Within `record` the launch becomes a part of the graph and does not run.
+ * args: the kernel's argument struct, borrowed for the call. */
 void launch(const kernel &k, int blocks, const void *args);
 void wait();
 
 struct graph;
 graph *record(const std::function<void()> &launches);
-std::vector<double> replay(graph *g, int n); /* n times after one for warming up; the microseconds of each */
+std::vector<double> replay(graph *g, int n); /* once to warm up, then n times, whose microseconds it returns */
 void drop(graph *g);
 
 inline double median(std::vector<double> v) {

@@ -6,7 +6,7 @@
 
 #include "lib/cuda/job.h"
 
-/* Chunk c of n_chunks gets numbers that depend on content[c] and the place within the chunk only. */
+/* Chunk c of n_chunks is filled with numbers that depend only on content[c] and the place within the chunk. */
 struct run_fill_args {
     void *kv;
     int64_t chunk_bytes;
@@ -22,7 +22,7 @@ struct run_span_args {
 
 struct run_chase_args {
     const uint32_t *next; /* the index of the next word, for each word of the chain */
-    uint32_t *end;        /* gets the last one */
+    uint32_t *end;        /* the last index is stored here */
     int32_t n_hops;
 };
 

@@ -6,7 +6,7 @@
 
 const char *const method_names[] = {"paged", "paged_shared", "chunk"};
 
-/* The bar's, then short ones that tell a segment's fixed cost, then the other rows of table 3 (docs/results). */
+/* The shapes of docs/cuda.md's estimate, short ones that show a segment's fixed cost, and the other rows of table 3. */
 const std::vector<step_shape> step_shapes = {
     {"shared_4096", 32, 32, 32, 4096, 4096, true},       {"shared_2048", 32, 32, 32, 2048, 2048, true},
     {"shared_1024", 32, 32, 32, 1024, 1024, true},       {"private_8x32k", 8, 32, 8, 32768, 0, true},

@@ -1,6 +1,6 @@
 /*
- * The shapes of decode steps that a device run times, and their lists of jobs. Sequences have equally many tokens, of which
- * the first are shared by all. It stands for the planner.
+ * The shapes of decode steps that a device run times, and their lists of jobs, which are made here without the planner. All
+ * sequences have the same number of tokens and share the first n_shared.
  */
 #ifndef TESTS_CUDA_DEVICE_RUN_SHAPES_H
 #define TESTS_CUDA_DEVICE_RUN_SHAPES_H
@@ -24,11 +24,11 @@ struct step_shape {
 extern const std::vector<step_shape> step_shapes;
 step_shape tiny(step_shape s); /* the same form for the emulation */
 
-/* Where K/V lie and who reads them, as in docs/benchmarks.md. */
+/* How K/V are stored and read, as in docs/benchmarks.md. */
 enum method { PAGED, PAGED_SHARED, CHUNK };
 extern const char *const method_names[];
 
-/* K/V of a step: how often a shared chunk is stored is the only difference between the two. */
+/* Chunks that a step stores. With shared_storage a shared chunk is stored once, otherwise once for each sequence. */
 int stored_chunks(const step_shape &s, bool shared_storage);
 int chunk_id(const step_shape &s, bool shared_storage, int row, int chunk);
 

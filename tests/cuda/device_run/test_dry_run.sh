@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rehearses scripts/device_first_run.sh: test_dry_run.sh SOURCE_DIR BIN_DIR. The programs are those for the emulation; the tools
-# of a device are stand-ins, which say what they would do. Every step must leave its file, one that fails or hangs must not stop
-# the next ones, and a second call must run only what has not succeeded.
+# of a device are stand-ins, which say what they would do. Every step must leave its file, a step that fails or hangs must not stop
+# the next ones, and a second call must run only those steps that have not succeeded.
 set -uo pipefail
 source_dir=$1 bin=$2
 work=$(mktemp -d)
@@ -27,7 +27,7 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
     stand_in "$work/tools/compute-sanitizer" 'while [[ $1 == --* ]]; do [[ $1 == --tool || $1 == --error-exitcode ]] && shift; shift; done; exec "$@"'
     stand_in "$work/tools/ncu" 'while [[ $1 == --* ]]; do shift 2; done; exec "$@"'
     stand_in "$work/programs/primitives" "[ -e '$work/mended' ]"
-    # One problem rather than the number that is asked for.
+    # The emulation is slow, so each program checks one problem, whatever number the script passes.
     stand_in "$work/programs/check_decode" "exec '$bin/cuda_device_dry_check_decode' 1 1 64"
     stand_in "$work/programs/check_prefill" "exec '$bin/cuda_device_dry_check_prefill' 1 1 64"
     stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""

@@ -1,6 +1,6 @@
 /*
  * Kernels for the files in cases/: each executes one primitive on the inputs of a case. They run in the emulation and, compiled
- * by nvcc, on a device, so that both are held against the same file (cases.h reads it).
+ * by nvcc, on a device, so both are compared with the same file (cases.h reads it).
  */
 #ifndef TESTS_CUDA_EMU_CASE_KERNELS_CUH
 #define TESTS_CUDA_EMU_CASE_KERNELS_CUH

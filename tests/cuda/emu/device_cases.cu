@@ -1,8 +1,8 @@
 /*
- * Holds a device against the cases that the emulation is held against:
+ * Compares a device with the same cases as the emulation:
  *
  *   device_cases FILE ...          all cases of the files, e.g. tests/cuda/emu/cases/warp_groups.txt
- *   device_cases --only NAME FILE  one of them; after a fault a device executes nothing else in the same process
+ *   device_cases --only NAME FILE  one of them; a process whose kernel faults can run no other one
  *
  * The exit status is 0 if all results are those prescribed, 1 if not, 77 without a device.
  */

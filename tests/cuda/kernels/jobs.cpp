@@ -1,4 +1,4 @@
-/* A problem's lists of jobs. It stands for the planner, with more freedom than one has. */
+/* A problem's lists of jobs, made without the planner, in more shapes than the planner makes. */
 #include <algorithm>
 #include <cstring>
 

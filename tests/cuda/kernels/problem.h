@@ -96,7 +96,8 @@ struct run_options {
     int resident;
     int sm;
 };
-/* Runs the lists, prints what the emulation reports, and returns the number of errors. Adds to *counts if it is not NULL. */
+/* Runs the lists, prints what the emulation reports, and returns the number of errors. *counts (unless NULL) gets the counts of
+ * the last launch. */
 int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
              emu::counts *counts = nullptr);
 

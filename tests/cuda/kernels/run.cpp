@@ -47,7 +47,7 @@ std::string attend_name(const char *family, const problem &p) {
     return std::string(family) + (p.type == BF16 ? "_bf16_" : "_f16_") + std::to_string(p.d);
 }
 
-/* Blocks of a multiprocessor: kernels.def says how many the registers allow, of which shared memory may allow fewer. */
+/* Blocks of a multiprocessor: as many as the registers allow (kernels.def), or fewer if shared memory has no room. */
 static int blocks_that_fit(const kernel_entry &k, int sm) {
     int blocks = k.blocks;
     while (blocks > 1 && k.shared * (size_t)blocks > emu::shared_bytes_of(sm)) blocks--;

@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
     for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
         problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 64, 700);
         if (seed % 3) p.out_type = CATTN_F32; /* a rounded output hides the last bits */
-        if (seed % 2)                         /* a prompt: the rows of one sequence, of which the kernel may not look ahead */
+        if (seed % 2)                         /* a prompt: each row must not see the later ones */
             p = prompt_problem(p, 1 + (int)(seed * 37 % 90), (int)(seed * 61 % 700));
         failures += check(p);
     }
