@@ -19,11 +19,12 @@ static cattn_status find_device(int32_t device, ca_cuda_device *info, cattn_erro
                    info->major, info->minor);
 }
 
-cattn_status ca_device_failed(const ca_device *d, const char *failure, cattn_error *error) {
+cattn_status ca_device_failed(ca_device *d, const char *failure, cattn_error *error) {
+    if (!d->failure) d->failure = failure;
     return ca_fail(error, CATTN_ERR_STATE, -1, "CUDA device %d reports: %s; destroy the cache", d->id, failure);
 }
 
-cattn_status ca_device_enter(const ca_device *d, int32_t *before, cattn_error *error) {
+cattn_status ca_device_enter(ca_device *d, int32_t *before, cattn_error *error) {
     const char *failure = d->failure ? d->failure : d->backend->use_device(d->id, before);
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;
 }

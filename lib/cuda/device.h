@@ -73,7 +73,7 @@ typedef struct ca_device {
     uint64_t generation;      /* changes whenever workspace moves */
     uint32_t lists;           /* bit i: the open step launches list i */
     bool copies_after;        /* it launches copies after the rows of each layer */
-    const char *failure;      /* of a call that could not report it; NULL: none */
+    const char *failure;      /* of the first call of the backend that failed, and so of all later calls; NULL: none */
 } ca_device;
 
 /* ---- Creating ---- */
@@ -107,11 +107,14 @@ int ca_device_add_plan(ca_device *device);
 ca_plan_config ca_device_plan_for(const ca_device *device, int32_t n_sink_tokens);
 
 /* Make the device current, and the one before it again. */
-cattn_status ca_device_enter(const ca_device *device, int32_t *before, cattn_error *error);
+cattn_status ca_device_enter(ca_device *device, int32_t *before, cattn_error *error);
 void ca_device_leave(const ca_device *device, int32_t before);
 
-/* What the CUDA runtime reports of a call, as a status: CATTN_ERR_STATE, since the device's context is lost. */
-cattn_status ca_device_failed(const ca_device *device, const char *failure, cattn_error *error);
+/*
+ * What the CUDA runtime reports of a call, as a status: CATTN_ERR_STATE. From now on ca_device_enter reports it, too: work of a
+ * step may be missing, so later results could be wrong.
+ */
+cattn_status ca_device_failed(ca_device *device, const char *failure, cattn_error *error);
 
 /* ---- Steps ---- */
 

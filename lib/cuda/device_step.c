@@ -240,7 +240,7 @@ void ca_device_execute(ca_device *d, const ca_kv_command *commands, size_t n) {
     if (!failure) failure = b->copy(d->now, d->now_host, bytes, NULL);
     if (!failure) failure = launch_copies(d, d->now, 0, d->now + CA_COPIES_HEADER, d->kv, (int32_t)d->layout->n_tiles, NULL);
     if (!failure) failure = b->synchronize();
-    if (failure) d->failure = failure;
+    if (failure && !d->failure) d->failure = failure;
     ca_device_leave(d, before);
 }
 

@@ -55,7 +55,7 @@ struct machine {
     std::map<ca_cuda_stream, std::deque<std::function<void()>>> queues;
     std::set<const void *> own; /* device memory of the backend */
     std::set<int> prepared;
-    int errors = 0, n_live = 0, fail_at = -1, current = 0, n_processors = 2;
+    int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
     bool capturing = false;
     std::vector<noted_launch> noted;
     emu_totals totals = {};
@@ -170,6 +170,7 @@ const char *free_host(void *p) {
 }
 
 const char *copy(void *to, const void *from, size_t bytes, ca_cuda_stream stream) {
+    if (m().fail_copy_at >= 0 && m().fail_copy_at-- == 0) return "the copy fails, as the test wants it";
     if (m().how == EMU_NOTHING) return nullptr;
     queue_work(stream, [=] {
         if (!m().device.owns(to, bytes)) complain("a copy to what is no device memory");
@@ -286,6 +287,7 @@ int emu_fail_allocation(int n) {
     std::swap(n, m().fail_at);
     return n;
 }
+void emu_fail_copy(int n) { m().fail_copy_at = n; }
 int emu_n_live(void) { return m().n_live; }
 emu_totals emu_get_totals(void) { return m().totals; }
 

@@ -49,6 +49,9 @@ int emu_errors(void);
  */
 int emu_fail_allocation(int n);
 
+/* Let one copy fail: after n more that succeed. */
+void emu_fail_copy(int n);
+
 /* Allocations and events that exist, but for the test's own. */
 int emu_n_live(void);
 

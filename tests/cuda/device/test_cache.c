@@ -335,6 +335,25 @@ static void every_allocation_may_fail(void **state) {
     emu_set_streams(EMU_IMMEDIATE, 1);
 }
 
+/* ---- Failures of the runtime ---- */
+
+/* The device's copy of the plan lacks what was not copied, so no later step may run. */
+static void a_failed_copy_ends_all_steps(void **state) {
+    (void)state;
+    const cattn_config config = config_of(8);
+    for (int n = 0; n < 3; n++) {
+        cattn_cache *cache = create(&config);
+        cattn_error error = {0};
+        cattn_entry entry = {.seq = join(cache, 70, 0, 0), .max_rows = 100};
+        emu_fail_copy(n);
+        for (int i = 0; i < 2; i++)
+            expect(cattn_cuda_step_begin(cache, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_STATE, &error,
+                   "destroy the cache");
+        cattn_cache_destroy(&cache);
+        assert_int_equal(emu_n_live(), 0);
+    }
+}
+
 /* ---- Graphs ---- */
 
 /* A cache with four sequences that have been prefilled, and one row of each. */
@@ -539,6 +558,7 @@ int main(void) {
         cmocka_unit_test_teardown(the_budget_is_of_device_memory, no_errors),
         cmocka_unit_test_teardown(a_step_whose_workspace_is_too_large_is_refused, no_errors),
         cmocka_unit_test_teardown(every_allocation_may_fail, no_errors),
+        cmocka_unit_test_teardown(a_failed_copy_ends_all_steps, no_errors),
         cmocka_unit_test_teardown(a_captured_step_is_replayed, no_errors),
         cmocka_unit_test_teardown(prefill_leaves_the_graphs_of_decode_steps_valid, no_errors),
         cmocka_unit_test_teardown(a_step_without_structural_change_copies_positions, no_errors),
