@@ -101,8 +101,8 @@ static cl_status read_values(reader *r, cl_meta_key *key, cl_meta_type type, siz
     key->raw = r->data + r->pos;
     if (type != CL_META_STRING) {
         const unsigned char *p = NULL;
-        const cl_status status =
-            take(r, n * cl_meta_size(type), "value", &p); /* does not overflow: n values fit into the file */
+        /* The product does not overflow, because n values fit into the file. */
+        const cl_status status = take(r, n * cl_meta_size(type), "value", &p);
         return status == CL_OK && type == CL_META_BOOL ? check_bools(r, p, n) : status;
     }
     key->strings = calloc(n ? n : 1, sizeof *key->strings);

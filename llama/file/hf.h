@@ -55,8 +55,8 @@ bool cl_hf_tensor_ignored(const char *hf);
 typedef struct cl_hf_pipeline {
     bool byte_level;
     bool metaspace; /* spaces are replaced when text is cut, so after the search for added tokens */
-    const char
-        *name; /* byte-level: a name in pretokenizer.c; otherwise a rule in spm.h, or NULL: no space is put before texts */
+    /* Byte-level: a name in pretokenizer.c. Otherwise a rule in spm.h, or NULL: no space is put before texts. Static. */
+    const char *name;
 } cl_hf_pipeline;
 
 /* Read normalizer and pre_tokenizer. False if they are none of the known ones; doc has failed then. */

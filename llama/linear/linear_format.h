@@ -2,16 +2,18 @@
  * The layouts of packed weights: one table, from which the enum, the sizes and the kernels of each level are generated.
  *
  * Weights are stored in panels of 16 outputs, so that outputs run across vector lanes; missing outputs of the last panel are
- * zero. Everything is little-endian. A panel of F32 or F16 weights is [n_in][16] elements. A panel of BF16 weights is [n_in /
- * 2][16][2]: pairs of inputs, as vdpbf16ps multiplies them; a missing last input is zero. A panel of quantised weights has a
- * record for each weight block (32 inputs):
+ * zero. Everything is little-endian. A panel of F32 or F16 weights is [n_in][16] elements. A panel of BF16 weights is
+ * [n_in / 2][16][2]: pairs of inputs, as vdpbf16ps multiplies them; a missing last input is zero. A panel of quantised weights
+ * has a record for each weight block (32 inputs), which consists of codes and scales:
  *
- *   codes    planes of 4, 2 and 1 bits of each code, as many as add up to `bits`, from the low bits of the codes on. A plane
- *            consists of vectors of [16][4] bytes, where byte i of lane o in step j (0..7) belongs to input 4 j + i of output
- * o: 4 bits: step j in vector j mod 4, in the low half of the byte for j < 4, in the high half for the others 2 bits: step j in
- * vector j / 4, at bit 2 (j mod 4) 1 bit:  step j in the only vector, at bit j Codes of 8 bits: a byte each, step j in vector j
- *   scales   d[16] of each scale group, then, in layouts with a minimum, m[16] of each scale group: f16, or in layouts with
- *            super-blocks (8 weight blocks that share f16 scales) int8 factors of these scales
+ * - Codes are planes of 4, 2 and 1 bits of each code, as many as add up to `bits`, from the low bits of the codes on. A plane
+ *   consists of vectors of [16][4] bytes. Byte i of lane o belongs, in step j (0 to 7), to input 4 j + i of output o:
+ *     - 4 bits: step j in vector j mod 4, in the low half of the byte for j < 4, in the high half for the others
+ *     - 2 bits: step j in vector j / 4, at bit 2 (j mod 4)
+ *     - 1 bit: step j in the only vector, at bit j
+ *     - codes of 8 bits, a byte each: step j in vector j
+ * - Scales are d[16] of each scale group, then, in layouts with a minimum, m[16] of each scale group. They are f16, or, in
+ *   layouts with super-blocks (8 weight blocks that share f16 scales), int8 factors of these scales.
  *
  * The 8 records of a super-block come after its f16 d[16] and, with a minimum, its f16 m[16]. A weight is
  *

@@ -57,8 +57,7 @@ typedef struct cl_vocab {
     cl_added_tokens special; /* special tokens, found only where a template's text names them */
     cl_added_tokens user;    /* other added tokens, found in any text */
     bool begins_name[256];   /* whether a text that begins with this byte may start with one of these tokens */
-    /* [n] 1 for an added token that is searched for after the text has been normalised; borrowed from the file. NULL: none is
-     */
+    /* [n] 1 for an added token that is searched for in normalised text; borrowed from the file. NULL: there are none. */
     const unsigned char *normalized;
 } cl_vocab;
 

@@ -109,8 +109,8 @@ static void pieces_are_output_bytes(void **state) {
     char buf[16] = "################";
     assert_int_equal(cl_tokenizer_piece(f.tok, G_THE, false, buf, sizeof buf), 4);
     assert_memory_equal(buf, " the#", 5);
-    assert_int_equal(cl_tokenizer_piece(f.tok, G_THE, false, buf, 2),
-                     4); /* too small: the bytes are cut, the whole size is returned */
+    /* In a buffer that is too small the bytes are cut, and the whole size is returned. */
+    assert_int_equal(cl_tokenizer_piece(f.tok, G_THE, false, buf, 2), 4);
     assert_int_equal(cl_tokenizer_piece(f.tok, IM_END, false, buf, sizeof buf), 0);
     assert_int_equal(cl_tokenizer_piece(f.tok, IM_END, true, buf, sizeof buf), 10);
     assert_memory_equal(buf, "<|im_end|>", 10);

@@ -2,9 +2,10 @@
  * Quantised weights with AMX: 16 outputs (a panel) times 16 rows (a tile of activations) at once, one scale group after the
  * other.
  *
- *   A  the weights, unpacked once for all rows of a task: [16 outputs][inputs of a scale group] signed bytes, in lines of 32
- * bytes B  the activations as they are stored: [steps of a scale group][16 rows][4 inputs] C  the integer sums: [16 outputs][16
- * rows]
+ * - A: the weights, unpacked once for all rows of a task, [16 outputs][inputs of a scale group] signed bytes, in lines of
+ *   32 bytes
+ * - B: the activations as they are stored, [steps of a scale group][16 rows][4 inputs]
+ * - C: the integer sums, [16 outputs][16 rows]
  *
  * Rows run across the lanes of a vector. Values of a row are loaded once in each block for all outputs, values of an output are
  * broadcast by the instruction that multiplies with them, and in a tile of fewer rows some lanes are not stored. C goes through

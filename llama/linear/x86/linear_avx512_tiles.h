@@ -1,10 +1,9 @@
 /*
  * Register tiles of rows and panels of quantised weights, for the AVX-512 levels, which differ only in how they multiply int8.
  *
- * A template: the including file defines dot_scale_group, which is declared below.
- *   dot_scale_group(R, V, w, table, records, tile, g, scaled)   scaled[r][v] = (float)sum * scale of group g of a block of R
- * rows and V panels, where records[v] is of panel v. R, V, w and g are constants after inlining, so that arrays are kept in
- * registers.
+ * A template: the including file defines dot_scale_group, which is declared below. It computes
+ * scaled[r][v] = (float)sum * scale of scale group g of a block, for R rows and V panels, where records[v] is of panel v. R, V,
+ * w and g are constants after inlining, so that arrays are kept in registers.
  *
  * Row tiles read the packed records. If there are many and unpacking is slow, it is done once, into the task's scratch.
  */
