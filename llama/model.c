@@ -10,18 +10,23 @@
 
 /* ---- Loading ---- */
 
-/* Report which of the two names of a level is wrong, and the names that are right. */
-static cl_status level_unknown(const char *level, cl_error *error) {
+/* Report why there are no kernels for a level: what is wrong with it or with CATTN_LEVEL, and the levels of this CPU. */
+static cl_status level_refused(const char *level, cl_error *error) {
     char list[128] = "";
     size_t used = 0;
-    bool has = !level;
-    for (int i = 0; cl_kernels_level_name(i); i++) {
-        has = has || strcmp(cl_kernels_level_name(i), level) == 0;
+    int ignored;
+    for (int i = 0; cl_kernels_level_name(i); i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", cl_kernels_level_name(i));
+    switch (ca_level_choose(level, &ignored)) {
+    case CA_LEVEL_UNKNOWN:
+        return cl_fail(error, CL_ERR_ARG, "level is '%s', which this build does not know; this CPU has %s", level, list);
+    case CA_LEVEL_LACKING:
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "level is '%s', which this CPU lacks; it has %s", level, list);
+    default:
+        return cl_fail(error, CL_ERR_ARG,
+                       "the environment variable CATTN_LEVEL is '%s', which is no kernel level; this CPU has %s",
+                       ca_level_environment(), list);
     }
-    if (!has) return cl_fail(error, CL_ERR_ARG, "kernel level '%s' is unknown or not this CPU's, which has %s", level, list);
-    return cl_fail(error, CL_ERR_ARG, "the environment variable CATTN_LEVEL is '%s', which is no kernel level; this CPU has %s",
-                   ca_level_environment(), list);
 }
 
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **out, cl_error *error) {
@@ -33,7 +38,7 @@ cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *po
     }
     cl_status status = CL_OK;
     m->kernels = cl_kernels_find(level);
-    if (!m->kernels) status = level_unknown(level, error);
+    if (!m->kernels) status = level_refused(level, error);
     if (status == CL_OK) status = cl_model_file_open(path, &m->file, error);
     if (status == CL_OK) status = cl_params_read(m->file, &m->params, error);
     if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);

@@ -5,6 +5,7 @@
 
 #include "../support/testing.h"
 
+#include "base/levels.h"
 #include "llama/model.h"
 
 static void expect_status(cl_status status, const cl_error *error, cl_status expected, const char *words) {
@@ -56,6 +57,13 @@ static void options_are_checked(void **state) {
     cl_model_options_init(&options.known);
     options.known.level = "mmx";
     expect_status(cl_model_load("x.gguf", &options.known, &m, &error), &error, CL_ERR_ARG, "mmx");
+    cl_model_options_init(&options.known);
+    for (int level = 0; level < CA_N_LEVELS; level++) {
+        options.known.level = ca_level_name(level);
+        if (!ca_level_runs(level))
+            expect_status(cl_model_load("x.gguf", &options.known, &m, &error), &error, CL_ERR_UNSUPPORTED,
+                          ca_level_name(level));
+    }
     cl_model_options_init(&options.known);
     options.known.struct_size = sizeof options;
     options.added = 1;
