@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../llama/status.h"
 #include "../support/testing.h"
 
 #include "fixture.h"
@@ -24,11 +25,6 @@ static cl_engine *start_engine(void) {
     cl_error error;
     if (cl_engine_create(toy_model(), &config, &e, &error) != CL_OK) fail_msg("%s", error.message);
     return e;
-}
-
-static void expect_status(cl_status status, const cl_error *error, cl_status expected, const char *words) {
-    if (status != expected || error->code != expected || !strstr(error->message, words))
-        fail_msg("%s, \"%s\"; expected %s and \"%s\"", cl_status_name(status), error->message, cl_status_name(expected), words);
 }
 
 static void versions_and_names(void **state) {
