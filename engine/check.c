@@ -5,6 +5,8 @@
 
 /* ---- Configuration ---- */
 
+enum { MAX_STEP_ROWS = 1 << 20 }; /* so that sums of rows and sequences do not overflow an int32_t */
+
 void cl_engine_config_init(cl_engine_config *config) {
     *config = (cl_engine_config){
         .struct_size = sizeof *config,
@@ -27,10 +29,11 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
     if (config->n_ctx < 1)
         return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
                        config->n_ctx);
-    if (config->max_seqs < 1) return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be at least 1", config->max_seqs);
-    if (config->max_step_rows < config->max_seqs)
-        return cl_fail(error, CL_ERR_ARG, "max_step_rows is %d; it must be at least max_seqs, %d", config->max_step_rows,
-                       config->max_seqs);
+    if (config->max_seqs < 1 || config->max_seqs > MAX_STEP_ROWS)
+        return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be 1 to %d", config->max_seqs, MAX_STEP_ROWS);
+    if (config->max_step_rows < config->max_seqs || config->max_step_rows > MAX_STEP_ROWS)
+        return cl_fail(error, CL_ERR_ARG, "max_step_rows is %d; it must be at least max_seqs, %d, and at most %d",
+                       config->max_step_rows, config->max_seqs, MAX_STEP_ROWS);
     if (config->prefill_piece < 0)
         return cl_fail(error, CL_ERR_ARG, "prefill_piece is %d; it must be at least 1, or 0 for no limit",
                        config->prefill_piece);
@@ -102,7 +105,7 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     if (r->n > limits->max_seqs)
         return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", r->n, limits->max_seqs);
     if (r->n_top < 0 || r->n_top > CL_ENGINE_MAX_TOP)
-        return cl_fail(error, CL_ERR_ARG, "the number of top logprobs is %d; it must be 0 to %d", r->n_top, CL_ENGINE_MAX_TOP);
+        return cl_fail(error, CL_ERR_ARG, "n_top is %d; it must be 0 to %d", r->n_top, CL_ENGINE_MAX_TOP);
     if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
     cl_status status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);

@@ -233,7 +233,7 @@ typedef struct cl_engine_config {
     /* Limits. */
     int32_t n_ctx;         /* tokens of the longest prompt with its completion; 0 (default): cl_model_n_ctx() */
     int32_t max_seqs;      /* sequences that run at once: choices of all running requests; default 32 */
-    int32_t max_step_rows; /* tokens that a step computes at most, over all sequences; at least max_seqs; default 512 */
+    int32_t max_step_rows; /* tokens that a step computes at most, over all sequences; max_seqs to 2^20; default 512 */
     int32_t prefill_piece; /* tokens of one prompt that a step computes at most; 0 (default): no limit but max_step_rows */
 
     /*
