@@ -25,10 +25,11 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
     cl_engine_config_init(config);
     const cl_status status = from ? CL_STRUCT_READ(cl_engine_config, level, config, from, error) : CL_OK;
     if (status != CL_OK) return status;
+    if (config->n_ctx < 0)
+        return cl_fail(error, CL_ERR_ARG, "n_ctx is %d; it must be at least 1, or 0 for the model's", config->n_ctx);
     if (config->n_ctx == 0) config->n_ctx = m->params.n_ctx_train;
-    if (config->n_ctx < 1)
-        return cl_fail(error, CL_ERR_ARG, "n_ctx is %d and the model file names no context; set n_ctx to at least 1",
-                       config->n_ctx);
+    if (config->n_ctx == 0)
+        return cl_fail(error, CL_ERR_ARG, "n_ctx is 0 and the model file names no context; set n_ctx to at least 1");
     if (config->max_seqs < 1 || config->max_seqs > MAX_STEP_ROWS)
         return cl_fail(error, CL_ERR_ARG, "max_seqs is %d; it must be 1 to %d", config->max_seqs, MAX_STEP_ROWS);
     if (config->max_step_rows < config->max_seqs || config->max_step_rows > MAX_STEP_ROWS)

@@ -167,7 +167,7 @@ static void sampling_is_checked(void **state) {
 
 static void settings_are_checked(void **state) {
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         cl_engine_config config;
         cl_engine_config_init(&config);
         if (i == 0) config.n_threads = -1;
@@ -175,7 +175,9 @@ static void settings_are_checked(void **state) {
         if (i == 2) config.level = "mmx";
         if (i == 3) config.max_step_rows = INT32_MAX;
         if (i == 4) config.max_seqs = config.max_step_rows = INT32_MAX;
-        static const char *const words[] = {"n_threads is -1", "pin_threads", "mmx", "max_step_rows is", "max_seqs is"};
+        if (i == 5) config.n_ctx = -5;
+        static const char *const words[] = {"n_threads is -1",  "pin_threads", "mmx",
+                                            "max_step_rows is", "max_seqs is", "n_ctx is -5; it must be at least 1"};
         cl_error error = {.message = ""};
         cl_engine *e;
         expect_status(cl_engine_create(toy_model(), &config, &e, &error), &error, CL_ERR_ARG, words[i]);
