@@ -1,4 +1,5 @@
-"""README.md and the documents are correct: commands run, names exist, programs are those of docs/, figures were measured."""
+"""README.md and the documents are correct: commands run, names exist, links lead somewhere, programs are those of docs/, figures
+were measured."""
 import json
 import re
 import signal
@@ -14,6 +15,8 @@ from conftest import ROOT
 TEXT = (ROOT / "README.md").read_text()
 LIBRARY = (ROOT / "docs/library.md").read_text()
 SH = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+# Pages with links or pictures.
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def block(start):
@@ -113,7 +116,7 @@ def numbers_of(path):
 
 
 def test_figures_are_measured_ones():
-    """The result that a row links to has the row's two figures, rounded or in a unit 1000 times larger, and their ratio."""
+    """The page that a row links to has the row's two figures, rounded or in a unit 1000 times larger; the third is their ratio."""
     for what, ours, theirs, ratio in result_rows():
         (a, a_digits), (b, b_digits), (r, _) = map(first_number, (ours, theirs, ratio))
         (page,) = re.findall(r"\]\((docs/results/.*?\.md)\)", what)
@@ -136,10 +139,28 @@ def test_picture_of_the_batch_shows_what_is_printed(batch):
 
 
 def test_files_that_are_named_exist():
-    named = re.findall(r"`((?:docs/|\./)?[\w/-]*\.(?:md|sh|txt))`|\]\(((?!http)[^)#]+)", TEXT)
-    assert len(named) > 20
+    named = re.findall(r"`((?:docs/|\./)?[\w/-]*\.(?:md|sh|txt))`", TEXT)
+    assert named
     for name in named:
-        assert (ROOT / (name[0] or name[1])).exists(), name
+        assert (ROOT / name).exists(), name
+
+
+def anchors_of(page):
+    """The anchors of a page's headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.S)
+    links = re.findall(r"\]\(((?!http)[^)\s]+)\)", text)
+    assert len(links) > 20 or page.name != "README.md"
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
 
 
 @pytest.mark.parametrize("page", ["glossary", "design", "kernels", "linear"])
