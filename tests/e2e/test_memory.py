@@ -1,4 +1,5 @@
-"""The server's resident memory: after loading the packed weights; at most the file, the packed weights, the K/V budget and 100 MB."""
+"""The server's resident memory: after loading that of the packed weights, at its peak that of the file, the packed weights and the
+K/V budget; 100 MB more are allowed."""
 
 import concurrent.futures
 import os

@@ -108,7 +108,7 @@ def test_architecture_of_a_shape(tmp_path):
 
 
 def llama3_factors(head_dim, base, factor):
-    """The factors follow the published rule, branch by branch."""
+    """The factors by the published rule, branch by branch."""
     out = []
     for i in range(0, head_dim, 2):
         wavelength = 2 * math.pi * base ** (i / head_dim)
