@@ -114,6 +114,7 @@ def test_results_are_stored(bin_dir, tmp_path):
 
 def test_index_is_what_the_tool_writes(tmp_path):
     shutil.copytree(RESULTS, tmp_path / "results")
+    (tmp_path / "results/none yet").mkdir()
     store("--root", tmp_path / "results")
     assert (tmp_path / "results/README.md").read_text() == (RESULTS / "README.md").read_text()
 
