@@ -52,9 +52,7 @@ void options_print_commands(void) {
     printf("\nchunkllama COMMAND --help explains a command; chunkllama --version prints the version.\n");
 }
 
-/*
- * The number of edits (insert, delete, replace, swap neighbours) that turn a into b; at most MAX if either is longer than MAX.
- */
+/* The number of edits (insert, delete, replace, swap neighbours) that turn a into b; MAX if either is longer than MAX. */
 static int distance(const char *a, const char *b) {
     enum { MAX = 32 };
     const int na = (int)strlen(a), nb = (int)strlen(b);
