@@ -18,7 +18,7 @@ stats stats_of(double *x, size_t n);
 /* The p-quantile, p from 0 to 1, of x [n], ascending, n >= 1. Interpolates linearly, as NumPy's percentile does by default. */
 double stats_percentile(const double *x, size_t n, double p);
 
-/* Tokens, and all figures below `seconds`, are those of the requests that were answered. Latencies are in seconds. */
+/* Tokens and latencies are those of the requests that were answered. Latencies are in seconds. */
 typedef struct report {
     size_t n[N_OUTCOMES];                                    /* requests by outcome */
     size_t n_wrong_length;                                   /* answered, but with another number of tokens than requested */
@@ -27,10 +27,10 @@ typedef struct report {
     stats normalized;                                        /* end_to_end divided by the completion tokens */
     stats end_to_end;                                        /* from a request's arrival to the end of its reply */
     stats first;                                             /* TTFT: from a request's arrival to the first output */
-    stats per_token; /* TPOT: from the first output to the end, divided by the tokens after the first; needs two tokens */
-    stats gap;       /* ITL: from one output to the next, over all requests */
-    size_t most_in_flight;
-    gauges peaks;
+    stats per_token;       /* TPOT: from the first output to the end, divided by the tokens after the first; needs two tokens */
+    stats gap;             /* ITL: from one output to the next, over all requests */
+    size_t most_in_flight; /* load_result.most_in_flight */
+    gauges peaks;          /* load_result.peaks */
 } report;
 
 /* completion_tokens: how many each request requested; 0: unknown. Returns false if memory is lacking. */
