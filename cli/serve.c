@@ -11,8 +11,8 @@
 /* Print where the server listens, and a command that sends a request. */
 static void print_hello(const char *host, unsigned port, const char *model_name) {
     char url[300];
-    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host,
-             port); /* URLs put IPv6 addresses in brackets */
+    /* URLs put IPv6 addresses in brackets. */
+    snprintf(url, sizeof url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host, port);
     printf("chunkllama serves %s at %s (Ctrl-C ends it). Try\n\n"
            "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
            "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}], \"max_tokens\": "
