@@ -286,7 +286,7 @@ def test_not_debian_where_all_is_there(machine):
 
 
 def interrupt(process):
-    """Its output after Ctrl-C, which is repeated as a person would: between a shell's fork and exec a signal can be lost."""
+    """Press Ctrl-C until the process ends, since a signal between a shell's fork and exec can be lost. Returns its output."""
     for _ in range(20):
         os.killpg(process.pid, signal.SIGINT)
         try:
