@@ -54,6 +54,13 @@ static bool random_bit(uint64_t *state) {
     return *state >> 63;
 }
 
+/* The interval's width falls with the square root of the rounds. Later parts have at least as many as the average before. */
+paired_goal paired_goal_of_part(const paired_goal *goal, const paired *p, int i, int n) {
+    return (paired_goal){.precision = goal->precision * sqrt((double)n / (i + 1)),
+                         .cap = goal->cap / n,
+                         .min_rounds = p->n + (i > 0 ? p->n / i : (goal->min_rounds + n - 1) / n)};
+}
+
 bool paired_measure(paired *p, const paired_goal *goal, paired_work *work, void *ctx) {
     const double end = clock_seconds() + goal->cap;
     uint64_t state = (uint64_t)p->n + 1;

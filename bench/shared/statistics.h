@@ -1,10 +1,15 @@
 /*
- * Medians, and the ratio of two ways to do the same work, which are timed in pairs until it is known well enough.
+ * Medians, and paired timing: two ways to do the same work are timed in pairs until the ratio of their times is precise enough.
  *
  * A round times both, in random order, one directly after the other, so that what disturbs the machine for longer than a round
  * disturbs both. The ratio is the median of the rounds' ratios. Its 95 % interval is that of the sign test: from the rank
  * (n - 1.96 sqrt(n)) / 2 from below to the same rank from above, of n sorted ratios. It assumes no distribution, so a few
- * disturbed rounds do not widen it.
+ * disturbed rounds do not widen it. It assumes that rounds are independent: an influence that lasts for the whole measurement,
+ * such as where memory lies, shifts the ratio and is not in the interval. Repeat the setup in parts where that matters.
+ *
+ * Rounds end when the interval is narrow enough. A rule that looks at the data raises the rate at which intervals miss the true
+ * ratio, but this one looks at the width alone, not at the side on which the ratio lies, and the ranks are rounded outwards: in
+ * simulations with normal and heavy-tailed noise, 1 to 6 % of intervals miss it.
  */
 #ifndef BENCH_SHARED_STATISTICS_H
 #define BENCH_SHARED_STATISTICS_H
@@ -42,6 +47,10 @@ typedef struct paired_goal {
 
 /* Add rounds until the goal is reached. False if the work failed. */
 bool paired_measure(paired *p, const paired_goal *goal, paired_work *work, void *ctx);
+
+/* The goal of part i of n, of which each has its own setup and adds rounds to the same pairs. All parts have about the same
+ * number of rounds and the same part of the cap, so that none of the setups decides the ratio alone. */
+paired_goal paired_goal_of_part(const paired_goal *goal, const paired *p, int i, int n);
 
 /* n >= 1 rounds must have been added. */
 paired_ratio paired_evaluate(const paired *p);

@@ -78,9 +78,9 @@ static void add_row(never_worse *w, const char *level, const char *work, int n_s
                           "low", r.low, "high", r.high, "rounds", r.n, "flag", flag_of(&r)));
 }
 
-static paired_goal goal_of(const never_worse *w, double share) {
+static paired_goal goal_of(const never_worse *w) {
     if (w->common->quick) return (paired_goal){.precision = 1, .cap = 0.1, .min_rounds = 2};
-    return (paired_goal){.precision = precision, .cap = (double)w->seconds * share, .min_rounds = 30};
+    return (paired_goal){.precision = precision, .cap = (double)w->seconds, .min_rounds = 30};
 }
 
 /* ---- Kernel level ---- */
@@ -147,9 +147,8 @@ static bool run_kernel(never_worse *w, const shape *s, kernel_pair *k, const cha
         *k = (kernel_pair){.n_steps = k->n_steps, .q = k->q, .out = k->out};
         ok = create_methods(k, s, w->common->pool, i % 2);
         if (ok && i == 0) choose_n_steps(k);
-        paired_goal goal = goal_of(w, 1.0 / n);
-        goal.min_rounds = w->pairs.n + goal.min_rounds / n + 1;
-        ok = ok && paired_measure(&w->pairs, &goal, attend_steps, k);
+        const paired_goal goal = goal_of(w), part = paired_goal_of_part(&goal, &w->pairs, i, n);
+        ok = ok && paired_measure(&w->pairs, &part, attend_steps, k);
         destroy_methods(k);
     }
     if (ok) add_row(w, "kernel", work, k->n_steps);
@@ -336,7 +335,7 @@ static void close_runners(model_pair *m) {
 }
 
 static bool run_decode(never_worse *w, model_pair *m) {
-    const paired_goal goal = goal_of(w, 1);
+    const paired_goal goal = goal_of(w);
     char work[64];
     snprintf(work, sizeof work, "decode, %d x %d tokens", m->n, m->context);
     draw_tokens(m);
@@ -348,7 +347,7 @@ static bool run_decode(never_worse *w, model_pair *m) {
 }
 
 static bool run_prefill(never_worse *w, model_pair *m) {
-    const paired_goal goal = goal_of(w, 1);
+    const paired_goal goal = goal_of(w);
     char work[64];
     double seconds;
     snprintf(work, sizeof work, "prefill, %d x %d tokens", m->n, m->context);

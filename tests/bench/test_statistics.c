@@ -86,7 +86,7 @@ static void both_ends_must_be_near(void **state) {
     }
 }
 
-/* A third of the rounds is disturbed in one direction: the ratio is still that of the others. */
+/* A third of the rounds is disturbed, half of them in each direction: the ratio is still that of the others. */
 static void disturbed_rounds_do_not_count(void **state) {
     (void)state;
     static paired p;
@@ -97,6 +97,56 @@ static void disturbed_rounds_do_not_count(void **state) {
     const paired_ratio r = paired_evaluate(&p);
     assert_float_equal(r.ratio, 1, 0.0021);
     assert_true(r.low > 0.99 && r.high < 1.01);
+}
+
+/* Noise of a standard deviation of 0.03 around 1, the sum of twelve uniform numbers; one round in six has ten times the noise.
+ */
+static bool noisy(void *ctx, paired_way way, double *seconds) {
+    uint64_t *state = ctx;
+    double sum = -6;
+    for (int i = 0; i < 12; i++) {
+        *state = *state * 6364136223846793005u + 1442695040888963407u;
+        sum += (double)(*state >> 40) / (1 << 24);
+    }
+    *seconds = way == PAIRED_B ? 1 : 1 + 0.03 * sum * ((*state >> 33) % 6 ? 1 : 10);
+    return true;
+}
+
+/* Rounds end when the interval is narrow; it must still miss the true ratio in at most 3.5 % of measurements on either side. */
+static void interval_holds_the_ratio(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    static paired p;
+    uint64_t random = 1;
+    int n_low = 0, n_high = 0;
+    for (int i = 0; i < N; i++) {
+        p.n = 0;
+        assert_true(paired_measure(&p, &goal, noisy, &random));
+        const paired_ratio r = paired_evaluate(&p);
+        assert_true(r.n < PAIRED_MAX_ROUNDS && r.high - r.low <= 0.02);
+        n_low += r.low > 1;
+        n_high += r.high < 1;
+    }
+    assert_in_range(n_low, 1, N * 35 / 1000);
+    assert_in_range(n_high, 1, N * 35 / 1000);
+}
+
+static void parts_have_equal_rounds(void **state) {
+    (void)state;
+    enum { N = 4 };
+    static paired p;
+    uint64_t random = 1;
+    int rounds[N];
+    for (int i = 0; i < N; i++) {
+        const paired_goal part = paired_goal_of_part(&goal, &p, i, N);
+        assert_float_equal(part.cap, goal.cap / N, 0);
+        const int before = p.n;
+        assert_true(paired_measure(&p, &part, noisy, &random));
+        rounds[i] = p.n - before;
+    }
+    const paired_ratio r = paired_evaluate(&p);
+    assert_true(r.high - r.ratio <= goal.precision && r.ratio - r.low <= goal.precision);
+    for (int i = 0; i < N; i++) assert_true(rounds[i] >= p.n / (2 * N) && rounds[i] <= p.n / 2);
 }
 
 static void failed_work_ends_it(void **state) {
@@ -117,6 +167,8 @@ int main(void) {
         cmocka_unit_test(disturbed_rounds_do_not_count),
         cmocka_unit_test(failed_work_ends_it),
         cmocka_unit_test(both_ends_must_be_near),
+        cmocka_unit_test(interval_holds_the_ratio),
+        cmocka_unit_test(parts_have_equal_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
