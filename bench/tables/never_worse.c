@@ -61,6 +61,11 @@ typedef struct never_worse {
     paired pairs;
 } never_worse;
 
+static bool report(const char *message) {
+    fprintf(stderr, "cattn-bench never_worse: %s\n", message);
+    return false;
+}
+
 /* What a row says besides its figures. */
 static const char *flag_of(const paired_ratio *r) {
     if (r->n < PAIRED_LEAST_ROUNDS) return "too few rounds";
@@ -85,7 +90,7 @@ static paired_goal goal_of(const never_worse *w) {
 
 /* ---- Kernel level ---- */
 
-/* Methods are created anew this often for a row, since where their memory lies has an influence. */
+/* The methods of a row are created several times, since where their memory lies has an influence. */
 enum { N_CREATIONS = 4 };
 
 static const struct { int32_t heads, kv_heads, head_dim; } head_shapes[] = {{32, 32, 128}, {9, 3, 64}};
@@ -93,7 +98,7 @@ static const int32_t batches[] = {1, 8, 32};
 static const int64_t contexts[] = {16, 1024, 4096};
 #define N_OF(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* Both methods and how many steps a round has of each. */
+/* Both methods, and the number of steps of each in a round. */
 typedef struct kernel_pair {
     method *methods[2];
     int32_t next_layer[2];
@@ -129,7 +134,7 @@ static bool create_methods(kernel_pair *k, const shape *s, ca_pool *pool, int fi
     return k->methods[SHARED] && k->methods[PRIVATE];
 }
 
-/* So many steps that a round is long enough for the clock and for short disturbances; the caches of both are warmed up. */
+/* Choose n_steps so that a round is long compared with the clock's resolution and short disturbances. Warms up both methods. */
 static void choose_n_steps(kernel_pair *k) {
     double seconds = 0;
     for (k->n_steps = 1; seconds < least_round_seconds && k->n_steps < 1 << 12; k->n_steps *= 2) {
@@ -155,7 +160,7 @@ static bool run_kernel(never_worse *w, const shape *s, kernel_pair *k, const cha
     return ok;
 }
 
-/* Twice the last cache, or what the largest number of layers reads. */
+/* Twice the last-level cache, or what the largest number of layers reads. */
 static size_t cold_bytes_of(const shape *s, bool quick) {
     enum { MAX_LAYERS = 4096 };
     const double cache = 2 * (double)ca_cpu_cache_bytes(), most = (MAX_LAYERS - 1) * method_layer_bytes(METHOD_PAGED, s);
@@ -177,7 +182,7 @@ static bool run_kernel_shape(never_worse *w, int h, int32_t batch, int64_t conte
     kernel_pair k = {.q = malloc(n * sizeof(float)), .out = malloc(n * sizeof(float))};
     char work[64];
     snprintf(work, sizeof work, "%d x %d tokens, heads %d/%d of %d", batch, (int)context, s.heads, s.kv_heads, s.head_dim);
-    bool ok = k.q && k.out;
+    bool ok = (k.q && k.out) || report("no memory for queries");
     for (int32_t i = 0; ok && i < batch; i++) memcpy(k.q + (size_t)i * row, method_kv_row(-1, i, 0, 0), row * sizeof(float));
     ok = ok && run_kernel(w, &s, &k, work);
     free(k.q);
@@ -199,7 +204,7 @@ static bool run_kernels(never_worse *w) {
 
 enum { DECODED = 32, MAX_STEP_ROWS = 512 }; /* tokens decoded before sequences are cut back to their prompts */
 
-/* n sequences in the cache of each mode; those of both have the same tokens. */
+/* n sequences in the cache of each mode, of equal lengths. */
 typedef struct model_pair {
     cl_runner runners[2];
     int32_t n, context, n_vocab;
@@ -209,16 +214,6 @@ typedef struct model_pair {
     uint64_t n_prompts; /* so far, of both modes together */
     int n_steps;        /* decode steps in a round */
 } model_pair;
-
-static bool report(const cl_error *error) {
-    fprintf(stderr, "cattn-bench never_worse: %s\n", error->message);
-    return false;
-}
-
-static bool report_cache(const cattn_error *error) {
-    fprintf(stderr, "cattn-bench never_worse: %s\n", error->message);
-    return false;
-}
 
 static void choose_last(void *ctx, cl_runner *r) {
     (void)ctx;
@@ -237,7 +232,7 @@ static bool compute(model_pair *m, paired_way way) {
         cl_runner_clear(r);
         for (int32_t i = 0; i < m->n; i++)
             cl_runner_add(r, m->seqs[way][i], r->max_rows, m->tokens + (size_t)i * (size_t)(m->context + DECODED));
-        if (cl_runner_step(r, r->max_rows, choose_last, NULL, &error) != CL_OK) return report(&error);
+        if (cl_runner_step(r, r->max_rows, choose_last, NULL, &error) != CL_OK) return report(error.message);
     } while (r->n_rows > 0);
     return true;
 }
@@ -260,7 +255,7 @@ static bool join_all(model_pair *m, paired_way way) {
     for (int32_t i = 0; i < m->n; i++)
         if (cattn_seq_join(m->runners[way].cache, m->tokens + (size_t)i * (size_t)(m->context + DECODED), m->context, NULL,
                            &m->seqs[way][i], NULL, &error) != CATTN_OK)
-            return report_cache(&error);
+            return report(error.message);
     m->n_decoded[way] = 0;
     return true;
 }
@@ -268,7 +263,7 @@ static bool join_all(model_pair *m, paired_way way) {
 static bool leave_all(model_pair *m, paired_way way) {
     cattn_error error;
     for (int32_t i = 0; i < m->n; i++)
-        if (cattn_seq_leave(m->runners[way].cache, &m->seqs[way][i], &error) != CATTN_OK) return report_cache(&error);
+        if (cattn_seq_leave(m->runners[way].cache, &m->seqs[way][i], &error) != CATTN_OK) return report(error.message);
     return true;
 }
 
@@ -288,7 +283,7 @@ static bool make_room(model_pair *m, paired_way way) {
     if (m->n_decoded[way] + m->n_steps <= DECODED) return true;
     for (int32_t i = 0; i < m->n; i++)
         if (cattn_seq_truncate(m->runners[way].cache, m->seqs[way][i], m->context, &error) != CATTN_OK)
-            return report_cache(&error);
+            return report(error.message);
     m->n_decoded[way] = 0;
     return true;
 }
@@ -302,7 +297,7 @@ static bool decode_round(void *ctx, paired_way way, double *seconds) {
         for (int32_t i = 0; i < m->n; i++) {
             const int32_t *next = m->tokens + (size_t)i * (size_t)(m->context + DECODED) + m->context + m->n_decoded[way];
             if (cattn_seq_append(m->runners[way].cache, m->seqs[way][i], next, 1, &error) != CATTN_OK)
-                return report_cache(&error);
+                return report(error.message);
         }
         if (!compute(m, way)) return false;
     }
@@ -319,11 +314,11 @@ static bool open_runners(model_pair *m, const cl_model *model, ca_pool *pool, ui
         config.sharing = modes[way];
         config.retention = CATTN_RETAIN_NONE;
         if (cl_runner_init(&m->runners[way], model, pool, &config, budget, m->n, MAX_STEP_ROWS, m->n, &error) != CL_OK)
-            return report(&error);
+            return report(error.message);
         m->seqs[way] = calloc((size_t)m->n, sizeof *m->seqs[way]);
     }
     m->tokens = calloc((size_t)m->n * (size_t)(m->context + DECODED), sizeof *m->tokens);
-    return m->seqs[SHARED] && m->seqs[PRIVATE] && m->tokens;
+    return (m->seqs[SHARED] && m->seqs[PRIVATE] && m->tokens) || report("no memory for tokens");
 }
 
 static void close_runners(model_pair *m) {
@@ -380,7 +375,7 @@ static bool run_model(never_worse *w, const char *path) {
                  {false, 32, 1024}, {true, 1, 1024},  {true, 32, 64}};
     cl_model *model;
     cl_error error;
-    if (cl_model_load_on_pool(path, NULL, w->common->pool, &model, &error) != CL_OK) return report(&error);
+    if (cl_model_load_on_pool(path, NULL, w->common->pool, &model, &error) != CL_OK) return report(error.message);
     bool ok = true;
     for (int i = 0; ok && i < N_OF(cases); i++)
         ok = run_model_case(w, model, cases[i].prefill, cases[i].n, w->common->quick ? 16 : cases[i].context);
