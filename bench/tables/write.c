@@ -2,8 +2,8 @@
  * `cattn-bench write`: the time to write K and V of a step's rows into packed chunks, beside the attention of the same step and
  * the linear layers around it.
  *
- * Steps write and attend layer after layer. There are so many layers that the CPU's caches have lost a layer's data before the
- * layer comes again.
+ * Steps write and attend layer after layer. All layers together hold more than the CPU's caches, so a layer is no longer cached
+ * when the next step comes to it.
  */
 #include <inttypes.h>
 #include <stdio.h>
