@@ -24,10 +24,10 @@ static json_t *load(const char *path, json_t *rows) {
     }
     json_t *head = json_loadf(f, JSON_DISABLE_EOF_CHECK, &error);
     for (json_t *row; head && (row = json_loadf(f, JSON_DISABLE_EOF_CHECK, &error));) json_array_append_new(rows, row);
-    const bool complete = feof(f) && json_is_string(json_object_get(head, "results"));
+    const bool complete = feof(f), described = json_is_string(json_object_get(head, "results"));
     fclose(f);
-    if (complete) return head;
-    fail(path, *error.text ? error.text : "its first line does not describe results");
+    if (described && complete) return head;
+    fail(path, head && !described ? "its first line does not describe results" : error.text);
     json_decref(head);
     return NULL;
 }

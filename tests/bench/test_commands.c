@@ -207,6 +207,28 @@ static void render_gives_the_same_files(void **state) {
     assert_string_equal(read_file("table3.svg", again), plot);
 }
 
+/* Messages name the file and what is wrong with it: its first line, or a later one. */
+static void render_refuses_other_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *content, *says;
+    } files[] = {{"{\"n\": 1}\n{\"n\": 2}\n", "its first line does not describe results"},
+                 {"[1]\n", "its first line does not describe results"},
+                 {"{\"results\": \"x\"}\n{\"n\"; 2}\n", "':' expected"}};
+    static char text[MAX_TEXT];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char arguments[300], path[256];
+        snprintf(path, sizeof path, "%s/other.jsonl", folder);
+        FILE *f = fopen(path, "we");
+        assert_non_null(f);
+        fputs(files[i].content, f);
+        assert_int_equal(fclose(f), 0);
+        snprintf(arguments, sizeof arguments, "render %s 2>&1", path);
+        assert_int_equal(run(arguments, text), 1);
+        if (!strstr(text, path) || !strstr(text, files[i].says)) fail_msg("file %d: %s", (int)i, text);
+    }
+}
+
 static void json_is_what_the_file_has(void **state) {
     (void)state;
     static char text[MAX_TEXT];
@@ -273,6 +295,7 @@ int main(void) {
         cmocka_unit_test(throughput_is_cumulative),
         cmocka_unit_test(json_is_what_the_file_has),
         cmocka_unit_test(render_gives_the_same_files),
+        cmocka_unit_test(render_refuses_other_files),
         cmocka_unit_test(paper_runs_all),
         cmocka_unit_test(wrong_options_name_the_field),
     };
