@@ -58,18 +58,32 @@ static void make_tables(const option_list *list, struct option *table, char *let
     table[list->n].name = "help";
 }
 
-/* Append " --name=value" to the command line, without the folders of a path. */
-static void add_to_command(option_list *list, const option_row *r) {
-    const size_t n = strlen(list->command);
-    char *end = list->command + n;
-    if (r->kind == OPTION_FLAG)
-        snprintf(end, OPTIONS_COMMAND - n, " --%s", r->name);
-    else if (r->kind == OPTION_INT)
-        snprintf(end, OPTIONS_COMMAND - n, " --%s %" PRId64, r->name, *(const int64_t *)r->value);
-    else {
-        const char *text = *(const char **)r->value, *slash = strrchr(text, '/');
-        snprintf(end, OPTIONS_COMMAND - n, " --%s %s", r->name, slash ? slash + 1 : text);
+/* Append the first n_bytes of a text to the command line, which is cut off at its end. */
+static void append(option_list *list, const char *text, size_t n_bytes) {
+    const size_t length = strlen(list->command);
+    snprintf(list->command + length, OPTIONS_COMMAND - length, "%.*s", (int)n_bytes, text);
+}
+
+/* Append a text without the folders of its paths, which commas separate. */
+static void append_paths(option_list *list, const char *text) {
+    while (true) {
+        const char *end = text + strcspn(text, ","), *name = end;
+        while (name > text && name[-1] != '/') name--;
+        append(list, name, (size_t)(end - name));
+        if (!*end) return;
+        append(list, ",", 1);
+        text = end + 1;
     }
+}
+
+static void add_to_command(option_list *list, const option_row *r) {
+    char text[128];
+    if (r->kind == OPTION_INT)
+        snprintf(text, sizeof text, " --%s %" PRId64, r->name, *(const int64_t *)r->value);
+    else
+        snprintf(text, sizeof text, " --%s%s", r->name, r->kind == OPTION_TEXT ? " " : "");
+    append(list, text, strlen(text));
+    if (r->kind == OPTION_TEXT) append_paths(list, *(const char **)r->value);
 }
 
 /* Whether an option only says where and how results are written. */

@@ -25,7 +25,8 @@ enum { OPTIONS_MAX = 40, OPTIONS_COMMAND = 1024 };
 typedef struct option_list {
     option_row rows[OPTIONS_MAX];
     int n;
-    char command[OPTIONS_COMMAND]; /* after options_read: the command line that repeats the measurement */
+    /* After options_read: the command line that repeats the measurement, without the folders of paths. */
+    char command[OPTIONS_COMMAND];
 } option_list;
 
 void options_add(option_list *list, const option_row *rows, int n);
