@@ -5,6 +5,7 @@ NAME.jsonl has the form of cattn-bench's results: a head that describes the meas
 
 import datetime
 import json
+import shlex
 import subprocess
 
 TEXT_WIDTH = -12  # what cattn-bench's columns have instead of digits where they hold text
@@ -15,6 +16,17 @@ def cell(value, digits):
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value:.{digits}f}"
+
+
+def changed_options(args, parser, names):
+    """Those of the named options that differ from their defaults, as the end of a command line."""
+    options = ""
+    for name in names:
+        value = getattr(args, name)
+        if value != parser.get_default(name):
+            text = "" if value is True else f" {shlex.quote(str(value))}"
+            options += f" --{name.replace('_', '-')}{text}"
+    return options
 
 
 def lines_of(head, rows):

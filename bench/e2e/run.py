@@ -13,7 +13,6 @@ import contextlib
 import glob
 import os
 import pathlib
-import shlex
 import signal
 import sys
 
@@ -25,6 +24,7 @@ import load  # noqa: E402
 import never_worse  # noqa: E402
 import studies  # noqa: E402
 import systems  # noqa: E402
+from output import changed_options  # noqa: E402
 
 STUDIES = {
     "table4": studies.table4,
@@ -48,17 +48,6 @@ def find_model():
 
 # Options that are named beside results where they differ from their defaults.
 MEASURED_OPTIONS = ("seconds", "rounds", "threads", "kv_budget", "big_layers", "no_peers", "peers", "quick")
-
-
-def command_of(args, parser):
-    """A function from a study's name to the command that repeats it."""
-    options = ""
-    for name in MEASURED_OPTIONS:
-        value = getattr(args, name)
-        if value != parser.get_default(name):
-            text = "" if value is True else f" {shlex.quote(str(value))}"
-            options += f" --{name.replace('_', '-')}{text}"
-    return lambda study: f"bench/e2e/run.py --only {study}{options}"
 
 
 def parse():
@@ -100,7 +89,8 @@ def parse():
             "this does not run under a real-time scheduler: threads that wait in a loop would keep the other threads of a server "
             "from running, so that its output comes in bursts"
         )
-    args.command = command_of(args, parser)
+    options = changed_options(args, parser, MEASURED_OPTIONS)
+    args.command = lambda study: f"bench/e2e/run.py --only {study}{options}"
     args.no_peers |= args.quick
     args.rounds = 1 if args.quick else args.rounds
     return args

