@@ -35,6 +35,8 @@ STUDIES = {
     "big": big.big,
     "never_worse": never_worse.never_worse,
 }
+WITHOUT_SERVERS = {"budget", "big"}  # they start their own
+WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
 
 
 def find_model():
@@ -105,8 +107,8 @@ def main():
     with contextlib.ExitStack() as stack:
         running = []
         wanted = [systems.chunkllama(args, sharing) for sharing in ("shared", "shared_storage", "private")]
-        wanted += systems.peers(args)
-        for system in wanted if set(args.only) - {"budget", "big"} else []:
+        wanted += systems.peers(args) if set(args.only) - WITHOUT_PEERS else []
+        for system in wanted if set(args.only) - WITHOUT_SERVERS else []:
             try:
                 with load.machine(args):
                     running.append(stack.enter_context(system))
