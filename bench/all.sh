@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measure everything that needs no peers, in about 20 minutes on an idle machine, and store it in docs/results/CPU.
+# Measure the kernel evaluation and what sharing costs where nothing is shared, in about 20 minutes on an idle machine, and store
+# both in docs/results/CPU.
 #
 #   bench/all.sh CPU       CPU names the folder, such as zen5
 #   bench/all.sh --quick   shows that everything works, with tiny shapes, and stores nothing
@@ -7,7 +8,10 @@
 # The model is CHUNKLLAMA_MODEL, or the default one; the programs are those of the release build.
 set -eu
 cd "$(dirname "$0")/.."
-[ $# -eq 1 ] || { sed -n 's/^# *//; 2,7p' "$0" >&2; exit 2; }
+case $#${1-} in
+    1--quick | 1[!-]*) ;;
+    *) sed -n 's/^# *//; 2,8p' "$0" >&2; exit 2 ;;
+esac
 
 bin=build/release/bin
 out=build/results
