@@ -161,6 +161,10 @@ static cl_status read_attention(reader *r, cl_model_params *p) {
     if ((status = get_int(r, "attention.head_count", 1, 4096, &p->n_heads)) != CL_OK) return status;
     p->n_kv_heads = p->n_heads;
     if ((status = get_int(r, "attention.head_count_kv", 1, p->n_heads, &p->n_kv_heads)) != CL_OK) return status;
+    if (p->n_heads % p->n_kv_heads) {
+        key(r, "attention.head_count");
+        return FAIL(r, CL_ERR_FORMAT, " is %d; it must be a multiple of the number of KV heads, %d", p->n_heads, p->n_kv_heads);
+    }
     if (p->n_layers == r->arch->wide_scale_layers) p->score_scale = sqrtf((float)p->n_heads / (float)p->n_embd);
     if ((status = read_head_dim(r, p)) != CL_OK || (status = check_heads(r, p)) != CL_OK ||
         (status = read_windows(r, p)) != CL_OK ||

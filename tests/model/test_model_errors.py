@@ -36,7 +36,7 @@ FIELDS = [
     ({"llama.feed_forward_length": (32, U32)}, ["blk.0.ffn_gate.weight", "[160, 32]"]),
     ({"llama.attention.head_count": (0, U32)}, ["llama.attention.head_count is 0"]),
     ({"llama.attention.head_count_kv": (3, U32)}, ["llama.attention.head_count_kv is 3", "1 to 2"]),
-    ({"llama.attention.head_count": (3, U32), "llama.attention.head_count_kv": (2, U32)}, ["n_heads is 3", "times n_kv_heads, which is 2"]),
+    ({"llama.attention.head_count": (3, U32), "llama.attention.head_count_kv": (2, U32)}, ["llama.attention.head_count is 3", "a multiple of the number of KV heads, 2"]),
     ({"llama.attention.head_count": (129, U32)}, ["n_heads is 129", "1 to 128 times"]),
     ({"llama.attention.key_length": (72, U32), "llama.attention.value_length": (72, U32)}, ["head_dim is 72", "64, 80, 96"]),
     ({"llama.attention.value_length": (128, U32)}, ["llama.attention.value_length is 128"]),
