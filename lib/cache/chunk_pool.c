@@ -68,8 +68,8 @@ static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles
     const int log2_slab_chunks = log2_slab_size(chunk_bytes, budget_bytes);
     const size_t slab_chunks = (size_t)1 << log2_slab_chunks;
     if (__builtin_mul_overflow(slab_chunks, chunk_bytes, &slab_bytes) || slab_bytes > budget_bytes) return CATTN_ERR_BUDGET;
-    const uint64_t id_bytes = (uint64_t)INT32_MAX * chunk_bytes; /* what ids can address */
-    const size_t n_slabs = (size_t)((budget_bytes < id_bytes ? budget_bytes : id_bytes) / slab_bytes);
+    const size_t addressable = INT32_MAX / slab_chunks; /* by ids */
+    const size_t n_slabs = budget_bytes / slab_bytes < addressable ? (size_t)(budget_bytes / slab_bytes) : addressable;
 
     cattn_status status = CATTN_ERR_NOMEM;
     ca_chunk_pool *p = ca_new_zero(alloc, 1, sizeof *p);

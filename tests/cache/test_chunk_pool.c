@@ -85,6 +85,18 @@ static void too_small_a_budget(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+/* The bytes of as many of these chunks as there are ids are more than 64 bits hold. */
+static void huge_chunks_fill_the_budget(void **state) {
+    (void)state;
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    const size_t chunk = ((size_t)8 << 30) + 4096;
+    assert_int_equal(ca_chunk_pool_create_elsewhere(&pool, &alloc, 1, chunk, (uint64_t)16 << 40), CATTN_OK);
+    assert_int_equal(ca_chunk_pool_capacity(pool), 2047);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
 static void empty_slabs_are_returned(void **state) {
     (void)state;
     ca_alloc alloc = ca_alloc_default();
@@ -247,10 +259,15 @@ static void every_allocation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fits_the_budget),         cmocka_unit_test(tiles_follow_one_another),
-        cmocka_unit_test(too_small_a_budget),      cmocka_unit_test(empty_slabs_are_returned),
-        cmocka_unit_test(other_memory_counts),     cmocka_unit_test(free_chunks_are_made_resident),
-        cmocka_unit_test(memory_may_be_elsewhere), cmocka_unit_test(every_allocation_fails),
+        cmocka_unit_test(fits_the_budget),
+        cmocka_unit_test(tiles_follow_one_another),
+        cmocka_unit_test(huge_chunks_fill_the_budget),
+        cmocka_unit_test(too_small_a_budget),
+        cmocka_unit_test(empty_slabs_are_returned),
+        cmocka_unit_test(other_memory_counts),
+        cmocka_unit_test(free_chunks_are_made_resident),
+        cmocka_unit_test(memory_may_be_elsewhere),
+        cmocka_unit_test(every_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
