@@ -11,6 +11,7 @@
  */
 #include "../support/testing.h"
 
+#include "../support/rng.h"
 #include "check_tree.h"
 #include "lib/cache/tree_internal.h"
 
@@ -36,7 +37,7 @@ typedef struct known_root {
 } known_root;
 
 typedef struct world {
-    uint64_t rng;
+    rng rng;
     ca_tree_config config;
     ca_layout layout;
     ca_alloc alloc;
@@ -87,15 +88,7 @@ static bool was_fault(world *w, cattn_status status, uint64_t hash_before) {
 
 /* ---- Random choices ---- */
 
-static uint64_t next_random(world *w) {
-    w->rng += 0x9e3779b97f4a7c15u;
-    uint64_t z = w->rng;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static int64_t below(world *w, int64_t n) { return (int64_t)(next_random(w) % (uint64_t)n); }
+static int64_t below(world *w, int64_t n) { return rng_range(&w->rng, 0, n - 1); }
 
 /* At most n - 1, mostly small. */
 static int64_t skewed_below(world *w, int64_t n) { return below(w, below(w, n) + 1); }
@@ -491,7 +484,7 @@ static void do_step(world *w) {
         if (n > 0) record_branch_copies(w, find(w, s), first, first + n - 1);
     }
     const bool ends = below(w, 5) > 0;
-    if (ends || w->rng % 2) execute(w, w->after.at, w->after.n);
+    if (ends || w->rng.state % 2) execute(w, w->after.at, w->after.n);
     if (!ends) ca_path_undo_branch_copies(w->tree, &w->after);
     for (int i = 0; i < w->n_seqs; i++) (ends ? ca_path_commit : ca_path_unclaim)(find(w, &w->seqs[i])->leaf);
     for (int i = 0; i < n_written; i++) {
@@ -526,7 +519,7 @@ static const uint64_t budgets[N_BUDGETS] = {1 << 16, 3 << 16, 1 << 20};
 static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
                 bool faulty) {
     static ca_kv_command before[CA_KV_PENDING], after[MAX_SEQS * MAX_TOKENS];
-    world w = {.rng = seed, .config = {.sharing = sharing, .retention = retention}, .faulty = faulty, .fault_in = -1};
+    world w = {.rng = {seed}, .config = {.sharing = sharing, .retention = retention}, .faulty = faulty, .fault_in = -1};
     w.config.executor = (ca_kv_executor){execute_early, &w};
     w.before = (ca_kv_commands){before, 0, sizeof before / sizeof *before};
     w.after = (ca_kv_commands){after, 0, sizeof after / sizeof *after};
@@ -655,7 +648,7 @@ static void computed_tokens_follow_the_rule(void **state) {
     const int32_t *prompts[N];
     int64_t lengths[N];
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        world w = {.rng = seed, .alloc = ca_alloc_default()};
+        world w = {.rng = {seed}, .alloc = ca_alloc_default()};
         ca_layout_init(&w.layout, CATTN_F32, 1, 1, 2, 2, 16);
         assert_int_equal(ca_chunk_pool_create(&w.pool, &w.alloc, w.layout.n_tiles, w.layout.tile_bytes, 4 << 20), CATTN_OK);
         assert_int_equal(ca_tree_create(&w.tree, &w.config, &w.layout, w.pool, &w.alloc), CATTN_OK);
