@@ -155,8 +155,9 @@ CL_API cl_status cl_model_tokenize(const cl_model *model, const char *text, size
 /*
  * The text of tokens: [n_tokens] ids to bytes, of which at most `capacity` are written to text; it is not terminated. *size is
  * the number of bytes of the whole text, also if capacity is smaller, so a first call with capacity 0 (text may be NULL)
- * measures it. special: include the names of special tokens, which otherwise have no text. A token may be a part of a UTF-8
- * character, so a text that is put together from pieces is UTF-8 only as a whole.
+ * measures it. special: include the names of special tokens, which otherwise have no text. A space that CL_TOKENIZE_BEGIN put
+ * before a text is a part of it. A token may be a part of a UTF-8 character, so a text that is put together from pieces is
+ * UTF-8 only as a whole.
  *
  * Errors: CL_ERR_ARG names a token id that is out of range.
  */
@@ -242,9 +243,9 @@ typedef struct cl_engine_config {
      */
     bool speculate; /* default false */
     /*
-     * The model that drafts; NULL (default): drafts are the tokens that followed the same tokens earlier, in the request or in
-     * others of its domain. It must have the vocabulary of the engine's model, and is borrowed until cl_engine_destroy. It gets
-     * a K/V cache of its own, beside kv_budget_bytes, for as many tokens.
+     * The model that drafts, if `speculate` is set; NULL (default): drafts are the tokens that followed the same tokens
+     * earlier, in the request or in others of its domain. It must have the vocabulary of the engine's model, and is borrowed
+     * until cl_engine_destroy. It gets a K/V cache of its own, beside kv_budget_bytes, for as many tokens.
      */
     const cl_model *draft_model;
     /* The cost of one more row in a step, relative to a step without rows; >= 0; default 0.15. */
@@ -300,7 +301,7 @@ typedef struct cl_engine_event {
     uint64_t request;   /* the id from cl_engine_submit; the first event may come before cl_engine_submit returns */
     int32_t choice;     /* 0 to n - 1 */
     int32_t token;      /* -1: none. End tokens and stop tokens are reported too, but have no text */
-    int64_t position;   /* of the token, in prompt and completion */
+    int64_t position;   /* of the token, in prompt and completion; meaningless if there is none */
     bool prompt;        /* the token belongs to the prompt; no text */
     bool last;          /* the request has ended, and no event of it will follow */
     /*
@@ -362,7 +363,8 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request that the context or the K/V budget could never hold, with both
- * numbers; CL_ERR_NOMEM. No event comes then, and *id is 0.
+ * numbers; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id
+ * is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 

@@ -282,16 +282,34 @@ static void defaults_are_enough(void **state) {
     cl_engine_destroy(&e);
 }
 
+/* A submission from on_event while the engine is destroyed. */
+typedef struct late_submission {
+    cl_engine *engine;
+    cl_engine_request request;
+    uint64_t id;
+    cl_status status;
+} late_submission;
+
+static void submit_at_the_end(void *ctx, const cl_engine_event *event) {
+    late_submission *late = ctx;
+    if (event->last) late->status = cl_engine_submit(late->engine, &late->request, &late->id, NULL);
+}
+
 static void destroying_ends_what_runs(void **state) {
     (void)state;
     cl_engine *e = start_engine();
     recording *r = recording_create();
     cl_engine_request request = make_request(a_prompt(), N_PROMPT, 1000, r);
+    late_submission late = {.engine = e, .request = request, .id = 7};
+    r->hook = submit_at_the_end;
+    r->hook_ctx = &late;
     assert_int_equal(cl_engine_submit(e, &request, NULL, NULL), CL_OK);
     recording_wait_events(r, 1);
     cl_engine_destroy(&e);
     assert_true(r->done);
     assert_int_equal(r->choices[0].finish, CL_ENGINE_CANCELLED);
+    assert_int_equal(late.status, CL_ERR_UNSUPPORTED);
+    assert_int_equal(late.id, 0);
     recording_free(r);
 }
 
