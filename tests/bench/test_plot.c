@@ -25,6 +25,8 @@ static const char *draw(const plot *p, const char *rows_text) {
     assert_int_equal(strncmp(text, "<svg ", 5), 0);
     assert_non_null(strstr(text, "<title>a &lt; b</title>"));
     assert_string_equal(text + strlen(text) - 7, "</svg>\n");
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
     return text;
 }
 
@@ -86,6 +88,26 @@ static void logarithmic_axes_have_round_ticks(void **state) {
     assert_int_equal(count(svg, ">1000</text>"), 1);
     assert_int_equal(count(svg, ">10k</text>"), 1);
     assert_int_equal(count(svg, ">64</text>"), 1);
+}
+
+static void zero_is_not_on_a_logarithmic_axis(void **state) {
+    (void)state;
+    plot p = lines;
+    p.log_x = p.log_y = true;
+    static const char rows[] = "[{\"n\": 0, \"rate\": 0, \"method\": \"a\"}, {\"n\": 64, \"rate\": 20, \"method\": \"a\"}]";
+    assert_int_equal(count(draw(&p, rows), "<circle "), 2);
+    p.kind = PLOT_DOTS;
+    draw(&p, rows);
+}
+
+static void limits_are_drawn_where_they_are_known(void **state) {
+    (void)state;
+    plot p = lines;
+    static const char rows[] =
+        "[{\"n\": 1, \"rate\": 10, \"method\": \"a\", \"most\": 15}, {\"n\": 2, \"rate\": 20, \"method\": \"a\"}]";
+    assert_int_equal(count(draw(&p, rows), ">limit</text>"), 0);
+    p.limit = "most";
+    assert_int_equal(count(draw(&p, rows), ">limit</text>"), 1);
 }
 
 static void bars_show_their_values(void **state) {
@@ -165,6 +187,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_carry_their_names),           cmocka_unit_test(panels_share_their_y_axis),
         cmocka_unit_test(logarithmic_axes_have_round_ticks), cmocka_unit_test(bars_show_their_values),
+        cmocka_unit_test(zero_is_not_on_a_logarithmic_axis), cmocka_unit_test(limits_are_drawn_where_they_are_known),
         cmocka_unit_test(dots_have_a_key_and_intervals),     cmocka_unit_test(nothing_to_draw),
         cmocka_unit_test(json_gives_the_same_plot),
     };
