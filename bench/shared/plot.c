@@ -289,7 +289,7 @@ static void set_ranges(const drawing *d, area *a) {
         widen(own_y, &low_y, &high_y); /* of all panels, so that they can be compared */
     }
     if (d->p->from_zero) low_y = 0;
-    a->y.log = d->p->log_y;
+    a->y.log = d->p->log_y && low_y > 0;
     set_round_ticks(&a->y, low_y, high_y);
     a->x.log = d->p->log_x && low_x > 0;
     a->x.low = low_x;
@@ -405,9 +405,9 @@ static void draw_names(const drawing *d, const area *a, const double *ends) {
     }
 }
 
-/* A dashed line at y, if y is within the axis. */
+/* A dashed line at y, if y is a number within the axis. */
 static void draw_limit(const drawing *d, const area *a, double y) {
-    if (y < a->y.low || y > a->y.high) return;
+    if (!(y >= a->y.low && y <= a->y.high)) return;
     put_line(d, a->x.begin, place(&a->y, y), a->x.end, place(&a->y, y), dashed);
     put_text(d, a->x.begin + 4, place(&a->y, y) - 9, "start", text_colour, false, "limit");
 }
@@ -472,8 +472,9 @@ static void set_value_axis(const drawing *d, const char *panel, axis *a) {
         if (d->p->high) widen(number(row, d->p->high), &low, &high);
     }
     if (d->p->mark != 0) widen(d->p->mark, &low, &high);
-    a->log = d->p->log_y && d->p->kind == PLOT_DOTS;
-    set_round_ticks(a, d->p->kind == PLOT_BARS || d->p->from_zero ? 0 : low, high);
+    if (d->p->kind == PLOT_BARS || d->p->from_zero) low = 0;
+    a->log = d->p->log_y && low > 0;
+    set_round_ticks(a, low, high);
 }
 
 /* Pixels from the top of a panel of n labels to the top of the next. */
