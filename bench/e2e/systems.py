@@ -76,6 +76,11 @@ class System:
         except (urllib.error.URLError, OSError):
             return False
 
+    def resident_bytes(self):
+        """Memory that the process has in use."""
+        pages = pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def tail(self):
         self.log.seek(0)
         return self.log.read()[-1500:]

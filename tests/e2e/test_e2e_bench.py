@@ -163,3 +163,13 @@ def test_flags(never_worse):
     assert never_worse.flag_of(30, 1.0, 0.98, 1.005) == "interval too wide"
     assert never_worse.flag_of(30, 1.005, 0.996, 1.014) == ""
     assert never_worse.flag_of(5, 1.02, 1.011, 1.029) == "too few rounds"
+
+
+def test_loads_fill_the_memory(never_worse, monkeypatch):
+    """Both servers get loads until their memory grows no more."""
+    loads, memory = [], iter([5, 100, 200, 201])
+    monkeypatch.setattr(never_worse.load, "run", lambda _, system, **__: loads.append(system.name))
+    pair = [types.SimpleNamespace(name="shared", resident_bytes=lambda: next(memory)),
+            types.SimpleNamespace(name="private", resident_bytes=lambda: 7)]  # fmt: skip
+    never_worse.fill_memory(types.SimpleNamespace(lock=None), pair)
+    assert loads == 3 * ["shared", "private"]
