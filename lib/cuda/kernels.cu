@@ -3,6 +3,26 @@
 #include "prefill.cuh"
 #include "write.cuh"
 
+/*
+ * Under a function's name what its shape needs of a block, so that a row's last field, taken as an expression, says what its
+ * threads and its shared bytes must be.
+ */
+namespace block_of {
+struct needs {
+    u32 n_threads, shared_bytes;
+};
+template <auto... A> constexpr needs decode = {decode_shape<A...>::THREADS, decode_shape<A...>::SHARED};
+template <auto... A> constexpr needs prefill = {prefill_shape<A...>::THREADS, prefill_shape<A...>::SHARED};
+template <auto... A> constexpr needs write = {WRITE_THREADS, 0};
+template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
+
+#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
+    static_assert((function).n_threads == threads && (function).shared_bytes == shared,                                        \
+                  "kernels.def: threads or shared of " #name);
+#include "kernels.def"
+#undef CA_CUDA_KERNEL
+} // namespace block_of
+
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     KERNEL(threads, blocks, ca_cuda_##name, const args a) { (function)(a); }
 #include "kernels.def"
