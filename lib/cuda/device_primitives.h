@@ -7,6 +7,17 @@
 #define DEV static __device__ __forceinline__
 #define KERNEL(threads, blocks_per_sm, name, args)                                                                             \
     extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name(args)
+/* A kernel's body. It is left out of code for devices that are older than it needs, where the kernel traps. */
+#define FROM_SM(sm, ...)                                                                                                       \
+    if constexpr (compiled_for_sm<sm>)                                                                                         \
+        __VA_ARGS__;                                                                                                           \
+    else                                                                                                                       \
+        __trap()
+#ifdef __CUDA_ARCH__
+template <int SM> constexpr bool compiled_for_sm = __CUDA_ARCH__ >= SM * 10;
+#else
+template <int SM> constexpr bool compiled_for_sm = true; /* the pass for the host */
+#endif
 #define UNROLL           _Pragma("unroll")
 #define UNROLL_PRAGMA(x) _Pragma(#x)
 #define UNROLL_BY(n)     UNROLL_PRAGMA(unroll n)

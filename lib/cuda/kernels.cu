@@ -24,6 +24,6 @@ template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
 } // namespace block_of
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    KERNEL(threads, blocks, ca_cuda_##name, const args a) { (function)(a); }
+    KERNEL(threads, blocks, ca_cuda_##name, const args a) { FROM_SM(sm, (function)(a)); }
 #include "kernels.def"
 #undef CA_CUDA_KERNEL

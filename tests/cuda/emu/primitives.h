@@ -88,6 +88,7 @@ inline float flush(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copys
 
 #define DEV                                        static inline
 #define KERNEL(threads, blocks_per_sm, name, args) extern "C" void name(args)
+#define FROM_SM(sm, ...)                           __VA_ARGS__
 #define UNROLL
 #define UNROLL_BY(n)
 #define HERE           emu::place at_ = {__builtin_FILE(), __builtin_LINE()}
