@@ -201,11 +201,12 @@ memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {
         source[r] = (int)(rows - 1 - r);
         position[r] = p.position[r];
     }
+    const float size_of_q = p.how == HUGE_SCORES ? 300.0f : p.how == WIDE_SCORES ? 8.0f : 1.0f;
     q.resize(rows * heads * (size_t)p.d);
     for (size_t r = 0; r < rows; r++)
         for (size_t h = 0; h < heads; h++)
             for (size_t i = 0; i < (size_t)p.d; i++) {
-                put(args.q, source[r], (int)h, (int)i, normal(rng) * (p.how == HUGE_SCORES ? 300.0f : 1.0f));
+                put(args.q, source[r], (int)h, (int)i, normal(rng) * size_of_q);
                 q[(r * heads + h) * (size_t)p.d + i] = from_16(p.type, to_16(p.type, get(args.q, source[r], (int)h, (int)i)));
             }
     args.source = source;

@@ -14,7 +14,11 @@
 #include "lib/cuda/primitives.h"
 #include "tests/cuda/emu/emu.h"
 
-enum nasty { PLAIN, HUGE_SCORES, RISING, EQUAL, ODD_VALUES, N_NASTY }; /* ODD_VALUES: infinite V where only some rows see it */
+/*
+ * WIDE_SCORES: weights between which some 2^20 lie, so that sums of them are rounded, and another order gives other bits; sums
+ * of PLAIN weights are exact. ODD_VALUES: infinite V where only some rows see it.
+ */
+enum nasty { PLAIN, HUGE_SCORES, WIDE_SCORES, RISING, EQUAL, ODD_VALUES, N_NASTY };
 
 struct problem {
     element type;

@@ -44,8 +44,9 @@ int main(int argc, char **argv) {
     int failures = 0;
     for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
         problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 64, 700);
-        if (seed % 3) p.out_type = CATTN_F32; /* a rounded output hides the last bits */
-        if (seed % 2)                         /* a prompt: each row must not see the later ones */
+        if (seed % 3) p.out_type = CATTN_F32;  /* a rounded output hides the last bits */
+        if (seed % 5 < 2) p.how = WIDE_SCORES; /* nothing else shows in which order weights are summed */
+        if (seed % 2)                          /* a prompt: each row must not see the later ones */
             p = prompt_problem(p, 1 + (int)(seed * 37 % 90), (int)(seed * 61 % 700));
         failures += check(p);
     }
