@@ -14,7 +14,7 @@
 #
 #   cmake --preset release && cmake --build --preset release --target cuda_device_run
 #
-# which gathers programs and case files in build/release/device_run (32 MB). Bring along that folder and this script.
+# which gathers programs and case files in build/release/device_run (42 MB). Bring along that folder and this script.
 #
 #   DEVICE_RUN_DIR   another folder of programs
 #   DEVICE_RUN_S     seconds for the whole call, 1500 by default. Then the running step is ended, and no other one starts. Set it
@@ -94,6 +94,7 @@ step device 20 "$programs/limits" device
 step primitives 60 "$programs/primitives" "$programs"/cases/*.txt
 step check_decode 90 "$programs/check_decode" 1 64
 step check_prefill 90 "$programs/check_prefill" 1 32
+step products 45 "$programs/products"
 sanitize memcheck_decode memcheck "$programs/check_decode" 1 4
 sanitize memcheck_prefill memcheck "$programs/check_prefill" 1 2
 sanitize racecheck_decode racecheck "$programs/check_decode" 1 2
@@ -118,10 +119,12 @@ for shape in shared_4096 shared_2048 shared_1024; do
     done
 done
 
-# Table 3's other rows: minutes 19 to 22.
+# Table 3's other rows, then all of its rows by PyTorch and FlashInfer, where the machine has them: minutes 19 to 22.
 for shape in $("$programs/bench" --list | grep '^table3_'); do
     step "$shape" 40 "$programs/bench" "$shape"
 done
+# shellcheck disable=SC2046
+with_tool peers 75 python3 "$programs/peers.py" $("$programs/bench" --list | grep -E '^(shared|table3)_')
 
 # The profiler: minutes 22 to 25.
 profile ncu_shared_cp_async chunk decode shared_4096

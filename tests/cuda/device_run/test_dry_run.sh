@@ -33,9 +33,11 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
     stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""
 }
 ln -s "$bin/cuda_device_dry_bench" "$work/programs/bench"
+ln -s "$bin/cuda_device_dry_products" "$work/programs/products"
+ln -s "$source_dir/tests/cuda/device_run/peers.py" "$work/programs/peers.py"
 
 run() {
-    PATH=$work/tools:$PATH DEVICE_RUN_DIR=$work/programs DEVICE_RUN_S=${1:-1500} \
+    PATH=$work/tools:$PATH CUDA_VISIBLE_DEVICES='' DEVICE_RUN_DIR=$work/programs DEVICE_RUN_S=${1:-1500} \
         "$source_dir/scripts/device_first_run.sh" "$work/out" "$work/out.tar.gz" >"$work/log" 2>&1
 }
 # expect_steps N STATUS: the number of lines of steps.tsv with an exit status.
@@ -47,10 +49,12 @@ expect_steps() {
 
 run && fail "the first run succeeds, though two steps fail"
 n_steps=$(wc -l <"$work/out/steps.tsv")
-expect_steps $((n_steps - 2)) 0
+expect_steps $((n_steps - 3)) 0
 expect_steps 1 1
 expect_steps 1 3
-for name in smi device primitives check_decode memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
+expect_steps 1 77
+grep -q '^PyTorch .*\(imported\|no CUDA device\)' "$work/out/peers.txt" || fail "peers does not say why it measures nothing"
+for name in smi device primitives check_decode products memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
     grep -q "^$name"$'\t' "$work/out/steps.tsv" || fail "$name is not run"
 done
 while IFS=$'\t' read -r name _; do
@@ -62,9 +66,10 @@ grep -q '^shared_4096.*decode_bulk' "$work/out/shared_4096.txt" || fail "shared_
 rm -rf "$work/out"
 touch "$work/mended"
 run || fail "the second run fails"
-[ "$(grep -c 'skipped, it succeeded before' "$work/log")" -eq $((n_steps - 2)) ] || fail "the second run skips other steps"
-expect_steps "$n_steps" 0
-[ "$(wc -l <"$work/out/steps.tsv")" -eq $((n_steps + 2)) ] || fail "the second run repeats steps"
+[ "$(grep -c 'skipped, it succeeded before' "$work/log")" -eq $((n_steps - 3)) ] || fail "the second run skips other steps"
+expect_steps $((n_steps - 1)) 0
+expect_steps 2 77
+[ "$(wc -l <"$work/out/steps.tsv")" -eq $((n_steps + 3)) ] || fail "the second run repeats steps"
 
 # A step that hangs is ended when the call's time is over, and its output is kept.
 rm -rf "$work/out" "$work/out.tar.gz"
@@ -73,6 +78,18 @@ run 4 && fail "a run that is cut succeeds"
 expect_steps 1 124
 grep -q 'would run: nvidia-smi' "$work/out/smi.txt" || fail "the output of a step that hangs is lost"
 [ "$(grep -c "not started, the call's time is over" "$work/log")" -eq $((n_steps - 1)) ] || fail "steps are started without time"
+
+# products: a sum that is changed in one way is found in this way alone, and in all others if it is what they are compared with.
+for way in 0 1 2 3 7 11 14; do
+    "$bin/cuda_device_dry_products" 1 $way >"$work/products"
+    status=$?
+    [ $status -eq $((way < 3)) ] || fail "products exits with $status where way $way is changed"
+    n=$(awk -F'\t' 'NR > 1 && $4 == 1' "$work/products" | wc -l)
+    [ "$n" -eq $((way == 0 ? 28 : 2)) ] || fail "products finds $n ways with a difference where way $way is changed"
+done
+# A shape that peers.py does not know is refused before anything is imported.
+"$work/programs/peers.py" table3_1024_512 short_64 2>"$work/refused" && fail "peers.py takes any shape"
+grep -q '^short_64: a shape is' "$work/refused" || fail "peers.py does not say which shapes it takes"
 
 [ $n_failures -eq 0 ] || cat "$work/log"
 echo "$n_failures failures"
