@@ -4,9 +4,11 @@ set(CATTN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), 
 set(CA_CUDA OFF)
 
 # sm_80 is what Ampere and Ada run, sm_90a what Hopper runs; newer ones compile the PTX when they load it.
+set(CA_CUDA_ARCHS 80 90a)
+set(CA_NVCC_CODE -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
+    -gencode=arch=compute_90,code=compute_90)
 # The host side needs no C++ runtime: no exceptions, no type information, no guards around statics.
-set(CA_NVCC_FLAGS -O3 -std=c++17 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
-    -gencode=arch=compute_90,code=compute_90
+set(CA_NVCC_FLAGS -O3 -std=c++17
     -Xptxas=--register-usage-level=0 # otherwise the scheduler takes registers that the sums of 32 rows need, and spills
     -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 if(CATTN_WERROR)
@@ -58,11 +60,25 @@ function(ca_cuda_objects objects)
     get_filename_component(folder ${object} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${object}
-      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+      COMMAND ${CATTN_NVCC} -c ${CA_NVCC_FLAGS} ${CA_NVCC_CODE} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
               -MD -MT ${object} -MF ${object}.d -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Building CUDA object ${source}.o" VERBATIM)
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     list(APPEND made ${object})
   endforeach()
   set(${objects} ${made} PARENT_SCOPE)
+endfunction()
+
+# Compile a CUDA source, by a path from the project's root, to device code of each architecture, without a host object.
+function(ca_cuda_cubins cubins nvcc source)
+  get_filename_component(name ${source} NAME_WE)
+  foreach(arch ${CA_CUDA_ARCHS})
+    set(cubin ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm_${arch}.cubin)
+    add_custom_command(OUTPUT ${cubin}
+      COMMAND ${nvcc} -cubin ${CA_NVCC_FLAGS} -gencode=arch=compute_${arch},code=sm_${arch} -I${PROJECT_SOURCE_DIR}
+              -I${PROJECT_SOURCE_DIR}/include -MD -MT ${cubin} -MF ${cubin}.d -o ${cubin} ${PROJECT_SOURCE_DIR}/${source}
+      DEPENDS ${PROJECT_SOURCE_DIR}/${source} DEPFILE ${cubin}.d COMMENT "Building ${name}.sm_${arch}.cubin" VERBATIM)
+    list(APPEND made ${cubin})
+  endforeach()
+  set(${cubins} ${made} PARENT_SCOPE)
 endfunction()

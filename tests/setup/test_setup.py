@@ -1,4 +1,5 @@
-"""Set-up on machines in all states: scripts/setup.sh and run.sh, with stand-ins for all programs that would change the system."""
+"""Set-up on machines in all states: scripts/setup.sh, run.sh and the beginning of test.sh, with stand-ins for all programs that would
+change the system."""
 import os
 import re
 import shutil
@@ -50,6 +51,9 @@ cp "$STATE/pip" "$3/bin/python"
 
 PIP = r"""
 echo "pip $*" >>"$STATE/calls"
+case "$PIP $*" in
+"without CUDA "*requirements-cuda.txt) echo "ERROR: No matching distribution found for nvidia-cuda-nvcc"; exit 1 ;;
+esac
 case $PIP in
 offline) echo "WARNING: Retrying after NewConnectionError: Temporary failure in name resolution"; exit 1 ;;
 full) echo "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"; exit 1 ;;
@@ -104,7 +108,7 @@ class Machine:
         self.bin = folder / "bin"
         for path in (self.project / "scripts", self.state, self.bin):
             path.mkdir(parents=True)
-        for name in ("run.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt"):
+        for name in ("run.sh", "test.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.project / name)
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
@@ -133,6 +137,11 @@ class Machine:
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         assert done.returncode == status, done
         return done
+
+    def run_tests(self, **environment):
+        """./test.sh, which sets up and then fails early, since the machine has nothing to build and test with."""
+        return subprocess.run(["bash", "./test.sh"], cwd=self.project, env=self.environment(**environment),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
 
     def calls(self):
         path = self.state / "calls"
@@ -306,6 +315,54 @@ def test_interrupt_ends_with_a_sentence(machine):
     out, err = interrupt(process)
     assert process.returncode == 130 and out == ""
     assert re.search(r"^Interrupted during: Debian packages \(\d+\)\. Run \./run\.sh again to continue\.$", err, re.M), err
+
+
+# ---- The set-up of test.sh ----
+
+
+def lists_installed(machine):
+    return [call.split()[-1] for call in machine.calls() if call.startswith("pip install") and " -r " in call]
+
+
+def test_tests_need_more_packages(machine):
+    done = machine.run_tests()
+    assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages())
+    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt"]
+    steps = re.findall(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
+    assert [step.split(",")[0] for step in steps[-3:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
+                                                           "CUDA compiler of the tests"]
+    assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON" in machine.calls()
+
+
+def test_second_set_up_of_the_tests_installs_nothing(machine):
+    machine.run_tests()
+    n_calls = len(machine.calls())
+    assert "Ready after" not in machine.run_tests().stderr
+    assert not [call for call in machine.calls()[n_calls:] if call.startswith(("apt-get", "pip install", "venv"))]
+
+
+def test_changed_list_is_installed_again(machine):
+    machine.run_tests()
+    with open(machine.project / "requirements-cuda.txt", "a", encoding="utf-8") as file:
+        file.write("another-package==1.0\n")
+    machine.run_tests()
+    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt", "requirements-cuda.txt"]
+
+
+def test_missing_cuda_compiler_is_named(machine):
+    """What has been installed before stays, and the next set-up continues with the compiler."""
+    done = machine.run_tests(PIP="without CUDA")
+    assert done.returncode != 0 and done.stdout == ""
+    failed = done.stderr[done.stderr.index("Failed: "):]
+    assert failed.startswith("Failed: CUDA compiler of the tests") and "No matching distribution found" in failed
+    assert "run ./test.sh again" in failed
+    machine.run_tests()
+    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt", "requirements-cuda.txt"]
+
+
+def test_run_takes_no_packages_of_the_tests(machine):
+    machine.run("info")
+    assert lists_installed(machine) == []
 
 
 # ---- packages.txt ----
