@@ -21,15 +21,29 @@ REGISTERS = 65536  # of a multiprocessor
 
 
 def decode_loops(d):
-    """One loop over chunks for each size of tile; of 8 n rows a warp, scores and three ways to add V (plain, hidden slots, row by
-    row) are n d / 16 products each. Two warps share a quarter's copies where d = 256."""
-    split = 2 if d == 256 else 1
-    return [{"HMMA": 4 * n * d // 16, "MOVM": 2 * n, "LDGSTS": d // 8 // split} for n in (1, 2, 4)[: 3 - (split > 1)]]
+    """One loop over chunks for each size of tile, n tiles of 8 rows a warp. Where d = 256, two warps share a quarter's copies, and
+    meet at a barrier before they read them. In each step of 16 dimensions:
+
+    HMMA  n for scores, and n for each of three ways to add V (plain, without hidden slots, row by row)
+    LDSM  one for K; for V one plain, one without hidden slots, one in search of what is not finite, and n row by row; n / 2 for
+          queries that registers do not hold
+
+    In all: two MOVM for the weights of each tile; MUFU for four weights of each tile, three for the soft-cap of each, and two where
+    M rises.
+    """
+    split, steps = 2 if d == 256 else 1, d // 16
+    return [{"HMMA": 4 * n * steps, "LDSM": (4 + n) * steps + (n * steps // 2 if n * d > 256 else 0), "MOVM": 2 * n,
+             "MUFU": 18 * n, "VOTE": 2, "BAR": split - 1, "LDGSTS": d // 8 // split} for n in (1, 2, 4)[: 3 - (split > 1)]]
 
 
 def prefill_loops(d):
-    """The loop over the chunks of a stage: d / 8 products for scores, twice (whole chunks, and others), and three ways to add V."""
-    return [{"HMMA": 5 * d // 8, "MOVM": 0, "LDGSTS": 0}]
+    """The loop over the chunks of a stage. Scores are computed in two places (for whole chunks, and for others), V is added in three
+    (for all rows, and row by row for each of a lane's two rows), each by two HMMA in a step of 16 dimensions. LDSM: one in each of
+    these places, and one in search of what is not finite; for queries two more where d = 256, since registers do not hold them
+    then. MUFU: 8 weights, as above."""
+    steps = d // 16
+    return [{"HMMA": 10 * steps, "LDSM": (2 + 4) * steps + (2 * steps if d == 256 else 0), "MOVM": 0, "MUFU": 34, "VOTE": 2,
+             "BAR": 0, "LDGSTS": 0}]
 
 
 def bulk_loops(d):
@@ -56,7 +70,7 @@ def cubins(files, cuobjdump, folder):
     paths = [path for path in files if path.endswith(".cubin")]
     for path in files:
         if not path.endswith(".cubin"):
-            run(cuobjdump, "-xelf", "all", path, cwd=folder)
+            run(cuobjdump, "-xelf", "all", os.path.abspath(path), cwd=folder)
     paths += [os.path.join(folder, name) for name in os.listdir(folder)]
     return {re.search(r"\.sm_(\w+)\.cubin$", path).group(1): path for path in paths}
 
@@ -123,7 +137,7 @@ def judge_code(name, code):
         yield f"{len(got)} loops over chunks instead of {len(want)}"
     for w, g in zip(want, got):
         for op, n in w.items():
-            if not n <= g[op] <= n + (int(d) // 16 if op == "HMMA" else 0):  # one tile's products may be duplicated
+            if not n <= g[op] <= n + (int(d) // 16 if op in ("HMMA", "LDSM") else 0):  # one tile's products may be duplicated
                 yield f"{g[op]} {op} in a loop over chunks instead of {n}"
 
 
