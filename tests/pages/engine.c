@@ -41,16 +41,21 @@ static void poison(const engine *e, int32_t page) {
             }
 }
 
-void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout) {
-    enum { GAP = 3 }; /* elements, so that tokens are not aligned */
-    *e =
-        (engine){.w = w, .type = config->kv_type, .page_size = config->page_size, .n_pages = config->n_pages, .layout = layout};
+void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout,
+                 const engine_memory *of) {
+    static const engine_memory host = {malloc, free, 3};
+    *e = (engine){.w = w,
+                  .of = of ? *of : host,
+                  .type = config->kv_type,
+                  .page_size = config->page_size,
+                  .n_pages = config->n_pages,
+                  .layout = layout};
     const int64_t d_k = config->head_dim, d_v = world_dim_v(w), heads = config->n_kv_heads, c = config->page_size;
-    const int64_t token_k = heads * d_k + GAP, token_v = heads * d_v + GAP,
+    const int64_t token_k = heads * d_k + e->of.gap, token_v = heads * d_v + e->of.gap,
                   elements = e->n_pages * (c + 1) * (token_k + token_v);
     if (d_k != d_v) e->layout = ENGINE_LAYOUTS - 1;
     for (int32_t layer = 0; layer < w->config.n_layers; layer++) {
-        char *kv = e->memory[layer] = malloc((size_t)(elements * type_size(e)));
+        char *kv = e->memory[layer] = e->of.alloc((size_t)(elements * type_size(e)));
         e->k[layer] = (cattn_page_view){kv, (c + 1) * token_k, token_k, d_k};
         e->v[layer] = (cattn_page_view){kv + e->n_pages * (c + 1) * token_k * type_size(e), (c + 1) * token_v, token_v, d_v};
         if (e->layout < ENGINE_LAYOUTS - 1) {
@@ -64,7 +69,7 @@ void engine_init(engine *e, const world *w, const cattn_pages_config *config, co
 }
 
 void engine_free(engine *e) {
-    for (int layer = 0; layer < WORLD_MAX_LAYERS; layer++) free(e->memory[layer]);
+    for (int layer = 0; layer < e->w->config.n_layers; layer++) e->of.free(e->memory[layer]);
 }
 
 /* The full page whose tokens have this hash, or a free page if the hash is 0. */

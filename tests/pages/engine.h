@@ -21,8 +21,16 @@ typedef struct engine_seq {
     int32_t table[ENGINE_MAX_TABLE];
 } engine_seq;
 
+/* Where an engine's pages are. */
+typedef struct engine_memory {
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *p);
+    int gap; /* elements between tokens in the layout with gaps */
+} engine_memory;
+
 typedef struct engine {
     const world *w;
+    engine_memory of;
     cattn_type type;
     int32_t page_size, n_pages;
     int layout; /* a cattn_page_layout, or the number after the last: tensors of K and V with gaps between tokens and pages */
@@ -32,8 +40,9 @@ typedef struct engine {
     uint64_t holds[ENGINE_MAX_PAGES]; /* the hash of the tokens up to the end of a full page; 0: it is not full */
 } engine;
 
-/* pages: a handle of the shape, for cattn_pages_views. */
-void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout);
+/* pages: a handle of the shape, for cattn_pages_views; of: NULL for the host's memory, where no token is aligned. */
+void engine_init(engine *e, const world *w, const cattn_pages_config *config, const cattn_pages *pages, int layout,
+                 const engine_memory *of);
 void engine_free(engine *e);
 
 /* Start a sequence with the first n_tokens tokens of one of a world. Full pages with these tokens are shared. */
