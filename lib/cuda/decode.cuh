@@ -19,11 +19,13 @@
 
 #include "decode_quarter.cuh"
 #include "merge.cuh"
+#include "pages.cuh"
 
 /* ---- The ring ---- */
 
-/* From a chunk's begin to the first byte of its K (of the second of two warps: V) that the warp requests. */
+/* From a chunk's begin to the first byte of its K (of the second of two warps: V) that the warp requests; of pages the head. */
 template <class S> DEV u32 request_offset(const decode_warp &w, int head) {
+    if (S::PAGES) return (u32)head;
     return (u32)(2 * head + w.half) * tile_bytes<S::D> + (u32)w.quarter * 2048;
 }
 
@@ -57,13 +59,24 @@ template <class S> DEV void request_bulk(const decode_warp &w, u32 to, const uns
     }
 }
 
+/* The same from foreign pages. The lane is hidden as in this_warp, so what depends on it is not kept from chunk to chunk. */
+template <class S> DEV void request_pages(const ca_cuda_attend_args &a, const decode_warp &w, u32 to, int head, int place) {
+    const int lane = shfl_xor(w.lane, 0);
+    UNROLL for (int v = 0; v < 2 / S::SPLIT; v++) copy_page_lines<S::D, STEP_SLOTS, 32>(
+        find_lines(a, S::SPLIT > 1 ? w.half == 1 : v == 1, head, place), to + (u32)v * (S::STAGE / 2), 0, lane);
+}
+
 template <class S> DEV u32 bar_of(const decode_warp &w, int stage) {
     return w.base + S::BARS + (u32)(w.quarter * S::STAGES + stage) * 8;
 }
 
-template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int chunk, u32 offset) {
+template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int place, u32 offset) {
     const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * (S::STAGE / 2);
-    const unsigned char *part = (const unsigned char *)a.kv + chunk * a.chunk_bytes + offset;
+    if constexpr (S::PAGES) {
+        request_pages<S>(a, w, to, (int)offset, place);
+        return;
+    }
+    const unsigned char *part = (const unsigned char *)a.kv + place * a.chunk_bytes + offset;
     if constexpr (S::BULK)
         request_bulk<S>(w, to, part, bar_of<S>(w, stage));
     else
@@ -179,12 +192,12 @@ template <class S> DEV sum4 fold_quarters(u32 base, int row, int unit) {
 /* NT: tiles of 8 rows a warp. */
 template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a, int j, const decode_warp &w, int &ring) {
     const ca_cuda_job job = load_job(a.jobs + j);
-    const int id = ld_global(a.jobs[j].chunk + w.lane % CA_CUDA_SEGMENT_CHUNKS);
+    const int places = load_places<S>(a, j, w.lane);
     const int n_chunks = job.n_chunks, partial = job.partial;
     const int first = w.half * NT * 8;
     const u32 offset = request_offset<S>(w, job.head);
     UNROLL for (int i = 0; i < S::STAGES - 1; i++) {
-        const int next = shfl(id, i);
+        const int next = shfl_place<S>(places, i, w.quarter);
         if (i < n_chunks) request<S>(a, w, stage_ahead<S>(ring, i), next, offset);
         end_request<S>();
     }
@@ -199,8 +212,9 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     UNROLL_BY(1) for (int i = 0; i < n_chunks; i++) {
         await_stage<S>(w, ring);
         const int ahead = i + S::STAGES - 1, free = stage_ahead<S>(ring, S::STAGES - 1);
-        const int next = S::BULK ? kept_chunk(w.base + S::JOB, ahead) : shfl(id, ahead); /* either way, the other spills */
-        if (ahead < n_chunks) request<S>(a, w, free, next, offset);
+        const int next = S::BULK ? kept_chunk(w.base + S::JOB, ahead) /* either way, the other spills */
+                                 : shfl_place<S>(places, ahead, w.quarter);
+        if (ahead < n_chunks) request<S>(a, w, free, next, S::PAGES ? kept_head(w.base + S::JOB) : offset);
         end_request<S>();
         attend_quarter<S, NT>(a, st, q, w, w.ring + (u32)(ring & 15) * S::STAGE, i, partial >> i & 1);
         ring = next_stage<S>(ring);
@@ -226,8 +240,8 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 bas
 }
 
 /* All jobs of this block. */
-template <element E, int D, bool BULK> DEV void decode(const ca_cuda_attend_args &a) {
-    using S = decode_shape<E, D, BULK>;
+template <element E, int D, bool BULK, bool PAGES = false> DEV void decode(const ca_cuda_attend_args &a) {
+    using S = decode_shape<E, D, BULK, PAGES>;
     int ring = 0;
     init_ring<S>();
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {

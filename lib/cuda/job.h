@@ -52,6 +52,12 @@ typedef struct ca_cuda_job {
     int32_t chunk[CA_CUDA_SEGMENT_CHUNKS]; /* ids of the list's chunks */
 } ca_cuda_job;
 
+/* A second line of each job over foreign pages: where its chunks lie in them. */
+typedef struct ca_cuda_job_pages {
+    /* [chunk of the list][quarter]: page * quarters of a page + index in the page; -1: behind the sequence's last page. */
+    int32_t quarter[CA_CUDA_SEGMENT_CHUNKS * CA_CUDA_QUARTERS];
+} ca_cuda_job_pages;
+
 /* A tensor of the caller: [rows][heads][d], d contiguous; strides in bytes, multiples of 16. */
 typedef struct ca_cuda_view {
     void *data;
@@ -59,6 +65,20 @@ typedef struct ca_cuda_view {
     int32_t type; /* cattn_type: f32, f16, bf16 */
     int32_t pad;
 } ca_cuda_view;
+
+/* K or V of one layer in the caller's pages, d contiguous; strides in bytes, multiples of 16. */
+typedef struct ca_cuda_page_view {
+    const unsigned char *data; /* page 0, slot 0, KV head 0 */
+    int64_t page_stride, slot_stride, head_stride;
+} ca_cuda_page_view;
+
+/* Foreign pages (chunkattn_pages.h), from which the kernels *_pages_* read instead of from tiles. */
+typedef struct ca_cuda_pages {
+    const ca_cuda_job_pages *jobs; /* of the list that is launched */
+    ca_cuda_page_view k, v;
+    int32_t log2_quarters; /* of the quarters of a page, 1 to 8 */
+    int32_t pad;
+} ca_cuda_pages;
 
 /* Of one layer. Arrays named [rows] go by the plan's rows, one a token. */
 typedef struct ca_cuda_attend_args {
@@ -85,6 +105,7 @@ typedef struct ca_cuda_attend_args {
     uint32_t group_inverse; /* ceil(2^16 / group): row / group is row * group_inverse >> 16 below 64 rows */
     int32_t window;         /* positions that a row sees; 0: all */
     int32_t n_sink_tokens;  /* which any window sees */
+    ca_cuda_pages pages;    /* of foreign pages, in place of kv and chunk_bytes */
 } ca_cuda_attend_args;
 
 /* A step's k and v on their way into the tiles of one layer. */

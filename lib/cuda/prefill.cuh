@@ -18,6 +18,7 @@
 #define LIB_CUDA_PREFILL_CUH
 
 #include "merge.cuh"
+#include "pages.cuh"
 #include "prefill_slots.cuh"
 
 /* ---- The ring ---- */
@@ -63,17 +64,25 @@ template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, i
     }
 }
 
-/* Request a quarter of n chunks, the first of which is the list's chunk `first`. id: lane i holds that of chunk i. */
+/* The same from foreign pages. */
+template <class S> DEV void copy_pages(const ca_cuda_attend_args &a, u32 to, int c, int head, int place) {
+    UNROLL for (int v = 0; v < 2; v++) copy_page_lines<S::D, S::LINES, S::THREADS>(
+        find_lines(a, v == 1, head, place), to + (u32)v * S::TILE, c * STEP_SLOTS, thread_index());
+}
+
+/* Request a quarter of n chunks, the first of which is the list's chunk `first`. */
 template <class S>
-DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int head, int quarter, int id, int first, int n) {
+DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int head, int quarter, int places, int first, int n) {
     const u32 to = stage_of<S>(base, ring), bar = stage_bar<S>(base, ring);
     const bool asks = !S::BULK || thread_index() == 0;
     if (S::BULK && asks) mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
-        const int chunk = shfl(id, first + c);
+        const int place = shfl_place<S>(places, first + c, quarter);
         if (c >= n || !asks) continue;
-        const unsigned char *tile = (const unsigned char *)a.kv + chunk * a.chunk_bytes + head * 2 * (int64_t)tile_bytes<S::D>;
-        if constexpr (S::BULK)
+        const unsigned char *tile = (const unsigned char *)a.kv + place * a.chunk_bytes + head * 2 * (int64_t)tile_bytes<S::D>;
+        if constexpr (S::PAGES)
+            copy_pages<S>(a, to, c, head, place);
+        else if constexpr (S::BULK)
             copy_lines_bulk<S>(to, tile, c, quarter, bar);
         else
             copy_lines<S>(to, tile, c, quarter);
@@ -178,9 +187,8 @@ DEV void end_quarter(const ca_cuda_attend_args &a, prefill_state<S> &st, const p
 template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int &ring) {
     const u32 base = shared_base();
     const ca_cuda_job job = load_job(a.jobs + j);
-    const int id = ld_global(a.jobs[j].chunk + thread_index() % CA_CUDA_SEGMENT_CHUNKS), n = job.n_chunks, head = job.head,
-              partial = job.partial;
-    if (n > 0) request_lines<S>(a, base, ring, head, 0, id, 0, n);
+    const int places = load_places<S>(a, j, thread_index() % 32), n = job.n_chunks, head = job.head, partial = job.partial;
+    if (n > 0) request_lines<S>(a, base, ring, head, 0, places, 0, n);
     keep_job(a, j, base + S::JOB);
     stage_queries<S::E, S::D, S::ROWS, S::THREADS>(a, job, base + S::QUERIES);
     sync_block();
@@ -196,7 +204,7 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
             const int next = last ? 0 : first + S::CHUNKS, next_quarter = quarter + last;
             const u32 stage = stage_of<S>(base, ring);
             ring = next_request(ring);
-            if (next_quarter < CA_CUDA_QUARTERS) request_lines<S>(a, base, ring, head, next_quarter, id, next, n - next);
+            if (next_quarter < CA_CUDA_QUARTERS) request_lines<S>(a, base, ring, head, next_quarter, places, next, n - next);
             const int here = last ? n - first : S::CHUNKS;
             UNROLL_BY(1)
             for (int c = 0; c < here; c++) attend_slots<S>(a, st, q, w, stage, quarter, first, c, partial >> (first + c) & 1);
@@ -218,8 +226,8 @@ template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) 
 }
 
 /* All jobs of this block. */
-template <element E, int D, bool BULK> DEV void prefill(const ca_cuda_attend_args &a) {
-    using S = prefill_shape<E, D, BULK>;
+template <element E, int D, bool BULK, bool PAGES = false> DEV void prefill(const ca_cuda_attend_args &a) {
+    using S = prefill_shape<E, D, BULK, PAGES>;
     const u32 base = shared_base();
     int ring = 0;
     init_stages<S>(base);

@@ -10,9 +10,9 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-/* BULK: chunks come by bulk copies (sm_90), not by cp.async. */
-template <element E_, int D_, bool BULK_> struct prefill_shape {
-    static constexpr bool BULK = BULK_;
+/* BULK: chunks come by bulk copies (sm_90), not by cp.async. PAGES: they come from foreign pages, by cp.async. */
+template <element E_, int D_, bool BULK_, bool PAGES_ = false> struct prefill_shape {
+    static constexpr bool BULK = BULK_, PAGES = PAGES_;
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int ROWS = 64, THREADS = 128;

@@ -51,7 +51,8 @@ def bulk_loops(d):
     return [{**loop, "LDGSTS": 0} for loop in decode_loops(d)]
 
 
-LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "prefill": prefill_loops, "prefill_bulk": prefill_loops}
+LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "decode_pages": decode_loops,
+         "prefill": prefill_loops, "prefill_bulk": prefill_loops, "prefill_pages": prefill_loops}
 
 
 def kernels(source):

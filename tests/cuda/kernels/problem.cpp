@@ -156,11 +156,15 @@ float get(const ca_cuda_view &view, int row, int head, int i) {
 
 } // namespace
 
-float memory::element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
+u16 memory::bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
     const size_t tile = (size_t)(CA_CUDA_CHUNK * p.d * 2);
     u16 h;
     memcpy(&h, kv + (size_t)chunk * (size_t)args.chunk_bytes + ((size_t)head * 2 + v) * tile + tile_place(p.d, slot, i), 2);
-    return from_16(p.type, h);
+    return h;
+}
+
+float memory::element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
+    return from_16(p.type, bits_of(p, chunk, head, v, slot, i));
 }
 
 memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {

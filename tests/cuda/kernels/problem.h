@@ -56,11 +56,23 @@ struct memory {
     unsigned char *kv;
     size_t out_bytes;
     int n_states, n_carried;
+    std::vector<int> places; /* [chunk][quarter] as in ca_cuda_job_pages; empty before add_pages */
     explicit memory(const problem &p);
+    u16 bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
     float element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 };
+
+/*
+ * Copy the problem's K/V into foreign pages, which the kernels *_pages_* read: their quarters at random places, NHD or HND by
+ * the seed, without gaps (`dense`) or with some. Quarters of which no row sees anything are in no page.
+ */
+void add_pages(const problem &p, memory &m, int page_size, bool dense, uint64_t seed);
+void remove_pages(memory &m);
+
+/* Where the chunks of these jobs lie in the pages. */
+std::vector<ca_cuda_job_pages> pages_of(const memory &m, const std::vector<ca_cuda_job> &jobs);
 
 /* ---- Jobs ---- */
 

@@ -88,6 +88,13 @@ int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::str
         a.parts = array(parts, "parts");
         temporary.push_back(list);
         temporary.push_back((void *)a.parts);
+        if (kernel.find("_pages_") != std::string::npos) {
+            const std::vector<ca_cuda_job_pages> pages = pages_of(m, jobs);
+            ca_cuda_job_pages *to = device.array<ca_cuda_job_pages>(pages.size(), "pages of jobs");
+            memcpy((void *)to, pages.data(), pages.size() * sizeof pages[0]);
+            a.pages.jobs = to;
+            temporary.push_back(to);
+        }
         emu::config c;
         c.blocks = (int)phase.size();
         c.threads = k.threads;

@@ -1,8 +1,10 @@
 /*
  * What the kernels cost, counted: sectors of K and V, wavefronts of shared memory, and instructions for each chunk and warp.
- * The counts of a chunk are the difference between a segment of eight chunks and one of four.
+ * The counts of a chunk are the difference between a segment of eight chunks and one of four. Foreign pages have 16 slots,
+ * whose lines have no gaps.
  */
 #include <cstdio>
+#include <cstring>
 
 #include "chunkattn.h"
 #include "problem.h"
@@ -31,6 +33,7 @@ emu::counts measure(const char *family, element type, int d, int rows, int n, in
         for (int c = 0; c < n; c++) p.chunks.back().push_back(c);
     }
     memory m(p);
+    if (strstr(family, "pages")) add_pages(p, m, 16, true, (uint64_t)d);
     emu::counts counts = {};
     failures += run_jobs(p, m, make_jobs(p, 0, tile_rows, 1, 1), attend_name(family, p), {1, 1, 0}, &counts);
     return counts;
@@ -57,6 +60,14 @@ const bar bars[] = {
     {"prefill_bulk", 96, 64, 4, 96, 48, 0, 4}, {"prefill_bulk", 128, 64, 4, 128, 64, 0, 4},
 };
 
+/* Over foreign pages the same. */
+const bar page_bars[] = {
+    {"decode_pages", 64, 8, 4, 8, 8, 2, 1},       {"decode_pages", 96, 32, 4, 48, 24, 8, 1},
+    {"decode_pages", 128, 8, 4, 16, 16, 2, 1},    {"decode_pages", 128, 32, 4, 64, 32, 8, 1},
+    {"decode_pages", 256, 32, 8, 64, 48, 4, 1},   {"prefill_pages", 96, 64, 4, 96, 48, 0, 4},
+    {"prefill_pages", 128, 64, 4, 128, 64, 0, 4},
+};
+
 void check(const bar &b, element type) {
     const emu::counts four = measure(b.family, type, b.d, b.rows, 4, b.rows),
                       eight = measure(b.family, type, b.d, b.rows, 8, b.rows);
@@ -81,7 +92,8 @@ void check(const bar &b, element type) {
 
 int main() {
     for (const bar &b : bars) check(b, BF16);
+    for (const bar &b : page_bars) check(b, BF16);
     check(bars[6], F16);
-    printf("%zu bars, %d failures\n", sizeof bars / sizeof *bars + 1, failures);
+    printf("%zu bars, %d failures\n", (sizeof bars + sizeof page_bars) / sizeof *bars + 1, failures);
     return failures != 0;
 }
