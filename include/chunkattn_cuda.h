@@ -1,5 +1,6 @@
 /*
- * libchunkattn on a CUDA device: what a cache needs beyond chunkattn.h where its K and V are in a device's memory.
+ * libchunkattn on a CUDA device: what a cache needs beyond chunkattn.h where its K and V are in a device's memory, and what
+ * foreign pages need beyond chunkattn_pages.h ("Foreign pages", below).
  *
  * EXPERIMENTAL. Status: complete and tested in an emulation of the device; nothing of it has run on a device yet
  * (docs/cuda.md). Times on a device are unknown. What is written here may still change.
@@ -53,6 +54,7 @@
 #endif
 
 #include "chunkattn.h"
+#include "chunkattn_pages.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,6 +122,57 @@ CATTN_API cattn_status cattn_cuda_step_write(cattn_cache *cache, int32_t layer, 
  */
 CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer, const cattn_view *q, const cattn_view *out,
                                               float *lse, cattn_cuda_stream stream, cattn_error *error);
+
+/* ---- Foreign pages -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Attention over an engine's own pages in device memory (chunkattn_pages.h):
+ *
+ *   config.cuda_device = 0;
+ *   cattn_pages_create(&config, &pages, &error);
+ *   for each step {
+ *       cattn_cuda_pages_plan(pages, &batch, stream, &graph, &error);                  instead of cattn_pages_plan
+ *       for each layer {
+ *           cattn_pages_views(pages, CATTN_PAGES_VLLM, kv[layer], n_pages, &k, &v, &error);          as on the CPU
+ *           cattn_cuda_pages_attend(pages, layer, &k, &v, &q, &out, lse, stream, &error);  instead of cattn_pages_attend
+ *       }
+ *   }
+ *
+ * Supported: what is supported for caches, with pages of 16, 32, 64 or 128 tokens in any layout; sequences of up to 2^25
+ * tokens, and ids below 2^35 / page_size. cattn_pages_create refuses anything else.
+ *
+ * The unit of sharing is a chunk of 64 tokens, part of one page or of several: sequences share it if they share all its pages.
+ * So with smaller pages, up to 3 shared pages before the first that differs are read by each sequence for itself.
+ *
+ * Exact: the bits are those of a cattn_cache on the same device with the same K and V.
+ *
+ * "Streams", "Graphs", errors of the runtime and "Threads" above hold here, with cattn_cuda_pages_plan for
+ * cattn_cuda_step_begin, and cattn_cuda_pages_attend for what is captured. There is no budget: workspace is allocated when a
+ * plan needs it and kept.
+ */
+
+/*
+ * As cattn_pages_plan; the arrays of the batch are the host's. Copies to the device what of the plan has changed since the last
+ * one: where no sequence has entered another page, 4 bytes for each row. The copies are queued on `stream`.
+ *
+ * *graph (NULL if not wanted): a number for what cattn_cuda_pages_attend queues until the next plan, see "Graphs" above.
+ *
+ * Errors as cattn_pages_plan; CATTN_ERR_ARG for a handle that is not on a device; CATTN_ERR_NOMEM where host or device has no
+ * memory.
+ */
+CATTN_API cattn_status cattn_cuda_pages_plan(cattn_pages *pages, const cattn_pages_batch *batch, cattn_cuda_stream stream,
+                                             uint64_t *graph, cattn_error *error);
+
+/*
+ * As cattn_pages_attend, on device memory. k, v: pages of this layer, read when the stream gets there; data and strides are
+ * multiples of 16 bytes. q, out: [rows][n_heads][head_dim], of type f32, f16 or bf16 each, aligned as for
+ * cattn_cuda_step_attend; queries are rounded to kv_type. lse: as there, NULL if not wanted.
+ *
+ * Allocates nothing and takes no lock. A plan without rows queues nothing. Errors as cattn_pages_attend.
+ */
+CATTN_API cattn_status cattn_cuda_pages_attend(cattn_pages *pages, int32_t layer, const cattn_page_view *k,
+                                               const cattn_page_view *v, const cattn_view *q, const cattn_view *out, float *lse,
+                                               cattn_cuda_stream stream, cattn_error *error);
 
 #ifdef __cplusplus
 }

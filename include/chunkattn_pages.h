@@ -25,9 +25,9 @@
  * filled may be shared, as after a fork: each row sees the slots up to its own position. Ids may be reused for other content at
  * any time, since a plan depends on nothing but the tables that it gets.
  *
- * Exact: the bits of a row's result are those that a cattn_cache with chunk_size = page_size gives for the same K and V. They
- * do not depend on the other rows and sequences of the batch, the threads, the sharing mode, page ids or the layout of the
- * pages.
+ * Exact: the bits of a row's result are those that a cattn_cache with chunk_size = page_size (on a device: 64) gives for the
+ * same K and V. They do not depend on the other rows and sequences of the batch, the threads, the sharing mode, page ids or the
+ * layout of the pages.
  *
  * What is kept from plan to plan: the tables, sorted by their ids. A plan compares each table with its previous contents (4
  * bytes for each page) and processes only the differences. Sequences may enter and leave the batch, grow, shrink and change
@@ -36,8 +36,8 @@
  *
  * Threads: calls on one cattn_pages must not overlap; different ones are independent. The library neither prints nor exits.
  *
- * Devices: this version attends on the CPU. On a CUDA device, plan and attend will take a stream and device pointers
- * (chunkattn_cuda.h); config.cuda_device is reserved for it.
+ * Devices: with config.cuda_device >= 0 the pages are in a CUDA device's memory, and cattn_cuda_pages_plan and
+ * cattn_cuda_pages_attend of chunkattn_cuda.h take the place of cattn_pages_plan and cattn_pages_attend.
  *
  * Source: ChunkAttention (arXiv 2402.15220), two-phase partition. docs/library.md, "Foreign pages", is a guide.
  */
@@ -80,7 +80,7 @@ typedef struct cattn_pages_config {
     float softcap;             /* s becomes softcap * tanh(s / softcap) */
     const float *sink_logits;  /* [n_layers][n_heads] */
     const float *alibi_slopes; /* [n_heads] */
-    int32_t cuda_device;       /* -1 (default): on the CPU; anything else is CATTN_ERR_UNSUPPORTED in this version */
+    int32_t cuda_device;       /* -1 (default): on the CPU; otherwise a device, for which see chunkattn_cuda.h */
     int32_t reserved;          /* 0 */
 } cattn_pages_config;
 
@@ -96,14 +96,14 @@ typedef struct cattn_pages cattn_pages;
  * Create a handle without a plan. *config is borrowed for the call only.
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks,
- * and for any CUDA device. *pages is NULL then.
+ * and for a CUDA device where the backend, the driver or the device is missing. *pages is NULL then.
  */
 CATTN_API cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **pages, cattn_error *error);
 
 /* Free everything and set *pages to NULL. NULL and pointers to NULL are ignored. */
 CATTN_API void cattn_pages_destroy(cattn_pages **pages);
 
-/* The kernel level in use; static storage. NULL for NULL. */
+/* The kernel level in use, "cuda" on a device; static storage. NULL for NULL. */
 CATTN_API const char *cattn_pages_level(const cattn_pages *pages);
 
 /* ---- Plan: once a step ---------------------------------------------------------------------------------------------- */
@@ -155,7 +155,8 @@ typedef struct cattn_pages_info {
     size_t struct_size;       /* set by the caller to sizeof(cattn_pages_info) */
     int64_t n_rows;           /* of the batch */
     int64_t pages_referenced; /* sum over the sequences with rows of the pages that hold their positions */
-    int64_t pages_read;       /* the same with each shared page once, if sharing is CATTN_SHARED; windows are not considered */
+    int64_t pages_read;       /* the same with each shared page once, if sharing is CATTN_SHARED; windows are not considered,
+                                 nor that a device reads chunks of 64 tokens */
     int64_t shared_runs;      /* runs of consecutive pages that the same sequences, at least two, have in common */
     int64_t shared_pages;     /* pages of these runs, each once */
     int64_t n_plans;          /* plans made so far */

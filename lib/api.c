@@ -101,7 +101,7 @@ static cattn_status create_on_device(cattn_cache *c, const cattn_config *config,
     s = ca_chunk_pool_create_elsewhere(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes,
                                        ca_device_chunk_budget(config->budget_bytes));
     if ((s = check_pool(c, s, error))) return s;
-    return ca_device_create(&c->device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), error);
+    return ca_device_create(&c->device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), NULL, error);
 }
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {

@@ -138,7 +138,9 @@ static int add_chunks(builder *b, const ca_visit *v, int64_t from, int64_t to, i
                           .first_chunk = (int32_t)from,
                           .n_chunks = (int32_t)(to - from),
                           .chunk = (int32_t)s->chunks.n};
-    for (int64_t j = from; j < to; j++) s->chunks.at[s->chunks.n++] = v->chunks[j - (v->start >> b->plan->layout->log2_c)];
+    const int64_t first = v->start >> b->plan->layout->log2_c;
+    for (int64_t j = from; j < to; j++)
+        s->chunks.at[s->chunks.n++] = v->chunks ? v->chunks[j - first] : v->first_chunk + (ca_chunk_id)(j - first);
     return add_item(b, &item);
 }
 

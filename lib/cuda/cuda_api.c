@@ -82,9 +82,11 @@ cattn_status cattn_cuda_step_begin(cattn_cache *c, cattn_entry *entries, int32_t
     return s;
 }
 
-/* 16 bytes are read and written at a time. A stride over a single element is not checked. */
-static cattn_status check_alignment(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads,
-                                    cattn_error *error) {
+/* A stride over a single element is not checked. */
+cattn_status ca_device_check_view(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads, int32_t dim,
+                                  cattn_error *error) {
+    const cattn_status s = ca_check_view(name, view, n_rows, n_heads, dim, error);
+    if (s) return s;
     const int64_t size = (int64_t)ca_type_size(view->type);
     const bool aligned = (uintptr_t)view->data % 16 == 0 && (n_rows <= 1 || view->row_stride * size % 16 == 0) &&
                          (n_heads <= 1 || view->head_stride * size % 16 == 0);
@@ -96,9 +98,7 @@ static cattn_status check_alignment(const char *name, const cattn_view *view, in
 
 static cattn_status check_view(const cattn_cache *c, const char *name, const cattn_view *view, int32_t n_heads,
                                cattn_error *error) {
-    const int64_t n_rows = (int64_t)c->step.rows.n;
-    const cattn_status s = ca_check_view(name, view, n_rows, n_heads, c->layout.d_k, error);
-    return s ? s : check_alignment(name, view, n_rows, n_heads, error);
+    return ca_device_check_view(name, view, (int64_t)c->step.rows.n, n_heads, c->layout.d_k, error);
 }
 
 /* Check the layer and two views of n_heads heads. */
@@ -128,7 +128,7 @@ cattn_status cattn_cuda_step_attend(cattn_cache *c, int32_t layer, const cattn_v
     if (s || c->step.rows.n == 0) return s;
     if ((s = ca_device_enter(c->device, &before, error))) return s;
     const int32_t plan = c->layer_plan[layer];
-    s = ca_device_attend(c->device, layer, plan, &c->plans.at[plan].config, q, out, lse, stream, error);
+    s = ca_device_attend(c->device, layer, plan, &c->plans.at[plan].config, NULL, q, out, lse, stream, error);
     ca_device_leave(c->device, before);
     return s;
 }

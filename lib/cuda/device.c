@@ -21,7 +21,8 @@ static cattn_status find_device(int32_t device, ca_cuda_device *info, cattn_erro
 
 cattn_status ca_device_failed(ca_device *d, const char *failure, cattn_error *error) {
     if (!d->failure) d->failure = failure;
-    return ca_fail(error, CATTN_ERR_STATE, -1, "CUDA device %d reports: %s; destroy the cache", d->id, failure);
+    return ca_fail(error, CATTN_ERR_STATE, -1, "CUDA device %d reports: %s; destroy the %s", d->id, failure,
+                   d->source ? "handle" : "cache");
 }
 
 cattn_status ca_device_enter(ca_device *d, int32_t *before, cattn_error *error) {
@@ -87,31 +88,36 @@ typedef struct kernel_ids {
     int32_t prefill, decode, write, copy;
 } kernel_ids;
 
-static kernel_ids find_kernels(const cattn_config *c) {
+/* pages: for foreign pages, which need only the first two. */
+static kernel_ids find_kernels(const cattn_config *c, bool pages) {
     const char *type = type_name(c->kv_type);
+    if (pages)
+        return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, c->head_dim),
+                            find_kernel("decode_pages_%s_%d", type, c->head_dim), -1, -1};
     return (kernel_ids){find_kernel("prefill_%s_%d", type, c->head_dim), find_kernel("decode_%s_%d", type, c->head_dim),
                         find_kernel("write_%s_%d", type, c->head_dim), find_kernel("copy_%.0s%d", type, c->head_dim)};
 }
 
-static cattn_status check(const cattn_config *c, ca_cuda_device *info, cattn_error *error) {
+static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *info, cattn_error *error) {
     cattn_status s;
     if ((s = find_device(c->cuda_device, info, error)) || (s = check_shape(c, error))) return s;
-    const kernel_ids ids = find_kernels(c);
+    const kernel_ids ids = find_kernels(c, pages);
     if ((s = check_kernel(ids.prefill, info, error))) return s;
     return check_kernel(ids.decode, info, error);
 }
 
 cattn_status ca_device_check(const cattn_config *config, cattn_error *error) {
     ca_cuda_device info;
-    return check(config, &info, error);
+    return check(config, false, &info, error);
 }
 
 /* ---- Creating ---- */
 
 uint64_t ca_device_chunk_budget(uint64_t budget_bytes) { return budget_bytes - budget_bytes / 16; }
 
-static cattn_status no_device_memory(size_t bytes, const char *failure, cattn_error *error) {
-    return ca_fail(error, CATTN_ERR_NOMEM, -1, "the device gives no %zu bytes (%s); lower budget_bytes", bytes, failure);
+static cattn_status no_device_memory(const ca_device *d, size_t bytes, const char *failure, cattn_error *error) {
+    return ca_fail(error, CATTN_ERR_NOMEM, -1, "the device gives no %zu bytes (%s)%s", bytes, failure,
+                   d->source ? "" : "; lower budget_bytes");
 }
 
 /* Convert n numbers to base 2, copy them to new device memory *to, and wait. Does nothing if `from` is NULL. */
@@ -119,7 +125,7 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
     if (!from) return CATTN_OK;
     const size_t bytes = n * sizeof **to;
     const char *failure = d->backend->allocate((void **)to, bytes);
-    if (failure) return no_device_memory(bytes, failure, error);
+    if (failure) return no_device_memory(d, bytes, failure, error);
     d->bytes += bytes;
     float *values = ca_new(d->alloc, n, sizeof *values);
     if (!values) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the options of %zu heads", n);
@@ -131,51 +137,56 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
 }
 
 static cattn_status prepare_kernels(ca_device *d, const cattn_config *config, cattn_error *error) {
-    const kernel_ids ids = find_kernels(config);
+    const kernel_ids ids = find_kernels(config, d->source != NULL);
     const int32_t all[] = {ids.prefill, ids.decode, ids.write, ids.copy};
-    d->prefill = grid_of(ids.prefill, &d->info);
-    d->decode = grid_of(ids.decode, &d->info);
-    d->write = grid_of(ids.write, &d->info);
-    d->copy = grid_of(ids.copy, &d->info);
-    for (int i = 0; i < 4; i++) {
+    ca_device_kernel *const kernels[] = {&d->prefill, &d->decode, &d->write, &d->copy};
+    for (int i = 0; i < 4 && all[i] >= 0; i++) {
+        *kernels[i] = grid_of(all[i], &d->info);
         const char *failure = d->backend->prepare(all[i]);
         if (failure) return ca_device_failed(d, failure, error);
     }
     return CATTN_OK;
 }
 
-static cattn_status allocate_parts(ca_device *d, const cattn_config *config, size_t n_chunks, cattn_error *error) {
-    const size_t n_heads = (size_t)config->n_heads, kv_bytes = n_chunks * d->layout->chunk_bytes;
-    cattn_status s = prepare_kernels(d, config, error);
-    if (s) return s;
+static cattn_status allocate_chunks(ca_device *d, size_t n_chunks, cattn_error *error) {
+    const size_t kv_bytes = n_chunks * d->layout->chunk_bytes;
     const char *failure = d->backend->allocate(&d->kv, kv_bytes);
-    if (failure) return no_device_memory(kv_bytes, failure, error);
+    if (failure) return no_device_memory(d, kv_bytes, failure, error);
     if ((failure = d->backend->allocate((void **)&d->now, CA_NOW_BYTES)) ||
         (failure = d->backend->allocate_host((void **)&d->now_host, CA_NOW_BYTES)))
-        return no_device_memory(CA_NOW_BYTES, failure, error);
+        return no_device_memory(d, CA_NOW_BYTES, failure, error);
     d->bytes += CA_NOW_BYTES;
+    return CATTN_OK;
+}
+
+static cattn_status allocate_parts(ca_device *d, const cattn_config *config, size_t n_chunks, cattn_error *error) {
+    const size_t n_heads = (size_t)config->n_heads;
+    cattn_status s = prepare_kernels(d, config, error);
+    if (s || (!d->source && (s = allocate_chunks(d, n_chunks, error)))) return s;
     if ((s = copy_to_base_2(d, config->alibi_slopes, n_heads, &d->slopes, error))) return s;
     return copy_to_base_2(d, config->sink_logits, n_heads * (size_t)config->n_layers, &d->sinks, error);
 }
 
 cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layout *layout, const cattn_config *config,
-                              size_t n_chunks, cattn_error *error) {
+                              size_t n_chunks, const ca_page_source *source, cattn_error *error) {
     *device = NULL;
     ca_cuda_device info;
-    cattn_status s = check(config, &info, error);
+    cattn_status s = check(config, source != NULL, &info, error);
     if (s) return s;
     ca_device *d = ca_new_zero(alloc, 1, sizeof *d);
-    if (!d) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the cache");
+    if (!d) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the %s", source ? "handle" : "cache");
+    const uint64_t workspace = config->budget_bytes - ca_device_chunk_budget(config->budget_bytes);
     *d = (ca_device){.backend = ca_cuda_get(),
                      .id = config->cuda_device,
                      .info = info,
                      .alloc = alloc,
                      .layout = layout,
+                     .source = source,
                      .sharing = config->sharing,
                      .group = config->n_heads / config->n_kv_heads,
                      .scale_log2 = (float)(config->scale * 1.4426950408889634),
                      .softcap = (float)(config->softcap * 1.4426950408889634),
-                     .most_bytes = (size_t)(config->budget_bytes - ca_device_chunk_budget(config->budget_bytes))};
+                     .most_bytes = source ? SIZE_MAX : (size_t)workspace};
     int32_t before;
     s = ca_device_enter(d, &before, error);
     if (s) {
@@ -228,7 +239,8 @@ int ca_device_add_plan(ca_device *d) {
                                           .group = d->group,
                                           .head_dim = d->layout->d_k,
                                           .prefill_blocks = d->prefill.blocks,
-                                          .decode_blocks = d->decode.blocks};
+                                          .decode_blocks = d->decode.blocks,
+                                          .source = d->source};
     ca_device_plan_init(&d->plans.at[d->plans.n++], &config, d->alloc);
     d->images.at[d->images.n++] = (ca_device_buffer){0};
     return 0;

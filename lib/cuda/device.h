@@ -1,5 +1,6 @@
 /*
- * A cache's half on a CUDA device: the memory of its chunks, its steps' workspace, and the launches of its kernels.
+ * A cache's half on a CUDA device: the memory of its chunks, its steps' workspace, and the launches of its kernels. A
+ * cattn_pages on a device has the same without chunks, and without the kernels that write and copy.
  *
  * Device memory is budgeted apart from the host's. The budget's chunks are allocated when the cache is created, as one piece;
  * what is left, a sixteenth, is for the workspace. The host's memory does not count.
@@ -54,11 +55,12 @@ typedef struct ca_device {
     ca_cuda_device info;
     ca_alloc *alloc; /* of the host */
     const ca_layout *layout;
+    const ca_page_source *source; /* of foreign pages; NULL: the chunks are its own */
     cattn_sharing sharing;
     int32_t group;             /* query heads of a KV head */
     float scale_log2, softcap; /* base 2 */
     ca_device_kernel prefill, decode, write, copy;
-    void *kv;                          /* [chunks][layers][KV heads] pairs of tiles */
+    void *kv;                          /* [chunks][layers][KV heads] pairs of tiles; NULL with a source */
     float *slopes, *sinks;             /* [query heads], [layers][query heads], base 2; NULL: none */
     size_t bytes;                      /* of device memory but the chunks' */
     size_t most_bytes;                 /* that the budget leaves for it */
@@ -91,11 +93,12 @@ cattn_status ca_device_check(const cattn_config *config, cattn_error *error);
 uint64_t ca_device_chunk_budget(uint64_t budget_bytes);
 
 /*
- * Allocate a device's half for n_chunks chunks. alloc and layout are borrowed until destroy. Checks the config as
- * ca_device_check; CATTN_ERR_NOMEM where the host or the device has no memory. Errors leave *device NULL.
+ * Allocate a device's half for n_chunks chunks, or for foreign pages if `source` is not NULL; budget_bytes has no effect then.
+ * alloc, layout and source are borrowed until destroy. Checks the config as ca_device_check; CATTN_ERR_NOMEM where the host or
+ * the device has no memory. Errors leave *device NULL.
  */
 cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layout *layout, const cattn_config *config,
-                              size_t n_chunks, cattn_error *error);
+                              size_t n_chunks, const ca_page_source *source, cattn_error *error);
 
 /* Waits until the device is idle, and sets *device to NULL, which it may be already. */
 void ca_device_destroy(ca_device **device);
@@ -137,11 +140,16 @@ cattn_status ca_device_begin(ca_device *device, const ca_device_rows *rows, cons
 /* A number for what write and attend of the open step queue: the same launches with the same arguments, for the same views. */
 uint64_t ca_device_graph(const ca_device *device);
 
-/* As cattn_cuda_step_write and cattn_cuda_step_attend, with checked views; plan: the layer's. */
+/* As ca_check_view, and each row's head must begin at a multiple of 16 bytes, which are read and written at a time. */
+cattn_status ca_device_check_view(const char *name, const cattn_view *view, int64_t n_rows, int32_t n_heads, int32_t dim,
+                                  cattn_error *error);
+
+/* As cattn_cuda_step_write and cattn_cuda_step_attend, with checked views; plan: the layer's; pages: foreign ones, or NULL. */
 cattn_status ca_device_write(ca_device *device, int32_t layer, const cattn_view *k, const cattn_view *v, ca_cuda_stream stream,
                              cattn_error *error);
-cattn_status ca_device_attend(ca_device *device, int32_t layer, int32_t plan, const ca_plan_config *config, const cattn_view *q,
-                              const cattn_view *out, float *lse, ca_cuda_stream stream, cattn_error *error);
+cattn_status ca_device_attend(ca_device *device, int32_t layer, int32_t plan, const ca_plan_config *config,
+                              const ca_cuda_pages *pages, const cattn_view *q, const cattn_view *out, float *lse,
+                              ca_cuda_stream stream, cattn_error *error);
 
 /* Free, in the order of the stream of the step that begins, what steps keep for the next one. */
 void ca_device_release(ca_device *device);

@@ -5,7 +5,10 @@
 
 enum { LINE_WORDS = 32 }; /* a cache line of the device */
 
-static size_t element_words(int array) { return array >= CA_IMAGE_JOBS ? sizeof(ca_cuda_job) / sizeof(int32_t) : 1; }
+static size_t element_words(int array) {
+    if (array >= CA_IMAGE_PAGES) return sizeof(ca_cuda_job_pages) / sizeof(int32_t);
+    return array >= CA_IMAGE_JOBS ? sizeof(ca_cuda_job) / sizeof(int32_t) : 1;
+}
 
 void ca_device_plan_init(ca_device_plan *dp, const ca_device_plan_config *config, ca_alloc *alloc) {
     *dp = (ca_device_plan){.config = *config, .alloc = alloc};
@@ -22,6 +25,7 @@ static void drop_image(ca_device_plan *dp) {
 void ca_device_plan_free(ca_device_plan *dp) {
     drop_image(dp);
     CA_ARRAY_FREE(dp->alloc, &dp->drafts);
+    CA_ARRAY_FREE(dp->alloc, &dp->pages);
     CA_ARRAY_FREE(dp->alloc, &dp->last);
     CA_ARRAY_FREE(dp->alloc, &dp->slot);
     memset(dp->capacity, 0, sizeof dp->capacity);
@@ -79,6 +83,17 @@ static void list_chunks(const drafter *d, int32_t begin, int32_t end, int32_t fr
     }
 }
 
+/* Note where the chunks of the next draft lie, if they consist of foreign pages. */
+static int find_pages(ca_device_plan *dp, const ca_cuda_job *job) {
+    const ca_page_source *source = dp->config.source;
+    if (!source) return 0;
+    if (CA_ROOM(dp->alloc, &dp->pages, 1)) return -1;
+    ca_cuda_job_pages *pages = &dp->pages.at[dp->pages.n++];
+    memset(pages, 0xff, sizeof *pages);
+    for (int32_t i = 0; i < job->n_chunks; i++) source->find(source->ctx, job->chunk[i], pages->quarter + i * CA_CUDA_QUARTERS);
+    return 0;
+}
+
 /* Note that a job ends its segment for its rows, and find the job that it may be linked to. */
 static void follow_rows(ca_device_plan *dp, ca_job_draft *draft, int32_t index) {
     int32_t *last = dp->last.at + draft->job.row;
@@ -109,7 +124,7 @@ static int add_draft(drafter *d, int32_t begin, int32_t end, int32_t from, int32
                        .carry_out = carry_out};
     list_chunks(d, begin, end, from, to, &job);
     if (job.n_chunks == 0 && carry_in < 0) return 0;
-    if (CA_ROOM(dp->alloc, &dp->drafts, 1)) return -1;
+    if (CA_ROOM(dp->alloc, &dp->drafts, 1) || find_pages(dp, &job)) return -1;
     const int32_t n_rows = (end - begin) * dp->config.group;
     const int list = n_rows <= CA_CUDA_DECODE_ROWS ? CA_LIST_DECODE : CA_LIST_PREFILL;
     const int32_t index = (int32_t)dp->drafts.n++;
@@ -212,7 +227,7 @@ static int32_t count_rows(const ca_plan *plan) {
 }
 
 static int draft_jobs(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
-    dp->drafts.n = 0;
+    dp->drafts.n = dp->pages.n = 0;
     dp->n_carried = 0;
     if (CA_RESERVE(dp->alloc, &dp->last, (size_t)n_rows)) return -1;
     memset(dp->last.at, 0xff, (size_t)n_rows * sizeof *dp->last.at);
@@ -280,9 +295,13 @@ static void count_elements(ca_device_plan *dp, int32_t n_rows) {
         if (d->job.state >= 0) dp->n[CA_IMAGE_MERGE] += d->job.n_tokens;
     }
     dp->n[CA_IMAGE_N_ROWS] = 1;
-    dp->n[CA_IMAGE_POSITION] = dp->n[CA_IMAGE_CHUNK] = dp->n[CA_IMAGE_SOURCE] = (size_t)n_rows;
+    dp->n[CA_IMAGE_POSITION] = dp->n[CA_IMAGE_SOURCE] = (size_t)n_rows;
+    dp->n[CA_IMAGE_CHUNK] = dp->config.source ? 0 : (size_t)n_rows;
     dp->n[CA_IMAGE_MERGE_BEGIN] = (size_t)n_rows + 1;
-    for (int l = 0; l < CA_N_LISTS; l++) dp->n[CA_IMAGE_PARTS + l] = (size_t)n_blocks(dp, l) + 1;
+    for (int l = 0; l < CA_N_LISTS; l++) {
+        dp->n[CA_IMAGE_PARTS + l] = (size_t)n_blocks(dp, l) + 1;
+        dp->n[CA_IMAGE_PAGES + l] = dp->config.source ? dp->n[CA_IMAGE_JOBS + l] : 0;
+    }
 }
 
 static bool fits(const ca_device_plan *dp) {
@@ -345,6 +364,7 @@ typedef struct dealer {
     int32_t block, n_jobs;
     int32_t *parts;
     ca_cuda_job *jobs;
+    ca_cuda_job_pages *pages;         /* of each job, if there is a source */
     int32_t *scratch_block, *scratch; /* [KV heads] the last thread block with a chain of the head, and its index among them */
     int32_t n_scratch;
 } dealer;
@@ -371,6 +391,7 @@ static void write_chain(dealer *d, const ca_job_draft *draft, int32_t head) {
         job.head = (uint16_t)head;
         job.fold = fold;
         if (draft->next >= 0) job.state = fold = scratch + i % 2 * job.n_tokens;
+        if (d->dp->config.source) d->pages[d->n_jobs] = d->dp->pages.at[draft - d->dp->drafts.at];
         d->jobs[d->n_jobs++] = job;
         if (draft->next < 0) return;
         draft = &d->dp->drafts.at[draft->next];
@@ -412,6 +433,7 @@ static int32_t deal_list(ca_device_plan *dp, int list) {
                 .list = list,
                 .parts = ca_device_plan_array(dp, CA_IMAGE_PARTS + list),
                 .jobs = (ca_cuda_job *)ca_device_plan_array(dp, CA_IMAGE_JOBS + list),
+                .pages = (ca_cuda_job_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
                 .scratch_block = dp->slot.at,
                 .scratch = dp->slot.at + n_heads};
     memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);

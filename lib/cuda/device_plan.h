@@ -2,7 +2,7 @@
  * A plan in the form that the kernels read: job lines (job.h), and the arrays that they refer to, in one image of 32-bit words.
  * The host keeps the image, and knows which of its words the device's copy lacks.
  *
- *   header | position | chunk | source | merge_begin | merge | parts of each list | jobs of each list
+ *   header | position | chunk | source | merge_begin | merge | parts of each list | jobs of each list | pages of each list
  *
  * A block of the plan becomes one job for each KV head and set of rows that pass over the same chunks:
  *
@@ -43,13 +43,14 @@ static inline bool ca_list_decodes(int list) { return list % 2 == CA_LIST_DECODE
 typedef enum ca_image_array {
     CA_IMAGE_N_ROWS,      /* [1] */
     CA_IMAGE_POSITION,    /* [rows] position of each row in its sequence */
-    CA_IMAGE_CHUNK,       /* [rows] chunk of each row's own token */
+    CA_IMAGE_CHUNK,       /* [rows] chunk of each row's own token; empty with a page source */
     CA_IMAGE_SOURCE,      /* [rows] the caller's index of each row */
     CA_IMAGE_MERGE_BEGIN, /* [rows + 1] where each row's list of states begins in merge */
     CA_IMAGE_MERGE,       /* the states of each row that are merged, segments ascending */
     CA_IMAGE_PARTS,       /* [blocks + 1] of the first list, then of the others: where each thread block's jobs begin */
     CA_IMAGE_JOBS = CA_IMAGE_PARTS + CA_N_LISTS, /* ca_cuda_job, likewise */
-    CA_IMAGE_ARRAYS = CA_IMAGE_JOBS + CA_N_LISTS
+    CA_IMAGE_PAGES = CA_IMAGE_JOBS + CA_N_LISTS, /* ca_cuda_job_pages of each job, likewise; empty without a page source */
+    CA_IMAGE_ARRAYS = CA_IMAGE_PAGES + CA_N_LISTS
 } ca_image_array;
 
 enum {
@@ -57,11 +58,19 @@ enum {
     CA_CUDA_PREFILL_ROWS = 64, /* and for the prefill kernel */
 };
 
+/* Where the plan's chunks lie if they consist of foreign pages. */
+typedef struct ca_page_source {
+    /* The places of a chunk's quarters, as in ca_cuda_job_pages. `chunk` is an id from the plan. */
+    void (*find)(const void *ctx, ca_chunk_id chunk, int32_t places[CA_CUDA_QUARTERS]);
+    const void *ctx;
+} ca_page_source;
+
 typedef struct ca_device_plan_config {
     int32_t n_heads; /* KV heads */
     int32_t group;   /* query heads of each */
     int32_t head_dim;
     int32_t prefill_blocks, decode_blocks; /* thread blocks of a launch */
+    const ca_page_source *source;          /* NULL: chunks are the library's own */
 } ca_device_plan_config;
 
 /* A range of the image, in words. */
@@ -99,6 +108,8 @@ typedef struct ca_device_plan {
     CA_ARRAY(ca_job_draft) drafts;    /* during a build, as the next two */
     CA_ARRAY(int32_t) last;           /* [rows] the last draft of each row; then the number of its states */
     CA_ARRAY(int32_t) slot;           /* [2][KV heads] the thread block that uses scratch states last, and which */
+    /* Those of each draft, if there is a page source. */
+    CA_ARRAY(ca_cuda_job_pages) pages;
 } ca_device_plan;
 
 /* Allocates nothing. alloc is borrowed until free. */
@@ -106,8 +117,8 @@ void ca_device_plan_init(ca_device_plan *dp, const ca_device_plan_config *config
 void ca_device_plan_free(ca_device_plan *dp);
 
 /*
- * Bring the image up to date but for CA_IMAGE_CHUNK, which the caller fills; to be called once after each ca_plan_update of the
- * same plan. It allocates only if a plan is larger than any before. CATTN_ERR_NOMEM: the next call builds everything.
+ * Bring the image up to date but for CA_IMAGE_CHUNK, which the caller fills; to be called once after each update of the same
+ * plan. It allocates only if a plan is larger than any before. CATTN_ERR_NOMEM: the next call builds everything.
  */
 cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan);
 

@@ -285,7 +285,7 @@ static ca_cuda_attend_args attend_args(const ca_device *d, int32_t layer, int32_
         .source = array_on_device(d, plan, CA_IMAGE_SOURCE),
         .merge_begin = array_on_device(d, plan, CA_IMAGE_MERGE_BEGIN),
         .merge = array_on_device(d, plan, CA_IMAGE_MERGE),
-        .kv = layer_tiles(d, layer),
+        .kv = d->kv ? layer_tiles(d, layer) : NULL,
         .chunk_bytes = (int64_t)d->layout->chunk_bytes,
         .o = d->work[CA_WORK_STATES].at,
         .ml = d->work[CA_WORK_ML].at,
@@ -303,9 +303,11 @@ static ca_cuda_attend_args attend_args(const ca_device *d, int32_t layer, int32_
     };
 }
 
-cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const ca_plan_config *config, const cattn_view *q,
-                              const cattn_view *out, float *lse, ca_cuda_stream stream, cattn_error *error) {
+cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const ca_plan_config *config,
+                              const ca_cuda_pages *pages, const cattn_view *q, const cattn_view *out, float *lse,
+                              ca_cuda_stream stream, cattn_error *error) {
     ca_cuda_attend_args args = attend_args(d, layer, plan, config);
+    if (pages) args.pages = *pages;
     args.q = view_of(q);
     args.out = view_of(out);
     args.lse = lse;
@@ -315,6 +317,7 @@ cattn_status ca_device_attend(ca_device *d, int32_t layer, int32_t plan, const c
         const ca_device_kernel *kernel = ca_list_decodes(l) ? &d->decode : &d->prefill;
         args.jobs = (const ca_cuda_job *)array_on_device(d, plan, CA_IMAGE_JOBS + l);
         args.parts = array_on_device(d, plan, CA_IMAGE_PARTS + l);
+        args.pages.jobs = (const ca_cuda_job_pages *)array_on_device(d, plan, CA_IMAGE_PAGES + l);
         failure = d->backend->launch(kernel->id, kernel->blocks, &args, stream);
     }
     return failure ? ca_device_failed(d, failure, error) : CATTN_OK;

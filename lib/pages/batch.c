@@ -46,9 +46,9 @@ static cattn_status read_length(const cattn_pages *p, const cattn_pages_batch *b
     } else {
         *length = b->seq_lens[i];
     }
-    if (*length < 0 || *length > INT32_MAX)
+    if (*length < 0 || *length > p->most_tokens)
         return ca_fail(error, CATTN_ERR_ARG, i, "sequence %d has %lld tokens; it must be from 0 to %d", i, (long long)*length,
-                       INT32_MAX);
+                       p->most_tokens);
     if ((*length + c - 1) / c > n_pages)
         return ca_fail(error, CATTN_ERR_ARG, i, "sequence %d has %lld tokens, but its table has %lld pages of %lld; add pages",
                        i, (long long)*length, (long long)n_pages, (long long)c);
@@ -56,7 +56,7 @@ static cattn_status read_length(const cattn_pages *p, const cattn_pages_batch *b
 }
 
 static cattn_status check_ids(const cattn_pages *p, const ca_page_seq *s, int32_t i, cattn_error *error) {
-    const uint32_t limit = p->n_pages > 0 ? (uint32_t)p->n_pages : (uint32_t)INT32_MAX + 1;
+    const uint32_t limit = (uint32_t)p->most_ids;
     uint32_t largest = 0;
     for (int32_t j = 0; j < s->n_pages; j++) largest = (uint32_t)s->ids[j] > largest ? (uint32_t)s->ids[j] : largest;
     if (largest < limit) return CATTN_OK;

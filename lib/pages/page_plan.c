@@ -3,8 +3,8 @@
 
 #include "lib/cache/plan_internal.h"
 
-void ca_page_plan_init(ca_page_plan *p, bool apart, ca_alloc *alloc) {
-    *p = (ca_page_plan){.alloc = alloc, .apart = apart};
+void ca_page_plan_init(ca_page_plan *p, int32_t log2_page, bool numbered, bool apart, ca_alloc *alloc) {
+    *p = (ca_page_plan){.alloc = alloc, .log2_page = log2_page, .numbered = numbered, .apart = apart};
     ca_tables_init(&p->tables, alloc);
 }
 
@@ -23,6 +23,27 @@ int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca
     return (int32_t)p->plans.n++;
 }
 
+/* ---- Numbers of chunks ---- */
+
+/* Let the numbers of the update reach over its longest table. -1 if they are too many. */
+static int number_chunks(ca_page_plan *p) {
+    const int shift = p->plans.at[0].layout->log2_c;
+    int64_t most = 1;
+    for (size_t i = 0; i < p->tables.next.n; i++)
+        most = ca_max(most, ((int64_t)ca_table_at(&p->tables, p->tables.next.at[i])->n_next << p->log2_page) >> shift);
+    p->next_log2 = p->log2_chunks;
+    while ((int64_t)1 << p->next_log2 <= most) p->next_log2++;
+    return (int64_t)p->tables.tables.n << p->next_log2 > INT32_MAX ? -1 : 0;
+}
+
+int32_t ca_page_plan_find(const ca_page_plan *p, ca_chunk_id chunk, int32_t quarter) {
+    enum { LOG2_QUARTER = 4 };
+    const ca_table *t = &p->tables.tables.at[chunk >> p->log2_chunks];
+    const int32_t index = chunk & ((1 << p->log2_chunks) - 1), log2_quarters = p->log2_page - LOG2_QUARTER;
+    const int32_t at = (index << (p->plans.at[0].layout->log2_c - LOG2_QUARTER)) + quarter, page = at >> log2_quarters;
+    return page < t->n ? (t->ids.at[page] << log2_quarters) + (at & ((1 << log2_quarters) - 1)) : -1;
+}
+
 /* ---- Ranges ---- */
 
 /* Whether nothing of a table and its rows has changed, except that positions advanced within their pages. */
@@ -39,6 +60,7 @@ static bool is_kept(const ca_page_plan *p, const ca_table *t, const ca_page_seq 
 static int32_t kept_section(const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
     const ca_table_place *places = p->tables.next.at;
     const int32_t section = ca_table_at(&p->tables, places[g->begin])->section;
+    if (p->next_log2 != p->log2_chunks) return -1; /* its chunks have other numbers now */
     for (int32_t i = g->begin; i < g->end; i++) {
         const ca_table *t = ca_table_at(&p->tables, places[i]);
         if (t->section != section || !is_kept(p, t, &seqs[t->seq])) return -1;
@@ -76,13 +98,29 @@ static int add_rows(ca_plan *plan, ca_section *s, const ca_page_plan *p, const c
     return 0;
 }
 
+/* The run [start, end) of table i's pages, which the range's tables from i up to j share. Those that end with it come first. */
+static ca_visit visit_of(const ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_table_place *places,
+                         int32_t i, int32_t j, int32_t start, int32_t end) {
+    const ca_table *t = ca_table_at(&p->tables, places[i]);
+    int32_t own = i;
+    while (own < j && ca_table_at(&p->tables, places[own])->n_next == end) own++;
+    const int32_t n = (int32_t)s->seqs.n, index = (int32_t)(((int64_t)start << p->log2_page) >> plan->layout->log2_c);
+    return (ca_visit){.start = (int64_t)start << p->log2_page,
+                      .end = (int64_t)end << p->log2_page,
+                      .chunks = p->numbered ? NULL : t->ids.at + start,
+                      .first_chunk = p->numbered ? (places[i].table << p->next_log2) + index : 0,
+                      .row_begin = s->seqs.at[i].row_begin,
+                      .row_own_end = own < n ? s->seqs.at[own].row_begin : s->n_rows,
+                      .row_end = j < n ? s->seqs.at[j].row_begin : s->n_rows};
+}
+
 /*
  * Add the visits of a range: for each table, the runs of pages that it does not have in common with the table before it. A run
  * is cut wherever fewer of the following tables share it.
  */
 static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p, const ca_page_range *g) {
     const ca_table_place *places = p->tables.next.at + g->begin;
-    const int32_t n = g->end - g->begin, shift = plan->layout->log2_c;
+    const int32_t n = g->end - g->begin;
     plan->visits.n = 0;
     for (int32_t i = 0; i < n; i++) {
         const ca_table *t = ca_table_at(&p->tables, places[i]);
@@ -92,12 +130,7 @@ static int add_visits(ca_plan *plan, const ca_section *s, const ca_page_plan *p,
             while (j < n && places[j].common >= end) j++;
             const int32_t start = j < n && places[j].common > own ? places[j].common : own;
             if (CA_ROOM(plan->alloc, &plan->visits, 1)) return -1;
-            plan->visits.at[plan->visits.n++] = (ca_visit){.start = (int64_t)start << shift,
-                                                           .end = (int64_t)end << shift,
-                                                           .chunks = t->ids.at + start,
-                                                           .row_begin = s->seqs.at[i].row_begin,
-                                                           .row_own_end = s->seqs.at[i].row_begin,
-                                                           .row_end = j < n ? s->seqs.at[j].row_begin : s->n_rows};
+            plan->visits.at[plan->visits.n++] = visit_of(plan, s, p, places, i, j, start, end);
             end = start;
         }
         for (size_t a = first, b = plan->visits.n; a + 1 < b; a++, b--) { /* they were added in descending order */
@@ -149,6 +182,7 @@ static void swap_sections(ca_plan *plan) {
 
 /* Divide the work again, and reserve the memory that it needs. */
 static cattn_status divide(ca_page_plan *p, ca_attn *attn) {
+    if (!attn) return CATTN_OK; /* on a device ca_device_plan divides it */
     for (ca_plan *plan = p->plans.at; plan < p->plans.at + p->plans.n; plan++)
         if (ca_plan_divide(plan)) return CATTN_ERR_NOMEM;
     return ca_attn_reserve(attn, p->plans.at, p->plans.n);
@@ -203,13 +237,15 @@ static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
         }
     }
     ca_tables_commit(&p->tables);
+    p->log2_chunks = p->next_log2;
 }
 
 cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs) {
     bool changed = !p->exists;
     cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
     if (status) return status;
-    if ((status = find_ranges(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
+    if (p->numbered && number_chunks(p)) status = CATTN_ERR_NOMEM;
+    if (status || (status = find_ranges(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
         ca_tables_undo(&p->tables);
         return status;
     }

@@ -25,15 +25,15 @@ static cattn_status check_pages(const cattn_pages_config *c, cattn_error *error)
     if (c->kv_type != CATTN_F32 && c->kv_type != CATTN_F16 && c->kv_type != CATTN_BF16)
         return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; pages may be CATTN_F32, CATTN_F16 or CATTN_BF16", c->kv_type);
     if (c->cuda_device < -1)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "cuda_device is %d; it must be -1, for the CPU", c->cuda_device);
-    if (c->cuda_device >= 0)
-        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1,
-                       "cuda_device is %d, but this version attends over foreign pages on the CPU only; leave it at -1",
+        return ca_fail(error, CATTN_ERR_ARG, -1, "cuda_device is %d; it must be -1, for the CPU, or the number of a device",
                        c->cuda_device);
     return CATTN_OK;
 }
 
-/* Check *config. *own gets its fields, with defaults for those that it lacks; *c the config of a cache of that shape. */
+/*
+ * Check *config. *own gets its fields, with defaults for those that it lacks; *c the config of a cache whose chunks are those
+ * of the plan.
+ */
 static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config *own, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_pages_config_init(own);
@@ -45,7 +45,7 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config
     same.n_kv_heads = own->n_kv_heads;
     same.head_dim = own->head_dim;
     same.head_dim_v = own->head_dim_v;
-    same.chunk_size = own->page_size;
+    same.chunk_size = own->cuda_device < 0 ? own->page_size : CA_CUDA_CHUNK;
     same.kv_type = own->kv_type;
     same.sharing = own->sharing;
     same.scale = own->scale;
@@ -58,6 +58,7 @@ static cattn_status resolve(const cattn_pages_config *config, cattn_pages_config
     same.softcap = own->softcap;
     same.sink_logits = own->sink_logits;
     same.alibi_slopes = own->alibi_slopes;
+    same.cuda_device = own->cuda_device;
     same.reserved = own->reserved;
     return ca_config_resolve(&same, c, error);
 }
@@ -101,6 +102,12 @@ static const char *pack(const void *ctx, int32_t worker, int32_t head, ca_chunk_
     return w->tile;
 }
 
+/* As ca_page_source.find. */
+static void find_places(const void *ctx, ca_chunk_id chunk, int32_t places[CA_CUDA_QUARTERS]) {
+    const cattn_pages *p = ctx;
+    for (int32_t i = 0; i < CA_CUDA_QUARTERS; i++) places[i] = ca_page_plan_find(&p->plan, chunk, i);
+}
+
 /* ---- Handle ---- */
 
 /*
@@ -111,15 +118,17 @@ static const float PACK_COST = 4;
 
 /* A plan for each different window among the layers. */
 static cattn_status create_plans(cattn_pages *p, const cattn_config *config) {
-    ca_plan_config plan = ca_setup_plan(config, &p->attn);
-    plan.chunk_cost += (double)PACK_COST;
+    ca_plan_config plan = p->device ? ca_device_plan_for(p->device, config->n_sink_tokens) : ca_setup_plan(config, &p->attn);
+    if (!p->device) plan.chunk_cost += (double)PACK_COST;
     p->layer_plan = ca_new(&p->alloc, (size_t)config->n_layers, sizeof *p->layer_plan);
     if (!p->layer_plan) return CATTN_ERR_NOMEM;
-    ca_page_plan_init(&p->plan, config->sharing == CATTN_PRIVATE, &p->alloc);
+    ca_page_plan_init(&p->plan, p->layout.log2_c, p->device != NULL, config->sharing == CATTN_PRIVATE, &p->alloc);
     for (int32_t layer = 0; layer < config->n_layers; layer++) {
+        const size_t n_plans = p->plan.plans.n;
         plan.window = config->windows ? config->windows[layer] : 0;
-        p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->layout);
+        p->layer_plan[layer] = ca_page_plan_add(&p->plan, &plan, &p->chunk_layout);
         if (p->layer_plan[layer] < 0) return CATTN_ERR_NOMEM;
+        if (p->device && p->plan.plans.n > n_plans && ca_device_add_plan(p->device)) return CATTN_ERR_NOMEM;
     }
     return CATTN_OK;
 }
@@ -134,7 +143,7 @@ static cattn_status create_workers(cattn_pages *p) {
     return CATTN_OK;
 }
 
-static cattn_status create_parts(cattn_pages *p, const cattn_config *config, cattn_error *error) {
+static cattn_status create_on_cpu(cattn_pages *p, const cattn_config *config, cattn_error *error) {
     int level = CA_LEVEL_ref;
     cattn_status s = ca_setup_level(config->level, &level, error);
     if (s) return s;
@@ -142,8 +151,6 @@ static cattn_status create_parts(cattn_pages *p, const cattn_config *config, cat
     p->level = kernel->level;
     p->n_threads = config->n_threads;
     if ((s = ca_setup_threads(config, &p->threads, &p->parallel, error))) return s;
-    ca_layout_init(&p->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
-                   config->chunk_size);
     const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
     if ((s = ca_attn_init(&p->attn, kernel, &p->layout, NULL, &p->alloc, &p->parallel, config->n_threads,
                           config->n_heads / config->n_kv_heads, config->scale, &options)) ||
@@ -151,6 +158,34 @@ static cattn_status create_parts(cattn_pages *p, const cattn_config *config, cat
         return ca_fail(error, s, -1, "no memory for the workers' scratch");
     p->source = (ca_tile_source){pack, announce, p};
     p->attn.source = &p->source;
+    return CATTN_OK;
+}
+
+/* A job line holds a segment's index in 16 bits, and a quarter's place in 31. */
+static cattn_status create_on_device(cattn_pages *p, const cattn_config *config, cattn_error *error) {
+    enum { QUARTER = CA_CUDA_CHUNK / CA_CUDA_QUARTERS };
+    const int64_t most_quarters = (int64_t)INT32_MAX + 1, most_ids = most_quarters * QUARTER / p->layout.c;
+    p->level = "cuda";
+    p->attn.group = config->n_heads / config->n_kv_heads;
+    p->most_tokens = CA_CUDA_CHUNK * CA_CUDA_SEGMENT_CHUNKS << 16;
+    if (p->most_ids > most_ids) p->most_ids = most_ids;
+    p->page_source = (ca_page_source){find_places, p};
+    return ca_device_create(&p->device, &p->alloc, &p->chunk_layout, config, 0, &p->page_source, error);
+}
+
+static void init_layout(ca_layout *layout, const cattn_config *config, int32_t chunk_size) {
+    ca_layout_init(layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
+                   chunk_size);
+}
+
+static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, const cattn_config *config,
+                                 cattn_error *error) {
+    p->most_ids = own->n_pages > 0 ? own->n_pages : (int64_t)INT32_MAX + 1;
+    p->most_tokens = INT32_MAX;
+    init_layout(&p->layout, config, own->page_size);
+    init_layout(&p->chunk_layout, config, config->chunk_size);
+    cattn_status s = config->cuda_device < 0 ? create_on_cpu(p, config, error) : create_on_device(p, config, error);
+    if (s) return s;
     if ((s = create_plans(p, config))) return ca_fail(error, s, -1, "no memory for the plans");
     return CATTN_OK;
 }
@@ -168,8 +203,7 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
     cattn_pages *p = ca_new_zero(&alloc, 1, sizeof *p);
     if (!p) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the handle");
     p->alloc = alloc;
-    p->n_pages = own.n_pages;
-    if ((s = create_parts(p, &resolved, error))) {
+    if ((s = create_parts(p, &own, &resolved, error))) {
         cattn_pages_destroy(&p);
         return s;
     }
@@ -180,6 +214,7 @@ cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **
 void cattn_pages_destroy(cattn_pages **pages) {
     if (!pages || !*pages) return;
     cattn_pages *p = *pages;
+    ca_device_destroy(&p->device);
     if (p->plan.alloc) ca_page_plan_free(&p->plan);
     ca_delete(&p->alloc, p->layer_plan, (size_t)p->layout.n_layers, sizeof *p->layer_plan);
     for (int32_t i = 0; p->workers && i < p->n_threads; i++) ca_delete(&p->alloc, p->workers[i].tile, 1, p->layout.tile_bytes);
@@ -196,10 +231,19 @@ const char *cattn_pages_level(const cattn_pages *pages) { return pages ? pages->
 
 /* ---- Plan ---- */
 
+cattn_status ca_pages_check_place(const cattn_pages *p, bool on_device, const char *call, cattn_error *error) {
+    const cattn_status s = need(p, "pages", error);
+    if (s || (p->device != NULL) == on_device) return s;
+    if (on_device)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "the handle is on the CPU; use cattn_pages_%s, or set cuda_device", call);
+    return ca_fail(error, CATTN_ERR_ARG, -1, "the handle is on CUDA device %d; use cattn_cuda_pages_%s of chunkattn_cuda.h",
+                   p->device->id, call);
+}
+
 cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_error *error) {
     int64_t n_rows;
     cattn_status s;
-    if ((s = need(p, "pages", error)) || (s = need(batch, "batch", error))) return s;
+    if ((s = ca_pages_check_place(p, false, "plan", error)) || (s = need(batch, "batch", error))) return s;
     if ((s = ca_pages_read_batch(p, batch, &n_rows, error))) return s;
     if ((s = ca_page_plan_update(&p->plan, &p->attn, p->seqs.at, (int32_t)p->seqs.n)))
         return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
@@ -260,17 +304,25 @@ static cattn_status check_pages_view(const cattn_pages *p, const char *name, con
     return p->layout.n_kv_heads > 1 ? check_page_stride(name, "head_stride", view->head_stride, d, error) : CATTN_OK;
 }
 
-cattn_status cattn_pages_attend(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
-                                const cattn_view *q, const cattn_view *out, float *lse, cattn_error *error) {
+cattn_status ca_pages_check_attend(const cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
+                                   cattn_error *error) {
     cattn_status s;
-    if ((s = need(p, "pages", error))) return s;
-    if (!p->plan.exists) return ca_fail(error, CATTN_ERR_STATE, -1, "there is no plan; call cattn_pages_plan first");
+    if (!p->plan.exists)
+        return ca_fail(error, CATTN_ERR_STATE, -1, "there is no plan; call cattn_%spages_plan first", p->device ? "cuda_" : "");
     if (layer < 0 || layer >= p->layout.n_layers)
         return ca_fail(error, CATTN_ERR_ARG, -1, "layer is %d; it must be from 0 to %d", layer, p->layout.n_layers - 1);
     if (p->n_rows == 0) return CATTN_OK;
+    if ((s = check_pages_view(p, "k", k, p->layout.d_k, error))) return s;
+    return check_pages_view(p, "v", v, p->layout.d_v, error);
+}
+
+cattn_status cattn_pages_attend(cattn_pages *p, int32_t layer, const cattn_page_view *k, const cattn_page_view *v,
+                                const cattn_view *q, const cattn_view *out, float *lse, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_pages_check_place(p, false, "attend", error)) || (s = ca_pages_check_attend(p, layer, k, v, error))) return s;
+    if (p->n_rows == 0) return CATTN_OK;
     const int32_t n_heads = p->layout.n_kv_heads * p->attn.group;
-    if ((s = check_pages_view(p, "k", k, p->layout.d_k, error)) || (s = check_pages_view(p, "v", v, p->layout.d_v, error)) ||
-        (s = ca_check_view("q", q, p->n_rows, n_heads, p->layout.d_k, error)) ||
+    if ((s = ca_check_view("q", q, p->n_rows, n_heads, p->layout.d_k, error)) ||
         (s = ca_check_view("out", out, p->n_rows, n_heads, p->layout.d_v, error)))
         return s;
     p->k = *k;

@@ -42,10 +42,12 @@ if pkg-config --exists chunkattn-cuda; then
   "$work/package_cuda/with_cuda"
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   if [ -x "$nvcc" ]; then # 77: there is no device
-    # shellcheck disable=SC2046
-    "$nvcc" -std=c++17 -Xcompiler=-Wall,-Wextra,-Werror -o "$work/example_cuda" "$here/../../docs/example_cuda.cu" \
-      $(pkg-config --cflags --libs chunkattn)
-    LD_LIBRARY_PATH=$libdir "$work/example_cuda" || [ $? = 77 ]
+    for program in example_cuda example_cuda_pages; do
+      # shellcheck disable=SC2046
+      "$nvcc" -std=c++17 -Xcompiler=-Wall,-Wextra,-Werror -o "$work/$program" "$here/../../docs/$program.cu" \
+        $(pkg-config --cflags --libs chunkattn)
+      LD_LIBRARY_PATH=$libdir "$work/$program" || [ $? = 77 ]
+    done
   fi
 elif cmake -S "$here/package_cuda" -B "$work/package_cuda" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.txt" 2>&1; then
   echo "the CMake package has component cuda in a build without CUDA"; exit 1

@@ -48,7 +48,7 @@ static void test_config(void **state) {
     REFUSES_CONFIG(n_layers, 0, CATTN_ERR_ARG, "n_layers is 0");
     REFUSES_CONFIG(alibi_slopes, bad_slopes, CATTN_ERR_ARG, "alibi_slopes[0]");
     REFUSES_CONFIG(cuda_device, -2, CATTN_ERR_ARG, "cuda_device is -2");
-    REFUSES_CONFIG(cuda_device, 0, CATTN_ERR_UNSUPPORTED, "on the CPU only");
+    REFUSES_CONFIG(cuda_device, 0, CATTN_ERR_UNSUPPORTED, "CUDA is not linked");
     REFUSES_CONFIG(level, "none", CATTN_ERR_ARG, "level is \"none\"");
     REFUSES_CONFIG(struct_size, 3, CATTN_ERR_ARG, "struct_size");
     REFUSES_CONFIG(reserved, 1, CATTN_ERR_ARG, "reserved");
