@@ -240,8 +240,8 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 bas
 }
 
 /* All jobs of this block. */
-template <element E, int D, bool BULK, bool PAGES = false> DEV void decode(const ca_cuda_attend_args &a) {
-    using S = decode_shape<E, D, BULK, PAGES>;
+template <element E, int D, kv_source SOURCE> DEV void decode(const ca_cuda_attend_args &a) {
+    using S = decode_shape<E, D, SOURCE>;
     int ring = 0;
     init_ring<S>();
     for (int j = ld_global(a.parts + block_index()); j < ld_global(a.parts + block_index() + 1);) {

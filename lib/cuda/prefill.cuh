@@ -226,8 +226,8 @@ template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) 
 }
 
 /* All jobs of this block. */
-template <element E, int D, bool BULK, bool PAGES = false> DEV void prefill(const ca_cuda_attend_args &a) {
-    using S = prefill_shape<E, D, BULK, PAGES>;
+template <element E, int D, kv_source SOURCE> DEV void prefill(const ca_cuda_attend_args &a) {
+    using S = prefill_shape<E, D, SOURCE>;
     const u32 base = shared_base();
     int ring = 0;
     init_stages<S>(base);

@@ -10,9 +10,8 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-/* BULK: chunks come by bulk copies (sm_90), not by cp.async. PAGES: they come from foreign pages, by cp.async. */
-template <element E_, int D_, bool BULK_, bool PAGES_ = false> struct prefill_shape {
-    static constexpr bool BULK = BULK_, PAGES = PAGES_;
+template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
+    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES;
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int ROWS = 64, THREADS = 128;

@@ -22,6 +22,13 @@
 
 #include "chunkattn.h"
 
+/* Where K and V come from, and how they are copied to shared memory. */
+enum kv_source {
+    TILES,         /* tiles, by cp.async */
+    BULK_TILES,    /* tiles, by bulk copies (sm_90) */
+    FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async, as tiles */
+};
+
 struct alignas(8) u2 {
     u32 v[2];
 };
