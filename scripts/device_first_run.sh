@@ -19,6 +19,7 @@
 #   DEVICE_RUN_DIR   another folder of programs
 #   DEVICE_RUN_S     seconds for the whole call, 1500 by default. Then the running step is ended, and no other one starts. Set it
 #                    some seconds lower than the time after which the machine ends a command.
+#   DEVICE_RUN_TIMES a whole number by which the steps' time limits are multiplied, 1 by default
 set -uo pipefail
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -27,7 +28,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
 fi
 out=$1 archive=${2:-${1%/}.tar.gz}
 programs=${DEVICE_RUN_DIR:-$(dirname "$0")/../build/release/device_run}
-limit_s=${DEVICE_RUN_S:-1500}
+limit_s=${DEVICE_RUN_S:-1500} limit_times=${DEVICE_RUN_TIMES:-1}
 if [ ! -x "$programs/bench" ]; then
     echo "$0: no programs in $programs; build the target cuda_device_run, or set DEVICE_RUN_DIR" >&2
     exit 2
@@ -42,7 +43,7 @@ pack() { tar -czf "$archive.part" -C "$out" . && mv "$archive.part" "$archive"; 
 
 # step NAME LIMIT_S COMMAND ...: status 77 means that what the step needs is not there.
 step() {
-    local name=$1 limit=$2 begin=$SECONDS status left
+    local name=$1 limit=$(($2 * limit_times)) begin=$SECONDS status left
     shift 2
     left=$((limit_s - SECONDS))
     if [ -e "$out/done/$name" ]; then
