@@ -293,9 +293,10 @@ static void a_captured_attend_is_replayed(void **state) {
 
 /* ---- Allocation failures ---- */
 
-/* Fails once, after *ctx successful allocations. */
+/* Fails twice, after *ctx successful allocations: a plan that lacks memory is tried a second time. */
 static void *failing_alloc(void *ctx, size_t size, size_t align) {
-    return (*(int *)ctx)-- == 0 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
+    const int left = (*(int *)ctx)--;
+    return left == 0 || left == -1 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
 }
 static void plain_free(void *ctx, void *p, size_t size, size_t align) {
     (void)ctx, (void)size, (void)align;
@@ -303,6 +304,14 @@ static void plain_free(void *ctx, void *p, size_t size, size_t align) {
 }
 
 enum { FAILURE_STEPS = 3 };
+
+/* After a plan that failed, the previous one can be attended, or there is none. */
+static void attend_previous(cattn_pages *pages, bench *b) {
+    cattn_error error = {0};
+    if (cattn_cuda_pages_attend(pages, 0, &b->k, &b->v, &b->q_view, &b->out_view, b->lse, NULL, &error))
+        assert_int_equal(error.code, CATTN_ERR_STATE);
+    emu_finish();
+}
 
 /* Steps that are repeated until they succeed, over tables of which the second step's are much longer. Whether one failed. */
 static bool run_with_failures(const cattn_pages_config *config, float *out) {
@@ -320,6 +329,7 @@ static bool run_with_failures(const cattn_pages_config *config, float *out) {
         for (int s = 0; s < SEQS; s++) b->lengths[s] = lengths[step];
         while (cattn_cuda_pages_plan(pages, &b->batch, NULL, NULL, &error)) {
             assert_int_equal(error.code, CATTN_ERR_NOMEM);
+            attend_previous(pages, b);
             failed = true;
         }
         attend(pages, b);
