@@ -41,6 +41,10 @@ ca_cuda_attend_args on_machine(mirror &m, const problem &p, const memory &host, 
     ca_cuda_attend_args a = host.args;
     const size_t rows = (size_t)p.rows(), heads = (size_t)p.heads(), d = (size_t)p.d;
     a.kv = m.copy_bytes(host.kv, (size_t)p.n_chunks * (size_t)a.chunk_bytes);
+    if (host.page_bytes) {
+        a.pages.k.data = static_cast<unsigned char *>(m.copy_bytes(host.args.pages.k.data, host.page_bytes));
+        a.pages.v.data = a.pages.k.data + (host.args.pages.v.data - host.args.pages.k.data);
+    }
     a.q.data = m.copy_bytes(a.q.data, rows * (size_t)a.q.row_stride);
     a.out.data = m.copy_bytes(a.out.data, host.out_bytes);
     a.lse = m.copy(a.lse, rows * heads);
@@ -82,6 +86,7 @@ int run_jobs(const problem &p, memory &host, const job_lists &lists, const std::
         }
         a.jobs = m.copy(jobs);
         a.parts = m.copy(parts);
+        if (host.page_bytes) a.pages.jobs = m.copy(pages_of(host, jobs));
         machine::launch(*k, (int)phase.size(), &a);
     }
     machine::wait();

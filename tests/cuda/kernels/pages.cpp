@@ -41,7 +41,8 @@ void add_pages(const problem &p, memory &m, int page_size, bool dense, uint64_t 
     const int64_t gap = dense ? 0 : 16, line = p.d * 2 + gap;
     const int64_t slot = hnd ? line : p.n_kv_heads * line + gap, head = hnd ? page_size * line + gap : line;
     const int64_t half = hnd ? p.n_kv_heads * head : page_size * slot; /* K of a page, with V behind it */
-    unsigned char *data = m.device.array<unsigned char>((size_t)(n_pages * 2 * half), "pages");
+    m.page_bytes = (size_t)(n_pages * 2 * half);
+    unsigned char *data = m.device.array<unsigned char>(m.page_bytes, "pages");
     m.args.pages.k = {data, 2 * half, slot, head};
     m.args.pages.v = {data + half, 2 * half, slot, head};
     m.args.pages.log2_quarters = __builtin_ctz((unsigned)per_page);
@@ -60,6 +61,7 @@ void remove_pages(memory &m) {
     m.device.free(const_cast<unsigned char *>(m.args.pages.k.data));
     m.args.pages = {};
     m.places.clear();
+    m.page_bytes = 0;
 }
 
 std::vector<ca_cuda_job_pages> pages_of(const memory &m, const std::vector<ca_cuda_job> &jobs) {

@@ -57,6 +57,7 @@ struct memory {
     size_t out_bytes;
     int n_states, n_carried;
     std::vector<int> places; /* [chunk][quarter] as in ca_cuda_job_pages; empty before add_pages */
+    size_t page_bytes = 0;   /* of all pages, from args.pages.k.data on */
     explicit memory(const problem &p);
     u16 bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
     float element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
