@@ -153,7 +153,7 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
 
 /*
  * As cattn_pages_plan; the arrays of the batch are the host's. Copies to the device what of the plan has changed since the last
- * one: where no sequence has entered another page, 4 bytes for each row. The copies are queued on `stream`.
+ * one: where no sequence has entered another page or changed places, 4 bytes for each row. They are queued on `stream`.
  *
  * *graph (NULL if not wanted): a number for what cattn_cuda_pages_attend queues until the next plan, see "Graphs" above.
  *

@@ -213,22 +213,26 @@ static void spare_replaced(ca_plan *plan, const ca_page_plan *p) {
     plan->next.n = 0;
 }
 
-/* Update positions and indices in a section that was kept. */
-static void refresh(ca_section *s, const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
+/* Update positions and indices in a section that was kept. Returns whether the indices are the same. */
+static bool refresh(ca_section *s, const ca_page_plan *p, const ca_page_range *g, const ca_page_seq *seqs) {
+    bool same = true;
     for (int32_t i = g->begin; i < g->end; i++) {
         ca_section_seq *q = &s->seqs.at[i - g->begin];
         q->entry = ca_table_at(&p->tables, p->tables.next.at[i])->seq;
         for (int32_t r = 0; r < q->n_rows; r++) {
+            same &= s->source.at[q->row_begin + r] == seqs[q->entry].row + r;
             s->position.at[q->row_begin + r] = seqs[q->entry].first_pos + r;
             s->source.at[q->row_begin + r] = seqs[q->entry].row + r;
         }
     }
+    return same;
 }
 
 static void commit(ca_page_plan *p, const ca_page_seq *seqs) {
     for (size_t i = 0; i < p->ranges.n; i++) {
         const ca_page_range *g = &p->ranges.at[i];
-        for (size_t k = 0; k < p->plans.n && g->section >= 0; k++) refresh(p->plans.at[k].sections.at[i], p, g, seqs);
+        for (size_t k = 0; k < p->plans.n && g->section >= 0; k++)
+            if (!refresh(p->plans.at[k].sections.at[i], p, g, seqs)) p->plans.at[k].only_moved = false;
         for (int32_t j = g->begin; j < g->end; j++) {
             ca_table *t = ca_table_at(&p->tables, p->tables.next.at[j]);
             t->first_pos = seqs[t->seq].first_pos;

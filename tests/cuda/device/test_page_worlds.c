@@ -217,7 +217,7 @@ static void try_world(uint64_t seed, int64_t longest, int n_steps) {
 }
 
 int main(int argc, char **argv) {
-    world_options o = {.n_worlds = 8, .n_long = 1, .seed = 1}; /* what half a minute allows; more by hand */
+    world_options o = {.n_worlds = 12, .n_long = 1, .seed = 1}; /* what half a minute allows; more by hand */
     world_parse_options(argc, argv, &o);
     for (int64_t i = 0; i < o.n_worlds && world_failures + emu_errors() < 10; i++)
         try_world(o.seed + (uint64_t)i, i % 3 ? 90 : 200, 8);
