@@ -17,7 +17,7 @@ template <auto... A> constexpr needs write = {WRITE_THREADS, 0};
 template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
-    static_assert((function).n_threads == threads && (function).shared_bytes == shared,                                        \
+    static_assert((function).n_threads == (threads) && (function).shared_bytes == (shared),                                    \
                   "kernels.def: threads or shared of " #name);
 #include "kernels.def"
 #undef CA_CUDA_KERNEL

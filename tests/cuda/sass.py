@@ -37,10 +37,10 @@ def decode_loops(d):
 
 
 def prefill_loops(d):
-    """The loop over the chunks of a stage. Scores are computed in two places (for whole chunks, and for others), V is added in three
-    (for all rows, and row by row for each of a lane's two rows), each by two HMMA in a step of 16 dimensions. LDSM: one in each of
-    these places, and one in search of what is not finite; for queries two more where d = 256, since registers do not hold them
-    then. MUFU: 8 weights, as above."""
+    """The loop over the chunks of a stage. Scores are computed in two places (for whole chunks, and for others), and V is added in
+    three (for all rows, and row by row for each of a lane's two rows), each by two HMMA in a step of 16 dimensions. LDSM: one in
+    each of these places, and one in search of what is not finite; two more for queries where d = 256, since registers do not hold
+    them then. MUFU: 8 weights, three for the soft-cap of each, and two where M rises."""
     steps = d // 16
     return [{"HMMA": 10 * steps, "LDSM": (2 + 4) * steps + (2 * steps if d == 256 else 0), "MOVM": 0, "MUFU": 34, "VOTE": 2,
              "BAR": 0, "LDGSTS": 0}]

@@ -249,7 +249,7 @@ constexpr u32 run_empty = 0, run_fill = 0, run_read = 0, run_copy = 0, run_chase
 } // namespace shared_of
 
 #define RUN_KERNEL(name, threads, blocks, shared, sm, args)                                                                    \
-    static_assert(shared == shared_of::name, "run_kernels.def: shared of " #name);                                             \
+    static_assert((shared) == shared_of::name, "run_kernels.def: shared of " #name);                                           \
     KERNEL(threads, blocks, name, const args a) { FROM_SM(sm, name##_body(a)); }
 #include "run_kernels.def"
 #undef RUN_KERNEL
