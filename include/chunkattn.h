@@ -82,6 +82,14 @@ typedef enum cattn_type {
     CATTN_F16 = 1,
     CATTN_BF16 = 2,
     CATTN_I8 = 3, /* of kv_type only: 8-bit integers with a scale for each token and KV head, its largest |x| / 127 */
+    /*
+     * Of kv_type only, and on a CUDA device only (cattn_config.cuda_device): e4m3, 8-bit floats of 4 bits of exponent and 3 of
+     * mantissa, up to 448, with an f32 scale for each token and KV head, of K and of V. The scale is the largest |x| of the
+     * head's row / 448. x is stored as the e4m3 nearest to x / scale (computed as x times 1 / scale, both rounded to f32), ties
+     * to even, at most 448 in magnitude, and read as that times the scale. A scale below the smallest normal f32 is 0, and so
+     * are the values then. If any x is infinite or NaN the scale is NaN, so every row that sees the token gets NaN.
+     */
+    CATTN_E4M3 = 4,
 } cattn_type;
 
 typedef enum cattn_sharing {
@@ -170,8 +178,8 @@ typedef struct cattn_cache cattn_cache;
  * Create an empty cache. *config is borrowed for the call only.
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET if the budget does not hold one chunk
- * and the metadata; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks, and for any CUDA device, as there are no kernels
- * yet. *cache is NULL then.
+ * and the metadata; CATTN_ERR_UNSUPPORTED for a level or kv_type that this CPU lacks, and where the CUDA backend, the device or
+ * something that the kernels need of it is missing. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 

@@ -17,9 +17,10 @@
  *
  * A call for the other kind of cache fails with CATTN_ERR_ARG and names the call to use.
  *
- * Supported: compute capability 8.0 or later; kv_type CATTN_BF16 or CATTN_F16; head_dim 64, 96, 128 or 256, and head_dim_v
- * equal to it; chunk_size 64; up to 16 query heads for each KV head; all sharing modes, windows, sink tokens, soft-cap, ALiBi
- * and sink logits. cattn_cache_create refuses anything else, and kernels that need more shared memory than the device has.
+ * Supported: compute capability 8.0 or later; kv_type CATTN_BF16, CATTN_F16 or CATTN_E4M3; head_dim 64, 96, 128 or 256, and
+ * head_dim_v equal to it; chunk_size 64; up to 16 query heads for each KV head; all sharing modes, windows, sink tokens,
+ * soft-cap, ALiBi and sink logits. cattn_cache_create refuses anything else, and kernels that need more shared memory than the
+ * device has.
  * `level`, `parallel` and `n_threads` have no effect, and cattn_cache_level returns "cuda".
  *
  * Memory: budget_bytes is of device memory. Fifteen sixteenths of it are for chunks and are allocated by cattn_cache_create;
@@ -29,7 +30,7 @@
  * cattn_cache_prefault does nothing, and cattn_cache_drop_retained returns no memory to the device.
  *
  * Exact as on the CPU: a row's bits do not depend on the rest of the batch, on one device and build; CPU and device differ in
- * rounding. Queries are rounded to kv_type, like K and V.
+ * rounding. Queries are rounded to kv_type, like K and V; with CATTN_E4M3 they are rounded to f16.
  *
  * Streams: a call of this header queues its work on its stream and returns without waiting. The calls of one cache must be
  * ordered on the device as they are on the host: pass one stream, or order the streams by events. Device memory that a call
@@ -100,7 +101,8 @@ CATTN_API cattn_status cattn_cuda_step_begin(cattn_cache *cache, cattn_entry *en
                                              cattn_cuda_stream stream, uint64_t *graph, cattn_error *error);
 
 /*
- * As cattn_step_write. k, v: [rows][n_kv_heads][head_dim], device memory, of type f32, f16 or bf16 each, rounded to kv_type.
+ * As cattn_step_write. k, v: [rows][n_kv_heads][head_dim], device memory, of type f32, f16 or bf16 each, rounded to kv_type
+ * (CATTN_E4M3: by the rule in chunkattn.h).
  * Each row's head must begin at a multiple of 16 bytes: data, row_stride and head_stride are multiples of 16 bytes. Both are
  * read when the stream gets there. Every layer must be written before cattn_step_end. Errors: CATTN_ERR_ARG; CATTN_ERR_STATE
  * without an open step; CATTN_ERR_UNSUPPORTED for other types.

@@ -95,6 +95,15 @@ static cattn_status check_scores(const cattn_config *c, cattn_error *error) {
     return s;
 }
 
+static cattn_status check_kv_type(const cattn_config *c, cattn_error *error) {
+    const cattn_status s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_E4M3, error);
+    if (s || c->kv_type != CATTN_E4M3 || c->cuda_device >= 0) return s;
+    return ca_fail(
+        error, CATTN_ERR_UNSUPPORTED, -1,
+        "kv_type is CATTN_E4M3, which only a CUDA device has; set cuda_device, or use CATTN_I8, which takes the same "
+        "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
+}
+
 cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_config_init(c);
@@ -102,7 +111,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if (c->head_dim_v == 0) c->head_dim_v = c->head_dim;
     if ((s = check_shape(c, error)) || (s = check_hooks(c, error))) return s;
     if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
-    if ((s = check_range("kv_type", c->kv_type, CATTN_F32, CATTN_I8, error))) return s;
+    if ((s = check_kv_type(c, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;

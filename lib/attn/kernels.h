@@ -34,7 +34,7 @@
 #include "base/levels.h"
 #include "chunkattn.h"
 
-enum { CA_N_TYPES = CATTN_I8 + 1 }; /* K/V types, cattn_type */
+enum { CA_N_TYPES = CATTN_I8 + 1 }; /* K/V types on a CPU, cattn_type */
 
 /* How the scores of a tile's rows are changed, and which slots lie before the rows' windows. Zero or NULL: off. */
 typedef struct ca_tile_options {

@@ -15,7 +15,7 @@ void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads,
     assert(d_k > 0 && d_k % 2 == 0 && d_v > 0);
     assert(c >= 2 && c <= 32 * CA_SLOT_GROUP && (c & (c - 1)) == 0);
     assert(type != CATTN_I8 || (d_k % 4 == 0 && c >= 4));
-    const size_t size = ca_type_size(type), scales = type == CATTN_I8 ? (size_t)c * sizeof(float) : 0;
+    const size_t size = ca_type_size(type), scales = size == 1 ? (size_t)c * sizeof(float) : 0;
     *l = (ca_layout){.type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .d_k = d_k, .d_v = d_v, .c = c};
     l->log2_c = __builtin_ctz((unsigned)c);
     if (type != CATTN_F16 && c >= CA_SLOT_GROUP)
@@ -35,7 +35,8 @@ static void store(cattn_type type, void *tile, size_t index, float x) {
     case CATTN_F32: ((float *)tile)[index] = x; break;
     case CATTN_F16: ((uint16_t *)tile)[index] = ca_f16_from_f32(x); break;
     case CATTN_BF16: ((uint16_t *)tile)[index] = ca_bf16_from_f32(x); break;
-    case CATTN_I8: break; /* has no elements without a scale */
+    case CATTN_I8:          /* has no elements without a scale */
+    case CATTN_E4M3: break; /* is on devices only */
     }
 }
 

@@ -34,6 +34,9 @@
  * If max |x| / 127 is below the smallest normal float, scale and n are 0. If any x is NaN or infinite, scale is NaN and n is 0,
  * so every row that sees the token gets NaN.
  *
+ * e4m3 is on CUDA devices only, which have layouts of their own (lib/cuda/tile.cuh, lib/cuda/e4m3.cuh). Only the sizes here are
+ * theirs, too: elements and scales take as many bytes as those of int8.
+ *
  * All functions may be called from any thread.
  */
 #ifndef LIB_CACHE_LAYOUT_H
@@ -67,7 +70,9 @@ typedef struct ca_layout {
 void ca_layout_init(ca_layout *l, cattn_type type, int n_layers, int n_kv_heads, int d_k, int d_v, int c);
 
 /* Bytes of an element, without its scale. */
-static inline size_t ca_type_size(cattn_type type) { return type == CATTN_F32 ? 4 : type == CATTN_I8 ? 1 : 2; }
+static inline size_t ca_type_size(cattn_type type) {
+    return type == CATTN_F32 ? 4 : type == CATTN_I8 || type == CATTN_E4M3 ? 1 : 2;
+}
 
 /* Index, among a chunk's pairs of tiles, of the K and V tiles of (layer, head). */
 static inline size_t ca_layout_tile(const ca_layout *l, int layer, int head) {

@@ -26,6 +26,7 @@
 /* From a chunk's begin to the first byte of its K (of the second of two warps: V) that the warp requests; of pages the head. */
 template <class S> DEV u32 request_offset(const decode_warp &w, int head) {
     if (S::PAGES) return (u32)head;
+    if (S::IN_E4M3) return (u32)(2 * head + w.half) * e4m3_tile_bytes<S::D> + (u32)w.quarter * S::VALUES;
     return (u32)(2 * head + w.half) * tile_bytes<S::D> + (u32)w.quarter * 2048;
 }
 
@@ -43,6 +44,23 @@ template <class S> DEV void request_pieces(const decode_warp &w, u32 to, const u
         const unsigned char *from = k / 4 < S::D / 64 ? part : half;
         cp_async16(to + (u32)j * 512, from + j / PIECES * (int)tile_bytes<S::D> + k / 4 * (CA_CUDA_CHUNK * 128) + k % 4 * 512);
     }
+}
+
+/*
+ * The same where K and V are e4m3: 16 lines of each, and the scales of these, 64 bytes. The shuffle leaves the lane as it
+ * is, but hides it from the compiler, which would otherwise keep addresses over the loop, and spill them.
+ */
+template <class S> DEV void request_e4m3(const decode_warp &w, u32 stage, const unsigned char *lines) {
+    constexpr int PIECES = S::D / 32, TILE = (int)e4m3_tile_bytes<S::D>; /* pieces of 512 bytes, of K */
+    const int lane = shfl_xor(w.lane, 0);
+    const u32 to = stage + (u32)w.half * S::VALUES + (u32)lane * 16;
+    UNROLL for (int j = 0; j < 2 * PIECES / S::SPLIT; j++)
+        cp_async16(to + (u32)j * 512, lines + lane * 16 + j / PIECES * TILE + j % PIECES * 512);
+    const int to_scales = (CA_CUDA_CHUNK - STEP_SLOTS * w.quarter) * S::D + STEP_SLOTS * 4 * w.quarter;
+    const int v = lane / 4; /* of one warp; of two, each has its own lines */
+    if (lane < 8 / S::SPLIT)
+        cp_async16(stage + S::SCALES + (u32)(w.half + v) * (STEP_SLOTS * 4) + (u32)lane % 4 * 16,
+                   lines + to_scales + v * TILE + lane % 4 * 16);
 }
 
 /* The same by one lane, in one copy a part. */
@@ -71,7 +89,7 @@ template <class S> DEV u32 bar_of(const decode_warp &w, int stage) {
 }
 
 template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_warp &w, int stage, int place, u32 offset) {
-    const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * (S::STAGE / 2);
+    const u32 to = w.ring + (u32)stage * S::STAGE + (u32)w.half * S::VALUES;
     if constexpr (S::PAGES) {
         request_pages<S>(a, w, to, (int)offset, place);
         return;
@@ -79,6 +97,8 @@ template <class S> DEV void request(const ca_cuda_attend_args &a, const decode_w
     const unsigned char *part = (const unsigned char *)a.kv + place * a.chunk_bytes + offset;
     if constexpr (S::BULK)
         request_bulk<S>(w, to, part, bar_of<S>(w, stage));
+    else if constexpr (S::IN_E4M3)
+        request_e4m3<S>(w, w.ring + (u32)stage * S::STAGE, part);
     else
         request_pieces<S>(w, to, part);
 }

@@ -6,18 +6,23 @@
 #ifndef LIB_CUDA_DECODE_QUARTER_CUH
 #define LIB_CUDA_DECODE_QUARTER_CUH
 
+#include "e4m3.cuh"
 #include "softmax.cuh"
 #include "tile.cuh"
 
 template <element E_, int D_, kv_source SOURCE> struct decode_shape {
-    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES;
+    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
+    static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int SPLIT = D == 256 ? 2 : 1; /* warps of a quarter */
     static constexpr int THREADS = CA_CUDA_QUARTERS * SPLIT * 32;
-    static constexpr int STAGES = D == 256 ? 2 : D == 128 ? 3 : 4;
+    static constexpr int STAGES = IN_E4M3 ? 4 : D == 256 ? 2 : D == 128 ? 3 : 4;
     static constexpr int MAX_ROWS = 32;
-    static constexpr u32 STAGE = 2 * STEP_SLOTS * D * 2; /* bytes: K and V of a quarter */
+    /* Bytes of a stage: K and V of a quarter, and their scales if there are any. */
+    static constexpr u32 VALUES = STEP_SLOTS * D * (IN_E4M3 ? 1 : 2);
+    static constexpr u32 SCALES = 2 * VALUES;
+    static constexpr u32 STAGE = SCALES + (IN_E4M3 ? 2 * STEP_SLOTS * 4 : 0);
     static constexpr u32 RINGS = CA_CUDA_QUARTERS * STAGES * STAGE;
     static constexpr u32 QUERIES = RINGS;
     static constexpr u32 ML = QUERIES + MAX_ROWS * D * 2;
@@ -91,11 +96,30 @@ template <class S, int NT> DEV decode_queries<S, NT> find_queries(const decode_w
     return q;
 }
 
+/* K as the left operand, of 32 dimensions: a fragment for each 16. */
+template <class S> DEV void load_keys(u32 (&f)[2][4], const decode_warp &w, u32 k, int i) {
+    if constexpr (S::IN_E4M3) {
+        u32 r[4];
+        ldmatrix(r, e4m3_unit_at<S::D>(e4m3_line_at<S::D>(k, (u32)w.lane % 16, (u32)w.lane / 16), (u32)i));
+        UNROLL for (int j = 0; j < 4; j++) {
+            f[j / 2][j % 2] = low_dims(r[j]);
+            f[j / 2][2 + j % 2] = high_dims(r[j]);
+        }
+    } else {
+        const tile_line line = line_of_tile<S::D, STEP_SLOTS>(k, (u32)w.lane % 16, (u32)w.lane / 16);
+        UNROLL for (int j = 0; j < 2; j++) ldmatrix(f[j], unit_at<S::D, STEP_SLOTS>(line, 4 * (u32)i + 2 * (u32)j));
+    }
+}
+
+/* The scale of the lane's slot (up: of the second one), of K (v = 0) or V (v = 1). */
+template <class S> DEV float load_scale(const decode_warp &w, u32 k, int v, int up) {
+    return e4m3_scale(ld_shared<float>(k + S::SCALES + (u32)(v * STEP_SLOTS + w.lane / 4 + 8 * up) * 4));
+}
+
 template <class S, int NT> DEV void scores(float (&s)[NT][4], const decode_queries<S, NT> &q, const decode_warp &w, u32 k) {
-    const tile_line line = line_of_tile<S::D, STEP_SLOTS>(k, (u32)w.lane % 16, (u32)w.lane / 16);
     UNROLL for (int i = 0; i < S::D / 32; i++) {
         u32 f[2][4];
-        UNROLL for (int j = 0; j < 2; j++) ldmatrix(f[j], unit_at<S::D, STEP_SLOTS>(line, 4 * (u32)i + 2 * (u32)j));
+        load_keys<S>(f, w, k, i);
         UNROLL for (int t = 0; t < NT; t++) {
             u32 rows[4];
             if constexpr (keep_queries<S, NT>)
@@ -107,6 +131,27 @@ template <class S, int NT> DEV void scores(float (&s)[NT][4], const decode_queri
             mma<S::E>(s[t], f[1], second);
         }
     }
+    if constexpr (S::IN_E4M3) {
+        UNROLL for (int up = 0; up < 2; up++) {
+            const float by = load_scale<S>(w, k, 0, up);
+            UNROLL for (int t = 0; t < NT; t++) UNROLL for (int i = 2 * up; i < 2 * up + 2; i++) s[t][i] = mul_rn(s[t][i], by);
+        }
+    }
+}
+
+/* The scales of V for the lane's slots, and the bounds of their logarithms; unused where V has none. */
+struct value_scales {
+    float by[2], top[2];
+};
+template <class S> DEV value_scales find_scales(const decode_warp &w, u32 k) {
+    value_scales scales = {};
+    if constexpr (S::IN_E4M3) {
+        UNROLL for (int up = 0; up < 2; up++) {
+            scales.by[up] = load_scale<S>(w, k, 1, up);
+            scales.top[up] = top_of_scale(scales.by[up]);
+        }
+    }
+    return scales;
 }
 
 template <class S, int NT>
@@ -147,16 +192,24 @@ template <int NT> DEV void hide(float (&s)[NT][4], const decode_seen &seen, int 
     }
 }
 
+/* What M of a tile's row h must not be below, by this lane's slots. */
+template <class S> DEV float least_m(const float (&s)[4], int h, float scale, const value_scales &scales) {
+    if constexpr (S::IN_E4M3)
+        return max_f32(fma_rn(s[h], scale, scales.top[0]), fma_rn(s[2 + h], scale, scales.top[1]));
+    else
+        return mul_rn(max_f32(s[h], s[2 + h]), scale);
+}
+
 /* Most steps raise no row's M: one vote finds that. */
-template <class S, int NT> DEV void raise(decode_state<S, NT> &st, const float (&s)[NT][4], float scale) {
+template <class S, int NT>
+DEV void raise(decode_state<S, NT> &st, const float (&s)[NT][4], float scale, const value_scales &scales) {
     bool over = false;
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int h = 0; h < 2; h++) over |=
-        mul_rn(max_f32(s[t][h], s[t][2 + h]), scale) > st.m[t][h];
+        least_m<S>(s[t], h, scale, scales) > st.m[t][h];
     if (!any_sync(over)) return;
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int h = 0; h < 2; h++) {
-        float x = max_f32(s[t][h], s[t][2 + h]);
+        float x = least_m<S>(s[t], h, scale, scales);
         UNROLL for (int i = 4; i <= 16; i *= 2) x = max_f32(x, shfl_xor(x, i));
-        x = mul_rn(x, scale);
         const float m = x > st.m[t][h] ? m_above<S::E>(x) : st.m[t][h];
         const float by = ex2(add_rn(st.m[t][h], -m));
         st.m[t][h] = m;
@@ -168,12 +221,21 @@ template <class S, int NT> DEV void raise(decode_state<S, NT> &st, const float (
     }
 }
 
-template <class S, int NT> DEV void weights(decode_state<S, NT> &st, u32 (&p)[NT][2], const float (&s)[NT][4], float scale) {
+template <class S, int NT>
+DEV void weights(decode_state<S, NT> &st, u32 (&p)[NT][2], const float (&s)[NT][4], float scale, const value_scales &scales) {
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int up = 0; up < 2; up++) {
-        const u32 both =
-            pack<S::E>(weight<S::E>(s[t][2 * up], scale, st.m[t][0]), weight<S::E>(s[t][2 * up + 1], scale, st.m[t][1]));
-        st.l[t][0] = add_rn(st.l[t][0], low_half<S::E>(both));
-        st.l[t][1] = add_rn(st.l[t][1], high_half<S::E>(both));
+        const float(&x)[4] = s[t];
+        float first = weight<S::E>(x[2 * up], scale, st.m[t][0]), second = weight<S::E>(x[2 * up + 1], scale, st.m[t][1]);
+        u32 both;
+        if constexpr (S::IN_E4M3) {
+            both =
+                pack<S::E>(scaled_weight(x[2 * up], first, scales.by[up]), scaled_weight(x[2 * up + 1], second, scales.by[up]));
+        } else {
+            both = pack<S::E>(first, second);
+            first = low_half<S::E>(both), second = high_half<S::E>(both);
+        }
+        st.l[t][0] = add_rn(st.l[t][0], first);
+        st.l[t][1] = add_rn(st.l[t][1], second);
         p[t][up] = movmatrix(both);
     }
 }
@@ -246,10 +308,24 @@ DEV void add_seen_values(decode_state<S, NT> &st, const u32 (&p)[NT][2], const d
     }
 }
 
+/* V in e4m3. Hidden slots need no care: their weights are 0, and whatever they hold becomes finite f16. */
+template <class S, int NT>
+DEV void add_e4m3_values(decode_state<S, NT> &st, const u32 (&p)[NT][2], const decode_warp &w, u32 v) {
+    const u32 line = e4m3_line_at<S::D>(v, (u32)w.lane % 16, (u32)w.lane / 16);
+    UNROLL for (int i = 0; i < S::D / 32; i++) {
+        u32 r[4];
+        ldmatrix_trans(r, e4m3_unit_at<S::D>(line, (u32)i));
+        UNROLL for (int j = 0; j < 2; j++) {
+            const u32 f[4] = {low_dims(r[2 * j]), high_dims(r[2 * j]), low_dims(r[2 * j + 1]), high_dims(r[2 * j + 1])};
+            UNROLL for (int t = 0; t < NT; t++) mma<S::E>(st.o[2 * i + j][t], f, p[t]);
+        }
+    }
+}
+
 template <class S, int NT>
 DEV void attend_quarter(const ca_cuda_attend_args &a, decode_state<S, NT> &st, const decode_queries<S, NT> &q,
                         const decode_warp &w, u32 k, int i, bool partial) {
-    const u32 v = k + S::STAGE / 2;
+    const u32 v = k + S::VALUES;
     float s[NT][4] = {}, scale = a.scale_log2;
     scores<S, NT>(s, q, w, k);
     if (has_options(a)) {
@@ -262,9 +338,12 @@ DEV void attend_quarter(const ca_cuda_attend_args &a, decode_state<S, NT> &st, c
         hide<NT>(s, seen, w.lane);
     }
     u32 p[NT][2];
-    raise<S, NT>(st, s, scale);
-    weights<S, NT>(st, p, s, scale);
-    if (partial)
+    const value_scales scales = find_scales<S>(w, k);
+    raise<S, NT>(st, s, scale, scales);
+    weights<S, NT>(st, p, s, scale, scales);
+    if constexpr (S::IN_E4M3)
+        add_e4m3_values<S, NT>(st, p, w, v);
+    else if (partial)
         add_seen_values<S, NT>(st, p, seen, w, v);
     else
         add_values<S, NT>(st, p, w, v);

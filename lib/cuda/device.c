@@ -42,7 +42,11 @@ static int32_t find_kernel(const char *format, const char *type, int32_t head_di
     return ca_kernel_find_id(name);
 }
 
-static const char *type_name(cattn_type type) { return type == CATTN_BF16 ? "bf16" : "f16"; }
+/* In the names of kernels; NULL for types that a device lacks. */
+static const char *type_name(cattn_type type) {
+    static const char *const names[] = {[CATTN_F16] = "f16", [CATTN_BF16] = "bf16", [CATTN_E4M3] = "e4m3"};
+    return names[type];
+}
 
 static int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
@@ -65,10 +69,11 @@ static cattn_status check_kernel(int32_t id, const ca_cuda_device *info, cattn_e
 
 /* ---- Config ---- */
 
-static cattn_status check_shape(const cattn_config *c, cattn_error *error) {
-    if (c->kv_type != CATTN_BF16 && c->kv_type != CATTN_F16)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; on a CUDA device it must be CATTN_BF16 or CATTN_F16",
-                       c->kv_type);
+/* Foreign pages have no scales, so they are not e4m3; pages.c has refused that. */
+static cattn_status check_shape(const cattn_config *c, bool pages, cattn_error *error) {
+    if (!type_name(c->kv_type))
+        return ca_fail(error, CATTN_ERR_ARG, -1, "kv_type is %d; on a CUDA device it must be CATTN_BF16%s CATTN_F16%s",
+                       c->kv_type, pages ? " or" : ",", pages ? "" : " or CATTN_E4M3");
     if (c->chunk_size != CA_CUDA_CHUNK)
         return ca_fail(error, CATTN_ERR_ARG, -1, "chunk_size is %d; on a CUDA device it must be %d", c->chunk_size,
                        CA_CUDA_CHUNK);
@@ -95,12 +100,13 @@ static kernel_ids find_kernels(const cattn_config *c, bool pages) {
         return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, c->head_dim),
                             find_kernel("decode_pages_%s_%d", type, c->head_dim), -1, -1};
     return (kernel_ids){find_kernel("prefill_%s_%d", type, c->head_dim), find_kernel("decode_%s_%d", type, c->head_dim),
-                        find_kernel("write_%s_%d", type, c->head_dim), find_kernel("copy_%.0s%d", type, c->head_dim)};
+                        find_kernel("write_%s_%d", type, c->head_dim),
+                        find_kernel(c->kv_type == CATTN_E4M3 ? "copy_%s_%d" : "copy_%.0s%d", type, c->head_dim)};
 }
 
 static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *info, cattn_error *error) {
     cattn_status s;
-    if ((s = find_device(c->cuda_device, info, error)) || (s = check_shape(c, error))) return s;
+    if ((s = find_device(c->cuda_device, info, error)) || (s = check_shape(c, pages, error))) return s;
     const kernel_ids ids = find_kernels(c, pages);
     if ((s = check_kernel(ids.prefill, info, error))) return s;
     return check_kernel(ids.decode, info, error);
@@ -238,6 +244,7 @@ int ca_device_add_plan(ca_device *d) {
     const ca_device_plan_config config = {.n_heads = d->layout->n_kv_heads,
                                           .group = d->group,
                                           .head_dim = d->layout->d_k,
+                                          .tile_bytes = (int64_t)d->layout->tile_bytes,
                                           .prefill_blocks = d->prefill.blocks,
                                           .decode_blocks = d->decode.blocks,
                                           .source = d->source};

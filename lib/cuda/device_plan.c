@@ -169,9 +169,8 @@ static bool carrying_pays(const drafter *d, int32_t begin, int32_t end, int32_t 
     for (int32_t r = begin; r < end; r = rows_together(d, r, end, at)) n_parts++;
     for (int32_t i = from; i < at; i++)
         for (int32_t r = begin, found = 0; r < end && !found; r++) n_chunks += found = d->rows[r].id[i] >= 0;
-    const int64_t chunk_bytes = 2 * CA_CUDA_CHUNK * dim * 2;
     const int64_t carry_bytes = CA_CUDA_QUARTERS * (dim + CA_CUDA_CARRY) * (int64_t)sizeof(float);
-    return (n_parts - 1) * n_chunks * chunk_bytes > n_rows * 2 * carry_bytes;
+    return (n_parts - 1) * n_chunks * d->dp->config.tile_bytes > n_rows * 2 * carry_bytes;
 }
 
 /* Draft jobs for rows whose chunks before `from` are the same, and whose sums over these are carried from `carry` on. */

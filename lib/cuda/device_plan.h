@@ -70,6 +70,7 @@ typedef struct ca_device_plan_config {
     int32_t group;   /* query heads of each */
     int32_t head_dim;
     int32_t prefill_blocks, decode_blocks; /* thread blocks of a launch */
+    int64_t tile_bytes;                    /* of a chunk's K and V for one KV head */
     const ca_page_source *source;          /* NULL: chunks are the library's own */
 } ca_device_plan_config;
 

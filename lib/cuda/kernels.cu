@@ -15,6 +15,8 @@ template <auto... A> constexpr needs decode = {decode_shape<A...>::THREADS, deco
 template <auto... A> constexpr needs prefill = {prefill_shape<A...>::THREADS, prefill_shape<A...>::SHARED};
 template <auto... A> constexpr needs write = {WRITE_THREADS, 0};
 template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
+template <auto... A> constexpr needs write_e4m3 = {WRITE_THREADS, 0};
+template <auto... A> constexpr needs copy_e4m3 = {WRITE_THREADS, 0};
 
 #define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function)                                              \
     static_assert((function).n_threads == (threads) && (function).shared_bytes == (shared),                                    \

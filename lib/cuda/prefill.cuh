@@ -28,7 +28,7 @@
  * between the stages, over the ends of jobs, too.
  */
 DEV int next_request(int ring) { return (ring + 1) & 3; }
-template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & 1) * (2 * S::TILE); }
+template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & 1) * S::STAGE; }
 template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & 1) * 8; }
 
 template <class S> DEV void init_stages(u32 base) {
@@ -50,6 +50,19 @@ template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c,
             cp_async16(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024 + t,
                        tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024 + t);
     }
+}
+
+/* The same where K and V are e4m3: lines, then the scales of both. */
+template <class S> DEV void copy_e4m3_lines(u32 to, const unsigned char *tile, int c, int quarter) {
+    const int t = thread_index();
+    UNROLL for (int v = 0; v < 2; v++) UNROLL for (int first = 0; first < S::D; first += S::THREADS) {
+        if (first + t >= S::D) continue; /* 16 lines are D units */
+        cp_async16(to + (u32)v * S::TILE + (u32)(c * S::D + first + t) * 16,
+                   tile + v * (int)e4m3_tile_bytes<S::D> + (quarter * S::D + first + t) * 16);
+    }
+    if (t < 8)
+        cp_async16(to + S::SCALES + (u32)(c * 8 + t) * 16,
+                   tile + t / 4 * (int)e4m3_tile_bytes<S::D> + CA_CUDA_CHUNK * S::D + (quarter * 4 + t % 4) * 16);
 }
 
 /* The same by one thread, in one copy a part. */
@@ -79,11 +92,14 @@ DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int hea
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         const int place = shfl_place<S>(places, first + c, quarter);
         if (c >= n || !asks) continue;
-        const unsigned char *tile = (const unsigned char *)a.kv + place * a.chunk_bytes + head * 2 * (int64_t)tile_bytes<S::D>;
+        constexpr int64_t PAIR = 2 * (int64_t)(S::IN_E4M3 ? e4m3_tile_bytes<S::D> : tile_bytes<S::D>);
+        const unsigned char *tile = (const unsigned char *)a.kv + place * a.chunk_bytes + head * PAIR;
         if constexpr (S::PAGES)
             copy_pages<S>(a, to, c, head, place);
         else if constexpr (S::BULK)
             copy_lines_bulk<S>(to, tile, c, quarter, bar);
+        else if constexpr (S::IN_E4M3)
+            copy_e4m3_lines<S>(to, tile, c, quarter);
         else
             copy_lines<S>(to, tile, c, quarter);
     }

@@ -7,18 +7,22 @@
 #ifndef LIB_CUDA_PREFILL_SLOTS_CUH
 #define LIB_CUDA_PREFILL_SLOTS_CUH
 
+#include "e4m3.cuh"
 #include "softmax.cuh"
 #include "tile.cuh"
 
 template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
-    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES;
+    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
+    static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int ROWS = 64, THREADS = 128;
     static constexpr int CHUNKS = D == 256 ? 2 : 4; /* of a stage */
     static constexpr int LINES = CHUNKS * STEP_SLOTS;
-    static constexpr u32 TILE = LINES * D * 2; /* bytes of a stage's K; V follows */
-    static constexpr u32 QUERIES = 2 * 2 * TILE;
+    static constexpr u32 TILE = LINES * D * (IN_E4M3 ? 1 : 2); /* bytes of a stage's K; V follows */
+    static constexpr u32 SCALES = 2 * TILE;                    /* if there are any: of each chunk those of K, then of V */
+    static constexpr u32 STAGE = SCALES + (IN_E4M3 ? 2 * LINES * 4 : 0);
+    static constexpr u32 QUERIES = 2 * STAGE;
     static constexpr u32 SUMS = QUERIES + ROWS * D * 2;
     static constexpr u32 ML = SUMS + ROWS * D * 4;
     static constexpr u32 FLAGS = ML + ROWS * 8;
@@ -54,21 +58,70 @@ template <class S> DEV void load_queries(prefill_queries<S> &q, const prefill_wa
     if constexpr (keep_fragments<S>) UNROLL for (int step = 0; step < S::D / 16; step++) load_fragment<S>(q.f[step], w, step);
 }
 
+/* Add the products of 16 dimensions. f: K's fragment of 8 slots, and that of the next 8. */
+template <class S>
+DEV void add_scores(float (&s)[2][4], const prefill_queries<S> &q, const prefill_warp &w, const u32 (&f)[4], int step) {
+    u32 rows[4];
+    if constexpr (keep_fragments<S>)
+        memcpy(rows, q.f[step], sizeof rows);
+    else
+        load_fragment<S>(rows, w, step);
+    const u32 low[2] = {f[0], f[1]}, high[2] = {f[2], f[3]};
+    mma<S::E>(s[0], rows, low);
+    mma<S::E>(s[1], rows, high);
+}
+
+/* Of the lane's slot 8 h + 2 (lane % 4) + i the scale of K (v = 0) or V (v = 1), in chunk c of a stage. */
+template <class S> DEV float load_scale(u32 k, int lane, int c, int v, int h, int i) {
+    return e4m3_scale(ld_shared<float>(k + S::SCALES + (u32)((2 * c + v) * STEP_SLOTS + 8 * h + lane % 4 * 2 + i) * 4));
+}
+
+/* K in e4m3: two fragments a load. */
+template <class S>
+DEV void slot_scores_of_e4m3(float (&s)[2][4], const prefill_queries<S> &q, const prefill_warp &w, u32 k, int c) {
+    const u32 line = e4m3_line_at<S::D>(k, (u32)(c * STEP_SLOTS + w.lane % 16), (u32)w.lane / 16);
+    UNROLL for (int i = 0; i < S::D / 32; i++) {
+        u32 r[4];
+        ldmatrix(r, e4m3_unit_at<S::D>(line, (u32)i));
+        UNROLL for (int j = 0; j < 2; j++) {
+            const u32 f[4] = {low_dims(r[2 * j]), high_dims(r[2 * j]), low_dims(r[2 * j + 1]), high_dims(r[2 * j + 1])};
+            add_scores<S>(s, q, w, f, 2 * i + j);
+        }
+    }
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < 2; i++) {
+        const float by = load_scale<S>(k, w.lane, c, 0, h, i);
+        UNROLL for (int r = 0; r < 2; r++) s[h][2 * r + i] = mul_rn(s[h][2 * r + i], by);
+    }
+}
+
 /* Scores for chunk c of a stage: s[h] for the slots 8 h and on. */
 template <class S> DEV void slot_scores(float (&s)[2][4], const prefill_queries<S> &q, const prefill_warp &w, u32 k, int c) {
-    const tile_line line =
-        line_of_tile<S::D, S::LINES>(k, (u32)(c * STEP_SLOTS + w.lane % 8 + w.lane / 16 * 8), (u32)w.lane / 8 & 1);
-    UNROLL for (int step = 0; step < S::D / 16; step++) {
-        u32 f[4], rows[4];
-        ldmatrix(f, unit_at<S::D, S::LINES>(line, 2 * (u32)step));
-        if constexpr (keep_fragments<S>)
-            memcpy(rows, q.f[step], sizeof rows);
-        else
-            load_fragment<S>(rows, w, step);
-        const u32 low[2] = {f[0], f[1]}, high[2] = {f[2], f[3]};
-        mma<S::E>(s[0], rows, low);
-        mma<S::E>(s[1], rows, high);
+    if constexpr (S::IN_E4M3) {
+        slot_scores_of_e4m3<S>(s, q, w, k, c);
+    } else {
+        const tile_line line =
+            line_of_tile<S::D, S::LINES>(k, (u32)(c * STEP_SLOTS + w.lane % 8 + w.lane / 16 * 8), (u32)w.lane / 8 & 1);
+        UNROLL for (int step = 0; step < S::D / 16; step++) {
+            u32 f[4];
+            ldmatrix(f, unit_at<S::D, S::LINES>(line, 2 * (u32)step));
+            add_scores<S>(s, q, w, f, step);
+        }
     }
+}
+
+/* The scales of V for the lane's slots, as s has them, and the bounds of their logarithms; unused where V has none. */
+struct slot_scales {
+    float by[2][2], top[2][2];
+};
+template <class S> DEV slot_scales find_slot_scales(u32 k, int lane, int c) {
+    slot_scales scales = {};
+    if constexpr (S::IN_E4M3) {
+        UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < 2; i++) {
+            scales.by[h][i] = load_scale<S>(k, lane, c, 1, h, i);
+            scales.top[h][i] = top_of_scale(scales.by[h][i]);
+        }
+    }
+    return scales;
 }
 
 /* What a lane knows of its two rows. */
@@ -122,18 +175,26 @@ DEV void hide_slots(float (&s)[2][4], const prefill_seen &seen, int lane) {
         UNROLL for (int i = 0; i < 4; i++) if (!(seen.row[i / 2] >> (8 * h + lane % 4 * 2 + i % 2) & 1)) s[h][i] = -INFINITY;
 }
 
-DEV float most_of_row(const float (&s)[2][4], int r) {
-    return max_f32(max_f32(s[0][2 * r], s[0][2 * r + 1]), max_f32(s[1][2 * r], s[1][2 * r + 1]));
+/* What M of row r must not be below, by this lane's slots. */
+template <class S> DEV float least_row_m(const float (&s)[2][4], int r, float scale, const slot_scales &scales) {
+    float x[2];
+    UNROLL for (int h = 0; h < 2; h++) {
+        const float first = s[h][2 * r], second = s[h][2 * r + 1];
+        if constexpr (S::IN_E4M3)
+            x[h] = max_f32(fma_rn(first, scale, scales.top[h][0]), fma_rn(second, scale, scales.top[h][1]));
+        else
+            x[h] = max_f32(first, second);
+    }
+    return S::IN_E4M3 ? max_f32(x[0], x[1]) : mul_rn(max_f32(x[0], x[1]), scale);
 }
 
-template <class S> DEV void raise_rows(prefill_state<S> &st, const float (&s)[2][4], float scale) {
+template <class S> DEV void raise_rows(prefill_state<S> &st, const float (&s)[2][4], float scale, const slot_scales &scales) {
     bool over = false;
-    UNROLL for (int r = 0; r < 2; r++) over |= mul_rn(most_of_row(s, r), scale) > st.m[r];
+    UNROLL for (int r = 0; r < 2; r++) over |= least_row_m<S>(s, r, scale, scales) > st.m[r];
     if (!any_sync(over)) return;
     UNROLL for (int r = 0; r < 2; r++) {
-        float x = most_of_row(s, r);
+        float x = least_row_m<S>(s, r, scale, scales);
         UNROLL for (int i = 1; i <= 2; i *= 2) x = max_f32(x, shfl_xor(x, i));
-        x = mul_rn(x, scale);
         const float m = x > st.m[r] ? m_above<S::E>(x) : st.m[r];
         const float by = ex2(add_rn(st.m[r], -m));
         st.m[r] = m;
@@ -144,11 +205,20 @@ template <class S> DEV void raise_rows(prefill_state<S> &st, const float (&s)[2]
 }
 
 /* Weights as the left operand. */
-template <class S> DEV void row_weights(prefill_state<S> &st, u32 (&p)[4], const float (&s)[2][4], float scale) {
+template <class S>
+DEV void row_weights(prefill_state<S> &st, u32 (&p)[4], const float (&s)[2][4], float scale, const slot_scales &scales) {
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int r = 0; r < 2; r++) {
-        const u32 both = pack<S::E>(weight<S::E>(s[h][2 * r], scale, st.m[r]), weight<S::E>(s[h][2 * r + 1], scale, st.m[r]));
-        st.l[r][0] = add_rn(st.l[r][0], low_half<S::E>(both));
-        st.l[r][1] = add_rn(st.l[r][1], high_half<S::E>(both));
+        const float x[2] = {s[h][2 * r], s[h][2 * r + 1]};
+        float first = weight<S::E>(x[0], scale, st.m[r]), second = weight<S::E>(x[1], scale, st.m[r]);
+        u32 both;
+        if constexpr (S::IN_E4M3) {
+            both = pack<S::E>(scaled_weight(x[0], first, scales.by[h][0]), scaled_weight(x[1], second, scales.by[h][1]));
+        } else {
+            both = pack<S::E>(first, second);
+            first = low_half<S::E>(both), second = high_half<S::E>(both);
+        }
+        st.l[r][0] = add_rn(st.l[r][0], first);
+        st.l[r][1] = add_rn(st.l[r][1], second);
         p[2 * h + r] = both;
     }
 }
@@ -200,6 +270,21 @@ DEV void add_values_by_row(prefill_state<S> &st, const u32 (&p)[4], const u32 (&
             add_values_of_row<S>(st, p, line, lane, shfl(seen[r], row * 4), b, r, row);
 }
 
+/* V in e4m3. Hidden slots need no care: their weights are 0, and whatever they hold becomes finite f16. */
+template <class S> DEV void add_e4m3_values(prefill_state<S> &st, const u32 (&p)[4], u32 v, int c, int lane) {
+    const u32 line = e4m3_line_at<S::D>(v, (u32)(c * STEP_SLOTS + lane % 16), (u32)lane / 16);
+    UNROLL for (int i = 0; i < S::D / 32; i++) {
+        u32 r[4];
+        ldmatrix_trans(r, e4m3_unit_at<S::D>(line, (u32)i));
+        UNROLL for (int j = 0; j < 2; j++) {
+            const u32 low[2] = {low_dims(r[2 * j]), low_dims(r[2 * j + 1])};
+            const u32 high[2] = {high_dims(r[2 * j]), high_dims(r[2 * j + 1])};
+            mma<S::E>(st.o[4 * i + 2 * j], p, low);
+            mma<S::E>(st.o[4 * i + 2 * j + 1], p, high);
+        }
+    }
+}
+
 template <class S>
 DEV void add_row_values(prefill_state<S> &st, const u32 (&p)[4], const prefill_seen &seen, bool partial, u32 v, int c,
                         int lane) {
@@ -240,9 +325,13 @@ DEV void attend_slots(const ca_cuda_attend_args &a, prefill_state<S> &st, const 
         slot_scores<S>(s, q, w, k, c);
     }
     u32 p[4];
-    raise_rows<S>(st, s, scale);
-    row_weights<S>(st, p, s, scale);
-    add_row_values<S>(st, p, seen, partial, k + S::TILE, c, w.lane);
+    const slot_scales scales = find_slot_scales<S>(k, w.lane, c);
+    raise_rows<S>(st, s, scale, scales);
+    row_weights<S>(st, p, s, scale, scales);
+    if constexpr (S::IN_E4M3)
+        add_e4m3_values<S>(st, p, k + S::TILE, c, w.lane);
+    else
+        add_row_values<S>(st, p, seen, partial, k + S::TILE, c, w.lane);
 }
 
 #endif

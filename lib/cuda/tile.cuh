@@ -26,7 +26,8 @@
 enum kv_source {
     TILES,         /* tiles, by cp.async */
     BULK_TILES,    /* tiles, by bulk copies (sm_90) */
-    FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async, as tiles */
+    E4M3_TILES,    /* tiles of e4m3 with scales (e4m3.cuh), by cp.async */
+    FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async; from there on as TILES */
 };
 
 struct alignas(8) u2 {

@@ -86,7 +86,7 @@ static void config_is_checked(void **state) {
     BAD(chunk_size, 8, "chunk_size is 8");
     BAD(chunk_size, 48, "16, 32, 64, 128 or 256");
     BAD(chunk_size, 512, "chunk_size");
-    BAD(kv_type, (cattn_type)4, "kv_type");
+    BAD(kv_type, (cattn_type)5, "kv_type is 5; it must be from 0 to 4");
     BAD(sharing, (cattn_sharing)-1, "sharing");
     BAD(retention, (cattn_retention)2, "retention");
     BAD(scale, (float)(1e300 * 1e300), "scale");
@@ -105,6 +105,9 @@ static void config_is_checked(void **state) {
     BAD(allocator.alloc, (void *(*)(void *, size_t, size_t))(void *)malloc, "allocator");
 #undef BAD
     cattn_config c = good;
+    c.kv_type = CATTN_E4M3;
+    expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_UNSUPPORTED, &error, "set cuda_device, or use CATTN_I8");
+    c = good;
     c.budget_bytes = 1000;
     expect(cattn_cache_create(&c, &cache, &error), CATTN_ERR_BUDGET, &error, "budget_bytes is 1000");
     counter memory = {.left = -1};

@@ -15,7 +15,12 @@
 
 enum { N_HEADS = 3, GROUP = 2, HEAD_DIM = 64, PREFILL_BLOCKS = 5, DECODE_BLOCKS = 9, MAX_CHUNKS = 64 };
 
-static const ca_device_plan_config device_config = {N_HEADS, GROUP, HEAD_DIM, PREFILL_BLOCKS, DECODE_BLOCKS, NULL};
+static const ca_device_plan_config device_config = {.n_heads = N_HEADS,
+                                                    .group = GROUP,
+                                                    .head_dim = HEAD_DIM,
+                                                    .prefill_blocks = PREFILL_BLOCKS,
+                                                    .decode_blocks = DECODE_BLOCKS,
+                                                    .tile_bytes = (int64_t)2 * CA_CUDA_CHUNK * HEAD_DIM * 2};
 
 /* A cache on the CPU, whose tree is planned again as for a device, and the device's copy of the image. */
 typedef struct player {

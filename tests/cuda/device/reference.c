@@ -1,6 +1,7 @@
 /* The attention of a row in double precision. */
 #include "reference.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,6 +12,30 @@ static const double LOG2_E = 1.4426950408889634;
 static double rounded(const world *w, float x) {
     if (w->config.kv_type == CATTN_BF16) return (double)ca_f32_from_bf16(ca_bf16_from_f32(x));
     return (double)ca_f32_from_f16(ca_f16_from_f32(x));
+}
+
+/* The e4m3 nearest to y, |y| <= 448 or a rounding more. */
+static double nearest_e4m3(double y) {
+    const int exponent = y == 0 || ilogb(y) < -6 ? -6 : ilogb(y);
+    const double x = ldexp(nearbyint(ldexp(y, 3 - exponent)), exponent - 3);
+    return fabs(x) > 448 ? copysign(448, x) : x;
+}
+
+/* What the cache makes of a token's k or v of one head, x [d]: to [d]. */
+static void stored(const world *w, const float *x, int d, double *to) {
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < d; i++) {
+        finite &= isfinite(x[i]) != 0;
+        most = fmaxf(most, fabsf(x[i]));
+    }
+    const float scale = most / 448 < FLT_MIN ? 0 : most / 448;
+    for (int i = 0; i < d; i++) {
+        if (w->config.kv_type != CATTN_E4M3)
+            to[i] = rounded(w, x[i]);
+        else
+            to[i] = !finite ? NAN : scale > 0 ? (double)scale * nearest_e4m3((double)(x[i] * (1 / scale))) : 0;
+    }
 }
 
 typedef struct head_result {
@@ -25,13 +50,14 @@ static void attend(const world *w, const world_seq *s, int64_t position, int lay
     const double scale = LOG2_E / sqrt((double)d), cap = (double)c->softcap * LOG2_E;
     const double slope = c->alibi_slopes ? (double)c->alibi_slopes[head] * LOG2_E : 0;
     const double sink = c->sink_logits ? (double)c->sink_logits[layer * c->n_heads + head] * LOG2_E : -INFINITY;
-    double *score = malloc((size_t)(position + 1) * sizeof *score), most = sink, sum = 0;
+    double *score = malloc((size_t)(position + 1) * sizeof *score), most = sink, sum = 0, kv_row[256];
     *r = (head_result){.lse = 0};
     for (int64_t x = 0; x <= position; x++) {
         const float *k = world_row(w, s, x, layer) + c->n_heads * d + kv * d;
         double dot = 0, size = 0;
+        stored(w, k, d, kv_row);
         for (int i = 0; i < d; i++) {
-            const double part = rounded(w, q[i]) * rounded(w, k[i]) * scale;
+            const double part = rounded(w, q[i]) * kv_row[i] * scale;
             dot += part;
             size += fabs(part);
         }
@@ -46,9 +72,9 @@ static void attend(const world *w, const world_seq *s, int64_t position, int lay
     sum += exp2(sink - most);
     for (int64_t x = 0; x <= position; x++) {
         if (window && x <= position - window && x >= c->n_sink_tokens) continue;
-        const float *v = world_row(w, s, x, layer) + (c->n_heads + c->n_kv_heads + kv) * d;
+        stored(w, world_row(w, s, x, layer) + (c->n_heads + c->n_kv_heads + kv) * d, d, kv_row);
         for (int i = 0; i < d; i++) {
-            const double value = rounded(w, v[i]);
+            const double value = kv_row[i];
             r->o[i] += score[x] / sum * value;
             if (isfinite(value)) r->most_v = fmax(r->most_v, fabs(value));
         }
@@ -67,9 +93,15 @@ static double judge(double got, double want, double allowed) {
  * A weight is rounded by at most e = 2^-8 of itself (f16: 2^-11), and l sums the rounded weights, so an output moves by at most
  * e times the largest |v - out|, which is at most 2 max |V|, and lse by at most e / ln 2. A score is wrong by the rounding of d
  * products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much, relatively.
+ *
+ * e4m3: weight times scale is rounded, by at most e of itself, and l sums the weights as they are: an output moves by at most
+ * e max |V|, lse not at all. Products below 2^-14 in f16 lose at most 2^-30 of max |V| a slot.
  */
 double reference_error(const world *w, const world_seq *s, int64_t position, int layer, const float *out, const float *lse) {
-    const double e = w->config.kv_type == CATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const bool e4m3 = w->config.kv_type == CATTN_E4M3;
+    const double rounding = w->config.kv_type == CATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double e = e4m3 ? rounding / 2 : rounding, lse_e = e4m3 ? 0 : rounding / log(2.0);
+    const double small = 1e-6 + (e4m3 ? (double)(position + 1) * 0x1p-30 : 0);
     double worst = 0;
     for (int head = 0; head < w->config.n_heads; head++) {
         head_result r;
@@ -77,8 +109,8 @@ double reference_error(const world *w, const world_seq *s, int64_t position, int
         const double scores = r.most_s * 0x1p-20;
         for (int i = 0; i < w->config.head_dim; i++)
             worst = fmax(worst, judge((double)out[head * w->config.head_dim + i], r.o[i],
-                                      2 * r.most_v * (e + scores) + 1e-6 * r.most_v + 1e-30));
-        worst = fmax(worst, judge((double)lse[head], r.lse, e / log(2.0) + scores + 1e-5));
+                                      2 * r.most_v * (e + scores) + small * r.most_v + 1e-30));
+        worst = fmax(worst, judge((double)lse[head], r.lse, lse_e + scores + 1e-5));
     }
     return worst;
 }

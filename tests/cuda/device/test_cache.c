@@ -135,6 +135,7 @@ static void refuse(void (*change)(cattn_config *c), const char *text) {
 }
 static void type_f32(cattn_config *c) { c->kv_type = CATTN_F32; }
 static void type_i8(cattn_config *c) { c->kv_type = CATTN_I8; }
+static void type_5(cattn_config *c) { c->kv_type = (cattn_type)5; }
 static void chunks_of_32(cattn_config *c) { c->chunk_size = 32; }
 static void heads_of_80(cattn_config *c) { c->head_dim = 80; }
 static void values_of_128(cattn_config *c) { c->head_dim_v = 128; }
@@ -144,7 +145,8 @@ static void another_device(cattn_config *c) { c->cuda_device = 1; }
 static void what_a_device_lacks_is_refused(void **state) {
     (void)state;
     refuse(type_f32, "kv_type is 0");
-    refuse(type_i8, "kv_type is 3");
+    refuse(type_i8, "kv_type is 3; on a CUDA device it must be CATTN_BF16, CATTN_F16 or CATTN_E4M3");
+    refuse(type_5, "kv_type is 5; it must be from 0 to 4");
     refuse(chunks_of_32, "chunk_size is 32; on a CUDA device it must be 64");
     refuse(heads_of_80, "head_dim is 80; on a CUDA device it must be 64, 96, 128 or 256");
     refuse(values_of_128, "head_dim_v is 128");
@@ -211,6 +213,14 @@ static void wrong_arguments_of_a_step_are_named(void **state) {
 
 /* ---- Memory ---- */
 
+static uint64_t chunk_bytes(const cattn_config *config) {
+    cattn_cache *cache = create(config);
+    cattn_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    cattn_cache_destroy(&cache);
+    return stats.chunk_bytes;
+}
+
 static void the_budget_is_of_device_memory(void **state) {
     (void)state;
     const cattn_config config = config_of(4);
@@ -221,6 +231,9 @@ static void the_budget_is_of_device_memory(void **state) {
     assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
     const uint64_t chunk = (uint64_t)LAYERS * KV_HEADS * 2 * 64 * DIM * 2;
     assert_int_equal(stats.chunk_bytes, chunk);
+    cattn_config bytes = config;
+    bytes.kv_type = CATTN_E4M3;
+    assert_int_equal(chunk_bytes(&bytes), chunk / DIM * (DIM + 4) / 2);
     assert_in_range(stats.chunks_capacity, 14 * ((4 << 20) / 16) / chunk, 15 * ((4 << 20) / 16) / chunk);
     cattn_entry entry = {.seq = join(cache, 600, 0, 0), .max_rows = 200};
     step(cache, &t, &entry, 1);
@@ -449,8 +462,9 @@ static void a_step_without_structural_change_copies_positions(void **state) {
 }
 
 /* Bytes of K and V that a decode step of four sequences reads. */
-static uint64_t kv_bytes(cattn_sharing sharing, int n_shared, int n_own) {
+static uint64_t kv_bytes(cattn_type type, cattn_sharing sharing, int n_shared, int n_own) {
     cattn_config config = config_of(8);
+    config.kv_type = type;
     config.sharing = sharing;
     cattn_cache *cache = create(&config);
     cattn_entry entries[4];
@@ -473,11 +487,17 @@ static uint64_t kv_bytes(cattn_sharing sharing, int n_shared, int n_own) {
 
 static void shared_chunks_are_read_once(void **state) {
     (void)state;
-    const uint64_t chunk = (uint64_t)LAYERS * KV_HEADS * 2 * 64 * DIM * 2;
-    assert_int_equal(kv_bytes(CATTN_SHARED, 576, 10), (9 + 4) * chunk); /* they part at the beginning of a chunk */
-    assert_int_equal(kv_bytes(CATTN_SHARED, 400, 30), (6 + 4) * chunk); /* within the first segment: sums are carried */
-    assert_int_equal(kv_bytes(CATTN_SHARED_STORAGE, 400, 30), 4 * 7 * chunk);
-    assert_int_equal(kv_bytes(CATTN_SHARED, 0, 430), kv_bytes(CATTN_PRIVATE, 0, 430)); /* no worse where nothing is shared */
+    static const cattn_type types[] = {CATTN_BF16, CATTN_E4M3};
+    static const uint64_t token_bytes[] = {DIM * 2, DIM + 4}; /* of K, and of V */
+    for (int i = 0; i < 2; i++) {
+        const cattn_type t = types[i];
+        const uint64_t chunk = (uint64_t)LAYERS * KV_HEADS * 2 * 64 * token_bytes[i];
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 576, 10), (9 + 4) * chunk); /* they part at the beginning of a chunk */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 400, 30), (6 + 4) * chunk); /* within a segment: sums are carried */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED_STORAGE, 400, 30), 4 * 7 * chunk);
+        /* No worse where nothing is shared. */
+        assert_int_equal(kv_bytes(t, CATTN_SHARED, 0, 430), kv_bytes(t, CATTN_PRIVATE, 0, 430));
+    }
 }
 
 /* ---- Streams ---- */
@@ -509,9 +529,9 @@ static void forks_are_copied_in_order(void **state) {
 }
 
 /* bf16 and f16 tensors give the bits of f32 tensors with the same values. */
-static void tensors_may_be_of_other_types(void **state) {
-    (void)state;
-    const cattn_config config = config_of(8);
+static void compare_tensor_types(cattn_type kv_type) {
+    cattn_config config = config_of(8);
+    config.kv_type = kv_type;
     static const cattn_type types[] = {CATTN_F32, CATTN_BF16, CATTN_F16};
     static float want[100 * HEADS * DIM];
     tensors t = new_tensors();
@@ -542,6 +562,12 @@ static void tensors_may_be_of_other_types(void **state) {
         cattn_cache_destroy(&cache);
     }
     free_tensors(&t);
+}
+
+static void tensors_may_be_of_other_types(void **state) {
+    (void)state;
+    compare_tensor_types(CATTN_BF16);
+    compare_tensor_types(CATTN_E4M3);
 }
 
 static int no_errors(void **state) {

@@ -206,7 +206,8 @@ static void reshape(cattn_config *c, rng *r) {
     c->head_dim = rng_chance(r, 40) ? 256 : sizes[rng_below(r, 8)];
     c->head_dim_v = 0;
     c->chunk_size = 64;
-    c->kv_type = rng_chance(r, 2) ? CATTN_BF16 : CATTN_F16;
+    static const cattn_type types[] = {CATTN_BF16, CATTN_F16, CATTN_E4M3};
+    c->kv_type = types[rng_below(r, 3)];
 }
 
 static void try_world(uint64_t seed, int64_t longest) {
@@ -237,7 +238,7 @@ static void try_world(uint64_t seed, int64_t longest) {
 }
 
 int main(int argc, char **argv) {
-    world_options o = {.n_worlds = 4, .n_long = 1, .seed = 1}; /* what a minute allows; more by hand */
+    world_options o = {.n_worlds = 6, .n_long = 1, .seed = 1}; /* what a minute allows; more by hand */
     world_parse_options(argc, argv, &o);
     for (int64_t i = 0; i < o.n_worlds && world_failures + emu_errors() < 10; i++)
         try_world(o.seed + (uint64_t)i, i % 3 ? 90 : 200);

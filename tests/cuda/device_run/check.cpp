@@ -9,7 +9,7 @@
 #include "tests/cuda/kernels/problem.h"
 
 std::string attend_name(const char *family, const problem &p) {
-    return std::string(family) + (p.type == BF16 ? "_bf16_" : "_f16_") + std::to_string(p.d);
+    return std::string(family) + "_" + kv_name(p) + "_" + std::to_string(p.d);
 }
 
 namespace {

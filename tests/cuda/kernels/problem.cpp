@@ -15,9 +15,17 @@ std::string problem::text() const {
         s, sizeof s,
         "seed %llu: %s d %d, %d KV heads, group %d, %d rows, last position %d, q type %d, out type %d, window %d, sink tokens "
         "%d, softcap %g, slopes %d, sinks %d, nasty %d",
-        (unsigned long long)seed, type == BF16 ? "bf16" : "f16", d, n_kv_heads, group, rows(), position.back(), q_type,
-        out_type, window, n_sink_tokens, softcap, slopes, sinks, how);
+        (unsigned long long)seed, kv_name(*this), d, n_kv_heads, group, rows(), position.back(), q_type, out_type, window,
+        n_sink_tokens, softcap, slopes, sinks, how);
     return s;
+}
+
+const char *kv_name(const problem &p) { return p.e4m3 ? "e4m3" : p.type == BF16 ? "bf16" : "f16"; }
+
+problem in_e4m3(problem p) {
+    p.type = F16;
+    p.e4m3 = true;
+    return p;
 }
 
 namespace {
@@ -131,6 +139,36 @@ float *constants(emu::device &device, const std::vector<float> &v, const char *n
     return to;
 }
 
+size_t kv_tile_bytes(const problem &p) {
+    return p.e4m3 ? (size_t)(CA_CUDA_CHUNK * (p.d + 4)) : (size_t)(CA_CUDA_CHUNK * p.d * 2);
+}
+
+void put_elements(const problem &p, unsigned char *tile, int slot, const std::vector<float> &line) {
+    for (int i = 0; i < p.d; i++) {
+        const u16 x = to_16(p.type, line[(size_t)i]);
+        memcpy(tile + tile_place(p.d, slot, i), &x, 2);
+    }
+}
+
+/* V of half of the problems has tokens of very different sizes; of some, scales of 0 only. Slots that no row sees hold
+ * anything. */
+void put_bytes(const problem &p, generator &rng, unsigned char *tile, bool v, int slot, bool seen, std::vector<float> line) {
+    if (v && p.seed % 4 < 2 && rng() % 4 == 0) {
+        const int exponent = rng() % 8 ? below(rng, 40) - 20 : -130; /* -130: the scale is 0 */
+        for (float &x : line) x = std::ldexp(x, exponent);
+    }
+    if (v && p.seed % 8 == 1)
+        for (float &x : line) x = std::ldexp(x, -130);
+    e4m3_line stored = to_e4m3(line.data(), p.d);
+    if (!seen) {
+        for (uint8_t &code : stored.codes) code = (uint8_t)rng();
+        const u32 bits = (u32)rng();
+        memcpy(&stored.scale, &bits, 4);
+    }
+    for (int i = 0; i < p.d; i++) put_e4m3(tile, p.d, slot, i, stored.codes[(size_t)i]);
+    memcpy(tile + e4m3_scale_place(p.d, slot), &stored.scale, 4);
+}
+
 ca_cuda_view make_view(emu::device &device, size_t rows, int heads, int d, int type, const char *name) {
     const int64_t size = type == CATTN_F32 ? 4 : 2, head = d * size + 32, row = head * heads + 64; /* strides with gaps */
     return {device.alloc(rows * (size_t)row, name), row, head, type, 0};
@@ -156,21 +194,76 @@ float get(const ca_cuda_view &view, int row, int head, int i) {
 
 } // namespace
 
+const unsigned char *memory::kv_tile(const problem &p, int chunk, int head, bool v) const {
+    return kv + (size_t)chunk * (size_t)args.chunk_bytes + ((size_t)head * 2 + v) * kv_tile_bytes(p);
+}
+
 u16 memory::bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
-    const size_t tile = (size_t)(CA_CUDA_CHUNK * p.d * 2);
     u16 h;
-    memcpy(&h, kv + (size_t)chunk * (size_t)args.chunk_bytes + ((size_t)head * 2 + v) * tile + tile_place(p.d, slot, i), 2);
+    memcpy(&h, kv_tile(p, chunk, head, v) + tile_place(p.d, slot, i), 2);
     return h;
 }
 
-float memory::element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
-    return from_16(p.type, bits_of(p, chunk, head, v, slot, i));
+double memory::element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const {
+    if (!p.e4m3) return from_16(p.type, bits_of(p, chunk, head, v, slot, i));
+    const unsigned char *tile = kv_tile(p, chunk, head, v);
+    float scale;
+    memcpy(&scale, tile + e4m3_scale_place(p.d, slot), sizeof scale);
+    return scale * e4m3_value(get_e4m3(tile, p.d, slot, i));
 }
+
+/* ---- e4m3 ---- */
+
+double e4m3_value(uint8_t code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double size = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
+    return code & 0x80 ? -size : size;
+}
+
+uint8_t nearest_e4m3(double y) {
+    const int exponent = y == 0 ? -6 : std::max(std::ilogb(y), -6);
+    const int code = (exponent + 7) * 8 + (int)std::nearbyint(std::ldexp(std::fabs(y), 3 - exponent)) - 8;
+    return (uint8_t)(std::min(code, 0x7e) | (std::signbit(y) ? 0x80 : 0));
+}
+
+e4m3_line to_e4m3(const float *x, int n) {
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        finite &= std::isfinite(x[i]);
+        most = std::max(most, std::fabs(x[i]));
+    }
+    const float scale = most / 448;
+    e4m3_line line = {finite ? scale < 0x1p-126f ? 0 : scale : NAN, std::vector<uint8_t>((size_t)n)};
+    if (line.scale > 0)
+        for (int i = 0; i < n; i++) line.codes[(size_t)i] = nearest_e4m3(x[i] * (1 / scale));
+    return line;
+}
+
+/* The layout as e4m3.cuh's comment draws it, written down a second time. */
+size_t e4m3_pair_place(int d, int slot, int i) {
+    const int exchange = d == 64 ? slot / 2 % 4 : d == 96 ? slot / 4 % 2 : slot % 8;
+    return (size_t)(slot * d + (i / 16 ^ exchange) * 16 + i % 8 * 2);
+}
+uint8_t get_e4m3(const unsigned char *tile, int d, int slot, int i) {
+    u16 pair;
+    memcpy(&pair, tile + e4m3_pair_place(d, slot, i), 2);
+    const bool high = i % 16 >= 8;
+    return (uint8_t)((pair >> (high ? 7 : 0) & 0x7f) | (pair >> (high ? 15 : 14) & 1) << 7);
+}
+void put_e4m3(unsigned char *tile, int d, int slot, int i, uint8_t code) {
+    u16 pair;
+    memcpy(&pair, tile + e4m3_pair_place(d, slot, i), 2);
+    const bool high = i % 16 >= 8;
+    pair = (u16)((pair & (high ? 0x407f : 0xbf80)) | (code & 0x7f) << (high ? 7 : 0) | code >> 7 << (high ? 15 : 14));
+    memcpy(tile + e4m3_pair_place(d, slot, i), &pair, 2);
+}
+size_t e4m3_scale_place(int d, int slot) { return (size_t)(CA_CUDA_CHUNK * d + slot * 4); }
 
 memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {
     generator rng(p.seed + 1);
     std::normal_distribution<float> normal;
-    const size_t tile = (size_t)(CA_CUDA_CHUNK * p.d * 2), rows = (size_t)p.rows(), heads = (size_t)p.heads();
+    const size_t tile = kv_tile_bytes(p), rows = (size_t)p.rows(), heads = (size_t)p.heads();
     args.chunk_bytes = (int64_t)(tile * 2 * (size_t)p.n_kv_heads + 256);
     kv = device.array<unsigned char>((size_t)p.n_chunks * (size_t)args.chunk_bytes, "K/V");
     std::vector<int> n_path((size_t)p.n_chunks), start((size_t)p.n_chunks);
@@ -188,13 +281,16 @@ memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {
     for (size_t id = 0; id < (size_t)p.n_chunks; id++)
         for (int h = 0; h < p.n_kv_heads; h++)
             for (int v = 0; v < 2; v++)
-                for (int s = 0; s < CA_CUDA_CHUNK; s++)
-                    for (int i = 0; i < p.d; i++) {
-                        const float f = kv_value(p, rng, v, start[id] + s, n_see[id][(size_t)s], n_path[id]);
-                        const u16 x = to_16(p.type, f);
-                        memcpy(kv + id * (size_t)args.chunk_bytes + ((size_t)h * 2 + (size_t)v) * tile + tile_place(p.d, s, i),
-                               &x, 2);
-                    }
+                for (int s = 0; s < CA_CUDA_CHUNK; s++) {
+                    unsigned char *to = kv + id * (size_t)args.chunk_bytes + ((size_t)h * 2 + (size_t)v) * tile;
+                    std::vector<float> line;
+                    for (int i = 0; i < p.d; i++)
+                        line.push_back(kv_value(p, rng, v, start[id] + s, n_see[id][(size_t)s], n_path[id]));
+                    if (p.e4m3)
+                        put_bytes(p, rng, to, v, s, n_see[id][(size_t)s] > 0, line);
+                    else
+                        put_elements(p, to, s, line);
+                }
     args.kv = kv;
 
     args.q = make_view(device, rows, p.heads(), p.d, p.q_type, "q");
@@ -299,9 +395,14 @@ reference_row attend_row(const problem &p, const memory &m, int r, int h) {
  * at most e times the largest |v - out|, which is at most 2 max |V|, and lse by at most e / ln 2. A score is wrong by the
  * rounding of d products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much,
  * relatively. The output's own type adds its rounding.
+ *
+ * e4m3: weight times scale is rounded, by at most e of itself, and l sums the weights as they are: an output moves by at most
+ * e max |V|, lse not at all. Products below 2^-14 in f16 lose at most 2^-25 each, where the largest of their quarter is at
+ * least 2^5: 2^-30 of max |V| a slot.
  */
 double compare_with_reference(const problem &p, const memory &m) {
-    const double e = p.type == BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double rounding = p.type == BF16 ? 1.0 / 256 : 1.0 / 2048;
+    const double e = p.e4m3 ? rounding / 2 : rounding, lse_e = p.e4m3 ? 0 : rounding / std::log(2.0);
     const double own = p.out_type == CATTN_F32 ? 1e-6 : p.out_type == CATTN_BF16 ? 1.0 / 256 : 1.0 / 2048;
     double worst = 0;
     auto judge = [&](double got, double want, double allowed) {
@@ -315,11 +416,11 @@ double compare_with_reference(const problem &p, const memory &m) {
     for (int r = 0; r < p.rows(); r++)
         for (int h = 0; h < p.heads(); h++) {
             const reference_row row = attend_row(p, m, r, h);
-            const double scores = row.most_s * 0x1p-20;
+            const double scores = row.most_s * 0x1p-20, small = p.e4m3 ? (p.position[(size_t)r] + 1) * 0x1p-30 : 0;
             for (int i = 0; i < p.d; i++)
                 judge(get(m.args.out, m.args.source[r], h, i), row.o[(size_t)i],
-                      2 * row.most_v * (e + scores) + own * row.most_v + 1e-30);
-            judge(m.args.lse[m.args.source[r] * p.heads() + h], row.lse, e / std::log(2.0) + scores + 1e-5);
+                      2 * row.most_v * (e + scores) + (own + small) * row.most_v + 1e-30);
+            judge(m.args.lse[m.args.source[r] * p.heads() + h], row.lse, lse_e + scores + 1e-5);
         }
     return worst;
 }

@@ -21,7 +21,8 @@
 enum nasty { PLAIN, HUGE_SCORES, WIDE_SCORES, RISING, EQUAL, ODD_VALUES, N_NASTY };
 
 struct problem {
-    element type;
+    element type; /* of queries, and of K and V unless e4m3 */
+    bool e4m3;    /* K and V are e4m3 with scales; type is F16 */
     int d, n_kv_heads, group;
     int q_type, out_type; /* cattn_type */
     int window, n_sink_tokens;
@@ -41,6 +42,12 @@ struct problem {
     std::string text() const;
 };
 
+/* "bf16", "f16" or "e4m3", as in the names of kernels. */
+const char *kv_name(const problem &p);
+
+/* The problem with e4m3 K and V. */
+problem in_e4m3(problem p);
+
 /* Rows in the order of their tree: sequences that share a random prefix, some with several rows in a row. */
 problem random_problem(uint64_t seed, element type, int d, int max_rows, int max_tokens);
 
@@ -59,8 +66,10 @@ struct memory {
     std::vector<int> places; /* [chunk][quarter] as in ca_cuda_job_pages; empty before add_pages */
     size_t page_bytes = 0;   /* of all pages, from args.pages.k.data on */
     explicit memory(const problem &p);
-    u16 bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
-    float element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
+    /* K or V of one chunk and KV head. */
+    const unsigned char *kv_tile(const problem &p, int chunk, int head, bool v) const;
+    u16 bits_of(const problem &p, int chunk, int head, bool v, int slot, int i) const; /* not of e4m3 */
+    double element_of(const problem &p, int chunk, int head, bool v, int slot, int i) const;
     memory(const memory &) = delete;
     memory &operator=(const memory &) = delete;
 };
@@ -90,6 +99,25 @@ struct job_lists {
     int n_states = 0, n_carried = 0;
 };
 job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint64_t seed);
+
+/* ---- e4m3 ---- */
+
+/* The value of a code, and the code nearest to y, ties to even. */
+double e4m3_value(uint8_t code);
+uint8_t nearest_e4m3(double y);
+
+/* A line of n numbers as codes and a scale, by the rule of chunkattn.h. */
+struct e4m3_line {
+    float scale;
+    std::vector<uint8_t> codes;
+};
+e4m3_line to_e4m3(const float *x, int n);
+
+/* A dimension's code in a tile, where the 16 bits are that it shares with another, and where a slot's scale is. */
+uint8_t get_e4m3(const unsigned char *tile, int d, int slot, int i);
+void put_e4m3(unsigned char *tile, int d, int slot, int i, uint8_t code);
+size_t e4m3_pair_place(int d, int slot, int i);
+size_t e4m3_scale_place(int d, int slot);
 
 /* Output and lse of all rows, bit by bit; any NaN is the same NaN. */
 std::vector<uint32_t> output_bits(const problem &p, const memory &m);

@@ -44,7 +44,7 @@ const kernel_entry &find_kernel(const std::string &name) {
 }
 
 std::string attend_name(const char *family, const problem &p) {
-    return std::string(family) + (p.type == BF16 ? "_bf16_" : "_f16_") + std::to_string(p.d);
+    return std::string(family) + "_" + kv_name(p) + "_" + std::to_string(p.d);
 }
 
 /* Blocks of a multiprocessor: as many as the registers allow (kernels.def), or fewer if shared memory has no room. */

@@ -18,10 +18,11 @@ void expect(bool ok, const char *what, const std::string &kernel, int rows, doub
     failures++;
 }
 
-/* Rows that all see the same n chunks, whole. */
-emu::counts measure(const char *family, element type, int d, int rows, int n, int tile_rows) {
+/* Rows that all see the same n chunks, whole. e4m3: K and V are; `type` is F16. */
+emu::counts measure(const char *family, element type, bool e4m3, int d, int rows, int n, int tile_rows) {
     problem p = {};
     p.type = type;
+    p.e4m3 = e4m3;
     p.d = d;
     p.n_kv_heads = p.group = 1;
     p.q_type = p.out_type = type == BF16 ? CATTN_BF16 : CATTN_F16;
@@ -68,10 +69,18 @@ const bar page_bars[] = {
     {"prefill_pages", 128, 64, 4, 128, 64, 0, 4},
 };
 
-void check(const bar &b, element type) {
-    const emu::counts four = measure(b.family, type, b.d, b.rows, 4, b.rows),
-                      eight = measure(b.family, type, b.d, b.rows, 8, b.rows);
-    const std::string name = std::string(b.family) + " d " + std::to_string(b.d);
+/* The same in e4m3: an ldmatrix has 32 dimensions of K or V in place of 16. */
+const bar e4m3_bars[] = {
+    {"decode", 64, 8, 4, 8, 4, 2, 1},        {"decode", 96, 32, 4, 48, 18, 8, 1},  {"decode", 128, 8, 4, 16, 8, 2, 1},
+    {"decode", 128, 16, 4, 32, 8, 4, 1},     {"decode", 128, 32, 4, 64, 24, 8, 1}, {"decode", 256, 32, 8, 64, 32, 4, 1},
+    {"prefill", 64, 64, 4, 64, 16, 0, 4},    {"prefill", 96, 64, 4, 96, 24, 0, 4}, {"prefill", 128, 64, 4, 128, 32, 0, 4},
+    {"prefill", 256, 64, 4, 256, 128, 0, 4},
+};
+
+void check(const bar &b, element type, bool e4m3) {
+    const emu::counts four = measure(b.family, type, e4m3, b.d, b.rows, 4, b.rows),
+                      eight = measure(b.family, type, e4m3, b.d, b.rows, 8, b.rows);
+    const std::string name = std::string(b.family) + (e4m3 ? " e4m3" : "") + " d " + std::to_string(b.d);
     const double chunks = 4.0 * b.warps;
     auto per_chunk = [&](uint64_t emu::counts::*field) { return (double)(eight.*field - four.*field) / chunks; };
     auto equal = [&](uint64_t emu::counts::*field, const char *what, int want) {
@@ -81,7 +90,7 @@ void check(const bar &b, element type) {
     equal(&emu::counts::ldmatrix, "ldmatrix a chunk and warp", b.ldmatrix);
     equal(&emu::counts::movmatrix, "movmatrix a chunk and warp", b.movmatrix);
     equal(&emu::counts::votes, "votes a chunk and warp", b.votes);
-    const double ideal = 8.0 * 2 * CA_CUDA_CHUNK * b.d * 2 / 32;
+    const double ideal = 8.0 * 2 * CA_CUDA_CHUNK * (e4m3 ? b.d + 4 : b.d * 2) / 32;
     const double sectors = (double)eight.async_sectors + (double)eight.bulk_bytes / 32;
     expect(sectors == ideal, "sectors of K and V", name, b.rows, sectors, ideal);
     const double wavefronts = (double)eight.shared_wavefronts / (double)eight.shared_least;
@@ -91,9 +100,10 @@ void check(const bar &b, element type) {
 } // namespace
 
 int main() {
-    for (const bar &b : bars) check(b, BF16);
-    for (const bar &b : page_bars) check(b, BF16);
-    check(bars[6], F16);
-    printf("%zu bars, %d failures\n", (sizeof bars + sizeof page_bars) / sizeof *bars + 1, failures);
+    for (const bar &b : bars) check(b, BF16, false);
+    for (const bar &b : page_bars) check(b, BF16, false);
+    check(bars[6], F16, false);
+    for (const bar &b : e4m3_bars) check(b, F16, true);
+    printf("%zu bars, %d failures\n", (sizeof bars + sizeof page_bars + sizeof e4m3_bars) / sizeof *bars + 1, failures);
     return failures != 0;
 }

@@ -10,7 +10,7 @@
 #include "problem.h"
 
 static int check(const problem &p) {
-    const std::string kernels[] = {attend_name("decode", p), attend_name("decode_bulk", p)};
+    const std::string kernels[] = {attend_name("decode", p), attend_name(p.e4m3 ? "decode" : "decode_bulk", p)};
     memory m(p);
     std::mt19937_64 rng(p.seed);
     std::vector<uint32_t> first;
@@ -41,8 +41,11 @@ int main(int argc, char **argv) {
     const int n = argc > 2 ? atoi(argv[2]) : 16, only = argc > 3 ? atoi(argv[3]) : 0;
     const int sizes[] = {64, 96, 128, 256};
     int failures = 0;
-    for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++)
-        failures += check(random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 32, 1400));
-    printf("%d problems, %d failures\n", n, failures);
+    for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
+        const problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 32, 1400);
+        failures += check(p);
+        if (seed % 2) failures += check(in_e4m3(p));
+    }
+    printf("%d problems, half of them in e4m3, too: %d failures\n", n, failures);
     return failures != 0;
 }
