@@ -92,11 +92,13 @@ DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int hea
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         const int place = shfl_place<S>(places, first + c, quarter);
         if (c >= n || !asks) continue;
+        if constexpr (S::PAGES) {
+            copy_pages<S>(a, to, c, head, place);
+            continue;
+        }
         constexpr int64_t PAIR = 2 * (int64_t)(S::IN_E4M3 ? e4m3_tile_bytes<S::D> : tile_bytes<S::D>);
         const unsigned char *tile = (const unsigned char *)a.kv + place * a.chunk_bytes + head * PAIR;
-        if constexpr (S::PAGES)
-            copy_pages<S>(a, to, c, head, place);
-        else if constexpr (S::BULK)
+        if constexpr (S::BULK)
             copy_lines_bulk<S>(to, tile, c, quarter, bar);
         else if constexpr (S::IN_E4M3)
             copy_e4m3_lines<S>(to, tile, c, quarter);
