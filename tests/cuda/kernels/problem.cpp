@@ -283,9 +283,8 @@ memory::memory(const problem &p) : args(), n_states(0), n_carried(0) {
             for (int v = 0; v < 2; v++)
                 for (int s = 0; s < CA_CUDA_CHUNK; s++) {
                     unsigned char *to = kv + id * (size_t)args.chunk_bytes + ((size_t)h * 2 + (size_t)v) * tile;
-                    std::vector<float> line;
-                    for (int i = 0; i < p.d; i++)
-                        line.push_back(kv_value(p, rng, v, start[id] + s, n_see[id][(size_t)s], n_path[id]));
+                    std::vector<float> line((size_t)p.d);
+                    for (float &x : line) x = kv_value(p, rng, v, start[id] + s, n_see[id][(size_t)s], n_path[id]);
                     if (p.e4m3)
                         put_bytes(p, rng, to, v, s, n_see[id][(size_t)s] > 0, line);
                     else
