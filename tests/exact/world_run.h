@@ -35,7 +35,10 @@ typedef struct world_variant {
     bool expected;   /* fill in the expected results instead of comparing */
 } world_variant;
 
-/* How often something happens after a step: once in so many times for each sequence (drop: for each step), 0 is never. */
+/*
+ * How often something happens after a step: with a probability of 1 / rate, for each sequence, or for `drop` in each step. Only
+ * `drop` may be 0: never.
+ */
 typedef struct world_rates {
     int append_many, most_appended; /* more than one token at a time, and the most */
     int fork, truncate, leave, drop;
