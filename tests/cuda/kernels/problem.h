@@ -6,6 +6,7 @@
 #define TESTS_CUDA_KERNELS_PROBLEM_H
 
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -145,6 +146,28 @@ struct run_options {
  * the last launch. */
 int run_jobs(const problem &p, memory &m, const job_lists &lists, const std::string &kernel, const run_options &o,
              emu::counts *counts = nullptr);
+
+/* Runs the problem in jobs of one shape (job_shape) by a family's kernel, and returns the number of errors. */
+static inline int run_shape(const problem &p, memory &m, const char *family, int shape, int max_rows, std::mt19937_64 &rng) {
+    const job_lists lists = make_jobs(p, shape, max_rows, 1 + (int)(rng() % 4), rng());
+    return run_jobs(p, m, lists, attend_name(family, p), {rng(), 1 + (int)(rng() % 3), 0});
+}
+
+/* ---- Programs ---- */
+
+/* The arguments of a test program: the first seed, the number of seeds, and a head size for all of them. */
+struct seed_range {
+    uint64_t begin, end;
+    int d; /* 0: all head sizes in turn */
+    seed_range(int argc, char **argv, uint64_t n)
+        : begin(argc > 1 ? strtoull(argv[1], nullptr, 10) : 1), end(begin + (argc > 2 ? strtoull(argv[2], nullptr, 10) : n)),
+          d(argc > 3 ? atoi(argv[3]) : 0) {}
+    /* The random problem of a seed, whose element type also follows from it. */
+    problem make(uint64_t seed, int max_rows, int max_tokens) const {
+        const int sizes[] = {64, 96, 128, 256};
+        return random_problem(seed, seed % 2 ? BF16 : F16, d ? d : sizes[seed / 2 % 4], max_rows, max_tokens);
+    }
+};
 
 /* ---- The reference ---- */
 

@@ -5,12 +5,11 @@
  *   test_decode [first seed [seeds [d]]]
  */
 #include <cstdio>
-#include <cstdlib>
 
 #include "problem.h"
 
 static int check(const problem &p) {
-    const std::string kernels[] = {attend_name("decode", p), attend_name(p.e4m3 ? "decode" : "decode_bulk", p)};
+    const char *const families[] = {"decode", p.e4m3 ? "decode" : "decode_bulk"};
     memory m(p);
     std::mt19937_64 rng(p.seed);
     std::vector<uint32_t> first;
@@ -20,8 +19,7 @@ static int check(const problem &p) {
         {SHAPE_CARRY, 32}, {SHAPE_ALONE | SHAPE_CHAIN, 16}, {SHAPE_RANDOM | SHAPE_CARRY | SHAPE_CHAIN, 32}, {SHAPE_RANDOM, 16}};
     int failures = 0, n_run = (int)(p.seed / 8 % 2);
     for (const auto &s : shapes) {
-        const job_lists lists = make_jobs(p, s.shape, s.max_rows, 1 + (int)(rng() % 4), rng());
-        failures += run_jobs(p, m, lists, kernels[n_run++ % 2], {rng(), 1 + (int)(rng() % 3), 0});
+        failures += run_shape(p, m, families[n_run++ % 2], s.shape, s.max_rows, rng);
         const std::vector<uint32_t> bits = output_bits(p, m);
         if (first.empty()) {
             const double worst = compare_with_reference(p, m);
@@ -37,15 +35,13 @@ static int check(const problem &p) {
 }
 
 int main(int argc, char **argv) {
-    const uint64_t begin = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
-    const int n = argc > 2 ? atoi(argv[2]) : 16, only = argc > 3 ? atoi(argv[3]) : 0;
-    const int sizes[] = {64, 96, 128, 256};
+    const seed_range seeds(argc, argv, 16);
     int failures = 0;
-    for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
-        const problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 32, 1400);
+    for (uint64_t seed = seeds.begin; seed < seeds.end; seed++) {
+        const problem p = seeds.make(seed, 32, 1400);
         failures += check(p);
         if (seed % 2) failures += check(in_e4m3(p));
     }
-    printf("%d problems, half of them in e4m3, too: %d failures\n", n, failures);
+    printf("%d problems, half of them in e4m3, too: %d failures\n", (int)(seeds.end - seeds.begin), failures);
     return failures != 0;
 }

@@ -5,26 +5,20 @@
  *   test_prefill [first seed [problems [d]]]
  */
 #include <cstdio>
-#include <cstdlib>
 
 #include "chunkattn.h"
 #include "problem.h"
 
 namespace {
 
-int run(const problem &p, memory &m, const char *family, int shape, int max_rows, std::mt19937_64 &rng) {
-    const job_lists lists = make_jobs(p, shape, max_rows, 1 + (int)(rng() % 3), rng());
-    return run_jobs(p, m, lists, attend_name(family, p), {rng(), 1 + (int)(rng() % 3), 0});
-}
-
 int check(const problem &p) {
     memory m(p);
     std::mt19937_64 rng(p.seed);
-    int failures = run(p, m, "decode", SHAPE_RANDOM, 16, rng);
+    int failures = run_shape(p, m, "decode", SHAPE_RANDOM, 16, rng);
     const std::vector<uint32_t> decoded = output_bits(p, m);
     int n_run = (int)(p.seed / 2 % 2);
     for (const int shape : {(int)SHAPE_CHAIN, SHAPE_RANDOM | SHAPE_CARRY, SHAPE_RANDOM | SHAPE_CHAIN}) {
-        failures += run(p, m, n_run++ % 2 && !p.e4m3 ? "prefill_bulk" : "prefill", shape, 64, rng);
+        failures += run_shape(p, m, n_run++ % 2 && !p.e4m3 ? "prefill_bulk" : "prefill", shape, 64, rng);
         if (output_bits(p, m) == decoded) continue;
         printf("other bits than decode, in shape %d\n", shape);
         failures++;
@@ -38,12 +32,10 @@ int check(const problem &p) {
 } // namespace
 
 int main(int argc, char **argv) {
-    const uint64_t begin = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
-    const int n = argc > 2 ? atoi(argv[2]) : 6, only = argc > 3 ? atoi(argv[3]) : 0;
-    const int sizes[] = {64, 96, 128, 256};
+    const seed_range seeds(argc, argv, 6);
     int failures = 0;
-    for (uint64_t seed = begin; seed < begin + (uint64_t)n; seed++) {
-        problem p = random_problem(seed, seed % 2 ? BF16 : F16, only ? only : sizes[seed / 2 % 4], 64, 700);
+    for (uint64_t seed = seeds.begin; seed < seeds.end; seed++) {
+        problem p = seeds.make(seed, 64, 700);
         if (seed % 3) p.out_type = CATTN_F32;  /* a rounded output hides the last bits */
         if (seed % 5 < 2) p.how = WIDE_SCORES; /* nothing else shows in which order weights are summed */
         if (seed % 2)                          /* a prompt: each row must not see the later ones */
@@ -51,6 +43,6 @@ int main(int argc, char **argv) {
         failures += check(p);
         if (seed % 6 != 3) failures += check(in_e4m3(p));
     }
-    printf("%d problems, most of them in e4m3, too: %d failures\n", n, failures);
+    printf("%d problems, most of them in e4m3, too: %d failures\n", (int)(seeds.end - seeds.begin), failures);
     return failures != 0;
 }
