@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/status.h"
 #include "cache.h"
-#include "chunkattn.h"
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64 };
 
@@ -21,13 +21,6 @@ static cattn_config small(void) {
     c.n_threads = 1;
     c.budget_bytes = (uint64_t)64 << 20;
     return c;
-}
-
-/* The call must fail with this status, and its message must contain this text. */
-static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
-    assert_int_equal(got, status);
-    assert_int_equal(error->code, status);
-    if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
 }
 
 /* An allocator that counts, and fails on request. */

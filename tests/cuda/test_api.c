@@ -1,6 +1,6 @@
 /* The device side of the interface: a request that cannot be served says what is missing, and changes nothing. */
 #define CATTN_EXPERIMENTAL
-#include "../support/testing.h"
+#include "../support/status.h"
 
 #include <string.h>
 
@@ -15,12 +15,6 @@ static cattn_config small(void) {
     c.n_threads = 1;
     c.budget_bytes = (uint64_t)16 << 20;
     return c;
-}
-
-static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
-    assert_int_equal(got, status);
-    assert_int_equal(error->code, status);
-    if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
 }
 
 static void caches_are_on_the_cpu_by_default(void **state) {

@@ -3,15 +3,14 @@
  * shared chunks are read once.
  */
 #define CATTN_EXPERIMENTAL
-#include "../../support/testing.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../support/failing_alloc.h"
 #include "../../support/rng.h"
 #include "base/half.h"
 #include "chunkattn_cuda.h"
-#include "emu_backend.h"
+#include "emu_testing.h"
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64, LAYERS = 2, MAX_ROWS = 1200 };
 
@@ -32,15 +31,6 @@ static cattn_cache *create(const cattn_config *config) {
     cattn_error error = {0};
     if (cattn_cache_create(config, &cache, &error)) fail_msg("%s", error.message);
     return cache;
-}
-
-static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
-    if (got != status) fail_msg("%s in place of %s: %s", cattn_status_name(got), cattn_status_name(status), error->message);
-    if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
-}
-
-static void check(cattn_status got, const cattn_error *error) {
-    if (got) fail_msg("%s: %s", cattn_status_name(got), error->message);
 }
 
 /* ---- Sequences of made-up tokens, whose rows follow from token and position ---- */
@@ -269,15 +259,6 @@ static void a_step_whose_workspace_is_too_large_is_refused(void **state) {
 
 /* ---- Allocation failures ---- */
 
-/* Fails once, after *ctx successful allocations. */
-static void *failing_alloc(void *ctx, size_t size, size_t align) {
-    return (*(int *)ctx)-- == 0 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
-}
-static void plain_free(void *ctx, void *p, size_t size, size_t align) {
-    (void)ctx, (void)size, (void)align;
-    free(p);
-}
-
 /* What two sequences that part within a chunk compute, in a step that is repeated until it succeeds. */
 static bool run_with_failures(const cattn_config *config, tensors *t, float *out) {
     cattn_cache *cache;
@@ -323,7 +304,8 @@ static void every_allocation_may_fail(void **state) {
     emu_set_streams(EMU_DEFERRED, 3);
     tensors t = new_tensors();
     cattn_config config = config_of(2);
-    int left = -1, n_failed = 0;
+    failing host = {.times = 1};
+    int n_failed = 0;
     assert_false(run_with_failures(&config, &t, want));
     for (int n = 0;; n++, n_failed++) { /* the device's memory and pinned memory */
         emu_fail_allocation(n);
@@ -333,12 +315,12 @@ static void every_allocation_may_fail(void **state) {
     }
     assert_memory_equal(want, got, sizeof want);
     assert_true(n_failed > 5);
-    config.allocator = (cattn_allocator){failing_alloc, plain_free, &left};
+    config.allocator = (cattn_allocator){failing_alloc, failing_free, &host};
     for (int n = 0;; n++, n_failed++) { /* the host's */
         memset(got, 0, sizeof got);
-        left = n;
+        host.left = n;
         const bool failed = run_with_failures(&config, &t, got);
-        if (left >= 0) break;
+        if (host.left >= 0) break;
         if (failed) continue;
         assert_memory_equal(want, got, sizeof want);
     }
@@ -570,27 +552,21 @@ static void tensors_may_be_of_other_types(void **state) {
     compare_tensor_types(CATTN_E4M3);
 }
 
-static int no_errors(void **state) {
-    (void)state;
-    assert_int_equal(emu_errors(), 0);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(what_a_device_lacks_is_refused, no_errors),
-        cmocka_unit_test_teardown(calls_for_the_other_kind_of_cache_are_refused, no_errors),
-        cmocka_unit_test_teardown(wrong_arguments_of_a_step_are_named, no_errors),
-        cmocka_unit_test_teardown(the_budget_is_of_device_memory, no_errors),
-        cmocka_unit_test_teardown(a_step_whose_workspace_is_too_large_is_refused, no_errors),
-        cmocka_unit_test_teardown(every_allocation_may_fail, no_errors),
-        cmocka_unit_test_teardown(a_failed_copy_ends_all_steps, no_errors),
-        cmocka_unit_test_teardown(a_captured_step_is_replayed, no_errors),
-        cmocka_unit_test_teardown(prefill_leaves_the_graphs_of_decode_steps_valid, no_errors),
-        cmocka_unit_test_teardown(a_step_without_structural_change_copies_positions, no_errors),
-        cmocka_unit_test_teardown(shared_chunks_are_read_once, no_errors),
-        cmocka_unit_test_teardown(forks_are_copied_in_order, no_errors),
-        cmocka_unit_test_teardown(tensors_may_be_of_other_types, no_errors),
+        EMU_TEST(what_a_device_lacks_is_refused),
+        EMU_TEST(calls_for_the_other_kind_of_cache_are_refused),
+        EMU_TEST(wrong_arguments_of_a_step_are_named),
+        EMU_TEST(the_budget_is_of_device_memory),
+        EMU_TEST(a_step_whose_workspace_is_too_large_is_refused),
+        EMU_TEST(every_allocation_may_fail),
+        EMU_TEST(a_failed_copy_ends_all_steps),
+        EMU_TEST(a_captured_step_is_replayed),
+        EMU_TEST(prefill_leaves_the_graphs_of_decode_steps_valid),
+        EMU_TEST(a_step_without_structural_change_copies_positions),
+        EMU_TEST(shared_chunks_are_read_once),
+        EMU_TEST(forks_are_copied_in_order),
+        EMU_TEST(tensors_may_be_of_other_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

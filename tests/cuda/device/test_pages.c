@@ -3,15 +3,14 @@
  * failures of every allocation. test_page_worlds.c has the results.
  */
 #define CATTN_EXPERIMENTAL
-#include "../../support/testing.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../support/failing_alloc.h"
 #include "../../support/rng.h"
 #include "base/half.h"
 #include "chunkattn_cuda.h"
-#include "emu_backend.h"
+#include "emu_testing.h"
 
 enum { HEADS = 4, KV_HEADS = 2, DIM = 64, PAGE = 16, PAGES = 256, SEQS = 4, TABLE = 48, LINE = KV_HEADS * DIM };
 
@@ -28,15 +27,6 @@ static cattn_pages *create(const cattn_pages_config *config) {
     cattn_error error = {0};
     if (cattn_pages_create(config, &pages, &error)) fail_msg("%s", error.message);
     return pages;
-}
-
-static void check(cattn_status got, const cattn_error *error) {
-    if (got) fail_msg("%s: %s", cattn_status_name(got), error->message);
-}
-
-static void expect(cattn_status got, cattn_status status, const cattn_error *error, const char *text) {
-    if (got != status) fail_msg("%s in place of %s: %s", cattn_status_name(got), cattn_status_name(status), error->message);
-    if (!strstr(error->message, text)) fail_msg("\"%s\" does not say \"%s\"", error->message, text);
 }
 
 /* ---- A batch on the device: sequences that share `common` pages, with pages of their own behind them ---- */
@@ -331,16 +321,6 @@ static void a_captured_attend_is_replayed(void **state) {
 
 /* ---- Allocation failures ---- */
 
-/* Fails twice, after *ctx successful allocations: a plan that lacks memory is tried a second time. */
-static void *failing_alloc(void *ctx, size_t size, size_t align) {
-    const int left = (*(int *)ctx)--;
-    return left == 0 || left == -1 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
-}
-static void plain_free(void *ctx, void *p, size_t size, size_t align) {
-    (void)ctx, (void)size, (void)align;
-    free(p);
-}
-
 enum { FAILURE_STEPS = 3 };
 
 /* After a plan that failed, the previous one can be attended, or there is none. */
@@ -386,7 +366,8 @@ static void every_allocation_may_fail(void **state) {
     cattn_pages_config config = config_of();
     float slopes[HEADS] = {0.5f, 0.25f, 0.125f, 0.0625f};
     config.alibi_slopes = slopes;
-    int left = -1, n_failed = 0;
+    failing host = {.times = 2}; /* a plan that lacks memory is tried a second time */
+    int n_failed = 0;
     assert_false(run_with_failures(&config, want));
     for (int n = 0;; n++) { /* the device's memory and pinned memory */
         emu_fail_allocation(n);
@@ -395,34 +376,24 @@ static void every_allocation_may_fail(void **state) {
         if (failed) n_failed++;
         assert_memory_equal(want, got, sizeof want);
     }
-    config.allocator = (cattn_allocator){failing_alloc, plain_free, &left};
+    config.allocator = (cattn_allocator){failing_alloc, failing_free, &host};
     for (int n = 0;; n++) { /* the host's */
-        left = n;
+        host.left = n;
         const bool failed = run_with_failures(&config, got);
-        if (left >= 0) break;
+        if (host.left >= 0) break;
         if (failed) n_failed++;
         assert_memory_equal(want, got, sizeof want);
     }
     assert_true(n_failed > 20);
 }
 
-static int no_errors(void **state) {
-    (void)state;
-    assert_int_equal(emu_errors(), 0);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(what_a_device_lacks_is_refused, no_errors),
-        cmocka_unit_test_teardown(calls_for_the_other_kind_of_handle_are_refused, no_errors),
-        cmocka_unit_test_teardown(wrong_batches_are_refused, no_errors),
-        cmocka_unit_test_teardown(wrong_arguments_of_an_attend_are_named, no_errors),
-        cmocka_unit_test_teardown(sequences_may_change_places, no_errors),
-        cmocka_unit_test_teardown(pages_are_read_once, no_errors),
-        cmocka_unit_test_teardown(a_decode_step_copies_its_positions, no_errors),
-        cmocka_unit_test_teardown(a_captured_attend_is_replayed, no_errors),
-        cmocka_unit_test_teardown(every_allocation_may_fail, no_errors),
+        EMU_TEST(what_a_device_lacks_is_refused),     EMU_TEST(calls_for_the_other_kind_of_handle_are_refused),
+        EMU_TEST(wrong_batches_are_refused),          EMU_TEST(wrong_arguments_of_an_attend_are_named),
+        EMU_TEST(sequences_may_change_places),        EMU_TEST(pages_are_read_once),
+        EMU_TEST(a_decode_step_copies_its_positions), EMU_TEST(a_captured_attend_is_replayed),
+        EMU_TEST(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
