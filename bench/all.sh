@@ -8,9 +8,11 @@
 # The model is CHUNKLLAMA_MODEL, or the default one; the programs are those of the release build.
 set -eu
 cd "$(dirname "$0")/.."
-case $#${1-} in
-    1--quick | 1[!-]*) ;;
-    *) sed -n 's/^# *//; 2,8p' "$0" >&2; exit 2 ;;
+usage() { sed -n 's/^# *//; 2,8p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || usage
+case $1 in
+    --quick) ;;
+    -* | '') usage ;;
 esac
 
 bin=build/release/bin
