@@ -14,7 +14,7 @@
 #
 #   cmake --preset release && cmake --build --preset release --target cuda_device_run
 #
-# which gathers programs and case files in build/release/device_run (42 MB). Bring along that folder and this script.
+# which gathers programs and case files in build/release/device_run. Bring along that folder and this script.
 #
 #   DEVICE_RUN_DIR   another folder of programs
 #   DEVICE_RUN_S     seconds for the whole call, 1500 by default. Then the running step is ended, and no other one starts. Set it
@@ -126,8 +126,9 @@ done
 for shape in $("$programs/bench" --list | grep '^table3_'); do
     step "$shape" 40 "$programs/bench" "$shape"
 done
+# Of the row without sharing bench measures private_32x4096.
 # shellcheck disable=SC2046
-with_tool peers 75 python3 "$programs/peers.py" $("$programs/bench" --list | grep -E '^(shared|table3)_')
+with_tool peers 75 python3 "$programs/peers.py" $("$programs/bench" --list | grep -E '^(shared|table3)_') table3_4096_0
 
 # The profiler: minutes 22 to 25.
 profile ncu_shared_cp_async chunk decode shared_4096
