@@ -140,7 +140,7 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  *       }
  *   }
  *
- * Supported: what is supported for caches, with pages of 16, 32, 64 or 128 tokens in any layout; sequences of up to 2^25
+ * Supported: what is supported for caches, except CATTN_E4M3, with pages of 16, 32, 64 or 128 tokens in any layout; sequences of up to 2^25
  * tokens, and ids below 2^35 / page_size. cattn_pages_create refuses anything else.
  *
  * The unit of sharing is a chunk of 64 tokens, part of one page or of several: sequences share it if they share all its pages.

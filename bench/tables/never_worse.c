@@ -50,9 +50,8 @@ static const results_spec spec = {
         "Each round times both modes in random order, one directly after the other; ratio: the median of the rounds' ratios; "
         "95 %: the interval of the sign test. Rounds are added until both ends of the interval are within 0.01 of the ratio, "
         "or the time for the row is over. Flags: worse, the interval lies above 1.01; interval too wide, an end is more than "
-        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer; model: a step through all "
-        "layers, "
-        "with joining or appending, planning and writing.\n",
+        "0.01 from the ratio; too few rounds, fewer than six. kernel: attention of one layer; model: a step through "
+        "all layers, with joining or appending, planning and writing.\n",
     .plot = &dots,
 };
 
