@@ -18,10 +18,10 @@
  * A call for the other kind of cache fails with CATTN_ERR_ARG and names the call to use.
  *
  * Supported: compute capability 8.0 or later; kv_type CATTN_BF16, CATTN_F16 or CATTN_E4M3; head_dim 64, 96, 128 or 256, and
- * head_dim_v equal to it; chunk_size 64; up to 16 query heads for each KV head; all sharing modes, windows, sink tokens,
- * soft-cap, ALiBi and sink logits. cattn_cache_create refuses anything else, and kernels that need more shared memory than the
- * device has.
- * `level`, `parallel` and `n_threads` have no effect, and cattn_cache_level returns "cuda".
+ * head_dim_v equal to it; chunk_size 64; up to 16 query heads for each KV head; sequences of up to 2^25 tokens; all sharing
+ * modes, windows, sink tokens, soft-cap, ALiBi and sink logits. cattn_cache_create refuses anything else, and kernels that need
+ * more shared memory than the device has. `level`, `parallel` and `n_threads` have no effect, and cattn_cache_level returns
+ * "cuda".
  *
  * Memory: budget_bytes is of device memory. Fifteen sixteenths of it are for chunks and are allocated by cattn_cache_create;
  * one sixteenth is for the steps' workspace, which is allocated when a step needs it. cattn_stats.bytes_in_use counts the
@@ -140,8 +140,8 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  *       }
  *   }
  *
- * Supported: what is supported for caches, except CATTN_E4M3, with pages of 16, 32, 64 or 128 tokens in any layout; sequences of up to 2^25
- * tokens, and ids below 2^35 / page_size. cattn_pages_create refuses anything else.
+ * Supported: what is supported for caches, except CATTN_E4M3, with pages of 16, 32, 64 or 128 tokens in any layout; sequences
+ * of up to 2^25 tokens, and ids below 2^35 / page_size. cattn_pages_create refuses anything else.
  *
  * The unit of sharing is a chunk of 64 tokens, part of one page or of several: sequences share it if they share all its pages.
  * So with smaller pages, up to 3 shared pages before the first that differs are read by each sequence for itself.

@@ -289,6 +289,13 @@ static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *
     return ca_fail(error, CATTN_ERR_ARG, (int32_t)i, "tokens[%lld] is %d; tokens are not negative", (long long)i, tokens[i]);
 }
 
+/* n: of a sequence on the cache's device. */
+static cattn_status check_length(const cattn_cache *c, int64_t n, cattn_error *error) {
+    if (!c->device || n <= CA_CUDA_MAX_TOKENS) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_ARG, -1, "the sequence would have %lld tokens; on a CUDA device it may have at most %d",
+                   (long long)n, CA_CUDA_MAX_TOKENS);
+}
+
 /* More than any memory holds. Larger reservations are cut to it, which fail just the same, so that no sum overflows. */
 static const int64_t MAX_RESERVE = INT64_C(1) << 48;
 
@@ -336,7 +343,8 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     cattn_status s;
     if ((s = need(seq, "seq", error))) return s;
     *seq = 0;
-    if ((s = check_closed(c, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
+    if ((s = check_closed(c, error)) || (s = check_length(c, n_tokens, error)) || (s = check_tokens(tokens, n_tokens, error)))
+        return s;
     cattn_join_options o;
     if ((s = read_join_options(options, &o, error))) return s;
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
@@ -347,7 +355,9 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
 cattn_status cattn_seq_append(cattn_cache *c, cattn_seq id, const int32_t *tokens, int64_t n_tokens, cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
-    if ((s = find_seq(c, id, &seq, error)) || (s = check_tokens(tokens, n_tokens, error))) return s;
+    if ((s = find_seq(c, id, &seq, error)) || (s = check_tokens(tokens, n_tokens, error)) ||
+        (s = check_length(c, seq->n_tokens + n_tokens, error)))
+        return s;
     s = ca_tree_append(c->tree, seq, tokens, n_tokens, error);
     ca_cache_note_bytes(c);
     return s;

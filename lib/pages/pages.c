@@ -167,7 +167,7 @@ static cattn_status create_on_device(cattn_pages *p, const cattn_config *config,
     const int64_t most_quarters = (int64_t)INT32_MAX + 1, most_ids = most_quarters * QUARTER / p->layout.c;
     p->level = "cuda";
     p->attn.group = config->n_heads / config->n_kv_heads;
-    p->most_tokens = CA_CUDA_CHUNK * CA_CUDA_SEGMENT_CHUNKS << 16;
+    p->most_tokens = CA_CUDA_MAX_TOKENS;
     if (p->most_ids > most_ids) p->most_ids = most_ids;
     p->page_source = (ca_page_source){find_places, p};
     return ca_device_create(&p->device, &p->alloc, &p->chunk_layout, config, 0, &p->page_source, error);

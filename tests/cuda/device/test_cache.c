@@ -172,6 +172,20 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     assert_int_equal(emu_n_live(), 0);
 }
 
+static void sequences_may_not_be_too_long(void **state) {
+    (void)state;
+    const cattn_config config = config_of(8);
+    cattn_cache *cache = create(&config);
+    const int32_t token = 1;
+    cattn_seq seq;
+    cattn_error error = {0};
+    expect(cattn_seq_join(cache, &token, (1 << 25) + 1, NULL, &seq, NULL, &error), CATTN_ERR_ARG, &error, "at most 33554432");
+    seq = join(cache, 1, 0, 0);
+    static int32_t tokens[1 << 25];
+    expect(cattn_seq_append(cache, seq, tokens, 1 << 25, &error), CATTN_ERR_ARG, &error, "would have 33554433 tokens");
+    cattn_cache_destroy(&cache);
+}
+
 static void wrong_arguments_of_a_step_are_named(void **state) {
     (void)state;
     const cattn_config config = config_of(8);
@@ -556,6 +570,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         EMU_TEST(what_a_device_lacks_is_refused),
         EMU_TEST(calls_for_the_other_kind_of_cache_are_refused),
+        EMU_TEST(sequences_may_not_be_too_long),
         EMU_TEST(wrong_arguments_of_a_step_are_named),
         EMU_TEST(the_budget_is_of_device_memory),
         EMU_TEST(a_step_whose_workspace_is_too_large_is_refused),
