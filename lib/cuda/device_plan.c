@@ -228,7 +228,8 @@ static int32_t count_rows(const ca_plan *plan) {
 static int draft_jobs(ca_device_plan *dp, const ca_plan *plan, int32_t n_rows) {
     dp->drafts.n = dp->pages.n = 0;
     dp->n_carried = 0;
-    if (CA_RESERVE(dp->alloc, &dp->last, (size_t)n_rows + 1)) return -1; /* not NULL without rows */
+    /* Neither array is NULL without rows. */
+    if (CA_RESERVE(dp->alloc, &dp->last, (size_t)n_rows + 1) || CA_RESERVE(dp->alloc, &dp->drafts, 1)) return -1;
     memset(dp->last.at, 0xff, (size_t)n_rows * sizeof *dp->last.at);
     int32_t row = 0;
     for (size_t i = 0; i < plan->sections.n; i++) {
