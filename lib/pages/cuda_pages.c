@@ -5,7 +5,7 @@
 
 /* ---- Plan ---- */
 
-/* Earlier, larger batches may have left more workspace than this one needs. */
+/* Reserve the device's memory for the plan. If there is too little, free what earlier, larger batches left, and try again. */
 static cattn_status reserve(cattn_pages *p, cattn_error *error) {
     const cattn_status s = ca_device_reserve(p->device, p->plan.plans.at, 0, 0, error);
     if (s != CATTN_ERR_NOMEM) return s;
@@ -13,11 +13,13 @@ static cattn_status reserve(cattn_pages *p, cattn_error *error) {
     return ca_device_reserve(p->device, p->plan.plans.at, 0, 0, error);
 }
 
-/* Plan the sequences that were read. Once the plan is another one, there is none if the device cannot get it. */
+/* Plan the sequences that were read. If the device cannot get the new plan, there is no plan afterwards. */
 static cattn_status update_plan(cattn_pages *p, int64_t n_rows, cattn_error *error) {
     static const ca_device_rows no_rows;
     static const ca_kv_commands no_copies;
     cattn_status s = ca_page_plan_update(&p->plan, NULL, p->seqs.at, (int32_t)p->seqs.n);
+    if (s == CATTN_ERR_ARG)
+        return ca_fail(error, s, -1, "the batch has too many sequences for its longest one; divide it into several");
     if (s) return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
     p->n_rows = n_rows;
     if ((s = reserve(p, error)) == CATTN_OK) s = ca_device_begin(p->device, &no_rows, &no_copies, &no_copies, error);

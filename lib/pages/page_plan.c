@@ -25,15 +25,23 @@ int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca
 
 /* ---- Numbers of chunks ---- */
 
-/* Let the numbers of the update reach over its longest table. -1 if they are too many. */
-static int number_chunks(ca_page_plan *p) {
+static bool numbers_fit(const ca_page_plan *p) { return (int64_t)p->tables.tables.n << p->next_log2 <= (int64_t)INT32_MAX + 1; }
+
+/*
+ * Choose the bits of an index so that the numbers of the update reach over its longest table. More bits than needed are kept
+ * from earlier updates, so that sections stay valid, unless the tables are too many for that. CATTN_ERR_ARG if they are in any
+ * case.
+ */
+static cattn_status number_chunks(ca_page_plan *p) {
     const int shift = p->plans.at[0].layout->log2_c;
     int64_t most = 1;
     for (size_t i = 0; i < p->tables.next.n; i++)
         most = ca_max(most, ((int64_t)ca_table_at(&p->tables, p->tables.next.at[i])->n_next << p->log2_page) >> shift);
     p->next_log2 = p->log2_chunks;
     while ((int64_t)1 << p->next_log2 <= most) p->next_log2++;
-    return (int64_t)p->tables.tables.n << p->next_log2 > INT32_MAX ? -1 : 0;
+    if (numbers_fit(p)) return CATTN_OK;
+    for (p->next_log2 = 0; (int64_t)1 << p->next_log2 <= most;) p->next_log2++;
+    return numbers_fit(p) ? CATTN_OK : CATTN_ERR_ARG;
 }
 
 int32_t ca_page_plan_find(const ca_page_plan *p, ca_chunk_id chunk, int32_t quarter) {
@@ -248,7 +256,7 @@ cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_s
     bool changed = !p->exists;
     cattn_status status = ca_tables_update(&p->tables, seqs, n_seqs);
     if (status) return status;
-    if (p->numbered && number_chunks(p)) status = CATTN_ERR_NOMEM;
+    if (p->numbered) status = number_chunks(p);
     if (status || (status = find_ranges(p, seqs, &changed)) || (changed && (status = replace_sections(p, attn, seqs)))) {
         ca_tables_undo(&p->tables);
         return status;

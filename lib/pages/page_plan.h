@@ -29,7 +29,7 @@ typedef struct ca_page_plan {
     CA_ARRAY(ca_page_range) ranges; /* of the update */
     int32_t log2_page;              /* of the tokens of a page */
     bool numbered;                  /* chunks have numbers: table << log2_chunks | index */
-    int32_t log2_chunks, next_log2; /* of the chunks of the longest table, rounded up: as committed, and in the update */
+    int32_t log2_chunks, next_log2; /* bits of an index, enough for the longest table: as committed, and in the update */
     bool apart;                     /* no two sequences are in one section */
     bool exists;                    /* there is a plan */
     int64_t n_made, n_kept;         /* plans made so far, and those in which only positions within pages changed */
@@ -44,7 +44,8 @@ int32_t ca_page_plan_add(ca_page_plan *p, const ca_plan_config *config, const ca
 
 /*
  * Plan these sequences, and reserve the workspace of attn (unless NULL) for them. CATTN_ERR_NOMEM leaves the plan as it was, or
- * none (`exists`) if its workspace cannot be allocated again.
+ * none (`exists`) if its workspace cannot be allocated again. CATTN_ERR_ARG: with `numbered`, a batch has more tables than
+ * there are numbers, 2^31, for chunks of its longest one; the plan stays as it was.
  */
 cattn_status ca_page_plan_update(ca_page_plan *p, ca_attn *attn, const ca_page_seq *seqs, int32_t n_seqs);
 

@@ -400,6 +400,39 @@ static void test_plan_without_memory(void **state) {
 }
 
 /* Decoding allocates nothing after a while, if sequences that end are replaced by others of the same length. */
+/* Chunks of 64 tokens are numbers of 31 bits, by table and index, as on a device: see page_plan.h. */
+static void test_numbers_of_chunks(void **state) {
+    (void)state;
+    enum { LONG = 1 << 25, MANY = 3000 }; /* an index of 20 bits leaves numbers for 2048 tables */
+    ca_alloc alloc = ca_alloc_default();
+    ca_layout layout;
+    ca_layout_init(&layout, CATTN_BF16, 1, 1, 64, 64, 64);
+    ca_page_plan plan;
+    ca_page_plan_init(&plan, 4, true, false, &alloc);
+    const ca_plan_config config = {
+        .together = true, .group = 1, .max_rows = 64, .min_slice = 1, .min_tasks = 1, .task_step = 1, .log2_segment = 9};
+    assert_int_equal(ca_page_plan_add(&plan, &config, &layout), 0);
+    int32_t *ids = malloc((LONG / C + MANY) * sizeof *ids);
+    for (int32_t i = 0; i < LONG / C + MANY; i++) ids[i] = i;
+    ca_page_seq *seqs = calloc(MANY + 1, sizeof *seqs);
+    for (int32_t i = 0; i < MANY; i++) seqs[i] = (ca_page_seq){.ids = ids + LONG / C + i, .n_pages = 1, .n_rows = 1, .row = i};
+    seqs[MANY] = (ca_page_seq){.ids = ids, .n_pages = LONG / C, .first_pos = LONG - 1, .n_rows = 1, .row = MANY};
+    assert_int_equal(ca_page_plan_update(&plan, NULL, &seqs[MANY], 1), CATTN_OK);
+    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY + 1), CATTN_ERR_ARG);
+    assert_int_equal(ca_page_plan_update(&plan, NULL, seqs, MANY), CATTN_OK);
+    const ca_plan *p = &plan.plans.at[0];
+    assert_int_equal(p->sections.n, MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        const ca_section *s = p->sections.at[i];
+        const int32_t id = ca_page_plan_find(&plan, s->chunks.at[s->items.at[0].chunk], 0);
+        assert_int_equal(id, LONG / C + s->source.at[0]);
+    }
+    ca_page_plan_free(&plan);
+    free(seqs);
+    free(ids);
+    assert_int_equal(alloc.bytes, 0);
+}
+
 static void test_steady_state(void **state) {
     (void)state;
     static fixture f;
@@ -437,6 +470,7 @@ int main(void) {
         cmocka_unit_test(test_back),
         cmocka_unit_test(test_create_without_memory),
         cmocka_unit_test(test_plan_without_memory),
+        cmocka_unit_test(test_numbers_of_chunks),
         cmocka_unit_test(test_steady_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
