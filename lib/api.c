@@ -29,10 +29,6 @@ const char *cattn_status_name(cattn_status status) {
     return "unknown status";
 }
 
-static cattn_status need(const void *pointer, const char *name, cattn_error *error) {
-    return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
-}
-
 /* ---- Levels ---- */
 
 const char *cattn_level_name(int32_t i) {
@@ -123,9 +119,9 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
 
 cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
     cattn_status s;
-    if ((s = need(cache, "cache", error))) return s;
+    if ((s = ca_need(cache, "cache", error))) return s;
     *cache = NULL;
-    if ((s = need(config, "config", error))) return s;
+    if ((s = ca_need(config, "config", error))) return s;
     cattn_config resolved;
     if ((s = ca_config_resolve(config, &resolved, error))) return s;
     ca_alloc alloc = ca_alloc_default();
@@ -207,7 +203,7 @@ static cattn_status check_at_least(const char *name, int64_t n, int64_t least, c
 
 static cattn_status read_fit_request(const cattn_fit_request *request, cattn_fit_request *r, cattn_error *error) {
     cattn_status s;
-    if ((s = need(request, "request", error))) return s;
+    if ((s = ca_need(request, "request", error))) return s;
     cattn_fit_request_init(r);
     if ((s = CA_STRUCT_READ(cattn_fit_request, headroom_bytes, r, request, error))) return s;
     if ((s = check_at_least("n_tokens", r->n_tokens, 1, error)) || (s = check_at_least("n_seqs", r->n_seqs, 1, error)))
@@ -219,7 +215,7 @@ cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *
                                  cattn_error *error) {
     cattn_fit_request r;
     cattn_status s;
-    if ((s = need(c, "cache", error)) || (s = read_fit_request(request, &r, error))) return s;
+    if ((s = ca_need(c, "cache", error)) || (s = read_fit_request(request, &r, error))) return s;
     const ca_fit fit = {r.n_tokens, r.n_seqs, r.reserve_tokens};
     const uint64_t other = r.headroom_bytes < c->budget_bytes ? c->empty_bytes + r.headroom_bytes : c->budget_bytes;
     const uint64_t chunk_bytes = c->layout.chunk_bytes, n_chunks = (uint64_t)ca_fit_chunks(c->tree, &fit);
@@ -268,7 +264,7 @@ int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_nod
 void cattn_join_options_init(cattn_join_options *options) { *options = (cattn_join_options){.struct_size = sizeof *options}; }
 
 static cattn_status check_closed(const cattn_cache *c, cattn_error *error) {
-    cattn_status s = need(c, "cache", error);
+    cattn_status s = ca_need(c, "cache", error);
     if (s) return s;
     return c->step.open ? ca_fail(error, CATTN_ERR_STATE, -1, "a step is open; end or abort it first") : CATTN_OK;
 }
@@ -282,7 +278,7 @@ static bool any_negative(const int32_t *tokens, int64_t n) {
 
 static cattn_status check_tokens(const int32_t *tokens, int64_t n, cattn_error *error) {
     if (n < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be at least 1", (long long)n);
-    const cattn_status s = need(tokens, "tokens", error);
+    const cattn_status s = ca_need(tokens, "tokens", error);
     if (s || !any_negative(tokens, n)) return s;
     int64_t i = 0;
     while (tokens[i] >= 0) i++;
@@ -326,7 +322,7 @@ cattn_status cattn_cache_match(const cattn_cache *c, const int32_t *tokens, int6
                                cattn_join_result *result, cattn_error *error) {
     cattn_join_options o;
     cattn_status s;
-    if ((s = need(c, "cache", error)) || (s = need(result, "result", error))) return s;
+    if ((s = ca_need(c, "cache", error)) || (s = ca_need(result, "result", error))) return s;
     if ((s = check_tokens(tokens, n_tokens, error)) || (s = read_join_options(options, &o, error))) return s;
     *result = ca_tree_find_prefix(c->tree, tokens, n_tokens, o.domain);
     return CATTN_OK;
@@ -341,7 +337,7 @@ cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
 cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
                             cattn_seq *seq, cattn_join_result *result, cattn_error *error) {
     cattn_status s;
-    if ((s = need(seq, "seq", error))) return s;
+    if ((s = ca_need(seq, "seq", error))) return s;
     *seq = 0;
     if ((s = check_closed(c, error)) || (s = check_length(c, n_tokens, error)) || (s = check_tokens(tokens, n_tokens, error)))
         return s;
@@ -378,7 +374,7 @@ cattn_status cattn_seq_truncate(cattn_cache *c, cattn_seq id, int64_t n_tokens, 
 cattn_status cattn_seq_fork(cattn_cache *c, cattn_seq id, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
-    if ((s = need(fork, "fork", error))) return s;
+    if ((s = ca_need(fork, "fork", error))) return s;
     *fork = 0;
     if ((s = find_seq(c, id, &seq, error)) || (s = check_reserve("reserve_tokens", &reserve_tokens, error))) return s;
     s = ca_tree_fork(c->tree, seq, reserve_tokens, fork, error);
@@ -398,7 +394,7 @@ cattn_status cattn_seq_reserve(cattn_cache *c, cattn_seq id, int64_t n_tokens, c
 cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
-    if ((s = need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
+    if ((s = ca_need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
     ca_tree_leave(c->tree, seq);
     ca_cache_note_bytes(c);
     *id = 0;
@@ -407,7 +403,7 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
 
 cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_info *info, cattn_error *error) {
     cattn_status s;
-    if ((s = need(c, "cache", error)) || (s = need(info, "info", error))) return s;
+    if ((s = ca_need(c, "cache", error)) || (s = ca_need(info, "info", error))) return s;
     ca_seq *seq;
     if ((s = find_running(c, id, &seq, error))) return s;
     const cattn_seq_info now = {.domain = seq->domain,
@@ -421,12 +417,12 @@ cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t fi
                                   cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
-    if ((s = need(c, "cache", error)) || (s = find_running(c, id, &seq, error))) return s;
+    if ((s = ca_need(c, "cache", error)) || (s = find_running(c, id, &seq, error))) return s;
     if (first < 0 || n_tokens < 0 || first > seq->n_tokens || n_tokens > seq->n_tokens - first)
         return ca_fail(error, CATTN_ERR_ARG, -1, "first is %lld and n_tokens %lld; the sequence has %lld tokens",
                        (long long)first, (long long)n_tokens, (long long)seq->n_tokens);
     if (n_tokens == 0) return CATTN_OK;
-    if ((s = need(tokens, "tokens", error))) return s;
+    if ((s = ca_need(tokens, "tokens", error))) return s;
     ca_seq_tokens(seq, first, n_tokens, tokens);
     return CATTN_OK;
 }
@@ -434,7 +430,7 @@ cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t fi
 /* ---- Steps ---- */
 
 static cattn_status check_open(const cattn_cache *c, cattn_error *error) {
-    cattn_status s = need(c, "cache", error);
+    cattn_status s = ca_need(c, "cache", error);
     if (s) return s;
     return c->step.open ? CATTN_OK : ca_fail(error, CATTN_ERR_STATE, -1, "no step is open; call cattn_step_begin first");
 }
@@ -450,7 +446,7 @@ cattn_status ca_step_check_begin(const cattn_cache *c, const cattn_entry *entrie
     cattn_status s;
     if ((s = check_closed(c, error))) return s;
     if (n_entries < 1) return ca_fail(error, CATTN_ERR_ARG, -1, "n_entries is %d; it must be at least 1", n_entries);
-    if ((s = need(entries, "entries", error))) return s;
+    if ((s = ca_need(entries, "entries", error))) return s;
     if (row_limit < 0)
         return ca_fail(error, CATTN_ERR_ARG, -1, "row_limit is %lld; it must not be negative", (long long)row_limit);
     return CATTN_OK;
@@ -458,7 +454,7 @@ cattn_status ca_step_check_begin(const cattn_cache *c, const cattn_entry *entrie
 
 /* `call` is what the name of the function for a device ends in. */
 static cattn_status check_on_cpu(const cattn_cache *c, const char *call, cattn_error *error) {
-    cattn_status s = need(c, "cache", error);
+    cattn_status s = ca_need(c, "cache", error);
     if (s || !c->device) return s;
     return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on CUDA device %d; use cattn_cuda_step_%s of chunkattn_cuda.h",
                    c->device->id, call);

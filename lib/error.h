@@ -16,4 +16,9 @@ void ca_error_set(cattn_error *error, cattn_status code, int32_t entry, const ch
 /* Inline, so that compilers and analysers see that what ca_fail gives is never CATTN_OK. */
 static inline cattn_status ca_failed(cattn_status code) { return code; }
 
+/* CATTN_ERR_ARG, with the argument's name, for a null pointer. */
+static inline cattn_status ca_need(const void *pointer, const char *name, cattn_error *error) {
+    return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
+}
+
 #endif

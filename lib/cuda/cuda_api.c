@@ -9,10 +9,6 @@
 #include "lib/step.h"
 #include "lib/struct_size.h"
 
-static cattn_status require(const void *pointer, const char *name, cattn_error *error) {
-    return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
-}
-
 /* ---- Devices ---- */
 
 static cattn_status count_devices(int32_t *n, cattn_error *error) {
@@ -45,12 +41,12 @@ cattn_status ca_cuda_find_device(int32_t device, ca_cuda_device *info, cattn_err
 }
 
 cattn_status cattn_cuda_device_count(int32_t *n, cattn_error *error) {
-    const cattn_status s = require(n, "n", error);
+    const cattn_status s = ca_need(n, "n", error);
     return s ? s : count_devices(n, error);
 }
 
 cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *info, cattn_error *error) {
-    cattn_status s = require(info, "info", error);
+    cattn_status s = ca_need(info, "info", error);
     if (s) return s;
     if ((s = CA_STRUCT_CHECK(cattn_cuda_device_info, memory_bytes, info, error))) return s;
     ca_cuda_device found;
@@ -64,7 +60,7 @@ cattn_status cattn_cuda_device_get_info(int32_t device, cattn_cuda_device_info *
 /* ---- Steps ---- */
 
 static cattn_status check_on_device(const cattn_cache *cache, cattn_error *error) {
-    const cattn_status s = require(cache, "cache", error);
+    const cattn_status s = ca_need(cache, "cache", error);
     if (s || cache->device) return s;
     return ca_fail(error, CATTN_ERR_ARG, -1, "the cache is on the CPU; use cattn_step_* of chunkattn.h, or set cuda_device");
 }

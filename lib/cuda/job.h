@@ -29,6 +29,7 @@ enum {
     CA_CUDA_SEGMENT_CHUNKS = 8,   /* chunks of a segment, over which one state is summed */
     CA_CUDA_MAX_TOKENS = 1 << 25, /* of a sequence: 512 for each value of ca_cuda_job.segment */
     CA_CUDA_QUARTERS = 4,         /* of a chunk: 16 slots each; each has its own sum within a segment */
+    CA_CUDA_LOG2_QUARTER = 4,     /* log2 of the slots of a quarter */
     CA_CUDA_CARRY = 16,           /* floats of a carried quarter besides O: M, 7 unused, l of 8 slot classes */
 };
 

@@ -17,6 +17,7 @@
 #include "primitives.h"
 
 enum { STEP_SLOTS = CA_CUDA_CHUNK / CA_CUDA_QUARTERS };
+static_assert(STEP_SLOTS == 1 << CA_CUDA_LOG2_QUARTER, "job.h: slots of a quarter");
 
 /* M of a row that has seen nothing: below every score, and a difference of two is not NaN. */
 constexpr float lowest_m = -3.402823466e+38f;

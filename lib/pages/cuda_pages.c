@@ -33,9 +33,8 @@ cattn_status cattn_cuda_pages_plan(cattn_pages *p, const cattn_pages_batch *batc
                                    cattn_error *error) {
     int64_t n_rows;
     int32_t before;
-    cattn_status s = ca_pages_check_place(p, true, "plan", error);
-    if (s) return s;
-    if (!batch) return ca_fail(error, CATTN_ERR_ARG, -1, "batch is NULL");
+    cattn_status s;
+    if ((s = ca_pages_check_place(p, true, "plan", error)) || (s = ca_need(batch, "batch", error))) return s;
     if ((s = ca_pages_read_batch(p, batch, &n_rows, error)) || (s = ca_device_enter(p->device, &before, error))) return s;
     p->device->stream = stream;
     s = update_plan(p, n_rows, error);
@@ -78,8 +77,9 @@ cattn_status cattn_cuda_pages_attend(cattn_pages *p, int32_t layer, const cattn_
         (s = ca_device_check_view("out", out, p->n_rows, n_heads, p->layout.d_k, error)))
         return s;
     if ((s = ca_device_enter(p->device, &before, error))) return s;
-    const int32_t index = p->layer_plan[layer], log2_quarter = __builtin_ctz(CA_CUDA_CHUNK / CA_CUDA_QUARTERS);
-    const ca_cuda_pages pages = {.k = view_of(p, k), .v = view_of(p, v), .log2_quarters = p->layout.log2_c - log2_quarter};
+    const int32_t index = p->layer_plan[layer];
+    const ca_cuda_pages pages = {
+        .k = view_of(p, k), .v = view_of(p, v), .log2_quarters = p->layout.log2_c - CA_CUDA_LOG2_QUARTER};
     s = ca_device_attend(p->device, layer, index, &p->plan.plans.at[index].config, &pages, q, out, lse, stream, error);
     ca_device_leave(p->device, before);
     return s;

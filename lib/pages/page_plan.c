@@ -2,6 +2,7 @@
 #include "page_plan.h"
 
 #include "lib/cache/plan_internal.h"
+#include "lib/cuda/job.h"
 
 void ca_page_plan_init(ca_page_plan *p, int32_t log2_page, bool numbered, bool apart, ca_alloc *alloc) {
     *p = (ca_page_plan){.alloc = alloc, .log2_page = log2_page, .numbered = numbered, .apart = apart};
@@ -45,10 +46,9 @@ static cattn_status number_chunks(ca_page_plan *p) {
 }
 
 int32_t ca_page_plan_find(const ca_page_plan *p, ca_chunk_id chunk, int32_t quarter) {
-    enum { LOG2_QUARTER = 4 };
     const ca_table *t = &p->tables.tables.at[chunk >> p->log2_chunks];
-    const int32_t index = chunk & ((1 << p->log2_chunks) - 1), log2_quarters = p->log2_page - LOG2_QUARTER;
-    const int32_t at = (index << (p->plans.at[0].layout->log2_c - LOG2_QUARTER)) + quarter, page = at >> log2_quarters;
+    const int32_t index = chunk & ((1 << p->log2_chunks) - 1), log2_quarters = p->log2_page - CA_CUDA_LOG2_QUARTER;
+    const int32_t at = (index << (p->plans.at[0].layout->log2_c - CA_CUDA_LOG2_QUARTER)) + quarter, page = at >> log2_quarters;
     return page < t->n ? (t->ids.at[page] << log2_quarters) + (at & ((1 << log2_quarters) - 1)) : -1;
 }
 

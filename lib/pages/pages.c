@@ -7,10 +7,6 @@
 #include "lib/struct_size.h"
 #include "pack.h"
 
-static cattn_status need(const void *pointer, const char *name, cattn_error *error) {
-    return pointer ? CATTN_OK : ca_fail(error, CATTN_ERR_ARG, -1, "%s is NULL", name);
-}
-
 /* ---- Configuration ---- */
 
 void cattn_pages_config_init(cattn_pages_config *config) {
@@ -163,8 +159,8 @@ static cattn_status create_on_cpu(cattn_pages *p, const cattn_config *config, ca
 
 /* A job line holds a segment's index in 16 bits, and a quarter's place in 31. */
 static cattn_status create_on_device(cattn_pages *p, const cattn_config *config, cattn_error *error) {
-    enum { QUARTER = CA_CUDA_CHUNK / CA_CUDA_QUARTERS };
-    const int64_t most_quarters = (int64_t)INT32_MAX + 1, most_ids = most_quarters * QUARTER / p->layout.c;
+    const int64_t most_quarters = (int64_t)INT32_MAX + 1,
+                  most_ids = (most_quarters << CA_CUDA_LOG2_QUARTER) >> p->layout.log2_c;
     p->level = "cuda";
     p->attn.group = config->n_heads / config->n_kv_heads;
     p->most_tokens = CA_CUDA_MAX_TOKENS;
@@ -192,11 +188,11 @@ static cattn_status create_parts(cattn_pages *p, const cattn_pages_config *own, 
 
 cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **pages, cattn_error *error) {
     cattn_status s;
-    if ((s = need(pages, "pages", error))) return s;
+    if ((s = ca_need(pages, "pages", error))) return s;
     *pages = NULL;
     cattn_pages_config own;
     cattn_config resolved;
-    if ((s = need(config, "config", error)) || (s = resolve(config, &own, &resolved, error))) return s;
+    if ((s = ca_need(config, "config", error)) || (s = resolve(config, &own, &resolved, error))) return s;
     ca_alloc alloc = ca_alloc_default();
     if (resolved.allocator.alloc)
         alloc = (ca_alloc){resolved.allocator.alloc, resolved.allocator.free, resolved.allocator.ctx, 0};
@@ -232,7 +228,7 @@ const char *cattn_pages_level(const cattn_pages *pages) { return pages ? pages->
 /* ---- Plan ---- */
 
 cattn_status ca_pages_check_place(const cattn_pages *p, bool on_device, const char *call, cattn_error *error) {
-    const cattn_status s = need(p, "pages", error);
+    const cattn_status s = ca_need(p, "pages", error);
     if (s || (p->device != NULL) == on_device) return s;
     if (on_device)
         return ca_fail(error, CATTN_ERR_ARG, -1, "the handle is on the CPU; use cattn_pages_%s, or set cuda_device", call);
@@ -243,7 +239,7 @@ cattn_status ca_pages_check_place(const cattn_pages *p, bool on_device, const ch
 cattn_status cattn_pages_plan(cattn_pages *p, const cattn_pages_batch *batch, cattn_error *error) {
     int64_t n_rows;
     cattn_status s;
-    if ((s = ca_pages_check_place(p, false, "plan", error)) || (s = need(batch, "batch", error))) return s;
+    if ((s = ca_pages_check_place(p, false, "plan", error)) || (s = ca_need(batch, "batch", error))) return s;
     if ((s = ca_pages_read_batch(p, batch, &n_rows, error))) return s;
     if ((s = ca_page_plan_update(&p->plan, &p->attn, p->seqs.at, (int32_t)p->seqs.n)))
         return ca_fail(error, s, -1, "no memory for the plan of %lld rows", (long long)n_rows);
@@ -263,7 +259,8 @@ cattn_status cattn_pages_get_info(const cattn_pages *p, cattn_pages_info *info) 
 cattn_status cattn_pages_views(const cattn_pages *p, cattn_page_layout layout, const void *kv, int64_t n_pages,
                                cattn_page_view *k, cattn_page_view *v, cattn_error *error) {
     cattn_status s;
-    if ((s = need(p, "pages", error)) || (s = need(kv, "kv", error)) || (s = need(k, "k", error)) || (s = need(v, "v", error)))
+    if ((s = ca_need(p, "pages", error)) || (s = ca_need(kv, "kv", error)) || (s = ca_need(k, "k", error)) ||
+        (s = ca_need(v, "v", error)))
         return s;
     const ca_layout *l = &p->layout;
     if (l->d_k != l->d_v)
@@ -297,7 +294,7 @@ static cattn_status check_page_stride(const char *name, const char *field, int64
 static cattn_status check_pages_view(const cattn_pages *p, const char *name, const cattn_page_view *view, int32_t d,
                                      cattn_error *error) {
     cattn_status s;
-    if ((s = need(view, name, error)) || (s = need(view->data, name, error)) ||
+    if ((s = ca_need(view, name, error)) || (s = ca_need(view->data, name, error)) ||
         (s = check_page_stride(name, "token_stride", view->token_stride, d, error)) ||
         (s = check_page_stride(name, "page_stride", view->page_stride, d, error)))
         return s;
