@@ -5,8 +5,10 @@ set(CA_CUDA OFF)
 
 # sm_80 is what Ampere and Ada run, sm_90a what Hopper runs; newer ones compile the PTX when they load it.
 set(CA_CUDA_ARCHS 80 90a)
-set(CA_NVCC_CODE -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
-    -gencode=arch=compute_90,code=compute_90)
+set(CA_NVCC_CODE -gencode=arch=compute_90,code=compute_90)
+foreach(arch ${CA_CUDA_ARCHS})
+  list(APPEND CA_NVCC_CODE -gencode=arch=compute_${arch},code=sm_${arch})
+endforeach()
 # The host side needs no C++ runtime: no exceptions, no type information, no guards around statics.
 set(CA_NVCC_FLAGS -O3 -std=c++17
     -Xptxas=--register-usage-level=0 # otherwise the scheduler takes registers that the sums of 32 rows need, and spills
@@ -55,6 +57,7 @@ endif()
 
 # Compile CUDA sources into object files, whose paths *objects gets.
 function(ca_cuda_objects objects)
+  set(made)
   foreach(source ${ARGN})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
     get_filename_component(folder ${object} DIRECTORY)
@@ -71,6 +74,7 @@ endfunction()
 
 # Compile a CUDA source, by a path from the project's root, to device code of each architecture, without a host object.
 function(ca_cuda_cubins cubins nvcc source)
+  set(made)
   get_filename_component(name ${source} NAME_WE)
   foreach(arch ${CA_CUDA_ARCHS})
     set(cubin ${CMAKE_CURRENT_BINARY_DIR}/${name}.sm_${arch}.cubin)
