@@ -23,7 +23,10 @@
 
 /* ---- The ring ---- */
 
-/* From a chunk's begin to the first byte of its K (of the second of two warps: V) that the warp requests; of pages the head. */
+/*
+ * What a warp adds to a place to find its lines: the offset, in bytes from a chunk's begin, of the first byte that it requests
+ * (K; of two warps the second requests V). For foreign pages it is the KV head, from which find_lines computes the address.
+ */
 template <class S> DEV u32 request_offset(const decode_warp &w, int head) {
     if (S::PAGES) return (u32)head;
     if (S::IN_E4M3) return (u32)(2 * head + w.half) * e4m3_tile_bytes<S::D> + (u32)w.quarter * S::VALUES;
@@ -46,23 +49,6 @@ template <class S> DEV void request_pieces(const decode_warp &w, u32 to, const u
     }
 }
 
-/*
- * The same where K and V are e4m3: 16 lines of each, and the scales of these, 64 bytes. The shuffle leaves the lane as it
- * is, but hides it from the compiler, which would otherwise keep addresses over the loop, and spill them.
- */
-template <class S> DEV void request_e4m3(const decode_warp &w, u32 stage, const unsigned char *lines) {
-    constexpr int PIECES = S::D / 32, TILE = (int)e4m3_tile_bytes<S::D>; /* pieces of 512 bytes, of K */
-    const int lane = shfl_xor(w.lane, 0);
-    const u32 to = stage + (u32)w.half * S::VALUES + (u32)lane * 16;
-    UNROLL for (int j = 0; j < 2 * PIECES / S::SPLIT; j++)
-        cp_async16(to + (u32)j * 512, lines + lane * 16 + j / PIECES * TILE + j % PIECES * 512);
-    const int to_scales = (CA_CUDA_CHUNK - STEP_SLOTS * w.quarter) * S::D + STEP_SLOTS * 4 * w.quarter;
-    const int v = lane / 4; /* of one warp; of two, each has its own lines */
-    if (lane < 8 / S::SPLIT)
-        cp_async16(stage + S::SCALES + (u32)(w.half + v) * (STEP_SLOTS * 4) + (u32)lane % 4 * 16,
-                   lines + to_scales + v * TILE + lane % 4 * 16);
-}
-
 /* The same by one lane, in one copy a part. */
 template <class S> DEV void request_bulk(const decode_warp &w, u32 to, const unsigned char *part, u32 bar) {
     if (w.lane != 0) return;
@@ -77,11 +63,25 @@ template <class S> DEV void request_bulk(const decode_warp &w, u32 to, const uns
     }
 }
 
-/* The same from foreign pages. The lane is hidden as in this_warp, so what depends on it is not kept from chunk to chunk. */
+/* Request a quarter of a chunk in e4m3: 16 lines of K and of V, and the scales of both, 64 bytes each. */
+template <class S> DEV void request_e4m3(const decode_warp &w, u32 stage, const unsigned char *lines) {
+    constexpr int PIECES = S::D / 32, TILE = (int)e4m3_tile_bytes<S::D>; /* pieces of 512 bytes, of K */
+    const int lane = hidden(w.lane);
+    const u32 to = stage + (u32)w.half * S::VALUES + (u32)lane * 16;
+    UNROLL for (int j = 0; j < 2 * PIECES / S::SPLIT; j++)
+        cp_async16(to + (u32)j * 512, lines + lane * 16 + j / PIECES * TILE + j % PIECES * 512);
+    const int to_scales = (CA_CUDA_CHUNK - STEP_SLOTS * w.quarter) * S::D + STEP_SLOTS * 4 * w.quarter;
+    const int v = lane / 4; /* of one warp; of two, each has its own lines */
+    if (lane < 8 / S::SPLIT)
+        cp_async16(stage + S::SCALES + (u32)(w.half + v) * (STEP_SLOTS * 4) + (u32)lane % 4 * 16,
+                   lines + to_scales + v * TILE + lane % 4 * 16);
+}
+
+/* Request a quarter from foreign pages. */
 template <class S> DEV void request_pages(const ca_cuda_attend_args &a, const decode_warp &w, u32 to, int head, int place) {
-    const int lane = shfl_xor(w.lane, 0);
+    const int lane = hidden(w.lane);
     UNROLL for (int v = 0; v < 2 / S::SPLIT; v++) copy_page_lines<S::D, STEP_SLOTS, 32>(
-        find_lines(a, S::SPLIT > 1 ? w.half == 1 : v == 1, head, place), to + (u32)v * (S::STAGE / 2), 0, lane);
+        find_lines(a, S::SPLIT > 1 ? w.half == 1 : v == 1, head, place), to + (u32)v * S::VALUES, 0, lane);
 }
 
 template <class S> DEV u32 bar_of(const decode_warp &w, int stage) {

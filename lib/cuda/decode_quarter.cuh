@@ -38,12 +38,9 @@ struct decode_warp {
     int lane, quarter, half; /* half: which of a quarter's warps */
     u32 base, ring;
 };
-/*
- * Once a job. The shuffle leaves the index as it is, but the compiler does not know: otherwise it would keep some forty values
- * that depend on it over all jobs, and spill them.
- */
+/* Found once a job; some forty values depend on the index. */
 template <class S> DEV decode_warp this_warp() {
-    const int thread = shfl_xor(thread_index(), 0), w = thread / 32, quarter = w % CA_CUDA_QUARTERS;
+    const int thread = hidden(thread_index()), w = thread / 32, quarter = w % CA_CUDA_QUARTERS;
     const u32 base = shared_base();
     return {thread % 32, quarter, S::SPLIT > 1 ? w / CA_CUDA_QUARTERS : 0, base, base + (u32)(quarter * S::STAGES) * S::STAGE};
 }
@@ -224,16 +221,10 @@ DEV void raise(decode_state<S, NT> &st, const float (&s)[NT][4], float scale, co
 template <class S, int NT>
 DEV void weights(decode_state<S, NT> &st, u32 (&p)[NT][2], const float (&s)[NT][4], float scale, const value_scales &scales) {
     UNROLL for (int t = 0; t < NT; t++) UNROLL for (int up = 0; up < 2; up++) {
-        const float(&x)[4] = s[t];
-        float first = weight<S::E>(x[2 * up], scale, st.m[t][0]), second = weight<S::E>(x[2 * up + 1], scale, st.m[t][1]);
-        u32 both;
-        if constexpr (S::IN_E4M3) {
-            both =
-                pack<S::E>(scaled_weight(x[2 * up], first, scales.by[up]), scaled_weight(x[2 * up + 1], second, scales.by[up]));
-        } else {
-            both = pack<S::E>(first, second);
-            first = low_half<S::E>(both), second = high_half<S::E>(both);
-        }
+        const float x[2] = {s[t][2 * up], s[t][2 * up + 1]};
+        float first, second;
+        const u32 both =
+            pack_weights<S::E, S::IN_E4M3>(x, scale, st.m[t][0], st.m[t][1], scales.by[up], scales.by[up], first, second);
         st.l[t][0] = add_rn(st.l[t][0], first);
         st.l[t][1] = add_rn(st.l[t][1], second);
         p[t][up] = movmatrix(both);

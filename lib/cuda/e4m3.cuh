@@ -42,8 +42,8 @@ template <int D> DEV u32 e4m3_unit_offset(u32 line, u32 unit) {
 }
 
 /*
- * The same for many units of one line of the lines at `lines`, a multiple of 128: the place of lane_unit, 0 or 1, and from that
- * the place of unit 2 pair + lane_unit.
+ * The same for many units of one line. `lines` is where line 0 lies, a multiple of 128. e4m3_line_at returns the place of
+ * unit lane_unit, 0 or 1; e4m3_unit_at computes from it the place of unit 2 pair + lane_unit.
  */
 template <int D> DEV u32 e4m3_line_at(u32 lines, u32 line, u32 lane_unit) {
     return lines + e4m3_unit_offset<D>(line, lane_unit);
@@ -54,7 +54,8 @@ template <int D> DEV u32 e4m3_unit_at(u32 line, u32 pair) {
 
 /* ---- Values ---- */
 
-/* The dimensions i (low) and i + 8 (high) of two pairs as f16, 2^-8 of their values. A NaN would become 480 of these. */
+/* The dimensions i (low) and i + 8 (high) of two pairs as f16, 2^-8 of their values. The code of NaN, which is never stored,
+ * would be read as 480. */
 DEV u32 low_dims(u32 pairs) { return (pairs << 1 & 0x80008000u) | (pairs << 7 & 0x3f803f80u); }
 DEV u32 high_dims(u32 pairs) { return pairs & 0xbf80bf80u; }
 
@@ -64,7 +65,7 @@ DEV float e4m3_scale(float scale) { return mul_rn(scale, 256); }
 /*
  * V's scale multiplies the weights, so M takes it into account: M is not below x + top, where 2^top bounds the scale. So no
  * scaled weight exceeds 1, whatever the scales of different tokens are. The exponent of f32 is such a bound. It is at least
- * -64, lest l overflows where V is next to nothing, also for scales that are not finite.
+ * -64, so that l does not overflow where V is close to 0. It is also -64 for scales that are not finite.
  */
 DEV float top_of_scale(float by) {
     const int top = (int)(as_bits(by) >> 23 & 0xff) - 126;
@@ -73,6 +74,19 @@ DEV float top_of_scale(float by) {
 
 /* A weight times V's scale. A hidden slot's scale may be anything, NaN included. */
 DEV float scaled_weight(float x, float w, float by) { return x == -INFINITY ? 0 : mul_rn(w, by); }
+
+/*
+ * Pack the weights of two scores, for M of m0 and m1, as an operand of the product with V. by: V's scales, in e4m3. l sums what
+ * `first` and `second` get: the rounded weights, in e4m3 those before scaling and rounding.
+ */
+template <element E, bool IN_E4M3>
+DEV u32 pack_weights(const float (&x)[2], float scale, float m0, float m1, float by0, float by1, float &first, float &second) {
+    first = weight<E>(x[0], scale, m0), second = weight<E>(x[1], scale, m1);
+    if constexpr (IN_E4M3) return pack<E>(scaled_weight(x[0], first, by0), scaled_weight(x[1], second, by1));
+    const u32 both = pack<E>(first, second);
+    first = low_half<E>(both), second = high_half<E>(both);
+    return both;
+}
 
 /* ---- Rounding ---- */
 
@@ -106,7 +120,7 @@ DEV u32 make_pair(float low, float high) {
 
 /* The 16 values of a unit as its pairs. */
 DEV u4 round_unit(const float (&x)[16], float scale) {
-    const float inverse = scale > 0 ? rcp_rn(scale) : 0; /* of NaN, too, the elements are 0 */
+    const float inverse = scale > 0 ? rcp_rn(scale) : 0; /* 0 if the scale is 0 or NaN; the elements are 0 then */
     float y[16];
     UNROLL for (int i = 0; i < 16; i++) y[i] = inverse > 0 ? mul_rn(x[i], inverse) : 0;
     u4 unit;

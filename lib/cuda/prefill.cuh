@@ -52,19 +52,6 @@ template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c,
     }
 }
 
-/* The same where K and V are e4m3: lines, then the scales of both. */
-template <class S> DEV void copy_e4m3_lines(u32 to, const unsigned char *tile, int c, int quarter) {
-    const int t = thread_index();
-    UNROLL for (int v = 0; v < 2; v++) UNROLL for (int first = 0; first < S::D; first += S::THREADS) {
-        if (first + t >= S::D) continue; /* 16 lines are D units */
-        cp_async16(to + (u32)v * S::TILE + (u32)(c * S::D + first + t) * 16,
-                   tile + v * (int)e4m3_tile_bytes<S::D> + (quarter * S::D + first + t) * 16);
-    }
-    if (t < 8)
-        cp_async16(to + S::SCALES + (u32)(c * 8 + t) * 16,
-                   tile + t / 4 * (int)e4m3_tile_bytes<S::D> + CA_CUDA_CHUNK * S::D + (quarter * 4 + t % 4) * 16);
-}
-
 /* The same by one thread, in one copy a part. */
 template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 bar) {
     UNROLL for (u32 v = 0; v < 2; v++) {
@@ -77,7 +64,20 @@ template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, i
     }
 }
 
-/* The same from foreign pages. */
+/* Copy a chunk's quarter in e4m3 to its place in a stage: the lines, then the scales of both. */
+template <class S> DEV void copy_e4m3_lines(u32 to, const unsigned char *tile, int c, int quarter) {
+    const int t = thread_index();
+    UNROLL for (int v = 0; v < 2; v++) UNROLL for (int first = 0; first < S::D; first += S::THREADS) {
+        if (first + t >= S::D) continue; /* 16 lines are D units */
+        cp_async16(to + (u32)v * S::TILE + (u32)(c * S::D + first + t) * 16,
+                   tile + v * (int)e4m3_tile_bytes<S::D> + (quarter * S::D + first + t) * 16);
+    }
+    if (t < 8)
+        cp_async16(to + S::SCALES + (u32)(c * 8 + t) * 16,
+                   tile + t / 4 * (int)e4m3_tile_bytes<S::D> + CA_CUDA_CHUNK * S::D + (quarter * 4 + t % 4) * 16);
+}
+
+/* Copy a quarter from foreign pages to its place in a stage. */
 template <class S> DEV void copy_pages(const ca_cuda_attend_args &a, u32 to, int c, int head, int place) {
     UNROLL for (int v = 0; v < 2; v++) copy_page_lines<S::D, S::LINES, S::THREADS>(
         find_lines(a, v == 1, head, place), to + (u32)v * S::TILE, c * STEP_SLOTS, thread_index());

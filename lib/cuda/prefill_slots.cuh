@@ -31,16 +31,13 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static constexpr u32 SHARED = BARS + (BULK ? 2 * 8 : 0);
 };
 
-/*
- * Found anew where a loop begins and ends: the shuffle leaves the index as it is, but hides it from the compiler, which would
- * otherwise keep addresses over all loops, and spill them.
- */
+/* Found anew where a loop begins and ends. */
 struct prefill_warp {
     int lane, row; /* row: the first of this warp's 16 */
     u32 base;
 };
 DEV prefill_warp this_rows() {
-    const int thread = shfl_xor(thread_index(), 0);
+    const int thread = hidden(thread_index());
     return {thread % 32, thread / 32 * 16, shared_base()};
 }
 
@@ -209,17 +206,11 @@ template <class S>
 DEV void row_weights(prefill_state<S> &st, u32 (&p)[4], const float (&s)[2][4], float scale, const slot_scales &scales) {
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int r = 0; r < 2; r++) {
         const float x[2] = {s[h][2 * r], s[h][2 * r + 1]};
-        float first = weight<S::E>(x[0], scale, st.m[r]), second = weight<S::E>(x[1], scale, st.m[r]);
-        u32 both;
-        if constexpr (S::IN_E4M3) {
-            both = pack<S::E>(scaled_weight(x[0], first, scales.by[h][0]), scaled_weight(x[1], second, scales.by[h][1]));
-        } else {
-            both = pack<S::E>(first, second);
-            first = low_half<S::E>(both), second = high_half<S::E>(both);
-        }
+        float first, second;
+        p[2 * h + r] =
+            pack_weights<S::E, S::IN_E4M3>(x, scale, st.m[r], st.m[r], scales.by[h][0], scales.by[h][1], first, second);
         st.l[r][0] = add_rn(st.l[r][0], first);
         st.l[r][1] = add_rn(st.l[r][1], second);
-        p[2 * h + r] = both;
     }
 }
 

@@ -9,6 +9,9 @@
  *   l[i] += p[slot i], then p[slot i + 8], of the rounded weights: i = 0 .. 7
  *
  * l of a quarter is ((l0 + l1) + (l2 + l3)) + ((l4 + l5) + (l6 + l7)).
+ *
+ * With e4m3 (e4m3.cuh) the type is f16, M is not below x + t, where 2^t bounds 2^8 times the scale of the slot's V, the weights
+ * are multiplied by 2^8 times that scale before they are rounded, and l sums them before both.
  */
 #ifndef LIB_CUDA_SOFTMAX_CUH
 #define LIB_CUDA_SOFTMAX_CUH

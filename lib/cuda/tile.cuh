@@ -1,8 +1,9 @@
 /*
  * Where the elements of K, V and queries lie in a tile, in device memory and in shared memory.
  *
- * A tile has one line of d 16-bit elements for each slot (or row). It is stored in parts of 64 dimensions, [lines][128 bytes]
- * each; d = 96 ends with half a part, [lines][64 bytes]. A line's 16-byte units are exchanged among themselves:
+ * A tile has one line of d 16-bit elements for each slot (or row); e4m3.cuh has the tiles of e4m3. It is stored in parts of 64
+ * dimensions, [lines][128 bytes] each; d = 96 ends with half a part, [lines][64 bytes]. A line's 16-byte units are exchanged
+ * among themselves:
  *
  *   unit u of line s is stored at   u ^ (s % 8) in a part,   u ^ (s / 2 % 4) in half a part
  *
@@ -29,6 +30,9 @@ enum kv_source {
     E4M3_TILES,    /* tiles of e4m3 with scales (e4m3.cuh), by cp.async */
     FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async; from there on as TILES */
 };
+
+/* i itself. The compiler does not know that, so it does not keep what depends on i over a loop, and spill it. */
+DEV int hidden(int i) { return shfl_xor(i, 0); }
 
 struct alignas(8) u2 {
     u32 v[2];
