@@ -140,8 +140,9 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
  *       }
  *   }
  *
- * Supported: what is supported for caches, except CATTN_E4M3, with pages of 16, 32, 64 or 128 tokens in any layout; sequences
- * of up to 2^25 tokens, and ids below 2^35 / page_size. cattn_pages_create refuses anything else.
+ * Supported: what is supported for caches except CATTN_E4M3, since pages have no scales; pages of 16, 32, 64 or 128 tokens in
+ * any layout. cattn_pages_create refuses anything else. Sequences have up to 2^25 tokens, and ids are below 2^35 / page_size;
+ * cattn_cuda_pages_plan refuses others. `level`, `parallel` and `n_threads` have no effect.
  *
  * The unit of sharing is a chunk of 64 tokens, part of one page or of several: sequences share it if they share all its pages.
  * So with smaller pages, up to 3 shared pages before the first that differs are read by each sequence for itself.
@@ -155,7 +156,8 @@ CATTN_API cattn_status cattn_cuda_step_attend(cattn_cache *cache, int32_t layer,
 
 /*
  * As cattn_pages_plan; the arrays of the batch are the host's. Copies to the device what of the plan has changed since the last
- * one: where no sequence has entered another page or changed places, 4 bytes for each row. They are queued on `stream`.
+ * one: where no sequence has entered another page or chunk or changed places, 4 bytes for each row. They are queued on
+ * `stream`.
  *
  * *graph (NULL if not wanted): a number for what cattn_cuda_pages_attend queues until the next plan, see "Graphs" above.
  *

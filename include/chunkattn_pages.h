@@ -31,8 +31,8 @@
  *
  * What is kept from plan to plan: the tables, sorted by their ids. A plan compares each table with its previous contents (4
  * bytes for each page) and processes only the differences. Sequences may enter and leave the batch, grow, shrink and change
- * places in it. If no sequence has entered another page, only positions are updated. A batch that is no larger than those
- * before it allocates nothing.
+ * places in it. If no sequence has entered another page (on a device: or another chunk of 64 tokens), only positions are
+ * updated. A batch that is no larger than those before it allocates nothing.
  *
  * Threads: calls on one cattn_pages must not overlap; different ones are independent. The library neither prints nor exits.
  *
@@ -65,7 +65,7 @@ typedef struct cattn_pages_config {
     int32_t head_dim;   /* required: of Q and K, from cattn_config's list */
     int32_t head_dim_v; /* of V and the output; 0 (default): as head_dim */
     int32_t page_size;  /* tokens a page: 16 (default), 32, 64 or 128 */
-    int32_t n_pages;    /* ids from here on are refused; 0 (default): ids have no limit */
+    int32_t n_pages;    /* ids from here on are refused; 0 (default): no limit but the device's */
     cattn_type kv_type; /* type of K and V in the pages: CATTN_F32, CATTN_F16 or CATTN_BF16 (default) */
     cattn_sharing sharing; /* CATTN_SHARED (default): a shared page is read once. CATTN_SHARED_STORAGE: each sequence reads it
                               for itself, neighbours one after the other. CATTN_PRIVATE: tables are not compared. */
@@ -96,7 +96,8 @@ typedef struct cattn_pages cattn_pages;
  * Create a handle without a plan. *config is borrowed for the call only.
  *
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_UNSUPPORTED for a level that this CPU lacks,
- * and for a CUDA device where the backend, the driver or the device is missing. *pages is NULL then.
+ * and where the CUDA backend or driver is missing, there is no device, or the device cannot run the kernels;
+ * CATTN_ERR_ARG if no device has the number cuda_device. *pages is NULL then.
  */
 CATTN_API cattn_status cattn_pages_create(const cattn_pages_config *config, cattn_pages **pages, cattn_error *error);
 

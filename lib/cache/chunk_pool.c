@@ -132,7 +132,7 @@ static size_t slabs_beside(const ca_chunk_pool *p, uint64_t others) {
     return n < p->n_slabs ? (size_t)n : p->n_slabs;
 }
 
-/* Bytes of other memory that share the budget, if there are `more` of them. */
+/* Bytes of other memory that count against the same budget, after `more` have been added. */
 static uint64_t other_bytes(const ca_chunk_pool *p, uint64_t more) { return p->elsewhere ? 0 : p->alloc->bytes + more; }
 
 static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, other_bytes(p, 0)); }

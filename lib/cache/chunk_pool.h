@@ -49,8 +49,8 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
                                   uint64_t budget_bytes);
 
 /*
- * The same for chunks whose memory is elsewhere, all of it from the beginning: the pool keeps only their records, other memory
- * never exceeds the budget, and ca_chunk_pool_prefault and ca_chunk_tile must not be called.
+ * The same for chunks whose memory is elsewhere, all of it from the beginning. The pool keeps only their records, other memory
+ * does not count against the budget, and ca_chunk_pool_prefault and ca_chunk_tile must not be called.
  */
 cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
                                             uint64_t budget_bytes);

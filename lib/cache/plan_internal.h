@@ -11,9 +11,10 @@
  * built from plan->visits and knows nothing else of what was walked over.
  */
 typedef struct ca_visit {
-    int64_t start, end;        /* positions */
-    const ca_chunk_id *chunks; /* ids of the absolute chunks from the one that holds `start` on; NULL: they are consecutive */
-    ca_chunk_id first_chunk;   /* the first of them then */
+    int64_t start, end; /* positions */
+    const ca_chunk_id
+        *chunks; /* ids of the absolute chunks from the one that holds `start` on; NULL: first_chunk and those that follow it */
+    ca_chunk_id first_chunk; /* if `chunks` is NULL: the id of the chunk that holds `start` */
     int32_t row_begin;
     int32_t row_own_end; /* the rows of sequences that end in this visit come first, up to here */
     int32_t row_end;

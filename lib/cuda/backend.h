@@ -6,8 +6,8 @@
  * in the emulation (tests/cuda/device/).
  *
  * Functions may be called from any thread and do not print. Those that take a stream queue their work there and return without
- * waiting for it. All others but use_device and `passed` may wait, and steps call them only while the
- * workspace grows.
+ * waiting for it. All others except use_device and `passed` may wait. Steps call those only while the workspace grows; creating
+ * and destroying a cache, and K/V copies outside of a step, call them, too.
  */
 #ifndef LIB_CUDA_BACKEND_H
 #define LIB_CUDA_BACKEND_H

@@ -75,7 +75,7 @@ typedef struct ca_device {
     uint64_t generation;      /* changes whenever workspace moves */
     uint32_t lists;           /* bit i: the open step launches list i */
     bool copies_after;        /* it launches copies after the rows of each layer */
-    const char *failure;      /* of the first call of the backend that failed, and so of all later calls; NULL: none */
+    const char *failure;      /* of the first failure other than missing memory; all later calls report it; NULL: none */
 } ca_device;
 
 /* ---- Creating ---- */

@@ -79,7 +79,7 @@ typedef struct ca_image_range {
     size_t at, n;
 } ca_image_range;
 
-/* A job before it is dealt to a thread block: for all KV heads. */
+/* A job before it is assigned to a thread block: for all KV heads. */
 typedef struct ca_job_draft {
     ca_cuda_job job; /* of head 0 */
     int8_t list;
@@ -103,14 +103,13 @@ typedef struct ca_device_plan {
     bool rebuilt; /* since the last take_changes, more than positions and chunks may have changed */
     ca_device_plan_config config;
     ca_alloc *alloc;
-    int32_t *sent;                    /* what the device's copy holds */
-    size_t n_sent[CA_IMAGE_ARRAYS];   /* elements of each array that have been sent to it */
-    size_t capacity[CA_IMAGE_ARRAYS]; /* in elements */
-    CA_ARRAY(ca_job_draft) drafts;    /* during a build, as the next two */
-    CA_ARRAY(int32_t) last;           /* [rows] the last draft of each row; then the number of its states */
-    CA_ARRAY(int32_t) slot;           /* [2][KV heads] the thread block that uses scratch states last, and which */
-    /* Those of each draft, if there is a page source. */
-    CA_ARRAY(ca_cuda_job_pages) pages;
+    int32_t *sent;                     /* what the device's copy holds */
+    size_t n_sent[CA_IMAGE_ARRAYS];    /* elements of each array that have been sent to it */
+    size_t capacity[CA_IMAGE_ARRAYS];  /* in elements */
+    CA_ARRAY(ca_job_draft) drafts;     /* during a build, as the next three */
+    CA_ARRAY(int32_t) last;            /* [rows] the last draft of each row; then the number of its states */
+    CA_ARRAY(int32_t) slot;            /* [2][KV heads] the thread block that uses scratch states last, and which */
+    CA_ARRAY(ca_cuda_job_pages) pages; /* [drafts] where each draft's chunks lie; empty without a page source */
 } ca_device_plan;
 
 /* Allocates nothing. alloc is borrowed until free. */

@@ -3,7 +3,8 @@
  * host and device.
  *
  * A job takes the rows of some tokens, for one KV head, over the chunks of one segment. Its line holds everything that a thread
- * block needs before its first byte of K/V, the ids of the chunks included, so that one load starts it. The grid is constant:
+ * block needs before its first byte of K/V, the ids of the chunks included, so that one load starts it; over foreign pages a
+ * second line (ca_cuda_job_pages) is loaded together with it. The grid is constant:
  * block b works through the jobs parts[b] to parts[b + 1] - 1 in order.
  *
  * A job ends in one of four ways, for each of its rows:

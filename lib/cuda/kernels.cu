@@ -4,8 +4,8 @@
 #include "write.cuh"
 
 /*
- * Under a function's name what its shape needs of a block, so that a row's last field, taken as an expression, says what its
- * threads and its shared bytes must be.
+ * For each device function, a constant of the same name with what the function needs of a block. Inside this namespace a row's
+ * last field is thus an expression, whose value must equal the row's threads and shared bytes.
  */
 namespace block_of {
 struct needs {

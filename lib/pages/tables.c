@@ -42,8 +42,12 @@ static bool is_before(const int32_t *a, int32_t n_a, const int32_t *b, int32_t n
     return a[common] < b[common];
 }
 
-/* The place in an order, as committed or (`updated`) in the update, before which these ids belong: behind equal ones. */
-static size_t place_of(const ca_tables *t, const ca_table_order *order, bool updated, const int32_t *ids, int32_t n) {
+/*
+ * The index in an order at which a table with these ids belongs, behind tables with equal ids. In t->next the tables have the
+ * lengths of the update, in t->order those that are committed.
+ */
+static size_t place_of(const ca_tables *t, const ca_table_order *order, const int32_t *ids, int32_t n) {
+    const bool updated = order == &t->next;
     size_t low = 0, high = order->n; /* tables below `low` belong before it, those from `high` on behind it */
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -74,7 +78,7 @@ static bool claim_same_index(ca_tables *t, int32_t seq, const ca_page_seq *s) {
 
 /* Claim the nearest related table before the place where the sequence's table belongs. */
 static bool claim_by_order(ca_tables *t, int32_t seq, const ca_page_seq *s) {
-    size_t place = place_of(t, &t->order, false, s->ids, s->n_pages);
+    size_t place = place_of(t, &t->order, s->ids, s->n_pages);
     for (; place > 0 && is_related(ca_table_at(t, t->order.at[place - 1]), s); place--) {
         if (ca_table_at(t, t->order.at[place - 1])->seq >= 0) continue;
         claim(t, t->order.at[place - 1].table, seq, s);
@@ -171,7 +175,7 @@ static int32_t common_of(const ca_table *a, const ca_table *b) {
 static void insert(ca_tables *t, int32_t index) {
     const ca_table *table = &t->tables.at[index];
     ca_table_place *places = t->next.at;
-    const size_t at = place_of(t, &t->next, true, table->ids.at, table->n_next);
+    const size_t at = place_of(t, &t->next, table->ids.at, table->n_next);
     memmove(places + at + 1, places + at, (t->next.n - at) * sizeof *places);
     t->next.n++;
     places[at] = (ca_table_place){index, at > 0 ? common_of(ca_table_at(t, places[at - 1]), table) : 0};
