@@ -42,6 +42,6 @@ int main(int argc, char **argv) {
         failures += check(p);
         if (seed % 2) failures += check(in_e4m3(p));
     }
-    printf("%d problems, half of them in e4m3, too: %d failures\n", (int)(seeds.end - seeds.begin), failures);
+    printf("%d problems, half of them in e4m3 as well: %d failures\n", (int)(seeds.end - seeds.begin), failures);
     return failures != 0;
 }
