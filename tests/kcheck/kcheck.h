@@ -29,7 +29,7 @@ bool check_write(const ca_kernel *kernel, uint64_t seed);
 
 enum { KCHECK_SKIPPED = 77 }; /* exit status that ctest reports as skipped */
 
-/* Check that a cache can be created on a CUDA device: an exit status, KCHECK_SKIPPED if it can or if there is no device. */
+/* Check that a cache can be created on a CUDA device: an exit status, KCHECK_SKIPPED without a device. */
 int check_cuda(void);
 
 /* Time a level's kernel. */
