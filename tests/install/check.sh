@@ -41,13 +41,15 @@ if pkg-config --exists chunkattn-cuda; then
   cmake --build "$work/package_cuda" >/dev/null
   "$work/package_cuda/with_cuda"
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-  if [ -x "$nvcc" ]; then # 77: there is no device
+  if [ -x "$nvcc" ]; then # they end with 77 without a device
     for program in example_cuda example_cuda_pages; do
       # shellcheck disable=SC2046
       "$nvcc" -std=c++17 -Xcompiler=-Wall,-Wextra,-Werror -o "$work/$program" "$here/../../docs/$program.cu" \
         $(pkg-config --cflags --libs chunkattn)
       LD_LIBRARY_PATH=$libdir "$work/$program" || [ $? = 77 ]
     done
+  else
+    echo "docs/example_cuda.cu and docs/example_cuda_pages.cu are not compiled: there is no nvcc"
   fi
 elif cmake -S "$here/package_cuda" -B "$work/package_cuda" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.txt" 2>&1; then
   echo "the CMake package has component cuda in a build without CUDA"; exit 1
