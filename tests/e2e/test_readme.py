@@ -163,15 +163,16 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors_of(target), link
 
 
-@pytest.mark.parametrize("page", ["glossary", "design", "kernels", "linear"])
-def test_pages_name_what_exists(page):
-    """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources."""
+@pytest.mark.parametrize("page, least", [("glossary", 100), ("design", 60), ("kernels", 40), ("linear", 20)])
+def test_pages_name_what_exists(page, least):
+    """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources. A
+    page has at least `least` names."""
     named = re.findall(r"`([\w./]+)`", (ROOT / f"docs/{page}.md").read_text())
     folders = ("include", "base", "lib", "llama", "engine", "openai", "server", "cli", "loadgen", "bench",
                "docs", "cmake")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     sources = "\n".join(path.read_text() for path in files if path.suffix in (".c", ".h"))
-    assert len(named) > 20
+    assert len(named) >= least
     for name in named:
         if "/" in name:
             assert (ROOT / name).exists() or (ROOT / "lib" / name).exists(), name
