@@ -1,10 +1,10 @@
 /* The attention of a row in double precision. */
 #include "reference.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
+#include "../e4m3.h"
 #include "base/half.h"
 
 static const double LOG2_E = 1.4426950408889634;
@@ -14,28 +14,15 @@ static double rounded(const world *w, float x) {
     return (double)ca_f32_from_f16(ca_f16_from_f32(x));
 }
 
-/* The e4m3 nearest to y, |y| <= 448 or a rounding more. */
-static double nearest_e4m3(double y) {
-    const int exponent = y == 0 || ilogb(y) < -6 ? -6 : ilogb(y);
-    const double x = ldexp(nearbyint(ldexp(y, 3 - exponent)), exponent - 3);
-    return fabs(x) > 448 ? copysign(448, x) : x;
-}
-
 /* What the cache makes of a token's k or v of one head, x [d]: to [d]. */
 static void stored(const world *w, const float *x, int d, double *to) {
-    float most = 0;
-    bool finite = true;
-    for (int i = 0; i < d; i++) {
-        finite &= isfinite(x[i]) != 0;
-        most = fmaxf(most, fabsf(x[i]));
+    if (w->config.kv_type != CATTN_E4M3) {
+        for (int i = 0; i < d; i++) to[i] = rounded(w, x[i]);
+        return;
     }
-    const float scale = most / 448 < FLT_MIN ? 0 : most / 448;
-    for (int i = 0; i < d; i++) {
-        if (w->config.kv_type != CATTN_E4M3)
-            to[i] = rounded(w, x[i]);
-        else
-            to[i] = !finite ? NAN : scale > 0 ? (double)scale * nearest_e4m3((double)(x[i] * (1 / scale))) : 0;
-    }
+    const float scale = e4m3_scale(x, d);
+    for (int i = 0; i < d; i++)
+        to[i] = scale > 0 ? (double)scale * e4m3_value(nearest_e4m3((double)(x[i] * (1 / scale)))) : (double)scale;
 }
 
 typedef struct head_result {

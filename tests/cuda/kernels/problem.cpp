@@ -150,8 +150,10 @@ void put_elements(const problem &p, unsigned char *tile, int slot, const std::ve
     }
 }
 
-/* V of half of the problems has tokens of very different sizes; of some, scales of 0 only. Slots that no row sees hold
- * anything. */
+/*
+ * Half of the problems have tokens whose V differ by powers of two, a few of them so small that their scale is 0. Slots that no
+ * row sees hold random bytes.
+ */
 void put_bytes(const problem &p, generator &rng, unsigned char *tile, bool v, int slot, bool seen, std::vector<float> line) {
     if (v && p.seed % 4 < 2 && rng() % 4 == 0) {
         const int exponent = rng() % 8 ? below(rng, 40) - 20 : -130; /* -130: the scale is 0 */
@@ -214,29 +216,10 @@ double memory::element_of(const problem &p, int chunk, int head, bool v, int slo
 
 /* ---- e4m3 ---- */
 
-double e4m3_value(uint8_t code) {
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    const double size = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
-    return code & 0x80 ? -size : size;
-}
-
-uint8_t nearest_e4m3(double y) {
-    const int exponent = y == 0 ? -6 : std::max(std::ilogb(y), -6);
-    const int code = (exponent + 7) * 8 + (int)std::nearbyint(std::ldexp(std::fabs(y), 3 - exponent)) - 8;
-    return (uint8_t)(std::min(code, 0x7e) | (std::signbit(y) ? 0x80 : 0));
-}
-
 e4m3_line to_e4m3(const float *x, int n) {
-    float most = 0;
-    bool finite = true;
-    for (int i = 0; i < n; i++) {
-        finite &= std::isfinite(x[i]);
-        most = std::max(most, std::fabs(x[i]));
-    }
-    const float scale = most / 448;
-    e4m3_line line = {finite ? scale < 0x1p-126f ? 0 : scale : NAN, std::vector<uint8_t>((size_t)n)};
+    e4m3_line line = {e4m3_scale(x, n), std::vector<uint8_t>((size_t)n)};
     if (line.scale > 0)
-        for (int i = 0; i < n; i++) line.codes[(size_t)i] = nearest_e4m3(x[i] * (1 / scale));
+        for (int i = 0; i < n; i++) line.codes[(size_t)i] = nearest_e4m3(x[i] * (1 / line.scale));
     return line;
 }
 

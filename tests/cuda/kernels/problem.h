@@ -13,17 +13,18 @@
 
 #include "lib/cuda/job.h"
 #include "lib/cuda/primitives.h"
+#include "tests/cuda/e4m3.h"
 #include "tests/cuda/emu/emu.h"
 
 /*
- * WIDE_SCORES: weights between which some 2^20 lie, so that sums of them are rounded, and another order gives other bits; sums
- * of PLAIN weights are exact. ODD_VALUES: infinite V where only some rows see it.
+ * WIDE_SCORES: weights that differ by factors of up to some 2^20. Sums of them are rounded, so another order of summation gives
+ * other bits; sums of PLAIN weights are exact. ODD_VALUES: infinite V where only some rows see it.
  */
 enum nasty { PLAIN, HUGE_SCORES, WIDE_SCORES, RISING, EQUAL, ODD_VALUES, N_NASTY };
 
 struct problem {
-    element type; /* of queries, and of K and V unless e4m3 */
-    bool e4m3;    /* K and V are e4m3 with scales; type is F16 */
+    element type; /* of queries; of K and V, too, unless these are e4m3 */
+    bool e4m3;    /* K and V are e4m3 with scales; `type` is F16 then */
     int d, n_kv_heads, group;
     int q_type, out_type; /* cattn_type */
     int window, n_sink_tokens;
@@ -103,11 +104,7 @@ job_lists make_jobs(const problem &p, int shape, int max_rows, int blocks, uint6
 
 /* ---- e4m3 ---- */
 
-/* The value of a code, and the code nearest to y, ties to even. */
-double e4m3_value(uint8_t code);
-uint8_t nearest_e4m3(double y);
-
-/* A line of n numbers as codes and a scale, by the rule of chunkattn.h. */
+/* A line of n numbers as codes and a scale. */
 struct e4m3_line {
     float scale;
     std::vector<uint8_t> codes;
