@@ -36,14 +36,19 @@ typedef struct player {
     int n_seqs;
 } player;
 
-/* Cases that occurred, which the test requires to be enough. */
+/* How often each case occurred; the test fails if one is too rare. */
 static int n_kept, n_carried, n_merged, n_moved;
+
+static size_t array_bytes(const ca_device_plan *dp, int array) {
+    const size_t jobs = sizeof(ca_cuda_job), pages = sizeof(ca_cuda_job_pages);
+    return dp->n[array] * (array >= CA_IMAGE_PAGES ? pages : array >= CA_IMAGE_JOBS ? jobs : sizeof(int32_t));
+}
 
 static const ca_cuda_job *jobs_of(const player *p, int list) {
     return (const ca_cuda_job *)(p->copy + p->dp.at[CA_IMAGE_JOBS + list]);
 }
 
-/* A chunk that a row passes over, by absolute index; which job it is of follows from the place in the list. */
+/* What jobs have done for a row: the chunks that they pass over, by absolute index (-1: not yet), and the ends of its sums. */
 typedef struct seen {
     ca_chunk_id id[MAX_CHUNKS];
     int n_states, n_outputs;
@@ -144,10 +149,8 @@ static void update_copy(player *p) {
     const int32_t n = ca_device_plan_take_changes(&p->dp, changes);
     for (int32_t i = 0; i < n; i++)
         memcpy(p->copy + changes[i].at, p->dp.image + changes[i].at, changes[i].n * sizeof *p->copy);
-    for (int a = 0; a < CA_IMAGE_ARRAYS; a++) {
-        const size_t words = a >= CA_IMAGE_JOBS ? sizeof(ca_cuda_job) / sizeof(int32_t) : 1;
-        assert_memory_equal(p->copy + p->dp.at[a], p->dp.image + p->dp.at[a], p->dp.n[a] * words * sizeof *p->copy);
-    }
+    for (int a = 0; a < CA_IMAGE_ARRAYS; a++)
+        assert_memory_equal(p->copy + p->dp.at[a], p->dp.image + p->dp.at[a], array_bytes(&p->dp, a));
     if (p->plan.only_moved) {
         n_moved++;
         assert_true(n <= 1 && (n == 0 || changes[0].n <= p->dp.n[CA_IMAGE_POSITION]));
@@ -235,6 +238,14 @@ static void jobs_are_the_plan(void **state) {
     assert_true(n_kept > 100 && n_carried > 100 && n_merged > 100 && n_moved > 100);
 }
 
+/* Two images are equal except in the array that the caller fills. */
+static void assert_same_image(const ca_device_plan *a, const ca_device_plan *b) {
+    for (int i = 0; i < CA_IMAGE_ARRAYS; i++) {
+        assert_int_equal(a->n[i], b->n[i]);
+        if (i != CA_IMAGE_CHUNK) assert_memory_equal(ca_device_plan_array(a, i), ca_device_plan_array(b, i), array_bytes(a, i));
+    }
+}
+
 static void an_update_succeeds_after_one_without_memory(void **state) {
     (void)state;
     world w;
@@ -252,6 +263,9 @@ static void an_update_succeeds_after_one_without_memory(void **state) {
     ca_plan plan;
     ca_plan_init(&plan, &plan_of, cache->tree, &cache->layout, &plain);
     assert_int_equal(ca_plan_update(&plan, 1, cache->step.entries.at, 1), CATTN_OK);
+    ca_device_plan want;
+    ca_device_plan_init(&want, &device_config, &plain);
+    assert_int_equal(ca_device_plan_update(&want, &plan), CATTN_OK);
     bool failed = true;
     int n = 0;
     for (; failed; n++) {
@@ -263,10 +277,12 @@ static void an_update_succeeds_after_one_without_memory(void **state) {
         if (failed) assert_int_equal(ca_device_plan_update(&dp, &plan), CATTN_OK);
         assert_true(dp.moved);
         assert_int_equal(dp.n[CA_IMAGE_POSITION], entry.n_rows);
+        assert_same_image(&dp, &want);
         ca_device_plan_free(&dp);
         assert_int_equal(alloc.bytes, 0);
     }
     assert_true(n > 4);
+    ca_device_plan_free(&want);
     ca_plan_free(&plan);
     cattn_cache_destroy(&cache);
     world_free(&w);
