@@ -24,7 +24,7 @@ static void command_repeats_the_measurement(void **state) {
     assert_command((const char *[]){"x", "--steps", "5", "--quick", "-o", "a/b"}, 6, "cattn-bench x --steps 5 --quick");
 }
 
-/* Folders are those of one machine, so they are left out, those of each path in a list, too. */
+/* Folders belong to one machine, so the command omits them, in lists of paths as well. */
 static void paths_have_no_folders(void **state) {
     (void)state;
     assert_command((const char *[]){"x", "--files", "/a/b.gguf"}, 3, "cattn-bench x --files b.gguf");

@@ -90,7 +90,7 @@ static void logarithmic_axes_have_round_ticks(void **state) {
     assert_int_equal(count(svg, ">64</text>"), 1);
 }
 
-static void zero_is_not_on_a_logarithmic_axis(void **state) {
+static void an_axis_with_a_zero_is_linear(void **state) {
     (void)state;
     plot p = lines;
     p.log_x = p.log_y = true;
@@ -187,7 +187,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_carry_their_names),           cmocka_unit_test(panels_share_their_y_axis),
         cmocka_unit_test(logarithmic_axes_have_round_ticks), cmocka_unit_test(bars_show_their_values),
-        cmocka_unit_test(zero_is_not_on_a_logarithmic_axis), cmocka_unit_test(limits_are_drawn_where_they_are_known),
+        cmocka_unit_test(an_axis_with_a_zero_is_linear),     cmocka_unit_test(limits_are_drawn_where_they_are_known),
         cmocka_unit_test(dots_have_a_key_and_intervals),     cmocka_unit_test(nothing_to_draw),
         cmocka_unit_test(json_gives_the_same_plot),
     };

@@ -131,7 +131,7 @@ static void interval_holds_the_ratio(void **state) {
     assert_in_range(n_high, 1, N * 35 / 1000);
 }
 
-static void parts_have_equal_rounds(void **state) {
+static void no_part_has_most_of_the_rounds(void **state) {
     (void)state;
     enum { N = 4 };
     static paired p;
@@ -168,7 +168,7 @@ int main(void) {
         cmocka_unit_test(failed_work_ends_it),
         cmocka_unit_test(both_ends_must_be_near),
         cmocka_unit_test(interval_holds_the_ratio),
-        cmocka_unit_test(parts_have_equal_rounds),
+        cmocka_unit_test(no_part_has_most_of_the_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

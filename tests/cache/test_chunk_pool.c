@@ -85,7 +85,7 @@ static void too_small_a_budget(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
-/* The bytes of as many of these chunks as there are ids are more than 64 bits hold. */
+/* The number of chunk ids times this chunk size does not fit in 64 bits. */
 static void huge_chunks_fill_the_budget(void **state) {
     (void)state;
     ca_alloc alloc = ca_alloc_default();

@@ -1,5 +1,5 @@
-"""The server's resident memory: after loading that of the packed weights, at its peak that of the file, the packed weights and the
-K/V budget; 100 MB more are allowed."""
+"""The server's resident memory. After loading it is that of the packed weights; at its peak it is that of the file, the packed
+weights and the K/V budget. 100 MB more are allowed in both."""
 
 import concurrent.futures
 import os

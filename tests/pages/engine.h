@@ -33,7 +33,7 @@ typedef struct engine {
     engine_memory of;
     cattn_type type;
     int32_t page_size, n_pages;
-    int layout; /* a cattn_page_layout, or the number after the last: tensors of K and V with gaps between tokens and pages */
+    int layout; /* a cattn_page_layout; the number after the last one: K and V apart, gaps between tokens and pages */
     char *memory[WORLD_MAX_LAYERS];
     cattn_page_view k[WORLD_MAX_LAYERS], v[WORLD_MAX_LAYERS];
     int32_t refs[ENGINE_MAX_PAGES];

@@ -18,9 +18,9 @@ typedef struct traffic {
     int most_rows; /* of a sequence in a batch; 0: no limit */
 } traffic;
 
-/* The running sequences in their order. Sequence i has the rows query_indptr[i] to query_indptr[i + 1] - 1, its last tokens. */
+/* A batch of all running sequences. The rows query_indptr[i] to query_indptr[i + 1] - 1 are the last tokens of sequence i. */
 typedef struct traffic_batch {
-    cattn_pages_batch is; /* its arrays are these: */
+    cattn_pages_batch is; /* refers to the arrays below */
     int32_t ids[TRAFFIC_MAX_RUNNING * ENGINE_MAX_TABLE], page_indptr[TRAFFIC_MAX_RUNNING + 1];
     int32_t query_indptr[TRAFFIC_MAX_RUNNING + 1], lengths[TRAFFIC_MAX_RUNNING], last_lens[TRAFFIC_MAX_RUNNING];
 } traffic_batch;

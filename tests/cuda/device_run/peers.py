@@ -110,7 +110,7 @@ def paged_shared(step, flashinfer):
 
 
 def cascade(step, flashinfer):
-    """Two levels: the shared pages for all rows, the own ones for each; only the first where nothing is left."""
+    """Two levels: the pages that all rows share, and those of each row alone. The second is omitted where it has no pages."""
     own = step.n_pages - step.n_shared
     levels = [([0, BATCH], [0, step.n_shared], list(range(step.n_shared)), [PAGE])]
     if own:

@@ -54,7 +54,7 @@ uint16_t any_number(generator &rng, element e) {
     return (uint16_t)((bits & 0x807f) | (87 + (bits >> 32) % 81) << 7);
 }
 
-/* k of CANCELLING: products of a pair of neighbours are nearly opposite. */
+/* An element of the left operand. With CANCELLING, the products of two neighbours in k nearly cancel. */
 uint16_t x_number(generator &rng, element e, content c) {
     std::normal_distribution<float> normal;
     if (c == ALL_MAGNITUDES) return any_number(rng, e);

@@ -239,7 +239,7 @@ template <element E> DEV void products_by_wgmma(const run_products_args &a) {
 DEV void run_products_wgmma_bf16_body(const run_products_args &a) { products_by_wgmma<BF16>(a); }
 DEV void run_products_wgmma_f16_body(const run_products_args &a) { products_by_wgmma<F16>(a); }
 
-/* What each needs of shared memory. */
+/* The bytes of shared memory that each kernel needs. */
 namespace shared_of {
 constexpr u32 run_empty = 0, run_fill = 0, run_read = 0, run_copy = 0, run_chase = 0, run_mma_chain = 0, run_mma_peak = 0,
               run_stamped = decode_shape<BF16, 128, TILES>::SHARED,

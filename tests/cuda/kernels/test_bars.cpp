@@ -18,7 +18,7 @@ void expect(bool ok, const char *what, const std::string &kernel, int rows, doub
     failures++;
 }
 
-/* Rows that all see the same n chunks, whole. e4m3: K and V are; `type` is F16. */
+/* The counts of a launch over rows that all see the same n whole chunks. With `e4m3` K and V are e4m3, and `type` is F16. */
 emu::counts measure(const char *family, element type, bool e4m3, int d, int rows, int n, int tile_rows) {
     problem p = {};
     p.type = type;
