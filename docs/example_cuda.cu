@@ -5,10 +5,8 @@
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <map>
-#include <vector>
 
 enum { HEADS = 8, KV_HEADS = 2, DIM = 128, SEQS = 4, COMMON = 1000, PROMPT = 1020, STEPS = 100, MAX_ROWS = SEQS * PROMPT };
-
 static cattn_error error;
 
 static void check(cattn_status status) {
@@ -28,25 +26,24 @@ static cattn_view tensor(int heads) {
 int main() {
     cattn_config config;
     cattn_config_init(&config);
-    config.n_layers = 1, config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM;
-    config.cuda_device = 0;
+    config.n_layers = 1, config.n_heads = HEADS, config.n_kv_heads = KV_HEADS, config.head_dim = DIM, config.cuda_device = 0;
     cattn_cache *cache;
     check(cattn_cache_create(&config, &cache, &error));
     cudaStream_t stream;
     cudaStreamCreate(&stream);
     const cattn_view k = tensor(KV_HEADS), v = tensor(KV_HEADS), q = tensor(HEADS), out = tensor(HEADS);
 
-    std::vector<cattn_entry> batch(SEQS);
+    cattn_entry batch[SEQS] = {};
     for (int s = 0; s < SEQS; s++) {
-        std::vector<int32_t> prompt(PROMPT);
+        int32_t prompt[PROMPT];
         for (int i = 0; i < PROMPT; i++) prompt[i] = i < COMMON ? i : 5000 + 100 * s + i;
         batch[s].max_rows = PROMPT;
-        check(cattn_seq_join(cache, prompt.data(), PROMPT, nullptr, &batch[s].seq, nullptr, &error));
+        check(cattn_seq_join(cache, prompt, PROMPT, nullptr, &batch[s].seq, nullptr, &error));
     }
     std::map<uint64_t, cudaGraphExec_t> graphs; /* by what the steps launch */
     for (int step = 0; step <= STEPS; step++) { /* the first one is prefill */
         uint64_t graph;
-        check(cattn_cuda_step_begin(cache, batch.data(), SEQS, 0, stream, &graph, &error));
+        check(cattn_cuda_step_begin(cache, batch, SEQS, 0, stream, &graph, &error));
         if (!graphs.count(graph)) {
             cudaGraph_t captured;
             cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
@@ -61,11 +58,9 @@ int main() {
         for (int s = 0; s < SEQS; s++) {
             const int32_t token = 7000 + 100 * s + step; /* a sampler takes it from the logits of the sequence's last row */
             check(cattn_seq_append(cache, batch[s].seq, &token, 1, &error));
-            batch[s].max_rows = 1;
         }
     }
     if (cudaStreamSynchronize(stream) != cudaSuccess) return 1;
     printf("%d decode steps with %zu graphs\n", STEPS, graphs.size());
     cattn_cache_destroy(&cache);
-    return 0;
 }

@@ -5,18 +5,8 @@
 #include <cstdlib>
 #include <cuda_runtime.h>
 
-enum {
-    HEADS = 8,
-    KV_HEADS = 2,
-    DIM = 128,
-    PAGE = 16,
-    SEQS = 4,
-    COMMON = 64,
-    OWN = 16,
-    PAGES = COMMON + SEQS * OWN,
-    STEPS = 100
-};
-
+enum { HEADS = 8, KV_HEADS = 2, DIM = 128, STEPS = 100 };
+enum { PAGE = 16, SEQS = 4, COMMON = 64, OWN = 16, PAGES = COMMON + SEQS * OWN }; /* COMMON, OWN and PAGES in pages */
 static cattn_error error;
 
 static void check(cattn_status status) {
@@ -46,7 +36,7 @@ int main() {
     cattn_page_view k, v; /* of a layer; [K, V][page][slot][head][DIM] as vLLM has it */
     check(cattn_pages_views(pages, CATTN_PAGES_VLLM, tensor(2 * PAGES * PAGE * KV_HEADS * DIM), PAGES, &k, &v, &error));
 
-    /* The engine's allocator: COMMON pages hold the common prefix, then each sequence has some of its own. */
+    /* The engine's allocator: COMMON pages hold the common prefix, and each sequence has OWN pages behind them. */
     int32_t block_table[SEQS][COMMON + OWN], seq_lens[SEQS];
     for (int s = 0; s < SEQS; s++)
         for (int i = 0; i < COMMON + OWN; i++) block_table[s][i] = i < COMMON ? i : i + s * OWN;
@@ -62,5 +52,4 @@ int main() {
     if (cudaStreamSynchronize(stream) != cudaSuccess) return 1;
     printf("%d decode steps\n", STEPS);
     cattn_pages_destroy(&pages);
-    return 0;
 }
