@@ -87,8 +87,8 @@ static void step(void *ctx) {
         row = 0;
         for (int i = 0; i < n; i++)
             for (int64_t p = 0; p < entries[i].n_rows; p++, row++)
-                world_take_row(t, running[i]->is, entries[i].first_pos + p, layer, x->out + row * no, x->lse + row * c->n_heads,
-                               cattn_cache_level(t->cache));
+                world_take_row(t, running[i]->is, entries[i].first_pos + p, layer, x->out + row * no,
+                               x->lse + row * c->n_heads);
     }
     if (aborts)
         CHECK(cattn_step_abort(t->cache, NULL) == CATTN_OK, "abort");

@@ -9,8 +9,7 @@ int world_failures;
 
 /* ---- Results ---- */
 
-void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse,
-                    const char *level) {
+void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse) {
     const int n_heads = t->w->config.n_heads, n_out = n_heads * world_dim_v(t->w);
     float *want_out = s->out + ((int64_t)layer * s->n_tokens + position) * n_out;
     float *want_lse = s->lse + ((int64_t)layer * s->n_tokens + position) * n_heads;
@@ -21,8 +20,8 @@ void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, con
     }
     t->rows_compared++;
     CHECK(world_same(want_out, out, n_out) && world_same(want_lse, lse, n_heads),
-          "seed %llu, %s, level %s, sequence %d, position %lld, layer %d", (unsigned long long)t->w->seed, t->how->name, level,
-          (int)(s - t->w->seqs), (long long)position, layer);
+          "seed %llu, %s, level %s, sequence %d, position %lld, layer %d", (unsigned long long)t->w->seed, t->how->name,
+          cattn_cache_level(t->cache), (int)(s - t->w->seqs), (long long)position, layer);
 }
 
 void world_new_results(world *w) {

@@ -68,12 +68,8 @@ world_run world_run_of(world *w, const world_variant *how, const world_rates *ra
 /* Run all sequences until they have left. `step` computes one step over all runners; ctx is passed to it. */
 void world_run_all(world_run *t, void (*step)(void *ctx), void *ctx);
 
-/*
- * Store a row's result as the expected one, or compare it with that bit by bit. out [n_heads][head_dim_v], lse [n_heads];
- * `level` is part of the message.
- */
-void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse,
-                    const char *level);
+/* Store a row's result as the expected one, or compare it with that bit by bit. out [n_heads][head_dim_v], lse [n_heads]. */
+void world_take_row(world_run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse);
 
 /* Allocate the sequences' expected results, which world_free frees. */
 void world_new_results(world *w);

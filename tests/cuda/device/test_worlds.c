@@ -67,7 +67,7 @@ static void get_row(float *data, int64_t row, int heads, int dim, float *to) {
 /* ---- Results ---- */
 
 static void take_row(world_run *t, world_seq *s, int64_t position, int layer, const float *out, const float *lse) {
-    world_take_row(t, s, position, layer, out, lse, "cuda");
+    world_take_row(t, s, position, layer, out, lse);
     if (!t->how->expected || (position % 7 && position + 1 < s->n_tokens)) return; /* the reference is slow */
     const double error = reference_error(t->w, s, position, layer, out, lse);
     worst_error = fmax(worst_error, error);
