@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Times a decode step of one layer by PyTorch and FlashInfer on a CUDA device, in the shapes that `bench` times.
+"""Times a decode step of one layer by PyTorch, FlashAttention and FlashInfer on a CUDA device, in the shapes that `bench` times.
 
 peers.py SHAPE ...     shared_N or table3_N_SHARED: 32 sequences of N tokens each, which share the first SHARED (or all)
 
     sdpa           PyTorch's scaled_dot_product_attention: each sequence has its own contiguous K/V
+    flash_attn     FlashAttention's flash_attn_with_kvcache, over the same K/V
     paged          FlashInfer over pages of 64 tokens, one copy for each sequence
     paged_shared   the same over shared pages, which each sequence reads
     cascade        FlashInfer's cascade: shared pages are read once for all sequences
@@ -13,6 +14,7 @@ of their own, several times as large as L2 together, and a time is the median of
 results of all forms must agree with the first one's. Exits with 77, after saying why, where there is no device or no PyTorch; a
 form that cannot be run has its reason in place of a time. Exits with 1 if results differ.
 """
+import importlib
 import re
 import statistics
 import sys
@@ -33,7 +35,7 @@ def parse_shape(name):
 
 
 def import_libraries():
-    """torch, and flashinfer or the reason why not."""
+    """torch, and each other library, or the reason why it is not there, by its name."""
     try:
         import torch
     except Exception as error:  # a broken installation raises other errors than ImportError
@@ -42,11 +44,13 @@ def import_libraries():
     if not torch.cuda.is_available():
         print(f"PyTorch {torch.__version__} finds no CUDA device")
         sys.exit(77)
-    try:
-        import flashinfer
-    except Exception as error:
-        return torch, None, f"FlashInfer cannot be imported: {error}"
-    return torch, flashinfer, None
+    others = {}
+    for name in ("flash_attn", "flashinfer"):
+        try:
+            others[name] = importlib.import_module(name)
+        except Exception as error:
+            others[name] = f"it cannot be imported: {error}"
+    return torch, others
 
 
 class Step:
@@ -78,15 +82,19 @@ class Step:
         return [first] + [first.clone() for _ in range(n - 1)]
 
 
-def sdpa(step, _):
-    torch = step.torch
+def contiguous(step, arrange):
+    """K and V of each layer, from [batch][tokens][heads][dim]."""
+    return [[arrange(kv[:, i].reshape(BATCH, -1, HEADS, DIM)).contiguous() for i in (0, 1)] for kv in step.layers(False)]
 
-    def contiguous(kv, i):
-        return kv[:, i].reshape(BATCH, -1, HEADS, DIM).transpose(1, 2).contiguous()
 
-    q, layers = step.q.unsqueeze(2), [(contiguous(kv, 0), contiguous(kv, 1)) for kv in step.layers(False)]
-    attention = torch.nn.functional.scaled_dot_product_attention
-    return [lambda k=k, v=v: attention(q, k, v)[:, :, 0] for k, v in layers]
+def sdpa(step, torch):
+    q, attention = step.q.unsqueeze(2), torch.nn.functional.scaled_dot_product_attention
+    return [lambda k=k, v=v: attention(q, k, v)[:, :, 0] for k, v in contiguous(step, lambda x: x.transpose(1, 2))]
+
+
+def flash_attn(step, library):
+    q, attention = step.q.unsqueeze(1), library.flash_attn_with_kvcache
+    return [lambda k=k, v=v: attention(q, k, v)[:, 0] for k, v in contiguous(step, lambda x: x)]
 
 
 def ints(step, values):
@@ -143,16 +151,17 @@ def time_us(torch, calls):
     return statistics.median(times)
 
 
-def measure(torch, flashinfer, why_not, name):
+def measure(torch, others, name):
     """Whether the results agree."""
     step, expected, agree = Step(torch, *parse_shape(name)), None, True
-    for form in (sdpa, paged, paged_shared, cascade):
+    for form in (sdpa, flash_attn, paged, paged_shared, cascade):
+        library = torch if form is sdpa else others["flash_attn" if form is flash_attn else "flashinfer"]
         if form in (paged_shared, cascade) and step.n_shared == 0:
             continue
         try:
-            if form is not sdpa and flashinfer is None:
-                raise RuntimeError(why_not)
-            calls = form(step, flashinfer)
+            if isinstance(library, str):
+                raise RuntimeError(library)
+            calls = form(step, library)
             result = calls[0]().float()
             expected = result if expected is None else expected
             worst = (result - expected).abs().max().item()
@@ -171,11 +180,11 @@ def main():
         sys.exit("usage: peers.py SHAPE ...")
     for name in names:
         parse_shape(name)
-    torch, flashinfer, why_not = import_libraries()
-    print(f"PyTorch {torch.__version__}, FlashInfer {flashinfer.__version__ if flashinfer else 'is not there'}")
+    torch, others = import_libraries()
+    print(", ".join(f"{name} {getattr(library, '__version__', 'is not there')}" for name, library in {"PyTorch": torch, **others}.items()))
     print("shape\tform\tlayers\tmedian us\tlargest difference")
     with torch.inference_mode():
-        agree = [measure(torch, flashinfer, why_not, name) for name in names]
+        agree = [measure(torch, others, name) for name in names]
     sys.exit(0 if all(agree) else 1)
 
 
