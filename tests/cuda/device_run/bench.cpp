@@ -2,7 +2,10 @@
  * Times decode attention of one layer in the shapes of shapes.h, in every way that its lists of jobs allow. A graph has one
  * launch for each layer. Each layer has K/V of its own, and all layers' K/V together are several times as large as L2, so a
  * layer's K/V have left L2 before they are read again. A time is the median of the graph's replays, divided by the number of
- * layers. All ways must give the same output, bit by bit.
+ * layers. All ways over one form of K/V must give the same output, bit by bit.
+ *
+ * K/V are own chunks of bf16 (kernels decode and decode_bulk), the same memory as foreign pages of 64 tokens in the layout HND
+ * (decode_pages), or own chunks of e4m3 (decode_e4m3).
  *
  *   bench SHAPE                            all ways, a line of tab-separated values for each
  *   bench SHAPE --once METHOD KERNEL ROWS  one launch, for a profiler
@@ -23,26 +26,46 @@
 namespace {
 
 constexpr int D = 128;
-constexpr int64_t TILES = 2 * CA_CUDA_CHUNK * D * 2; /* bytes of a chunk's K and V for one KV head */
+
+/* A kernel, and the form of K/V that it reads. */
+struct reader {
+    const char *name, *kernel;
+    bool pages, e4m3;
+
+    int64_t tile_bytes() const { return CA_CUDA_CHUNK * (e4m3 ? D + 4 : D * 2); } /* K or V of a chunk and KV head */
+    int form() const { return pages ? 1 : e4m3 ? 2 : 0; }
+};
+const reader readers[] = {{"decode", "decode_bf16_128", false, false},
+                          {"decode_bulk", "decode_bulk_bf16_128", false, false},
+                          {"decode_pages", "decode_pages_bf16_128", true, false},
+                          {"decode_e4m3", "decode_e4m3_128", false, true}};
+
+const reader &find_reader(const char *name) {
+    for (const reader &r : readers)
+        if (!strcmp(r.name, name)) return r;
+    fprintf(stderr, "no kernel %s; there are decode, decode_bulk, decode_pages and decode_e4m3\n", name);
+    exit(2);
+}
 
 /* What a step needs on the device besides its lists. */
 struct store {
     step_shape s;
     bool shared_storage;
+    int64_t tile_bytes;
     int n_layers;
     unsigned char *kv;
     ca_cuda_attend_args args;
     std::vector<void *> owned;
 
     /* What a step reads of K/V, each stored chunk once. */
-    double layer_bytes() const { return (double)stored_chunks(s, shared_storage) * s.kv_heads * (double)TILES; }
+    double layer_bytes() const { return (double)stored_chunks(s, shared_storage) * s.kv_heads * 2 * (double)tile_bytes; }
     template <class T> T *own(T *p) {
         owned.push_back(p);
         return p;
     }
     void *own(size_t bytes) { return own(machine::alloc(bytes)); }
 
-    store(const step_shape &shape, bool shared);
+    store(const step_shape &shape, bool shared, const reader &by);
     ~store() {
         for (void *p : owned) machine::release(p);
     }
@@ -50,13 +73,14 @@ struct store {
     store &operator=(const store &) = delete;
 };
 
-store::store(const step_shape &shape, bool shared) : s(shape), shared_storage(shared), args() {
+store::store(const step_shape &shape, bool shared, const reader &by)
+    : s(shape), shared_storage(shared), tile_bytes(by.tile_bytes()), args() {
     const machine::info &m = machine::open();
     const int n_chunks = stored_chunks(s, shared);
     const double fit = 0.6 * (double)m.memory_bytes / layer_bytes();
     n_layers = (int)std::min(fit, std::min(256.0, std::max(4.0, 8 * (double)m.l2_bytes / layer_bytes())));
     if (m.emulated) n_layers = 2;
-    args.chunk_bytes = (int64_t)n_layers * s.kv_heads * TILES;
+    args.chunk_bytes = (int64_t)n_layers * s.kv_heads * 2 * tile_bytes;
     kv = static_cast<unsigned char *>(own((size_t)n_chunks * (size_t)args.chunk_bytes));
     std::vector<int32_t> content((size_t)n_chunks); /* copies of a shared chunk have equal content */
     for (int r = 0; r < s.b; r++)
@@ -84,11 +108,23 @@ store::store(const step_shape &shape, bool shared) : s(shape), shared_storage(sh
 
 struct way {
     method how;
-    const char *family;
+    reader by;
     int tile_rows;
     bool chained;
     int blocks_per_sm;
 };
+
+/* Where the chunks of the jobs lie in pages of 64 tokens: chunk i is page i. */
+std::vector<ca_cuda_job_pages> pages_of(const step_lists &lists) {
+    std::vector<ca_cuda_job_pages> pages;
+    for (const ca_cuda_job &job : lists.jobs) {
+        ca_cuda_job_pages p;
+        for (int i = 0; i < CA_CUDA_SEGMENT_CHUNKS * CA_CUDA_QUARTERS; i++)
+            p.quarter[i] = job.chunk[i / CA_CUDA_QUARTERS] * CA_CUDA_QUARTERS + i % CA_CUDA_QUARTERS;
+        pages.push_back(p);
+    }
+    return pages;
+}
 
 /* One way of a step: its lists in device memory, and the arguments of each layer. */
 struct task {
@@ -114,8 +150,14 @@ struct task {
         a.merge = own(machine::array(lists.merge));
         a.o = static_cast<float *>(own(machine::alloc(rows * D * 4)));
         a.ml = static_cast<float *>(own(machine::alloc(rows * 2 * 4)));
+        if (w.by.pages) a.pages.jobs = own(machine::array(pages_of(lists)));
+        a.pages.log2_quarters = 2;
         for (int l = 0; l < st.n_layers; l++) {
-            a.kv = st.kv + (int64_t)l * st.s.kv_heads * TILES;
+            const int64_t pair = 2 * st.tile_bytes;
+            unsigned char *kv = st.kv + l * st.s.kv_heads * pair;
+            a.kv = kv;
+            a.pages.k = {kv, a.chunk_bytes, D * 2, pair};
+            a.pages.v = {kv + st.tile_bytes, a.chunk_bytes, D * 2, pair};
             layers.push_back(a);
         }
     }
@@ -154,49 +196,52 @@ struct task {
     }
 };
 
-std::string kernel_name(const std::string &family) { return family + "_bf16_128"; }
-
-std::vector<way> ways_of(const step_shape &s, bool shared_storage) {
+std::vector<way> ways_of(const step_shape &s, bool shared_storage, const reader &by, const machine::kernel &k) {
     std::vector<way> ways;
-    for (const char *family : {"decode", "decode_bulk"}) {
-        const machine::kernel *k = machine::find(kernel_name(family));
-        if (!k) continue;
-        const int resident = machine::resident_blocks(*k);
-        for (int blocks = s.all ? 1 : resident; blocks <= resident; blocks++) {
-            const bool chain = s.b * s.kv_heads >= 2 * blocks * machine::open().n_processors;
-            for (const method how : {PAGED, PAGED_SHARED, CHUNK}) {
-                if ((how != PAGED) != shared_storage || (s.n_shared == 0 && how != CHUNK)) continue;
-                for (const int rows : {8, 16, 32})
-                    if (rows == 32 || (how == CHUNK && s.n_shared && s.all)) ways.push_back({how, family, rows, false, blocks});
-                if (chain && (how != CHUNK || s.n_shared == 0)) ways.push_back({how, family, 32, true, blocks});
-            }
+    const int resident = machine::resident_blocks(k);
+    for (int blocks = s.all ? 1 : resident; blocks <= resident; blocks++) {
+        const bool chain = s.b * s.kv_heads >= 2 * blocks * machine::open().n_processors;
+        for (const method how : {PAGED, PAGED_SHARED, CHUNK}) {
+            if ((how != PAGED) != shared_storage || (s.n_shared == 0 && how != CHUNK)) continue;
+            for (const int rows : {8, 16, 32})
+                if (rows == 32 || (how == CHUNK && s.n_shared && s.all)) ways.push_back({how, by, rows, false, blocks});
+            if (chain && (how != CHUNK || s.n_shared == 0)) ways.push_back({how, by, 32, true, blocks});
         }
     }
     return ways;
 }
 
+void print_times(const step_shape &s, const way &w, const task &t, uint64_t bits) {
+    const std::vector<double> us = t.times();
+    const double median = machine::median(us), bytes = t.in.layer_bytes();
+    printf("%s\t%s\t%s\t%d\t%d\t%d\t%zu\t%d\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%016llx\n", s.name, method_names[w.how], w.by.name,
+           w.tile_rows, w.chained, t.blocks, t.lists.jobs.size(), t.in.n_layers, median, us[0], us[us.size() * 9 / 10],
+           bytes / 1e6, bytes / median / 1e3, (unsigned long long)bits);
+    fflush(stdout);
+}
+
 int time_all(const step_shape &s) {
-    uint64_t first = 0;
+    uint64_t first[3] = {};
     int n_other = 0;
     printf(
         "shape\tmethod\tkernel\ttile_rows\tchained\tblocks\tjobs\tlayers\tmedian us\tleast us\tp90 us\tK/V MB\tGB/s\tbits\n");
     for (const bool shared_storage : {true, false}) {
         if (s.n_shared == 0 && !shared_storage) continue; /* the same */
-        const store st(s, shared_storage);
-        for (const way &w : ways_of(s, shared_storage)) {
-            const task t(st, w, *machine::find(kernel_name(w.family)));
-            const uint64_t bits = t.run_once();
-            if (first == 0) first = bits;
-            n_other += bits != first;
-            const std::vector<double> us = t.times();
-            const double median = machine::median(us);
-            printf("%s\t%s\t%s\t%d\t%d\t%d\t%zu\t%d\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%016llx\n", s.name, method_names[w.how],
-                   w.family, w.tile_rows, w.chained, t.blocks, t.lists.jobs.size(), st.n_layers, median, us[0],
-                   us[us.size() * 9 / 10], st.layer_bytes() / 1e6, st.layer_bytes() / median / 1e3, (unsigned long long)bits);
-            fflush(stdout);
+        for (const reader &by : readers) {
+            const machine::kernel *k = machine::find(by.kernel);
+            if (!k || ((by.pages || by.e4m3) && !s.all)) continue;
+            const store st(s, shared_storage, by);
+            for (const way &w : ways_of(s, shared_storage, by, *k)) {
+                const task t(st, w, *k);
+                const uint64_t bits = t.run_once();
+                uint64_t &same = first[by.form()];
+                if (same == 0) same = bits;
+                n_other += bits != same;
+                print_times(s, w, t, bits);
+            }
         }
     }
-    if (n_other) printf("FAILED: %d ways have other bits than the first\n", n_other);
+    if (n_other) printf("FAILED: %d ways have other bits than the first of their form\n", n_other);
     return n_other != 0;
 }
 
@@ -208,13 +253,14 @@ const machine::kernel *find_kernel(const std::string &name) {
 }
 
 int run_once(const step_shape &s, const char *method_name, const char *family, int tile_rows) {
-    const machine::kernel *k = find_kernel(kernel_name(family));
+    const reader &by = find_reader(family);
+    const machine::kernel *k = find_kernel(by.kernel);
     if (!k) return 77;
     method how = CHUNK;
     for (const method m : {PAGED, PAGED_SHARED})
         if (!strcmp(method_name, method_names[m])) how = m;
-    const store st(s, how != PAGED);
-    const task t(st, {how, family, tile_rows, false, machine::resident_blocks(*k)}, *k);
+    const store st(s, how != PAGED, by);
+    const task t(st, {how, by, tile_rows, false, machine::resident_blocks(*k)}, *k);
     printf("%s\t%s\t%s\t%016llx\n", s.name, method_names[how], family, (unsigned long long)t.run_once());
     return 0;
 }
@@ -222,8 +268,9 @@ int run_once(const step_shape &s, const char *method_name, const char *family, i
 int print_stamps(const step_shape &s, const char *family, int tile_rows) {
     const machine::kernel *k = find_kernel(strcmp(family, "decode_bulk") ? "run_stamped" : "run_stamped_bulk");
     if (!k) return 77;
-    const store st(s, true);
-    const task t(st, {CHUNK, family, tile_rows, false, machine::resident_blocks(*k)}, *k);
+    const reader &by = find_reader(family);
+    const store st(s, true, by);
+    const task t(st, {CHUNK, by, tile_rows, false, machine::resident_blocks(*k)}, *k);
     std::vector<run_stamp> stamps((size_t)t.blocks);
     run_stamped_args a = {t.layers[0], machine::array(stamps)};
     for (const ca_cuda_attend_args &layer : t.layers) { /* the last one counts */
