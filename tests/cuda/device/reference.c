@@ -79,7 +79,8 @@ static double judge(double got, double want, double allowed) {
 /*
  * A weight is rounded by at most e = 2^-8 of itself (f16: 2^-11), and l sums the rounded weights, so an output moves by at most
  * e times the largest |v - out|, which is at most 2 max |V|, and lse by at most e / ln 2. A score is wrong by the rounding of d
- * products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much, relatively.
+ * products and sums in f32, at most 2^-20 of the sum of their magnitudes, which moves a weight by that much, relatively. A sink
+ * logit in base 2 and lse itself are rounded to f32, each by at most 2^-24 of itself; where the sink is huge, lse is its size.
  *
  * e4m3: weight times scale is rounded, by at most e of itself, and l sums the weights as they are: an output moves by at most
  * e max |V|, lse not at all. Products below 2^-14 in f16 lose at most 2^-30 of max |V| a slot.
@@ -97,7 +98,7 @@ double reference_error(const world *w, const world_seq *s, int64_t position, int
         for (int i = 0; i < w->config.head_dim; i++)
             worst = fmax(worst, judge((double)out[head * w->config.head_dim + i], r.o[i],
                                       2 * r.most_v * (e + scores) + small * r.most_v + 1e-30));
-        worst = fmax(worst, judge((double)lse[head], r.lse, lse_e + scores + 1e-5));
+        worst = fmax(worst, judge((double)lse[head], r.lse, lse_e + scores + 0x1p-23 * fabs(r.lse) + 1e-5));
     }
     return worst;
 }
