@@ -256,7 +256,7 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 bas
     sync_block();
     for (int i = thread_index(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS)
         settle<S::E, S::D>(a, job, i / (S::D / 4), i % (S::D / 4), fold_quarters<S>(base, i / (S::D / 4), i % (S::D / 4)));
-    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S::E, S::D, S::THREADS>(a, job, base + S::FLAGS);
+    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 
 /* All jobs of this block. */

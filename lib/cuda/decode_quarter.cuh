@@ -16,7 +16,7 @@ template <element E_, int D_, kv_source SOURCE> struct decode_shape {
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int SPLIT = D == 256 ? 2 : 1; /* warps of a quarter */
-    static constexpr int THREADS = CA_CUDA_QUARTERS * SPLIT * 32;
+    static constexpr int THREADS = CA_CUDA_QUARTERS * SPLIT * 32, BLOCK_THREADS = THREADS;
     static constexpr int STAGES = IN_E4M3 ? 4 : D == 256 ? 2 : D == 128 ? 3 : 4;
     static constexpr int MAX_ROWS = 32;
     /* Bytes of a stage: K and V of a quarter, and their scales if there are any. */

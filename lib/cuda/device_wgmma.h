@@ -152,6 +152,10 @@ template <int ROWS> DEV void touch(float (&d)[ROWS][4]) {
     for (int j = 0; j < ROWS; j++) asm volatile("" : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])::"memory");
 }
 DEV void touch(u32 (&a)[4]) { asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory"); }
+template <int STEPS> DEV void touch(u32 (&a)[STEPS][4]) {
+    UNROLL
+    for (int j = 0; j < STEPS; j++) touch(a[j]);
+}
 template <class... D> DEV void wgmma_fence(D &...d) {
     (touch(d), ...);
     IF_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory");)

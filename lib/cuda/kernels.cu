@@ -1,6 +1,7 @@
 /* All kernels of kernels.def in one translation unit. */
 #include "decode.cuh"
 #include "prefill.cuh"
+#include "prefill_wgmma.cuh"
 #include "write.cuh"
 
 /*
@@ -13,6 +14,8 @@ struct needs {
 };
 template <auto... A> constexpr needs decode = {decode_shape<A...>::THREADS, decode_shape<A...>::SHARED};
 template <auto... A> constexpr needs prefill = {prefill_shape<A...>::THREADS, prefill_shape<A...>::SHARED};
+template <element E, int D>
+constexpr needs prefill_wgmma = {prefill_shape<E, D, WGMMA_TILES>::BLOCK_THREADS, prefill_shape<E, D, WGMMA_TILES>::SHARED};
 template <auto... A> constexpr needs write = {WRITE_THREADS, 0};
 template <auto... A> constexpr needs copy = {WRITE_THREADS, 0};
 template <auto... A> constexpr needs write_e4m3 = {WRITE_THREADS, 0};

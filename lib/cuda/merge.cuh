@@ -89,11 +89,11 @@ template <int D> DEV sum4 merge_states(const ca_cuda_attend_args &a, int plan_ro
 }
 
 /*
- * Count the arrival of a job's tokens, and merge and write those rows that are complete. All threads of the block, whose states
+ * Count the arrival of a job's tokens, and merge and write those rows that are complete. All threads that compute, whose states
  * are stored. flags: 4 bytes of shared memory for each token. Leaves the counters of complete rows zero.
  */
-template <element E, int D, int THREADS> DEV void arrive(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 flags) {
-    sync_block();
+template <class S> DEV void arrive(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 flags) {
+    sync_computing<S>();
     const int t = thread_index();
     if (t < job.n_tokens) {
         const int row = job.row + t;
@@ -103,12 +103,12 @@ template <element E, int D, int THREADS> DEV void arrive(const ca_cuda_attend_ar
         if (last) st_global(counter, 0u);
         st_shared(flags + (u32)t * 4, (u32)last);
     }
-    sync_block();
-    for (int i = t; i < job.n_tokens * a.group * (D / 4); i += THREADS) {
-        const int unit = i % (D / 4);
-        const row_place p = place_of(a, job.head, i / (D / 4));
+    sync_computing<S>();
+    for (int i = t; i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
+        const int unit = i % (S::D / 4);
+        const row_place p = place_of(a, job.head, i / (S::D / 4));
         if (ld_shared<u32>(flags + (u32)p.token * 4) == 0) continue;
-        finish<E>(a, job.row + p.token, p, unit, merge_states<D>(a, job.row + p.token, p, unit));
+        finish<S::E>(a, job.row + p.token, p, unit, merge_states<S::D>(a, job.row + p.token, p, unit));
     }
 }
 

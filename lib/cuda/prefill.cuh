@@ -12,7 +12,7 @@
  * terms in the same order. A stage of the ring holds one quarter of several chunks, 16 lines each, as one tile. A quarter's
  * finished sums fold onto those of the quarters before, which wait in shared memory.
  *
- * Shared memory: two stages, queries, sums, (M, l) of the sums, flags of the arrival, the job, mbarriers.
+ * Shared memory: two stages, queries, sums, their M, their l, flags of the arrival, the job, mbarriers.
  */
 #ifndef LIB_CUDA_PREFILL_CUH
 #define LIB_CUDA_PREFILL_CUH
@@ -35,6 +35,7 @@ template <class S> DEV void init_stages(u32 base) {
     if (!S::BULK) return;
     const u32 t = (u32)thread_index();
     if (t < 2) mbar_init(base + S::BARS + t * 8, 1);
+    if (S::WGMMA && t < 2) mbar_init(base + S::FREE + t * 8, S::THREADS / 32);
     if (t < 2) mbar_fence_init();
     sync_block();
 }
@@ -52,16 +53,21 @@ template <class S> DEV void copy_lines(u32 to, const unsigned char *tile, int c,
     }
 }
 
-/* The same by one thread, in one copy a part. */
+/* The same by one thread, in one copy for each part of K and of V. */
+template <class S> constexpr int parts_of = (S::D + 63) / 64;
+template <class S> DEV void copy_part_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 v, u32 part, u32 bar) {
+    const u32 bytes = S::D % 64 && part == S::D / 64 ? 1024 : 2048;
+    bulk_copy(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * bytes,
+              tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + (u32)quarter * bytes, bytes, bar);
+}
 template <class S> DEV void copy_lines_bulk(u32 to, const unsigned char *tile, int c, int quarter, u32 bar) {
-    UNROLL for (u32 v = 0; v < 2; v++) {
-        UNROLL for (u32 part = 0; part < S::D / 64; part++)
-            bulk_copy(to + v * S::TILE + part * (S::LINES * 128) + (u32)c * 2048,
-                      tile + v * tile_bytes<S::D> + part * (CA_CUDA_CHUNK * 128) + quarter * 2048, 2048, bar);
-        if (S::D % 64)
-            bulk_copy(to + v * S::TILE + S::D / 64 * (S::LINES * 128) + (u32)c * 1024,
-                      tile + v * tile_bytes<S::D> + S::D / 64 * (CA_CUDA_CHUNK * 128) + quarter * 1024, 1024, bar);
-    }
+    UNROLL for (u32 v = 0; v < 2; v++) UNROLL for (u32 part = 0; part < parts_of<S>; part++)
+        copy_part_bulk<S>(to, tile, c, quarter, v, part, bar);
+}
+
+/* Announce the bytes of a quarter of n chunks, or of as many as a stage holds. */
+template <class S> DEV void expect_lines(u32 bar, int n) {
+    mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
 }
 
 /* Copy a chunk's quarter in e4m3 to its place in a stage: the lines, then the scales of both. */
@@ -88,7 +94,7 @@ template <class S>
 DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int head, int quarter, int places, int first, int n) {
     const u32 to = stage_of<S>(base, ring), bar = stage_bar<S>(base, ring);
     const bool asks = !S::BULK || thread_index() == 0;
-    if (S::BULK && asks) mbar_arrive_expect(bar, (u32)(n < S::CHUNKS ? n : S::CHUNKS) * (2 * STEP_SLOTS * S::D * 2));
+    if (S::BULK && asks) expect_lines<S>(bar, n);
     UNROLL for (int c = 0; c < S::CHUNKS; c++) {
         const int place = shfl_place<S>(places, first + c, quarter);
         if (c >= n || !asks) continue;
@@ -126,16 +132,17 @@ template <class S> DEV u32 row_sum_at(int row, int i) { return S::SUMS + (u32)(r
 template <class S> DEV void fold_quarter(prefill_state<S> &st, const prefill_warp &w, int quarter) {
     UNROLL for (int r = 0; r < 2; r++) {
         const int row = w.row + w.lane / 4 + 8 * r;
-        const u32 ml = w.base + S::ML + (u32)row * 8, at = w.base + row_sum_at<S>(row, w.lane % 4 * 2);
+        const u32 m_at = w.base + S::M + (u32)row * 4, l_at = m_at + S::L - S::M,
+                  at = w.base + row_sum_at<S>(row, w.lane % 4 * 2);
         float l = add_rn(st.l[r][0], st.l[r][1]), m = st.m[r];
         UNROLL for (int i = 1; i <= 2; i *= 2) l = add_rn(l, shfl_xor(l, i));
         float by_before = 0, by_now = 1;
         if (quarter > 0) {
-            const f2 before = ld_shared<f2>(ml);
-            m = max_f32(before.v[0], m);
-            by_before = ex2(add_rn(before.v[0], -m));
+            const float before = ld_shared<float>(m_at);
+            m = max_f32(before, m);
+            by_before = ex2(add_rn(before, -m));
             by_now = ex2(add_rn(st.m[r], -m));
-            l = fma_rn(l, by_now, mul_rn(before.v[1], by_before));
+            l = fma_rn(l, by_now, mul_rn(ld_shared<float>(l_at), by_before));
         }
         UNROLL for (int b = 0; b < S::D / 8; b++) {
             const u32 place = at ^ (u32)b % 4 * 32; /* 8 dimensions are 32 bytes */
@@ -147,7 +154,7 @@ template <class S> DEV void fold_quarter(prefill_state<S> &st, const prefill_war
             st_shared(place + (u32)b / 4 * 128, sum);
         }
         sync_warp(); /* a row's four lanes have read M and l */
-        if (w.lane % 4 == 0) st_shared(ml, f2{{m, l}});
+        if (w.lane % 4 < 2) st_shared(w.lane % 4 == 0 ? m_at : l_at, w.lane % 4 == 0 ? m : l);
         sync_warp();
     }
 }
@@ -233,14 +240,14 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
 
 template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) {
     const ca_cuda_job job = kept_job(base + S::JOB);
-    sync_block();
+    sync_computing<S>();
     if (job.carry_out >= 0) return;
     for (int i = thread_index(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
         const int row = i / (S::D / 4), unit = i % (S::D / 4);
-        const f2 ml = ld_shared<f2>(base + S::ML + (u32)row * 8);
-        settle<S::E, S::D>(a, job, row, unit, {ld_shared<f4>(base + row_sum_at<S>(row, 4 * unit)), ml.v[0], ml.v[1]});
+        const float m = ld_shared<float>(base + S::M + (u32)row * 4), l = ld_shared<float>(base + S::L + (u32)row * 4);
+        settle<S::E, S::D>(a, job, row, unit, {ld_shared<f4>(base + row_sum_at<S>(row, 4 * unit)), m, l});
     }
-    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S::E, S::D, S::THREADS>(a, job, base + S::FLAGS);
+    if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 
 /* All jobs of this block. */

@@ -12,23 +12,26 @@
 #include "tile.cuh"
 
 template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
-    static constexpr bool BULK = SOURCE == BULK_TILES, PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
+    static constexpr bool WGMMA = SOURCE == WGMMA_TILES, BULK = WGMMA || SOURCE == BULK_TILES;
+    static constexpr bool PAGES = SOURCE == FOREIGN_PAGES, IN_E4M3 = SOURCE == E4M3_TILES;
     static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
-    static constexpr int ROWS = 64, THREADS = 128;
-    static constexpr int CHUNKS = D == 256 ? 2 : 4; /* of a stage */
+    static constexpr int ROWS = 64, THREADS = 128; /* those that compute */
+    static constexpr int BLOCK_THREADS = WGMMA ? 2 * THREADS : THREADS;
+    static constexpr int CHUNKS = D == 256 && !WGMMA ? 2 : 4; /* of a stage */
     static constexpr int LINES = CHUNKS * STEP_SLOTS;
     static constexpr u32 TILE = LINES * D * (IN_E4M3 ? 1 : 2); /* bytes of a stage's K; V follows */
     static constexpr u32 SCALES = 2 * TILE;                    /* if there are any: of each chunk those of K, then of V */
     static constexpr u32 STAGE = SCALES + (IN_E4M3 ? 2 * LINES * 4 : 0);
     static constexpr u32 QUERIES = 2 * STAGE;
     static constexpr u32 SUMS = QUERIES + ROWS * D * 2;
-    static constexpr u32 ML = SUMS + ROWS * D * 4;
-    static constexpr u32 FLAGS = ML + ROWS * 8;
+    static constexpr u32 M = SUMS + ROWS * D * 4, L = M + ROWS * 4;
+    static constexpr u32 FLAGS = L + ROWS * 4;
     static constexpr u32 JOB = FLAGS + ROWS * 4;
-    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each of the two stages */
-    static constexpr u32 SHARED = BARS + (BULK ? 2 * 8 : 0);
+    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each of the two stages: it is here */
+    static constexpr u32 FREE = BARS + 2 * 8; /* and with a producer, which waits for it, another one: it may be overwritten */
+    static constexpr u32 SHARED = WGMMA ? FREE + 2 * 8 : BULK ? FREE : BARS;
 };
 
 /* Found anew where a loop begins and ends. */
@@ -141,15 +144,20 @@ template <class S> DEV prefill_rows find_rows(const ca_cuda_attend_args &a, cons
     return rows;
 }
 
-/* Slots that a lane's rows see, that any of the warp's rows sees, and that all of them see. */
+/* Slots that a lane's rows see. */
+DEV void find_slots_of_rows(const ca_cuda_attend_args &a, const prefill_rows &rows, int start, u32 (&seen)[2]) {
+    UNROLL for (int h = 0; h < 2; h++) seen[h] = rows.used[h] ? seen_slots(a, rows.position[h], start) : 0;
+}
+
+/* The same, and the slots that any of the warp's rows sees, and that all of them see. */
 struct prefill_seen {
     u32 row[2], any, all;
 };
 DEV prefill_seen find_seen(const ca_cuda_attend_args &a, const prefill_rows &rows, int start) {
     prefill_seen seen = {{0, 0}, 0, ~0u};
+    find_slots_of_rows(a, rows, start, seen.row);
     UNROLL for (int h = 0; h < 2; h++) {
         if (!rows.used[h]) continue;
-        seen.row[h] = seen_slots(a, rows.position[h], start);
         seen.any |= seen.row[h];
         seen.all &= seen.row[h];
     }
@@ -160,6 +168,12 @@ DEV prefill_seen find_seen(const ca_cuda_attend_args &a, const prefill_rows &row
     return seen;
 }
 
+/* The position of the first slot of a quarter of the list's chunk i. */
+DEV int start_of_quarter(const ca_cuda_job &job, int i, int quarter) {
+    const int chunk = job.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job.order >> 4 * i & 15);
+    return chunk * CA_CUDA_CHUNK + quarter * STEP_SLOTS;
+}
+
 DEV void adjust_slots(const ca_cuda_attend_args &a, float (&s)[2][4], const prefill_rows &rows, int start, int lane) {
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < 4; i++) {
         const int slot = start + 8 * h + lane % 4 * 2 + i % 2;
@@ -167,9 +181,9 @@ DEV void adjust_slots(const ca_cuda_attend_args &a, float (&s)[2][4], const pref
     }
 }
 
-DEV void hide_slots(float (&s)[2][4], const prefill_seen &seen, int lane) {
+DEV void hide_slots(float (&s)[2][4], const u32 (&seen)[2], int lane) {
     UNROLL for (int h = 0; h < 2; h++)
-        UNROLL for (int i = 0; i < 4; i++) if (!(seen.row[i / 2] >> (8 * h + lane % 4 * 2 + i % 2) & 1)) s[h][i] = -INFINITY;
+        UNROLL for (int i = 0; i < 4; i++) if (!(seen[i / 2] >> (8 * h + lane % 4 * 2 + i % 2) & 1)) s[h][i] = -INFINITY;
 }
 
 /* What M of row r must not be below, by this lane's slots. */
@@ -302,16 +316,14 @@ DEV void attend_slots(const ca_cuda_attend_args &a, prefill_state<S> &st, const 
     float s[2][4] = {}, scale = a.scale_log2;
     prefill_seen seen = {};
     if (partial || options) {
-        const ca_cuda_job job = kept_job(w.base + S::JOB);
-        const int chunk = job.segment * CA_CUDA_SEGMENT_CHUNKS + (int)(job.order >> 4 * (first + c) & 15);
-        const int start = chunk * CA_CUDA_CHUNK + quarter * STEP_SLOTS;
+        const int start = start_of_quarter(kept_job(w.base + S::JOB), first + c, quarter);
         const prefill_rows rows = find_rows<S>(a, w);
         if (partial) seen = find_seen(a, rows, start);
         if (partial && seen.any == 0) return; /* above the diagonal for all rows of this warp */
         slot_scores<S>(s, q, w, k, c);
         if (options) adjust_slots(a, s, rows, start, w.lane);
         if (options) scale = 1;
-        if (partial) hide_slots(s, seen, w.lane);
+        if (partial) hide_slots(s, seen.row, w.lane);
     } else {
         slot_scores<S>(s, q, w, k, c);
     }

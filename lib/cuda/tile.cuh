@@ -27,12 +27,24 @@
 enum kv_source {
     TILES,         /* tiles, by cp.async */
     BULK_TILES,    /* tiles, by bulk copies (sm_90) */
+    WGMMA_TILES,   /* tiles, by bulk copies of a producer warp, which the other warps multiply by wgmma (sm_90a) */
     E4M3_TILES,    /* tiles of e4m3 with scales (e4m3.cuh), by cp.async */
     FOREIGN_PAGES, /* foreign pages (pages.cuh), by cp.async; from there on as TILES */
 };
 
 /* i itself. The compiler does not know that, so it does not keep what depends on i over a loop, and spill it. */
 DEV int hidden(int i) { return shfl_xor(i, 0); }
+
+/* The barrier of the threads that compute: all of the block, or the first S::THREADS where others only copy. */
+template <class S> DEV void sync_computing() {
+    if constexpr (S::THREADS == S::BLOCK_THREADS)
+        sync_block();
+    else
+        sync_named(1, S::THREADS);
+}
+
+/* The same, and whether b holds in one of them. Only beside threads that copy. */
+template <class S> DEV bool sync_computing_or(bool b) { return sync_named_or(1, S::THREADS, b); }
 
 struct alignas(8) u2 {
     u32 v[2];

@@ -43,6 +43,7 @@ emu::counts measure(const char *family, element type, bool e4m3, int d, int rows
 struct bar { /* instructions of one warp for one chunk */
     const char *family;
     int d, rows, warps, mma, ldmatrix, movmatrix, votes;
+    int wgmma = 0; /* of all four warps together */
 };
 
 /*
@@ -59,6 +60,17 @@ const bar bars[] = {
     {"prefill", 64, 64, 4, 64, 32, 0, 4},      {"prefill", 96, 64, 4, 96, 48, 0, 4},
     {"prefill", 128, 64, 4, 128, 64, 0, 4},    {"prefill", 256, 64, 4, 256, 192, 0, 4},
     {"prefill_bulk", 96, 64, 4, 96, 48, 0, 4}, {"prefill_bulk", 128, 64, 4, 128, 64, 0, 4},
+};
+
+/*
+ * By wgmma, of 64 slots for K and of 16 for V; V of d = 96 takes two, one for its half part. A vote and a barrier for each
+ * four quarters.
+ */
+const bar wgmma_bars[] = {
+    {"prefill_wgmma", 64, 64, 4, 0, 0, 0, 1, 8},
+    {"prefill_wgmma", 96, 64, 4, 0, 0, 0, 1, 14},
+    {"prefill_wgmma", 128, 64, 4, 0, 0, 0, 1, 12},
+    {"prefill_wgmma", 256, 64, 4, 0, 0, 0, 1, 20},
 };
 
 /* Over foreign pages the same. */
@@ -90,6 +102,8 @@ void check(const bar &b, element type, bool e4m3) {
     equal(&emu::counts::ldmatrix, "ldmatrix a chunk and warp", b.ldmatrix);
     equal(&emu::counts::movmatrix, "movmatrix a chunk and warp", b.movmatrix);
     equal(&emu::counts::votes, "votes a chunk and warp", b.votes);
+    const double wgmma = (double)(eight.wgmma - four.wgmma) / 4;
+    expect(wgmma == b.wgmma, "wgmma a chunk", name, b.rows, wgmma, b.wgmma);
     const double ideal = 8.0 * 2 * CA_CUDA_CHUNK * (e4m3 ? b.d + 4 : b.d * 2) / 32;
     const double sectors = (double)eight.async_sectors + (double)eight.bulk_bytes / 32;
     expect(sectors == ideal, "sectors of K and V", name, b.rows, sectors, ideal);
@@ -101,9 +115,12 @@ void check(const bar &b, element type, bool e4m3) {
 
 int main() {
     for (const bar &b : bars) check(b, BF16, false);
+    for (const bar &b : wgmma_bars)
+        for (const element e : {BF16, F16}) check(b, e, false);
     for (const bar &b : page_bars) check(b, BF16, false);
     check(bars[6], F16, false);
     for (const bar &b : e4m3_bars) check(b, F16, true);
-    printf("%zu bars, %d failures\n", (sizeof bars + sizeof page_bars + sizeof e4m3_bars) / sizeof *bars + 1, failures);
+    printf("%zu bars, %d failures\n",
+           (sizeof bars + 2 * sizeof wgmma_bars + sizeof page_bars + sizeof e4m3_bars) / sizeof *bars + 1, failures);
     return failures != 0;
 }
