@@ -26,6 +26,7 @@ typedef struct ca_cuda_device {
     int32_t n_processors; /* streaming multiprocessors */
     uint64_t memory_bytes;
     size_t shared_block, shared_processor; /* the most bytes of shared memory of a block, and of a multiprocessor's blocks */
+    bool wgmma_sums_as_mma;                /* it has wgmma, whose sums have the bits of mma's: prefill may use it */
 } ca_cuda_device;
 
 /* The kernels of kernels.def, in its order. */

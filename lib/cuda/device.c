@@ -94,20 +94,21 @@ typedef struct kernel_ids {
 } kernel_ids;
 
 /* pages: for foreign pages, which need only the first two. */
-static kernel_ids find_kernels(const cattn_config *c, bool pages) {
+static kernel_ids find_kernels(const cattn_config *c, bool pages, const ca_cuda_device *info) {
     const char *type = type_name(c->kv_type);
+    const bool by_wgmma = info->wgmma_sums_as_mma && c->kv_type != CATTN_E4M3;
     if (pages)
         return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, c->head_dim),
                             find_kernel("decode_pages_%s_%d", type, c->head_dim), -1, -1};
-    return (kernel_ids){find_kernel("prefill_%s_%d", type, c->head_dim), find_kernel("decode_%s_%d", type, c->head_dim),
-                        find_kernel("write_%s_%d", type, c->head_dim),
+    return (kernel_ids){find_kernel(by_wgmma ? "prefill_wgmma_%s_%d" : "prefill_%s_%d", type, c->head_dim),
+                        find_kernel("decode_%s_%d", type, c->head_dim), find_kernel("write_%s_%d", type, c->head_dim),
                         find_kernel(c->kv_type == CATTN_E4M3 ? "copy_%s_%d" : "copy_%.0s%d", type, c->head_dim)};
 }
 
 static cattn_status check(const cattn_config *c, bool pages, ca_cuda_device *info, cattn_error *error) {
     cattn_status s;
     if ((s = find_device(c->cuda_device, info, error)) || (s = check_shape(c, pages, error))) return s;
-    const kernel_ids ids = find_kernels(c, pages);
+    const kernel_ids ids = find_kernels(c, pages, info);
     if ((s = check_kernel(ids.prefill, info, error))) return s;
     return check_kernel(ids.decode, info, error);
 }
@@ -143,7 +144,7 @@ static cattn_status copy_to_base_2(ca_device *d, const float *from, size_t n, fl
 }
 
 static cattn_status prepare_kernels(ca_device *d, const cattn_config *config, cattn_error *error) {
-    const kernel_ids ids = find_kernels(config, d->source != NULL);
+    const kernel_ids ids = find_kernels(config, d->source != NULL, &d->info);
     const int32_t all[] = {ids.prefill, ids.decode, ids.write, ids.copy};
     ca_device_kernel *const kernels[] = {&d->prefill, &d->decode, &d->write, &d->copy};
     for (int i = 0; i < 4 && all[i] >= 0; i++) {

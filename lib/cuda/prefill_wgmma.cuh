@@ -122,6 +122,7 @@ template <class S> DEV void compute_jobs(const ca_cuda_attend_args &a) {
  * average is that. A single block of a multiprocessor has as many as a thread can address.
  */
 enum { COPYING_REGISTERS = 24, COMPUTING_REGISTERS = 232 };
+static_assert(COPYING_REGISTERS + COMPUTING_REGISTERS == 2 * 128, "one group gives what the other takes");
 
 /* All jobs of this block. */
 template <element E, int D> DEV void prefill_wgmma(const ca_cuda_attend_args &a) {

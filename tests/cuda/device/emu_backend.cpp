@@ -56,7 +56,7 @@ struct machine {
     std::set<const void *> own; /* device memory of the backend */
     std::set<int> prepared;
     int errors = 0, n_live = 0, fail_at = -1, fail_copy_at = -1, current = 0, n_processors = 2;
-    bool capturing = false;
+    bool by_wgmma = false, capturing = false;
     std::vector<noted_launch> noted;
     emu_totals totals = {};
 };
@@ -107,7 +107,7 @@ const char *count_devices(int32_t *n) {
 }
 
 const char *get_device(int32_t, ca_cuda_device *info) {
-    *info = {"emulated device", 9, 0, m().n_processors, (uint64_t)1 << 30, 232448, 233472};
+    *info = {"emulated device", 9, 0, m().n_processors, (uint64_t)1 << 30, 232448, 233472, m().by_wgmma};
     return nullptr;
 }
 
@@ -213,7 +213,8 @@ void run_kernel(const noted_launch &l) {
         complain(r.text().c_str());
     }
     m().totals.launches++;
-    if (k.attends) m().totals.kv_bytes += r.n.async_bytes;
+    if (k.attends) m().totals.kv_bytes += r.n.async_bytes + r.n.bulk_bytes;
+    m().totals.wgmma += r.n.wgmma;
 }
 
 const char *launch(int32_t id, int32_t blocks, const void *args, ca_cuda_stream stream) {
@@ -274,6 +275,7 @@ void emu_set_streams(emu_streams how, uint64_t seed) {
 }
 
 void emu_set_processors(int n) { m().n_processors = n; }
+void emu_set_wgmma(bool by_wgmma) { m().by_wgmma = by_wgmma; }
 
 void *emu_alloc(size_t bytes, const char *name) { return m().device.alloc(bytes, name); }
 void emu_free(void *p) { m().device.free(p); }

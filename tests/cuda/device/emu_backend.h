@@ -30,6 +30,9 @@ void emu_set_streams(emu_streams how, uint64_t seed);
 /* The multiprocessors of the device, for caches that are created from now on. */
 void emu_set_processors(int n);
 
+/* Whether the device says that prefill may use wgmma, to caches that are created from now on. */
+void emu_set_wgmma(bool by_wgmma);
+
 /* Device memory for the test itself, which the host may access while no work that uses it is queued. */
 void *emu_alloc(size_t bytes, const char *name);
 void emu_free(void *p);
@@ -70,7 +73,8 @@ void emu_replay(ca_cuda_stream stream);
 
 typedef struct emu_totals {
     uint64_t launches, copies, copied_bytes;
-    uint64_t kv_bytes; /* that attention kernels read with cp.async */
+    uint64_t kv_bytes; /* that attention kernels copied to shared memory */
+    uint64_t wgmma;    /* products of warp groups */
 } emu_totals;
 
 emu_totals emu_get_totals(void);

@@ -1,8 +1,8 @@
 /*
  * Exactness on an emulated device with memcmp, as tests/exact/test_worlds.c on the CPU: what a row attends to is the same bits
  * alone or in any batch, in every sharing mode, in one piece or many, cold or warm, in any order of joining, after forks,
- * truncations, aborted steps and departures. The rows that are computed alone agree with double precision. Work is deferred by
- * random times, and the emulation finds nothing wrong with any kernel.
+ * truncations, aborted steps and departures, with prefill by mma or by wgmma. The rows that are computed alone agree with
+ * double precision. Work is deferred by random times, and the emulation finds nothing wrong with any kernel.
  *
  * usage: cuda_device_worlds_test [--worlds N] [--long N] [--seed S]
  */
@@ -176,7 +176,7 @@ static void step(void *ctx) {
 
 /* ---- Worlds ---- */
 
-static void run_world(world *w, const world_variant *how) {
+static void run_world(world *w, const world_variant *how, bool by_wgmma) {
     static const world_rates rates = {
         .append_many = 2, .most_appended = 9, .fork = 20, .truncate = 15, .leave = 20, .drop = 20};
     run x = {.t = world_run_of(w, how, &rates)};
@@ -185,6 +185,8 @@ static void run_world(world *w, const world_variant *how) {
     config.retention = how->retention;
     config.budget_bytes = (uint64_t)48 << 20;
     config.cuda_device = 0;
+    emu_set_wgmma(by_wgmma);
+    const uint64_t wgmma_before = emu_get_totals().wgmma;
     emu_set_streams(w->seed % 4 ? EMU_DEFERRED : EMU_IMMEDIATE, w->seed);
     cattn_error error = {0};
     const cattn_status status = cattn_cache_create(&config, &x.t.cache, &error);
@@ -192,6 +194,8 @@ static void run_world(world *w, const world_variant *how) {
     if (status) exit(1);
     world_run_all(&x.t, step, &x);
     finish(&x);
+    CHECK(by_wgmma || emu_get_totals().wgmma == wgmma_before, "seed %llu, %s: wgmma is used, which the device did not allow",
+          (unsigned long long)w->seed, how->name);
     CHECK(how->expected || x.t.rows_compared > 0, "nothing was compared");
     cattn_cache_destroy(&x.t.cache);
     CHECK(emu_n_live() == 0, "seed %llu, %s: %d allocations are left", (unsigned long long)w->seed, how->name, emu_n_live());
@@ -230,11 +234,11 @@ static void try_world(uint64_t seed, int64_t longest) {
     const int most = longest > 300 ? 2 : longest > 100 ? 5 : WORLD_MAX_SEQS; /* the emulation is slow */
     if (w.n_seqs > most) w.n_seqs = most;
     world_new_results(&w);
-    run_world(&w, &expected);
+    run_world(&w, &expected, false);
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) { /* long worlds are too slow with the smallest pieces */
         if (longest > 100 && variants[i].piece == 7) continue;
         if (longest > 300 && variants[i].piece == 0 && variants[i].sharing == CATTN_SHARED) continue;
-        run_world(&w, &variants[i]);
+        run_world(&w, &variants[i], (seed + i) % 2);
     }
     w.n_seqs = WORLD_MAX_SEQS;
     world_free(&w);
@@ -246,8 +250,9 @@ int main(int argc, char **argv) {
     for (int64_t i = 0; i < o.n_worlds && world_failures + emu_errors() < 10; i++)
         try_world(o.seed + (uint64_t)i, i % 3 ? 90 : 200);
     for (int64_t i = 0; i < o.n_long && world_failures + emu_errors() < 10; i++)
-        try_world(o.seed + 1000006 + (uint64_t)i, i % 3 == 2 ? 1100 : 600);
+        try_world(o.seed + 1000000 + 3 * (uint64_t)i, i % 3 == 2 ? 1100 : 600);
     const emu_totals n = emu_get_totals();
+    CHECK(n.wgmma > 0 || o.n_worlds + o.n_long < 3, "no prefill went through wgmma");
     printf("%lld worlds from seed %llu and %lld long ones: %d failures, %d errors, %llu launches; largest error %.2g\n",
            (long long)o.n_worlds, (unsigned long long)o.seed, (long long)o.n_long, world_failures, emu_errors(),
            (unsigned long long)n.launches, worst_error);
