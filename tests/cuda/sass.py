@@ -59,6 +59,21 @@ def prefill_e4m3_loops(d):
     return [{"HMMA": 3 * d // 8, "MOVM": 0, "LDGSTS": 0, "most": 720 + d * 34 // 10}]
 
 
+def prefill_wgmma_loops(d):
+    """The way by mma, for stages that hide values which are not finite: every chunk counts as one that is not seen whole, so scores
+    are computed in one place; otherwise as prefill_loops."""
+    steps = d // 16
+    return [{"HMMA": 8 * steps, "LDSM": (1 + 4) * steps + (steps if d == 256 else 0), "MOVM": 0, "MUFU": 34, "VOTE": 2, "BAR": 0,
+             "LDGSTS": 0}]
+
+
+def prefill_wgmma_stages(d):
+    """The loop over the stages. HGMMA: a step for 16 dimensions of K; for V one for each of four chunks (two where d = 96), in two
+    places: together and one by one. WARPGROUP: a fence and a wait for the scores, for the four chunks together, and for each of the
+    four; ptxas would add waits if it had to serialise the products. BAR: the votes of the group."""
+    return [{"HGMMA": d // 16 + 2 * 4 * (2 if d == 96 else 1), "WARPGROUP": 2 * (1 + 1 + 4), "BAR": 2, "LDGSTS": 0}]
+
+
 def bulk_loops(d):
     """The same where one lane requests: a bulk copy for each part of 64 dimensions."""
     return [{**loop, "LDGSTS": 0} for loop in decode_loops(d)]
@@ -66,7 +81,8 @@ def bulk_loops(d):
 
 LOOPS = {"decode": decode_loops, "decode_bulk": bulk_loops, "decode_pages": decode_loops, "decode_e4m3": decode_e4m3_loops,
          "prefill": prefill_loops, "prefill_bulk": prefill_loops, "prefill_pages": prefill_loops,
-         "prefill_e4m3": prefill_e4m3_loops}
+         "prefill_wgmma": prefill_wgmma_loops, "prefill_e4m3": prefill_e4m3_loops}
+STAGES = {"prefill_wgmma": prefill_wgmma_stages}
 
 
 def kernels(source):
@@ -118,13 +134,24 @@ def count(code):
     return collections.Counter(c[1] for c in code if c[0] == "op")
 
 
+def spans(code):
+    """(begin, end) of what each branch back repeats"""
+    at = {c[1]: i for i, c in enumerate(code) if c[0] == "label"}
+    return [(at[c[2]], i) for i, c in enumerate(code) if c[0] == "op" and c[2] and at.get(c[2], i) < i]
+
+
+def stage_loops(code):
+    """Instructions of the smallest loop that has all products of the warp group."""
+    total = count(code)["HGMMA"]
+    found = [(e - b, b, e) for b, e in spans(code) if total and count(code[b:e])["HGMMA"] == total]
+    return [count(code[b : e + 1]) for _, b, e in sorted(found)[:1]]
+
+
 def loops(code):
     """Instructions of the loops over chunks, those with most matrix products last. A loop over chunks has matrix products and a
     vote (does M rise?), at most one barrier, and no such loop inside. Branches back to code that was moved out of a loop over
     jobs look like loops, too, but have the barriers of a job's end."""
-    at = {c[1]: i for i, c in enumerate(code) if c[0] == "label"}
-    spans = [(at[c[2]], i) for i, c in enumerate(code) if c[0] == "op" and c[2] and at.get(c[2], i) < i]
-    found = [(b, e) for b, e in spans if {"HMMA", "VOTE"} <= set(count(code[b:e])) and count(code[b:e])["BAR"] <= 1]
+    found = [(b, e) for b, e in spans(code) if {"HMMA", "VOTE"} <= set(count(code[b:e])) and count(code[b:e])["BAR"] <= 1]
     inner = {(b, e) for b, e in found if not any(b <= x and y <= e and (b, e) != (x, y) for x, y in found)}
     return sorted((count(code[b : e + 1]) for b, e in inner), key=lambda c: c["HMMA"])
 
@@ -149,20 +176,25 @@ def judge_code(name, code):
         family += "_e4m3"
     if family not in LOOPS:
         return
-    want, got = LOOPS[family](int(d)), loops(code)
+    yield from judge_loops("loop over chunks", LOOPS[family](int(d)), loops(code), int(d))
+    if family in STAGES:
+        yield from judge_loops("loop over stages", STAGES[family](int(d)), stage_loops(code), int(d))
+
+
+def judge_loops(kind, want, got, d):
     if len(want) != len(got):
-        yield f"{len(got)} loops over chunks instead of {len(want)}"
+        yield f"{len(got)} of the kind {kind} instead of {len(want)}"
     for w, g in zip(want, got):
         most = w.pop("most", None)
         if most and sum(g.values()) > most:
-            yield f"{sum(g.values())} instructions in a loop over chunks, more than {most}"
+            yield f"{sum(g.values())} instructions in a {kind}, more than {most}"
         for op, n in w.items():
-            if not n <= g[op] <= n + (int(d) // 16 if op in ("HMMA", "LDSM") else 0):  # one tile's products may be duplicated
-                yield f"{g[op]} {op} in a loop over chunks instead of {n}"
+            if not n <= g[op] <= n + (d // 16 if op in ("HMMA", "LDSM") else 0):  # one tile's products may be duplicated
+                yield f"{g[op]} {op} in a {kind} instead of {n}"
 
 
 def mix(ops):
-    shown = ("HMMA", "LDSM", "LDGSTS", "MUFU", "MOVM", "SHFL", "VOTE", "BAR")
+    shown = ("HGMMA", "WARPGROUP", "HMMA", "LDSM", "LDGSTS", "MUFU", "MOVM", "SHFL", "VOTE", "BAR")
     return f"{sum(ops.values())} instructions: " + ", ".join(f"{ops[op]} {op}" for op in shown if ops[op])
 
 
@@ -183,7 +215,7 @@ def main():
                 failures += len(wrong)
                 if wrong or "--print" in sys.argv:
                     print(f"sm_{arch} {name}: {found[name][0]} registers")
-                    for loop in loops(code[name]):
+                    for loop in stage_loops(code[name]) + loops(code[name]):
                         print(f"    loop of {mix(loop)}")
                 for sentence in wrong:
                     print(f"    WRONG: {sentence}")

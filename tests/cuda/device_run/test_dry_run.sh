@@ -30,6 +30,7 @@ stand_in "$work/tools/nvidia-smi" "[ ! -e '$work/hangs' ] || sleep 60"
     # The emulation is slow, so each program checks one problem, whatever number the script passes.
     stand_in "$work/programs/check_decode" "exec '$bin/cuda_device_dry_check_decode' 1 1 64"
     stand_in "$work/programs/check_prefill" "exec '$bin/cuda_device_dry_check_prefill' 1 1 64"
+    stand_in "$work/programs/check_wgmma" "exec '$bin/cuda_device_dry_check_wgmma' 1 1 64"
     stand_in "$work/programs/check_pages" "exec '$bin/cuda_device_dry_check_pages' 1 1 64"
     stand_in "$work/programs/limits" "[ \$1 = chase ] && [ ! -e '$work/mended' ] && exit 3; exec '$bin/cuda_device_dry_limits' \"\$@\""
 }
@@ -56,7 +57,7 @@ expect_steps 1 1
 expect_steps 1 3
 expect_steps 1 77
 grep -q '^PyTorch .*\(imported\|no CUDA device\)' "$work/out/peers.txt" || fail "peers does not say why it measures nothing"
-for name in smi device primitives check_decode check_pages products memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
+for name in smi device primitives check_decode check_pages products check_wgmma memcheck_prefill bandwidth ncu_private_bulk smi_after $("$work/programs/bench" --list); do
     grep -q "^$name"$'\t' "$work/out/steps.tsv" || fail "$name is not run"
 done
 while IFS=$'\t' read -r name _; do
