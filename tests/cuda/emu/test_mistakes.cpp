@@ -587,6 +587,17 @@ void accumulator_is_not_named(const args &a) {
     else
         wgmma_wait<0>(d, e);
 }
+void warps_commit_other_groups(const args &a) { /* in the same lines */
+    fill_operands(true);
+    float d[1][4] = {};
+    for (int i = 0; i < 2; i++) {
+        wgmma_fence(d);
+        multiply(d); /* found */
+        if (!a.wrong || warp() == 0 || i == 1) wgmma_commit();
+    }
+    wgmma_wait<0>(d);
+    keep_sums(a, d);
+}
 void operand_beside_its_atom(const args &a) {
     fill_operands(true);
     const u64 beside = wgmma_descriptor<128>(shared_base() + (a.wrong ? 128 : 32), 16, 1024);
@@ -727,6 +738,7 @@ const mistake mistakes[] = {
     MISTAKE(stage_is_refilled_after_all_warps_waited, {kind::shared_overwrite_race}, 1, 128, SOME_SEEDS),
     MISTAKE(no_wgmma_fence_after_a_wait, {kind::wgmma_fence}, 1, 128),
     MISTAKE(no_wgmma_fence, {kind::wgmma_fence}, 1, 128),
+    MISTAKE(warps_commit_other_groups, {kind::divergent}, 1, 128),
     MISTAKE(accumulator_is_not_named, {kind::accumulator_unnamed}, 1, 128),
     MISTAKE(operand_beside_its_atom, {kind::descriptor}, 1, 128),
     MISTAKE(descriptors_differ, {kind::descriptor}, 1, 128),

@@ -174,6 +174,7 @@ void product(void **args) {
         self = &f;
         if (lane.a.descriptor != call.a.descriptor || lane.b.descriptor != call.b.descriptor || lane.add != call.add)
             fail(kind::descriptor, lane.at, "threads of the warp group differ");
+        if (f.open_group != caller->open_group) fail(kind::divergent, lane.at, "warps have committed different groups");
         read_operands reading = {f.open_group, {}, lane.a.registers, {}, lane.at};
         if (lane.a.registers) memcpy(reading.values, lane.a.registers, sizeof reading.values);
         begin_reading(lane, t, reading);
