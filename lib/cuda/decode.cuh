@@ -222,7 +222,7 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
         end_request<S>();
     }
     keep_job(a, j, w.base + S::JOB);
-    stage_queries<S::E, S::D, S::MAX_ROWS, S::THREADS>(a, job, w.base + S::QUERIES);
+    stage_queries<S, S::MAX_ROWS>(a, job, w.base + S::QUERIES);
     sync_block();
     const decode_queries<S, NT> q = find_queries<S, NT>(w, first);
     decode_state<S, NT> st = {};

@@ -89,6 +89,17 @@ static cattn_status check_shape(const cattn_config *c, bool pages, cattn_error *
     return CATTN_OK;
 }
 
+/* Pages and e4m3 are copied or converted by the warps that compute, so wgmma has no kernels for them. */
+static bool prefills_by_wgmma(const cattn_config *c, bool pages, const ca_cuda_device *info) {
+    return info->wgmma_sums_as_mma && !pages && c->kv_type != CATTN_E4M3;
+}
+
+/* Tokens of a prefill job. Up to head size 128 the kernels by wgmma have two groups of 64 rows, which whole tokens fill. */
+static int32_t find_prefill_tokens(const cattn_config *c, bool pages, const ca_cuda_device *info) {
+    const int32_t of_group = CA_CUDA_PREFILL_ROWS / (c->n_heads / c->n_kv_heads);
+    return prefills_by_wgmma(c, pages, info) && c->head_dim <= 128 ? 2 * of_group : of_group;
+}
+
 typedef struct kernel_ids {
     int32_t prefill, decode, write, copy;
 } kernel_ids;
@@ -96,12 +107,12 @@ typedef struct kernel_ids {
 /* pages: for foreign pages, which need only the first two. */
 static kernel_ids find_kernels(const cattn_config *c, bool pages, const ca_cuda_device *info) {
     const char *type = type_name(c->kv_type);
-    const bool by_wgmma = info->wgmma_sums_as_mma && c->kv_type != CATTN_E4M3;
+    const char *prefill = prefills_by_wgmma(c, pages, info) ? "prefill_wgmma_%s_%d" : "prefill_%s_%d";
     if (pages)
         return (kernel_ids){find_kernel("prefill_pages_%s_%d", type, c->head_dim),
                             find_kernel("decode_pages_%s_%d", type, c->head_dim), -1, -1};
-    return (kernel_ids){find_kernel(by_wgmma ? "prefill_wgmma_%s_%d" : "prefill_%s_%d", type, c->head_dim),
-                        find_kernel("decode_%s_%d", type, c->head_dim), find_kernel("write_%s_%d", type, c->head_dim),
+    return (kernel_ids){find_kernel(prefill, type, c->head_dim), find_kernel("decode_%s_%d", type, c->head_dim),
+                        find_kernel("write_%s_%d", type, c->head_dim),
                         find_kernel(c->kv_type == CATTN_E4M3 ? "copy_%s_%d" : "copy_%.0s%d", type, c->head_dim)};
 }
 
@@ -191,6 +202,7 @@ cattn_status ca_device_create(ca_device **device, ca_alloc *alloc, const ca_layo
                      .source = source,
                      .sharing = config->sharing,
                      .group = config->n_heads / config->n_kv_heads,
+                     .prefill_tokens = find_prefill_tokens(config, source != NULL, &info),
                      .scale_log2 = (float)(config->scale * 1.4426950408889634),
                      .softcap = (float)(config->softcap * 1.4426950408889634),
                      .most_bytes = source ? SIZE_MAX : (size_t)workspace};
@@ -246,6 +258,7 @@ int ca_device_add_plan(ca_device *d) {
                                           .group = d->group,
                                           .head_dim = d->layout->d_k,
                                           .tile_bytes = (int64_t)d->layout->tile_bytes,
+                                          .prefill_tokens = d->prefill_tokens,
                                           .prefill_blocks = d->prefill.blocks,
                                           .decode_blocks = d->decode.blocks,
                                           .source = d->source};
@@ -258,7 +271,7 @@ int ca_device_add_plan(ca_device *d) {
 ca_plan_config ca_device_plan_for(const ca_device *d, int32_t n_sink_tokens) {
     return (ca_plan_config){.together = d->sharing == CATTN_SHARED,
                             .group = d->group,
-                            .max_rows = CA_CUDA_PREFILL_ROWS / d->group,
+                            .max_rows = d->prefill_tokens,
                             .min_slice = CA_CUDA_PREFILL_ROWS,
                             .chunk_cost = 8,
                             .min_tasks = 1,

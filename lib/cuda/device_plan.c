@@ -49,7 +49,7 @@ typedef struct drafter {
     ca_device_plan *dp;
     int32_t first_row; /* of the block, among the plan's rows */
     int32_t segment;
-    row_chunks rows[CA_CUDA_PREFILL_ROWS];
+    row_chunks rows[CA_CUDA_MAX_PREFILL_TOKENS];
 } drafter;
 
 static void read_block(drafter *d, const ca_section *s, const ca_block *block) {
@@ -373,14 +373,14 @@ static void go_to_block(dealer *d, int32_t block) {
     while (d->block < block) d->parts[++d->block] = d->n_jobs;
 }
 
-/* The first of two times max_tokens states that this thread block may use for a head. */
+/* The first of two times prefill_tokens states that this thread block may use for a head. */
 static int32_t scratch_states(dealer *d, int32_t head) {
     if (d->scratch_block[head] != d->block) {
         d->scratch_block[head] = d->block;
         d->scratch[head]++;
         if (d->scratch[head] >= d->n_scratch) d->n_scratch = d->scratch[head] + 1;
     }
-    return d->dp->n_states + d->scratch[head] * 2 * (CA_CUDA_PREFILL_ROWS / d->dp->config.group);
+    return d->dp->n_states + d->scratch[head] * 2 * d->dp->config.prefill_tokens;
 }
 
 /* Write the jobs of a chain, or a single job, for one head. */
@@ -457,7 +457,7 @@ static void deal_jobs(ca_device_plan *dp) {
         const int32_t n = deal_list(dp, l);
         if (n > n_scratch) n_scratch = n;
     }
-    dp->n_states += n_scratch * 2 * (CA_CUDA_PREFILL_ROWS / dp->config.group);
+    dp->n_states += n_scratch * 2 * dp->config.prefill_tokens;
 }
 
 /* ---- Updates ---- */

@@ -54,8 +54,9 @@ typedef enum ca_image_array {
 } ca_image_array;
 
 enum {
-    CA_CUDA_DECODE_ROWS = 32,  /* the most rows (tokens x query heads) of a job for the decode kernel */
-    CA_CUDA_PREFILL_ROWS = 64, /* and for the prefill kernel */
+    CA_CUDA_DECODE_ROWS = 32,        /* the most rows (tokens x query heads) of a job for the decode kernel */
+    CA_CUDA_PREFILL_ROWS = 64,       /* and of whole tokens for a warp group of a prefill kernel */
+    CA_CUDA_MAX_PREFILL_TOKENS = 128 /* the most tokens of a job for any prefill kernel: one row each, two warp groups */
 };
 
 /* Where the plan's chunks lie if they consist of foreign pages. */
@@ -69,6 +70,7 @@ typedef struct ca_device_plan_config {
     int32_t n_heads; /* KV heads */
     int32_t group;   /* query heads of each */
     int32_t head_dim;
+    int32_t prefill_tokens;                /* the most tokens of a job for the prefill kernel */
     int32_t prefill_blocks, decode_blocks; /* thread blocks of a launch */
     int64_t tile_bytes;                    /* of a chunk's K and V for one KV head */
     const ca_page_source *source;          /* NULL: chunks are the library's own */

@@ -42,7 +42,7 @@ enum {
 typedef struct ca_cuda_job {
     int32_t row;      /* the first of its tokens' rows, which are consecutive in the plan */
     uint16_t head;    /* KV head */
-    uint8_t n_tokens; /* n_tokens x group rows: at most 32 for the decode kernel, 64 for the prefill kernel */
+    uint8_t n_tokens; /* n_tokens x group rows: see ca_device_plan_config for their limits */
     uint8_t flags;    /* CA_CUDA_JOB_* */
     uint16_t segment; /* absolute index: positions from 512 segment on */
     uint8_t n_chunks; /* 0 to 8, ascending; a segment's other chunks are hidden from all rows */

@@ -89,12 +89,12 @@ template <int D> DEV sum4 merge_states(const ca_cuda_attend_args &a, int plan_ro
 }
 
 /*
- * Count the arrival of a job's tokens, and merge and write those rows that are complete. All threads that compute, whose states
- * are stored. flags: 4 bytes of shared memory for each token. Leaves the counters of complete rows zero.
+ * Count the arrival of a job's tokens, and merge and write those rows that are complete. All threads that work on them, whose
+ * states are stored. flags: 4 bytes of shared memory for each token. Leaves the counters of complete rows zero.
  */
 template <class S> DEV void arrive(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 flags) {
-    sync_computing<S>();
-    const int t = thread_index();
+    sync_own<S>();
+    const int t = own_thread<S>();
     if (t < job.n_tokens) {
         const int row = job.row + t;
         const u32 n = (u32)(ld_global(a.merge_begin + row + 1) - ld_global(a.merge_begin + row));
@@ -103,7 +103,7 @@ template <class S> DEV void arrive(const ca_cuda_attend_args &a, const ca_cuda_j
         if (last) st_global(counter, 0u);
         st_shared(flags + (u32)t * 4, (u32)last);
     }
-    sync_computing<S>();
+    sync_own<S>();
     for (int i = t; i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
         const int unit = i % (S::D / 4);
         const row_place p = place_of(a, job.head, i / (S::D / 4));

@@ -24,19 +24,20 @@
 /* ---- The ring ---- */
 
 /*
- * Where the ring is: the stage of the next request in bit 0, the parity of its mbarrier's phase in bit 1. Requests alternate
- * between the stages, over the ends of jobs, too.
+ * Where the ring is: the stage of the next request, and in the bit above it the parity of its mbarrier's phase. Requests go
+ * around the stages, over the ends of jobs, too.
  */
-DEV int next_request(int ring) { return (ring + 1) & 3; }
-template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & 1) * S::STAGE; }
-template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & 1) * 8; }
+template <class S> DEV int next_request(int ring) { return (ring + 1) & (2 * S::STAGES - 1); }
+template <class S> DEV u32 stage_of(u32 base, int ring) { return base + (u32)(ring & (S::STAGES - 1)) * S::STAGE; }
+template <class S> DEV u32 stage_bar(u32 base, int ring) { return base + S::BARS + (u32)(ring & (S::STAGES - 1)) * 8; }
+template <class S> DEV u32 stage_parity(int ring) { return (u32)ring / S::STAGES; }
 
 template <class S> DEV void init_stages(u32 base) {
     if (!S::BULK) return;
     const u32 t = (u32)thread_index();
-    if (t < 2) mbar_init(base + S::BARS + t * 8, 1);
-    if (S::WGMMA && t < 2) mbar_init(base + S::FREE + t * 8, S::THREADS / 32);
-    if (t < 2) mbar_fence_init();
+    if (t < S::STAGES) mbar_init(base + S::BARS + t * 8, 1);
+    if (S::WGMMA && t < S::STAGES) mbar_init(base + S::FREE + t * 8, S::COMPUTING / 32);
+    if (t < S::STAGES) mbar_fence_init();
     sync_block();
 }
 
@@ -117,7 +118,7 @@ DEV void request_lines(const ca_cuda_attend_args &a, u32 base, int ring, int hea
 /* Wait until the stage is here for all warps, and all have left the other one. */
 template <class S> DEV void await_lines(u32 base, int ring) {
     if constexpr (S::BULK)
-        mbar_wait(stage_bar<S>(base, ring), (u32)ring >> 1);
+        mbar_wait(stage_bar<S>(base, ring), stage_parity<S>(ring));
     else
         cp_async_wait<0>();
     sync_block();
@@ -215,12 +216,12 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
     const int places = load_places<S>(a, j, thread_index() % 32), n = job.n_chunks, head = job.head, partial = job.partial;
     if (n > 0) request_lines<S>(a, base, ring, head, 0, places, 0, n);
     keep_job(a, j, base + S::JOB);
-    stage_queries<S::E, S::D, S::ROWS, S::THREADS>(a, job, base + S::QUERIES);
+    stage_queries<S, S::ROWS>(a, job, base + S::QUERIES);
     sync_block();
     prefill_queries<S> q;
-    load_queries<S>(q, this_rows());
+    load_queries<S>(q, this_rows<S>());
     UNROLL_BY(1) for (int quarter = 0; quarter < CA_CUDA_QUARTERS; quarter++) {
-        const prefill_warp w = this_rows();
+        const prefill_warp w = this_rows<S>();
         prefill_state<S> st;
         begin_quarter<S>(a, st, w, quarter);
         UNROLL_BY(1) for (int first = 0; first < n; first += S::CHUNKS) {
@@ -228,21 +229,21 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
             const bool last = first + S::CHUNKS >= n;
             const int next = last ? 0 : first + S::CHUNKS, next_quarter = quarter + last;
             const u32 stage = stage_of<S>(base, ring);
-            ring = next_request(ring);
+            ring = next_request<S>(ring);
             if (next_quarter < CA_CUDA_QUARTERS) request_lines<S>(a, base, ring, head, next_quarter, places, next, n - next);
             const int here = last ? n - first : S::CHUNKS;
             UNROLL_BY(1)
             for (int c = 0; c < here; c++) attend_slots<S>(a, st, q, w, stage, quarter, first, c, partial >> (first + c) & 1);
         }
-        end_quarter<S>(a, st, this_rows(), quarter);
+        end_quarter<S>(a, st, this_rows<S>(), quarter);
     }
 }
 
 template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) {
     const ca_cuda_job job = kept_job(base + S::JOB);
-    sync_computing<S>();
+    sync_own<S>();
     if (job.carry_out >= 0) return;
-    for (int i = thread_index(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
+    for (int i = own_thread<S>(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
         const int row = i / (S::D / 4), unit = i % (S::D / 4);
         const float m = ld_shared<float>(base + S::M + (u32)row * 4), l = ld_shared<float>(base + S::L + (u32)row * 4);
         settle<S::E, S::D>(a, job, row, unit, {ld_shared<f4>(base + row_sum_at<S>(row, 4 * unit)), m, l});

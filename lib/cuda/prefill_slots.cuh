@@ -17,31 +17,36 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static_assert(!IN_E4M3 || E_ == F16, "e4m3 becomes f16");
     static constexpr element E = E_;
     static constexpr int D = D_;
-    static constexpr int ROWS = 64, THREADS = 128; /* those that compute */
-    static constexpr int BLOCK_THREADS = WGMMA ? 2 * THREADS : THREADS;
+    static constexpr int ROWS = 64, THREADS = 128;
+    static constexpr int GROUPS = WGMMA && D <= 128 ? 2 : 1; /* of THREADS, which take ROWS each */
+    static constexpr int COMPUTING = GROUPS * THREADS, BLOCK_THREADS = COMPUTING + (WGMMA ? 128 : 0);
     static constexpr int CHUNKS = D == 256 && !WGMMA ? 2 : 4; /* of a stage */
+    static constexpr int STAGES = GROUPS == 2 ? 4 : 2;
     static constexpr int LINES = CHUNKS * STEP_SLOTS;
     static constexpr u32 TILE = LINES * D * (IN_E4M3 ? 1 : 2); /* bytes of a stage's K; V follows */
     static constexpr u32 SCALES = 2 * TILE;                    /* if there are any: of each chunk those of K, then of V */
     static constexpr u32 STAGE = SCALES + (IN_E4M3 ? 2 * LINES * 4 : 0);
-    static constexpr u32 QUERIES = 2 * STAGE;
+    /* From here on each group has its own, but for the mbarriers. */
+    static constexpr u32 QUERIES = STAGES * STAGE;
     static constexpr u32 SUMS = QUERIES + ROWS * D * 2;
     static constexpr u32 M = SUMS + ROWS * D * 4, L = M + ROWS * 4;
     static constexpr u32 FLAGS = L + ROWS * 4;
     static constexpr u32 JOB = FLAGS + ROWS * 4;
-    static constexpr u32 BARS = JOB + KEPT_JOB; /* an mbarrier for each of the two stages: it is here */
-    static constexpr u32 FREE = BARS + 2 * 8; /* and with a producer, which waits for it, another one: it may be overwritten */
-    static constexpr u32 SHARED = WGMMA ? FREE + 2 * 8 : BULK ? FREE : BARS;
+    static constexpr u32 OWN = (JOB + KEPT_JOB - QUERIES + 127) / 128 * 128;
+    static constexpr u32 BARS = JOB + KEPT_JOB + (GROUPS - 1) * OWN; /* an mbarrier for each stage: it is here */
+    static constexpr u32 FREE = BARS + STAGES * 8; /* and beside a warp that copies another one: it may be overwritten */
+    static constexpr u32 SHARED = WGMMA ? FREE + STAGES * 8 : BULK ? FREE : BARS;
 };
 
-/* Found anew where a loop begins and ends. */
+/* Found anew where a loop begins and ends. base: what the offsets of the group's own memory are from. */
 struct prefill_warp {
     int lane, row; /* row: the first of this warp's 16 */
     u32 base;
 };
-DEV prefill_warp this_rows() {
+template <class S> DEV prefill_warp this_rows() {
     const int thread = hidden(thread_index());
-    return {thread % 32, thread / 32 * 16, shared_base()};
+    if constexpr (S::GROUPS == 1) return {thread % 32, thread / 32 * 16, shared_base()};
+    return {thread % 32, thread % S::THREADS / 32 * 16, shared_base() + (u32)(thread / S::THREADS) * S::OWN};
 }
 
 /* A row's sums in one quarter. l: of slot classes 2 (lane % 4) and the next. */

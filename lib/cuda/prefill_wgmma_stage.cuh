@@ -12,13 +12,16 @@
  * awaited, and the sums are scaled where the next chunk raises M.
  *
  * wgmma multiplies V of all slots, so a slot that some row does not see must be finite: its weight of zero hides it then. A
- * stage in which that does not hold goes through mma, as in prefill.cuh. That is rare; nearly all of what is hidden was
- * written by later tokens.
+ * stage in which that does not hold goes through mma, as in prefill.cuh. It is rare: what is hidden was mostly written by later
+ * tokens.
  */
 #ifndef LIB_CUDA_PREFILL_WGMMA_STAGE_CUH
 #define LIB_CUDA_PREFILL_WGMMA_STAGE_CUH
 
 #include "prefill_slots.cuh"
+
+/* Whether b holds in one of the warp group's threads, by its barrier. */
+template <class S> DEV bool group_or(bool b) { return sync_named_or(1 + thread_index() / S::THREADS, S::THREADS, b); }
 
 /* ---- Operands ---- */
 
@@ -130,7 +133,8 @@ DEV bool unit_not_finite(element e, const u4 &x) {
 
 /* Whether V of one of the chunks has an infinity or a NaN, by all threads of the group: 16 bytes of each part for one thread.
  */
-template <class S> DEV bool not_finite_here(u32 v, int chunks, int t) {
+template <class S> DEV bool not_finite_here(const prefill_warp &w, u32 v, int chunks) {
+    const int t = w.row * 2 + w.lane;
     bool found = false;
     UNROLL_BY(1) for (int c = 0; c < S::CHUNKS; c++) {
         if (!(chunks >> c & 1)) continue;
@@ -139,7 +143,7 @@ template <class S> DEV bool not_finite_here(u32 v, int chunks, int t) {
         if (S::D % 64 && t < 64)
             found |= unit_not_finite(S::E, ld_shared<u4>(v + S::D / 64 * (S::LINES * 128) + (u32)(c * 1024 + t * 16)));
     }
-    return sync_computing_or<S>(found);
+    return group_or<S>(found);
 }
 
 /* ---- A stage ---- */
@@ -149,7 +153,7 @@ template <class S>
 DEV void attend_stage(const ca_cuda_attend_args &a, prefill_state<S> &st, const prefill_queries<S> &q, const prefill_warp &w,
                       u32 k, int quarter, int first, int here, int partial) {
     const u32 v = k + S::TILE;
-    if (partial && not_finite_here<S>(v, partial, w.row * 2 + w.lane)) {
+    if (partial && not_finite_here<S>(w, v, partial)) {
         UNROLL_BY(1) for (int c = 0; c < here; c++) attend_slots<S>(a, st, q, w, k, quarter, first, c, true);
         return;
     }
@@ -158,7 +162,7 @@ DEV void attend_stage(const ca_cuda_attend_args &a, prefill_state<S> &st, const 
     stage_scores<S>(s, q, w, k);
     finish_scores<S>(a, s, w, quarter, first, here, partial);
     raise_rows<S>(st, scores_of(s, 0), scale, {});
-    if (here < S::CHUNKS || sync_computing_or<S>(rises_later<S>(st, s, scale)))
+    if (here < S::CHUNKS || group_or<S>(rises_later<S>(st, s, scale)))
         add_one_by_one<S>(st, s, scale, v, here);
     else
         add_together<S>(st, s, scale, v);

@@ -35,16 +35,19 @@ enum kv_source {
 /* i itself. The compiler does not know that, so it does not keep what depends on i over a loop, and spill it. */
 DEV int hidden(int i) { return shfl_xor(i, 0); }
 
-/* The barrier of the threads that compute: all of the block, or the first S::THREADS where others only copy. */
-template <class S> DEV void sync_computing() {
+/*
+ * The threads that work on a job's rows together: all of the block, or one of its groups of S::THREADS, beside others that do
+ * the same for other rows or only copy. This thread's index among them, and their barrier.
+ */
+template <class S> DEV int own_thread() {
+    return S::THREADS == S::BLOCK_THREADS ? thread_index() : thread_index() % S::THREADS;
+}
+template <class S> DEV void sync_own() {
     if constexpr (S::THREADS == S::BLOCK_THREADS)
         sync_block();
     else
-        sync_named(1, S::THREADS);
+        sync_named(1 + thread_index() / S::THREADS, S::THREADS);
 }
-
-/* The same, and whether b holds in one of them. Only beside threads that copy. */
-template <class S> DEV bool sync_computing_or(bool b) { return sync_named_or(1, S::THREADS, b); }
 
 struct alignas(8) u2 {
     u32 v[2];
@@ -140,18 +143,17 @@ DEV row_place place_of(const ca_cuda_attend_args &a, int head, int row) {
     return {token, head * a.group + row - token * a.group};
 }
 
-/* A job's queries as a tile of LINES lines in shared memory, zeros behind the last row. For THREADS threads. */
-template <element E, int D, int LINES, int THREADS>
-DEV void stage_queries(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 to) {
+/* A job's queries as a tile of LINES lines in shared memory, zeros behind the last row. */
+template <class S, int LINES> DEV void stage_queries(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 to) {
     const int n_rows = job.n_tokens * a.group;
-    for (int i = thread_index(); i < LINES * (D / 8); i += THREADS) {
-        const int row = i / (D / 8), unit = i % (D / 8);
+    for (int i = own_thread<S>(); i < LINES * (S::D / 8); i += S::THREADS) {
+        const int row = i / (S::D / 8), unit = i % (S::D / 8);
         u4 x = {};
         if (row < n_rows) {
             const row_place p = place_of(a, job.head, row);
-            x = load_unit<E>(line_of(a.q, ld_global(a.source + job.row + p.token), p.query_head), a.q.type, unit);
+            x = load_unit<S::E>(line_of(a.q, ld_global(a.source + job.row + p.token), p.query_head), a.q.type, unit);
         }
-        st_shared(to + unit_offset<D, LINES>((u32)row, (u32)unit), x);
+        st_shared(to + unit_offset<S::D, LINES>((u32)row, (u32)unit), x);
     }
 }
 

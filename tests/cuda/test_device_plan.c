@@ -16,12 +16,16 @@
 
 enum { N_HEADS = 3, GROUP = 2, HEAD_DIM = 64, PREFILL_BLOCKS = 5, DECODE_BLOCKS = 9, MAX_CHUNKS = 64 };
 
-static const ca_device_plan_config device_config = {.n_heads = N_HEADS,
-                                                    .group = GROUP,
-                                                    .head_dim = HEAD_DIM,
-                                                    .prefill_blocks = PREFILL_BLOCKS,
-                                                    .decode_blocks = DECODE_BLOCKS,
-                                                    .tile_bytes = (int64_t)2 * CA_CUDA_CHUNK * HEAD_DIM * 2};
+/* For a prefill kernel with one warp group that computes, or with two. */
+static ca_device_plan_config device_config(rng *r) {
+    return (ca_device_plan_config){.n_heads = N_HEADS,
+                                   .group = GROUP,
+                                   .head_dim = HEAD_DIM,
+                                   .prefill_tokens = CA_CUDA_PREFILL_ROWS / GROUP * (int32_t)rng_range(r, 1, 2),
+                                   .prefill_blocks = PREFILL_BLOCKS,
+                                   .decode_blocks = DECODE_BLOCKS,
+                                   .tile_bytes = (int64_t)2 * CA_CUDA_CHUNK * HEAD_DIM * 2};
+}
 
 /* A cache on the CPU, whose tree is planned again as for a device, and the device's copy of the image. */
 typedef struct player {
@@ -89,7 +93,8 @@ static void check_balance(const player *p, int list) {
         int64_t block = 0, unit = 0;
         for (const ca_cuda_job *j = jobs_of(p, list) + parts[b]; j < jobs_of(p, list) + parts[b + 1]; j++) {
             const int64_t cost = 4 * j->n_chunks + 2 + j->n_tokens * GROUP / 16;
-            assert_in_range(j->n_tokens * GROUP, 1, ca_list_decodes(list) ? CA_CUDA_DECODE_ROWS : CA_CUDA_PREFILL_ROWS);
+            assert_in_range(j->n_tokens * GROUP, 1,
+                            ca_list_decodes(list) ? CA_CUDA_DECODE_ROWS : p->dp.config.prefill_tokens * GROUP);
             assert_int_equal(j->carry_in >= 0, list >= CA_LIST_PREFILL_CARRIED);
             unit = j->fold >= 0 ? unit + cost : cost;
             if (j->fold >= 0) { /* the job before kept what this one folds onto */
@@ -182,11 +187,11 @@ static void change(player *p) {
     }
 }
 
-static ca_plan_config plan_config(const world *w, rng *r) {
+static ca_plan_config plan_config(const world *w, const ca_device_plan_config *device, rng *r) {
     const int32_t window = rng_chance(r, 3) ? (int32_t)rng_range(r, 1, 900) : 0;
     return (ca_plan_config){.together = !rng_chance(r, 4),
                             .group = GROUP,
-                            .max_rows = CA_CUDA_PREFILL_ROWS / GROUP,
+                            .max_rows = device->prefill_tokens,
                             .min_slice = 64,
                             .chunk_cost = 8,
                             .min_tasks = 1,
@@ -213,9 +218,10 @@ static void play(uint64_t seed, int64_t longest, int n_steps) {
     config.n_threads = 1;
     config.windows = NULL;
     assert_int_equal(cattn_cache_create(&config, &p.cache, NULL), CATTN_OK);
-    const ca_plan_config plan = plan_config(&w, &p.r);
+    const ca_device_plan_config device = device_config(&p.r);
+    const ca_plan_config plan = plan_config(&w, &device, &p.r);
     ca_plan_init(&p.plan, &plan, p.cache->tree, &p.cache->layout, &alloc);
-    ca_device_plan_init(&p.dp, &device_config, &alloc);
+    ca_device_plan_init(&p.dp, &device, &alloc);
     for (int i = 0; i < w.n_seqs; i++) {
         p.length[i] = w.seqs[i].n_tokens;
         assert_int_equal(cattn_seq_join(p.cache, w.seqs[i].tokens, p.length[i], NULL, &p.seqs[i], NULL, NULL), CATTN_OK);
@@ -258,13 +264,14 @@ static void an_update_succeeds_after_one_without_memory(void **state) {
     assert_int_equal(cattn_seq_join(cache, w.seqs[0].tokens, w.seqs[0].n_tokens, NULL, &entry.seq, NULL, NULL), CATTN_OK);
     assert_int_equal(cattn_step_begin(cache, &entry, 1, 0, NULL), CATTN_OK);
     rng r = {1};
-    const ca_plan_config plan_of = plan_config(&w, &r);
+    const ca_device_plan_config device = device_config(&r);
+    const ca_plan_config plan_of = plan_config(&w, &device, &r);
     ca_alloc plain = ca_alloc_default();
     ca_plan plan;
     ca_plan_init(&plan, &plan_of, cache->tree, &cache->layout, &plain);
     assert_int_equal(ca_plan_update(&plan, 1, cache->step.entries.at, 1), CATTN_OK);
     ca_device_plan want;
-    ca_device_plan_init(&want, &device_config, &plain);
+    ca_device_plan_init(&want, &device, &plain);
     assert_int_equal(ca_device_plan_update(&want, &plan), CATTN_OK);
     bool failed = true;
     int n = 0;
@@ -272,7 +279,7 @@ static void an_update_succeeds_after_one_without_memory(void **state) {
         failing host = {.left = n, .times = 1};
         ca_alloc alloc = {failing_alloc, failing_free, &host, 0};
         ca_device_plan dp;
-        ca_device_plan_init(&dp, &device_config, &alloc);
+        ca_device_plan_init(&dp, &device, &alloc);
         failed = ca_device_plan_update(&dp, &plan) != CATTN_OK;
         if (failed) assert_int_equal(ca_device_plan_update(&dp, &plan), CATTN_OK);
         assert_true(dp.moved);

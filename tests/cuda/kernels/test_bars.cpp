@@ -43,7 +43,7 @@ emu::counts measure(const char *family, element type, bool e4m3, int d, int rows
 struct bar { /* instructions of one warp for one chunk */
     const char *family;
     int d, rows, warps, mma, ldmatrix, movmatrix, votes;
-    int wgmma = 0; /* of all four warps together */
+    int wgmma = 0; /* of all warps together */
 };
 
 /*
@@ -63,14 +63,14 @@ const bar bars[] = {
 };
 
 /*
- * By wgmma, of 64 slots for K and of 16 for V; V of d = 96 takes two, one for its half part. A vote and a barrier for each
- * four quarters.
+ * By wgmma, each with 64 rows: of 64 slots for K and of 16 for V; V of d = 96 takes two, one for its half part. A vote for each
+ * four quarters. Up to d = 128 two groups of four warps share K and V.
  */
 const bar wgmma_bars[] = {
-    {"prefill_wgmma", 64, 64, 4, 0, 0, 0, 1, 8},
-    {"prefill_wgmma", 96, 64, 4, 0, 0, 0, 1, 14},
-    {"prefill_wgmma", 128, 64, 4, 0, 0, 0, 1, 12},
-    {"prefill_wgmma", 256, 64, 4, 0, 0, 0, 1, 20},
+    {"prefill_wgmma", 64, 128, 8, 0, 0, 0, 1, 2 * (4 + 4)},
+    {"prefill_wgmma", 96, 128, 8, 0, 0, 0, 1, 2 * (6 + 8)},
+    {"prefill_wgmma", 128, 128, 8, 0, 0, 0, 1, 2 * (8 + 4)},
+    {"prefill_wgmma", 256, 64, 4, 0, 0, 0, 1, 16 + 4},
 };
 
 /* Over foreign pages the same. */
