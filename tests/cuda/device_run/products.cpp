@@ -25,20 +25,24 @@ const char *const names[PRODUCT_WAYS] = {
     "mma, rows as A",
     "mma, rows as A in other places",
     "mma, rows as B",
+    "wgmma N 32, Y K-major, X in shared memory",
     "wgmma N 64, Y K-major, X in shared memory",
     "wgmma N 128, Y K-major, X in shared memory",
     "wgmma N 256, Y K-major, X in shared memory",
+    "wgmma N 32, Y K-major, X in registers",
     "wgmma N 64, Y K-major, X in registers",
     "wgmma N 128, Y K-major, X in registers",
     "wgmma N 256, Y K-major, X in registers",
+    "wgmma N 32, Y MN-major, X in shared memory",
     "wgmma N 64, Y MN-major, X in shared memory",
     "wgmma N 128, Y MN-major, X in shared memory",
     "wgmma N 256, Y MN-major, X in shared memory",
+    "wgmma N 32, Y MN-major, X in registers",
     "wgmma N 64, Y MN-major, X in registers",
     "wgmma N 128, Y MN-major, X in registers",
     "wgmma N 256, Y MN-major, X in registers",
 };
-int columns_of(int way) { return way < WGMMA ? PRODUCT_COLUMNS : 64 << (way - WGMMA) % 3; }
+int columns_of(int way) { return way < WGMMA ? PRODUCT_COLUMNS : 32 << (way - WGMMA) % 4; }
 
 /* ---- Random tiles ---- */
 

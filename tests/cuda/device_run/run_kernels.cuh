@@ -223,17 +223,18 @@ template <element E, major Y, bool REGISTERS, int N> DEV void by_wgmma(const run
     }
 }
 template <element E, major Y, bool REGISTERS> DEV void by_wgmma_of_each_size(const run_products_args &a, int way, int tile) {
-    by_wgmma<E, Y, REGISTERS, 64>(a, way, tile);
-    by_wgmma<E, Y, REGISTERS, 128>(a, way + 1, tile);
-    by_wgmma<E, Y, REGISTERS, 256>(a, way + 2, tile);
+    by_wgmma<E, Y, REGISTERS, 32>(a, way, tile);
+    by_wgmma<E, Y, REGISTERS, 64>(a, way + 1, tile);
+    by_wgmma<E, Y, REGISTERS, 128>(a, way + 2, tile);
+    by_wgmma<E, Y, REGISTERS, 256>(a, way + 3, tile);
 }
 template <element E> DEV void products_by_wgmma(const run_products_args &a) {
     for (int tile = block_index(); tile < a.n_tiles; tile += block_count()) {
         stage_product(a, tile);
         by_wgmma_of_each_size<E, K_MAJOR, false>(a, WGMMA, tile);
-        by_wgmma_of_each_size<E, K_MAJOR, true>(a, WGMMA + 3, tile);
-        by_wgmma_of_each_size<E, MN_MAJOR, false>(a, WGMMA + 6, tile);
-        by_wgmma_of_each_size<E, MN_MAJOR, true>(a, WGMMA + 9, tile);
+        by_wgmma_of_each_size<E, K_MAJOR, true>(a, WGMMA + 4, tile);
+        by_wgmma_of_each_size<E, MN_MAJOR, false>(a, WGMMA + 8, tile);
+        by_wgmma_of_each_size<E, MN_MAJOR, true>(a, WGMMA + 12, tile);
     }
 }
 DEV void run_products_wgmma_bf16_body(const run_products_args &a) { products_by_wgmma<BF16>(a); }

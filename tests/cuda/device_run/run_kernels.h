@@ -50,9 +50,9 @@ enum { PRODUCT_ROWS = 64, PRODUCT_COLUMNS = 256, PRODUCT_K = 64, PRODUCT_STEPS =
 /*
  * By mma: rows of X as the rows of A, which gives the sums that all others are compared with; the same in other places of the
  * 16 x 8 that a product has; rows as the columns of B. From WGMMA on by wgmma: Y K-major or MN-major, X in shared memory or in
- * registers, N of 64, 128 and 256, in this order.
+ * registers, N of 32, 64, 128 and 256, in this order.
  */
-enum { ROWS_AS_A, ROWS_AS_A_MOVED, ROWS_AS_B, WGMMA, PRODUCT_WAYS = WGMMA + 2 * 2 * 3 };
+enum { ROWS_AS_A, ROWS_AS_A_MOVED, ROWS_AS_B, WGMMA, PRODUCT_WAYS = WGMMA + 2 * 2 * 4 };
 
 struct run_difference {
     int32_t tile, step, row, column;
