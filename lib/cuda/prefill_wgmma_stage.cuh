@@ -125,23 +125,22 @@ template <class S> DEV void add_one_by_one(prefill_state<S> &st, float (&s)[S::L
 
 /* ---- What V hides ---- */
 
-DEV bool unit_not_finite(element e, const u4 &x) {
+template <element E> DEV bool unit_not_finite(const u4 &x) {
     bool found = false;
-    UNROLL for (int i = 0; i < 4; i++) found |= e == BF16 ? not_finite<BF16>(x.v[i]) : not_finite<F16>(x.v[i]);
+    UNROLL for (int i = 0; i < 4; i++) found |= not_finite<E>(x.v[i]);
     return found;
 }
 
-/* Whether V of one of the chunks has an infinity or a NaN, by all threads of the group: 16 bytes of each part for one thread.
- */
+/* Whether V of one of the chunks has an infinity or a NaN. A thread of the group looks at 16 bytes of each part. */
 template <class S> DEV bool not_finite_here(const prefill_warp &w, u32 v, int chunks) {
     const int t = w.row * 2 + w.lane;
     bool found = false;
     UNROLL_BY(1) for (int c = 0; c < S::CHUNKS; c++) {
         if (!(chunks >> c & 1)) continue;
         UNROLL for (u32 part = 0; part < S::D / 64; part++) found |=
-            unit_not_finite(S::E, ld_shared<u4>(v + part * (S::LINES * 128) + (u32)(c * 2048 + t * 16)));
+            unit_not_finite<S::E>(ld_shared<u4>(v + part * (S::LINES * 128) + (u32)(c * 2048 + t * 16)));
         if (S::D % 64 && t < 64)
-            found |= unit_not_finite(S::E, ld_shared<u4>(v + S::D / 64 * (S::LINES * 128) + (u32)(c * 1024 + t * 16)));
+            found |= unit_not_finite<S::E>(ld_shared<u4>(v + S::D / 64 * (S::LINES * 128) + (u32)(c * 1024 + t * 16)));
     }
     return group_or<S>(found);
 }
@@ -153,7 +152,7 @@ template <class S>
 DEV void attend_stage(const ca_cuda_attend_args &a, prefill_state<S> &st, const prefill_queries<S> &q, const prefill_warp &w,
                       u32 k, int quarter, int first, int here, int partial) {
     const u32 v = k + S::TILE;
-    if (partial && not_finite_here<S>(w, v, partial)) {
+    if (partial && not_finite_here<S>(w, v, partial)) { /* whole chunks, too, as if they were partial: it is less code */
         UNROLL_BY(1) for (int c = 0; c < here; c++) attend_slots<S>(a, st, q, w, k, quarter, first, c, true);
         return;
     }
