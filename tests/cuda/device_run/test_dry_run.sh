@@ -64,7 +64,7 @@ while IFS=$'\t' read -r name _; do
     [ "$(wc -l <"$work/out/$name.txt")" -ge 2 ] || fail "$name left no result"
 done <"$work/out/steps.tsv"
 for kernel in decode decode_bulk decode_pages decode_e4m3; do
-    grep -q "^shared_4096"$'\t'".*"$'\t'"$kernel"$'\t' "$work/out/shared_4096.txt" || fail "shared_4096 has no line for $kernel"
+    grep -q "^shared_1024"$'\t'".*"$'\t'"$kernel"$'\t' "$work/out/shared_1024.txt" || fail "shared_1024 has no line for $kernel"
 done
 
 # Continued on another machine: only the archive is there.
