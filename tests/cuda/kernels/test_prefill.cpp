@@ -4,42 +4,22 @@
  *
  *   test_prefill [first seed [problems [d]]]
  */
-#include <cstdio>
+#include "check.h"
 
-#include "chunkattn.h"
-#include "problem.h"
-
-namespace {
-
-int check(const problem &p) {
-    memory m(p);
-    std::mt19937_64 rng(p.seed);
-    int failures = run_shape(p, m, "decode", SHAPE_RANDOM, 16, rng);
-    const std::vector<uint32_t> decoded = output_bits(p, m);
-    int n_run = (int)(p.seed / 2 % 2);
-    for (const int shape : {(int)SHAPE_CHAIN, SHAPE_RANDOM | SHAPE_CARRY, SHAPE_RANDOM | SHAPE_CHAIN}) {
-        failures += run_shape(p, m, n_run++ % 2 && !p.e4m3 ? "prefill_bulk" : "prefill", shape, 64, rng);
-        if (output_bits(p, m) == decoded) continue;
-        printf("other bits than decode, in shape %d\n", shape);
-        failures++;
-    }
-    const double worst = compare_with_reference(p, m);
-    if (!(worst <= 1)) printf("error %g of what is allowed\n", worst), failures++;
-    if (failures) printf("FAILED: %s\n", p.text().c_str());
-    return failures;
+static int check(const problem &p) {
+    const char *families[] = {"prefill", p.e4m3 ? "prefill" : "prefill_bulk"};
+    if (p.seed / 2 % 2) std::swap(families[0], families[1]);
+    return check_runs(p, {{"decode", SHAPE_RANDOM, 16},
+                          {families[0], SHAPE_CHAIN, 64},
+                          {families[1], SHAPE_RANDOM | SHAPE_CARRY, 64},
+                          {families[0], SHAPE_RANDOM | SHAPE_CHAIN, 64}});
 }
-
-} // namespace
 
 int main(int argc, char **argv) {
     const seed_range seeds(argc, argv, 6);
     int failures = 0;
     for (uint64_t seed = seeds.begin; seed < seeds.end; seed++) {
-        problem p = seeds.make(seed, 64, 700);
-        if (seed % 3) p.out_type = CATTN_F32;  /* a rounded output hides the last bits */
-        if (seed % 5 < 2) p.how = WIDE_SCORES; /* nothing else shows in which order weights are summed */
-        if (seed % 2)                          /* a prompt: each row must not see the later ones */
-            p = prompt_problem(p, 1 + (int)(seed * 37 % 90), (int)(seed * 61 % 700));
+        const problem p = bits_problem(seeds, seed, 64, 700, 90);
         failures += check(p);
         failures += check(in_e4m3(p));
     }
