@@ -56,7 +56,8 @@ def row_of(work, seconds, n_requests):
 
 
 def fill_memory(args, pair):
-    """Send loads until both servers have used their K/V budget once. Until then, each retained prefix takes new memory, which the system clears at the first write; a server without sharing retains nothing and takes less."""
+    """Send loads until both servers have used their K/V budget once. Until then, each retained prefix takes new memory, which the
+    system clears at the first write; a server without sharing retains nothing and takes less."""
     before = 0
     while (memory := sum(system.resident_bytes() for system in pair)) > 1.01 * before:
         before = memory

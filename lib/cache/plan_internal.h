@@ -12,9 +12,9 @@
  */
 typedef struct ca_visit {
     int64_t start, end; /* positions */
-    const ca_chunk_id
-        *chunks; /* ids of the absolute chunks from the one that holds `start` on; NULL: first_chunk and those that follow it */
-    ca_chunk_id first_chunk; /* if `chunks` is NULL: the id of the chunk that holds `start` */
+    /* Ids of the absolute chunks from the one that holds `start` on; NULL: the ids are consecutive, from first_chunk on. */
+    const ca_chunk_id *chunks;
+    ca_chunk_id first_chunk;
     int32_t row_begin;
     int32_t row_own_end; /* the rows of sequences that end in this visit come first, up to here */
     int32_t row_end;
