@@ -55,7 +55,7 @@ struct batch_job {
     pending_line **window;     /* ring [capacity]; the oldest line is at `first` */
     size_t first, n, capacity; /* lines */
     bool all_read;
-    cl_error write_error; /* if its code is not CL_OK, a record could not be made or written */
+    cl_error write_error; /* if its code is not CL_OK, a record could not be written */
 };
 
 /* ---- Reading: the main thread ---- */
@@ -170,34 +170,25 @@ static pending_line *take_first(batch_job *j) {
     return p;
 }
 
-static cl_status write_record(batch_job *j, const pending_line *p, cl_error *error) {
-    json_t *record = batch_line_json(&p->line);
-    if (!record) return cl_fail(error, CL_ERR_NOMEM, "line %zu: no memory for its record", p->line.number);
-    const bool written = json_dumpf(record, j->out, 0) == 0 && fputc('\n', j->out) != EOF && fflush(j->out) == 0;
-    const int cause = errno;
-    json_decref(record);
-    return written ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
-}
-
 static void pending_line_free(pending_line *p) {
     batch_line_free(&p->line);
     free(p->prompts);
     free(p);
 }
 
-/* The writing thread. It stops at the first record that it cannot make or write; cmd_batch frees the lines behind that. */
+/* The writing thread. It stops at the first record that it cannot write; cmd_batch frees the lines behind that. */
 static void *write_lines(void *arg) {
     batch_job *j = arg;
-    cl_error error;
-    cl_status status = CL_OK;
-    for (pending_line *p; status == CL_OK && (p = take_first(j)) != NULL;) {
-        status = write_record(j, p, &error);
+    bool written = true, is_error;
+    for (pending_line *p; written && (p = take_first(j)) != NULL;) {
+        written = batch_line_print(&p->line, j->out, &is_error);
+        const int cause = errno;
         j->summary.n_requests++;
-        j->summary.n_failed += p->line.failed || p->line.result.failed;
+        j->summary.n_failed += is_error;
         pending_line_free(p);
-        if (status == CL_OK) continue;
+        if (written) continue;
         pthread_mutex_lock(&j->lock);
-        j->write_error = error;
+        cl_fail(&j->write_error, CL_ERR_FILE, "cannot write the output: %s", strerror(cause));
         pthread_cond_broadcast(&j->changed);
         pthread_mutex_unlock(&j->lock);
     }

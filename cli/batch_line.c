@@ -2,6 +2,7 @@
 #include "batch_line.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "llama/common/str.h"
@@ -10,6 +11,19 @@ static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;
     openai_fail(&line->error, param, "%s", message);
     return false;
+}
+
+static bool fail_memory(batch_line *line) {
+    line->failed = true;
+    return openai_fail_from(&line->error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+}
+
+/* Set the line's id, also as text, so that even a record for which memory is lacking has it. */
+static bool set_id(batch_line *line, const json_t *object) {
+    json_t *id = json_object_get(object, line->openai_form ? "custom_id" : "id");
+    line->id = id ? json_incref(id) : json_integer((json_int_t)line->number);
+    line->id_text = line->id ? json_dumps(line->id, JSON_ENCODE_ANY) : NULL;
+    return line->id_text ? true : fail_memory(line);
 }
 
 /* Set *endpoint from the url of OpenAI's form; without a url from the fields of the body. */
@@ -31,8 +45,7 @@ static bool find_endpoint(batch_line *line, const json_t *object, const json_t *
 
 static bool parse_object(batch_line *line, const json_t *object, const openai_context *context) {
     line->openai_form = json_object_get(object, "custom_id") || json_object_get(object, "body");
-    json_t *id = json_object_get(object, line->openai_form ? "custom_id" : "id");
-    line->id = id ? json_incref(id) : json_integer((json_int_t)line->number);
+    if (!set_id(line, object)) return false;
     const json_t *body = line->openai_form ? json_object_get(object, "body") : object;
     if (!json_is_object(body)) return fail(line, "body", "body must be an object, the request");
 
@@ -45,7 +58,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
     if (!line->openai_form && (line->request.params.n != 1 || line->request.n_prompts != 1))
         return fail(line, "n", "the short form has one answer to one prompt; use custom_id and body for more");
     line->has_result = openai_result_init(&line->result, context, &line->request);
-    return line->has_result ? true : fail(line, NULL, "no memory for the request");
+    return line->has_result ? true : fail_memory(line);
 }
 
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context) {
@@ -59,51 +72,92 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
     } else {
         char message[256];
         snprintf(message, sizeof message, "the line is not a JSON object%s%s", object ? "" : ": ", object ? "" : problem.text);
-        line->id = json_null();
         ok = fail(line, NULL, message);
     }
     json_decref(object);
     return ok;
 }
 
-/* The record of the short form. */
-static json_t *short_json(const batch_line *line) {
+/* ---- The record ---- */
+
+static bool has_error(const batch_line *line) { return line->failed || line->result.failed; }
+
+static const openai_error *error_of(const batch_line *line) { return line->failed ? &line->error : &line->result.error; }
+
+static void write_id(openai_writer *w, const char *key, const batch_line *line) {
+    writer_value(w, key, line->id ? json_incref(line->id) : json_null());
+}
+
+static void write_short_answer(openai_writer *w, const batch_line *line) {
     const openai_choice *choice = &line->result.choices[0];
     const openai_usage usage = openai_result_usage(&line->result);
     int64_t offset = 0;
-    json_t *ids = json_array(), *record;
-    for (size_t i = 0; i < choice->tokens.n; i++) json_array_append_new(ids, json_integer(choice->tokens.ids[i]));
-    record =
-        json_pack("{s:O, s:s%, s:o, s:s, s:o}", "id", line->id, "text", choice->text ? choice->text : "", choice->text_size,
-                  "token_ids", ids, "finish_reason", openai_finish_name(choice->finish), "usage", openai_usage_json(&usage));
-    if (record && line->request.params.logprobs)
-        json_object_set_new(record, "logprobs", openai_logprobs_json(&line->result, 0, 0, false, &offset));
-    return record;
+    writer_bytes(w, "text", choice->text, choice->text_size);
+    writer_open(w, "token_ids", '[');
+    for (size_t i = 0; i < choice->tokens.n; i++) writer_integer(w, NULL, choice->tokens.ids[i]);
+    writer_close(w);
+    writer_string(w, "finish_reason", openai_finish_name(choice->finish));
+    openai_write_usage(w, "usage", &usage);
+    if (line->request.params.logprobs) openai_write_logprobs(w, &line->result, 0, 0, false, &offset);
 }
 
-/* OpenAI's record, whose body is the answer or the error object that the server would send. Steals the reference to body. */
-static json_t *response_json(const batch_line *line, int status, json_t *body) {
-    char id[40], request_id[40];
+static void write_short(openai_writer *w, const batch_line *line) {
+    writer_open(w, NULL, '{');
+    write_id(w, "id", line);
+    if (has_error(line)) {
+        writer_integer(w, "line", (int64_t)line->number);
+        openai_write_error(w, error_of(line));
+    } else {
+        write_short_answer(w, line);
+    }
+    writer_close(w);
+}
+
+/* OpenAI's record, whose body is the answer or the error object that the server would send. */
+static void write_openai(openai_writer *w, const batch_line *line) {
+    char id[40];
     snprintf(id, sizeof id, "batch_req_%zu", line->number);
-    snprintf(request_id, sizeof request_id, "req_%zu", line->number);
-    return json_pack("{s:s, s:O, s:{s:i, s:s, s:o}, s:n}", "id", id, "custom_id", line->id, "response", "status_code", status,
-                     "request_id", request_id, "body", body, "error");
+    writer_open(w, NULL, '{');
+    writer_string(w, "id", id);
+    write_id(w, "custom_id", line);
+    writer_open(w, "response", '{');
+    writer_integer(w, "status_code", has_error(line) ? error_of(line)->status : 200);
+    writer_string(w, "request_id", id + strlen("batch_"));
+    if (has_error(line))
+        openai_write_error_body(w, "body", error_of(line));
+    else
+        openai_write_answer(w, "body", &line->result);
+    writer_close(w);
+    writer_null(w, "error");
+    writer_close(w);
 }
 
-json_t *batch_line_json(const batch_line *line) {
-    const bool failed = line->failed || line->result.failed;
-    if (!failed) return line->openai_form ? response_json(line, 200, openai_result_json(&line->result)) : short_json(line);
-    const openai_error *error = line->failed ? &line->error : &line->result.error;
-    json_t *body = openai_error_json(error);
-    if (line->openai_form) return response_json(line, error->status, body);
-    json_t *record = json_pack("{s:O, s:I}", "id", line->id, "line", (json_int_t)line->number);
-    json_object_update(record, body);
-    json_decref(body);
-    return record;
+/* The record of a line for whose record memory was lacking. Allocates nothing. False: it cannot be written. */
+static bool print_no_memory(const batch_line *line, FILE *out) {
+    const char *id = line->id_text ? line->id_text : "null";
+    if (!line->openai_form)
+        return fprintf(out, "{\"id\": %s, \"line\": %zu, " OPENAI_NO_MEMORY_ERROR "}\n", id, line->number) > 0;
+    return fprintf(out,
+                   "{\"id\": \"batch_req_%zu\", \"custom_id\": %s, \"response\": {\"status_code\": 500, \"request_id\": "
+                   "\"req_%zu\", \"body\": {" OPENAI_NO_MEMORY_ERROR "}}, \"error\": null}\n",
+                   line->number, id, line->number) > 0;
+}
+
+bool batch_line_print(const batch_line *line, FILE *out, bool *is_error) {
+    openai_writer w = {.spaced = true};
+    size_t size;
+    line->openai_form ? write_openai(&w, line) : write_short(&w, line);
+    writer_raw(&w, "\n");
+    char *record = writer_end(&w, &size);
+    *is_error = !record || has_error(line);
+    const bool ok = record ? fwrite(record, 1, size, out) == size : print_no_memory(line, out);
+    free(record);
+    return ok && fflush(out) == 0;
 }
 
 void batch_line_free(batch_line *line) {
     if (line->has_result) openai_result_free(&line->result);
     openai_request_free(&line->request);
     json_decref(line->id);
+    free(line->id_text);
 }

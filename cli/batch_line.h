@@ -3,13 +3,16 @@
 #define CLI_BATCH_LINE_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 #include "openai/openai.h"
 
 typedef struct batch_line {
     size_t number;    /* in the input, from 1 */
     bool openai_form; /* {"custom_id", "url", "body"}; otherwise the short form {"id", "messages" or "prompt", ...} */
-    json_t *id;       /* custom_id or id; the line's number if the line has none; null if it is not an object. Owned. */
+    json_t *id;       /* custom_id or id; the line's number if the line has none; owned; NULL: it is not an object */
+    char *id_text;    /* as JSON, owned; NULL: there is no id, or memory was lacking */
     bool failed;      /* the line is invalid, or a prompt was refused: `error` says why */
     openai_error error;
     openai_request request;
@@ -25,8 +28,11 @@ typedef struct batch_line {
  */
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context);
 
-/* The record of a line that is done, answer or error, as a new reference; NULL if memory is lacking. */
-json_t *batch_line_json(const batch_line *line);
+/*
+ * Print the record of a line that is done, and flush the output. If memory is lacking for an answer, the record is an error.
+ * *is_error: the record reports an error. Returns false if the output cannot be written; errno says why.
+ */
+bool batch_line_print(const batch_line *line, FILE *out, bool *is_error);
 
 void batch_line_free(batch_line *line);
 

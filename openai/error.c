@@ -1,7 +1,6 @@
 /* Fills OpenAI's error object, and writes it as JSON. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "openai.h"
 
@@ -27,7 +26,17 @@ bool openai_fail_from(openai_error *error, const char *param, const cl_error *ca
     return false;
 }
 
-json_t *openai_error_json(const openai_error *error) {
-    return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", openai_text_json(error->message, strlen(error->message)),
-                     "type", error->type, "param", error->param[0] ? error->param : NULL, "code", error->code);
+void openai_write_error(openai_writer *w, const openai_error *error) {
+    writer_open(w, "error", '{');
+    writer_string(w, "message", error->message);
+    writer_string(w, "type", error->type);
+    writer_string(w, "param", error->param[0] ? error->param : NULL);
+    writer_string(w, "code", error->code);
+    writer_close(w);
+}
+
+void openai_write_error_body(openai_writer *w, const char *key, const openai_error *error) {
+    writer_open(w, key, '{');
+    openai_write_error(w, error);
+    writer_close(w);
 }

@@ -13,13 +13,16 @@ typedef struct piece {
     size_t size;
 } piece;
 
-/* Allocate the bytes of token `id`. False: memory is lacking. */
-static bool piece_get(const openai_result *result, int32_t id, piece *p) {
+/* The bytes of token `id`. If memory is lacking, there are none and the writer fails. */
+static piece piece_get(openai_writer *w, const openai_result *result, int32_t id) {
     const cl_tokenizer *tok = result->context->model->tok;
     char nothing[1];
-    p->size = cl_tokenizer_piece(tok, id, true, nothing, 0);
-    p->bytes = malloc(p->size + 1);
-    return p->bytes && cl_tokenizer_piece(tok, id, true, p->bytes, p->size) == p->size;
+    const size_t size = cl_tokenizer_piece(tok, id, true, nothing, 0);
+    piece p = {malloc(size + 1), size};
+    if (p.bytes && cl_tokenizer_piece(tok, id, true, p.bytes, size) == size) return p;
+    writer_fail(w);
+    p.size = 0;
+    return p;
 }
 
 static bool is_utf8(const piece *p) { return cl_utf8_valid(p->bytes, p->size) == p->size; }
@@ -31,111 +34,147 @@ static int64_t n_characters(const piece *p) {
     return n;
 }
 
-/* JSON has no infinity; OpenAI's servers report -9999 for impossible tokens. */
-static json_t *logprob_json(float logprob) { return json_real(isfinite(logprob) ? (double)logprob : -9999.0); }
+/* The logprob in the answer. JSON has no infinity; OpenAI's servers report -9999 for impossible tokens. */
+static double reported(float logprob) { return isfinite(logprob) ? (double)logprob : -9999.0; }
 
 /* ---- Chat ---- */
 
-/* {"token", "logprob", "bytes"} */
-static json_t *chat_entry(const openai_result *result, const cl_sampler_logprob *l) {
-    piece p = {0};
-    json_t *bytes = json_array(), *entry = NULL;
-    if (piece_get(result, l->id, &p)) {
-        for (size_t i = 0; i < p.size; i++) json_array_append_new(bytes, json_integer((unsigned char)p.bytes[i]));
-        entry = json_pack("{s:o, s:o, s:O}", "token", openai_text_json(p.bytes, p.size), "logprob", logprob_json(l->logprob),
-                          "bytes", bytes);
-    }
-    json_decref(bytes);
+/* The members "token", "logprob" and "bytes". */
+static void write_chat_token(openai_writer *w, const openai_result *result, const cl_sampler_logprob *l) {
+    piece p = piece_get(w, result, l->id);
+    writer_bytes(w, "token", p.bytes, p.size);
+    writer_real(w, "logprob", reported(l->logprob));
+    writer_open(w, "bytes", '[');
+    for (size_t i = 0; i < p.size; i++) writer_integer(w, NULL, (unsigned char)p.bytes[i]);
+    writer_close(w);
     free(p.bytes);
-    return entry;
 }
 
-static json_t *chat_json(const openai_result *result, const openai_logprobs *l, size_t first) {
+static void write_chat(openai_writer *w, const openai_result *result, const openai_logprobs *l, size_t first) {
     const size_t stride = (size_t)result->request->params.n_top;
-    json_t *content = json_array();
+    writer_open(w, "logprobs", '{');
+    writer_open(w, "content", '[');
     for (size_t i = first; i < l->n; i++) {
-        json_t *entry = chat_entry(result, &l->chosen[i]), *top = json_array();
-        for (int32_t j = 0; j < l->n_top[i]; j++)
-            json_array_append_new(top, chat_entry(result, &l->top[i * stride + (size_t)j]));
-        json_object_set_new(entry, "top_logprobs", top);
-        json_array_append_new(content, entry);
+        writer_open(w, NULL, '{');
+        write_chat_token(w, result, &l->chosen[i]);
+        writer_open(w, "top_logprobs", '[');
+        for (size_t j = 0; j < (size_t)l->n_top[i]; j++) {
+            writer_open(w, NULL, '{');
+            write_chat_token(w, result, &l->top[i * stride + j]);
+            writer_close(w);
+        }
+        writer_close(w);
+        writer_close(w);
     }
-    return json_pack("{s:o, s:n}", "content", content, "refusal");
+    writer_close(w);
+    writer_null(w, "refusal");
+    writer_close(w);
 }
 
-/* ---- Completions ---- */
+/* ---- Completions: four parallel arrays ---- */
 
-/* A token as a string. One that is not whole characters is written as "bytes:\xe2\x80", which keeps the keys distinct. */
-static json_t *name_json(const piece *p) {
-    if (is_utf8(p)) return json_stringn(p->bytes, p->size);
-    char *name = malloc(sizeof "bytes:" + 4 * p->size);
-    if (!name) return NULL;
-    char *end = name + sprintf(name, "bytes:");
-    for (size_t i = 0; i < p->size; i++) end += sprintf(end, "\\x%02x", (unsigned char)p->bytes[i]);
-    json_t *json = json_string(name);
-    free(name);
-    return json;
-}
+/* The tokens that one answer or chunk reports. */
+typedef struct span {
+    openai_writer *w;
+    const openai_result *result;
+    size_t choice, first; /* the choice's tokens from this index on */
+    bool echo;            /* after those of its prompt */
+    int64_t offset;       /* characters before the next token */
+} span;
 
-/* The four parallel arrays of a completion. */
-typedef struct token_arrays {
-    json_t *tokens, *token_logprobs, *top_logprobs, *text_offset;
-    int64_t offset; /* characters before the next token */
-} token_arrays;
+/* A token of a span. l is NULL for a prompt's first token, which nothing precedes; otherwise it is token i of l. */
+typedef struct span_token {
+    int32_t id;
+    const openai_logprobs *l;
+    size_t i;
+} span_token;
 
-static void add_candidate(json_t *candidates, const openai_result *result, const cl_sampler_logprob *l) {
-    piece p = {0};
-    if (piece_get(result, l->id, &p)) {
-        json_t *name = name_json(&p);
-        json_object_setn_new(candidates, json_string_value(name), json_string_length(name), logprob_json(l->logprob));
-        json_decref(name);
-    }
+/*
+ * The name of token `id`: its bytes, or a text such as "bytes:\xe2\x80" if they are not UTF-8, so that names stay distinct. If
+ * memory is lacking, it is empty and the writer fails.
+ */
+static piece name_get(openai_writer *w, const openai_result *result, int32_t id) {
+    static const char prefix[] = "bytes:";
+    piece p = piece_get(w, result, id);
+    if (is_utf8(&p)) return p;
+    char *name = malloc(sizeof prefix + 4 * p.size), *end = name;
+    if (name) end += sprintf(end, "%s", prefix);
+    for (size_t i = 0; name && i < p.size; i++) end += sprintf(end, "\\x%02x", (unsigned char)p.bytes[i]);
+    if (!name) writer_fail(w);
     free(p.bytes);
+    return (piece){name, (size_t)(end - name)};
+}
+
+static void put_token(span *s, const span_token *t) {
+    piece name = name_get(s->w, s->result, t->id);
+    writer_bytes(s->w, NULL, name.bytes, name.size);
+    free(name.bytes);
+}
+
+static void put_logprob(span *s, const span_token *t) {
+    if (t->l)
+        writer_real(s->w, NULL, reported(t->l->chosen[t->i].logprob));
+    else
+        writer_null(s->w, NULL);
+}
+
+static void put_candidate(span *s, const cl_sampler_logprob *l) {
+    piece name = name_get(s->w, s->result, l->id);
+    writer_named_real(s->w, name.bytes, name.size, reported(l->logprob));
+    free(name.bytes);
 }
 
 /* {token: logprob} of the likeliest tokens and of the chosen token, which may not be one of them. */
-static json_t *candidates_json(const openai_result *result, const openai_logprobs *l, size_t i) {
-    if (l->n_top[i] == 0) return json_null();
-    json_t *candidates = json_object();
-    const cl_sampler_logprob *top = l->top + i * (size_t)result->request->params.n_top;
-    for (int32_t j = 0; j < l->n_top[i]; j++) add_candidate(candidates, result, &top[j]);
-    add_candidate(candidates, result, &l->chosen[i]);
-    return candidates;
+static void put_candidates(span *s, const span_token *t) {
+    const size_t n_top = t->l ? (size_t)t->l->n_top[t->i] : 0;
+    if (n_top == 0) {
+        writer_null(s->w, NULL);
+        return;
+    }
+    const cl_sampler_logprob *top = t->l->top + t->i * (size_t)s->result->request->params.n_top;
+    writer_open(s->w, NULL, '{');
+    for (size_t j = 0; j < n_top; j++) put_candidate(s, &top[j]);
+    put_candidate(s, &t->l->chosen[t->i]);
+    writer_close(s->w);
 }
 
-/* Append one token. Steals the references to logprob and candidates. */
-static void add_token(token_arrays *a, const openai_result *result, int32_t id, json_t *logprob, json_t *candidates) {
-    piece p = {0};
-    if (piece_get(result, id, &p)) {
-        json_array_append_new(a->tokens, name_json(&p));
-        json_array_append_new(a->text_offset, json_integer(a->offset));
-        a->offset += n_characters(&p);
-    }
-    json_array_append_new(a->token_logprobs, logprob);
-    json_array_append_new(a->top_logprobs, candidates);
+static void put_offset(span *s, const span_token *t) {
+    piece p = piece_get(s->w, s->result, t->id);
+    writer_integer(s->w, NULL, s->offset);
+    s->offset += n_characters(&p);
     free(p.bytes);
 }
 
-static void add_tokens(token_arrays *a, const openai_result *result, const openai_logprobs *l, size_t first) {
-    for (size_t i = first; i < l->n; i++)
-        add_token(a, result, l->chosen[i].id, logprob_json(l->chosen[i].logprob), candidates_json(result, l, i));
+static void put_all(span *s, const openai_logprobs *l, size_t first, void (*put)(span *s, const span_token *t)) {
+    for (size_t i = first; i < l->n; i++) put(s, &(span_token){l->chosen[i].id, l, i});
 }
 
-static json_t *completion_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset) {
-    const size_t i = choice / (size_t)result->request->params.n;
-    token_arrays a = {json_array(), json_array(), json_array(), json_array(), *text_offset};
-    if (echo) {
-        add_token(&a, result, result->request->prompts[i].tokens.ids[0], json_null(), json_null()); /* nothing precedes it */
-        add_tokens(&a, result, &result->prompt_logprobs[i], 0);
+static void write_array(span *s, const char *key, void (*put)(span *s, const span_token *t)) {
+    const openai_request *r = s->result->request;
+    const size_t i = s->choice / (size_t)r->params.n;
+    writer_open(s->w, key, '[');
+    if (s->echo) put(s, &(span_token){.id = r->prompts[i].tokens.ids[0]});
+    if (s->echo) put_all(s, &s->result->prompt_logprobs[i], 0, put);
+    put_all(s, &s->result->choices[s->choice].logprobs, s->first, put);
+    writer_close(s->w);
+}
+
+void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t choice, size_t first, bool echo,
+                           int64_t *text_offset) {
+    if (!result->request->params.logprobs) {
+        writer_null(w, "logprobs");
+        return;
     }
-    add_tokens(&a, result, &result->choices[choice].logprobs, first);
-    *text_offset = a.offset;
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", a.tokens, "token_logprobs", a.token_logprobs, "top_logprobs",
-                     a.top_logprobs, "text_offset", a.text_offset);
-}
-
-json_t *openai_logprobs_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset) {
-    if (!result->request->params.logprobs) return json_null();
-    if (result->request->endpoint == OPENAI_CHAT) return chat_json(result, &result->choices[choice].logprobs, first);
-    return completion_json(result, choice, first, echo, text_offset);
+    if (result->request->endpoint == OPENAI_CHAT) {
+        write_chat(w, result, &result->choices[choice].logprobs, first);
+        return;
+    }
+    span s = {w, result, choice, first, echo, *text_offset};
+    writer_open(w, "logprobs", '{');
+    write_array(&s, "tokens", put_token);
+    write_array(&s, "token_logprobs", put_logprob);
+    write_array(&s, "top_logprobs", put_candidates);
+    write_array(&s, "text_offset", put_offset);
+    writer_close(w);
+    *text_offset = s.offset;
 }

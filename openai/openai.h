@@ -3,7 +3,7 @@
  * completions. The HTTP server and the `batch` command use it; it knows neither HTTP nor files.
  *
  *   body --openai_request_parse--> openai_request --openai_submit--> engine
- *   cl_engine_event --openai_result_add--> openai_result --openai_result_json, openai_chunk_json--> answer
+ *   cl_engine_event --openai_result_add--> openai_result --openai_write_answer, openai_write_chunk--> answer
  *
  * No function here keeps state between calls. Different requests and results may be used on different threads at once.
  */
@@ -17,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "llama/model.h"
+#include "writer.h"
 
 typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION } openai_endpoint;
 
@@ -37,8 +38,16 @@ bool openai_fail(openai_error *error, const char *param, const char *format, ...
 /* Fill *error from an error of the engine or the model: status 400 if the request is at fault, otherwise 500. Returns false. */
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause);
 
-/* {"error": {"message", "type", "param", "code"}} as a new reference; NULL if memory is lacking. */
-json_t *openai_error_json(const openai_error *error);
+/* Write the member "error": {"message", "type", "param", "code"} into the object that is open. */
+void openai_write_error(openai_writer *w, const openai_error *error);
+
+/* Write an object that has only that member, as the value of `key` (NULL: no key). */
+void openai_write_error_body(openai_writer *w, const char *key, const openai_error *error);
+
+/* The member "error" as text, in place of an answer for which memory is lacking. Its HTTP status is 500. */
+#define OPENAI_NO_MEMORY_ERROR                                                                                                 \
+    "\"error\": {\"message\": \"memory is lacking for the answer; request less at once, or send the request again later\", "   \
+    "\"type\": \"server_error\", \"param\": null, \"code\": null}"
 
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
@@ -184,31 +193,32 @@ openai_usage openai_result_usage(const openai_result *result);
 /* "stop", "length", "abort" or "error"; NULL for CL_ENGINE_RUNNING. */
 const char *openai_finish_name(cl_engine_finish finish);
 
-/* ---- Answers (write.c, logprobs.c); all return new references, NULL if memory is lacking ---- */
+/* ---- Answers (write.c, logprobs.c); if memory is lacking, the writer fails ---- */
 
-/* A JSON string of any bytes; each broken part that is not UTF-8 becomes U+FFFD. */
-json_t *openai_text_json(const char *bytes, size_t size);
-
-/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} */
-json_t *openai_usage_json(const openai_usage *usage);
+/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} as the value of `key`. */
+void openai_write_usage(openai_writer *w, const char *key, const openai_usage *usage);
 
 /*
- * The logprobs of a choice's tokens from index `first` on, in the shape of the request's endpoint; JSON null if none were
- * requested. With echo (completions) the prompt's logprobs come before them. *text_offset is the number of characters before
- * these tokens, and is advanced past them.
+ * Write the member "logprobs": those of a choice's tokens from index `first` on, in the shape of the request's endpoint; null
+ * if none were requested. With echo (completions) the prompt's logprobs come before them. *text_offset is the number of
+ * characters before these tokens, and is advanced past them.
  */
-json_t *openai_logprobs_json(const openai_result *result, size_t choice, size_t first, bool echo, int64_t *text_offset);
+void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t choice, size_t first, bool echo,
+                           int64_t *text_offset);
 
-/* The whole answer of a request that is not streamed. */
-json_t *openai_result_json(const openai_result *result);
+/* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
+void openai_write_answer(openai_writer *w, const char *key, const openai_result *result);
+
+/* Whether a stream reports an event by a chunk. */
+bool openai_has_chunk(const openai_request *request, const cl_engine_event *event);
 
 /*
- * The stream's chunk for an event of prompt i that was just added to the result; JSON null if the event shows nothing. A
- * choice's first chunk also carries the role (chat) or the echoed prompt (completions).
+ * Write the stream's chunk for an event of prompt i that has one and was just added to the result. A choice's first chunk also
+ * carries the role (chat) or the echoed prompt (completions).
  */
-json_t *openai_chunk_json(openai_result *result, size_t i, const cl_engine_event *event);
+void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
 
-/* The chunk with the usage that ends a stream with include_usage. */
-json_t *openai_chunk_usage_json(const openai_result *result);
+/* Write the chunk with the usage that ends a stream with include_usage. */
+void openai_write_usage_chunk(openai_writer *w, const openai_result *result);
 
 #endif

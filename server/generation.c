@@ -35,7 +35,7 @@ static void generation_free(generation *g) {
     free(g->token_at);
     free(g->first_token);
     free(g->body);
-    free(g->out);
+    writer_free(&g->out);
     free(g);
 }
 
@@ -131,7 +131,7 @@ void generation_close(generation *g) {
 /* ---- Waking the connection, on any thread ---- */
 
 void generation_wake_if_due(generation *g) {
-    if (!g->awaited || !(g->abandoned || g->stopped || g->awaited(g))) return;
+    if (!g->awaited || !(g->abandoned || g->stopped || g->lost_event || g->awaited(g))) return;
     g->awaited = NULL;
     MHD_resume_connection(g->connection);
 }

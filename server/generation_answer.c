@@ -1,16 +1,15 @@
 /* The connection's thread: writes the answer, whole or as a stream, and suspends the connection while there is none. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "generation_state.h"
 
 /* What the connection does next. */
 typedef enum action {
-    ACTION_WRITE,   /* what it waited for is available */
-    ACTION_WAIT,    /* it is suspended */
-    ACTION_FAIL,    /* the server stops: report that */
-    ACTION_HANG_UP, /* close the connection: no one waits for the answer, or an event was lost */
+    ACTION_WRITE,     /* what it waited for is available */
+    ACTION_WAIT,      /* it is suspended */
+    ACTION_STOP,      /* the server stops: report that */
+    ACTION_NO_MEMORY, /* an event was lost: report that */
+    ACTION_HANG_UP,   /* close the connection: no one waits for the answer */
 } action;
 
 /* Decide, and suspend the connection if the condition `awaited` is not met yet. */
@@ -20,7 +19,9 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
     if (g->abandoned) {
         next = ACTION_HANG_UP;
     } else if (g->stopped) {
-        next = ACTION_FAIL;
+        next = ACTION_STOP;
+    } else if (g->lost_event) {
+        next = ACTION_NO_MEMORY;
     } else if (!awaited(g)) {
         next = ACTION_WAIT;
         g->awaited = awaited;
@@ -38,85 +39,95 @@ static enum MHD_Result reply_whole(exchange *x) {
     for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event);
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, &g->result.error);
-    return http_reply_json(x, MHD_HTTP_OK, openai_result_json(&g->result));
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &g->result);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-/* ---- Streams; functions that return bool return false if memory is lacking ---- */
+/* ---- Streams ---- */
 
-/* Append "data: TEXT" as a server-sent event. */
-static bool put_text(generation *g, const char *text) {
-    const size_t needed = g->out_size + strlen(text) + sizeof "data: \n\n";
-    if (needed > g->out_capacity) {
-        char *grown = realloc(g->out, 2 * needed);
-        if (!grown) return false;
-        g->out = grown;
-        g->out_capacity = 2 * needed;
-    }
-    g->out_size += (size_t)sprintf(g->out + g->out_size, "data: %s\n\n", text);
-    return true;
+static void begin_event(generation *g) { writer_raw(&g->out, "data: "); }
+
+static void end_event(generation *g) { writer_raw(&g->out, "\n\n"); }
+
+static void put_error(generation *g, const openai_error *error) {
+    begin_event(g);
+    openai_write_error_body(&g->out, NULL, error);
+    end_event(g);
 }
 
-/* Append a JSON value, unless it is null. Steals the reference. */
-static bool put_json(generation *g, json_t *json) {
-    char *text = json_is_null(json) ? NULL : json_dumps(json, JSON_COMPACT);
-    const bool ok = json_is_null(json) || (text && put_text(g, text));
-    free(text);
-    json_decref(json);
-    return ok;
+static void put_usage(generation *g) {
+    begin_event(g);
+    openai_write_usage_chunk(&g->out, &g->result);
+    end_event(g);
 }
 
 /* End the stream, with an error unless that is NULL. */
-static bool put_end(generation *g, const openai_error *error) {
+static void put_end(generation *g, const openai_error *error) {
     g->out_ended = true;
-    if (error && !put_json(g, openai_error_json(error))) return false;
-    if (!error && g->request.include_usage && !put_json(g, openai_chunk_usage_json(&g->result))) return false;
-    return put_text(g, "[DONE]");
+    if (error)
+        put_error(g, error);
+    else if (g->request.include_usage)
+        put_usage(g);
+    writer_raw(&g->out, "data: [DONE]\n\n");
 }
 
-static bool put_event(generation *g, const queued_event *e) {
+static void put_event(generation *g, const queued_event *e) {
     openai_result_add(&g->result, e->prompt, &e->event);
-    return g->result.failed || put_json(g, openai_chunk_json(&g->result, e->prompt, &e->event));
+    if (g->result.failed || !openai_has_chunk(&g->request, &e->event)) return;
+    begin_event(g);
+    openai_write_chunk(&g->out, &g->result, e->prompt, &e->event);
+    end_event(g);
 }
 
 /* Append the chunks of all queued events, and the end after the last event or an error. */
-static bool put_events(generation *g) {
+static void put_events(generation *g) {
     queued_event *events = generation_take_events(g);
-    bool ok = true;
-    for (const queued_event *e = events; ok && e && !g->result.failed; e = e->next) ok = put_event(g, e);
+    for (const queued_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
     generation_free_events(events);
-    if (!ok) return false;
-    if (g->result.failed) return put_end(g, &g->result.error);
-    return !openai_result_done(&g->result) || put_end(g, NULL);
+    if (g->result.failed)
+        put_end(g, &g->result.error);
+    else if (openai_result_done(&g->result))
+        put_end(g, NULL);
 }
 
 static bool has_events(const generation *g) { return g->events; }
+
+/* Send what `out` holds; if memory was lacking for it, the stream ends with an error in its place. */
+static void send_out(generation *g) {
+    static const char no_memory[] = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n";
+    g->unsent = g->out.failed ? no_memory : g->out.text;
+    g->n_unsent = g->out.failed ? sizeof no_memory - 1 : g->out.size;
+    g->out_ended |= g->out.failed;
+}
 
 /* libmicrohttpd's callback: copy up to max bytes of the stream into buf. Returning 0 means that the connection is suspended. */
 static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) {
     (void)position;
     generation *g = cls;
-    while (g->out_at == g->out_size) {
+    while (g->n_unsent == 0) {
         if (g->out_ended) return MHD_CONTENT_READER_END_OF_STREAM;
-        g->out_at = g->out_size = 0;
         openai_error error;
-        bool ok = false;
+        writer_clear(&g->out);
         switch (next_action(g, has_events)) {
         case ACTION_WAIT: return 0;
-        case ACTION_HANG_UP: break;
-        case ACTION_FAIL: ok = put_end(g, generation_stopped_error(&error)); break;
-        case ACTION_WRITE: ok = put_events(g); break;
+        case ACTION_HANG_UP: return MHD_CONTENT_READER_END_WITH_ERROR;
+        case ACTION_STOP: put_end(g, generation_stopped_error(&error)); break;
+        case ACTION_NO_MEMORY: writer_fail(&g->out); break;
+        case ACTION_WRITE: put_events(g); break;
         }
-        if (!ok) return MHD_CONTENT_READER_END_WITH_ERROR;
+        send_out(g);
     }
-    const size_t left = g->out_size - g->out_at, size = left < max ? left : max;
-    memcpy(buf, g->out + g->out_at, size);
-    g->out_at += size;
+    const size_t size = g->n_unsent < max ? g->n_unsent : max;
+    memcpy(buf, g->unsent, size);
+    g->unsent += size;
+    g->n_unsent -= size;
     return (ssize_t)size;
 }
 
 static enum MHD_Result begin_stream(exchange *x) {
     struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, x->gen, NULL);
-    if (!response) return MHD_NO;
+    if (!response) return http_reply_no_memory(x);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* otherwise nginx as a proxy would hold tokens back */
     return http_queue(x, MHD_HTTP_OK, "text/event-stream; charset=utf-8", response);
@@ -135,7 +146,8 @@ enum MHD_Result generation_resumed(exchange *x) {
     switch (next_action(g, can_begin)) {
     case ACTION_WAIT: return MHD_YES;
     case ACTION_HANG_UP: return MHD_NO;
-    case ACTION_FAIL: return http_reply_error(x, generation_stopped_error(&error));
+    case ACTION_NO_MEMORY: return http_reply_no_memory(x);
+    case ACTION_STOP: return http_reply_error(x, generation_stopped_error(&error));
     case ACTION_WRITE: break;
     }
     if (g->refused) return http_reply_error(x, &g->error);

@@ -71,7 +71,7 @@ void generation_on_event(void *ctx, const cl_engine_event *event) {
     if (copy)
         add_event(g, copy);
     else
-        g->abandoned = true;
+        g->lost_event = true;
     if (event->last) g->n_ended++;
     generation_wake_if_due(g);
     pthread_mutex_unlock(&g->lock);

@@ -60,7 +60,7 @@ void generation_prepare(preparer_task *task) {
     g->n_jobs = n_jobs;
     g->prepared = true;
     g->refused = !ok || n_jobs < n; /* an unwanted request counts as refused, too; no one reads its error */
-    const bool cancel = g->refused || g->abandoned;
+    const bool cancel = g->refused || g->abandoned || g->lost_event;
     generation_wake_if_due(g);
     pthread_mutex_unlock(&g->lock);
     if (cancel) generation_cancel_jobs(g);

@@ -46,12 +46,14 @@ struct generation {
     bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
     bool prepared;                       /* the prompts were submitted, or the request was refused */
     bool refused;
-    bool abandoned; /* no client waits for the answer any more, or an event was lost because memory was lacking */
-    bool stopped;   /* the server stops */
+    bool abandoned;  /* no client waits for the answer any more */
+    bool lost_event; /* memory was lacking for an event, so the answer cannot be whole */
+    bool stopped;    /* the server stops */
 
-    /* The bytes of a stream that the client has not received yet: out[out_at .. out_size). Of the connection's thread. */
-    char *out;
-    size_t out_at, out_size, out_capacity;
+    /* A stream. Of the connection's thread. */
+    openai_writer out;  /* the latest events */
+    const char *unsent; /* [n_unsent] their bytes that the client has not received yet, in `out` or constant */
+    size_t n_unsent;
     bool out_ended; /* nothing will be added */
 };
 

@@ -10,25 +10,45 @@
 
 /* ---- Replies ---- */
 
+static const char type_json[] = "application/json";
+
+/* Add the headers that every reply has. */
+static bool add_headers(const server *s, struct MHD_Response *response, const char *type) {
+    const char *origin = s->config.cors_origin;
+    return MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
+           (!origin || MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin));
+}
+
+bool http_create_no_memory_reply(server *s) {
+    static char text[] = "{" OPENAI_NO_MEMORY_ERROR "}";
+    s->no_memory = MHD_create_response_from_buffer(sizeof text - 1, text, MHD_RESPMEM_PERSISTENT);
+    return s->no_memory && add_headers(s, s->no_memory, type_json);
+}
+
+void http_destroy_no_memory_reply(server *s) {
+    if (s->no_memory) MHD_destroy_response(s->no_memory);
+}
+
+enum MHD_Result http_reply_no_memory(exchange *x) {
+    return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory);
+}
+
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
-    if (!response) return MHD_NO;
-    const char *origin = x->srv->config.cors_origin;
-    enum MHD_Result ok = MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (ok && origin) ok = MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    if (ok) ok = MHD_queue_response(x->connection, status, response);
-    MHD_destroy_response(response);
+    const bool whole = response && add_headers(x->srv, response, type);
+    const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
+    if (response) MHD_destroy_response(response);
     return ok;
 }
 
 /* Reply with text [size], which is freed, and with one more header (NULL: none). */
 static enum MHD_Result reply_with(exchange *x, unsigned status, const char *type, char *text, size_t size, const char *header,
                                   const char *value) {
-    if (!text) return MHD_NO;
+    if (!text) return http_reply_no_memory(x);
     struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
     if (!response) free(text);
     if (response && header && !MHD_add_response_header(response, header, value)) {
         MHD_destroy_response(response);
-        return MHD_NO;
+        return http_reply_no_memory(x);
     }
     return http_queue(x, status, type, response);
 }
@@ -37,29 +57,33 @@ enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char 
     return reply_with(x, status, type, text, size, NULL, NULL);
 }
 
-static enum MHD_Result reply_json_with(exchange *x, unsigned status, json_t *json, const char *header, const char *value) {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    return reply_with(x, status, "application/json", text, text ? strlen(text) : 0, header, value);
+enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json) {
+    size_t size;
+    char *text = writer_end(json, &size);
+    return http_reply(x, status, type_json, text, size);
 }
 
-enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json) {
-    return reply_json_with(x, status, json, NULL, NULL);
+/* Reply with an error, and with one more header (NULL: none). */
+static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
+    openai_writer w = {0};
+    size_t size;
+    openai_write_error_body(&w, NULL, error);
+    char *text = writer_end(&w, &size);
+    return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
 }
 
-enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
-    return http_reply_json(x, (unsigned)error->status, openai_error_json(error));
-}
+enum MHD_Result http_reply_error(exchange *x, const openai_error *error) { return reply_error_with(x, error, NULL, NULL); }
 
 /* ---- Routing ---- */
 
-/* Reply with an error, and with one more header (NULL: none). */
+/* Reply with an error of the request, and with one more header (NULL: none). */
 static enum MHD_Result refuse_with(exchange *x, int status, const char *code, const char *message, const char *header,
                                    const char *value) {
     openai_error error;
     openai_fail(&error, NULL, "%s", message);
     error.code = code;
-    return reply_json_with(x, (unsigned)status, openai_error_json(&error), header, value);
+    error.status = status;
+    return reply_error_with(x, &error, header, value);
 }
 
 static enum MHD_Result refuse(exchange *x, int status, const char *code, const char *message) {
@@ -86,7 +110,7 @@ static bool has_key(const exchange *x) {
  */
 static enum MHD_Result reply_preflight(exchange *x) {
     struct MHD_Response *response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
-    if (!response) return MHD_NO;
+    if (!response) return http_reply_no_memory(x);
     const char *wanted =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST");

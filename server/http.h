@@ -27,15 +27,22 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
 /*
  * ---- Replies ----
  *
- * A route's handler ends with one of these, and returns its result. If the content is NULL because memory is lacking, they
- * return MHD_NO, which closes the connection.
+ * A route's handler ends with one of these, and returns its result. If memory is lacking for the reply, they reply with a
+ * constant error of status 500.
  */
 
-/* Reply with text [size], which is freed afterwards. */
+/* Create and destroy that reply, since there may be no memory for it later. False: memory is lacking. */
+bool http_create_no_memory_reply(server *s);
+void http_destroy_no_memory_reply(server *s);
+
+/* Reply with it. */
+enum MHD_Result http_reply_no_memory(exchange *x);
+
+/* Reply with text [size], which is freed afterwards; NULL: memory was lacking for it. */
 enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char *text, size_t size);
 
-/* Reply with JSON; steals the reference. */
-enum MHD_Result http_reply_json(exchange *x, unsigned status, json_t *json);
+/* Reply with the JSON that was written; the writer is empty afterwards. */
+enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json);
 
 /* Reply with the error object and its HTTP status. */
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error);

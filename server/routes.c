@@ -11,7 +11,11 @@ static enum MHD_Result handle_index(exchange *x) {
 }
 
 static enum MHD_Result handle_health(exchange *x) {
-    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s}", "status", "ok"));
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "status", "ok");
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
 static enum MHD_Result handle_metrics(exchange *x) {
@@ -24,20 +28,35 @@ static enum MHD_Result handle_metrics(exchange *x) {
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
 }
 
-static json_t *model_json(const server *s) {
-    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", s->context.model_name, "object", "model", "created",
-                     (json_int_t)s->started_at, "owned_by", "chunkattn", "max_model_len",
-                     (json_int_t)cl_engine_n_ctx(s->engine));
+static void write_model(openai_writer *w, const server *s) {
+    writer_open(w, NULL, '{');
+    writer_string(w, "id", s->context.model_name);
+    writer_string(w, "object", "model");
+    writer_integer(w, "created", s->started_at);
+    writer_string(w, "owned_by", "chunkattn");
+    writer_integer(w, "max_model_len", cl_engine_n_ctx(s->engine));
+    writer_close(w);
 }
 
 static enum MHD_Result handle_models(exchange *x) {
-    return http_reply_json(x, MHD_HTTP_OK, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(x->srv)));
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "object", "list");
+    writer_open(&w, "data", '[');
+    write_model(&w, x->srv);
+    writer_close(&w);
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
 static enum MHD_Result handle_model(exchange *x) {
     const char *name = x->path + strlen("/v1/models/");
-    if (strcmp(name, x->srv->context.model_name) == 0) return http_reply_json(x, MHD_HTTP_OK, model_json(x->srv));
+    openai_writer w = {0};
     openai_error error;
+    if (strcmp(name, x->srv->context.model_name) == 0) {
+        write_model(&w, x->srv);
+        return http_reply_json(x, MHD_HTTP_OK, &w);
+    }
     openai_fail(&error, "model", "there is no model '%.200s'; this server serves '%.200s'", name, x->srv->context.model_name);
     error.status = MHD_HTTP_NOT_FOUND;
     error.code = "model_not_found";

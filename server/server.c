@@ -68,6 +68,7 @@ static bool start_threads(server *s, int fd) {
 }
 
 static void server_free(server *s) {
+    http_destroy_no_memory_reply(s);
     watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
     metrics_destroy(&s->metrics);
@@ -99,7 +100,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     metrics_init(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->freed, NULL);
-    if (!s->model_name || !start_threads(s, fd)) goto no_memory;
+    if (!s->model_name || !http_create_no_memory_reply(s) || !start_threads(s, fd)) goto no_memory;
     *started = s;
     return CL_OK;
 

@@ -21,8 +21,9 @@ struct server {
     int64_t started_at; /* seconds since 1970 */
     uint16_t port;
     struct MHD_Daemon *daemon;
-    preparer *requests; /* generations whose requests are to be read */
-    watch *hangups;     /* the sockets of clients that may hang up */
+    struct MHD_Response *no_memory; /* http_reply_no_memory */
+    preparer *requests;             /* generations whose requests are to be read */
+    watch *hangups;                 /* the sockets of clients that may hang up */
 
     server_metrics metrics;
 

@@ -62,6 +62,22 @@ static void assert_json(json_t *json, const char *expected) {
     json_decref(json);
 }
 
+/* The text that a writer holds as JSON; the writer is empty afterwards. */
+static json_t *written(openai_writer *w) {
+    char *text = writer_end(w, NULL);
+    assert_non_null(text);
+    json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
+    assert_non_null(json);
+    free(text);
+    return json;
+}
+
+static void assert_written(openai_writer *w, const char *expected) {
+    char *text = writer_end(w, NULL);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
 static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event); }
 
 static void chat_logprobs_have_bytes(void **state) {
@@ -72,17 +88,19 @@ static void chat_logprobs_have_bytes(void **state) {
     add(&s, token(0, 0xa9, 3, "\xc3\xa9"));
     add(&s, last(0, CL_ENGINE_STOP, "", 2));
     assert_true(openai_result_done(&s.result));
-    assert_json(openai_result_json(&s.result),
-                "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
-                "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
-                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
-                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                "\"bytes\":[195]}]},"
-                "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
-                "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
-                "\"bytes\":[195]}]}"
-                "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
-                "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    assert_written(&w,
+                   "{\"id\":\"id\",\"object\":\"chat.completion\",\"created\":1,\"model\":\"fake\",\"choices\":[{\"index\":0,"
+                   "\"message\":{\"role\":\"assistant\",\"content\":\"\xc3\xa9\",\"refusal\":null},\"logprobs\":{\"content\":["
+                   "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[195],\"top_logprobs\":["
+                   "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                   "\"bytes\":[195]}]},"
+                   "{\"token\":\"\xef\xbf\xbd\",\"logprob\":-1.5,\"bytes\":[169],\"top_logprobs\":["
+                   "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]},{\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0,"
+                   "\"bytes\":[195]}]}"
+                   "],\"refusal\":null},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,"
+                   "\"total_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":0}}}");
     end(&s);
 }
 
@@ -98,7 +116,9 @@ static void echo_reports_the_prompts_logprobs(void **state) {
     }
     add(&s, token(0, 'b', 3, "b"));
     add(&s, last(0, CL_ENGINE_LENGTH, "c", 1));
-    json_t *answer = openai_result_json(&s.result);
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    json_t *answer = written(&w);
     json_t *choice = json_incref(json_array_get(json_object_get(answer, "choices"), 0));
     json_decref(answer);
     assert_json(choice,
@@ -110,14 +130,14 @@ static void echo_reports_the_prompts_logprobs(void **state) {
     end(&s);
 }
 
-/* What a stream says about an event, without its head. */
+/* What a stream says about an event, without its head; NULL: nothing. */
 static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
     add(s, event);
-    json_t *chunk = openai_chunk_json(&s->result, 0, &event);
-    if (json_is_null(chunk)) {
-        assert_json(chunk, expected);
-        return;
-    }
+    assert_true(openai_has_chunk(&s->request, &event) == (expected != NULL));
+    if (!expected) return;
+    openai_writer w = {0};
+    openai_write_chunk(&w, &s->result, 0, &event);
+    json_t *chunk = written(&w);
     json_t *choices = json_incref(json_object_get(chunk, "choices"));
     json_decref(chunk);
     assert_json(choices, expected);
@@ -127,7 +147,7 @@ static void streams_tell_each_event(void **state) {
     (void)state;
     scene s;
     begin(&s, OPENAI_CHAT, CHAT("\"n\":2,\"stream\":true"));
-    assert_chunk(&s, token(1, 'a', 2, ""), "null");
+    assert_chunk(&s, token(1, 'a', 2, ""), NULL);
     assert_chunk(
         &s, token(1, 'b', 3, "ab"),
         "[{\"index\":1,\"delta\":{\"role\":\"assistant\",\"content\":\"ab\"},\"logprobs\":null,\"finish_reason\":null}]");
@@ -144,7 +164,7 @@ static void streams_tell_each_event(void **state) {
     begin(&s, OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"logprobs\":0,\"stream\":true"));
     cl_engine_event prompt = token(0, 'x', 0, "");
     prompt.prompt = true;
-    assert_chunk(&s, prompt, "null");
+    assert_chunk(&s, prompt, NULL);
     cl_engine_event event = token(0, 'a', 1, "");
     event.n_top = 0;
     assert_chunk(&s, event,
@@ -164,37 +184,21 @@ static void failures_become_errors(void **state) {
     event.error = &(cl_error){CL_ERR_LIMIT, "7 tokens, 5 allowed"};
     add(&s, event);
     assert_true(s.result.failed);
-    assert_json(openai_error_json(&s.result.error), "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":"
-                                                    "\"invalid_request_error\",\"param\":null,\"code\":"
-                                                    "\"context_length_exceeded\"}}");
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    openai_write_error(&w, &s.result.error);
+    writer_close(&w);
+    assert_written(&w, "{\"error\":{\"message\":\"7 tokens, 5 allowed\",\"type\":\"invalid_request_error\",\"param\":null,"
+                       "\"code\":\"context_length_exceeded\"}}");
     end(&s);
-}
-
-static void any_bytes_make_json(void **state) {
-    (void)state;
-    static const struct {
-        const char *bytes;
-        size_t size;
-        const char *text;
-    } cases[] = {
-        {NULL, 0, ""},
-        {"a\xc3\xa9", 3, "a\xc3\xa9"},
-        {"a\xc3", 2, "a\xef\xbf\xbd"},
-        {"\xff\xfe!", 3, "\xef\xbf\xbd\xef\xbf\xbd!"},
-        {"\xed\xa0\x80", 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* half a surrogate pair */
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *json = openai_text_json(cases[i].bytes, cases[i].size);
-        assert_string_equal(json_string_value(json), cases[i].text);
-        json_decref(json);
-    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_reports_the_prompts_logprobs),
-        cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(failures_become_errors),
-        cmocka_unit_test(any_bytes_make_json),
+        cmocka_unit_test(chat_logprobs_have_bytes),
+        cmocka_unit_test(echo_reports_the_prompts_logprobs),
+        cmocka_unit_test(streams_tell_each_event),
+        cmocka_unit_test(failures_become_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

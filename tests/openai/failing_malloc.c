@@ -1,0 +1,38 @@
+/* Counts allocations, and lets the chosen ones fail. */
+#include "failing_malloc.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+static int left; /* allocations until one fails; 0: none will */
+static bool all_fail, failed;
+
+static bool fails(void) {
+    if (left == 0) return false;
+    if (left > 1) return left--, false;
+    if (!all_fail) left = 0;
+    return failed = true;
+}
+
+void *__wrap_malloc(size_t size) { return fails() ? NULL : __real_malloc(size); }
+void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t size) { return fails() ? NULL : __real_realloc(p, size); }
+
+void fail_malloc(int n, bool all) {
+    json_set_alloc_funcs(__wrap_malloc, free);
+    left = n;
+    all_fail = all;
+    failed = false;
+}
+
+bool mend_malloc(void) {
+    left = 0;
+    return failed;
+}
