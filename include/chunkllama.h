@@ -107,12 +107,13 @@ typedef struct cl_model_options {
 CL_API void cl_model_options_init(cl_model_options *options);
 
 /*
- * Load a model. path: a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and *.safetensors. It is read
- * while the model is loaded, and parts of it stay mapped: the file must not change until cl_model_free. path and options are
- * borrowed for the call only; options may be NULL.
+ * Load a model. path: a GGUF file (version 2 or 3), or a folder with config.json, tokenizer.json and *.safetensors. Files are
+ * read during the call only; afterwards they may be changed, truncated or removed. path and options are borrowed for the call;
+ * options may be NULL.
  *
- * Errors: CL_ERR_FILE; CL_ERR_FORMAT and CL_ERR_UNSUPPORTED name the key, tensor or field of the file; CL_ERR_ARG, also for an
- * unknown level; CL_ERR_UNSUPPORTED also for a level that this CPU lacks; CL_ERR_NOMEM. *model is NULL then.
+ * Errors: CL_ERR_FILE, also if a file is changed during the call; CL_ERR_FORMAT and CL_ERR_UNSUPPORTED name the key, tensor or
+ * field of the file; CL_ERR_ARG, also for an unknown level; CL_ERR_UNSUPPORTED also for a level that this CPU lacks;
+ * CL_ERR_NOMEM. *model is NULL then.
  */
 CL_API cl_status cl_model_load(const char *path, const cl_model_options *options, cl_model **model, cl_error *error);
 

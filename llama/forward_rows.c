@@ -52,7 +52,7 @@ static void embed_row_group(void *arg, int32_t row_group, int32_t worker) {
     const unsigned fp = ca_fp_enter();
     for (int32_t i = p->first + row_group * CL_LINEAR_ROW_GROUP; i < p->first + group_end(p, row_group); i++) {
         float *x = cl_row_of(f->x, i, n_embd);
-        cl_tensor_row_f32(f->m->weights.embedding, f->tokens[i], x);
+        cl_linear_row_f32(f->m->weights.embedding, f->tokens[i], x);
         for (int32_t k = 0; f->embedding_scale != 1 && k < n_embd; k++) x[k] *= f->embedding_scale;
         for (int rope = 0; rope < CL_N_ROPES; rope++)
             if (f->cos_sin[rope]) angles(f, rope, i);

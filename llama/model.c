@@ -46,6 +46,7 @@ cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *po
         m->params.n_vocab = cl_tokenizer_n_vocab(m->tok);
         status = cl_weights_load(m->file, &m->params, pool, &m->weights, error);
     }
+    if (status == CL_OK) status = cl_model_file_end_loading(m->file, error);
     if (status != CL_OK) {
         cl_model_free(&m);
         return status;

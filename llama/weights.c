@@ -45,19 +45,23 @@ static cl_status load_vector(const cl_model_file *file, int32_t layer, const cha
                        t->name.data, cl_tensor_type_name(t->type));
     *out = aligned_alloc(64, ((size_t)n * sizeof(float) + 63) / 64 * 64);
     if (!*out) return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)t->name.size, t->name.data);
-    cl_tensor_row_f32(t, 0, *out);
-    return CL_OK;
+    return cl_tensor_row_f32(t, 0, *out, error);
 }
 
+static cl_status pack_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
+                             int64_t n_out, cl_linear *out, cl_error *error) {
+    const cl_tensor *t;
+    const cl_status status = find_tensor(file, layer, part, n_in, n_out, &t, error);
+    return status == CL_OK ? cl_linear_pack(t, pool, out, error) : status;
+}
+
+/* Load a matrix that is multiplied. */
 static cl_status load_matrix(const cl_model_file *file, ca_pool *pool, int32_t layer, const char *part, int64_t n_in,
                              int64_t n_out, cl_linear *out, cl_model_weights *w, cl_error *error) {
-    const cl_tensor *t;
-    cl_status status = find_tensor(file, layer, part, n_in, n_out, &t, error);
-    if (status == CL_OK) status = cl_linear_pack(t, pool, out, error);
+    const cl_status status = pack_matrix(file, pool, layer, part, n_in, n_out, out, error);
     if (status != CL_OK) return status;
     w->bytes += out->bytes;
     w->forms |= cl_linear_forms(out);
-    cl_model_file_drop(file, t);
     return CL_OK;
 }
 
@@ -135,14 +139,23 @@ static cl_status load_rope_factors(const cl_model_file *file, cl_model_params *p
     return CL_OK;
 }
 
+/* Load the output matrix and the embedding, which are one matrix if the file has no output matrix (tied). */
+static cl_status load_embedding(const cl_model_file *file, const cl_model_params *p, ca_pool *pool, cl_model_weights *w,
+                                cl_error *error) {
+    static const char embedding[] = "token_embd.weight", output[] = "output.weight";
+    const bool tied = !cl_model_file_find_tensor(file, output);
+    w->embedding = tied ? &w->output : &w->own_embedding;
+    const cl_status status =
+        tied ? CL_OK : pack_matrix(file, pool, -1, embedding, p->n_embd, p->n_vocab, &w->own_embedding, error);
+    if (status != CL_OK) return status;
+    return load_matrix(file, pool, -1, tied ? embedding : output, p->n_embd, p->n_vocab, &w->output, w, error);
+}
+
 cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error) {
     *w = (cl_model_weights){0};
     cl_status status = refuse_biases(file, p, error);
-    if (status == CL_OK) status = find_tensor(file, -1, "token_embd.weight", p->n_embd, p->n_vocab, &w->embedding, error);
-    if (status != CL_OK) return status;
-    const char *output = cl_model_file_find_tensor(file, "output.weight") ? "output.weight" : "token_embd.weight"; /* tied */
-    if ((status = load_matrix(file, pool, -1, output, p->n_embd, p->n_vocab, &w->output, w, error)) != CL_OK ||
-        (status = load_vector(file, -1, "output_norm.weight", p->n_embd, &w->output_norm, error)) != CL_OK ||
+    if (status == CL_OK) status = load_embedding(file, p, pool, w, error);
+    if (status != CL_OK || (status = load_vector(file, -1, "output_norm.weight", p->n_embd, &w->output_norm, error)) != CL_OK ||
         (status = load_rope_factors(file, p, w, error)) != CL_OK)
         return status;
     w->layers = calloc((size_t)p->n_layers, sizeof *w->layers);
@@ -162,6 +175,7 @@ void cl_weights_free(cl_model_weights *w) {
         for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) cl_linear_free(matrices[j]);
     }
     cl_linear_free(&w->output);
+    cl_linear_free(&w->own_embedding);
     free(w->output_norm);
     free(w->rope_factors);
     free(w->layers);

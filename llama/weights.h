@@ -26,22 +26,24 @@ typedef struct cl_layer_weights {
 
 /* All weights of a model. Immutable after loading; safe from any number of threads. */
 typedef struct cl_model_weights {
-    const cl_tensor *embedding; /* [n_vocab][n_embd] borrowed from the file; rows are dequantised when they are looked up */
+    const cl_linear *embedding; /* (n_embd, n_vocab) `output` or own_embedding; rows are dequantised when they are looked up */
+    cl_linear own_embedding;    /* empty if the embedding is `output` */
     float *output_norm;         /* [n_embd] */
     float *rope_factors;        /* [n_rot / 2] divisors of RoPE's frequencies, or NULL */
     cl_linear output;           /* (n_embd, n_vocab) */
     cl_layer_weights *layers;   /* [n_layers] */
     int32_t n_layers;
-    size_t bytes;   /* of all packed matrices together */
+    size_t bytes;   /* of all matrices that are multiplied */
     unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */
 } cl_model_weights;
 
 /*
  * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the factors of p->rope, which
- * live as long as the weights. The file is borrowed until cl_weights_free. On failure, and after use, call cl_weights_free.
+ * live as long as the weights. The file is needed for the call only. *w must not move. On failure, and after use, call
+ * cl_weights_free.
  *
  * CL_ERR_FORMAT: a tensor is missing or has another shape; CL_ERR_UNSUPPORTED: its type cannot be read, or the architecture
- * has no such bias; CL_ERR_NOMEM. Messages name the tensor as the file does.
+ * has no such bias; CL_ERR_FILE: the file was truncated meanwhile; CL_ERR_NOMEM. Messages name the tensor as the file does.
  */
 cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error);
 void cl_weights_free(cl_model_weights *w);

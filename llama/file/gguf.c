@@ -21,6 +21,7 @@ enum {
 };
 
 typedef struct reader {
+    cl_file_bytes *file;
     const unsigned char *data;
     size_t size, pos;
     cl_str name;      /* the key or tensor being read, for messages */
@@ -36,6 +37,8 @@ static cl_status take(reader *r, size_t n, const char *what, const unsigned char
     if (n > r->size - r->pos)
         return FAIL(r, CL_ERR_FORMAT, r->pos, ": the file ends inside its %s: %zu bytes needed, %zu left", what, n,
                     r->size - r->pos);
+    const cl_status status = cl_file_bytes_fetch(r->file, r->pos + n, r->error);
+    if (status != CL_OK) return status;
     *p = r->data + r->pos;
     r->pos += n;
     return CL_OK;
@@ -241,6 +244,7 @@ static cl_status place_tensor(reader *r, cl_tensor *t, uint64_t offset, size_t s
                     t->bytes, (unsigned long long)offset, start, r->size);
     uint32_t block, bytes;
     if (cl_tensor_block(t->type, &block, &bytes)) t->data = r->data + start + offset;
+    t->file = r->file->on_disk ? r->file : NULL;
     return CL_OK;
 }
 
@@ -316,9 +320,9 @@ static cl_status read_header(reader *r, cl_model_file *file) {
     return status == CL_OK ? read_count(r, "number of keys", MIN_KEY_BYTES, &file->n_keys) : status;
 }
 
-/* Fill an empty handle from the file's bytes. On failure what was allocated stays for cl_model_file_close. */
-static cl_status parse(const void *data, size_t size, cl_model_file *file, cl_error *error) {
-    reader r = {.data = data, .size = size, .error = error};
+/* Fill an empty handle from a file that it owns or borrows. On failure what was allocated stays for cl_model_file_close. */
+static cl_status parse(cl_file_bytes *bytes, cl_model_file *file, cl_error *error) {
+    reader r = {.file = bytes, .data = bytes->data, .size = bytes->size, .error = error};
     cl_status status = read_header(&r, file);
     if (status != CL_OK) {
         file->n_keys = file->n_tensors = 0;
@@ -340,9 +344,10 @@ static cl_status parse(const void *data, size_t size, cl_model_file *file, cl_er
 
 cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **file, cl_error *error) {
     *file = NULL;
+    cl_file_bytes bytes = {.data = data, .size = size};
     cl_model_file *f = calloc(1, sizeof *f);
     if (!f) return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
-    const cl_status status = parse(data, size, f, error);
+    const cl_status status = parse(&bytes, f, error);
     if (status != CL_OK) cl_model_file_close(&f);
     *file = f;
     return status;
@@ -350,21 +355,19 @@ cl_status cl_gguf_open_memory(const void *data, size_t size, cl_model_file **fil
 
 cl_status cl_gguf_open(const char *path, cl_model_file **file, cl_error *error) {
     *file = NULL;
-    cl_file_map *map = malloc(sizeof *map);
-    if (!map) return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
-    cl_status status = cl_file_map_open(path, map, error);
-    if (status != CL_OK) {
-        free(map);
-        return status;
+    cl_model_file *f = calloc(1, sizeof *f);
+    if (!f || !(f->files = calloc(1, sizeof *f->files))) {
+        free(f);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for a file handle");
     }
-    cl_error inner;
-    status = cl_gguf_open_memory(map->data, map->size, file, &inner);
-    if (status != CL_OK) {
-        cl_file_map_close(map);
-        free(map);
-        return cl_fail(error, status, "%s: %s", path, inner.message);
+    cl_status status = cl_file_bytes_open(path, f->files, error);
+    if (status == CL_OK) {
+        cl_error inner;
+        f->n_files = 1;
+        status = parse(f->files, f, &inner);
+        if (status != CL_OK) (void)cl_fail(error, status, "%s: %s", path, inner.message);
     }
-    (*file)->maps = map;
-    (*file)->n_maps = 1;
-    return CL_OK;
+    if (status != CL_OK) cl_model_file_close(&f);
+    *file = f;
+    return status;
 }

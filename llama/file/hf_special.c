@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "file_map.h"
+#include "file_bytes.h"
 #include "hf.h"
 #include "model_file_data.h"
 
@@ -59,15 +59,19 @@ static cl_str template_in(cl_json_doc *doc) {
 
 static cl_status read_template_file(const char *folder, cl_model_file *file, cl_error *error) {
     char path[512];
-    cl_file_map map;
+    cl_file_bytes bytes;
     cl_error absent = {0};
     (void)snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-    const cl_status status = cl_file_map_open(path, &map, &absent);
+    cl_status status = cl_file_bytes_open(path, &bytes, &absent);
     if (status == CL_ERR_FILE) return CL_OK;
     if (status != CL_OK) return cl_fail(error, status, "%s", absent.message);
-    cl_meta_put_string(file, "tokenizer.chat_template", (cl_str){(const char *)map.data, map.size});
-    cl_file_map_close(&map);
-    return CL_OK;
+    status = cl_file_bytes_fetch(&bytes, bytes.size, &absent);
+    if (status == CL_OK)
+        cl_meta_put_string(file, "tokenizer.chat_template", (cl_str){(const char *)bytes.data, bytes.size});
+    else
+        (void)cl_fail(error, status, "%s: %s", path, absent.message);
+    cl_file_bytes_close(&bytes);
+    return status;
 }
 
 static void read_special(const reader *r, cl_json_doc *doc) {

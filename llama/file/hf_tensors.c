@@ -133,15 +133,15 @@ static cl_status list_shards(shards *s, const char *folder, cl_error *error) {
 }
 
 static cl_status open_shards(shards *s, const char *folder, cl_model_file *file, cl_error *error) {
-    file->maps = calloc(s->n + 1, sizeof *file->maps);
-    if (!file->maps) return cl_fail(error, CL_ERR_NOMEM, "no memory for the weights of %s", folder);
+    file->files = calloc(s->n + 1, sizeof *file->files);
+    if (!file->files) return cl_fail(error, CL_ERR_NOMEM, "no memory for the weights of %s", folder);
     cl_status status = CL_OK;
     for (size_t i = 0; status == CL_OK && i < s->n; i++) {
         char path[sizeof s->index.path];
         (void)snprintf(path, sizeof path, "%s/%s", folder, s->names[i]);
-        status = cl_file_map_open(path, &file->maps[i], error);
-        file->n_maps += status == CL_OK;
-        if (status == CL_OK) status = cl_safetensors_parse(path, &file->maps[i], &s->files[i], error);
+        status = cl_file_bytes_open(path, &file->files[i], error);
+        file->n_files += status == CL_OK;
+        if (status == CL_OK) status = cl_safetensors_parse(path, &file->files[i], &s->files[i], error);
     }
     return status;
 }
@@ -186,6 +186,7 @@ static float *new_vector(cl_model_file *file, cl_tensor *t, int64_t n, cl_error 
     t->ne[0] = n;
     t->ne[1] = t->ne[2] = t->ne[3] = 1;
     t->data = values;
+    t->file = NULL;
     t->bytes = (size_t)n * sizeof *values;
     return values;
 }
@@ -199,7 +200,8 @@ static cl_status add_plus_one(cl_model_file *file, const char *name, const cl_te
     cl_tensor sum = *t;
     float *values = new_vector(file, &sum, t->ne[0], error);
     if (!values) return CL_ERR_NOMEM;
-    cl_tensor_row_f32(t, 0, values);
+    const cl_status status = cl_tensor_row_f32(t, 0, values, error);
+    if (status != CL_OK) return status;
     for (int64_t i = 0; i < t->ne[0]; i++) values[i] += 1;
     return add_tensor(file, name, &sum, error);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file_map.h"
+#include "file_bytes.h"
 
 void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
     *doc = (cl_json_doc){.error = error};
@@ -16,17 +16,23 @@ void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, un
         return;
     }
     if (!(how & CL_JSON_DOC_REQUIRED) && access(doc->path, F_OK) != 0) return;
-    cl_file_map map;
-    doc->status = cl_file_map_open(doc->path, &map, error);
+    cl_file_bytes bytes;
+    cl_error cause;
+    doc->status = cl_file_bytes_open(doc->path, &bytes, error);
     if (doc->status != CL_OK) return;
+    if (cl_file_bytes_fetch(&bytes, bytes.size, &cause) != CL_OK) {
+        cl_json_doc_fail(doc, cause.code, "%s", cause.message);
+        cl_file_bytes_close(&bytes);
+        return;
+    }
     const size_t reals = how & CL_JSON_DOC_REALS ? JSON_DECODE_INT_AS_REAL : 0;
     json_error_t wrong;
-    doc->root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
+    doc->root = json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
     if (!doc->root)
         cl_json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))
         cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");
-    cl_file_map_close(&map);
+    cl_file_bytes_close(&bytes);
 }
 
 void cl_json_doc_close(cl_json_doc *doc) {

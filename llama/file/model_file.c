@@ -35,8 +35,13 @@ const char *cl_model_file_source_name(const cl_model_file *file, const char *nam
     return source ? source : name;
 }
 
-void cl_model_file_drop(const cl_model_file *file, const cl_tensor *tensor) {
-    for (size_t i = 0; i < file->n_maps; i++) cl_file_map_drop(&file->maps[i], tensor->data, tensor->bytes);
+cl_status cl_model_file_end_loading(cl_model_file *file, cl_error *error) {
+    for (size_t i = 0; i < file->n_files; i++) {
+        if (!cl_file_bytes_unchanged(&file->files[i]))
+            return cl_fail(error, CL_ERR_FILE, "a file of the model was changed while it was loaded; load the model again");
+        cl_file_bytes_release(&file->files[i]);
+    }
+    return CL_OK;
 }
 
 void cl_model_file_close(cl_model_file **file) {
@@ -48,8 +53,8 @@ void cl_model_file_close(cl_model_file **file) {
     free(f->tensors);
     cl_str_map_free(&f->key_map);
     cl_str_map_free(&f->tensor_map);
-    for (size_t i = 0; i < f->n_maps; i++) cl_file_map_close(&f->maps[i]);
-    free(f->maps);
+    for (size_t i = 0; i < f->n_files; i++) cl_file_bytes_close(&f->files[i]);
+    free(f->files);
     cl_arena_free(&f->memory);
     free(f);
 }

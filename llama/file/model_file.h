@@ -71,8 +71,11 @@ const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i);
 /* The tensor of this GGUF name, or NULL. */
 const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char *name);
 
-/* Release the memory of a tensor's data, which is read from the file again at the next access. */
-void cl_model_file_drop(const cl_model_file *file, const cl_tensor *tensor);
+/*
+ * End the reading of tensors: the files are closed, and only metadata remain, in memory. CL_ERR_FILE: a file was changed since
+ * it was opened, so what was read may be wrong.
+ */
+cl_status cl_model_file_end_loading(cl_model_file *file, cl_error *error);
 
 bool cl_model_file_has(const cl_model_file *file, const char *key);
 

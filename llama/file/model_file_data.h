@@ -6,7 +6,7 @@
 #ifndef LLAMA_FILE_MODEL_FILE_DATA_H
 #define LLAMA_FILE_MODEL_FILE_DATA_H
 
-#include "file_map.h"
+#include "file_bytes.h"
 #include "llama/common/hash.h"
 #include "model_file.h"
 
@@ -25,15 +25,15 @@ typedef struct cl_meta_key {
     cl_meta_type type;
     cl_meta_type elem;        /* an array's element type */
     size_t n;                 /* an array's number of elements */
-    const unsigned char *raw; /* the value, or an array's first element; unaligned. Borrowed from a map or the arena */
+    const unsigned char *raw; /* the value, or an array's first element; unaligned. Borrowed from a file or the arena */
     cl_str *strings;          /* [1] of a string, [n] of an array of strings; owned by the handle. NULL for other types */
 } cl_meta_key;
 
 struct cl_model_file {
-    char format[24];   /* cl_model_file_format */
-    cl_file_map *maps; /* [n_maps] files in which keys and tensors lie; owned. None where the bytes are the caller's */
-    size_t n_maps;
-    cl_arena memory; /* values and names that lie in no map */
+    char format[24];      /* cl_model_file_format */
+    cl_file_bytes *files; /* [n_files] in which keys and tensors lie; owned. None where the bytes are the caller's */
+    size_t n_files;
+    cl_arena memory; /* values and names that lie in no file */
     bool no_memory;  /* an allocation failed while the handle was filled */
 
     /* The file's own name of a key or tensor, as in cl_model_file_source_name; NULL: GGUF's names are the file's. */

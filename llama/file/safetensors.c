@@ -9,6 +9,7 @@ enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
 
 typedef struct reader {
     const char *path;
+    const cl_file_bytes *file;
     size_t n_data;    /* bytes after the header */
     const char *name; /* of the tensor being read */
     cl_error *error;
@@ -88,6 +89,7 @@ static cl_status read_tensor(const reader *r, const json_t *entry, const unsigne
                     size, (long long)begin, (long long)end);
     t->bytes = (size_t)bytes;
     t->data = data + begin;
+    t->file = r->file->on_disk ? r->file : NULL;
     return CL_OK;
 }
 
@@ -140,26 +142,31 @@ static cl_status read_tensors(reader *r, const unsigned char *data, cl_safetenso
     return check_places(r, data, file);
 }
 
-cl_status cl_safetensors_parse(const char *path, const cl_file_map *map, cl_safetensors *file, cl_error *error) {
+cl_status cl_safetensors_parse(const char *path, cl_file_bytes *bytes, cl_safetensors *file, cl_error *error) {
     *file = (cl_safetensors){0};
     uint64_t size = 0;
-    if (map->size < SIZE_BYTES)
+    if (bytes->size < SIZE_BYTES)
         return cl_fail(error, CL_ERR_FORMAT, "%s: %zu bytes; a safetensors file begins with 8 of its header's size", path,
-                       map->size);
-    memcpy(&size, map->data, SIZE_BYTES);
-    if (size > map->size - SIZE_BYTES || size > MAX_HEADER)
+                       bytes->size);
+    cl_error cause;
+    if (cl_file_bytes_fetch(bytes, SIZE_BYTES, &cause) != CL_OK)
+        return cl_fail(error, cause.code, "%s: %s", path, cause.message);
+    memcpy(&size, bytes->data, SIZE_BYTES);
+    if (size > bytes->size - SIZE_BYTES || size > MAX_HEADER)
         return cl_fail(error, CL_ERR_FORMAT, "%s: its header has %llu bytes; %zu are left in the file, and %d are allowed",
-                       path, (unsigned long long)size, map->size - SIZE_BYTES, MAX_HEADER);
+                       path, (unsigned long long)size, bytes->size - SIZE_BYTES, MAX_HEADER);
+    if (cl_file_bytes_fetch(bytes, SIZE_BYTES + (size_t)size, &cause) != CL_OK)
+        return cl_fail(error, cause.code, "%s: %s", path, cause.message);
     json_error_t wrong;
-    file->header = json_loadb((const char *)map->data + SIZE_BYTES, (size_t)size, JSON_REJECT_DUPLICATES, &wrong);
+    file->header = json_loadb((const char *)bytes->data + SIZE_BYTES, (size_t)size, JSON_REJECT_DUPLICATES, &wrong);
     if (!json_is_object(file->header)) {
         const cl_status status = cl_fail(error, CL_ERR_FORMAT, "%s: its header is no JSON object: byte %d: %s", path,
                                          file->header ? 0 : wrong.position, file->header ? "another value" : wrong.text);
         cl_safetensors_free(file);
         return status;
     }
-    reader r = {.path = path, .n_data = map->size - SIZE_BYTES - (size_t)size, .error = error};
-    const cl_status status = read_tensors(&r, map->data + SIZE_BYTES + size, file);
+    reader r = {.path = path, .file = bytes, .n_data = bytes->size - SIZE_BYTES - (size_t)size, .error = error};
+    const cl_status status = read_tensors(&r, bytes->data + SIZE_BYTES + size, file);
     if (status != CL_OK) cl_safetensors_free(file);
     return status;
 }

@@ -5,19 +5,19 @@
 #ifndef LLAMA_FILE_SAFETENSORS_H
 #define LLAMA_FILE_SAFETENSORS_H
 
-#include "file_map.h"
+#include "file_bytes.h"
 #include "llama/common/error.h"
 #include "tensor.h"
 
 typedef struct cl_safetensors {
-    /* [n] owned; names point into the header, data into the map. data is NULL for types other than F32, F16 and BF16. */
+    /* [n] owned; names point into the header, data into the file. data is NULL for types other than F32, F16 and BF16. */
     cl_tensor *tensors;
     size_t n;
     struct json_t *header; /* owned */
 } cl_safetensors;
 
-/* Parse a mapped file, which is borrowed until cl_safetensors_free. Messages name the path. *file is empty after an error. */
-cl_status cl_safetensors_parse(const char *path, const cl_file_map *map, cl_safetensors *file, cl_error *error);
+/* Parse a file, which is borrowed until cl_safetensors_free. Messages name the path. *file is empty after an error. */
+cl_status cl_safetensors_parse(const char *path, cl_file_bytes *bytes, cl_safetensors *file, cl_error *error);
 void cl_safetensors_free(cl_safetensors *file);
 
 #endif

@@ -3,9 +3,11 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "file_bytes.h"
 #include "llama/linear/weight_type.h"
 
 /* Indexed by GGUF's number of a type. Types that cannot be read have no block size, but a name for messages. */
@@ -108,17 +110,16 @@ static void block_f32(const cl_quant_type *type, const uint8_t *block, int n, fl
     }
 }
 
-void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out) {
-    const int64_t n = tensor->ne[0];
-    const uint8_t *p = (const uint8_t *)tensor->data + (size_t)row * cl_tensor_row_bytes(tensor->type, n);
-    const cl_quant_type *type = cl_quant_type_of(tensor->type);
+/* Convert a row of n values in the file's form, p, to f32. */
+static void row_f32(uint32_t number, int64_t n, const uint8_t *p, float *out) {
+    const cl_quant_type *type = cl_quant_type_of(number);
     if (type) {
         uint32_t elements = 1, bytes = 0;
-        cl_tensor_block(tensor->type, &elements, &bytes);
+        cl_tensor_block(number, &elements, &bytes);
         for (int64_t k = 0; k < n; k += elements, p += bytes) block_f32(type, p, (int)elements, out + k);
         return;
     }
-    switch (tensor->type) {
+    switch (number) {
     case CL_TENSOR_F32: memcpy(out, p, (size_t)n * 4); return;
     case CL_TENSOR_F16:
         for (int64_t k = 0; k < n; k++) out[k] = ca_f32_from_f16(load_u16(p + 2 * k));
@@ -128,4 +129,26 @@ void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out) {
         return;
     default: assert(!"a type that cl_model_load lets pass");
     }
+}
+
+const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, void *buf) {
+    const uint8_t *data = (const uint8_t *)tensor->data + at;
+    if (!tensor->file) return data;
+    return cl_file_bytes_copy(tensor->file, data, n, buf) ? buf : NULL;
+}
+
+cl_status cl_tensor_fail_read(const cl_tensor *tensor, cl_error *error) {
+    return cl_fail(error, CL_ERR_FILE, "tensor %.*s cannot be read any more; was its file truncated while it was loaded?",
+                   (int)tensor->name.size, tensor->name.data);
+}
+
+cl_status cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out, cl_error *error) {
+    const size_t bytes = cl_tensor_row_bytes(tensor->type, tensor->ne[0]);
+    void *buf = tensor->file ? malloc(bytes) : NULL;
+    if (tensor->file && !buf)
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for tensor %.*s", (int)tensor->name.size, tensor->name.data);
+    const uint8_t *p = cl_tensor_bytes(tensor, (size_t)row * bytes, bytes, buf);
+    if (p) row_f32(tensor->type, tensor->ne[0], p, out);
+    free(buf);
+    return p ? CL_OK : cl_tensor_fail_read(tensor, error);
 }

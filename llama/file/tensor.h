@@ -32,8 +32,9 @@ typedef struct cl_tensor {
     uint32_t type;    /* a cl_tensor_type, or the number of a type that cannot be read */
     int32_t n_dims;   /* 1..4 */
     int64_t ne[4];    /* elements, fastest dimension first; 1 where unused */
-    const void *data; /* [bytes] unaligned, borrowed from the file; NULL if the type cannot be read */
+    const void *data; /* [bytes] unaligned, borrowed; to be read by cl_tensor_bytes. NULL if the type cannot be read */
     size_t bytes;
+    const struct cl_file_bytes *file; /* the file that has the data, borrowed; NULL: they are in memory */
 } cl_tensor;
 
 /* The elements and bytes of a block of a type; false if the type cannot be read. */
@@ -58,7 +59,14 @@ static inline cl_status cl_tensor_fail_type(const cl_tensor *tensor, cl_error *e
 /* The bytes of a row of n values; n is a multiple of the type's block. */
 size_t cl_tensor_row_bytes(uint32_t type, int64_t n);
 
-/* Convert row `row` to f32, as its format defines it. out: [ne[0]]. */
-void cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out);
+/*
+ * The n data bytes from `at` on: in memory, or read from the file into buf [n]. NULL: the file is shorter by now, or cannot be
+ * read; cl_tensor_fail_read reports that. Thread-safe.
+ */
+const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, void *buf);
+cl_status cl_tensor_fail_read(const cl_tensor *tensor, cl_error *error);
+
+/* Convert row `row` to f32, as its format defines it. out: [ne[0]]. CL_ERR_FILE as cl_tensor_bytes; CL_ERR_NOMEM. */
+cl_status cl_tensor_row_f32(const cl_tensor *tensor, int64_t row, float *out, cl_error *error);
 
 #endif

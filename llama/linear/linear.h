@@ -44,10 +44,14 @@ const char *cl_kernels_level_name(int i);
 
 /*
  * Repack a 2-D tensor, in parallel on the pool. Both are borrowed for the call; free *out with cl_linear_free.
- * CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT: n_in is not a multiple of the type's block; CL_ERR_NOMEM.
+ * CL_ERR_UNSUPPORTED names tensor and type; CL_ERR_FORMAT: n_in is not a multiple of the type's block; CL_ERR_FILE: the file
+ * was truncated since it was opened; CL_ERR_NOMEM.
  */
 cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error);
 void cl_linear_free(cl_linear *w);
+
+/* Convert row `row` to f32; out: [n_in]. The bits are those of cl_tensor_row_f32, because packing loses nothing. */
+void cl_linear_row_f32(const cl_linear *w, int32_t row, float *out);
 
 /* Bits of a mask: the forms, besides f32, in which a matrix reads its activations. */
 enum { CL_LINEAR_IN_INT8 = 1, CL_LINEAR_IN_BF16 = 2 };

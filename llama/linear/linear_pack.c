@@ -1,6 +1,7 @@
 /* Repacks a tensor of the file into panels of 16 outputs (linear_format.h). */
 #include "weight_type.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,7 +9,10 @@
 #include "linear.h"
 #include "llama/file/tensor.h"
 
-enum { HUGE_PAGE = 2 << 20 };
+enum {
+    HUGE_PAGE = 2 << 20,
+    TASK_BYTES = 1 << 17 /* that a task reads from the file at once: few calls, and they stay in the second-level cache */
+};
 
 typedef struct packing {
     const cl_tensor *tensor;
@@ -17,6 +21,9 @@ typedef struct packing {
     size_t panel_bytes, row_bytes; /* of a panel, and of a row in the file */
     const cl_quant_type *quant;    /* NULL: floats */
     uint32_t block, block_bytes;   /* elements and bytes of a block in the file */
+    int32_t task_rows;             /* rows of a task: those of some panels */
+    uint8_t *rows;                 /* [workers][task_rows][row_bytes] read from the file; NULL if the tensor is in memory */
+    atomic_bool failed;            /* rows could not be read */
 } packing;
 
 static void pack_float(uint8_t *panel, int lane, const uint8_t *row, int32_t n_in, size_t element) {
@@ -100,14 +107,11 @@ static void pack_quant(const packing *p, uint8_t *record, int lane, const uint8_
     }
 }
 
-static void pack_panel(void *arg, int32_t task, int32_t worker) {
-    (void)worker;
-    const packing *p = arg;
-    const int32_t n_in = p->w->n_in, first = task * CL_LINEAR_LANES;
-    uint8_t *panel = (uint8_t *)p->w->data + (size_t)task * p->panel_bytes;
-    if (first + CL_LINEAR_LANES > p->w->n_out || n_in % 2) memset(panel, 0, p->panel_bytes);
-    for (int lane = 0; lane < CL_LINEAR_LANES && first + lane < p->w->n_out; lane++) {
-        const uint8_t *row = (const uint8_t *)p->tensor->data + (size_t)(first + lane) * p->row_bytes;
+/* Pack a panel from its rows in the file, n_rows <= 16. */
+static void pack_panel(const packing *p, uint8_t *panel, const uint8_t *row, int n_rows) {
+    const int32_t n_in = p->w->n_in;
+    if (n_rows < CL_LINEAR_LANES || n_in % 2) memset(panel, 0, p->panel_bytes);
+    for (int lane = 0; lane < n_rows; lane++, row += p->row_bytes) {
         if (p->quant)
             pack_quant(p, panel, lane, row);
         else if (p->layout == CL_LINEAR_BF16)
@@ -115,6 +119,22 @@ static void pack_panel(void *arg, int32_t task, int32_t worker) {
         else
             pack_float(panel, lane, row, n_in, p->layout == CL_LINEAR_F32 ? 4 : 2);
     }
+}
+
+static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
+static void pack_rows(void *arg, int32_t task, int32_t worker) {
+    packing *p = arg;
+    const int32_t first = task * p->task_rows, n = smaller(p->task_rows, p->w->n_out - first);
+    uint8_t *buf = p->rows ? p->rows + (size_t)worker * (size_t)p->task_rows * p->row_bytes : NULL;
+    const uint8_t *rows = cl_tensor_bytes(p->tensor, (size_t)first * p->row_bytes, (size_t)n * p->row_bytes, buf);
+    if (!rows) {
+        p->failed = true;
+        return;
+    }
+    for (int32_t i = 0; i < n; i += CL_LINEAR_LANES)
+        pack_panel(p, (uint8_t *)p->w->data + (size_t)(first + i) / CL_LINEAR_LANES * p->panel_bytes,
+                   rows + (size_t)i * p->row_bytes, smaller(CL_LINEAR_LANES, n - i));
 }
 
 cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out, cl_error *error) {
@@ -138,15 +158,25 @@ cl_status cl_linear_pack(const cl_tensor *tensor, ca_pool *pool, cl_linear *out,
     p.panel_bytes = cl_linear_panel_bytes(p.layout, out->n_in);
     p.row_bytes = cl_tensor_row_bytes(tensor->type, out->n_in);
     const int32_t n_panels = (out->n_out + CL_LINEAR_LANES - 1) / CL_LINEAR_LANES;
+    const size_t task_panels = TASK_BYTES / (CL_LINEAR_LANES * p.row_bytes) + 1;
+    p.task_rows = CL_LINEAR_LANES * smaller((int32_t)task_panels, n_panels);
     out->bytes = (size_t)n_panels * p.panel_bytes;
     /* Huge pages for large matrices: a decode step reads all of them, and would miss the TLB at every small page. */
     const size_t align = out->bytes >= HUGE_PAGE ? HUGE_PAGE : 64, size = (out->bytes + align - 1) / align * align;
     out->data = aligned_alloc(align, size);
-    if (!out->data)
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", out->bytes, name_size, name);
+    if (tensor->file) p.rows = malloc((size_t)ca_pool_size(pool) * (size_t)p.task_rows * p.row_bytes);
+    if (!out->data || (tensor->file && !p.rows)) {
+        const size_t bytes = out->bytes;
+        free(p.rows);
+        cl_linear_free(out);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of weights of tensor %.*s", bytes, name_size, name);
+    }
     if (align == HUGE_PAGE) (void)madvise(out->data, size, MADV_HUGEPAGE);
-    ca_pool_run(pool, n_panels, pack_panel, &p);
-    return CL_OK;
+    ca_pool_run(pool, (out->n_out + p.task_rows - 1) / p.task_rows, pack_rows, &p);
+    free(p.rows);
+    if (!p.failed) return CL_OK;
+    cl_linear_free(out);
+    return cl_tensor_fail_read(tensor, error);
 }
 
 void cl_linear_free(cl_linear *w) {

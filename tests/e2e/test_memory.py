@@ -20,7 +20,7 @@ def resident(process, name):
 
 
 def test_memory(chunkllama_bin, model_path):
-    """Packed weights have the size that they have in the file, and the file's pages are dropped once they are packed."""
+    """Packed weights have the size that they have in the file, and the file is read a piece at a time."""
     file_bytes = os.path.getsize(model_path)
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.wait_until_idle()

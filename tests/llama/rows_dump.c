@@ -15,7 +15,7 @@ static int write_rows(const cl_model_file *file, FILE *out) {
         float *row = malloc((size_t)t->ne[0] * sizeof *row);
         if (!row) return -1;
         for (int64_t r = 0; r < t->ne[1] * t->ne[2] * t->ne[3]; r++) {
-            cl_tensor_row_f32(t, r, row);
+            if (cl_tensor_row_f32(t, r, row, NULL) != CL_OK) exit(1);
             fwrite(row, sizeof *row, (size_t)t->ne[0], out);
         }
         free(row);

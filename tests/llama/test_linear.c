@@ -78,11 +78,25 @@ static matrix make_matrix(uint32_t type, int n_out, int n_in) {
     m.tensor = (cl_tensor){
         .name = {"w", 1}, .type = type, .n_dims = 2, .ne = {n_in, n_out, 1, 1}, .data = m.data, .bytes = n / elements * bytes};
     for (int o = 0; o < n_out; o++) {
-        cl_tensor_row_f32(&m.tensor, o, row); /* tests/model/test_tensor_types.py holds it to another implementation */
+        cl_tensor_row_f32(&m.tensor, o, row, NULL); /* tests/model/test_tensor_types.py holds it to another implementation */
         for (int k = 0; k < n_in; k++) m.values[(size_t)o * n_in + k] = row[k];
     }
     free(row);
     return m;
+}
+
+/* The rows of packed weights are those of the file, bit for bit. */
+static void assert_same_rows(const cl_tensor *tensor, const cl_linear *w) {
+    const size_t bytes = (size_t)w->n_in * sizeof(float);
+    float *expected = malloc(bytes), *row = malloc(bytes);
+    assert_true(expected && row);
+    for (int32_t o = 0; o < w->n_out; o++) {
+        assert_int_equal(cl_tensor_row_f32(tensor, o, expected, NULL), CL_OK);
+        cl_linear_row_f32(w, o, row);
+        assert_memory_equal(row, expected, bytes);
+    }
+    free(expected);
+    free(row);
 }
 
 static void free_matrix(matrix *m) {
@@ -173,6 +187,7 @@ static void test_same_bits(void **state) {
         matrix m = make_matrix(type, n_out, n_in);
         cl_linear w;
         assert_int_equal(cl_linear_pack(&m.tensor, pools[i % 3], &w, NULL), CL_OK);
+        assert_same_rows(&m.tensor, &w);
         float *x = malloc(sizeof *x * MAX_ROWS * n_in), *expected = malloc(sizeof *x * MAX_ROWS * n_out);
         const size_t stride = (size_t)n_out + 3;
         float *y = malloc(sizeof *y * (MAX_ROWS + 1) * stride);

@@ -31,9 +31,9 @@ static gguf_bytes good_file(void) {
 }
 
 static cl_status parse_at_edge(const unsigned char *data, size_t size, cl_error *error) {
-    const cl_file_map map = {copy_to_edge(data, size), size};
+    cl_file_bytes bytes = {.data = copy_to_edge(data, size), .size = size};
     cl_safetensors file;
-    const cl_status status = cl_safetensors_parse("some file", &map, &file, error);
+    const cl_status status = cl_safetensors_parse("some file", &bytes, &file, error);
     if (status == CL_OK) {
         for (size_t i = 0; i < file.n; i++) read_tensor_data(&file.tensors[i]);
     } else {
@@ -60,10 +60,10 @@ static void reads_tensors(void **state) {
         {"h", CL_TENSOR_F16, 1, {1, 1, 1, 1}, 41, 2},
     };
     gguf_bytes b = good_file();
-    const cl_file_map map = {b.data, b.size};
+    cl_file_bytes bytes = {.data = b.data, .size = b.size};
     cl_safetensors file;
     cl_error error = {.message = ""};
-    if (cl_safetensors_parse("some file", &map, &file, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_safetensors_parse("some file", &bytes, &file, &error) != CL_OK) fail_msg("%s", error.message);
     assert_int_equal(file.n, 4);
     for (size_t i = 0; i < 4; i++) {
         const cl_tensor *t = &file.tensors[i];
