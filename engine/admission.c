@@ -36,7 +36,7 @@ static cattn_status join(cl_admission *a, cl_request *r, uint32_t domain, cattn_
 static bool exceeds_budget(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(a->cache, &stats);
-    return (int64_t)(stats.chunks_live + stats.chunks_reserved) > a->n_chunks;
+    return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved) > a->n_chunks;
 }
 
 cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone, cl_error *error) {

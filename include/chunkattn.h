@@ -212,12 +212,12 @@ typedef struct cattn_stats {
     uint64_t bytes_in_use;         /* committed slabs, metadata and workspace */
     uint64_t bytes_peak;           /* largest bytes_in_use so far */
     uint64_t chunk_bytes;          /* one chunk, all layers and KV heads, K and V */
-    uint64_t chunks_live;          /* referred to by at least one sequence */
+    uint64_t chunks_live;          /* over which at least one sequence attends; at most chunks_unshared */
     uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
-    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed */
+    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed, but for chunks_superseded */
     uint64_t chunks_reserved;      /* reserved for running sequences and not in use yet */
     uint64_t chunks_capacity;      /* chunks the budget can hold */
-    uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared */
+    uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared: whole chunks for each sequence */
     uint64_t chunks_unshared_peak; /* the same of chunks_unshared */
     uint64_t tokens_stored;        /* tokens in the tree, each once */
     uint64_t tokens_referenced;    /* sum of the sequences' lengths: tokens stored if nothing were shared */
@@ -226,6 +226,11 @@ typedef struct cattn_stats {
     uint64_t tokens_evicted;       /* dropped from the tree to make room */
     uint64_t n_seqs;
     uint64_t n_nodes;
+    /*
+     * Of chunks_retained, those from which running sequences have branched off within the chunk, so that they attend over
+     * copies. They are not evicted before these sequences leave.
+     */
+    uint64_t chunks_superseded;
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */

@@ -168,15 +168,15 @@ const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     if (!c || !stats) return CATTN_ERR_ARG;
     const ca_tree_counts *t = ca_tree_get_counts(c->tree);
-    const uint64_t bytes = ca_cache_bytes(c);
+    const uint64_t bytes = ca_cache_bytes(c), n_superseded = ca_tree_count_superseded(c->tree);
     const cattn_stats now = {
         .budget_bytes = c->budget_bytes,
         .bytes_in_use = bytes,
         .bytes_peak = bytes > c->bytes_peak ? bytes : c->bytes_peak,
         .chunk_bytes = c->layout.chunk_bytes,
-        .chunks_live = t->chunks_live,
+        .chunks_live = t->chunks_live - n_superseded,
         .chunks_live_peak = t->chunks_live_peak,
-        .chunks_retained = t->chunks_retained,
+        .chunks_retained = t->chunks_retained + n_superseded,
         .chunks_reserved = t->chunks_reserved,
         .chunks_capacity = ca_chunk_pool_capacity(c->pool),
         .chunks_unshared = t->chunks_unshared,
@@ -188,6 +188,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .tokens_evicted = t->tokens_evicted,
         .n_seqs = t->n_seqs,
         .n_nodes = t->n_nodes,
+        .chunks_superseded = n_superseded,
     };
     return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
 }

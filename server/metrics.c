@@ -75,7 +75,8 @@ static void write_histogram(const metrics_page *p, const char *name, const char 
 
 static void write_engine(const metrics_page *p, const cl_engine_stats *s, const cattn_stats *kv) {
     const double chunk = (double)kv->chunk_bytes;
-    const double used = kv->chunks_capacity ? (double)kv->chunks_live / (double)kv->chunks_capacity : 0;
+    const uint64_t n_used = kv->chunks_live + kv->chunks_superseded; /* cannot be evicted */
+    const double used = kv->chunks_capacity ? (double)n_used / (double)kv->chunks_capacity : 0;
     const struct sample {
         const char *name, *type, *help;
         double value;
@@ -99,13 +100,16 @@ static void write_engine(const metrics_page *p, const cl_engine_stats *s, const 
         {"chunkattn_prefill_seconds_total", "counter", "Seconds of steps spent on prefill.", s->prefill_s},
         {"chunkattn_decode_seconds_total", "counter", "Seconds of steps spent on decode.", s->decode_s},
         {"chunkattn_batch_peak", "gauge", "Largest number of sequences in one step.", (double)s->batch_peak},
-        {"chunkattn_kv_bytes_live", "gauge", "K/V bytes of running sequences; shared chunks count once.",
+        {"chunkattn_kv_bytes_live", "gauge", "K/V bytes over which running sequences attend; shared chunks count once.",
          chunk * (double)kv->chunks_live},
         {"chunkattn_kv_bytes_live_peak", "gauge", "Largest value of chunkattn_kv_bytes_live.",
          chunk * (double)kv->chunks_live_peak},
         {"chunkattn_kv_bytes_retained", "gauge", "K/V bytes retained for later requests only.",
          chunk * (double)kv->chunks_retained},
-        {"chunkattn_kv_bytes_unshared", "gauge", "K/V bytes that running sequences would have without sharing.",
+        {"chunkattn_kv_bytes_superseded", "gauge",
+         "Of chunkattn_kv_bytes_retained, bytes that running requests continue in copies of; not evicted before they end.",
+         chunk * (double)kv->chunks_superseded},
+        {"chunkattn_kv_bytes_unshared", "gauge", "Bytes of whole chunks that running sequences would have without sharing.",
          chunk * (double)kv->chunks_unshared},
         {"chunkattn_kv_bytes_unshared_peak", "gauge", "Largest value of chunkattn_kv_bytes_unshared.",
          chunk * (double)kv->chunks_unshared_peak},

@@ -57,7 +57,9 @@ const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree) { return &tree->co
 
 void ca_tree_note_peaks(ca_tree *tree) {
     ca_tree_counts *n = &tree->counts;
-    if (n->chunks_live > n->chunks_live_peak) n->chunks_live_peak = n->chunks_live;
+    if (n->chunks_live > n->chunks_live_peak)
+        n->chunks_live_peak =
+            (uint64_t)ca_max((int64_t)n->chunks_live_peak, (int64_t)(n->chunks_live - ca_tree_count_superseded(tree)));
     if (n->chunks_unshared > n->chunks_unshared_peak) n->chunks_unshared_peak = n->chunks_unshared;
 }
 

@@ -73,6 +73,9 @@ struct ca_node {
     int32_t plan_rows;    /* rows of the batch below it; as the next two, valid during an update only */
     bool plan_met;        /* it has such rows */
     bool plan_moved;      /* only positions within their chunks have changed */
+    /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
+     */
+    uint64_t round, continued;
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
@@ -97,7 +100,7 @@ typedef struct ca_tree_config {
     ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
 } ca_tree_config;
 
-/* Counters for cattn_stats. */
+/* Counters for cattn_stats; here superseded chunks count as live, except in the peak. */
 typedef struct ca_tree_counts {
     uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
     uint64_t tokens_stored, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
@@ -118,6 +121,9 @@ ca_node *ca_tree_root(ca_tree *tree);
 const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
 
 const ca_tree_counts *ca_tree_get_counts(const ca_tree *tree);
+
+/* The number of superseded chunks (superseded.c), in time proportional to the nodes that running sequences cover. */
+uint64_t ca_tree_count_superseded(ca_tree *tree);
 
 /* Update the peak counters. Called when a step begins, so that joins that admission undoes do not count. */
 void ca_tree_note_peaks(ca_tree *tree);

@@ -26,6 +26,7 @@ struct ca_tree {
     ca_kv_pending commands; /* recorded by calls since the last step */
     ca_node *root;
     uint64_t n_node_ids, n_seq_ids, n_versions; /* used so far */
+    uint64_t n_rounds;                          /* of the counting of superseded chunks */
     uint64_t clock;                             /* of ca_node.last_use */
     ca_seq_slot *slots;                         /* [slots_capacity] running sequences, by the low bits of their ids */
     size_t slots_capacity, free_slot;

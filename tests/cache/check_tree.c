@@ -22,7 +22,7 @@ enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
 
 typedef struct totals {
     uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_heap;
-    int32_t *refs, *live, *fill; /* [MAX_CHUNKS] by chunk id */
+    int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
 } totals;
 
 static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
@@ -84,6 +84,10 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
         sum->referenced += (uint64_t)seq->n_tokens;
         sum->unshared += (uint64_t)((seq->n_tokens + tree->layout->c - 1) / tree->layout->c);
         sum->reserved += (uint64_t)seq->n_reserved;
+        for (int64_t begin = 0; begin < seq->n_tokens; begin += tree->layout->c) {
+            const int64_t last = begin + tree->layout->c < seq->n_tokens ? begin + tree->layout->c - 1 : seq->n_tokens - 1;
+            sum->attended[ca_path_chunk(tree, node, last)]++;
+        }
         n_seqs++;
     }
     for (size_t i = 0; i < node->n_children; i++) {
@@ -133,15 +137,16 @@ static void visit(ca_tree *tree, void (*fn)(ca_tree *, const ca_node *, totals *
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
-    totals sum = {.refs = calloc(3 * MAX_CHUNKS, sizeof *sum.refs)};
+    totals sum = {.refs = calloc(4 * MAX_CHUNKS, sizeof *sum.refs)};
     assert_non_null(sum.refs);
     sum.live = sum.refs + MAX_CHUNKS;
     sum.fill = sum.live + MAX_CHUNKS;
+    sum.attended = sum.fill + MAX_CHUNKS;
     assert_null(tree->pinned);
     visit(tree, check_node, &sum);
     visit(tree, check_reservations, &sum);
 
-    uint64_t n_live = 0, n_retained = 0;
+    uint64_t n_live = 0, n_retained = 0, n_attended = 0;
     const size_t slab_chunks = ca_chunk_pool_slab_chunks(pool);
     size_t n_live_slabs = 0, last_live_slab = SIZE_MAX;
     for (size_t id = 0; id < MAX_CHUNKS; id++) {
@@ -155,11 +160,14 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
             continue;
         }
         n_live++;
+        n_attended += sum.attended[id] > 0;
         n_live_slabs += id / slab_chunks != last_live_slab;
         last_live_slab = id / slab_chunks;
     }
     assert_int_equal(counts->chunks_live, n_live);
     assert_int_equal(counts->chunks_retained, n_retained);
+    assert_int_equal(n_live - ca_tree_count_superseded(tree), n_attended);
+    assert_true(n_attended <= sum.unshared);
     assert_int_equal(counts->chunks_reserved, sum.reserved);
     assert_int_equal(counts->chunks_unshared, sum.unshared);
     assert_int_equal(counts->tokens_stored, sum.tokens);

@@ -303,6 +303,34 @@ static void leaving_with_retention(void **state) {
     teardown(&w);
 }
 
+/* Chunks that serve later joins only do not count as live, as they would not exist without sharing. */
+static void branches_supersede_chunks(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
+    join(&w, "abcdefgh");
+    compute(&w, 1, 8);
+    leave(&w, 1);
+    assert_int_equal(join(&w, "abxx"), 2);
+    assert_int_equal(join(&w, "abyy"), 2);
+    expect(&w, "0..1 ab | A0-1 | 2 3\n"
+               "  2..7 cdefgh | A2-3 B0-3 |\n"
+               "  2..3 xx | C2-3 | 2 =2\n"
+               "  2..3 yy | D2-3 | 3 =3\n");
+    assert_int_equal(ca_tree_get_counts(w.tree)->chunks_live, 3);
+    assert_int_equal(ca_tree_get_counts(w.tree)->chunks_unshared, 2);
+    assert_int_equal(ca_tree_count_superseded(w.tree), 1); /* A */
+    ca_tree_note_peaks(w.tree);
+    assert_int_equal(ca_tree_get_counts(w.tree)->chunks_live_peak, 2);
+    assert_int_equal(join(&w, "abcdz"), 4); /* attends over A as a whole */
+    assert_int_equal(ca_tree_count_superseded(w.tree), 0);
+    leave(&w, 4);
+    assert_int_equal(ca_tree_count_superseded(w.tree), 1);
+    cut_to(&w, 2, 2); /* ends within A */
+    assert_int_equal(ca_tree_count_superseded(w.tree), 0);
+    teardown(&w);
+}
+
 static void another_sequence_claims_unready_tokens(void **state) {
     (void)state;
     world w;
@@ -477,6 +505,7 @@ int main(void) {
         cmocka_unit_test(leaving_from_the_middle),
         cmocka_unit_test(leaving_from_the_ends),
         cmocka_unit_test(leaving_with_retention),
+        cmocka_unit_test(branches_supersede_chunks),
         cmocka_unit_test(another_sequence_claims_unready_tokens),
         cmocka_unit_test(the_readier_twin_is_matched),
         cmocka_unit_test(leaves_go_first_least_recently_used_first),

@@ -220,3 +220,13 @@ def test_offline_job(batch, chunkllama):
     for one, other in zip(shared, alone):
         one["usage"].pop("prompt_tokens_details"), other["usage"].pop("prompt_tokens_details")
         assert json.dumps(one) == json.dumps(other)
+
+
+def test_sharing_is_not_reported_as_a_loss(batch):
+    """The second request continues in copies of the first one's chunks, as its prompt ends, or leaves the first, within one."""
+    for second in ("The capital of France is", "The capital of Italy is not as well known as"):
+        lines = [{"custom_id": text, "body": {"prompt": text, "n": 2, "max_tokens": 8, "seed": 1, "temperature": 1}}
+                 for text in ("The capital of France is", second)]
+        _, summary = batch(lines, "--max-seqs", 2)
+        assert summary["prefill_tokens_computed"] < summary["prompt_tokens"]
+        assert 0 < summary["kv_bytes_peak"] <= summary["kv_bytes_unshared"]
