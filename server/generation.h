@@ -3,7 +3,7 @@
  *
  * Threads
  *
- * Five kinds of threads work on generations:
+ * The acceptor's thread (acceptor.h) passes connections to the daemon. Five kinds of threads work on generations:
  *
  * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
@@ -29,8 +29,8 @@
  *   2. generation.lock,
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
- * The locks inside the engine, the preparer and the metrics come last: while those hold them, they call nothing of the server.
- * The engine calls on_event without holding a lock.
+ * The locks inside the engine, the preparer, the acceptor and the metrics come last: while those hold them, they call nothing
+ * of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H

@@ -158,6 +158,10 @@ static bool wants_body(const exchange *x, const char *path, const char *method) 
     return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && strcmp(method, r->method) == 0 && may_call(x, r);
 }
 
+static int socket_of(struct MHD_Connection *connection) {
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
 static enum MHD_Result dispatch(exchange *x, const char *method) {
     const route *r = route_find(x->path);
     char message[256];
@@ -245,19 +249,34 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
         if (!expects || (!x->too_large && !x->unwanted)) return MHD_YES;
     }
     if (*upload_size > 0) {
+        acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
         if (!add_body(x, upload, *upload_size)) return MHD_NO;
         *upload_size = 0;
         return MHD_YES;
     }
     if (x->gen) return generation_resumed(x);
+    acceptor_request_complete(x->srv->arrivals, socket_of(connection));
     x->path = path;
     return dispatch(x, method);
 }
 
+void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code) {
+    const server *s = cls;
+    (void)state;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) acceptor_connection_ends(s->arrivals, socket_of(connection));
+}
+
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {
+    const server *s = cls;
+    (void)target;
+    acceptor_request_begins(s->arrivals, socket_of(connection));
+    return NULL; /* the request's state, which http_on_request creates */
+}
+
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
-    (void)cls;
-    (void)connection;
+    const server *s = cls;
     (void)code;
+    acceptor_request_ends(s->arrivals, socket_of(connection));
     exchange *x = *state;
     if (!x) return;
     *state = NULL;

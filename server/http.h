@@ -20,6 +20,8 @@ typedef struct exchange {
 
 /* ---- Callbacks of the daemon; cls is the server ---- */
 
+void http_on_connection(void *cls, struct MHD_Connection *connection, void **state, enum MHD_ConnectionNotificationCode code);
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection);
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state);
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code);

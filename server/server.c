@@ -20,6 +20,7 @@ void server_config_init(server_config *config, const cl_model *m) {
         .max_body_bytes = 16 << 20,
         .max_connections = 1024,
         .timeout_s = 60,
+        .request_timeout_s = 10,
         .n_threads = 2,
     };
     openai_defaults_init(&config->request);
@@ -32,6 +33,8 @@ static cl_status check(const server_config *c, cl_error *error) {
         return cl_fail(error, CL_ERR_ARG, "max_connections is %d; it must be from n_threads (%d) to 65536", c->max_connections,
                        c->n_threads);
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
+    if (c->request_timeout_s < 1)
+        return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
     const char *name = c->model_name ? c->model_name : "";
     const size_t valid = cl_utf8_valid(name, strlen(name));
     if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
@@ -44,15 +47,34 @@ static cl_status check(const server_config *c, cl_error *error) {
     return CL_OK;
 }
 
-/* Start libmicrohttpd on the listening socket. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires. */
-static struct MHD_Daemon *start_daemon(server *s, int fd) {
+/*
+ * Start libmicrohttpd without a listening socket. The acceptor limits the connections of all threads together, so each thread
+ * may have all of them. STRICT refuses HTTP/1.1 without a Host header, as RFC 9112 requires.
+ */
+static struct MHD_Daemon *start_daemon(server *s) {
     const server_config *c = &s->config;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
     if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two threads */
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, http_on_request, s,
-                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+                            http_on_request, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
+                            MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED,
+                            http_on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)(c->max_connections * c->n_threads),
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                            MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+}
+
+/* Start the daemon, and the acceptor of its connections from the listening socket. */
+static bool start_serving(server *s, int fd) {
+    const server_config *c = &s->config;
+    s->arrivals = acceptor_create(&(acceptor_config){.listener = fd,
+                                                     .max_connections = c->max_connections,
+                                                     .request_timeout_s = c->request_timeout_s,
+                                                     .idle_timeout_s = c->timeout_s,
+                                                     .cors_origin = c->cors_origin});
+    if (s->arrivals) s->daemon = start_daemon(s);
+    if (s->daemon && acceptor_start(s->arrivals, s->daemon)) return true;
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    return false;
 }
 
 /* Start all threads with all signals blocked, since the program handles them on its own threads. */
@@ -62,13 +84,14 @@ static bool start_threads(server *s, int fd) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     s->hangups = watch_create(generation_hung_up);
     s->requests = preparer_create(generation_prepare);
-    if (s->hangups && s->requests) s->daemon = start_daemon(s, fd);
+    const bool ok = s->hangups && s->requests && start_serving(s, fd);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return s->daemon;
+    return ok;
 }
 
 static void server_free(server *s) {
     http_destroy_no_memory_reply(s);
+    acceptor_destroy(&s->arrivals);
     watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
     metrics_destroy(&s->metrics);
@@ -83,13 +106,17 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
     int fd;
     uint16_t port = config->port;
-    cl_status status = listener_open(config->host, &port, &fd, error);
+    int32_t max_connections = config->max_connections;
+    cl_status status = files_fit_connections(config->n_threads, &max_connections, error);
+    if (status == CL_OK) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     server *s = calloc(1, sizeof *s);
     if (!s) goto no_memory;
     s->config = *config;
+    s->config.max_connections = max_connections;
     s->engine = e;
     s->port = port;
+    s->listener = fd;
     s->started_at = (int64_t)time(NULL);
     s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(m->path ? m->path : "model");
     s->context = (openai_context){.model = m,
@@ -107,7 +134,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
 no_memory:
     if (s) server_free(s);
     close(fd);
-    return cl_fail(error, CL_ERR_NOMEM, "memory or threads are lacking for the server");
+    return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
 }
 
 const char *server_model_name(const server *s) { return s->model_name; }
@@ -118,11 +145,11 @@ void server_stop(server **address) {
     server *s = address ? *address : NULL;
     if (!s) return;
     *address = NULL;
-    const int fd = MHD_quiesce_daemon(s->daemon);
+    acceptor_stop(s->arrivals);
+    close(s->listener);
     generation_stop_all(s);
     generation_wait_all(s, 2);
     MHD_stop_daemon(s->daemon); /* by now no connection is suspended */
     generation_wait_all(s, -1); /* until the engine's last events, and the preparer's last task */
-    close(fd);
     server_free(s);
 }

@@ -30,17 +30,25 @@ typedef struct server_config {
     const char *api_key;     /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
     const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
     size_t max_body_bytes;   /* larger requests are refused with status 413; default 16 MiB */
-    int32_t max_connections; /* further connections wait to be accepted; default 1024 */
-    int32_t timeout_s;       /* seconds after which an idle connection is closed; default 60 */
-    int32_t n_threads;       /* threads that receive requests and write answers, besides one that parses them; default 2 */
+    /*
+     * Further connections are refused with status 503; default 1024. server_start raises the process's soft limit of open files
+     * for them, and allows fewer if the hard limit is too low.
+     */
+    int32_t max_connections;
+    int32_t timeout_s; /* seconds after which an idle connection is closed; default 60 */
+    /* Seconds for a request to arrive, and one more for each 64 KiB of its body; default 10. */
+    int32_t request_timeout_s;
+    int32_t n_threads; /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 
 /* Set all fields to their defaults. m is not kept. */
 void server_config_init(server_config *config, const cl_model *m);
 
 /*
- * Listen and serve. e and m are borrowed until server_stop.
- * Errors: CL_ERR_ARG names the field; CL_ERR_FILE says why host and port cannot be listened on; CL_ERR_NOMEM.
+ * Listen and serve. e and m are borrowed until server_stop. Two settings of the process change: the soft limit of open files,
+ * if it is too low for max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile.
+ * Errors: CL_ERR_ARG names the field; CL_ERR_FILE says why host and port cannot be listened on; CL_ERR_LIMIT if the limit of
+ * open files is too low for any connections; CL_ERR_NOMEM.
  */
 cl_status server_start(const server_config *config, cl_engine *e, const cl_model *m, server **s, cl_error *error);
 

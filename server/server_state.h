@@ -5,6 +5,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 
+#include "acceptor.h"
 #include "metrics.h"
 #include "preparer.h"
 #include "server.h"
@@ -20,8 +21,10 @@ struct server {
     char *model_name;   /* owned; context.model_name points to it */
     int64_t started_at; /* seconds since 1970 */
     uint16_t port;
+    int listener; /* the socket that listens, owned */
     struct MHD_Daemon *daemon;
     struct MHD_Response *no_memory; /* http_reply_no_memory */
+    acceptor *arrivals;             /* accepts the daemon's connections */
     preparer *requests;             /* generations whose requests are to be read */
     watch *hangups;                 /* the sockets of clients that may hang up */
 
@@ -39,5 +42,12 @@ struct server {
  * if the host cannot be resolved, CL_ERR_FILE if it cannot be listened on.
  */
 cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
+
+/*
+ * Raise the process's soft limit of open files, up to the hard one, to what the server needs, and lower *max_connections to
+ * what the limit then allows. The server must not have opened its files yet. CL_ERR_LIMIT: the limit does not allow a
+ * connection for each thread.
+ */
+cl_status files_fit_connections(int32_t n_threads, int32_t *max_connections, cl_error *error);
 
 #endif

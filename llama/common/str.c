@@ -29,7 +29,7 @@ const char *cl_str_show(cl_str s, char *buf, size_t size) {
 
 /* ---- UTF-8 ---- */
 
-static const char replacement[] = CL_UTF8_REPLACEMENT;
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 size_t cl_utf8_valid(const char *text, size_t size) {
     size_t at = 0;

@@ -27,9 +27,6 @@ const char *cl_str_show(cl_str s, char *buf, size_t size);
 
 /* ---- UTF-8 ---- */
 
-/* U+FFFD, which stands for what is not UTF-8. */
-#define CL_UTF8_REPLACEMENT "\xef\xbf\xbd"
-
 /*
  * The bytes of the character, or of the maximal part that is not UTF-8, at the start of text [size >= 1] (Unicode, table 3-7).
  * *valid: it is a character. 0: the whole text is an incomplete character.

@@ -3,9 +3,12 @@ import json
 import os
 import random
 import re
+import resource
 import signal
+import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -15,9 +18,9 @@ import pytest
 def start(chunkllama_bin, model_path):
     running = []
 
-    def run(*args):
+    def run(*args, **more):
         process = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+                                   stderr=subprocess.PIPE, text=True, **more)
         running.append(process)
         return process
 
@@ -112,3 +115,92 @@ def test_port_in_use(start):
     assert second.wait(timeout=60) == 1
     message = second.stderr.read()
     assert message.startswith("chunkllama serve: ") and port in message
+
+
+# ---- Many connections ----
+
+UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, a part of a body
+    b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\n",
+    b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"prompt": "a',
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{\"prompt",
+]
+
+
+def limited_files(soft, hard):
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))}
+
+
+def connect_many(url, n, leave=False):
+    """n clients that send a part of a request. With `leave`, each closes its connection at once."""
+    address = re.search(r"//(.*):(\d+)", url).groups()
+    held = []
+    for i in range(n):
+        client = socket.create_connection(address, timeout=60)
+        client.sendall(UNFINISHED[i % len(UNFINISHED)])
+        if leave:
+            client.close()
+        else:
+            held.append(client)
+    return held
+
+
+def cpu_seconds(process):
+    fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_idle(process):
+    """Whether no thread spins. After the start the K/V memory is prefaulted, which takes a moment."""
+    for _ in range(20):
+        before = cpu_seconds(process)
+        time.sleep(0.5)
+        if cpu_seconds(process) - before < 0.1:
+            return True
+    return False
+
+
+def answers_within(url, seconds):
+    """Whether /health answers with status 200 by then; other answers are repeated."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            with urllib.request.urlopen(url + "/health", timeout=left) as reply:
+                return reply.status == 200
+        except OSError:
+            time.sleep(0.02)
+    return False
+
+
+def test_it_lives_on_after_more_clients_than_files(start):
+    server = start("--port", "0", **limited_files(64, 64))
+    url, _ = read_hello(server)
+    clients = connect_many(url, 300)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(url + "/health", timeout=5)
+    assert caught.value.code == 503 and int(caught.value.headers["Retry-After"]) > 0
+    error = json.load(caught.value)["error"]
+    assert error.keys() == {"message", "type", "param", "code"} and "connections" in error["message"]
+    assert is_idle(server)
+    for client in clients:
+        client.close()
+    assert answers_within(url, 1)
+
+
+def test_it_lives_on_after_clients_that_leave_at_once(start):
+    url, _ = read_hello(start("--port", "0", **limited_files(64, 64)))
+    connect_many(url, 300, leave=True)
+    assert answers_within(url, 1)
+
+
+def test_the_limit_of_files_is_raised(start):
+    url, _ = read_hello(start("--port", "0", **limited_files(64, 2048)))
+    clients = connect_many(url, 300)
+    assert answers_within(url, 5)
+    for client in clients:
+        client.close()
+
+
+def test_too_few_files(start):
+    server = start("--port", "0", **limited_files(32, 32))
+    assert server.wait(timeout=60) == 1
+    assert re.search(r"the limit of open files is 32; the server needs at least \d+", server.stderr.read())

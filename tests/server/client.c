@@ -21,7 +21,7 @@ int client_connect(uint16_t port) {
     return fd;
 }
 
-static void send_all(int fd, const char *data, size_t size) {
+void client_send_bytes(int fd, const char *data, size_t size) {
     while (size > 0) {
         const ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
         if (n <= 0) return;
@@ -35,8 +35,8 @@ static void send_request(int fd, const char *method, const char *path, const cha
     const size_t size = body ? strlen(body) : 0;
     const int n =
         snprintf(head, sizeof head, "%s %s HTTP/%s\r\nHost: test\r\nContent-Length: %zu\r\n\r\n", method, path, version, size);
-    send_all(fd, head, (size_t)n);
-    send_all(fd, body, size);
+    client_send_bytes(fd, head, (size_t)n);
+    client_send_bytes(fd, body, size);
 }
 
 void client_send(int fd, const char *method, const char *path, const char *body) {

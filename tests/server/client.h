@@ -8,6 +8,9 @@
 /* A socket that is connected to 127.0.0.1; -1: the connection was refused. */
 int client_connect(uint16_t port);
 
+/* Send bytes as they are, as far as the server receives them. */
+void client_send_bytes(int fd, const char *data, size_t size);
+
 /* Send a request with this body (NULL: none). */
 void client_send(int fd, const char *method, const char *path, const char *body);
 

@@ -64,6 +64,15 @@ int set_up_impatient(void **state) {
     return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 800, .n_ctx = 4096});
 }
 
+int set_up_few(void **state) {
+    server_config config = base_config();
+    config.max_connections = 5;
+    config.max_body_bytes = 2 << 20;
+    config.request_timeout_s = 1;
+    config.cors_origin = "*";
+    return set_up_with(state, &config, &fast);
+}
+
 int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->running);

@@ -21,6 +21,7 @@ int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */
 int set_up_long_prefill(void **state); /* the first token never comes */
 int set_up_guarded(void **state);      /* requires the key "secret"; web pages may call it */
 int set_up_impatient(void **state);    /* connections may be idle for a second */
+int set_up_few(void **state);          /* five connections; a request must arrive within a second */
 int tear_down(void **state);
 
 /* Bodies of completions that run for minutes: a stream, and two choices in one answer. */

@@ -1,13 +1,16 @@
 /* Clients that hang up, do not read, wait, or come all at once. */
 #include "../support/testing.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "client.h"
 #include "server_fixture.h"
 #include "tests/openai/fake.h"
@@ -178,6 +181,151 @@ static void stopping_reports_an_error_to_requests_that_are_not_prepared(void **s
     pthread_join(stopper, NULL);
 }
 
+/* ---- Connections that hold a place ---- */
+
+#define HEAD "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+
+/* What clients send before they stop. */
+static const char *const unfinished[] = {
+    "",
+    "GET /hea",
+    "GET /health HTTP/1.1\r\nHost: x\r\n",
+    HEAD "Content-Length: 100\r\n\r\n{",
+    HEAD "Transfer-Encoding: chunked\r\n\r\n9\r\n{",
+};
+enum { N_UNFINISHED = sizeof unfinished / sizeof *unfinished };
+
+static int connect_and_send(uint16_t port, const char *text) {
+    const int fd = client_connect(port);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    return fd;
+}
+
+static void assert_closed(int fd) {
+    char *text = client_read_all(fd);
+    assert_string_equal(text, "");
+    free(text);
+    close(fd);
+}
+
+/* Fill a server of five connections. */
+static void fill(uint16_t port, int fds[5]) {
+    for (int i = 0; i < 5; i++) {
+        fds[i] = client_connect(port);
+        client_send(fds[i], "GET", "/health", NULL);
+        free(client_read_until(fds[i], "ok"));
+    }
+}
+
+static void connections_beyond_the_limit_are_refused(void **state) {
+    const fixture *f = *state;
+    int fds[5];
+    fill(f->port, fds);
+    for (int i = 0; i < 40; i++) {
+        const int fd = client_connect(f->port);
+        client_send(fd, "GET", "/health", NULL);
+        char *text = client_read_all(fd);
+        if (strncmp(text, "HTTP/1.1 503", 12) != 0 || !strstr(text, "\r\nRetry-After: ") || !strstr(text, "-Origin: *\r\n"))
+            fail_msg("<%s>", text);
+        json_t *error = json_loads(strstr(text, "\r\n\r\n"), 0, NULL);
+        const char *message, *type;
+        assert_unpack(error, "{s:{s:s, s:s, s:n, s:n!}!}", "error", "message", &message, "type", &type, "param", "code");
+        assert_non_null(strstr(message, "5 connections"));
+        json_decref(error);
+        free(text);
+        close(fd);
+    }
+    client_send(fds[0], "GET", "/health", NULL); /* those within it are not disturbed */
+    free(client_read_until(fds[0], "ok"));
+    for (int i = 0; i < 5; i++) close(fds[i]);
+}
+
+/* Each request that does not arrive holds its place for a second only. */
+static void a_request_must_arrive_in_time(void **state) {
+    const fixture *f = *state;
+    int fds[N_UNFINISHED];
+    for (int i = 0; i < N_UNFINISHED; i++) fds[i] = connect_and_send(f->port, unfinished[i]);
+    for (int i = 0; i < N_UNFINISHED; i++) assert_closed(fds[i]);
+}
+
+/* A byte now and then is not enough. */
+static void a_request_must_not_trickle(void **state) {
+    const fixture *f = *state;
+    static const char *const begins[] = {"GET /", HEAD "X: ", HEAD "Content-Length: 1000\r\n\r\n"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        const int fd = connect_and_send(f->port, begins[i]);
+        int n = 0;
+        while (n < 300 && send(fd, "a", 1, MSG_NOSIGNAL) == 1) {
+            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+            n++;
+        }
+        assert_in_range(n, 2, 200);
+        close(fd);
+    }
+}
+
+/* A body may take longer than a request's time as long as its bytes arrive at a fair rate. */
+static void a_long_body_may_take_its_time(void **state) {
+    const fixture *f = *state;
+    const int fd = connect_and_send(f->port, HEAD "Content-Length: 1048576\r\n\r\n");
+    static char body[1 << 20];
+    memset(body, ' ', sizeof body);
+    const char *const json = "{\"prompt\":\"a\",\"max_tokens\":1}";
+    for (size_t i = 0; json[i]; i++) body[i] = json[i];
+    for (size_t at = 0; at < sizeof body; at += 65536) { /* in 1.6 s; 17 s are allowed */
+        client_send_bytes(fd, body + at, 65536);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    char *text = client_read_until(fd, "usage");
+    assert_memory_equal(text, "HTTP/1.1 200", 12);
+    free(text);
+    close(fd);
+}
+
+/* The server notices at once, not when time is up, also if the end comes together with the bytes before it. */
+static void hanging_up_within_a_request_frees_the_place(void **state) {
+    const fixture *f = *state;
+    const double begin = clock_seconds();
+    for (int repeat = 0; repeat < 8; repeat++)
+        for (int i = 0; i < N_UNFINISHED; i++) {
+            const int fd = connect_and_send(f->port, unfinished[i]);
+            shutdown(fd, SHUT_WR);
+            assert_closed(fd);
+        }
+    assert_true(clock_seconds() - begin < 9); /* one that waited for its deadline would take 10 s alone */
+}
+
+/* A client may close its sending half after a request whose answer needs no engine. */
+static void a_complete_request_is_answered_after_half_a_close(void **state) {
+    const fixture *f = *state;
+    for (int i = 0; i < 50; i++) {
+        const int fd = connect_and_send(f->port, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+        shutdown(fd, SHUT_WR);
+        char *text = client_read_all(fd);
+        assert_memory_equal(text, "HTTP/1.1 200", 12);
+        free(text);
+        close(fd);
+    }
+}
+
+/* When files are lacking, connections are closed at once; afterwards all is well. */
+static void lacking_files_end_connections_and_nothing_else(void **state) {
+    const fixture *f = *state;
+    struct rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(f->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fds[20];
+    for (int i = 0; i < 20; i++) fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)fds[0], before.rlim_max});
+    for (int i = 0; i < 20; i++) assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof to), 0);
+    for (int i = 0; i < 20; i++) assert_closed(fds[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    char *text;
+    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
+    free(text);
+}
+
 /* ---- Many at once ---- */
 
 static void *call_many(void *arg) {
@@ -221,6 +369,13 @@ int main(void) {
         cmocka_unit_test_setup_teardown(preparing_a_request_delays_no_other, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_prepared_drops_it, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_requests_that_are_not_prepared, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(connections_beyond_the_limit_are_refused, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_must_arrive_in_time, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_must_not_trickle, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_body_may_take_its_time, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_within_a_request_frees_the_place, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_complete_request_is_answered_after_half_a_close, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(lacking_files_end_connections_and_nothing_else, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(many_at_once, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

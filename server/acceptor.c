@@ -1,0 +1,360 @@
+/* The acceptor's thread, and its table of open connections. */
+#define _GNU_SOURCE /* accept4, asprintf */
+#include "acceptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "openai/openai.h"
+
+enum {
+    N_REFUSED = ACCEPTOR_FILES - 3,
+    N_EVENTS = 64,      /* of one call of epoll_wait */
+    TICK_MS = 50,       /* between two looks at connections that are to end */
+    SLOW_TICK_MS = 500, /* between two looks at deadlines */
+};
+
+/* How long a refused client may take to read its answer before its connection is closed. */
+static const double linger_s = 1;
+
+/* A connection that the daemon serves, by its socket number. */
+typedef struct connection {
+    bool open;
+    bool hung_up;    /* the client has closed its sending half or everything */
+    double deadline; /* clock_seconds() at which it ends; 0: none */
+} connection;
+
+/* A connection beyond the limit. Its answer is sent; what the client still sends is dropped until it hangs up. */
+typedef struct refused {
+    int fd; /* -1: unused */
+    double deadline;
+} refused;
+
+struct acceptor {
+    acceptor_config config;
+    struct MHD_Daemon *daemon;
+    char *refusal; /* the whole HTTP answer to connections beyond the limit */
+    int epoll;
+    int stop;    /* an event descriptor that ends the thread */
+    int reserve; /* a file that is closed to accept and close a connection when files are lacking; -1: not available */
+    bool started;
+    pthread_t thread;
+
+    /* Used by the thread only. */
+    refused refused[N_REFUSED];
+    size_t next_refused; /* the oldest of them */
+
+    pthread_mutex_t lock;    /* guards what follows */
+    connection *connections; /* [n_entries], by socket number */
+    size_t n_entries;
+    int32_t n_open;
+};
+
+/* ---- The table ---- */
+
+/* The entry of an open connection; NULL: none. With the lock held. */
+static connection *find(acceptor *a, int fd) {
+    return (size_t)fd < a->n_entries && a->connections[fd].open ? &a->connections[fd] : NULL;
+}
+
+/* Allocate entries for socket numbers up to fd. */
+static bool allocate_entries(acceptor *a, size_t fd) {
+    if (fd < a->n_entries) return true;
+    const size_t n = fd * 2 + 64;
+    connection *grown = realloc(a->connections, n * sizeof *grown);
+    if (!grown) return false;
+    for (size_t i = a->n_entries; i < n; i++) grown[i] = (connection){0};
+    a->connections = grown;
+    a->n_entries = n;
+    return true;
+}
+
+/*
+ * Enter a new connection; false: the limit is reached or memory is lacking. The socket number may still have an entry: if
+ * memory is lacking, libmicrohttpd closes a connection without a callback.
+ */
+static bool enter(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    const bool counted = find(a, fd);
+    const bool ok = counted || (a->n_open < a->config.max_connections && allocate_entries(a, (size_t)fd));
+    if (ok) a->connections[fd] = (connection){.open = true, .deadline = clock_seconds() + a->config.request_timeout_s};
+    a->n_open += ok && !counted;
+    pthread_mutex_unlock(&a->lock);
+    return ok;
+}
+
+void acceptor_connection_ends(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c) {
+        c->open = false;
+        a->n_open--;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Set the deadline to so many seconds from now; 0: none. */
+static void set_deadline(acceptor *a, int fd, double seconds) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void acceptor_request_begins(acceptor *a, int fd) { set_deadline(a, fd, a->config.request_timeout_s); }
+
+void acceptor_request_complete(acceptor *a, int fd) { set_deadline(a, fd, 0); }
+
+void acceptor_request_ends(acceptor *a, int fd) { set_deadline(a, fd, a->config.idle_timeout_s); }
+
+void acceptor_body_arrives(acceptor *a, int fd, size_t size) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c && c->deadline > 0) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void note_hangup(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c) c->hung_up = true;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/*
+ * End the connections that are due. shutdown() makes the daemon read again: it closes a connection whose both halves are shut
+ * down, and one whose client hung up as soon as it has read everything. The latter may take several ticks, and changes nothing
+ * for a request that is complete. The lock is held, so that no socket number is reused meanwhile.
+ *
+ * Returns the milliseconds until the next look; -1: no connection is open.
+ */
+static int end_due_connections(acceptor *a) {
+    pthread_mutex_lock(&a->lock);
+    const double now = clock_seconds();
+    int next_ms = a->n_open > 0 ? SLOW_TICK_MS : -1;
+    for (size_t fd = 0; fd < a->n_entries; fd++) {
+        const connection *c = &a->connections[fd];
+        if (!c->open) continue;
+        const bool late = c->deadline > 0 && c->deadline < now;
+        if (!late && !c->hung_up) continue;
+        shutdown((int)fd, late ? SHUT_RDWR : SHUT_RD);
+        next_ms = TICK_MS;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return next_ms;
+}
+
+/* ---- Events ---- */
+
+/* What an event is about; the upper half of its data, with the socket in the lower one. */
+enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION, EVENT_REFUSED };
+
+static bool await(const acceptor *a, int kind, int fd, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)fd};
+    return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* ---- Connections beyond the limit ---- */
+
+static char *make_refusal(const acceptor_config *c) {
+    openai_error error;
+    openai_fail(&error, NULL, "the server holds %d connections, which is its limit; send the request again later",
+                c->max_connections);
+    error.type = "server_error";
+    openai_writer w = {0};
+    openai_write_error_body(&w, NULL, &error);
+    char *body = writer_end(&w, NULL), *text = NULL;
+    const int n = body ? asprintf(&text,
+                                  "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n%s%s%s"
+                                  "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                                  c->cors_origin ? "Access-Control-Allow-Origin: " : "", c->cors_origin ? c->cors_origin : "",
+                                  c->cors_origin ? "\r\n" : "", strlen(body), body)
+                       : -1;
+    free(body);
+    return n < 0 ? NULL : text;
+}
+
+static void close_refused(refused *r) {
+    if (r->fd >= 0) close(r->fd);
+    r->fd = -1;
+}
+
+/*
+ * Send the refusal. The connection stays open until the client has closed it, since closing a socket that has unread data may
+ * destroy the answer on its way; if there are too many of them, the oldest is closed.
+ */
+static void refuse(acceptor *a, int fd) {
+    refused *r = &a->refused[a->next_refused];
+    a->next_refused = (a->next_refused + 1) % N_REFUSED;
+    close_refused(r);
+    send(fd, a->refusal, strlen(a->refusal), MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    *r = (refused){fd, clock_seconds() + linger_s};
+    if (!await(a, EVENT_REFUSED, fd, EPOLLIN)) close_refused(r);
+}
+
+/* Drop what a refused client has sent; close its connection if it has ended. */
+static void drain_refused(acceptor *a, int fd) {
+    char dropped[4096];
+    const ssize_t n = recv(fd, dropped, sizeof dropped, 0);
+    if (n > 0 || (n < 0 && errno == EAGAIN)) return;
+    for (size_t i = 0; i < N_REFUSED; i++)
+        if (a->refused[i].fd == fd) close_refused(&a->refused[i]);
+}
+
+/* Close the refused connections whose time has passed. Returns whether some are left. */
+static bool close_lingering(acceptor *a) {
+    bool left = false;
+    const double now = clock_seconds();
+    for (size_t i = 0; i < N_REFUSED; i++) {
+        if (a->refused[i].fd >= 0 && a->refused[i].deadline < now) close_refused(&a->refused[i]);
+        left = left || a->refused[i].fd >= 0;
+    }
+    return left;
+}
+
+/* ---- Accepting ---- */
+
+static int accept_one(const acceptor *a, struct sockaddr_storage *address, socklen_t *size) {
+    *size = sizeof *address;
+    return accept4(a->config.listener, (struct sockaddr *)address, size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
+static int open_reserve(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+/* Close a connection that cannot be accepted because files or memory are lacking. False if that fails, too. */
+static bool accept_and_close(acceptor *a) {
+    struct sockaddr_storage address;
+    socklen_t size;
+    if (a->reserve >= 0) close(a->reserve);
+    const int fd = accept_one(a, &address, &size);
+    if (fd >= 0) close(fd);
+    a->reserve = open_reserve();
+    return fd >= 0;
+}
+
+/* Give a connection to the daemon, which closes it if that fails. */
+static void serve(acceptor *a, int fd, const struct sockaddr_storage *address, socklen_t size) {
+    if (!await(a, EVENT_CONNECTION, fd, EPOLLRDHUP | EPOLLONESHOT)) {
+        acceptor_connection_ends(a, fd);
+        close(fd);
+    } else if (!MHD_add_connection(a->daemon, fd, (const struct sockaddr *)address, size)) {
+        acceptor_connection_ends(a, fd);
+    }
+}
+
+/* Whether accept4 failed because of this process or machine, and not because of the client. */
+static bool is_lacking(int failure) {
+    return failure == EMFILE || failure == ENFILE || failure == ENOMEM || failure == ENOBUFS;
+}
+
+/*
+ * Accept the connections that wait, some of them if there are many. If that is impossible, the thread sleeps for a tick: the
+ * connections still wait then, so that it would spin otherwise.
+ */
+static void accept_waiting(acceptor *a) {
+    for (int i = 0; i < N_EVENTS; i++) {
+        struct sockaddr_storage address;
+        socklen_t size;
+        const int fd = accept_one(a, &address, &size);
+        if (fd >= 0 && enter(a, fd)) {
+            serve(a, fd, &address, size);
+        } else if (fd >= 0) {
+            refuse(a, fd);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != ECONNABORTED && !(is_lacking(errno) && accept_and_close(a))) {
+            nanosleep(&(struct timespec){.tv_nsec = TICK_MS * 1000000L}, NULL);
+            return;
+        }
+    }
+}
+
+/* ---- The thread ---- */
+
+/*
+ * Wait for events and handle them; false: stop. Connections are accepted after all other events, so that no event of a closed
+ * socket can be mistaken for one of a new connection with the same number.
+ */
+static bool handle_events(acceptor *a, int timeout_ms) {
+    struct epoll_event events[N_EVENTS];
+    const int n = epoll_wait(a->epoll, events, N_EVENTS, timeout_ms);
+    bool waiting = false, stop = false;
+    for (int i = 0; i < n; i++) {
+        const int fd = (int)(uint32_t)events[i].data.u64;
+        switch (events[i].data.u64 >> 32) {
+        case EVENT_LISTENER: waiting = true; break;
+        case EVENT_STOP: stop = true; break;
+        case EVENT_CONNECTION: note_hangup(a, fd); break;
+        case EVENT_REFUSED: drain_refused(a, fd); break;
+        }
+    }
+    if (waiting && !stop) accept_waiting(a);
+    return !stop;
+}
+
+static void *run(void *arg) {
+    acceptor *a = arg;
+    for (int timeout_ms = -1; handle_events(a, timeout_ms);) {
+        timeout_ms = end_due_connections(a);
+        if (close_lingering(a)) timeout_ms = TICK_MS;
+    }
+    return NULL;
+}
+
+/* ---- Life ---- */
+
+acceptor *acceptor_create(const acceptor_config *config) {
+    acceptor *a = calloc(1, sizeof *a);
+    if (!a) return NULL;
+    pthread_mutex_init(&a->lock, NULL);
+    a->config = *config;
+    for (size_t i = 0; i < N_REFUSED; i++) a->refused[i].fd = -1;
+    a->refusal = make_refusal(config);
+    a->epoll = epoll_create1(EPOLL_CLOEXEC);
+    a->stop = eventfd(0, EFD_CLOEXEC);
+    a->reserve = open_reserve();
+    if (a->refusal && a->epoll >= 0 && a->stop >= 0 && await(a, EVENT_STOP, a->stop, EPOLLIN) &&
+        await(a, EVENT_LISTENER, config->listener, EPOLLIN))
+        return a;
+    acceptor_destroy(&a);
+    return NULL;
+}
+
+bool acceptor_start(acceptor *a, struct MHD_Daemon *daemon) {
+    a->daemon = daemon;
+    a->started = pthread_create(&a->thread, NULL, run, a) == 0;
+    return a->started;
+}
+
+void acceptor_stop(acceptor *a) {
+    if (!a || !a->started) return;
+    eventfd_write(a->stop, 1);
+    pthread_join(a->thread, NULL);
+    a->started = false;
+}
+
+void acceptor_destroy(acceptor **address) {
+    acceptor *a = address ? *address : NULL;
+    if (!a) return;
+    *address = NULL;
+    acceptor_stop(a);
+    for (size_t i = 0; i < N_REFUSED; i++) close_refused(&a->refused[i]);
+    if (a->epoll >= 0) close(a->epoll);
+    if (a->stop >= 0) close(a->stop);
+    if (a->reserve >= 0) close(a->reserve);
+    pthread_mutex_destroy(&a->lock);
+    free(a->connections);
+    free(a->refusal);
+    free(a);
+}

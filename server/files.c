@@ -1,0 +1,41 @@
+/* Fits the number of connections to the limit of open files, which it raises. */
+#include <dirent.h>
+#include <sys/resource.h>
+
+#include "acceptor.h"
+#include "server_state.h"
+
+enum {
+    FILES_OF_THREAD = 2, /* of each thread of libmicrohttpd, and of its daemon */
+    FILES_OF_WATCH = 2,
+    FILES_OF_LISTENER = 1,
+    FILES_TO_SPARE = 8, /* for what else the program opens while the server runs */
+};
+
+/* How many files the process has open. */
+static int64_t count_open(void) {
+    int64_t n = 0;
+    DIR *list = opendir("/proc/self/fd");
+    if (!list) return 64; /* without /proc: more than the program opens */
+    while (readdir(list)) n++;
+    closedir(list);
+    return n - 3; /* ".", ".." and the list itself */
+}
+
+cl_status files_fit_connections(int32_t n_threads, int32_t *max_connections, cl_error *error) {
+    const int64_t others = count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
+                           FILES_OF_THREAD * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
+    const rlim_t wanted = (rlim_t)(others + *max_connections);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return CL_OK;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    if (limit.rlim_cur >= wanted) return CL_OK;
+    if ((int64_t)limit.rlim_cur < others + n_threads)
+        return cl_fail(error, CL_ERR_LIMIT,
+                       "the limit of open files is %lld; the server needs at least %lld: raise it (ulimit -n)",
+                       (long long)limit.rlim_cur, (long long)(others + n_threads));
+    *max_connections = (int32_t)((int64_t)limit.rlim_cur - others);
+    return CL_OK;
+}
