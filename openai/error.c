@@ -21,7 +21,7 @@ bool openai_fail_from(openai_error *error, const char *param, const cl_error *ca
     case CL_ERR_ARG:
     case CL_ERR_FORMAT:
     case CL_ERR_UNSUPPORTED: break;
-    default: error->status = 500; error->type = "server_error";
+    default: error->status = cause->code == CL_ERR_NOMEM ? 503 : 500; error->type = "server_error";
     }
     return false;
 }

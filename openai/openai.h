@@ -35,7 +35,10 @@ typedef struct openai_error {
 /* Fill *error with an invalid_request_error of status 400 about the field `param` (NULL: no field). Returns false. */
 bool openai_fail(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Fill *error from an error of the engine or the model: status 400 if the request is at fault, otherwise 500. Returns false. */
+/*
+ * Fill *error from an error of the engine or the model: status 400 if the request is at fault, 503 if memory is lacking,
+ * otherwise 500. Returns false.
+ */
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause);
 
 /* Write the member "error": {"message", "type", "param", "code"} into the object that is open. */

@@ -21,7 +21,7 @@ const openai_error *generation_stopped_error(openai_error *error) {
 }
 
 const openai_error *generation_memory_error(openai_error *error) {
-    return server_error(error, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
+    return server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory; send the request again later");
 }
 
 /* ---- Ownership ---- */

@@ -63,4 +63,7 @@ void generation_stop_all(server *s);
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(server *s, double seconds);
 
+/* Fill *error with the error that memory is lacking, and return it. */
+const openai_error *generation_memory_error(openai_error *error);
+
 #endif

@@ -2,27 +2,18 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "body.h"
 #include "generation_state.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
 enum { LARGE_BODY = 1 << 20 };
-
-/* The body as JSON; NULL with *error filled. */
-static json_t *parse_body(const generation *g, openai_error *error) {
-    json_error_t at;
-    json_t *body = json_loadb(g->body ? g->body : "", g->body_size, JSON_ALLOW_NUL, &at);
-    if (!body)
-        openai_fail(error, NULL, "the body is not valid JSON: %s at line %d, column %d (byte %d)", at.text, at.line, at.column,
-                    at.position);
-    return body;
-}
 
 /*
  * Read the body into g->request. The body and its JSON are freed at once, and if they were large, so is the allocator's memory:
  * the JSON of "[]" takes forty times its bytes.
  */
 static bool read_request(generation *g) {
-    json_t *body = parse_body(g, &g->error);
+    json_t *body = body_parse(g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;
     const bool ok = body && openai_request_parse(&g->srv->context, g->endpoint, body, &g->request, &g->error);

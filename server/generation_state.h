@@ -72,7 +72,6 @@ void generation_cancel_jobs(generation *g);
 
 /* Fill *error with an error of the server's own, and return it. */
 const openai_error *generation_stopped_error(openai_error *error);
-const openai_error *generation_memory_error(openai_error *error);
 
 /* ---- generation_events.c ---- */
 

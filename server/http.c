@@ -187,6 +187,10 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
                  x->srv->config.max_body_bytes);
         return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
     }
+    if (x->no_memory) {
+        openai_error error;
+        return http_reply_error(x, generation_memory_error(&error));
+    }
     return r->handle(x);
 }
 
@@ -205,22 +209,24 @@ static exchange *exchange_begin(server *s, struct MHD_Connection *connection) {
 /*
  * Add a piece of the body. A body that is too large or unwanted is read to its end and dropped: if the server replied and
  * closed the connection before, most clients would report a broken connection instead of the reply; and if it kept such bodies,
- * clients without the key could fill its memory. Returns false if memory is lacking.
+ * clients without the key could fill its memory. So is a body for which memory is lacking.
  */
-static bool add_body(exchange *x, const char *data, size_t size) {
-    if (x->unwanted) return true;
+static void add_body(exchange *x, const char *data, size_t size) {
+    if (x->unwanted || x->no_memory) return;
     if (x->body_size + size > x->srv->config.max_body_bytes) x->too_large = true;
-    if (x->too_large) return true;
+    if (x->too_large) return;
     if (x->body_size + size > x->body_capacity) {
         const size_t capacity = 2 * (x->body_size + size);
         char *grown = realloc(x->body, capacity);
-        if (!grown) return false;
+        if (!grown) {
+            x->no_memory = true;
+            return;
+        }
         x->body = grown;
         x->body_capacity = capacity;
     }
     memcpy(x->body + x->body_size, data, size);
     x->body_size += size;
-    return true;
 }
 
 /* The path in a request's target, which may also be a whole URL (RFC 9112, 3.2.2). */
@@ -250,7 +256,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     }
     if (*upload_size > 0) {
         acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
-        if (!add_body(x, upload, *upload_size)) return MHD_NO;
+        add_body(x, upload, *upload_size);
         *upload_size = 0;
         return MHD_YES;
     }

@@ -14,6 +14,7 @@ typedef struct exchange {
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
     bool too_large;         /* the body exceeds config.max_body_bytes and is dropped */
+    bool no_memory;         /* the body is dropped because memory is lacking */
     bool unwanted;          /* the body is dropped: no handler will read it */
     struct generation *gen; /* the generation that the connection waits for; NULL: none */
 } exchange;

@@ -117,6 +117,27 @@ def test_port_in_use(start):
     assert message.startswith("chunkllama serve: ") and port in message
 
 
+def test_memory_that_is_lacking_for_a_body(start):
+    """Status 503 whatever allocation fails, and the server goes on."""
+    server = start("--port", "0")
+    url, _ = read_hello(server)
+    small = b'{"prompt": "a", "max_tokens": 1}'
+    urllib.request.urlopen(url + "/v1/completions", small, timeout=60).close()
+    kib = int(re.search(r"VmSize:\s*(\d+)", open(f"/proc/{server.pid}/status").read())[1])
+    for mib in (16, 32, 64):
+        limit = (kib + mib * 1024) * 1024
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        for values in b"1," * 1_900_000, b'{"a": [1]},' * 60_000, b'"' + b"a" * 12_000_000 + b'",':
+            body = b'{"prompt": "a", "max_tokens": 1, "unknown": [' + values + b"0]}"
+            try:
+                urllib.request.urlopen(url + "/v1/completions", body, timeout=60).close()
+            except urllib.error.HTTPError as caught:
+                assert caught.code == 503, caught.read()
+                assert "memory" in json.load(caught)["error"]["message"]
+    resource.prlimit(server.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    urllib.request.urlopen(url + "/v1/completions", small, timeout=60).close()
+
+
 # ---- Many connections ----
 
 UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, a part of a body

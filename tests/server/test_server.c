@@ -164,7 +164,7 @@ static void errors_have_openais_shape(void **state) {
     assert_refused(f->port, "POST", chat, "[]", 400, NULL, "must be a JSON object");
     assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"max_tokens\":5000}", 400, NULL, "4096");
     assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"temperature\":3}", 400, "temperature", "from 0 to 2");
-    assert_refused(f->port, "POST", completions, "{\"prompt\":[\"ok\",\"fails!\"],\"max_tokens\":1}", 500, NULL,
+    assert_refused(f->port, "POST", completions, "{\"prompt\":[\"ok\",\"fails!\"],\"max_tokens\":1}", 503, NULL,
                    "fails on request");
     char *large = malloc(200001);
     memset(large, ' ', 200000);

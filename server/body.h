@@ -1,0 +1,16 @@
+/* Parses the bodies of requests. */
+#ifndef SERVER_BODY_H
+#define SERVER_BODY_H
+
+#include "openai/openai.h"
+
+/*
+ * Make jansson report to body_parse when memory is lacking. It sets jansson's allocation functions, for the whole process, so
+ * call it before other threads use jansson; calling it again changes nothing.
+ */
+void body_init(void);
+
+/* A body [size] as JSON, a new reference; NULL with *error filled: status 400 if it is not valid, 503 if memory is lacking. */
+json_t *body_parse(const char *text, size_t size, openai_error *error);
+
+#endif
