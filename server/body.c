@@ -1,7 +1,68 @@
-/* Parses JSON with jansson, and tells invalid text from memory that is lacking. */
+/* Parses JSON with jansson, within limits, and tells invalid text from memory that is lacking. */
 #include "body.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- Limits ---- */
+
+/* What a text contains, counted before jansson builds its values, which may take a hundred times the bytes of the text. */
+typedef struct contents {
+    size_t n_values; /* at least the number of values and of names of fields */
+    size_t n_containers;
+    size_t depth, max_depth;
+} contents;
+
+/* The end of the string that begins after its quote at `at`: the closing quote, or `end` if there is none. */
+static const char *skip_string(const char *at, const char *end) {
+    for (const char *quote = at; (quote = memchr(quote, '"', (size_t)(end - quote))); quote++) {
+        const char *escape = quote;
+        while (escape > at && escape[-1] == '\\') escape--;
+        if ((quote - escape) % 2 == 0) return quote;
+    }
+    return end;
+}
+
+/* Count what text [size] contains. If it is not valid JSON, so that the counts mean nothing, jansson refuses it later. */
+static contents count(const char *text, size_t size) {
+    contents c = {.n_values = 1};
+    const char *end = text + size;
+    for (const char *at = text; at < end; at++) {
+        switch (*at) {
+        case '"': at = skip_string(at + 1, end); break;
+        case '[':
+        case '{':
+            c.n_containers++;
+            c.n_values++;
+            if (++c.depth > c.max_depth) c.max_depth = c.depth;
+            break;
+        case ']':
+        case '}': c.depth -= c.depth > 0; break;
+        case ':':
+        case ',': c.n_values++; break;
+        default: break;
+        }
+    }
+    return c;
+}
+
+static bool check_limits(const contents *c, openai_error *error) {
+    const struct limit {
+        const char *what;
+        size_t n, max;
+    } limits[] = {
+        {"values and names of fields", c->n_values, BODY_MAX_VALUES},
+        {"objects and arrays", c->n_containers, BODY_MAX_CONTAINERS},
+        {"levels of nested objects and arrays", c->max_depth, BODY_MAX_DEPTH},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].n > limits[i].max)
+            return openai_fail(error, NULL, "the body has %zu %s; at most %zu are allowed: send fewer", limits[i].n,
+                               limits[i].what, limits[i].max);
+    return true;
+}
+
+/* ---- Memory ---- */
 
 /* Whether an allocation of jansson failed on this thread. Jansson reports some of these failures as invalid text. */
 static _Thread_local bool allocation_failed;
@@ -20,18 +81,21 @@ static json_t *no_memory(openai_error *error) {
 }
 
 /*
- * Whether memory for the body's strings is available. Jansson 2.14 does not notice if it cannot enlarge its buffer for a
- * string, and then reads beyond it; so it must not come to that.
+ * Whether the memory that jansson needs is available. If jansson 2.14 cannot enlarge its buffer for a string, it does not
+ * notice, and reads beyond the buffer; this check prevents that.
  */
-static bool has_memory(size_t size) {
-    void *probe = malloc(4 * size + 1024); /* the buffer, twice as long as the string, its half, and the string */
+static bool has_memory(size_t size, const contents *c) {
+    /* 4 * size is for strings: a buffer of up to 2 * size, its predecessor of half that size, and the strings themselves. */
+    void *probe = malloc(4 * size + 64 * c->n_values + 256 * c->n_containers);
     free(probe);
     return probe;
 }
 
 json_t *body_parse(const char *text, size_t size, openai_error *error) {
     json_error_t at;
-    if (!has_memory(size)) return no_memory(error);
+    const contents c = count(text, size);
+    if (!check_limits(&c, error)) return NULL;
+    if (!has_memory(size, &c)) return no_memory(error);
     allocation_failed = false;
     json_t *body = json_loadb(text, size, JSON_ALLOW_NUL, &at);
     if (allocation_failed) {

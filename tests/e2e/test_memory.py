@@ -5,6 +5,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import urllib.error
 import urllib.request
 
 from test_server import serving
@@ -35,13 +36,32 @@ def test_memory(chunkllama_bin, model_path):
         assert file_bytes < most <= 2 * file_bytes + KV_BUDGET + ALLOWANCE
 
 
+def post_values(server, value, n):
+    """The status of a request with an unknown field of n values."""
+    values = ",".join([value] * n)
+    body = f'{{"prompt":"a","max_tokens":1,"x":[{values}]}}'.encode()
+    try:
+        with urllib.request.urlopen(server.url + "/v1/completions", body, timeout=60) as reply:
+            return reply.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
 def test_a_large_body_leaves_nothing_behind(chunkllama_bin, model_path):
-    """A body may have JSON of forty times its bytes; its memory is returned to the system once it has been read."""
+    """The JSON of this body takes 80 MB, twenty times its bytes; the memory is returned to the system once it has been read."""
     with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
         server.complete(max_tokens=1)
         before = resident(server.process, "VmRSS")
-        lists = ",".join(["[]"] * 5_000_000)
-        request = urllib.request.Request(server.url + "/v1/completions", f'{{"prompt":"a","max_tokens":1,"x":[{lists}]}}'.encode())
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            assert reply.status == 200
-        assert resident(server.process, "VmRSS") <= before + ALLOWANCE
+        assert post_values(server, "1", 2_000_000) == 200
+        assert resident(server.process, "VmHWM") >= before + 60_000_000
+        assert resident(server.process, "VmRSS") <= before + 20_000_000
+
+
+def test_a_body_of_too_many_values_is_not_built(chunkllama_bin, model_path):
+    """Its JSON would take 600 MB; the body itself has 15 MB."""
+    with serving(chunkllama_bin, model_path, "--kv-budget", str(KV_BUDGET)) as server:
+        server.complete(max_tokens=1)
+        before = resident(server.process, "VmRSS")
+        assert post_values(server, "[]", 5_000_000) == 400
+        assert resident(server.process, "VmHWM") <= before + 60_000_000
+        assert resident(server.process, "VmRSS") <= before + 20_000_000

@@ -53,6 +53,59 @@ static void invalid_text_is_the_clients_fault(void **state) {
     }
 }
 
+/* ---- Limits ---- */
+
+/* before, n times `repeated`, and after, as allocated text. */
+static char *repeat(const char *before, const char *repeated, size_t n, const char *after) {
+    const size_t size = strlen(repeated), begin = strlen(before);
+    char *text = malloc(begin + n * size + strlen(after) + 1);
+    strcpy(text, before);
+    for (size_t i = 0; i < n; i++) strcpy(text + begin + i * size, repeated);
+    strcpy(text + begin + n * size, after);
+    return text;
+}
+
+typedef struct body_case {
+    const char *before, *repeated;
+    size_t n;
+    const char *after, *refused; /* part of the message; NULL: accepted */
+} body_case;
+
+static const body_case body_cases[] = {
+    /* What real requests have. */
+    {"{\"prompt\":\"", "word ", 3000000, "\"}", NULL},
+    {"{\"prompt\":\"", "[{,:\\\"", 2500000, "\"}", NULL},
+    {"{\"prompt\":\"", "\\\\", 8000000, "\"}", NULL},
+    {"{\"prompt\":[1", ",123456", 1000000, "]}", NULL},
+    {"{\"messages\":[{}", ",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}", 10000, "]}", NULL},
+    /* The limits. */
+    {"[0", ",0", BODY_MAX_VALUES - 3, "]", NULL},
+    {"[0", ",0", BODY_MAX_VALUES - 1, "]", "2097153 values and names of fields; at most 2097152"},
+    {"[\"", "\",\"", BODY_MAX_VALUES, "\"]", "values and names of fields; at most 2097152"},
+    {"[0", ",{}", BODY_MAX_CONTAINERS - 1, "]", NULL},
+    {"[0", ",{}", BODY_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"[0", ",[ ]", BODY_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"", "[", BODY_MAX_DEPTH + 1, "0]", "129 levels"},
+    {"", "[", BODY_MAX_DEPTH, "0]", "not valid JSON"},
+    {"{\"a\": \"\\\\\", \"b\": ", "[", BODY_MAX_DEPTH, "", "129 levels"}, /* the string ends: its last quote is not escaped */
+    {"", "]", 1000000, "[]", "not valid JSON"},
+    {"\"", "\\", 1000001, "\"", "not valid JSON"},
+};
+
+static void only_absurd_bodies_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof body_cases / sizeof *body_cases; i++) {
+        const body_case *c = &body_cases[i];
+        char *text = repeat(c->before, c->repeated, c->n, c->after);
+        openai_error error = {0};
+        json_t *json = body_parse(text, strlen(text), &error);
+        if (c->refused ? json || error.status != 400 || !strstr(error.message, c->refused) : !json)
+            fail_msg("case %zu: %s %d %s", i, json ? "accepted" : "refused", error.status, error.message);
+        json_decref(json);
+        free(text);
+    }
+}
+
 static int set_up(void **state) {
     (void)state;
     body_init();
@@ -63,6 +116,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lacking_memory_is_not_the_clients_fault),
         cmocka_unit_test(invalid_text_is_the_clients_fault),
+        cmocka_unit_test(only_absurd_bodies_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
