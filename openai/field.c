@@ -1,4 +1,6 @@
 /* Reads typed fields of JSON objects. */
+#include <string.h>
+
 #include "parse.h"
 
 const json_t *field_get(const json_t *object, const char *name) {
@@ -35,6 +37,15 @@ const char *field_kind(const json_t *value) {
     case JSON_FALSE: return "a boolean";
     default: return "null";
     }
+}
+
+bool field_name(const json_t *value, const char *param, const char **name, openai_error *error) {
+    if (!json_is_string(value)) return openai_fail(error, param, "'%s' must be a string, not %s", param, field_kind(value));
+    const char *text = json_string_value(value);
+    if (strlen(text) != json_string_length(value))
+        return openai_fail(error, param, "'%s' contains a zero character; send it without", param);
+    *name = text;
+    return true;
 }
 
 bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error) {

@@ -36,6 +36,12 @@ bool field_int(const json_t *object, const char *name, int64_t min, int64_t max,
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
 bool field_float(const json_t *object, const char *name, double min, double max, float *value, openai_error *error);
 
+/*
+ * Read a value as a name, which is compared with others: a string without zero characters, which would end it. *name is
+ * borrowed from the value. param is the value's name in messages.
+ */
+bool field_name(const json_t *value, const char *param, const char **name, openai_error *error);
+
 /* Read a value as one of the model's token ids. param is the value's name in messages, such as "prompt[3]". */
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error);
 

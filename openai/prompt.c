@@ -39,8 +39,10 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
     *size = 0;
     for (size_t j = 0; j < json_array_size(parts); j++) {
         const json_t *part = json_array_get(parts, j);
-        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *kind = json_object_get(part, "type");
+        const char *type = NULL;
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, j);
+        if (json_is_string(kind) && !field_name(kind, where, &type, error)) return NULL;
         if (!type || strcmp(type, "text") != 0 || !json_is_string(json_object_get(part, "text"))) {
             openai_fail(error, where, "'%s' must be {\"type\": \"text\", \"text\": ...}; this model accepts only text", where);
             return NULL;
@@ -62,25 +64,30 @@ static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_erro
     return text;
 }
 
+/* Read a message's role; `where` is its name in messages. */
+static bool parse_role(const json_t *value, const char *where, const char **role, openai_error *error) {
+    if (!json_is_string(value)) value = NULL;
+    *role = "";
+    if (value && !field_name(value, where, role, error)) return false;
+    if (strcmp(*role, "developer") == 0) *role = "system"; /* OpenAI's newer name for "system" */
+    return strcmp(*role, "system") == 0 || strcmp(*role, "user") == 0 || strcmp(*role, "assistant") == 0 ||
+           openai_fail(error, where, "'%s' must be \"system\", \"user\" or \"assistant\"", where);
+}
+
 /* Read message i. If its content must be joined from parts, it is allocated in *joined, for the caller to free. */
 static bool parse_message(const json_t *value, size_t i, cl_chat_message *message, char **joined, openai_error *error) {
     char where[64];
     snprintf(where, sizeof where, "messages[%zu]", i);
     if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
 
-    const char *role = json_string_value(json_object_get(value, "role"));
-    if (role && strcmp(role, "developer") == 0) role = "system"; /* OpenAI's newer name for "system" */
-    if (!role || (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)) {
-        snprintf(where, sizeof where, "messages[%zu].role", i);
-        return openai_fail(error, where, "'%s' must be \"system\", \"user\" or \"assistant\"", where);
-    }
+    snprintf(where, sizeof where, "messages[%zu].role", i);
+    if (!parse_role(json_object_get(value, "role"), where, &message->role, error)) return false;
     if (field_get_requested(value, "tool_calls") || field_get_requested(value, "function_call")) {
         snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
         return openai_fail(error, where, "'%s' is not supported by this server; describe the call in 'content'", where);
     }
     const json_t *content = field_get(value, "content");
     snprintf(where, sizeof where, "messages[%zu].content", i);
-    message->role = role;
     if (json_is_string(content)) {
         message->content = json_string_value(content);
         message->content_size = json_string_length(content);

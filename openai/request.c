@@ -9,8 +9,8 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
-    if (model && !json_is_string(model))
-        return openai_fail(error, "model", "'model' must be a string, not %s", field_kind(model));
+    const char *name; /* any name is accepted: there is one model */
+    if (model && !field_name(model, "model", &name, error)) return false;
     if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
         openai_parse_prompts(context, body, request, error))
         return true;
