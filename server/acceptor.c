@@ -18,13 +18,13 @@
 #include "openai/openai.h"
 
 enum {
-    N_REFUSED = ACCEPTOR_FILES - 3,
+    N_LINGERING = ACCEPTOR_FILES - 3,
     N_EVENTS = 64,      /* of one call of epoll_wait */
     TICK_MS = 50,       /* between two looks at connections that are to end */
     SLOW_TICK_MS = 500, /* between two looks at deadlines */
 };
 
-/* How long a refused client may take to read its answer before its connection is closed. */
+/* How long a client may take to read its last answer before its connection is closed. */
 static const double linger_s = 1;
 
 /* A connection that the daemon serves, by its socket number. */
@@ -34,11 +34,11 @@ typedef struct connection {
     double deadline; /* clock_seconds() at which it ends; 0: none */
 } connection;
 
-/* A connection beyond the limit. Its answer is sent; what the client still sends is dropped until it hangs up. */
-typedef struct refused {
+/* A connection whose last answer was sent. What the client still sends is dropped until it hangs up. */
+typedef struct lingering {
     int fd; /* -1: unused */
     double deadline;
-} refused;
+} lingering;
 
 struct acceptor {
     acceptor_config config;
@@ -50,19 +50,72 @@ struct acceptor {
     bool started;
     pthread_t thread;
 
-    /* Used by the thread only. */
-    refused refused[N_REFUSED];
-    size_t next_refused; /* the oldest of them */
-
-    pthread_mutex_t lock;    /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows */
+    lingering lingering[N_LINGERING];
+    size_t oldest;           /* index of the one that is replaced next */
     connection *connections; /* [n_entries], by socket number */
     size_t n_entries;
     int32_t n_open;
 };
 
+/* ---- Events ---- */
+
+/* What an event is about: the upper half of its data. The lower half is the socket. */
+enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION, EVENT_LINGERING };
+
+static bool await(const acceptor *a, int kind, int fd, uint32_t events) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)fd};
+    return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* ---- Connections whose last answer was sent ---- */
+
+static void close_lingering(lingering *l) {
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+}
+
+/*
+ * Keep a connection open until its client has closed it: closing a socket that has unread data may destroy the answer on its
+ * way. If there are too many of them, the oldest is closed. The caller holds the lock; fd is owned from now on.
+ */
+static void linger(acceptor *a, int fd) {
+    lingering *l = &a->lingering[a->oldest];
+    a->oldest = (a->oldest + 1) % N_LINGERING;
+    close_lingering(l);
+    *l = (lingering){fd, clock_seconds() + linger_s};
+    if (!await(a, EVENT_LINGERING, fd, EPOLLIN)) close_lingering(l);
+}
+
+/* Drop what the client has sent; close the connection if it has ended. */
+static void drain_lingering(acceptor *a, int fd) {
+    char dropped[4096];
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < N_LINGERING; i++) {
+        if (a->lingering[i].fd != fd) continue;
+        const ssize_t n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) close_lingering(&a->lingering[i]);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Close the lingering connections whose time has passed. Returns whether some are left. */
+static bool close_late_lingering(acceptor *a) {
+    bool left = false;
+    pthread_mutex_lock(&a->lock);
+    const double now = clock_seconds();
+    for (size_t i = 0; i < N_LINGERING; i++) {
+        lingering *l = &a->lingering[i];
+        if (l->fd >= 0 && l->deadline < now) close_lingering(l);
+        left = left || l->fd >= 0;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return left;
+}
+
 /* ---- The table ---- */
 
-/* The entry of an open connection; NULL: none. With the lock held. */
+/* The entry of an open connection; NULL: none. The caller holds the lock. */
 static connection *find(acceptor *a, int fd) {
     return (size_t)fd < a->n_entries && a->connections[fd].open ? &a->connections[fd] : NULL;
 }
@@ -93,17 +146,29 @@ static bool enter(acceptor *a, int fd) {
     return ok;
 }
 
-void acceptor_connection_ends(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
+/* Remove an entry; false: there is none. The caller holds the lock. */
+static bool remove_entry(acceptor *a, int fd) {
     connection *c = find(a, fd);
-    if (c) {
-        c->open = false;
-        a->n_open--;
+    if (!c) return false;
+    c->open = false;
+    a->n_open--;
+    return true;
+}
+
+void acceptor_connection_ends(acceptor *a, int fd) {
+    char unread;
+    pthread_mutex_lock(&a->lock);
+    if (remove_entry(a, fd)) {
+        epoll_ctl(a->epoll, EPOLL_CTL_DEL, fd, NULL);
+        /* The caller closes the socket; a copy of it lingers unless the client has closed the connection. */
+        const bool ended = recv(fd, &unread, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        const int copy = ended ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (copy >= 0) linger(a, copy);
     }
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Set the deadline to so many seconds from now; 0: none. */
+/* Let the connection end `seconds` from now; 0: without a limit. */
 static void set_deadline(acceptor *a, int fd, double seconds) {
     pthread_mutex_lock(&a->lock);
     connection *c = find(a, fd);
@@ -154,16 +219,6 @@ static int end_due_connections(acceptor *a) {
     return next_ms;
 }
 
-/* ---- Events ---- */
-
-/* What an event is about; the upper half of its data, with the socket in the lower one. */
-enum { EVENT_LISTENER, EVENT_STOP, EVENT_CONNECTION, EVENT_REFUSED };
-
-static bool await(const acceptor *a, int kind, int fd, uint32_t events) {
-    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)fd};
-    return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 /* ---- Connections beyond the limit ---- */
 
 static char *make_refusal(const acceptor_config *c) {
@@ -184,43 +239,13 @@ static char *make_refusal(const acceptor_config *c) {
     return n < 0 ? NULL : text;
 }
 
-static void close_refused(refused *r) {
-    if (r->fd >= 0) close(r->fd);
-    r->fd = -1;
-}
-
-/*
- * Send the refusal. The connection stays open until the client has closed it, since closing a socket that has unread data may
- * destroy the answer on its way; if there are too many of them, the oldest is closed.
- */
+/* Refuse a connection with an answer, if it can be written at once. */
 static void refuse(acceptor *a, int fd) {
-    refused *r = &a->refused[a->next_refused];
-    a->next_refused = (a->next_refused + 1) % N_REFUSED;
-    close_refused(r);
     send(fd, a->refusal, strlen(a->refusal), MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
-    *r = (refused){fd, clock_seconds() + linger_s};
-    if (!await(a, EVENT_REFUSED, fd, EPOLLIN)) close_refused(r);
-}
-
-/* Drop what a refused client has sent; close its connection if it has ended. */
-static void drain_refused(acceptor *a, int fd) {
-    char dropped[4096];
-    const ssize_t n = recv(fd, dropped, sizeof dropped, 0);
-    if (n > 0 || (n < 0 && errno == EAGAIN)) return;
-    for (size_t i = 0; i < N_REFUSED; i++)
-        if (a->refused[i].fd == fd) close_refused(&a->refused[i]);
-}
-
-/* Close the refused connections whose time has passed. Returns whether some are left. */
-static bool close_lingering(acceptor *a) {
-    bool left = false;
-    const double now = clock_seconds();
-    for (size_t i = 0; i < N_REFUSED; i++) {
-        if (a->refused[i].fd >= 0 && a->refused[i].deadline < now) close_refused(&a->refused[i]);
-        left = left || a->refused[i].fd >= 0;
-    }
-    return left;
+    pthread_mutex_lock(&a->lock);
+    linger(a, fd);
+    pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- Accepting ---- */
@@ -243,14 +268,14 @@ static bool accept_and_close(acceptor *a) {
     return fd >= 0;
 }
 
-/* Give a connection to the daemon, which closes it if that fails. */
+/* Pass a connection to the daemon, which closes it if it cannot serve it. */
 static void serve(acceptor *a, int fd, const struct sockaddr_storage *address, socklen_t size) {
-    if (!await(a, EVENT_CONNECTION, fd, EPOLLRDHUP | EPOLLONESHOT)) {
-        acceptor_connection_ends(a, fd);
-        close(fd);
-    } else if (!MHD_add_connection(a->daemon, fd, (const struct sockaddr *)address, size)) {
-        acceptor_connection_ends(a, fd);
-    }
+    const bool ok = await(a, EVENT_CONNECTION, fd, EPOLLRDHUP | EPOLLONESHOT);
+    if (ok && MHD_add_connection(a->daemon, fd, (const struct sockaddr *)address, size)) return;
+    if (!ok) close(fd);
+    pthread_mutex_lock(&a->lock);
+    remove_entry(a, fd);
+    pthread_mutex_unlock(&a->lock);
 }
 
 /* Whether accept4 failed because of this process or machine, and not because of the client. */
@@ -259,8 +284,8 @@ static bool is_lacking(int failure) {
 }
 
 /*
- * Accept the connections that wait, some of them if there are many. If that is impossible, the thread sleeps for a tick: the
- * connections still wait then, so that it would spin otherwise.
+ * Accept the connections that wait, at most N_EVENTS of them. If that is impossible, the thread sleeps for a tick: epoll would
+ * report the same connections again at once, so the thread would spin.
  */
 static void accept_waiting(acceptor *a) {
     for (int i = 0; i < N_EVENTS; i++) {
@@ -296,7 +321,7 @@ static bool handle_events(acceptor *a, int timeout_ms) {
         case EVENT_LISTENER: waiting = true; break;
         case EVENT_STOP: stop = true; break;
         case EVENT_CONNECTION: note_hangup(a, fd); break;
-        case EVENT_REFUSED: drain_refused(a, fd); break;
+        case EVENT_LINGERING: drain_lingering(a, fd); break;
         }
     }
     if (waiting && !stop) accept_waiting(a);
@@ -307,7 +332,7 @@ static void *run(void *arg) {
     acceptor *a = arg;
     for (int timeout_ms = -1; handle_events(a, timeout_ms);) {
         timeout_ms = end_due_connections(a);
-        if (close_lingering(a)) timeout_ms = TICK_MS;
+        if (close_late_lingering(a)) timeout_ms = TICK_MS;
     }
     return NULL;
 }
@@ -319,7 +344,7 @@ acceptor *acceptor_create(const acceptor_config *config) {
     if (!a) return NULL;
     pthread_mutex_init(&a->lock, NULL);
     a->config = *config;
-    for (size_t i = 0; i < N_REFUSED; i++) a->refused[i].fd = -1;
+    for (size_t i = 0; i < N_LINGERING; i++) a->lingering[i].fd = -1;
     a->refusal = make_refusal(config);
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop = eventfd(0, EFD_CLOEXEC);
@@ -349,7 +374,7 @@ void acceptor_destroy(acceptor **address) {
     if (!a) return;
     *address = NULL;
     acceptor_stop(a);
-    for (size_t i = 0; i < N_REFUSED; i++) close_refused(&a->refused[i]);
+    for (size_t i = 0; i < N_LINGERING; i++) close_lingering(&a->lingering[i]);
     if (a->epoll >= 0) close(a->epoll);
     if (a->stop >= 0) close(a->stop);
     if (a->reserve >= 0) close(a->reserve);

@@ -28,7 +28,7 @@ typedef struct acceptor_config {
 enum {
     /* The deadline of a request is extended by a second for each of these bytes of its body. */
     ACCEPTOR_BODY_RATE = 64 << 10,
-    /* Files of the acceptor: two of its own, one in reserve, and the refused connections. */
+    /* Files of the acceptor: two of its own, one in reserve, and connections whose last answer was sent. */
     ACCEPTOR_FILES = 3 + 16,
 };
 
@@ -58,7 +58,10 @@ void acceptor_request_complete(acceptor *a, int fd);
 /* The answer was sent; the connection waits for its next request, or ends. */
 void acceptor_request_ends(acceptor *a, int fd);
 
-/* The connection is about to be closed. */
+/*
+ * The daemon is about to close the connection's socket. Unless the client has closed the connection, it lingers for up to a
+ * second, so that the client can read its last answer.
+ */
 void acceptor_connection_ends(acceptor *a, int fd);
 
 #endif

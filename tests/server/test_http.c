@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -95,14 +97,20 @@ static void the_key_is_required(void **state) {
     }
 }
 
-/* Send `request` as it is. The answer, up to the server's close, must begin with `begins` and contain `has`. */
-static void assert_answered(uint16_t port, const char *request, const char *begins, const char *has) {
+/*
+ * Send `request` [size] as it is. The answer, up to the server's close, must begin with `begins` and contain `has`.
+ */
+static void assert_bytes_answered(uint16_t port, const char *request, size_t size, const char *begins, const char *has) {
     const int fd = client_connect(port);
-    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+    assert_int_equal(write(fd, request, size), size);
     char *text = client_read_all(fd);
     if (strncmp(text, begins, strlen(begins)) != 0 || !strstr(text, has)) fail_msg("<%s>: <%s>", request, text);
     free(text);
     close(fd);
+}
+
+static void assert_answered(uint16_t port, const char *request, const char *begins, const char *has) {
+    assert_bytes_answered(port, request, strlen(request), begins, has);
 }
 
 static void the_scheme_of_a_key_has_no_case(void **state) {
@@ -131,6 +139,23 @@ static void ambiguous_requests_are_refused(void **state) {
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         assert_answered(f->port, requests[i], "HTTP/1.1 400", "send one Content-Length");
     assert_answered(f->port, "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host");
+}
+
+/* The client may still be sending when the server answers a request that it cannot read. */
+static void the_answer_to_a_broken_body_reaches_the_client(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+    assert_int_equal(write(fd, head, sizeof head - 1), sizeof head - 1);
+    char more[1000] = {0};
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(send(fd, more, sizeof more, MSG_NOSIGNAL), sizeof more);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    char *text = client_read_all(fd);
+    assert_memory_equal(text, "HTTP/1.1 400", 12);
+    free(text);
+    close(fd);
 }
 
 static void a_target_may_be_a_whole_url(void **state) {
@@ -196,6 +221,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_key_is_required, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(the_answer_to_a_broken_body_reaches_the_client, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(allowed_methods_are_reported, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(packed_bodies_are_refused, set_up_fast, tear_down),
