@@ -92,14 +92,16 @@ static enum MHD_Result refuse(exchange *x, int status, const char *code, const c
 
 /* Whether the client sent the API key. Compares all bytes, so that the time does not reveal how many were right. */
 static bool has_key(const exchange *x) {
-    const char *key = x->srv->config.api_key;
-    const char *sent = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *key = x->srv->config.api_key, *sent = NULL;
+    size_t size = 0;
     if (!key) return true;
+    MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION,
+                                  strlen(MHD_HTTP_HEADER_AUTHORIZATION), &sent, &size);
     if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return false;
-    sent += 7 + strspn(sent + 7, " ");
-    if (strlen(sent) != strlen(key)) return false;
+    const size_t begin = 7 + strspn(sent + 7, " ");
+    if (size - begin != strlen(key)) return false;
     unsigned char differs = 0;
-    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[i]);
+    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[begin + i]);
     return differs == 0;
 }
 
@@ -196,14 +198,10 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
 
 /* ---- The request ---- */
 
-static exchange *exchange_begin(server *s, struct MHD_Connection *connection) {
-    exchange *x = calloc(1, sizeof *x);
-    if (!x) return NULL;
-    x->srv = s;
-    x->connection = connection;
-    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    x->too_large = length && strtoull(length, NULL, 10) > s->config.max_body_bytes;
-    return x;
+/* Whether the headers announce a body that is too large. */
+static bool is_too_large(const exchange *x) {
+    const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return length && strtoull(length, NULL, 10) > x->srv->config.max_body_bytes;
 }
 
 /*
@@ -237,23 +235,40 @@ static const char *path_of(const char *target) {
     return path ? path : "/";
 }
 
+/*
+ * Check the head of a request. True: *result is what http_on_request returns, since the body follows or the request was
+ * refused. After a reply that does not wait for the body, libmicrohttpd closes the connection.
+ */
+static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
+    x->begun = true;
+    *result = MHD_YES;
+    if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
+        *result = refuse_with(
+            x, MHD_HTTP_BAD_REQUEST, "zero_character",
+            "the URL or a header contains a zero character, or a header has several lines; send one line without it",
+            MHD_HTTP_HEADER_CONNECTION, "close");
+        return true;
+    }
+    if (is_ambiguous(x)) {
+        *result = refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
+                              "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding",
+                              MHD_HTTP_HEADER_CONNECTION, "close");
+        return true;
+    }
+    x->too_large = is_too_large(x);
+    x->unwanted = !wants_body(x, path_of(target), method);
+    /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
+    const bool expects = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
+    return !expects || (!x->too_large && !x->unwanted);
+}
+
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, const char *target, const char *method,
                                 const char *version, const char *upload, size_t *upload_size, void **state) {
-    (void)version;
-    const char *path = path_of(target);
+    (void)cls;
     exchange *x = *state;
-    if (!x) {
-        *state = x = exchange_begin(cls, connection);
-        if (!x) return MHD_NO;
-        if (is_ambiguous(x)) /* libmicrohttpd closes the connection after a reply that does not wait for the body */
-            return refuse_with(x, MHD_HTTP_BAD_REQUEST, "ambiguous_length",
-                               "the headers say twice where the body ends; send one Content-Length, or only Transfer-Encoding",
-                               MHD_HTTP_HEADER_CONNECTION, "close");
-        x->unwanted = !wants_body(x, path, method);
-        /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
-        const bool expects = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
-        if (!expects || (!x->too_large && !x->unwanted)) return MHD_YES;
-    }
+    enum MHD_Result result;
+    if (!x) return MHD_NO; /* memory was lacking */
+    if (!x->begun && begin(x, target, method, version, &result)) return result;
     if (*upload_size > 0) {
         acceptor_body_arrives(x->srv->arrivals, socket_of(connection), *upload_size);
         add_body(x, upload, *upload_size);
@@ -262,7 +277,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *connection, co
     }
     if (x->gen) return generation_resumed(x);
     acceptor_request_complete(x->srv->arrivals, socket_of(connection));
-    x->path = path;
+    x->path = path_of(target);
     return dispatch(x, method);
 }
 
@@ -273,10 +288,15 @@ void http_on_connection(void *cls, struct MHD_Connection *connection, void **sta
 }
 
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *connection) {
-    const server *s = cls;
-    (void)target;
+    server *s = cls;
     acceptor_request_begins(s->arrivals, socket_of(connection));
-    return NULL; /* the request's state, which http_on_request creates */
+    exchange *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->srv = s;
+    x->connection = connection;
+    x->target_size = strlen(target);
+    x->zero_in_target = strstr(target, "%00");
+    return x;
 }
 
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {

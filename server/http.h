@@ -6,13 +6,16 @@
 
 #include "server_state.h"
 
-/* A request and its reply. It lives from the request's headers until http_on_completed, on its connection's thread. */
+/* A request and its reply. It lives from the request's first line until http_on_completed, on its connection's thread. */
 typedef struct exchange {
     server *srv;
     struct MHD_Connection *connection;
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
+    size_t target_size;     /* of the target as it was sent: path and query */
+    bool begun;             /* the head is complete and was checked */
+    bool zero_in_target;    /* the target contains %00 */
     bool too_large;         /* the body exceeds config.max_body_bytes and is dropped */
     bool no_memory;         /* the body is dropped because memory is lacking */
     bool unwanted;          /* the body is dropped: no handler will read it */
@@ -52,6 +55,15 @@ enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
 
 /* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
+
+/* ---- Heads (head.c) ---- */
+
+/*
+ * Whether the head of a request contains a zero character, outside its body. method, target and version are those that
+ * http_on_request receives first; target_size is the length of the target that http_on_request_line received.
+ */
+bool head_has_zero(struct MHD_Connection *connection, const char *method, const char *target, size_t target_size,
+                   const char *version);
 
 /* ---- Routes (routes.c) ---- */
 

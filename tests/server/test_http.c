@@ -97,9 +97,7 @@ static void the_key_is_required(void **state) {
     }
 }
 
-/*
- * Send `request` [size] as it is. The answer, up to the server's close, must begin with `begins` and contain `has`.
- */
+/* Send `request` [size] as it is. The answer, up to the server's close, must begin with `begins` and contain `has`. */
 static void assert_bytes_answered(uint16_t port, const char *request, size_t size, const char *begins, const char *has) {
     const int fd = client_connect(port);
     assert_int_equal(write(fd, request, size), size);
@@ -139,6 +137,75 @@ static void ambiguous_requests_are_refused(void **state) {
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
         assert_answered(f->port, requests[i], "HTTP/1.1 400", "send one Content-Length");
     assert_answered(f->port, "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400", "Host");
+}
+
+/* A zero character ends strings in C, so that libmicrohttpd drops what follows it. */
+static void zero_characters_are_refused(void **state) {
+    const fixture *f = *state;
+#define END "Connection: close\r\n\r\n"
+#define CASE(text)                                                                                                             \
+    { text, sizeof(text) - 1 }
+    static const struct {
+        const char *request;
+        size_t size;
+    } bad[] = {
+        CASE("GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\0x\r\n" END),
+        CASE("GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\0\r\n" END),
+        CASE("GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer secret\0x\r\n\r\n"),
+        CASE("GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer secret\0\0\0\r\n\r\n"),
+        CASE("GET /v1/models HTTP/1.1\nHost: x\nAuthorization: Bearer secret\0x\nConnection: close\n\n"),
+        CASE("GET /health HTTP/1.1\r\nHost: x\0y\r\nX: a\r\n" END),
+        CASE("GET /health HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n" END), /* RFC 9112 forbids a field on two lines */
+        CASE("GET /health\0x HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /health?a=\0x HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /health\0?a=x HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /health%00 HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /health%00x HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /health?a=b%00c HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET\0 /health HTTP/1.1\r\nHost: x\r\n" END),
+    };
+    static const struct {
+        const char *request;
+        size_t size;
+    } good[] = {
+        CASE("GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization:Bearer secret\r\n" END),
+        CASE("GET /v1/models HTTP/1.1\nHost: x\nAuthorization: \t Bearer secret\nConnection: close\n\n"),
+        CASE("GET /v1/models HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n"),
+        CASE("GET /health HTTP/1.0\r\n\r\n"),
+        CASE("GET /health HTTP/1.0\n\n"),
+        CASE("\r\nGET /health HTTP/1.1\r\nHost:\r\nX:\r\nY: \r\nCookie: a=b; c=d\r\n" END),
+        CASE("GET /health?a=%30%2500&b=c+d&&e HTTP/1.1\r\nHost: x\r\n" END),
+        CASE("GET /%68ealth?a=b HTTP/1.1\r\nHost: x\r\n" END),
+    };
+#undef CASE
+#undef END
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_bytes_answered(f->port, bad[i].request, bad[i].size, "HTTP/1.1 400", "zero character");
+    /* In a field's name libmicrohttpd itself does not find the colon. */
+    const char in_name[] = "GET /health HTTP/1.1\r\nHost: x\r\nX\0Y: a\r\n\r\n";
+    assert_bytes_answered(f->port, in_name, sizeof in_name - 1, "HTTP/1.1 400", "malformed");
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_bytes_answered(f->port, good[i].request, good[i].size, "HTTP/1.1 200", "{");
+}
+
+/* A head of any length, in many pieces, has no zero character. */
+static void a_long_head_is_read(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    char line[400];
+    for (int repeat = 0; repeat < 3; repeat++) {
+        const char begin[] = "GET /health?x=y HTTP/1.1\r\nHost: x\r\n";
+        assert_int_equal(write(fd, begin, sizeof begin - 1), sizeof begin - 1);
+        for (int i = 0; i < 60; i++) {
+            const int n = snprintf(line, sizeof line, "X-%d: %*d\r\n", i, 5 * i, i);
+            assert_int_equal(write(fd, line, (size_t)n), n);
+        }
+        assert_int_equal(write(fd, "\r\n", 2), 2);
+        char *text = client_read_until(fd, "}");
+        assert_memory_equal(text, "HTTP/1.1 200", 12);
+        free(text);
+    }
+    close(fd);
 }
 
 /* The client may still be sending when the server answers a request that it cannot read. */
@@ -221,6 +288,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_key_is_required, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(zero_characters_are_refused, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_head_is_read, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_answer_to_a_broken_body_reaches_the_client, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_target_may_be_a_whole_url, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(allowed_methods_are_reported, set_up_fast, tear_down),
