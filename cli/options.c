@@ -63,6 +63,10 @@ const option option_table[] = {
     UTF8("model-name", 0, model_name, NULL, "NAME", "the model's name in answers; by default the file's name",
          IN(SERVE) | IN(BATCH)),
 
+    FLAG("sandbox", 0, sandbox,
+         "give up the right to write and run files, and, once the server listens, to open any file and to make connections",
+         IN(SERVE)),
+
     /* tokenize, logits, info, perplexity, bench */
     FLAG("jsonl", 0, jsonl, "each input line is a JSON string, whose ids are printed as an array on a line", IN(TOKENIZE)),
     FLAG("special", 0, special, "names of special tokens in the text become these tokens", IN(TOKENIZE)),

@@ -47,6 +47,7 @@ struct options {
     /* serve */
     const char *host, *api_key, *cors_origin, *model_name;
     int64_t port;
+    bool sandbox;
     /* tokenize, logits, info, perplexity, bench */
     bool jsonl, special, bos, last, tensors, shared;
     bool json; /* also of bench serve */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/sandbox.h"
 #include "server/server.h"
 #include "session.h"
 
@@ -36,7 +37,11 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     cl_status status = opt->chat_format ? cl_chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
     server *running = NULL;
     if (status == CL_OK) status = server_start(&config, s->engine, s->model, &running, error);
-    if (status != CL_OK) return status;
+    if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
+    if (status != CL_OK) {
+        server_stop(&running);
+        return status;
+    }
     print_hello(opt->host, server_port(running), server_model_name(running));
     int signal;
     sigwait(ends, &signal);
@@ -55,6 +60,11 @@ static void *end_at_signal(void *ends) {
 /* Load the model and start the engine, which may take a while; a signal ends the program meanwhile. */
 static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error *error) {
     pthread_t waiting;
+    const char *const paths[] = {opt->model, opt->draft_model, NULL};
+    if (opt->sandbox && opt->model) {
+        const cl_status status = sandbox_limit_files(paths, error);
+        if (status != CL_OK) return status;
+    }
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = session_load(s, opt, error);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);

@@ -1,4 +1,5 @@
 """`chunkllama serve`: the command that it prints works, and signals end it."""
+import ctypes
 import json
 import os
 import random
@@ -225,3 +226,28 @@ def test_too_few_files(start):
     server = start("--port", "0", **limited_files(32, 32))
     assert server.wait(timeout=60) == 1
     assert re.search(r"the limit of open files is 32; the server needs at least \d+", server.stderr.read())
+
+
+def test_sandbox(start, model_path):
+    """The server works in its sandbox, which all of its threads are in."""
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:  # landlock_create_ruleset: the version of Landlock
+        pytest.skip("this system has no Landlock")
+    server = start("--port", "0", "--temperature", "0", "--sandbox", "--host", "localhost")
+    url, curl = read_hello(server)
+    for _ in range(2):
+        answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=120)
+        assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
+    body = json.dumps({"prompt": ["One", "Two"], "max_tokens": 5, "n": 2, "stream": True, "logprobs": 2}).encode()
+    with urllib.request.urlopen(url + "/v1/completions", data=body, timeout=60) as reply:
+        assert reply.read().endswith(b"data: [DONE]\n\n")
+    for path in ("/health", "/metrics", "/v1/models"):
+        assert urllib.request.urlopen(url + path, timeout=60).status == 200
+    threads = os.listdir(f"/proc/{server.pid}/task")
+    assert len(threads) > 4
+    for thread in threads:
+        with open(f"/proc/{server.pid}/task/{thread}/status") as f:
+            status = f.read()
+        assert "Seccomp:\t2\n" in status and "NoNewPrivs:\t1\n" in status
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=20) == 0
+    assert server.stderr.read() == ""
