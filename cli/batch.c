@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "batch_line.h"
+#include "openai/json.h"
 #include "progress.h"
 #include "session.h"
 
@@ -328,6 +329,7 @@ int cmd_batch(const options *opt) {
     j.window = calloc(j.capacity, sizeof *j.window);
     cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for %zu lines", j.capacity);
     if (status == CL_OK) status = open_files(&j, opt, &error);
+    openai_json_init();
     if (status == CL_OK) status = session_load(&j.s, opt, &error);
     if (status == CL_OK) status = set_defaults(&j, opt, &error);
     if (status == CL_OK) status = session_start(&j.s, opt, opt->max_seqs, &error);

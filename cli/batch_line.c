@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "llama/common/str.h"
+#include "openai/json.h"
 
 static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;
@@ -62,18 +63,16 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
 }
 
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context) {
-    json_error_t problem;
     line->number = number;
     const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
-    json_t *object = json_loadb(text + mark, size - mark, JSON_ALLOW_NUL, &problem);
-    bool ok;
-    if (json_is_object(object)) {
+    json_t *object = openai_json_parse("line", text + mark, size - mark, &line->error);
+    bool ok = false;
+    if (!object)
+        line->failed = true;
+    else if (!json_is_object(object))
+        fail(line, NULL, "the line is not a JSON object");
+    else
         ok = parse_object(line, object, context);
-    } else {
-        char message[256];
-        snprintf(message, sizeof message, "the line is not a JSON object%s%s", object ? "" : ": ", object ? "" : problem.text);
-        ok = fail(line, NULL, message);
-    }
     json_decref(object);
     return ok;
 }

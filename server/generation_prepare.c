@@ -2,8 +2,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "body.h"
 #include "generation_state.h"
+#include "openai/json.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
 enum { LARGE_BODY = 1 << 20 };
@@ -13,7 +13,7 @@ enum { LARGE_BODY = 1 << 20 };
  * the JSON of "[]" takes forty times its bytes.
  */
 static bool read_request(generation *g) {
-    json_t *body = body_parse(g->body ? g->body : "", g->body_size, &g->error);
+    json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;
     const bool ok = body && openai_request_parse(&g->srv->context, g->endpoint, body, &g->request, &g->error);

@@ -7,10 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "body.h"
 #include "generation.h"
 #include "http.h"
 #include "llama/common/str.h"
+#include "openai/json.h"
 #include "server_state.h"
 
 void server_config_init(server_config *config, const cl_model *m) {
@@ -111,7 +111,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     cl_status status = files_fit_connections(config->n_threads, &max_connections, error);
     if (status == CL_OK) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
-    body_init();
+    openai_json_init();
     server *s = calloc(1, sizeof *s);
     if (!s) goto no_memory;
     s->config = *config;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/body.h"
+#include "openai/json.h"
 
 /* ---- An allocator that fails once: the linker puts it in place of malloc in the code under test ---- */
 
@@ -32,7 +32,7 @@ static void lacking_memory_is_not_the_clients_fault(void **state) {
         int n = 0;
         for (; !json; n++) {
             allocations_left = n;
-            json = body_parse(bodies[i], strlen(bodies[i]), &error);
+            json = openai_json_parse("body", bodies[i], strlen(bodies[i]), &error);
             allocations_left = -1;
             if (!json && (error.status != 503 || strcmp(error.type, "server_error") != 0 || !strstr(error.message, "memory")))
                 fail_msg("%s, allocation %d: %d %s", bodies[i], n, error.status, error.message);
@@ -47,7 +47,7 @@ static void invalid_text_is_the_clients_fault(void **state) {
     static const char *const bodies[] = {"", "{", "{\"a\":}", "[1,]", "\"abc", "{\"a\":\"\xff\"}", "1e999 "};
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         openai_error error;
-        assert_null(body_parse(bodies[i], strlen(bodies[i]), &error));
+        assert_null(openai_json_parse("body", bodies[i], strlen(bodies[i]), &error));
         assert_int_equal(error.status, 400);
         assert_non_null(strstr(error.message, "the body is not valid JSON: "));
     }
@@ -79,15 +79,16 @@ static const body_case body_cases[] = {
     {"{\"prompt\":[1", ",123456", 1000000, "]}", NULL},
     {"{\"messages\":[{}", ",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}", 10000, "]}", NULL},
     /* The limits. */
-    {"[0", ",0", BODY_MAX_VALUES - 3, "]", NULL},
-    {"[0", ",0", BODY_MAX_VALUES - 1, "]", "2097153 values and names of fields; at most 2097152"},
-    {"[\"", "\",\"", BODY_MAX_VALUES, "\"]", "values and names of fields; at most 2097152"},
-    {"[0", ",{}", BODY_MAX_CONTAINERS - 1, "]", NULL},
-    {"[0", ",{}", BODY_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
-    {"[0", ",[ ]", BODY_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
-    {"", "[", BODY_MAX_DEPTH + 1, "0]", "129 levels"},
-    {"", "[", BODY_MAX_DEPTH, "0]", "not valid JSON"},
-    {"{\"a\": \"\\\\\", \"b\": ", "[", BODY_MAX_DEPTH, "", "129 levels"}, /* the string ends: its last quote is not escaped */
+    {"[0", ",0", OPENAI_JSON_MAX_VALUES - 3, "]", NULL},
+    {"[0", ",0", OPENAI_JSON_MAX_VALUES - 1, "]", "2097153 values and names of fields; at most 2097152"},
+    {"[\"", "\",\"", OPENAI_JSON_MAX_VALUES, "\"]", "values and names of fields; at most 2097152"},
+    {"[0", ",{}", OPENAI_JSON_MAX_CONTAINERS - 1, "]", NULL},
+    {"[0", ",{}", OPENAI_JSON_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"[0", ",[ ]", OPENAI_JSON_MAX_CONTAINERS, "]", "131073 objects and arrays; at most 131072"},
+    {"", "[", OPENAI_JSON_MAX_DEPTH + 1, "0]", "129 levels"},
+    {"", "[", OPENAI_JSON_MAX_DEPTH, "0]", "not valid JSON"},
+    {"{\"a\": \"\\\\\", \"b\": ", "[", OPENAI_JSON_MAX_DEPTH, "",
+     "129 levels"}, /* the string ends: its last quote is not escaped */
     {"", "]", 1000000, "[]", "not valid JSON"},
     {"\"", "\\", 1000001, "\"", "not valid JSON"},
 };
@@ -98,7 +99,7 @@ static void only_absurd_bodies_are_refused(void **state) {
         const body_case *c = &body_cases[i];
         char *text = repeat(c->before, c->repeated, c->n, c->after);
         openai_error error = {0};
-        json_t *json = body_parse(text, strlen(text), &error);
+        json_t *json = openai_json_parse("body", text, strlen(text), &error);
         if (c->refused ? json || error.status != 400 || !strstr(error.message, c->refused) : !json)
             fail_msg("case %zu: %s %d %s", i, json ? "accepted" : "refused", error.status, error.message);
         json_decref(json);
@@ -108,7 +109,7 @@ static void only_absurd_bodies_are_refused(void **state) {
 
 static int set_up(void **state) {
     (void)state;
-    body_init();
+    openai_json_init();
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* Parses JSON with jansson, within limits, and tells invalid text from memory that is lacking. */
-#include "body.h"
+#include "json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,18 +46,18 @@ static contents count(const char *text, size_t size) {
     return c;
 }
 
-static bool check_limits(const contents *c, openai_error *error) {
+static bool check_limits(const char *what, const contents *c, openai_error *error) {
     const struct limit {
         const char *what;
         size_t n, max;
     } limits[] = {
-        {"values and names of fields", c->n_values, BODY_MAX_VALUES},
-        {"objects and arrays", c->n_containers, BODY_MAX_CONTAINERS},
-        {"levels of nested objects and arrays", c->max_depth, BODY_MAX_DEPTH},
+        {"values and names of fields", c->n_values, OPENAI_JSON_MAX_VALUES},
+        {"objects and arrays", c->n_containers, OPENAI_JSON_MAX_CONTAINERS},
+        {"levels of nested objects and arrays", c->max_depth, OPENAI_JSON_MAX_DEPTH},
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].n > limits[i].max)
-            return openai_fail(error, NULL, "the body has %zu %s; at most %zu are allowed: send fewer", limits[i].n,
+            return openai_fail(error, NULL, "the %s has %zu %s; at most %zu are allowed: send fewer", what, limits[i].n,
                                limits[i].what, limits[i].max);
     return true;
 }
@@ -73,10 +73,10 @@ static void *allocate(size_t size) {
     return memory;
 }
 
-void body_init(void) { json_set_alloc_funcs(allocate, free); }
+void openai_json_init(void) { json_set_alloc_funcs(allocate, free); }
 
 static json_t *no_memory(openai_error *error) {
-    openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the body; send the request again later"});
+    openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request; send it again later"});
     return NULL;
 }
 
@@ -91,19 +91,19 @@ static bool has_memory(size_t size, const contents *c) {
     return probe;
 }
 
-json_t *body_parse(const char *text, size_t size, openai_error *error) {
+json_t *openai_json_parse(const char *what, const char *text, size_t size, openai_error *error) {
     json_error_t at;
     const contents c = count(text, size);
-    if (!check_limits(&c, error)) return NULL;
+    if (!check_limits(what, &c, error)) return NULL;
     if (!has_memory(size, &c)) return no_memory(error);
     allocation_failed = false;
-    json_t *body = json_loadb(text, size, JSON_ALLOW_NUL, &at);
+    json_t *json = json_loadb(text, size, JSON_ALLOW_NUL, &at);
     if (allocation_failed) {
-        json_decref(body);
+        json_decref(json);
         return no_memory(error);
     }
-    if (!body)
-        openai_fail(error, NULL, "the body is not valid JSON: %s at line %d, column %d (byte %d)", at.text, at.line, at.column,
-                    at.position);
-    return body;
+    if (!json)
+        openai_fail(error, NULL, "the %s is not valid JSON: %s at line %d, column %d (byte %d)", what, at.text, at.line,
+                    at.column, at.position);
+    return json;
 }
