@@ -1,61 +1,131 @@
-/* Lets requests join and leave the cache: see admission.h. */
+/* Lets choices join and leave the cache: see admission.h. */
 #include "admission.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "llama/kv_cache.h"
 
-/* Domains from here up belong to one request each; the domains in requests are lower. */
+/* Domains from here up belong to one request or choice each; the domains in requests are lower. */
 static const uint32_t OWN_DOMAINS = 0x80000000u;
 
-void cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, int32_t max_seqs) {
+bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(cache, &stats);
     /* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
     const int64_t capacity = (int64_t)stats.chunks_capacity;
-    *a = (cl_admission){.cache = cache, .speculation = sp, .max_seqs = max_seqs, .n_chunks = capacity - (capacity + 7) / 8};
+    *a = (cl_admission){
+        .cache = cache,
+        .speculation = sp,
+        .choices = calloc((size_t)config->max_seqs, sizeof(cl_choice *)),
+        .max_seqs = config->max_seqs,
+        .n_chunks = capacity - (capacity + 7) / 8,
+        .chunk_size = config->chunk_size,
+        .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
+    };
+    return a->choices;
 }
 
-static uint32_t own_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_domains++ % OWN_DOMAINS; }
+void cl_admission_free(cl_admission *a) { free((void *)a->choices); }
 
-static cattn_status join(cl_admission *a, cl_request *r, uint32_t domain, cattn_join_result *result, cattn_error *error) {
-    const cl_engine_request *params = &r->params;
-    cattn_join_options options;
-    cattn_join_options_init(&options);
-    options.domain = domain;
-    options.reserve_tokens = params->max_tokens;
-    cl_choice *first = &r->choices[0];
-    cattn_status status = cattn_seq_join(a->cache, params->prompt, params->n_prompt, &options, &first->seq, result, error);
-    if (status != CATTN_OK) return status;
-    a->n_seqs++;
-    for (int32_t i = 1; i < params->n && status == CATTN_OK; i++) {
-        status = cattn_seq_fork(a->cache, first->seq, params->max_tokens, &r->choices[i].seq, error);
-        if (status == CATTN_OK) a->n_seqs++;
-    }
-    return status;
+/* ---- The list ---- */
+
+static void insert(cl_admission *a, cl_choice *c) {
+    int32_t i = a->n_seqs++;
+    for (; i > 0 && cl_choice_is_before(c, a->choices[i - 1]); i--) a->choices[i] = a->choices[i - 1];
+    a->choices[i] = c;
+    if (c->owner->n_in_cache++ == 0) a->n_requests++;
 }
 
-static bool exceeds_budget(const cl_admission *a) {
+static void erase(cl_admission *a, cl_choice *c) {
+    int32_t i = 0;
+    while (a->choices[i] != c) i++;
+    a->n_seqs--;
+    memmove((void *)&a->choices[i], (void *)&a->choices[i + 1], (size_t)(a->n_seqs - i) * sizeof(cl_choice *));
+    if (--c->owner->n_in_cache == 0) a->n_requests--;
+}
+
+/* ---- Room ---- */
+
+/*
+ * The length up to which a choice gets chunks: that of a step's tokens, to the end of the last one's chunk. A choice that
+ * shares none gets all that it may need at once, before a step's workspace takes it.
+ */
+static int64_t room_for(const cl_admission *a, const cl_choice *c) {
+    const int64_t most = c->owner->params.n_prompt + c->owner->params.max_tokens, size = a->chunk_size;
+    const int64_t end = (c->n_tokens + a->step_tokens + size - 1) / size * size;
+    return end < most && !c->shares_none ? end : most;
+}
+
+/* Whether less of the budget is left than steps need for their workspace. */
+static bool is_short(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(a->cache, &stats);
     return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved) > a->n_chunks;
 }
 
-cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone, cl_error *error) {
-    if (a->full || a->n_seqs + r->params.n > a->max_seqs) return CL_ADMISSION_WAITS;
+bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
+    const int64_t room_to = room_for(a, c);
+    if (room_to <= c->room_to) return true;
+    cattn_error cause;
+    const cattn_status status = cattn_seq_reserve(a->cache, c->seq, room_to - c->n_tokens, &cause);
+    if (status == CATTN_OK && (a->n_seqs == 1 || !is_short(a))) {
+        c->room_to = room_to;
+        return true;
+    }
+    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    return false;
+}
+
+/* ---- Joining ---- */
+
+static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_domains++ % OWN_DOMAINS; }
+
+static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
+    cl_request *r = c->owner;
+    if (c->shares_none) return new_domain(a);
+    if (!r->params.prompt_logprobs) return r->params.domain;
+    if (r->own_domain == 0) r->own_domain = new_domain(a);
+    return r->own_domain;
+}
+
+static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = domain_of(a, c);
+    options.reserve_tokens = n_reserved;
     cattn_join_result result;
+    const cattn_status status = cattn_seq_join(a->cache, c->tokens, c->n_tokens, &options, &c->seq, &result, error);
+    if (status == CATTN_OK && !c->owner->admitted) c->owner->n_cached = result.n_matched;
+    return status;
+}
+
+static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
+    if (!cl_choice_start(c)) return CATTN_ERR_NOMEM;
+    const cl_choice *leader = c->n_tokens == c->owner->params.n_prompt ? cl_request_leader(c->owner) : NULL;
+    const int64_t room_to = room_for(a, c), n_reserved = room_to - c->n_tokens;
+    const cattn_status status =
+        leader ? cattn_seq_fork(a->cache, leader->seq, n_reserved, &c->seq, error) : join(a, c, n_reserved, error);
+    if (status != CATTN_OK) return status;
+    c->room_to = room_to;
+    insert(a, c);
+    return CATTN_OK;
+}
+
+cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error) {
+    const bool alone = a->n_seqs == 0;
+    if (!alone && (a->full || a->n_seqs == a->max_seqs)) return CL_ADMISSION_WAITS;
     cattn_error cause = {.message = "no memory for the tokens of a request"};
-    const uint32_t domain = r->params.prompt_logprobs ? own_domain(a) : r->params.domain;
-    cattn_status status = cl_request_start(r) ? join(a, r, domain, &result, &cause) : CATTN_ERR_NOMEM;
-    if (status == CATTN_ERR_BUDGET && alone) { /* sharing takes copies, and more room than joining without it */
-        cl_admission_leave_all(a, r);
-        status = join(a, r, own_domain(a), &result, &cause);
+    cattn_status status = enter(a, c, &cause);
+    if (status == CATTN_ERR_BUDGET && alone) {
+        c->shares_none = true;
+        cattn_cache_drop_retained(a->cache, NULL);
+        status = enter(a, c, &cause);
     }
-    if (status == CATTN_OK && !alone && exceeds_budget(a)) status = CATTN_ERR_BUDGET;
-    if (status == CATTN_OK) {
-        r->n_cached = result.n_matched;
-        return CL_ADMISSION_JOINED;
-    }
-    if (status == CATTN_ERR_BUDGET && !alone) {
-        cl_admission_leave_all(a, r);
+    if (status == CATTN_OK && (alone || !is_short(a))) return CL_ADMISSION_JOINED;
+    cl_admission_leave(a, c);
+    if (!alone && (status == CATTN_OK || status == CATTN_ERR_BUDGET)) {
         a->full = true;
         return CL_ADMISSION_WAITS;
     }
@@ -63,18 +133,24 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone
     return CL_ADMISSION_NEVER;
 }
 
-void cl_admission_retry(cl_admission *a) { a->full = false; }
+/* ---- Leaving ---- */
 
 void cl_admission_leave(cl_admission *a, cl_choice *c) {
     if (c->seq == 0) return;
     if (a->speculation) cl_speculation_leave(a->speculation, c);
     /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
-    if (c->owner->params.prompt_logprobs) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
+    if (c->owner->params.prompt_logprobs || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
-    a->n_seqs--;
+    erase(a, c);
+    c->decoding = false;
     a->full = false;
 }
 
-void cl_admission_leave_all(cl_admission *a, cl_request *r) {
-    for (int32_t i = 0; i < r->params.n; i++) cl_admission_leave(a, &r->choices[i]);
+void cl_admission_preempt(cl_admission *a, cl_choice *c) {
+    cattn_seq_info info = {.struct_size = sizeof info};
+    cattn_seq_get_info(a->cache, c->seq, &info, NULL);
+    if (info.n_ready > c->n_lost) c->n_lost = info.n_ready;
+    c->shares_none |= a->n_seqs == 1;
+    cl_admission_leave(a, c);
+    a->full = true;
 }

@@ -1,11 +1,18 @@
 /*
- * Admission: requests join the K/V cache when max_seqs and the K/V budget have room for all of their tokens, and leave it.
+ * Admission: choices join the K/V cache, get room there as they grow, and leave it.
  *
- * A request with prompt_logprobs joins in a domain of its own that was never used before: nothing of it is found in the cache,
- * so its whole prompt is computed and every position has logits. Nobody can find its tokens later, so they leave the cache with
- * it.
+ * A choice joins with all tokens that it has. The tree finds those that are still there; the K/V of the others are computed
+ * like a prompt. So a choice that was preempted continues with the same bits. A choice that has no tokens of its own yet is
+ * forked from its request's leader, if there is one.
  *
- * A request that is alone but finds no room, because sharing a retained prefix takes copies, joins in a domain of its own too.
+ * The cache reserves chunks for the tokens that a choice may get in the next step, one chunk at a time, and not for all that it
+ * may get some day. If there are none for the best choices, the scheduler preempts the worst one. A choice that is alone always
+ * gets its room, since a request of which one choice exceeds the budget is refused when it is submitted.
+ *
+ * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
+ * anything:
+ *   - With prompt_logprobs the whole prompt must be computed, so that every position has logits. The domain is the request's.
+ *   - If a choice is alone and finds no room, sharing a retained prefix takes copies that exceed the budget.
  */
 #ifndef ENGINE_ADMISSION_H
 #define ENGINE_ADMISSION_H
@@ -16,34 +23,45 @@
 typedef struct cl_admission {
     cattn_cache *cache;          /* borrowed */
     cl_speculation *speculation; /* borrowed; is informed of choices that leave; NULL: off */
-    int32_t max_seqs;
-    int64_t n_seqs;         /* sequences in the cache */
+    cl_choice **choices;         /* [n_seqs] those in the cache, by rank; borrowed, the array is owned */
+    int32_t n_seqs, max_seqs;
+    int64_t n_requests;     /* of which a choice is in the cache */
     int64_t n_chunks;       /* chunks that may be in use or reserved at once */
-    bool full;              /* the first request in the queue found no room, and no sequence has left since */
-    uint32_t n_own_domains; /* domains of single requests that were used so far */
+    int32_t chunk_size;     /* tokens */
+    int32_t step_tokens;    /* tokens that a choice may get in a step */
+    bool full;              /* there was no room, and no choice has ended since */
+    uint32_t n_own_domains; /* domains of single requests and choices that were used so far */
 } cl_admission;
 
-/* Start with an empty cache, which is borrowed like sp (NULL: no speculation). */
-void cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, int32_t max_seqs);
+/* Start with an empty cache, which is borrowed like sp (NULL: no speculation). False if memory is lacking. */
+bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config);
+void cl_admission_free(cl_admission *a);
 
 typedef enum cl_admission_answer {
     CL_ADMISSION_JOINED,
-    CL_ADMISSION_WAITS, /* there is no room until a sequence leaves; nothing of the request is in the cache */
-    CL_ADMISSION_NEVER, /* it cannot run; the caller ends it, and with it the choices that have joined */
+    CL_ADMISSION_WAITS, /* there is no room until a choice leaves */
+    CL_ADMISSION_NEVER, /* it cannot run; the caller ends its request */
 } cl_admission_answer;
 
 /*
- * Let the first request in the queue join with all its choices; r->n_cached then is the number of prompt tokens that were
- * found. alone: no other request runs, so it must not wait for the budget. *error is filled with CL_ADMISSION_NEVER.
+ * Let a choice join that waits. r->n_cached of its request then is the number of prompt tokens that its first choice found.
+ * *error is filled with CL_ADMISSION_NEVER.
  */
-cl_admission_answer cl_admission_join(cl_admission *a, cl_request *r, bool alone, cl_error *error);
+cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error);
 
-/* Try again although no sequence has left, because another request may be the first in the queue. */
-void cl_admission_retry(cl_admission *a);
+/*
+ * Reserve room for the tokens that a choice may get in the next step. False: there is none, or less than steps need for their
+ * workspace would be left; *error is filled if the choice is alone.
+ */
+bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
 
-/* Let a choice leave the cache. Does nothing if it is not there. */
+/* Let a choice leave the cache that has ended. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
-/* The same for all choices of a request. */
-void cl_admission_leave_all(cl_admission *a, cl_request *r);
+
+/*
+ * Let a choice leave that has not ended, because room is lacking. It can only join again when another has ended, or when the
+ * cache is empty; if it was alone, it shares none then.
+ */
+void cl_admission_preempt(cl_admission *a, cl_choice *c);
 
 #endif

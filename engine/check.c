@@ -102,9 +102,8 @@ static cl_status check_stop(const cl_engine_limits *limits, const cl_engine_requ
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
     if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
-    if (r->n < 1) return cl_fail(error, CL_ERR_ARG, "n is %d; it must be at least 1", r->n);
-    if (r->n > limits->max_seqs)
-        return cl_fail(error, CL_ERR_ARG, "n is %d; at most %d sequences run at once (max_seqs)", r->n, limits->max_seqs);
+    if (r->n < 1 || r->n > CL_ENGINE_MAX_CHOICES)
+        return cl_fail(error, CL_ERR_ARG, "n is %d; it must be 1 to %d", r->n, CL_ENGINE_MAX_CHOICES);
     if (r->n_top < 0 || r->n_top > CL_ENGINE_MAX_TOP)
         return cl_fail(error, CL_ERR_ARG, "n_top is %d; it must be 0 to %d", r->n_top, CL_ENGINE_MAX_TOP);
     if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
@@ -117,15 +116,14 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
 /* ---- A request's size ---- */
 
 /*
- * The largest completion, in tokens, of each choice that the K/V budget could hold in a cache without other requests; -1: not
- * even the prompt. *result: the bytes behind that answer, for a completion of n_tokens.
+ * The largest completion, in tokens, of one choice that the K/V budget could hold in a cache without others; -1: not even the
+ * prompt. *result: the bytes behind that answer, for a completion of n_tokens.
  */
 static int64_t largest_completion(const cl_engine_limits *limits, const cl_engine_request *r, int64_t n_tokens,
                                   cattn_fit_result *result) {
     cattn_fit_request fit;
     cattn_fit_request_init(&fit);
     fit.n_tokens = r->n_prompt;
-    fit.n_seqs = r->n;
     fit.reserve_tokens = n_tokens;
     fit.headroom_bytes = limits->kv_headroom_bytes;
     *result = (cattn_fit_result){.struct_size = sizeof *result};
@@ -145,9 +143,9 @@ static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r
     if (wanted > largest)
         return cl_fail(
             error, CL_ERR_LIMIT,
-            "%lld prompt tokens and %d choices of %lld tokens need %llu bytes of K/V beside metadata; the K/V budget "
-            "holds %llu: shorten the request or raise the K/V budget",
-            (long long)r->n_prompt, r->n, (long long)wanted, (unsigned long long)fit.bytes_needed,
+            "%lld prompt tokens and a completion of %lld need %llu bytes of K/V beside metadata; the K/V budget holds "
+            "%llu: shorten the request or raise the K/V budget",
+            (long long)r->n_prompt, (long long)wanted, (unsigned long long)fit.bytes_needed,
             (unsigned long long)fit.bytes_available);
     if (r->max_tokens < 0) r->max_tokens = largest < room ? largest : room;
     return CL_OK;

@@ -24,7 +24,7 @@ struct cl_drafter {
      * Fill in n, tokens and ranks of drafts [n_drafts]. Each is of another choice, which has drawn at least one token.
      */
     void (*propose)(cl_drafter *d, cl_draft *drafts, int32_t n_drafts);
-    /* A choice leaves the engine, with the tokens that it has now. */
+    /* A choice leaves the cache, with the tokens that it has now: it has ended, or returns later. */
     void (*leave)(cl_drafter *d, cl_choice *c);
     void (*free)(cl_drafter *d);
     /*

@@ -114,9 +114,13 @@ static void put(lookup *l, int32_t token, uint32_t domain) {
     *head = i;
 }
 
-/* Store what was new in a choice. The cached beginning of its prompt was stored when an earlier choice left. */
+/*
+ * Store what was new in a choice that has ended; one that was preempted returns. The cached beginning of its prompt was stored
+ * when an earlier choice ended.
+ */
 static void leave(cl_drafter *base, cl_choice *c) {
     lookup *l = (lookup *)base;
+    if (c->finish == CL_ENGINE_RUNNING) return;
     const cl_request *r = c->owner;
     const int64_t known = c->index == 0 ? r->n_cached : r->params.n_prompt;
     int64_t from = known > MATCH_MAX ? known - MATCH_MAX : 0;

@@ -14,10 +14,10 @@ struct cl_engine {
     cl_engine_limits limits; /* constant */
     ca_pool *own_pool;       /* NULL: the pool is the caller's */
     pthread_t thread;
-    pthread_mutex_t mutex;  /* guards everything below */
-    pthread_cond_t wake;    /* the thread has something to do */
-    cl_request_queue inbox; /* submitted, and not seen by the thread yet */
-    cl_request **live;      /* [n_live] all requests that have not ended; the array is owned */
+    pthread_mutex_t mutex; /* guards everything below */
+    pthread_cond_t wake;   /* the thread has something to do */
+    cl_request_list inbox; /* submitted, and not seen by the thread yet */
+    cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled since the thread looked last */
     bool stop;
@@ -40,7 +40,7 @@ static void publish_stats(cl_engine *e) {
 
 /* Forget and free the requests that have ended. */
 static void free_finished(cl_engine *e) {
-    cl_request_queue *finished = cl_scheduler_finished(e->scheduler);
+    cl_request_list *finished = cl_scheduler_finished(e->scheduler);
     pthread_mutex_lock(&e->mutex);
     for (const cl_request *r = finished->first; r; r = r->next) {
         cl_request *moved = e->live[--e->n_live];
@@ -48,7 +48,7 @@ static void free_finished(cl_engine *e) {
         moved->live_index = r->live_index;
     }
     pthread_mutex_unlock(&e->mutex);
-    while (finished->n > 0) cl_request_free(cl_request_queue_take(finished, NULL));
+    while (finished->n > 0) cl_request_free(cl_request_list_take(finished));
 }
 
 /* Called with the mutex locked: wait until there is something to do, and make memory resident meanwhile. */
@@ -71,12 +71,15 @@ static void *run(void *arg) {
     while (!stop) {
         pthread_mutex_lock(&e->mutex);
         wait_for_work(e);
-        while (e->inbox.n > 0) cl_scheduler_add(e->scheduler, cl_request_queue_take(&e->inbox, NULL));
+        cl_request_list arrived = e->inbox;
+        e->inbox = (cl_request_list){0};
+        e->stats.n_waiting += arrived.n;
         const bool cancels = e->cancels;
         e->cancels = false;
         stop = e->stop;
         pthread_mutex_unlock(&e->mutex);
 
+        while (arrived.n > 0) cl_scheduler_add(e->scheduler, cl_request_list_take(&arrived));
         if (cancels || stop) cl_scheduler_drop_cancelled(e->scheduler, stop);
         cl_scheduler_step(e->scheduler);
         publish_stats(e); /* what is reported has been counted */
@@ -192,7 +195,7 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     }
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
-    cl_request_queue_add(&e->inbox, r);
+    cl_request_list_add(&e->inbox, r);
     pthread_cond_signal(&e->wake);
     return CL_OK;
 }

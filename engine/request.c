@@ -6,23 +6,22 @@
 
 #include "draw.h"
 
-void cl_request_queue_add(cl_request_queue *q, cl_request *r) {
+void cl_request_list_add(cl_request_list *list, cl_request *r) {
     r->next = NULL;
-    if (q->last)
-        q->last->next = r;
+    if (list->last)
+        list->last->next = r;
     else
-        q->first = r;
-    q->last = r;
-    q->n++;
+        list->first = r;
+    list->last = r;
+    list->n++;
 }
 
-cl_request *cl_request_queue_take(cl_request_queue *q, cl_request *before) {
-    cl_request **link = before ? &before->next : &q->first;
-    cl_request *r = *link;
-    *link = r->next;
-    if (q->last == r) q->last = before;
+cl_request *cl_request_list_take(cl_request_list *list) {
+    cl_request *r = list->first;
+    list->first = r->next;
+    if (!list->first) list->last = NULL;
     r->next = NULL;
-    q->n--;
+    list->n--;
     return r;
 }
 
@@ -67,6 +66,7 @@ cl_request *cl_request_create(const cl_engine_request *params) {
         cl_choice *c = &r->choices[i];
         c->owner = r;
         c->index = i;
+        c->n_tokens = params->n_prompt;
         c->text.stop = r->params.stop;
         c->text.n_stop = params->n_stop;
     }
@@ -86,17 +86,31 @@ void cl_request_free(cl_request *r) {
     free(r);
 }
 
-bool cl_request_start(cl_request *r) {
-    const size_t n_prompt = (size_t)r->params.n_prompt;
-    for (int32_t i = 0; i < r->params.n; i++) {
-        cl_choice *c = &r->choices[i];
-        if (c->tokens) continue;
-        c->tokens = calloc(n_prompt + (size_t)r->params.max_tokens, sizeof *c->tokens);
-        if (!c->tokens) return false;
-        memcpy(c->tokens, r->params.prompt, n_prompt * sizeof *c->tokens);
-        c->n_tokens = r->params.n_prompt;
-    }
+bool cl_choice_start(cl_choice *c) {
+    const cl_engine_request *params = &c->owner->params;
+    if (c->tokens) return true;
+    c->tokens = calloc((size_t)params->n_prompt + (size_t)params->max_tokens, sizeof *c->tokens);
+    if (!c->tokens) return false;
+    memcpy(c->tokens, params->prompt, (size_t)params->n_prompt * sizeof *c->tokens);
     return true;
+}
+
+cl_choice *cl_request_first_waiting(const cl_request *r) {
+    cl_choice *c = r->choices;
+    while (c->seq != 0 || c->finish != CL_ENGINE_RUNNING) c++;
+    return c;
+}
+
+cl_choice *cl_request_leader(const cl_request *r) {
+    for (cl_choice *c = r->choices; c < r->choices + r->params.n; c++)
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) return c;
+    return NULL;
+}
+
+bool cl_request_is_before(const cl_request *a, const cl_request *b) { return a->id < b->id; }
+
+bool cl_choice_is_before(const cl_choice *a, const cl_choice *b) {
+    return a->owner == b->owner ? a->index < b->index : cl_request_is_before(a->owner, b->owner);
 }
 
 static cl_engine_event event_of(const cl_choice *c) {

@@ -1,9 +1,11 @@
 /*
  * A request and its choices: its parameters, its tokens so far, and the events that report them.
  *
- * A request waits, then runs (its sequences are in the cache), and ends when all its choices have ended. A running request
- * first computes its prompt, through the sequence of choice 0 alone. From the logits of the prompt's last token every choice
- * then draws its first token.
+ * A choice is what the engine schedules. It is in the cache, where it has a sequence, or outside it, where it waits. It may
+ * leave the cache and join again later, with all tokens that it has by then. A request ends when all its choices have ended.
+ *
+ * Choices of one request that are in the cache and have no tokens of their own yet compute the prompt once: the first of them,
+ * its leader, does it for all, and all draw their first token from the same logits.
  */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
@@ -32,9 +34,12 @@ typedef struct cl_choice {
     cl_request *owner;
     int32_t index; /* in owner->choices */
     cl_engine_finish finish;
-    cattn_seq seq;   /* 0: not in the cache */
-    int32_t *tokens; /* [n_prompt + max_tokens] owned; of which n_tokens are known: prompt and completion. NULL while waiting */
-    int64_t n_tokens;
+    cattn_seq seq;                     /* 0: not in the cache */
+    int32_t *tokens;                   /* [n_prompt + max_tokens] owned; NULL until cl_choice_start */
+    int64_t n_tokens;                  /* those of them that are known: prompt and completion */
+    int64_t room_to;                   /* the length, in tokens, up to which its sequence has chunks */
+    int64_t n_lost;                    /* leading tokens whose K/V existed when it was preempted last */
+    bool shares_none;                  /* it joins in a domain of its own, because it found no room otherwise */
     bool decoding;                     /* only its last token lacks K/V */
     int32_t n_drafted;                 /* drafted tokens, after the n_tokens in `tokens` and in the sequence; 0 between steps */
     uint8_t draft_ranks[CL_DRAFT_MAX]; /* [n_drafted] */
@@ -45,35 +50,51 @@ typedef struct cl_choice {
 
 struct cl_request {
     uint64_t id;
-    cl_engine_request params; /* its pointers point to copies that the request owns */
-    cl_request *next;         /* in the queue that holds it */
-    size_t live_index;        /* in the engine's list of all requests */
-    atomic_bool cancelled;    /* set by any thread */
-    cl_choice *choices;       /* [params.n] owned */
-    int32_t n_unfinished;     /* choices that have not ended */
-    bool prompt_done;
+    cl_engine_request params;       /* its pointers point to copies that the request owns */
+    cl_request *next;               /* in the list that holds it */
+    size_t live_index;              /* in the engine's list of all requests */
+    size_t queue_index;             /* in the queue, while some of its choices wait */
+    atomic_bool cancelled;          /* set by any thread */
+    cl_choice *choices;             /* [params.n] owned */
+    int32_t n_unfinished;           /* choices that have not ended */
+    int32_t n_in_cache;             /* those of them that are in the cache */
+    bool admitted;                  /* one of its choices has been in the cache */
+    uint32_t own_domain;            /* in which its choices join, with prompt_logprobs; 0: none yet */
+    int64_t n_scored;               /* positions of the prompt whose logprobs are reported, with prompt_logprobs */
     int64_t n_cached, n_completion; /* as in cl_engine_event */
 };
 
-/* First in, first out. */
-typedef struct cl_request_queue {
+/* The number of choices that wait. */
+static inline int32_t cl_request_n_waiting(const cl_request *r) { return r->n_unfinished - r->n_in_cache; }
+/* The first choice that waits; there must be one. */
+cl_choice *cl_request_first_waiting(const cl_request *r);
+/* The first choice in the cache that has no tokens of its own; NULL: none. */
+cl_choice *cl_request_leader(const cl_request *r);
+
+/* The order in which requests are served: a total order that never changes. */
+bool cl_request_is_before(const cl_request *a, const cl_request *b);
+/* The rank of choices: the order of their requests, then of their indices. */
+bool cl_choice_is_before(const cl_choice *a, const cl_choice *b);
+
+/* A list, first in, first out. */
+typedef struct cl_request_list {
     cl_request *first, *last;
     int64_t n;
-} cl_request_queue;
+} cl_request_list;
 
-void cl_request_queue_add(cl_request_queue *q, cl_request *r);
-/* Remove the request after `before`, or the first one if before is NULL, and return it. */
-cl_request *cl_request_queue_take(cl_request_queue *q, cl_request *before);
+void cl_request_list_add(cl_request_list *list, cl_request *r);
+/* Remove and return the first one. */
+cl_request *cl_request_list_take(cl_request_list *list);
 
 /* Copy a request whose fields have been checked. NULL if memory is lacking. */
 cl_request *cl_request_create(const cl_engine_request *params);
 void cl_request_free(cl_request *r);
 
 /*
- * Allocate the choices' tokens, so that afterwards only text needs memory. Does nothing for choices that have theirs. False if
- * memory is lacking.
+ * Allocate a choice's tokens, so that afterwards only text needs memory. Does nothing if it has them. False if memory is
+ * lacking.
  */
-bool cl_request_start(cl_request *r);
+bool cl_choice_start(cl_choice *c);
 
 /* Add a choice's next token: reports it, and ends the choice if it is the last. */
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d);

@@ -7,6 +7,7 @@
 #include "admission.h"
 #include "base/clock.h"
 #include "draw.h"
+#include "queue.h"
 #include "runner.h"
 #include "speculation.h"
 #include "step.h"
@@ -18,7 +19,8 @@ struct cl_scheduler {
     cl_step step;
     cl_draw_list draws;          /* of the current step */
     cl_speculation *speculation; /* NULL: off */
-    cl_request_queue waiting, running, finished;
+    cl_queue queue;
+    cl_request_list finished;
     cl_admission admission;
     cl_engine_stats stats;
 };
@@ -51,19 +53,21 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
           cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_logits(config->max_seqs))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
-    if (status != CL_OK) {
+    if (status == CL_OK && !cl_admission_init(&s->admission, s->runner.cache, s->speculation, config))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", config->max_seqs);
+    if (status == CL_OK)
+        *out = s;
+    else
         cl_scheduler_free(&s);
-        return status;
-    }
-    cl_admission_init(&s->admission, s->runner.cache, s->speculation, config->max_seqs);
-    *out = s;
-    return CL_OK;
+    return status;
 }
 
 void cl_scheduler_free(cl_scheduler **sp) {
     cl_scheduler *s = *sp;
     if (!s) return;
     assert(cl_scheduler_idle(s) && s->finished.n == 0);
+    cl_queue_free(&s->queue);
+    cl_admission_free(&s->admission);
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
     cl_draw_list_free(&s->draws);
@@ -76,7 +80,6 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
     return (cl_engine_limits){
         .n_vocab = s->model->params.n_vocab,
         .n_ctx = s->config.n_ctx,
-        .max_seqs = s->config.max_seqs,
         .cache = s->runner.cache,
         .kv_headroom_bytes = s->config.kv_budget_bytes / 8,
     };
@@ -85,18 +88,16 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
 void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn_stats *kv_stats) {
     *stats = s->stats;
     stats->struct_size = sizeof *stats;
-    stats->n_waiting = s->waiting.n;
-    stats->n_running = s->running.n;
+    stats->n_running = s->admission.n_requests;
+    stats->n_waiting = (int64_t)s->queue.n_live - stats->n_running;
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
     *kv_stats = (cattn_stats){.struct_size = sizeof *kv_stats};
     cattn_cache_stats(s->runner.cache, kv_stats);
 }
 
-void cl_scheduler_add(cl_scheduler *s, cl_request *r) { cl_request_queue_add(&s->waiting, r); }
+bool cl_scheduler_idle(const cl_scheduler *s) { return s->queue.n_live == 0; }
 
-bool cl_scheduler_idle(const cl_scheduler *s) { return s->waiting.n == 0 && s->running.n == 0; }
-
-cl_request_queue *cl_scheduler_finished(cl_scheduler *s) { return &s->finished; }
+cl_request_list *cl_scheduler_finished(cl_scheduler *s) { return &s->finished; }
 
 /*
  * An eighth of the budget: it is resident when a burst of prompts arrives, and an idle engine does not hold memory that it may
@@ -106,67 +107,106 @@ bool cl_scheduler_prefault(cl_scheduler *s) { return cattn_cache_prefault(s->run
 
 /* ---- Leaving ---- */
 
-/* End the choices of a request that still run. */
-static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish finish, const cl_error *error) {
-    cl_admission_leave_all(&s->admission, r);
-    for (int32_t i = 0; i < r->params.n; i++)
-        if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_choice_end(&r->choices[i], finish, error);
-}
-
-/* Move the request after `before`, which has ended, to the finished ones. */
-static void retire(cl_scheduler *s, cl_request_queue *q, cl_request *before) {
-    cl_request_queue_add(&s->finished, cl_request_queue_take(q, before));
+static void finish(cl_scheduler *s, cl_request *r) {
+    cl_request_list_add(&s->finished, r);
     s->stats.requests_finished++;
 }
 
-static void drop_cancelled(cl_scheduler *s, cl_request_queue *q, bool all) {
-    cl_request *before = NULL;
-    for (cl_request *r = q->first; r; r = before ? before->next : q->first) {
-        if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
-            end_request(s, r, CL_ENGINE_CANCELLED, NULL);
-            retire(s, q, before);
-        } else
-            before = r;
-    }
+/* A choice has ended: it leaves the cache, and its request is finished with its last choice. */
+static void let_go(cl_scheduler *s, cl_choice *c) {
+    cl_admission_leave(&s->admission, c);
+    if (c->owner->n_unfinished > 0) return;
+    cl_queue_forget(&s->queue);
+    finish(s, c->owner);
+}
+
+static void end_choice(cl_scheduler *s, cl_choice *c, cl_engine_finish why, const cl_error *error) {
+    cl_choice_end(c, why, error);
+    let_go(s, c);
+}
+
+/* End the choices of a request that have not ended. */
+static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish why, const cl_error *error) {
+    if (cl_request_n_waiting(r) > 0) cl_queue_remove(&s->queue, r);
+    for (int32_t i = 0; i < r->params.n; i++)
+        if (r->choices[i].finish == CL_ENGINE_RUNNING) end_choice(s, &r->choices[i], why, error);
+}
+
+void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
+    if (cl_queue_add(&s->queue, r)) return;
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "no memory for another request in the queue");
+    for (int32_t i = 0; i < r->params.n; i++) cl_choice_end(&r->choices[i], CL_ENGINE_ERROR, &error);
+    finish(s, r);
+}
+
+static bool is_dropped(const cl_request *r, bool all) {
+    return all || atomic_load_explicit(&r->cancelled, memory_order_relaxed);
 }
 
 void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all) {
-    drop_cancelled(s, &s->running, all);
-    drop_cancelled(s, &s->waiting, all);
-    cl_admission_retry(&s->admission);
+    cl_request_list dropped = {0};
+    for (int32_t i = 0; i < s->admission.n_seqs;) {
+        cl_request *r = s->admission.choices[i]->owner;
+        if (is_dropped(r, all))
+            end_request(s, r, CL_ENGINE_CANCELLED, NULL); /* its choices are neighbours */
+        else
+            i++;
+    }
+    for (size_t i = 0; i < s->queue.n; i++)
+        if (is_dropped(s->queue.requests[i], all)) cl_request_list_add(&dropped, s->queue.requests[i]);
+    while (dropped.n > 0) end_request(s, cl_request_list_take(&dropped), CL_ENGINE_CANCELLED, NULL);
 }
 
-static void retire_finished(cl_scheduler *s) {
-    cl_request *before = NULL;
-    for (cl_request *r = s->running.first; r; r = before ? before->next : s->running.first) {
-        if (r->n_unfinished == 0)
-            retire(s, &s->running, before);
-        else
-            before = r;
-    }
+/* ---- Who is in the cache ---- */
+
+static void preempt(cl_scheduler *s, cl_choice *c) {
+    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(&s->queue, c->owner);
+    cl_admission_preempt(&s->admission, c);
+    s->stats.preemptions++;
+}
+
+/* Room is lacking: the worst choice leaves the cache. One that is alone and shares none cannot continue, and ends. */
+static void make_room(cl_scheduler *s, const cl_error *error) {
+    cl_choice *worst = s->admission.choices[s->admission.n_seqs - 1];
+    if (s->admission.n_seqs == 1 && worst->shares_none)
+        end_request(s, worst->owner, CL_ENGINE_ERROR, error);
+    else
+        preempt(s, worst);
+}
+
+/* Reserve room for the next tokens of all choices, the best first. Where there is none, the worst leave. */
+static void extend_room(cl_scheduler *s) {
+    const cl_admission *a = &s->admission;
+    cl_error error;
+    for (int32_t i = 0; i < a->n_seqs; i++)
+        while (i < a->n_seqs && !cl_admission_extend(&s->admission, a->choices[i], &error)) make_room(s, &error);
+}
+
+/* Admit the best choice that waits, or end its request if it can never run. False: it goes on waiting, or there is none. */
+static bool admit_next(cl_scheduler *s) {
+    cl_request *r = cl_queue_first(&s->queue);
+    if (!r) return false;
+    cl_error error;
+    const cl_admission_answer answer = cl_admission_join(&s->admission, cl_request_first_waiting(r), &error);
+    if (answer == CL_ADMISSION_NEVER) end_request(s, r, CL_ENGINE_ERROR, &error);
+    if (answer != CL_ADMISSION_JOINED) return answer == CL_ADMISSION_NEVER;
+    if (cl_request_n_waiting(r) == 0) cl_queue_remove(&s->queue, r);
+    if (r->admitted) return true;
+    r->admitted = true;
+    s->stats.prompt_tokens += r->params.n_prompt;
+    s->stats.cached_tokens += r->n_cached;
+    return true;
 }
 
 /* ---- A step ---- */
 
-/* Admit the first that waits, or end it if it can never run. False: it goes on waiting. */
-static bool admit_first(cl_scheduler *s) {
-    cl_request *r = s->waiting.first;
-    cl_error error;
-    const cl_admission_answer answer = cl_admission_join(&s->admission, r, s->running.n == 0, &error);
-    if (answer == CL_ADMISSION_JOINED) {
-        s->stats.prompt_tokens += r->params.n_prompt;
-        s->stats.cached_tokens += r->n_cached;
-        cl_request_queue_add(&s->running, cl_request_queue_take(&s->waiting, NULL));
-    } else if (answer == CL_ADMISSION_NEVER) {
-        end_request(s, r, CL_ENGINE_ERROR, &error);
-        retire(s, &s->waiting, NULL);
-    }
-    return answer != CL_ADMISSION_WAITS;
-}
-
 static int64_t prefill_piece(const cl_scheduler *s) {
     return s->config.prefill_piece > 0 ? s->config.prefill_piece : s->config.max_step_rows;
 }
+
+/* Whether a step computes rows of a choice in the cache, and not its leader for both. */
+static bool computes(const cl_choice *c) { return c->n_tokens > c->owner->params.n_prompt || cl_request_leader(c->owner) == c; }
 
 /* Draft for the choices that decode, in rows that neither decoding nor prefill needs. */
 static void draft_tokens(cl_scheduler *s) {
@@ -174,49 +214,50 @@ static void draft_tokens(cl_scheduler *s) {
     cl_speculation_clear(s->speculation);
     int32_t n_decoding = 0;
     int64_t n_left = s->config.max_step_rows;
-    for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < (r->prompt_done ? r->params.n : 1); i++) {
-            cl_choice *c = &r->choices[i];
-            if (c->finish != CL_ENGINE_RUNNING) continue;
-            if (c->decoding) {
-                cl_speculation_add(s->speculation, c);
-                n_decoding++;
-                n_left--;
-            } else {
-                const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
-                n_left -= n_missing < piece ? n_missing : piece;
-            }
+    for (int32_t i = 0; i < s->admission.n_seqs; i++) {
+        cl_choice *c = s->admission.choices[i];
+        if (c->decoding) {
+            cl_speculation_add(s->speculation, c);
+            n_decoding++;
+            n_left--;
+        } else if (computes(c)) {
+            const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
+            n_left -= n_missing < piece ? n_missing : piece;
         }
+    }
     if (n_left > 0) cl_speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
 }
 
 static void list_entries(cl_scheduler *s) {
+    const cl_admission *a = &s->admission;
     const int64_t piece = prefill_piece(s);
-    for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < r->params.n; i++)
-            if (r->choices[i].finish == CL_ENGINE_RUNNING && r->choices[i].decoding)
-                cl_step_add(&s->step, &r->choices[i], 1 + r->choices[i].n_drafted);
-    for (cl_request *r = s->running.first; r; r = r->next)
-        for (int32_t i = 0; i < (r->prompt_done ? r->params.n : 1); i++)
-            if (r->choices[i].finish == CL_ENGINE_RUNNING && !r->choices[i].decoding)
-                cl_step_add(&s->step, &r->choices[i], piece);
+    for (int32_t i = 0; i < a->n_seqs; i++)
+        if (a->choices[i]->decoding) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
+    for (int32_t i = 0; i < a->n_seqs; i++)
+        if (!a->choices[i]->decoding && computes(a->choices[i])) cl_step_add(&s->step, a->choices[i], piece);
 }
 
-/* The prompt is computed: each choice draws its own tokens from now on. */
-static void start_choices(cl_scheduler *s, cl_request *r, const float *logits) {
-    r->prompt_done = true;
-    for (int32_t i = 0; i < r->params.n && r->params.max_tokens > 0; i++)
-        cl_draw_list_add(&s->draws, &r->choices[i], 0, logits);
+/* The leader has computed the prompt: all choices that wait for it draw their first token. */
+static void draw_first(cl_scheduler *s, cl_request *r, const float *logits) {
+    for (int32_t i = 0; i < r->params.n && r->params.max_tokens > 0; i++) {
+        cl_choice *c = &r->choices[i];
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) cl_draw_list_add(&s->draws, c, 0, logits);
+    }
+}
+
+/* List the logprob of the prompt's token at `position`, unless it was before the choice was preempted. */
+static void score(cl_scheduler *s, cl_choice *c, int64_t position, const float *logits) {
+    cl_request *r = c->owner;
+    if (position != r->n_scored || position >= r->params.n_prompt) return;
+    cl_draw_list_add_prompt(&s->draws, c, position, logits);
+    r->n_scored++;
 }
 
 /* List the logprobs of the prompt from an entry's rows: the logits of a row are those of the token after it. */
 static void score_prompt(cl_scheduler *s, const cl_step_entry *e) {
-    if (e->first_pos == 0 && e->n_rows > 0) cl_draw_list_add_prompt(&s->draws, e->choice, 0, NULL);
-    for (int32_t i = 0; i < e->n_rows; i++) {
-        const int64_t next = e->first_pos + i + 1;
-        if (next < e->choice->owner->params.n_prompt)
-            cl_draw_list_add_prompt(&s->draws, e->choice, next, cl_step_logits(&s->step, e->first_row + i));
-    }
+    if (e->first_pos == 0 && e->n_rows > 0) score(s, e->choice, 0, NULL);
+    for (int32_t i = 0; i < e->n_rows; i++)
+        score(s, e->choice, e->first_pos + i + 1, cl_step_logits(&s->step, e->first_row + i));
 }
 
 /* Compute the next tokens and the logprobs of prompts, from the logits of the step. */
@@ -227,8 +268,8 @@ static void draw_tokens(cl_scheduler *s) {
         if (cl_step_scores(c)) score_prompt(s, e);
         if (e->last_row < 0 || (!c->decoding && cl_step_n_missing(&s->step, c) > 0)) continue;
         c->decoding = true;
-        if (!c->owner->prompt_done)
-            start_choices(s, c->owner, cl_step_logits(&s->step, e->last_row));
+        if (c->n_tokens == c->owner->params.n_prompt)
+            draw_first(s, c->owner, cl_step_logits(&s->step, e->last_row));
         else
             for (int32_t k = 0; k < e->n_drawn; k++)
                 cl_draw_list_add(&s->draws, c, k, cl_step_logits(&s->step, e->last_row + k));
@@ -240,8 +281,7 @@ static void draw_tokens(cl_scheduler *s) {
 static void fail_choice(cl_scheduler *s, cl_choice *c, const cattn_error *cause) {
     cl_error error;
     cl_fail(&error, CL_ERR_NOMEM, "K/V cache: %s", cause->message);
-    cl_admission_leave(&s->admission, c);
-    cl_choice_end(c, CL_ENGINE_ERROR, &error);
+    end_choice(s, c, CL_ENGINE_ERROR, &error);
 }
 
 static void settle_draft(cl_scheduler *s, cl_choice *c, const cl_draw *draws, int32_t n) {
@@ -264,42 +304,38 @@ static void drop_drafts(cl_scheduler *s) {
     list_entries(s);
 }
 
-static int64_t count_prefill_rows(const cl_step *st) {
-    int64_t n = 0;
-    for (int32_t i = 0; i < st->n_entries; i++) {
-        const cl_step_entry *e = &st->entries[i];
-        const int64_t prompt_left = e->choice->owner->params.n_prompt - e->first_pos;
-        if (prompt_left > 0) n += e->n_rows < prompt_left ? e->n_rows : prompt_left;
-    }
-    return n;
+/* The number of an entry's rows at positions below `end`. */
+static int64_t rows_below(const cl_step_entry *e, int64_t end) {
+    const int64_t n = end - e->first_pos;
+    return n < 0 ? 0 : n < e->n_rows ? n : e->n_rows;
 }
 
 static void count_step(cl_scheduler *s, double seconds) {
     cl_engine_stats *stats = &s->stats;
-    const int64_t n_prefill_rows = count_prefill_rows(&s->step);
-    const double share = (double)n_prefill_rows / (double)s->step.n_rows;
+    int64_t n_prompt = 0, n_recomputed = 0;
+    for (int32_t i = 0; i < s->step.n_entries; i++) {
+        const cl_step_entry *e = &s->step.entries[i];
+        const int64_t n_again = rows_below(e, e->choice->n_lost), n_below = rows_below(e, e->choice->owner->params.n_prompt);
+        n_recomputed += n_again;
+        n_prompt += n_below > n_again ? n_below - n_again : 0;
+    }
+    const double share = (double)(n_prompt + n_recomputed) / (double)s->step.n_rows;
     stats->steps++;
-    stats->prefill_tokens_computed += n_prefill_rows;
+    stats->prefill_tokens_computed += n_prompt;
+    stats->recomputed_tokens += n_recomputed;
     stats->prefill_s += seconds * share;
     stats->decode_s += seconds * (1 - share);
     if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
     for (int32_t i = 0; i < s->draws.n; i++) stats->completion_tokens += !s->draws.draws[i].prompt;
 }
 
-/* End the request that was admitted last, so that the others can continue. */
-static void end_youngest(cl_scheduler *s, const cl_error *error) {
-    cl_request *before = NULL;
-    for (cl_request *r = s->running.first; r->next; r = r->next) before = r;
-    end_request(s, before ? before->next : s->running.first, CL_ENGINE_ERROR, error);
-    retire(s, &s->running, before);
-}
-
 void cl_scheduler_step(cl_scheduler *s) {
     cl_step_clear(&s->step);
     cl_draw_list_clear(&s->draws);
-    while (s->waiting.n > 0 && admit_first(s)) {
+    extend_room(s);
+    while (admit_next(s)) {
     }
-    if (s->running.n == 0) return;
+    if (s->admission.n_seqs == 0) return;
     const double start = clock_seconds();
     draft_tokens(s);
     list_entries(s);
@@ -310,7 +346,7 @@ void cl_scheduler_step(cl_scheduler *s) {
         status = cl_step_run(&s->step, rows, &error); /* fewer rows need less workspace */
     if (status != CL_OK) {
         cl_step_clear(&s->step);
-        end_youngest(s, &error);
+        make_room(s, &error); /* without the worst choice, the next step may succeed */
         return;
     }
     draw_tokens(s);
@@ -331,7 +367,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
         return;
     cl_choice_add(c, s->model->tok, d);
     if (c->finish != CL_ENGINE_RUNNING) {
-        cl_admission_leave(&s->admission, c);
+        let_go(s, c);
         return;
     }
     cattn_error cause;
@@ -341,8 +377,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
 void cl_scheduler_report(cl_scheduler *s) {
     for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
-        cl_request *r = s->step.entries[i].choice->owner;
-        if (r->prompt_done && r->params.max_tokens == 0) end_request(s, r, CL_ENGINE_LENGTH, NULL);
+        const cl_choice *c = s->step.entries[i].choice;
+        if (c->decoding && c->owner->params.max_tokens == 0) end_request(s, c->owner, CL_ENGINE_LENGTH, NULL);
     }
-    retire_finished(s);
 }

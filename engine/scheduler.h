@@ -1,11 +1,14 @@
 /*
  * Decides which requests run, and which sequences get rows in a step.
  *
- * Admission is first come, first served: the first request in the queue waits until max_seqs and the K/V budget allow it, and
- * all behind it wait too, so that small requests cannot starve a large one (admission.h). An admitted request has room for all
- * its tokens reserved. If the budget then lacks room for a step's workspace, steps become smaller.
+ * Choices are admitted in the order of their rank, as long as max_seqs and the K/V budget have room for the tokens that they
+ * have and for the next ones (admission.h). The first that waits holds up all behind it, so that small ones cannot starve a
+ * large one. When choices in the cache find no room for their next tokens, the worst of them is preempted: it leaves, waits for
+ * another to end, and continues. So the best choice always progresses, and no two preempt each other.
  *
- * A step gives rows first to the choices that decode, then to prompts in order of admission. Some prompts wait for a prefix
+ * If the budget lacks room for a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
+ *
+ * A step gives rows first to the choices that decode, then to prompts in the order of rank. Some prompts wait for a prefix
  * that another request is computing: they get no rows until it is ready, or the remaining rows of it if that request ends
  * early.
  *
@@ -27,7 +30,8 @@ void cl_scheduler_free(cl_scheduler **s);
 
 cl_engine_limits cl_scheduler_limits(const cl_scheduler *s);
 
-/* Queue a request. The scheduler owns it until the caller takes it from cl_scheduler_finished. */
+/* Queue a request, or end it if memory is lacking. The scheduler owns it until the caller takes it from cl_scheduler_finished.
+ */
 void cl_scheduler_add(cl_scheduler *s, cl_request *r);
 
 /* Whether no request waits or runs. */
@@ -49,9 +53,9 @@ void cl_scheduler_report(cl_scheduler *s);
 bool cl_scheduler_prefault(cl_scheduler *s);
 
 /* The requests whose last event was reported; the caller takes and frees them. */
-cl_request_queue *cl_scheduler_finished(cl_scheduler *s);
+cl_request_list *cl_scheduler_finished(cl_scheduler *s);
 
-/* Fill both; n_waiting is the number of requests that are queued here. */
+/* Fill both, for the requests that were added. */
 void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn_stats *kv_stats);
 
 #endif

@@ -54,6 +54,9 @@ const float *cl_step_logits(const cl_step *st, int32_t row);
 int64_t cl_step_n_missing(const cl_step *st, const cl_choice *c);
 
 /* Whether the rows of a choice are scored for prompt_logprobs. */
-static inline bool cl_step_scores(const cl_choice *c) { return c->owner->params.prompt_logprobs && !c->owner->prompt_done; }
+static inline bool cl_step_scores(const cl_choice *c) {
+    const cl_request *r = c->owner;
+    return r->params.prompt_logprobs && r->n_scored < r->params.n_prompt;
+}
 
 #endif

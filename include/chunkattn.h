@@ -200,7 +200,8 @@ CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
 
 /*
  * Evict all tokens that no sequence covers, and return the memory to the system as far as nothing is reserved in it: for
- * instance when the model's weights change, or before another process needs the memory. They count as tokens_evicted.
+ * instance when the model's weights change, or before another process needs the memory. They count as tokens_evicted. On a CPU
+ * the workspace that the last step left is freed too.
  *
  * Errors: CATTN_ERR_ARG for NULL; CATTN_ERR_STATE while a step is open.
  */

@@ -321,7 +321,8 @@ typedef struct cl_engine_event {
     const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
 } cl_engine_event;
 
-enum { CL_ENGINE_MAX_TOP = 32 }; /* most tokens that can be requested with each logprob */
+enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */
+enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
 
 /* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
 typedef struct cl_engine_request {
@@ -330,7 +331,7 @@ typedef struct cl_engine_request {
     int64_t n_prompt;      /* >= 1 */
     /* Tokens of each choice; 0: only compute the prompt; < 0 (default): as many as the context and the K/V budget hold. */
     int64_t max_tokens;
-    int32_t n;                  /* choices: completions of the prompt, each with its own draws; 1 (default) to max_seqs */
+    int32_t n;                  /* choices: completions of the prompt, each with its own draws; 1 (default) to 4096 */
     cl_sampler_params sampling; /* default: cl_sampler_params_init */
     /*
      * Stop strings, terminated, not empty. A choice ends before the first one that its text contains; the default is none.
@@ -359,13 +360,14 @@ typedef struct cl_engine_request {
 CL_API void cl_engine_request_init(cl_engine_request *request);
 
 /*
- * Queue a request, which is copied with all that it points to. Requests are admitted first come, first served, as soon as
- * max_seqs and the K/V budget have room for all of their tokens, which is reserved then. *id, unless id is NULL, names the
+ * Queue a request, which is copied with all that it points to. Its choices are admitted first come, first served, as soon as
+ * max_seqs and the K/V budget have room for the tokens that they have. Where the budget does not hold what they generate, the
+ * last ones leave the cache, and continue later where they were: only their time tells. *id, unless id is NULL, names the
  * request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
- * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request that the context or the K/V budget could never hold, with both
- * numbers; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id
- * is 0.
+ * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
+ * choice alone, with both numbers; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event
+ * comes then, and *id is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 
@@ -387,18 +389,20 @@ typedef struct cl_engine_drafts {
 /* Since the engine was created, unless a field says "now". */
 typedef struct cl_engine_stats {
     size_t struct_size;              /* set by the caller to sizeof(cl_engine_stats) */
-    int64_t n_waiting;               /* requests that wait to be admitted now */
-    int64_t n_running;               /* admitted requests that have not ended now */
+    int64_t n_waiting;               /* requests of which no choice is in the cache now */
+    int64_t n_running;               /* requests of which one is */
     int64_t prompt_tokens;           /* of admitted requests */
     int64_t cached_tokens;           /* those of them that were in the cache */
     int64_t prefill_tokens_computed; /* prompt tokens whose K/V were computed */
     int64_t completion_tokens;       /* of all choices */
     int64_t requests_finished;       /* requests that ended, for whatever reason */
     int64_t steps;
-    double prefill_s;   /* seconds spent in steps, for rows of prompts */
+    double prefill_s;   /* seconds spent in steps, for rows of prompts and of recomputed tokens */
     double decode_s;    /* the same for all other rows; a step's time is divided by rows */
     int64_t batch_peak; /* most sequences of a step */
     cl_engine_drafts drafts;
+    int64_t preemptions;       /* choices that left the cache before they ended, to go on later */
+    int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
 } cl_engine_stats;
 
 /*

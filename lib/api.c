@@ -331,8 +331,10 @@ cattn_status cattn_cache_match(const cattn_cache *c, const int32_t *tokens, int6
 
 cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
     const cattn_status s = check_closed(c, error);
-    if (s == CATTN_OK) ca_tree_drop_retained(c->tree);
-    return s;
+    if (s != CATTN_OK) return s;
+    if (!c->device) ca_step_release(c); /* a device's is allocated and freed in the order of its stream */
+    ca_tree_drop_retained(c->tree);
+    return CATTN_OK;
 }
 
 cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,

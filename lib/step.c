@@ -216,8 +216,7 @@ static cattn_status begin_on_device(const cattn_cache *c, cattn_error *error) {
     return ca_device_begin(c->device, &rows, &step->before, &step->after, error);
 }
 
-/* Free what steps keep for the next one. */
-static void release_workspace(cattn_cache *c) {
+void ca_step_release(cattn_cache *c) {
     for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
     if (c->device)
         ca_device_release(c->device);
@@ -264,9 +263,9 @@ cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entri
     cattn_error cause;
     cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
     if (status == CATTN_ERR_BUDGET || status == CATTN_ERR_NOMEM) {
-        release_workspace(c); /* earlier, larger steps may have left more than this one needs */
+        ca_step_release(c); /* earlier, larger steps may have left more than this one needs */
         status = try_begin(c, entries, n_entries, row_limit, &cause);
-        if (status) release_workspace(c);
+        if (status) ca_step_release(c);
     }
     if (status && error) *error = cause;
     if (status == CATTN_OK) ca_tree_note_peaks(c->tree);

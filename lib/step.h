@@ -29,6 +29,9 @@ void ca_step_close(cattn_cache *cache, bool ready);
 /* The tree's executor: execute n K/V commands now, in all layers. ctx is the cache. */
 void ca_step_execute(void *ctx, const ca_kv_command *commands, size_t n);
 
+/* Free plan and workspace, which the last step left for the next one. No step is open. */
+void ca_step_release(cattn_cache *cache);
+
 /* Free the arrays that steps reuse. No step is open. */
 void ca_step_free(cattn_cache *cache);
 

@@ -44,8 +44,8 @@ static void what_can_never_run_is_refused(void **state) {
     snprintf(needed, sizeof needed, "%d bytes", 129 * (int)kv_stats_of(&f).chunk_bytes);
     expect_refusal(&f, &request, CL_ERR_LIMIT, needed, "K/V budget holds");
     request = make_request(tokens, 10, 40, r);
-    request.n = 17;
-    expect_refusal(&f, &request, CL_ERR_ARG, "17", "16");
+    request.n = CL_ENGINE_MAX_CHOICES + 1;
+    expect_refusal(&f, &request, CL_ERR_ARG, "4097", "4096");
     request.n = 0;
     expect_refusal(&f, &request, CL_ERR_ARG, "n is 0", "1");
     request = make_request(tokens, 0, 1, r);

@@ -162,7 +162,7 @@ static void opening_fails(void **state) {
 static void forward_pass_fails(void **state) {
     world *w = *state;
     list_both(w, MAX_ROWS);
-    toy_fail_step(1);
+    toy_fail_steps(1, 1);
     expect_failure(w, MAX_ROWS, CL_ERR_NOMEM, "the test");
 }
 

@@ -286,11 +286,11 @@ static void decoding_goes_before_prefill(void **state) {
     fixture_stop(&f);
 }
 
-/* A step that fails ends the youngest request, and changes nothing for the others. */
-static void failed_step_ends_the_youngest(void **state) {
+/* A step that fails preempts the youngest, and changes nothing for anyone; one that is alone continues too. */
+static void failed_step_preempts_the_youngest(void **state) {
     (void)state;
-    recording *r[2][2];
-    for (int with_failure = 0; with_failure < 2; with_failure++) {
+    recording *r[3][2];
+    for (int n_failures = 0; n_failures < 3; n_failures++) {
         fixture f;
         const cl_engine_config config = fixture_config();
         fixture_start(&f, &config, 1);
@@ -298,19 +298,45 @@ static void failed_step_ends_the_youngest(void **state) {
         conductor c = {.f = &f, .n_steps = 40, .n = 2, .submit_at = 3, .cancel = -1};
         for (int i = 0; i < 2; i++) {
             make_prompt(tokens[i], 40, 30, 1, (uint32_t)i);
-            r[with_failure][i] = recording_create();
-            c.requests[i] = make_request(tokens[i], 40, 20, r[with_failure][i]);
+            r[n_failures][i] = recording_create();
+            c.requests[i] = make_request(tokens[i], 40, 20, r[n_failures][i]);
         }
-        if (with_failure) toy_fail_step(10);
+        toy_fail_steps(10, n_failures);
         perform(&c);
-        for (int i = 0; i < 2; i++) recording_wait(r[with_failure][i]);
+        for (int i = 0; i < 2; i++) recording_wait(r[n_failures][i]);
         assert_int_equal(kv_stats_when_idle(&f).n_seqs, 0);
+        assert_int_equal(stats_of(&f).preemptions, n_failures);
+        assert_true(stats_of(&f).recomputed_tokens <= n_failures * 40);
         fixture_stop(&f);
     }
-    assert_true(recording_equal(r[0][0], r[1][0]));
-    assert_int_equal(r[1][1]->choices[0].finish, CL_ENGINE_ERROR);
-    assert_string_equal(r[1][1]->error, "a failure that the test requested");
-    for (int i = 0; i < 4; i++) recording_free(r[i / 2][i % 2]);
+    for (int i = 0; i < 4; i++) assert_true(recording_equal(r[0][i % 2], r[1 + i / 2][i % 2]));
+    for (int i = 0; i < 6; i++) recording_free(r[i / 2][i % 2]);
+}
+
+/* If no step succeeds, the requests end one by one. */
+static void steps_that_always_fail_end_all(void **state) {
+    (void)state;
+    enum { N = 3 };
+    fixture f;
+    const cl_engine_config config = fixture_config();
+    fixture_start(&f, &config, 1);
+    int32_t tokens[N][40];
+    recording *r[N];
+    toy_fail_steps(1, 1000);
+    for (int i = 0; i < N; i++) {
+        make_prompt(tokens[i], 40, 30, 1, (uint32_t)i);
+        r[i] = recording_create();
+        const cl_engine_request request = make_request(tokens[i], 40, 20, r[i]);
+        submit(&f, &request);
+    }
+    for (int i = 0; i < N; i++) {
+        recording_wait(r[i]);
+        assert_int_equal(r[i]->choices[0].finish, CL_ENGINE_ERROR);
+        assert_string_equal(r[i]->error, "a failure that the test requested");
+        recording_free(r[i]);
+    }
+    toy_fail_steps(0, 0);
+    fixture_stop(&f);
 }
 
 int main(void) {
@@ -318,7 +344,8 @@ int main(void) {
         cmocka_unit_test(prefixes_are_computed_once),      cmocka_unit_test(waiting_request_takes_over),
         cmocka_unit_test(budget_admits_by_arrival),        cmocka_unit_test(small_budget_makes_small_steps),
         cmocka_unit_test(a_conversation_fills_the_budget), cmocka_unit_test(decoding_goes_before_prefill),
-        cmocka_unit_test(what_is_accepted_fits),           cmocka_unit_test(failed_step_ends_the_youngest),
+        cmocka_unit_test(what_is_accepted_fits),           cmocka_unit_test(failed_step_preempts_the_youngest),
+        cmocka_unit_test(steps_that_always_fail_end_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ static void same_bytes_with_drafts(void **state) {
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
             for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
                 const cl_engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
-                assert_true(drafts.n_accepted > 100);
+                assert_true(drafts.n_accepted > 50);
                 if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
                 for (int i = 0; i < N_REQUESTS; i++) {
                     if (!recording_equal(expected[i], got[i]))
@@ -313,11 +313,12 @@ static void failed_step_takes_its_drafts(void **state) {
         watcher w = {.f = &f, .other = &other, .cancel_at = -1};
         r[with_failure]->hook = watch;
         r[with_failure]->hook_ctx = &w;
-        if (with_failure) toy_fail_step(7);
+        if (with_failure) toy_fail_steps(7, 1);
         submit(&f, &request);
         recording_wait(r[with_failure]);
         recording_wait(youngest);
-        assert_int_equal(youngest->choices[0].finish, with_failure ? CL_ENGINE_ERROR : CL_ENGINE_LENGTH);
+        assert_int_equal(youngest->choices[0].finish, CL_ENGINE_LENGTH);
+        assert_int_equal(stats_of(&f).preemptions, with_failure);
         recording_free(youngest);
         fixture_stop(&f);
     }
@@ -339,7 +340,7 @@ static cl_request *with_tokens(const int32_t *tokens, int64_t n, uint32_t domain
     const cl_engine_request params = {
         .prompt = tokens, .n_prompt = 1, .n = 1, .max_tokens = 100, .domain = domain, .on_event = ignore_event};
     cl_request *r = cl_request_create(&params);
-    assert_true(cl_request_start(r));
+    assert_true(cl_choice_start(&r->choices[0]));
     memcpy(r->choices[0].tokens, tokens, (size_t)n * sizeof *tokens);
     r->choices[0].n_tokens = n;
     return r;
@@ -373,6 +374,7 @@ static void lookup_finds_what_followed(void **state) {
     assert_int_equal(look_up(d, nothing, 1, 0, 4).n, 0);
 
     cl_request *left = with_tokens(own, 10, 3);
+    left->choices[0].finish = CL_ENGINE_STOP;
     d->leave(d, &left->choices[0]);
     cl_request_free(left);
     static const int32_t other[] = {11, 4, 5, 6};
@@ -393,6 +395,7 @@ static void lookup_forgets_the_oldest(void **state) {
         int32_t tokens[40];
         for (int32_t i = 0; i < 40; i++) tokens[i] = run * 100 + i;
         cl_request *left = with_tokens(tokens, 40, 0);
+        left->choices[0].finish = CL_ENGINE_STOP;
         d->leave(d, &left->choices[0]);
         cl_request_free(left);
     }

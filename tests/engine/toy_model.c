@@ -20,10 +20,20 @@ struct cl_forward {
 };
 
 static atomic_llong rows_computed;
-static atomic_int steps_to_failure;
+static atomic_int steps_to_failure, failures_left;
 
 int64_t toy_take_rows(void) { return atomic_exchange(&rows_computed, 0); }
-void toy_fail_step(int n) { atomic_store(&steps_to_failure, n); }
+
+void toy_fail_steps(int first, int n) {
+    atomic_store(&steps_to_failure, first);
+    atomic_store(&failures_left, n);
+}
+
+static bool fails(void) {
+    if (atomic_load(&failures_left) == 0 || atomic_fetch_sub(&steps_to_failure, 1) > 1) return false;
+    atomic_fetch_sub(&failures_left, 1);
+    return true;
+}
 
 const cl_model *toy_model(void) {
     static cl_tokenizer tok;
@@ -113,8 +123,7 @@ static void compute_logits(const cl_forward *f, const float *out, int32_t token,
 
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
-    if (atomic_load(&steps_to_failure) > 0 && atomic_fetch_sub(&steps_to_failure, 1) == 1)
-        return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
+    if (fails()) return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
     for (int32_t row = 0; row < n_rows; row++) {
         const uint32_t t = (uint32_t)tokens[row], p = (uint32_t)positions[row];
         for (uint32_t i = 0; i < Q_SIZE; i++) f->q[(size_t)row * Q_SIZE + i] = 3 * noise(t, p, 1000 + i);

@@ -20,7 +20,7 @@ const cl_model *toy_draft_model(float part);
 /* Rows computed since the last call, by all engines. */
 int64_t toy_take_rows(void);
 
-/* The n-th step from now fails, once; 0: none. */
-void toy_fail_step(int n);
+/* Of the steps from now on, n fail, beginning with the one with number `first` >= 1. */
+void toy_fail_steps(int first, int n);
 
 #endif
