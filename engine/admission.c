@@ -35,6 +35,7 @@ static void insert(cl_admission *a, cl_choice *c) {
     int32_t i = a->n_seqs++;
     for (; i > 0 && cl_choice_is_before(c, a->choices[i - 1]); i--) a->choices[i] = a->choices[i - 1];
     a->choices[i] = c;
+    c->owner->tenant->n_in_cache++;
     if (c->owner->n_in_cache++ == 0) a->n_requests++;
 }
 
@@ -43,7 +44,17 @@ static void erase(cl_admission *a, cl_choice *c) {
     while (a->choices[i] != c) i++;
     a->n_seqs--;
     memmove((void *)&a->choices[i], (void *)&a->choices[i + 1], (size_t)(a->n_seqs - i) * sizeof(cl_choice *));
+    c->owner->tenant->n_in_cache--;
     if (--c->owner->n_in_cache == 0) a->n_requests--;
+}
+
+static double share_of(const cl_choice *c) { return cl_tenant_share(c->owner->tenant, c->owner->tenant->n_in_cache); }
+
+cl_choice *cl_admission_worst(const cl_admission *a) {
+    cl_choice *worst = a->choices[a->n_seqs - 1];
+    for (int32_t i = a->n_seqs - 2; i >= 0; i--)
+        if (share_of(a->choices[i]) > share_of(worst)) worst = a->choices[i];
+    return worst;
 }
 
 /* ---- Room ---- */

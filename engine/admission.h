@@ -6,7 +6,7 @@
  * forked from its request's leader, if there is one.
  *
  * The cache reserves chunks for the tokens that a choice may get in the next step, one chunk at a time, and not for all that it
- * may get some day. If there are none for the best choices, the scheduler preempts the worst one. A choice that is alone always
+ * may get some day. If there are none, the scheduler preempts another choice. A choice that is alone always
  * gets its room, since a request of which one choice exceeds the budget is refused when it is submitted.
  *
  * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
@@ -17,7 +17,7 @@
 #ifndef ENGINE_ADMISSION_H
 #define ENGINE_ADMISSION_H
 
-#include "request.h"
+#include "queue.h"
 #include "speculation.h"
 
 typedef struct cl_admission {
@@ -54,6 +54,12 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
  * workspace would be left; *error is filled if the choice is alone.
  */
 bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
+
+/*
+ * The choice that should leave if one must: the worst by rank of the tenant with the largest share of the cache. There must be
+ * one.
+ */
+cl_choice *cl_admission_worst(const cl_admission *a);
 
 /* Let a choice leave the cache that has ended. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);

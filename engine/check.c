@@ -43,6 +43,10 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
     if (config->n_threads < 0)
         return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be at least 1, or 0 for one for each CPU",
                        config->n_threads);
+    for (int32_t i = 0; i < config->n_weights; i++)
+        if (!(config->weights[i].weight >= 0.001f && config->weights[i].weight <= 1000))
+            return cl_fail(error, CL_ERR_ARG, "weights[%d].weight is %g; it must be 0.001 to 1000", i,
+                           (double)config->weights[i].weight);
     if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
     return CL_OK;
 }
@@ -106,6 +110,9 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
         return cl_fail(error, CL_ERR_ARG, "n is %d; it must be 1 to %d", r->n, CL_ENGINE_MAX_CHOICES);
     if (r->n_top < 0 || r->n_top > CL_ENGINE_MAX_TOP)
         return cl_fail(error, CL_ERR_ARG, "n_top is %d; it must be 0 to %d", r->n_top, CL_ENGINE_MAX_TOP);
+    if (r->priority < -CL_ENGINE_MAX_PRIORITY || r->priority > CL_ENGINE_MAX_PRIORITY)
+        return cl_fail(error, CL_ERR_ARG, "priority is %d; it must be %d to %d", r->priority, -CL_ENGINE_MAX_PRIORITY,
+                       CL_ENGINE_MAX_PRIORITY);
     if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
     cl_status status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);

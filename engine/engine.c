@@ -193,6 +193,7 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
         e->live = live;
         e->live_capacity = capacity;
     }
+    r->due = cl_request_due(cl_now(), r->params.priority);
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
     cl_request_list_add(&e->inbox, r);

@@ -1,58 +1,135 @@
-/* Keeps the waiting requests in the order of their rank: see queue.h. */
+/* Keeps the tenants and their waiting requests: see queue.h. */
 #include "queue.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
 void cl_queue_free(cl_queue *q) {
-    assert(q->n == 0);
-    free((void *)q->requests);
+    for (size_t i = 0; i < q->n_tenants; i++) {
+        assert(q->tenants[i]->n_waiting == 0);
+        free((void *)q->tenants[i]->waiting);
+        free(q->tenants[i]);
+    }
+    free((void *)q->tenants);
     *q = (cl_queue){0};
 }
 
-static bool reserve(cl_queue *q, size_t n) {
-    if (n <= q->capacity) return true;
-    const size_t capacity = 2 * n + 62;
-    cl_request **requests = realloc((void *)q->requests, capacity * sizeof *requests);
-    if (!requests) return false;
-    q->requests = requests;
-    q->capacity = capacity;
-    return true;
+/* An array of pointers with capacity for n, or NULL if memory is lacking; the old one is freed or grown. */
+static void *grown(void *array, size_t n, size_t *capacity) {
+    if (n <= *capacity) return array;
+    void *larger = realloc(array, 2 * n * sizeof(void *));
+    if (larger) *capacity = 2 * n;
+    return larger;
 }
 
-static void place(cl_queue *q, cl_request *r, size_t i) {
-    q->requests[i] = r;
+/* ---- A tenant's requests ---- */
+
+static void place(cl_tenant *t, cl_request *r, size_t i) {
+    t->waiting[i] = r;
     r->queue_index = i;
 }
 
-/* Place a request at the free index i, or above or below where the order asks for it. */
-static void settle(cl_queue *q, cl_request *r, size_t i) {
-    for (; i > 0 && cl_request_is_before(r, q->requests[(i - 1) / 2]); i = (i - 1) / 2) place(q, q->requests[(i - 1) / 2], i);
-    for (size_t child; (child = 2 * i + 1) < q->n; i = child) {
-        if (child + 1 < q->n && cl_request_is_before(q->requests[child + 1], q->requests[child])) child++;
-        if (cl_request_is_before(r, q->requests[child])) break;
-        place(q, q->requests[child], i);
+/* Place a request at the free index i, or above or below, where the order requires it. */
+static void settle(cl_tenant *t, cl_request *r, size_t i) {
+    for (size_t parent; i > 0 && cl_request_is_before(r, t->waiting[parent = (i - 1) / 2]); i = parent)
+        place(t, t->waiting[parent], i);
+    for (size_t child; (child = 2 * i + 1) < t->n_waiting; i = child) {
+        if (child + 1 < t->n_waiting && cl_request_is_before(t->waiting[child + 1], t->waiting[child])) child++;
+        if (cl_request_is_before(r, t->waiting[child])) break;
+        place(t, t->waiting[child], i);
     }
-    place(q, r, i);
+    place(t, r, i);
 }
 
-bool cl_queue_add(cl_queue *q, cl_request *r) {
-    if (!reserve(q, q->n_live + 1)) return false;
-    q->n_live++;
-    cl_queue_put(q, r);
+void cl_queue_put(cl_request *r) {
+    cl_tenant *t = r->tenant;
+    assert(t->n_waiting < t->n_live);
+    t->n_waiting++;
+    settle(t, r, t->n_waiting - 1);
+}
+
+void cl_queue_remove(cl_request *r) {
+    cl_tenant *t = r->tenant;
+    assert(t->waiting[r->queue_index] == r);
+    cl_request *last = t->waiting[--t->n_waiting];
+    if (last != r) settle(t, last, r->queue_index);
+}
+
+/* ---- Tenants ---- */
+
+/* The smallest counter of the tenants that have requests. */
+static double lowest_counter(const cl_queue *q) {
+    const cl_tenant *lowest = NULL;
+    for (size_t i = 0; i < q->n_tenants; i++)
+        if (q->tenants[i]->n_live > 0 && (!lowest || q->tenants[i]->served < lowest->served)) lowest = q->tenants[i];
+    return lowest ? lowest->served : q->floor;
+}
+
+/* The tenant of a domain, or one without requests that may become it: it would start at the lowest counter anyway. */
+static cl_tenant *find(const cl_queue *q, uint32_t domain) {
+    cl_tenant *unused = NULL;
+    const double lowest = lowest_counter(q);
+    for (size_t i = 0; i < q->n_tenants; i++) {
+        cl_tenant *t = q->tenants[i];
+        if (t->domain == domain) return t;
+        if (t->n_live == 0 && !t->stays && t->served <= lowest) unused = t;
+    }
+    return unused;
+}
+
+/* NULL if memory is lacking. */
+static cl_tenant *tenant_of(cl_queue *q, uint32_t domain) {
+    cl_tenant *t = find(q, domain);
+    if (!t) {
+        cl_tenant **tenants = grown((void *)q->tenants, q->n_tenants + 1, &q->capacity);
+        if (!tenants) return NULL;
+        q->tenants = tenants;
+        t = calloc(1, sizeof *t);
+        if (!t) return NULL;
+        t->weight = 1;
+        q->tenants[q->n_tenants++] = t;
+    }
+    t->domain = domain;
+    return t;
+}
+
+bool cl_queue_set_weight(cl_queue *q, uint32_t domain, double weight) {
+    cl_tenant *t = tenant_of(q, domain);
+    if (!t) return false;
+    t->weight = weight;
+    t->stays = true;
     return true;
 }
 
-void cl_queue_forget(cl_queue *q) { q->n_live--; }
-
-void cl_queue_put(cl_queue *q, cl_request *r) {
-    assert(q->n < q->n_live);
-    q->n++;
-    settle(q, r, q->n - 1);
+bool cl_queue_add(cl_queue *q, cl_request *r) {
+    cl_tenant *t = tenant_of(q, r->params.domain);
+    if (!t) return false;
+    cl_request **waiting = grown((void *)t->waiting, t->n_live + 1, &t->capacity);
+    if (!waiting) return false;
+    t->waiting = waiting;
+    const double lowest = lowest_counter(q);
+    if (t->n_live == 0 && t->served < lowest) t->served = lowest;
+    t->n_live++;
+    q->n_live++;
+    r->tenant = t;
+    cl_queue_put(r);
+    return true;
 }
 
-void cl_queue_remove(cl_queue *q, cl_request *r) {
-    assert(q->requests[r->queue_index] == r);
-    cl_request *last = q->requests[--q->n];
-    if (last != r) settle(q, last, r->queue_index);
+void cl_queue_forget(cl_queue *q, cl_request *r) {
+    r->tenant->n_live--;
+    q->n_live--;
+    if (q->n_live == 0) q->floor = r->tenant->served;
+}
+
+cl_request *cl_queue_first(const cl_queue *q) {
+    const cl_tenant *next = NULL;
+    for (size_t i = 0; i < q->n_tenants; i++) {
+        const cl_tenant *t = q->tenants[i];
+        if (t->n_waiting == 0) continue;
+        if (!next || t->served < next->served ||
+            (t->served == next->served && cl_request_is_before(t->waiting[0], next->waiting[0])))
+            next = t;
+    }
+    return next ? next->waiting[0] : NULL;
 }

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "draw.h"
+
+double cl_now(void) { return clock_seconds(); }
 
 void cl_request_list_add(cl_request_list *list, cl_request *r) {
     r->next = NULL;
@@ -107,7 +110,11 @@ cl_choice *cl_request_leader(const cl_request *r) {
     return NULL;
 }
 
-bool cl_request_is_before(const cl_request *a, const cl_request *b) { return a->id < b->id; }
+double cl_request_due(double submitted, int32_t priority) { return submitted + 10.0 * priority; }
+
+bool cl_request_is_before(const cl_request *a, const cl_request *b) {
+    return a->due != b->due ? a->due < b->due : a->id < b->id;
+}
 
 bool cl_choice_is_before(const cl_choice *a, const cl_choice *b) {
     return a->owner == b->owner ? a->index < b->index : cl_request_is_before(a->owner, b->owner);

@@ -17,7 +17,8 @@
 #include "text.h"
 
 typedef struct cl_request cl_request;
-typedef struct cl_draw cl_draw; /* draw.h */
+typedef struct cl_tenant cl_tenant; /* queue.h */
+typedef struct cl_draw cl_draw;     /* draw.h */
 
 enum { CL_DRAFT_MAX = 8 }; /* most tokens that are drafted for a choice in a step */
 
@@ -53,6 +54,8 @@ struct cl_request {
     cl_engine_request params;       /* its pointers point to copies that the request owns */
     cl_request *next;               /* in the list that holds it */
     size_t live_index;              /* in the engine's list of all requests */
+    cl_tenant *tenant;              /* whose request it is; borrowed */
+    double due;                     /* the time, in seconds, that decides its rank */
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
     cl_choice *choices;             /* [params.n] owned */
@@ -71,7 +74,13 @@ cl_choice *cl_request_first_waiting(const cl_request *r);
 /* The first choice in the cache that has no tokens of its own; NULL: none. */
 cl_choice *cl_request_leader(const cl_request *r);
 
-/* The order in which requests are served: a total order that never changes. */
+/*
+ * The time that decides the rank of a request submitted at `submitted`: a unit of priority is worth 10 s of waiting. So a
+ * request is overtaken only by those submitted within 10 s times (its priority - theirs) after it.
+ */
+double cl_request_due(double submitted, int32_t priority);
+
+/* The order in which requests of a tenant are served: by due, then by id; a total order that never changes. */
 bool cl_request_is_before(const cl_request *a, const cl_request *b);
 /* The rank of choices: the order of their requests, then of their indices. */
 bool cl_choice_is_before(const cl_choice *a, const cl_choice *b);
@@ -81,6 +90,9 @@ typedef struct cl_request_list {
     cl_request *first, *last;
     int64_t n;
 } cl_request_list;
+
+/* The engine's only clock, in seconds from an arbitrary start. Tests replace it. */
+double cl_now(void);
 
 void cl_request_list_add(cl_request_list *list, cl_request *r);
 /* Remove and return the first one. */

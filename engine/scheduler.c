@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "admission.h"
-#include "base/clock.h"
 #include "draw.h"
 #include "queue.h"
 #include "runner.h"
@@ -22,6 +21,7 @@ struct cl_scheduler {
     cl_queue queue;
     cl_request_list finished;
     cl_admission admission;
+    cl_choice **prefills; /* [max_seqs] owned; the choices of a step whose prompts lack rows */
     cl_engine_stats stats;
 };
 
@@ -38,6 +38,14 @@ static cl_status create_speculation(cl_scheduler *s, ca_pool *pool, const cl_eng
     return s->speculation ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for drafts");
 }
 
+static bool create_queue(cl_scheduler *s, const cl_engine_config *config) {
+    s->prefills = calloc((size_t)config->max_seqs, sizeof(cl_choice *));
+    if (!s->prefills || !cl_admission_init(&s->admission, s->runner.cache, s->speculation, config)) return false;
+    for (int32_t i = 0; i < config->n_weights; i++)
+        if (!cl_queue_set_weight(&s->queue, config->weights[i].domain, (double)config->weights[i].weight)) return false;
+    return true;
+}
+
 cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_config *config, cl_scheduler **out,
                               cl_error *error) {
     *out = NULL;
@@ -45,7 +53,8 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
     s->config = *config;
-    s->config.level = NULL; /* borrowed for the call only */
+    s->config.level = NULL; /* borrowed for the call only, like the weights */
+    s->config.weights = NULL;
     cl_status status = cl_runner_init(&s->runner, m, pool, config, config->kv_budget_bytes, config->max_seqs,
                                       config->max_step_rows, cl_step_max_logits(config->max_seqs), error);
     if (status == CL_OK &&
@@ -53,7 +62,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
           cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_logits(config->max_seqs))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
-    if (status == CL_OK && !cl_admission_init(&s->admission, s->runner.cache, s->speculation, config))
+    if (status == CL_OK && !create_queue(s, config))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", config->max_seqs);
     if (status == CL_OK)
         *out = s;
@@ -68,6 +77,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
     assert(cl_scheduler_idle(s) && s->finished.n == 0);
     cl_queue_free(&s->queue);
     cl_admission_free(&s->admission);
+    free((void *)s->prefills);
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
     cl_draw_list_free(&s->draws);
@@ -116,7 +126,7 @@ static void finish(cl_scheduler *s, cl_request *r) {
 static void let_go(cl_scheduler *s, cl_choice *c) {
     cl_admission_leave(&s->admission, c);
     if (c->owner->n_unfinished > 0) return;
-    cl_queue_forget(&s->queue);
+    cl_queue_forget(&s->queue, c->owner);
     finish(s, c->owner);
 }
 
@@ -127,7 +137,7 @@ static void end_choice(cl_scheduler *s, cl_choice *c, cl_engine_finish why, cons
 
 /* End the choices of a request that have not ended. */
 static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish why, const cl_error *error) {
-    if (cl_request_n_waiting(r) > 0) cl_queue_remove(&s->queue, r);
+    if (cl_request_n_waiting(r) > 0) cl_queue_remove(r);
     for (int32_t i = 0; i < r->params.n; i++)
         if (r->choices[i].finish == CL_ENGINE_RUNNING) end_choice(s, &r->choices[i], why, error);
 }
@@ -153,50 +163,78 @@ void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all) {
         else
             i++;
     }
-    for (size_t i = 0; i < s->queue.n; i++)
-        if (is_dropped(s->queue.requests[i], all)) cl_request_list_add(&dropped, s->queue.requests[i]);
+    for (size_t i = 0; i < s->queue.n_tenants; i++) {
+        const cl_tenant *t = s->queue.tenants[i];
+        for (size_t k = 0; k < t->n_waiting; k++)
+            if (is_dropped(t->waiting[k], all)) cl_request_list_add(&dropped, t->waiting[k]);
+    }
     while (dropped.n > 0) end_request(s, cl_request_list_take(&dropped), CL_ENGINE_CANCELLED, NULL);
 }
 
 /* ---- Who is in the cache ---- */
 
 static void preempt(cl_scheduler *s, cl_choice *c) {
-    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(&s->queue, c->owner);
+    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(c->owner);
     cl_admission_preempt(&s->admission, c);
     s->stats.preemptions++;
 }
 
 /* Room is lacking: the worst choice leaves the cache. One that is alone and shares none cannot continue, and ends. */
 static void make_room(cl_scheduler *s, const cl_error *error) {
-    cl_choice *worst = s->admission.choices[s->admission.n_seqs - 1];
+    cl_choice *worst = cl_admission_worst(&s->admission);
     if (s->admission.n_seqs == 1 && worst->shares_none)
         end_request(s, worst->owner, CL_ENGINE_ERROR, error);
     else
         preempt(s, worst);
 }
 
-/* Reserve room for the next tokens of all choices, the best first. Where there is none, the worst leave. */
+/* Reserve room for the next tokens of all choices, the best first. */
 static void extend_room(cl_scheduler *s) {
-    const cl_admission *a = &s->admission;
     cl_error error;
-    for (int32_t i = 0; i < a->n_seqs; i++)
-        while (i < a->n_seqs && !cl_admission_extend(&s->admission, a->choices[i], &error)) make_room(s, &error);
+    for (int32_t i = 0; i < s->admission.n_seqs;) {
+        if (cl_admission_extend(&s->admission, s->admission.choices[i], &error)) {
+            i++;
+            continue;
+        }
+        make_room(s, &error);
+        i = 0;
+    }
 }
 
-/* Admit the best choice that waits, or end its request if it can never run. False: it goes on waiting, or there is none. */
-static bool admit_next(cl_scheduler *s) {
-    cl_request *r = cl_queue_first(&s->queue);
-    if (!r) return false;
-    cl_error error;
-    const cl_admission_answer answer = cl_admission_join(&s->admission, cl_request_first_waiting(r), &error);
-    if (answer == CL_ADMISSION_NEVER) end_request(s, r, CL_ENGINE_ERROR, &error);
-    if (answer != CL_ADMISSION_JOINED) return answer == CL_ADMISSION_NEVER;
-    if (cl_request_n_waiting(r) == 0) cl_queue_remove(&s->queue, r);
-    if (r->admitted) return true;
+/*
+ * Preempt a choice of the tenant with the largest share of the cache, if its share stays larger than that of t with one choice
+ * more. So a flood of one tenant does not keep the others waiting, and no two tenants preempt each other in turns.
+ */
+static bool make_place(cl_scheduler *s, const cl_tenant *t) {
+    cl_choice *worst = cl_admission_worst(&s->admission);
+    const cl_tenant *largest = worst->owner->tenant;
+    if (largest->n_in_cache < 2 || cl_tenant_share(largest, largest->n_in_cache) <= cl_tenant_share(t, t->n_in_cache + 1))
+        return false;
+    preempt(s, worst);
+    s->admission.full = false;
+    return true;
+}
+
+static void note_admission(cl_scheduler *s, cl_request *r) {
+    if (cl_request_n_waiting(r) == 0) cl_queue_remove(r);
+    if (r->admitted) return;
     r->admitted = true;
     s->stats.prompt_tokens += r->params.n_prompt;
     s->stats.cached_tokens += r->n_cached;
-    return true;
+}
+
+/* Admit the choice that is next, or end its request if it can never run. False: it goes on waiting, or there is none. */
+static bool admit_next(cl_scheduler *s) {
+    cl_request *r = cl_queue_first(&s->queue);
+    if (!r) return false;
+    cl_choice *c = cl_request_first_waiting(r);
+    cl_admission_answer answer;
+    cl_error error;
+    do answer = cl_admission_join(&s->admission, c, &error);
+    while (answer == CL_ADMISSION_WAITS && make_place(s, r->tenant));
+    if (answer == CL_ADMISSION_JOINED) note_admission(s, r);
+    if (answer == CL_ADMISSION_NEVER) end_request(s, r, CL_ENGINE_ERROR, &error);
+    return answer != CL_ADMISSION_WAITS;
 }
 
 /* ---- A step ---- */
@@ -228,13 +266,26 @@ static void draft_tokens(cl_scheduler *s) {
     if (n_left > 0) cl_speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
 }
 
+/* List the choices whose prompts lack rows by their tenants' counters, then by rank. */
+static int32_t list_prefills(cl_scheduler *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->admission.n_seqs; i++) {
+        cl_choice *c = s->admission.choices[i];
+        if (c->decoding || !computes(c)) continue;
+        int32_t k = n++;
+        for (; k > 0 && c->owner->tenant->served < s->prefills[k - 1]->owner->tenant->served; k--)
+            s->prefills[k] = s->prefills[k - 1];
+        s->prefills[k] = c;
+    }
+    return n;
+}
+
 static void list_entries(cl_scheduler *s) {
     const cl_admission *a = &s->admission;
-    const int64_t piece = prefill_piece(s);
     for (int32_t i = 0; i < a->n_seqs; i++)
         if (a->choices[i]->decoding) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
-    for (int32_t i = 0; i < a->n_seqs; i++)
-        if (!a->choices[i]->decoding && computes(a->choices[i])) cl_step_add(&s->step, a->choices[i], piece);
+    const int32_t n_prefills = list_prefills(s);
+    for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_piece(s));
 }
 
 /* The leader has computed the prompt: all choices that wait for it draw their first token. */
@@ -317,7 +368,9 @@ static void count_step(cl_scheduler *s, double seconds) {
         const cl_step_entry *e = &s->step.entries[i];
         const int64_t n_again = rows_below(e, e->choice->n_lost), n_below = rows_below(e, e->choice->owner->params.n_prompt);
         n_recomputed += n_again;
-        n_prompt += n_below > n_again ? n_below - n_again : 0;
+        const int64_t n_first = n_below > n_again ? n_below - n_again : 0;
+        n_prompt += n_first;
+        cl_tenant_charge(e->choice->owner->tenant, n_first);
     }
     const double share = (double)(n_prompt + n_recomputed) / (double)s->step.n_rows;
     stats->steps++;
@@ -326,7 +379,11 @@ static void count_step(cl_scheduler *s, double seconds) {
     stats->prefill_s += seconds * share;
     stats->decode_s += seconds * (1 - share);
     if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
-    for (int32_t i = 0; i < s->draws.n; i++) stats->completion_tokens += !s->draws.draws[i].prompt;
+    for (int32_t i = 0; i < s->draws.n; i++) {
+        if (s->draws.draws[i].prompt) continue;
+        stats->completion_tokens++;
+        cl_tenant_charge(s->draws.draws[i].choice->owner->tenant, 1);
+    }
 }
 
 void cl_scheduler_step(cl_scheduler *s) {
@@ -336,7 +393,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     while (admit_next(s)) {
     }
     if (s->admission.n_seqs == 0) return;
-    const double start = clock_seconds();
+    const double start = cl_now();
     draft_tokens(s);
     list_entries(s);
     cl_error error;
@@ -351,7 +408,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     }
     draw_tokens(s);
     settle_drafts(s);
-    count_step(s, clock_seconds() - start);
+    count_step(s, cl_now() - start);
 }
 
 /* ---- Reporting ---- */

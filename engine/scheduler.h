@@ -1,14 +1,16 @@
 /*
  * Decides which requests run, and which sequences get rows in a step.
  *
- * Choices are admitted in the order of their rank, as long as max_seqs and the K/V budget have room for the tokens that they
- * have and for the next ones (admission.h). The first that waits holds up all behind it, so that small ones cannot starve a
- * large one. When choices in the cache find no room for their next tokens, the worst of them is preempted: it leaves, waits for
- * another to end, and continues. So the best choice always progresses, and no two preempt each other.
+ * Choices are admitted as long as max_seqs and the K/V budget have room for the tokens that they have and for the next ones
+ * (admission.h). The one that is next (queue.h) holds up all others, so that small ones cannot starve a large one. When choices
+ * in the cache find no room for their next tokens, one is preempted: the worst by rank of the tenant with the largest share. It
+ * leaves, waits for another to end, and continues. A choice is also preempted for a tenant with a smaller share whose choice
+ * waits.
  *
  * If the budget lacks room for a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *
- * A step gives rows first to the choices that decode, then to prompts in the order of rank. Some prompts wait for a prefix
+ * A step gives rows first to the choices that decode, then to prompts in the order of their tenants'
+ * counters, then of rank. Some prompts wait for a prefix
  * that another request is computing: they get no rows until it is ready, or the remaining rows of it if that request ends
  * early.
  *

@@ -221,6 +221,12 @@ typedef struct cl_sampler_logprob {
 
 typedef struct cl_engine cl_engine;
 
+/* The part of the engine that the requests of a domain get, in relation to others, while all have requests. */
+typedef struct cl_engine_weight {
+    uint32_t domain;
+    float weight; /* 0.001 to 1000; that of other domains is 1 */
+} cl_engine_weight;
+
 /* Fill with cl_engine_config_init, then change what you need. */
 typedef struct cl_engine_config {
     size_t struct_size; /* set by cl_engine_config_init */
@@ -256,6 +262,9 @@ typedef struct cl_engine_config {
     int32_t n_threads; /* workers, of which the engine's thread is one; 0 (default): one for each CPU of this process */
     bool pin_threads;  /* bind each further worker to a CPU of its own; default false */
     const char *level; /* highest kernel level of attention, one of cattn_level_name(); NULL (default): the CPU's best */
+
+    const cl_engine_weight *weights; /* [n_weights] of different domains; copied by cl_engine_create; default none */
+    int32_t n_weights;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -323,6 +332,7 @@ typedef struct cl_engine_event {
 
 enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */
 enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
+enum { CL_ENGINE_MAX_PRIORITY = 1000000 };
 
 /* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
 typedef struct cl_engine_request {
@@ -355,15 +365,21 @@ typedef struct cl_engine_request {
      */
     void (*on_event)(void *ctx, const cl_engine_event *event);
     void *ctx; /* passed to on_event; default NULL */
+    /*
+     * -1000000 to 1000000; of one domain's requests those of smaller priority come first. A unit is worth 10 seconds of
+     * waiting, so that nobody waits for ever; default 0.
+     */
+    int32_t priority;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
 
 /*
- * Queue a request, which is copied with all that it points to. Its choices are admitted first come, first served, as soon as
- * max_seqs and the K/V budget have room for the tokens that they have. Where the budget does not hold what they generate, the
- * last ones leave the cache, and continue later where they were: only their time tells. *id, unless id is NULL, names the
- * request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
+ * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
+ * have room for the tokens that they have: next is the domain that got the fewest tokens for its weight, and of its requests
+ * the first by priority and time. Where the budget does not hold what they generate, or a domain has more than its part while
+ * others wait, the last choices leave the cache and continue later where they were: only their time tells. *id, unless id is
+ * NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
  * choice alone, with both numbers; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event
