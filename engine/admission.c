@@ -7,6 +7,12 @@
 
 #include "llama/kv_cache.h"
 
+/*
+ * The part of the expected need that must be free for a choice to join. Of 0, 0.5, 1, 1.5 and 2 it cost the least with a
+ * quarter of the memory (docs/experiments.md); with a smaller part steps have more sequences, and more is computed again.
+ */
+static const double EXPECTED_PART = 0.5;
+
 /* Domains from here up belong to one request or choice each; the domains in requests are lower. */
 static const uint32_t OWN_DOMAINS = 0x80000000u;
 
@@ -69,11 +75,29 @@ static int64_t room_for(const cl_admission *a, const cl_choice *c) {
     return end < most && !c->shares_none ? end : most;
 }
 
-/* Whether less of the budget is left than steps need for their workspace. */
-static bool is_short(const cl_admission *a) {
+/* Chunks that a choice is expected to need until it ends, beside those up to its room. Without experience: one more. */
+static double expected_chunks(const cl_admission *a, const cl_choice *c, int64_t room_to) {
+    const double most = (double)(c->owner->params.n_prompt + c->owner->params.max_tokens), size = a->chunk_size;
+    const double left = cl_lengths_left(&a->lengths, c->n_tokens - c->owner->params.n_prompt, size);
+    const double end = (double)c->n_tokens + left;
+    return ((end < most ? end : most) - (double)room_to) / size;
+}
+
+/* Chunks that are in use or reserved. */
+static double chunks_taken(const cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(a->cache, &stats);
-    return (int64_t)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved) > a->n_chunks;
+    return (double)(stats.chunks_live + stats.chunks_superseded + stats.chunks_reserved);
+}
+
+/* Whether n_more chunks are left beside those that the choices in the cache have, and this part of what they will need. */
+static bool fits(const cl_admission *a, double n_more, double part) {
+    double expected = 0;
+    for (int32_t i = 0; i < a->n_seqs; i++) {
+        const double n = expected_chunks(a, a->choices[i], a->choices[i]->room_to);
+        if (n > 0) expected += n;
+    }
+    return chunks_taken(a) + part * expected + n_more <= (double)a->n_chunks;
 }
 
 bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
@@ -81,7 +105,7 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
     if (room_to <= c->room_to) return true;
     cattn_error cause;
     const cattn_status status = cattn_seq_reserve(a->cache, c->seq, room_to - c->n_tokens, &cause);
-    if (status == CATTN_OK && (a->n_seqs == 1 || !is_short(a))) {
+    if (status == CATTN_OK && (a->n_seqs == 1 || chunks_taken(a) <= (double)a->n_chunks)) {
         c->room_to = room_to;
         return true;
     }
@@ -112,6 +136,17 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
     return status;
 }
 
+/* Whether a choice may fit, by the tokens that the cache has. It is cheaper than to join, for which others are evicted. */
+static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = c->owner->params.domain;
+    cattn_join_result result = {0};
+    const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
+    cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);
+    return fits(a, (double)(c->n_tokens - result.n_matched) / a->chunk_size, part);
+}
+
 static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
     if (!cl_choice_start(c)) return CATTN_ERR_NOMEM;
     const cl_choice *leader = c->n_tokens == c->owner->params.n_prompt ? cl_request_leader(c->owner) : NULL;
@@ -126,7 +161,12 @@ static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
 
 cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error) {
     const bool alone = a->n_seqs == 0;
+    const double part = c->owner->tenant->n_in_cache > 0 ? EXPECTED_PART : 0; /* a tenant's first choice must not wait */
     if (!alone && (a->full || a->n_seqs == a->max_seqs)) return CL_ADMISSION_WAITS;
+    if (!alone && !may_fit(a, c, part)) {
+        a->full = true;
+        return CL_ADMISSION_WAITS;
+    }
     cattn_error cause = {.message = "no memory for the tokens of a request"};
     cattn_status status = enter(a, c, &cause);
     if (status == CATTN_ERR_BUDGET && alone) {
@@ -134,7 +174,7 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
         cattn_cache_drop_retained(a->cache, NULL);
         status = enter(a, c, &cause);
     }
-    if (status == CATTN_OK && (alone || !is_short(a))) return CL_ADMISSION_JOINED;
+    if (status == CATTN_OK && (alone || fits(a, 0, part))) return CL_ADMISSION_JOINED;
     cl_admission_leave(a, c);
     if (!alone && (status == CATTN_OK || status == CATTN_ERR_BUDGET)) {
         a->full = true;
@@ -152,6 +192,8 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
     if (c->owner->params.prompt_logprobs || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
+    const int64_t length = c->n_tokens - c->owner->params.n_prompt;
+    if (length > 0 && (c->finish == CL_ENGINE_STOP || c->finish == CL_ENGINE_LENGTH)) cl_lengths_add(&a->lengths, length);
     erase(a, c);
     c->decoding = false;
     a->full = false;

@@ -9,6 +9,9 @@
  * may get some day. If there are none, the scheduler preempts another choice. A choice that is alone always
  * gets its room, since a request of which one choice exceeds the budget is refused when it is submitted.
  *
+ * Still, a choice joins only if the budget has chunks for what the choices in the cache are expected to need until they end
+ * (lengths.h), or if it is alone: one that is preempted soon costs more than one that waits.
+ *
  * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
  * anything:
  *   - With prompt_logprobs the whole prompt must be computed, so that every position has logits. The domain is the request's.
@@ -17,6 +20,7 @@
 #ifndef ENGINE_ADMISSION_H
 #define ENGINE_ADMISSION_H
 
+#include "lengths.h"
 #include "queue.h"
 #include "speculation.h"
 
@@ -29,6 +33,7 @@ typedef struct cl_admission {
     int64_t n_chunks;       /* chunks that may be in use or reserved at once */
     int32_t chunk_size;     /* tokens */
     int32_t step_tokens;    /* tokens that a choice may get in a step */
+    cl_lengths lengths;     /* of completions that ended */
     bool full;              /* there was no room, and no choice has ended since */
     uint32_t n_own_domains; /* domains of single requests and choices that were used so far */
 } cl_admission;
@@ -61,7 +66,7 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
  */
 cl_choice *cl_admission_worst(const cl_admission *a);
 
-/* Let a choice leave the cache that has ended. Does nothing if it is not there. */
+/* Let a choice leave the cache that has ended, and learn from it. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
 
 /*

@@ -50,6 +50,8 @@ typedef enum cl_status {
     CL_ERR_UNSUPPORTED = -4, /* valid, but this version, build or CPU does not offer it */
     CL_ERR_NOMEM = -5,       /* the operating system provided no memory or no thread */
     CL_ERR_LIMIT = -6,       /* larger than the context, the K/V budget or another configured limit */
+    CL_ERR_TIMEOUT = -7,     /* not done within the time that was set for it */
+    CL_ERR_BUSY = -8,        /* too much is waiting already; it may succeed later */
 } cl_status;
 
 /* A constant name such as "CL_ERR_LIMIT"; "unknown status" for other values. */

@@ -21,6 +21,8 @@ const char *cl_status_name(cl_status status) {
     case CL_ERR_UNSUPPORTED: return "CL_ERR_UNSUPPORTED";
     case CL_ERR_NOMEM: return "CL_ERR_NOMEM";
     case CL_ERR_LIMIT: return "CL_ERR_LIMIT";
+    case CL_ERR_TIMEOUT: return "CL_ERR_TIMEOUT";
+    case CL_ERR_BUSY: return "CL_ERR_BUSY";
     }
     return "unknown status";
 }
