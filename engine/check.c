@@ -43,6 +43,11 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
     if (config->n_threads < 0)
         return cl_fail(error, CL_ERR_ARG, "n_threads is %d; it must be at least 1, or 0 for one for each CPU",
                        config->n_threads);
+    if (config->max_queued_requests < 0 || config->max_queued_tokens < 0)
+        return cl_fail(error, CL_ERR_ARG,
+                       "max_queued_requests is %lld and max_queued_tokens %lld; they must be at least 1, or "
+                       "0 for no limit",
+                       (long long)config->max_queued_requests, (long long)config->max_queued_tokens);
     for (int32_t i = 0; i < config->n_weights; i++)
         if (!(config->weights[i].weight >= 0.001f && config->weights[i].weight <= 1000))
             return cl_fail(error, CL_ERR_ARG, "weights[%d].weight is %g; it must be 0.001 to 1000", i,
@@ -113,6 +118,8 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     if (r->priority < -CL_ENGINE_MAX_PRIORITY || r->priority > CL_ENGINE_MAX_PRIORITY)
         return cl_fail(error, CL_ERR_ARG, "priority is %d; it must be %d to %d", r->priority, -CL_ENGINE_MAX_PRIORITY,
                        CL_ENGINE_MAX_PRIORITY);
+    if (!(r->timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "timeout_s is %g; it must be above 0, or 0 for none", r->timeout_s);
     if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
     cl_status status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);

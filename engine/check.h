@@ -16,9 +16,11 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
 /* What bounds the requests of an engine; constant while it runs. */
 typedef struct cl_engine_limits {
     int32_t n_vocab;
-    int64_t n_ctx;              /* tokens of prompt and completion */
-    const cattn_cache *cache;   /* borrowed; says what the K/V budget could hold */
-    uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
+    int32_t max_seqs;
+    int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
+    int64_t n_ctx;                                  /* tokens of prompt and completion */
+    const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
+    uint64_t kv_headroom_bytes;                     /* of the K/V budget that requests may not use */
 } cl_engine_limits;
 
 /*

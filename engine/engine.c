@@ -1,6 +1,7 @@
 /* The engine's thread, the inbox through which other threads reach it, and the public calls: see engine.h. */
 #include "engine.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct cl_engine {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;   /* the thread has something to do */
     cl_request_list inbox; /* submitted, and not seen by the thread yet */
+    int64_t inbox_tokens;  /* of their prompts */
     cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled since the thread looked last */
@@ -73,14 +75,16 @@ static void *run(void *arg) {
         wait_for_work(e);
         cl_request_list arrived = e->inbox;
         e->inbox = (cl_request_list){0};
-        e->stats.n_waiting += arrived.n;
+        e->stats.n_waiting += arrived.n; /* until the statistics are published */
+        e->stats.waiting_tokens += e->inbox_tokens;
+        e->inbox_tokens = 0;
         const bool cancels = e->cancels;
         e->cancels = false;
         stop = e->stop;
         pthread_mutex_unlock(&e->mutex);
 
         while (arrived.n > 0) cl_scheduler_add(e->scheduler, cl_request_list_take(&arrived));
-        if (cancels || stop) cl_scheduler_drop_cancelled(e->scheduler, stop);
+        cl_scheduler_drop(e->scheduler, cancels, stop);
         cl_scheduler_step(e->scheduler);
         publish_stats(e); /* what is reported has been counted */
         cl_scheduler_report(e->scheduler);
@@ -183,9 +187,32 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* ---- Requests ---- */
 
+/*
+ * Called with the mutex locked: whether the queue has room for a request. Those that find a place at once do not count, and one
+ * request may always wait.
+ */
+static cl_status check_queue(const cl_engine *e, const cl_request *r, cl_error *error) {
+    const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - (int64_t)e->kv_stats.n_seqs : 0;
+    const int64_t n_queued = e->stats.n_waiting + e->inbox.n - n_free;
+    const int64_t n_tokens = e->stats.waiting_tokens + e->inbox_tokens;
+    const cl_engine_limits *l = &e->limits;
+    if (l->max_queued_requests > 0 && n_queued >= l->max_queued_requests)
+        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait, and max_queued_requests is %lld: try again in %.0f s",
+                       (long long)n_queued, (long long)l->max_queued_requests, ceil(e->stats.retry_after_s));
+    if (l->max_queued_tokens > 0 && n_queued > 0 && n_tokens + r->params.n_prompt > l->max_queued_tokens)
+        return cl_fail(error, CL_ERR_BUSY,
+                       "prompts of %lld tokens wait, %lld more were submitted, and max_queued_tokens is %lld: try again in "
+                       "%.0f s",
+                       (long long)n_tokens, (long long)r->params.n_prompt, (long long)l->max_queued_tokens,
+                       ceil(e->stats.retry_after_s));
+    return CL_OK;
+}
+
 /* Called with the mutex locked: add a request to the list and the inbox. */
 static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it accepts no more requests");
+    const cl_status status = check_queue(e, r, error);
+    if (status != CL_OK) return status;
     if (e->n_live == e->live_capacity) {
         const size_t capacity = e->live_capacity * 2 + 64;
         cl_request **live = realloc(e->live, capacity * sizeof *live);
@@ -193,10 +220,13 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
         e->live = live;
         e->live_capacity = capacity;
     }
-    r->due = cl_request_due(cl_now(), r->params.priority);
+    const double now = cl_now();
+    r->due = cl_request_due(now, r->params.priority);
+    r->deadline = r->params.timeout_s > 0 ? now + r->params.timeout_s : INFINITY;
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
     cl_request_list_add(&e->inbox, r);
+    e->inbox_tokens += r->params.n_prompt;
     pthread_cond_signal(&e->wake);
     return CL_OK;
 }
@@ -240,6 +270,7 @@ cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->mutex);
     cl_engine_stats now = e->stats;
     now.n_waiting += e->inbox.n;
+    now.waiting_tokens += e->inbox_tokens;
     pthread_mutex_unlock(&e->mutex);
     return CL_STRUCT_WRITE(cl_engine_stats, drafts, stats, &now, NULL);
 }

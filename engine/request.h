@@ -56,6 +56,7 @@ struct cl_request {
     size_t live_index;              /* in the engine's list of all requests */
     cl_tenant *tenant;              /* whose request it is; borrowed */
     double due;                     /* the time, in seconds, that decides its rank */
+    double deadline;                /* the time at which it ends; INFINITY: none */
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
     cl_choice *choices;             /* [params.n] owned */

@@ -2,6 +2,7 @@
 #include "scheduler.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "admission.h"
@@ -21,7 +22,11 @@ struct cl_scheduler {
     cl_queue queue;
     cl_request_list finished;
     cl_admission admission;
-    cl_choice **prefills; /* [max_seqs] owned; the choices of a step whose prompts lack rows */
+    cl_choice **prefills;   /* [max_seqs] owned; the choices of a step whose prompts lack rows */
+    double first_deadline;  /* no request has an earlier one */
+    int64_t waiting_tokens; /* of prompts that have not been admitted */
+    /* Tokens of admitted prompts, and seconds of steps: those of the last minute, since older ones decay. */
+    double recent_tokens, recent_seconds;
     cl_engine_stats stats;
 };
 
@@ -52,6 +57,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     cl_scheduler *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
+    s->first_deadline = INFINITY;
     s->config = *config;
     s->config.level = NULL; /* borrowed for the call only, like the weights */
     s->config.weights = NULL;
@@ -89,6 +95,9 @@ void cl_scheduler_free(cl_scheduler **sp) {
 cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
     return (cl_engine_limits){
         .n_vocab = s->model->params.n_vocab,
+        .max_seqs = s->config.max_seqs,
+        .max_queued_requests = s->config.max_queued_requests,
+        .max_queued_tokens = s->config.max_queued_tokens,
         .n_ctx = s->config.n_ctx,
         .cache = s->runner.cache,
         .kv_headroom_bytes = s->config.kv_budget_bytes / 8,
@@ -100,6 +109,8 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn
     stats->struct_size = sizeof *stats;
     stats->n_running = s->admission.n_requests;
     stats->n_waiting = (int64_t)s->queue.n_live - stats->n_running;
+    stats->waiting_tokens = s->waiting_tokens;
+    if (s->recent_tokens > 0) stats->retry_after_s = (double)s->waiting_tokens * s->recent_seconds / s->recent_tokens;
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
     *kv_stats = (cattn_stats){.struct_size = sizeof *kv_stats};
     cattn_cache_stats(s->runner.cache, kv_stats);
@@ -126,6 +137,7 @@ static void finish(cl_scheduler *s, cl_request *r) {
 static void let_go(cl_scheduler *s, cl_choice *c) {
     cl_admission_leave(&s->admission, c);
     if (c->owner->n_unfinished > 0) return;
+    if (!c->owner->admitted) s->waiting_tokens -= c->owner->params.n_prompt;
     cl_queue_forget(&s->queue, c->owner);
     finish(s, c->owner);
 }
@@ -143,32 +155,49 @@ static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish why, co
 }
 
 void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
-    if (cl_queue_add(&s->queue, r)) return;
+    if (cl_queue_add(&s->queue, r)) {
+        s->waiting_tokens += r->params.n_prompt;
+        if (r->deadline < s->first_deadline) s->first_deadline = r->deadline;
+        return;
+    }
     cl_error error;
     cl_fail(&error, CL_ERR_NOMEM, "no memory for another request in the queue");
     for (int32_t i = 0; i < r->params.n; i++) cl_choice_end(&r->choices[i], CL_ENGINE_ERROR, &error);
     finish(s, r);
 }
 
-static bool is_dropped(const cl_request *r, bool all) {
-    return all || atomic_load_explicit(&r->cancelled, memory_order_relaxed);
+/* Whether a request is cancelled or late; one that is neither lowers first_deadline to its own. */
+static bool is_dropped(cl_scheduler *s, const cl_request *r, bool all, double now) {
+    if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed) || r->deadline <= now) return true;
+    if (r->deadline < s->first_deadline) s->first_deadline = r->deadline;
+    return false;
 }
 
-void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all) {
+static void drop(cl_scheduler *s, cl_request *r, double now) {
+    cl_error error;
+    const bool late = r->deadline <= now;
+    if (late) cl_fail(&error, CL_ERR_TIMEOUT, "the request did not end within timeout_s, %g s", r->params.timeout_s);
+    end_request(s, r, late ? CL_ENGINE_ERROR : CL_ENGINE_CANCELLED, late ? &error : NULL);
+}
+
+void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) {
+    const double now = isinf(s->first_deadline) ? 0 : cl_now();
+    if (!cancels && !all && now < s->first_deadline) return;
+    s->first_deadline = INFINITY;
     cl_request_list dropped = {0};
     for (int32_t i = 0; i < s->admission.n_seqs;) {
         cl_request *r = s->admission.choices[i]->owner;
-        if (is_dropped(r, all))
-            end_request(s, r, CL_ENGINE_CANCELLED, NULL); /* its choices are neighbours */
+        if (is_dropped(s, r, all, now))
+            drop(s, r, now); /* its choices are neighbours */
         else
             i++;
     }
     for (size_t i = 0; i < s->queue.n_tenants; i++) {
         const cl_tenant *t = s->queue.tenants[i];
         for (size_t k = 0; k < t->n_waiting; k++)
-            if (is_dropped(t->waiting[k], all)) cl_request_list_add(&dropped, t->waiting[k]);
+            if (is_dropped(s, t->waiting[k], all, now)) cl_request_list_add(&dropped, t->waiting[k]);
     }
-    while (dropped.n > 0) end_request(s, cl_request_list_take(&dropped), CL_ENGINE_CANCELLED, NULL);
+    while (dropped.n > 0) drop(s, cl_request_list_take(&dropped), now);
 }
 
 /* ---- Who is in the cache ---- */
@@ -219,6 +248,8 @@ static void note_admission(cl_scheduler *s, cl_request *r) {
     if (cl_request_n_waiting(r) == 0) cl_queue_remove(r);
     if (r->admitted) return;
     r->admitted = true;
+    s->waiting_tokens -= r->params.n_prompt;
+    s->recent_tokens += (double)r->params.n_prompt;
     s->stats.prompt_tokens += r->params.n_prompt;
     s->stats.cached_tokens += r->n_cached;
 }
@@ -373,6 +404,9 @@ static void count_step(cl_scheduler *s, double seconds) {
         cl_tenant_charge(e->choice->owner->tenant, n_first);
     }
     const double share = (double)(n_prompt + n_recomputed) / (double)s->step.n_rows;
+    const double decay = exp(-seconds / 60);
+    s->recent_tokens *= decay;
+    s->recent_seconds = s->recent_seconds * decay + seconds;
     stats->steps++;
     stats->prefill_tokens_computed += n_prompt;
     stats->recomputed_tokens += n_recomputed;

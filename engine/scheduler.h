@@ -39,8 +39,11 @@ void cl_scheduler_add(cl_scheduler *s, cl_request *r);
 /* Whether no request waits or runs. */
 bool cl_scheduler_idle(const cl_scheduler *s);
 
-/* End the requests that were cancelled, or all requests. */
-void cl_scheduler_drop_cancelled(cl_scheduler *s, bool all);
+/*
+ * End the requests whose time is over. cancels: and those that were cancelled since the last call; all: and all others. Costs
+ * nothing if no deadline has passed and none was cancelled.
+ */
+void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all);
 
 /* Admit the requests that there is room for, compute one step, draw and count its tokens. Reports nothing. */
 void cl_scheduler_step(cl_scheduler *s);

@@ -267,6 +267,9 @@ typedef struct cl_engine_config {
 
     const cl_engine_weight *weights; /* [n_weights] of different domains; copied by cl_engine_create; default none */
     int32_t n_weights;
+    /* Requests that may wait beyond those that find a place at once, and tokens of their prompts; 0 (default): no limit. */
+    int64_t max_queued_requests;
+    int64_t max_queued_tokens;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -372,6 +375,8 @@ typedef struct cl_engine_request {
      * waiting, so that nobody waits for ever; default 0.
      */
     int32_t priority;
+    /* Seconds from cl_engine_submit after which the request ends with CL_ERR_TIMEOUT, if it has not yet; 0 (default): none. */
+    double timeout_s;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
@@ -384,8 +389,8 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
- * choice alone, with both numbers; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event
- * comes then, and *id is 0.
+ * choice alone, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens allow;
+ * CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 
@@ -421,6 +426,8 @@ typedef struct cl_engine_stats {
     cl_engine_drafts drafts;
     int64_t preemptions;       /* choices that left the cache before they ended, to go on later */
     int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
+    int64_t waiting_tokens;    /* of prompts that have not been admitted now */
+    double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute */
 } cl_engine_stats;
 
 /*

@@ -1,0 +1,120 @@
+/* Time limits of requests, under a clock of the test's own, and limits of the queue. */
+#include "../support/testing.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "fixture.h"
+
+double __wrap_cl_now(void);
+
+static atomic_llong milliseconds;
+double __wrap_cl_now(void) { return 1e-3 * (double)atomic_load(&milliseconds); }
+
+enum { N_PROMPT = 24 };
+
+static recording *start(fixture *f, uint32_t individual, int64_t max_tokens, double timeout_s, int32_t n) {
+    int32_t tokens[N_PROMPT];
+    make_prompt(tokens, N_PROMPT, 0, 0, individual);
+    recording *r = recording_create();
+    cl_engine_request request = make_request(tokens, N_PROMPT, max_tokens, r);
+    request.timeout_s = timeout_s;
+    request.n = n;
+    submit(f, &request);
+    return r;
+}
+
+static void expect_timeout(recording *r, int n) {
+    recording_wait(r);
+    for (int i = 0; i < n; i++) assert_int_equal(r->choices[i].finish, CL_ENGINE_ERROR);
+    assert_non_null(strstr(r->error, "timeout_s"));
+    recording_free(r);
+}
+
+/* At its deadline a request ends, whether it waits, runs, or was preempted; others continue. */
+static void late_requests_end(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 2;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    recording *busy = start(&f, 0, 1000, 0, 1), *running = start(&f, 1, 1000, 5, 1), *waiting = start(&f, 2, 10, 3, 2);
+    recording *later = start(&f, 3, 10, 100, 1);
+    recording_wait_events(running, 5);
+    atomic_fetch_add(&milliseconds, 2900);
+    recording_wait_events(running, running->n_events + 3);
+    assert_false(waiting->done);
+    atomic_fetch_add(&milliseconds, 200);
+    expect_timeout(waiting, 2);
+    assert_false(running->done);
+    atomic_fetch_add(&milliseconds, 2000);
+    expect_timeout(running, 1);
+    recording_wait(later);
+    assert_int_equal(later->choices[0].finish, CL_ENGINE_LENGTH);
+    recording_wait(busy);
+    assert_int_equal(busy->choices[0].finish, CL_ENGINE_LENGTH);
+    assert_int_equal(stats_when_idle(&f).waiting_tokens, 0);
+    recording_free(later);
+    recording_free(busy);
+    fixture_stop(&f);
+}
+
+/* Submit until the queue is full, from an event of the request that occupies the only place. */
+typedef struct crowd {
+    fixture *f;
+    cl_engine_request request;
+    int n_accepted;
+    cl_error error;
+} crowd;
+
+static void crowd_in(void *ctx, const cl_engine_event *event) {
+    (void)event;
+    crowd *c = ctx;
+    while (c->error.code == CL_OK && cl_engine_submit(c->f->engine, &c->request, NULL, &c->error) == CL_OK) c->n_accepted++;
+}
+
+static void ignore_event(void *ctx, const cl_engine_event *event) {
+    (void)ctx;
+    (void)event;
+}
+
+static void full_queues_refuse(void **state) {
+    (void)state;
+    for (int by_tokens = 0; by_tokens < 2; by_tokens++) {
+        cl_engine_config config = fixture_config();
+        config.max_seqs = 1;
+        if (by_tokens)
+            config.max_queued_tokens = 10 * N_PROMPT + 5;
+        else
+            config.max_queued_requests = 7;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        int32_t tokens[N_PROMPT];
+        make_prompt(tokens, N_PROMPT, 0, 0, 9);
+        recording *r = recording_create();
+        crowd c = {.f = &f, .request = make_request(tokens, N_PROMPT, 3, NULL)};
+        c.request.on_event = ignore_event;
+        r->hook = crowd_in;
+        r->hook_ctx = &c;
+        const cl_engine_request first = make_request(tokens, N_PROMPT, 5, r);
+        submit(&f, &first);
+        recording_wait(r);
+        assert_int_equal(c.error.code, CL_ERR_BUSY);
+        assert_int_equal(c.n_accepted, by_tokens ? 10 : 7);
+        assert_non_null(strstr(c.error.message, by_tokens ? "max_queued_tokens is 245" : "max_queued_requests is 7"));
+        assert_int_equal(stats_when_idle(&f).requests_finished, c.n_accepted + 1);
+        recording *again = start(&f, 1, 2, 0, 1); /* the queue is empty again */
+        recording_wait(again);
+        recording_free(again);
+        recording_free(r);
+        fixture_stop(&f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(late_requests_end),
+        cmocka_unit_test(full_queues_refuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
