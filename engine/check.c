@@ -48,6 +48,8 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
                        "max_queued_requests is %lld and max_queued_tokens %lld; they must be at least 1, or "
                        "0 for no limit",
                        (long long)config->max_queued_requests, (long long)config->max_queued_tokens);
+    if (!(config->target_itl_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "target_itl_s is %g; it must be above 0, or 0 for none", config->target_itl_s);
     for (int32_t i = 0; i < config->n_weights; i++)
         if (!(config->weights[i].weight >= 0.001f && config->weights[i].weight <= 1000))
             return cl_fail(error, CL_ERR_ARG, "weights[%d].weight is %g; it must be 0.001 to 1000", i,

@@ -7,6 +7,7 @@
 
 #include "admission.h"
 #include "draw.h"
+#include "pace.h"
 #include "queue.h"
 #include "runner.h"
 #include "speculation.h"
@@ -22,6 +23,8 @@ struct cl_scheduler {
     cl_queue queue;
     cl_request_list finished;
     cl_admission admission;
+    cl_pace pace;
+    int32_t max_rows;       /* of the current step */
     cl_choice **prefills;   /* [max_seqs] owned; the choices of a step whose prompts lack rows */
     double first_deadline;  /* no request has an earlier one */
     int64_t waiting_tokens; /* of prompts that have not been admitted */
@@ -58,6 +61,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
     s->first_deadline = INFINITY;
+    cl_pace_init(&s->pace, config->target_itl_s, config->max_step_rows);
     s->config = *config;
     s->config.level = NULL; /* borrowed for the call only, like the weights */
     s->config.weights = NULL;
@@ -277,12 +281,18 @@ static int64_t prefill_piece(const cl_scheduler *s) {
 /* Whether a step computes rows of a choice in the cache, and not its leader for both. */
 static bool computes(const cl_choice *c) { return c->n_tokens > c->owner->params.n_prompt || cl_request_leader(c->owner) == c; }
 
+static int32_t count_decoding(const cl_scheduler *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->admission.n_seqs; i++) n += s->admission.choices[i]->decoding;
+    return n;
+}
+
 /* Draft for the choices that decode, in rows that neither decoding nor prefill needs. */
 static void draft_tokens(cl_scheduler *s) {
     if (!s->speculation) return;
     cl_speculation_clear(s->speculation);
     int32_t n_decoding = 0;
-    int64_t n_left = s->config.max_step_rows;
+    int64_t n_left = s->max_rows;
     for (int32_t i = 0; i < s->admission.n_seqs; i++) {
         cl_choice *c = s->admission.choices[i];
         if (c->decoding) {
@@ -392,7 +402,7 @@ static int64_t rows_below(const cl_step_entry *e, int64_t end) {
     return n < 0 ? 0 : n < e->n_rows ? n : e->n_rows;
 }
 
-static void count_step(cl_scheduler *s, double seconds) {
+static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     cl_engine_stats *stats = &s->stats;
     int64_t n_prompt = 0, n_recomputed = 0;
     for (int32_t i = 0; i < s->step.n_entries; i++) {
@@ -404,6 +414,7 @@ static void count_step(cl_scheduler *s, double seconds) {
         cl_tenant_charge(e->choice->owner->tenant, n_first);
     }
     const double share = (double)(n_prompt + n_recomputed) / (double)s->step.n_rows;
+    cl_pace_learn(&s->pace, seconds, n_decoding, (int32_t)(n_prompt + n_recomputed));
     const double decay = exp(-seconds / 60);
     s->recent_tokens *= decay;
     s->recent_seconds = s->recent_seconds * decay + seconds;
@@ -428,12 +439,14 @@ void cl_scheduler_step(cl_scheduler *s) {
     }
     if (s->admission.n_seqs == 0) return;
     const double start = cl_now();
+    const int32_t n_decoding = count_decoding(s);
+    s->max_rows = cl_pace_rows(&s->pace, n_decoding);
     draft_tokens(s);
     list_entries(s);
     cl_error error;
-    cl_status status = cl_step_run(&s->step, s->config.max_step_rows, &error);
+    cl_status status = cl_step_run(&s->step, s->max_rows, &error);
     if (status != CL_OK) drop_drafts(s);
-    for (int32_t rows = s->config.max_step_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
+    for (int32_t rows = s->max_rows / 2; status == CL_ERR_LIMIT && rows > 0 && s->step.n_entries > 0; rows /= 2)
         status = cl_step_run(&s->step, rows, &error); /* fewer rows need less workspace */
     if (status != CL_OK) {
         cl_step_clear(&s->step);
@@ -442,7 +455,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     }
     draw_tokens(s);
     settle_drafts(s);
-    count_step(s, cl_now() - start);
+    count_step(s, cl_now() - start, n_decoding);
 }
 
 /* ---- Reporting ---- */

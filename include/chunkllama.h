@@ -270,6 +270,11 @@ typedef struct cl_engine_config {
     /* Requests that may wait beyond those that find a place at once, and tokens of their prompts; 0 (default): no limit. */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
+    /*
+     * Seconds that a step should take at most while choices decode, which is their time between tokens: rows of prompts are
+     * limited for it; 0 (default): no target.
+     */
+    double target_itl_s;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
