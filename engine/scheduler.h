@@ -9,10 +9,9 @@
  *
  * If the budget lacks room for a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *
- * A step gives rows first to the choices that decode, then to prompts in the order of their tenants'
- * counters, then of rank. Some prompts wait for a prefix
- * that another request is computing: they get no rows until it is ready, or the remaining rows of it if that request ends
- * early.
+ * A step gives rows first to the choices that decode, then to prompts in the order of their tenants' counters, then of rank.
+ * Some prompts wait for a prefix that another request is computing: they get no rows until it is ready, or the remaining rows
+ * of it if that request ends early.
  *
  * Used by the engine's thread only.
  */
