@@ -97,13 +97,36 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     return CATTN_OK;
 }
 
+/*
+ * Keep the tokens of a leaf that its only sequence is about to leave once, if they are also stored beside it: a match ends
+ * before a prompt's last token, so a prompt that is repeated adds a leaf each time, with a chunk of its own. Returns the
+ * position up to which the sequence's tokens are retained.
+ */
+static int64_t drop_twins(ca_tree *tree, const ca_seq *seq) {
+    for (;;) {
+        ca_node *leaf = seq->leaf, *parent = leaf->parent;
+        const int64_t n_tokens = ca_even(leaf->n_ready);
+        if (leaf->n_seqs > 1 || leaf->n_children > 0 || n_tokens == 0) return INT64_MAX;
+        const ca_twin twin = ca_node_find_twin(leaf, n_tokens);
+        if (twin.end) {
+            ca_path_touch(tree, twin.end);
+            ca_evict_update(tree, twin.end);
+            return leaf->start;
+        }
+        if (!twin.contained) return INT64_MAX;
+        ca_node_remove(tree, twin.contained);
+        ca_node_settle(tree, parent);
+    }
+}
+
 void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
+    const int64_t retain_to = ca_tree_retains(tree) ? drop_twins(tree, seq) : 0;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);
-    ca_path_release(tree, leaf, tree->root, ca_tree_retains(tree) ? INT64_MAX : 0);
+    ca_path_release(tree, leaf, tree->root, retain_to);
     ca_node_uncover(tree, tree->root);
     ca_seq_free(tree, seq);
     ca_budget_restore(tree);

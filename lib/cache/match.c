@@ -1,4 +1,4 @@
-/* Finding the longest prefix of a list of tokens in the tree. */
+/* Finding tokens in the tree: the longest prefix of a list, and tokens that are stored twice. */
 #include "tree_internal.h"
 
 #include <string.h>
@@ -60,4 +60,39 @@ ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tok
         node = next;
         n_here = ca_even(common(node->tokens, tokens + node->start, ca_min(node->n_tokens, n_tokens - node->start)));
     }
+}
+
+/* ---- Tokens that are stored twice ---- */
+
+/* The node in which the n (even, > 0) tokens from the beginning of `at` on end, if all are there and ready; else NULL. */
+static ca_node *end_of(ca_node *at, const int32_t *tokens, int64_t n) {
+    for (;;) {
+        const int64_t n_here = ca_min(at->n_tokens, n);
+        if (at->n_ready < n_here || common(at->tokens, tokens, n_here) < n_here) return NULL;
+        if (n_here == n) return at;
+        tokens += n_here;
+        n -= n_here;
+        at = child_with_pair(at, ca_node_lower_bound(at, at->domain, tokens[0], tokens[1], 0), at->domain, tokens);
+        if (!at) return NULL;
+    }
+}
+
+/* Whether nothing is lost if `twin` is removed, since node has its tokens, too. */
+static bool is_contained(const ca_node *twin, const ca_node *node, int64_t n_tokens) {
+    return twin->n_seqs == 0 && twin->n_children == 0 && twin->n_tokens <= n_tokens &&
+           common(twin->tokens, node->tokens, twin->n_tokens) == twin->n_tokens;
+}
+
+ca_twin ca_node_find_twin(const ca_node *node, int64_t n_tokens) {
+    enum { MOST_TWINS = 64 }; /* so that a call's time is bounded where many sequences continue differently */
+    const int32_t *tokens = node->tokens;
+    size_t i = ca_node_lower_bound(node->parent, node->domain, tokens[0], tokens[1], 0);
+    ca_node *twin;
+    for (int n = 0; n < MOST_TWINS && (twin = child_with_pair(node->parent, i, node->domain, tokens)); i++, n++) {
+        if (twin == node) continue;
+        ca_node *end = end_of(twin, tokens, n_tokens);
+        if (end) return (ca_twin){.end = end};
+        if (is_contained(twin, node, n_tokens)) return (ca_twin){.contained = twin};
+    }
+    return (ca_twin){0};
 }

@@ -157,6 +157,15 @@ typedef struct ca_match {
 /* The longest match of at most n_tokens (even) tokens; among equals the one with more ready tokens, then the oldest. */
 ca_match ca_tree_match(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain);
 
+/* A node's tokens elsewhere below the same parent; at most one of the two is not NULL. */
+typedef struct ca_twin {
+    ca_node *end;       /* where a path with all tokens ends; they are ready there */
+    ca_node *contained; /* a leaf that no sequence covers, whose tokens are the first ones of the node's */
+} ca_twin;
+
+/* Look for the first n_tokens (even, > 0) of node's tokens below its parent, but not in node. */
+ca_twin ca_node_find_twin(const ca_node *node, int64_t n_tokens);
+
 /* ---- seq.c: sequences ---- */
 
 /* A sequence with an id, without tokens, not linked to a node. NULL without memory. */

@@ -48,6 +48,30 @@ static void a_reservation_of_the_whole_budget(void **state) {
     teardown(&w);
 }
 
+/* Prompts that come again and again, all of which the budget holds: only what a match leaves out is computed again. */
+static void repeated_prompts_stay(void **state) {
+    (void)state;
+    enum { N = 10, LENGTH = 12, ROUNDS = 20 };
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < N; i++) {
+            int32_t prompt[LENGTH];
+            for (int j = 0; j < LENGTH; j++) prompt[j] = j < 5 ? j : i + j;
+            cattn_seq id;
+            cattn_join_result result;
+            assert_int_equal(ca_tree_join(w.tree, prompt, LENGTH, 0, 0, &id, &result, NULL), CATTN_OK);
+            assert_int_equal(result.n_ready, round > 0 ? LENGTH - 2 : i > 0 ? 4 : 0);
+            ca_seq *seq = ca_tree_find(w.tree, id);
+            ca_path_claim(seq->leaf, LENGTH);
+            ca_path_commit(seq->leaf);
+            ca_tree_leave(w.tree, seq);
+            check_tree(w.tree, w.pool, &w.layout);
+        }
+    assert_int_equal(ca_tree_get_counts(w.tree)->tokens_evicted, 0);
+    teardown(&w);
+}
+
 /* A prompt that is retained in several nodes holds more chunks than it would alone; if these are too many, less is shared. */
 static void a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows(void **state) {
     (void)state;
@@ -163,6 +187,7 @@ static void a_merge_allocates_no_more_than_it_frees(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reservation_of_the_whole_budget),
+        cmocka_unit_test(repeated_prompts_stay),
         cmocka_unit_test(a_path_of_many_nodes_is_shared_as_far_as_the_budget_allows),
         cmocka_unit_test(a_merge_allocates_no_more_than_it_frees),
         cmocka_unit_test(nothing_is_evicted_if_no_slab_can_be_emptied),

@@ -331,6 +331,34 @@ static void branches_supersede_chunks(void **state) {
     teardown(&w);
 }
 
+/* A match ends before a prompt's last token, so the same prompt computes its end again; that is not retained a second time. */
+static void what_is_retained_already_is_dropped(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
+    for (int i = 1; i <= 4; i++) {
+        assert_int_equal(join(&w, "abcdefgh"), i == 1 ? 0 : 6);
+        compute(&w, i, i == 1 ? 8 : 2);
+        leave(&w, i);
+        expect(&w, "0..7 abcdefgh | A0-3 B0-3 |\n");
+    }
+    join(&w, "abcdefgh"); /* the prompt's end and a longer answer, in which what is retained is contained */
+    append(&w, 5, "wxyz");
+    compute(&w, 5, 6);
+    join(&w, "abcdefgh"); /* the beginning of the same answer */
+    append(&w, 6, "wx");
+    compute(&w, 6, 4);
+    leave(&w, 5);
+    expect(&w, "0..5 abcdef | A0-3 B0-1 | 6\n"
+               "  6..11 ghwxyz | C2-3 D0-3 |\n"
+               "  6..9 ghwx | E2-3 F0-1 | 6 =6\n");
+    leave(&w, 6);
+    expect(&w, "0..5 abcdef | A0-3 B0-1 |\n"
+               "  6..11 ghwxyz | C2-3 D0-3 |\n");
+    check_tree(w.tree, w.pool, &w.layout);
+    teardown(&w);
+}
+
 static void another_sequence_claims_unready_tokens(void **state) {
     (void)state;
     world w;
@@ -506,6 +534,7 @@ int main(void) {
         cmocka_unit_test(leaving_from_the_ends),
         cmocka_unit_test(leaving_with_retention),
         cmocka_unit_test(branches_supersede_chunks),
+        cmocka_unit_test(what_is_retained_already_is_dropped),
         cmocka_unit_test(another_sequence_claims_unready_tokens),
         cmocka_unit_test(the_readier_twin_is_matched),
         cmocka_unit_test(leaves_go_first_least_recently_used_first),
