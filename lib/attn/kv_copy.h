@@ -12,8 +12,11 @@ typedef struct ca_kv_tile {
     uint32_t open;
 } ca_kv_tile;
 
-/* Copy slots [begin, end) of a K tile and the V tile behind it to the same slots of others, open or closed as each says. */
-void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end);
+/*
+ * Copy slots [begin, end) of a K tile and the V tile behind it to slots [begin + shift, end + shift) of others, open or closed
+ * as each says. shift is even.
+ */
+void ca_kv_copy_tile(const ca_layout *l, ca_kv_tile dst, ca_kv_tile src, int begin, int end, int shift);
 
 /* Transpose a slot group of a K tile: open becomes closed, closed open. */
 void ca_kv_transpose(const ca_layout *l, void *k_tile, int group);
