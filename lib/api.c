@@ -107,7 +107,7 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
                    config->chunk_size);
     cattn_status s = config->cuda_device < 0 ? create_on_cpu(c, config, error) : create_on_device(c, config, error);
     if (s) return s;
-    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}};
+    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}, !c->device};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");

@@ -14,7 +14,7 @@ enum {
 typedef struct slab {
     int32_t n_taken;  /* chunks */
     int32_t n_live;   /* chunks */
-    ca_chunk_id free; /* first free chunk, -1: none; the others follow by ca_chunk.next_free */
+    ca_chunk_id free; /* first free chunk, -1: none; the others follow by ca_chunk.next */
     bool committed;
     size_t n_resident; /* bytes at its beginning that have been made resident */
 } slab;
@@ -146,7 +146,7 @@ static cattn_status commit_slab(ca_chunk_pool *p) {
     *added = (slab){.committed = true, .free = -1};
     for (size_t i = p->slab_chunks; i-- > 0;) {
         const ca_chunk_id id = (ca_chunk_id)(s * p->slab_chunks + i);
-        p->chunks[id] = (ca_chunk){.next_free = added->free};
+        p->chunks[id] = (ca_chunk){.next = added->free};
         added->free = id;
     }
     p->n_committed++;
@@ -199,19 +199,19 @@ cattn_status ca_chunk_pool_get(ca_chunk_pool *p, ca_chunk_id *id) {
     while (!p->slabs[p->first_usable].committed || p->slabs[p->first_usable].free < 0) p->first_usable++;
     slab *lowest = &p->slabs[p->first_usable];
     *id = lowest->free;
-    lowest->free = p->chunks[*id].next_free;
+    lowest->free = p->chunks[*id].next;
     lowest->n_taken++;
     p->n_free--;
-    p->chunks[*id] = (ca_chunk){.next_free = -1};
+    p->chunks[*id] = (ca_chunk){.next = -1, .prev = -1};
     return CATTN_OK;
 }
 
 void ca_chunk_pool_put(ca_chunk_pool *p, ca_chunk_id id) {
-    assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0);
+    assert(p->chunks[id].refs == 0 && p->chunks[id].live == 0 && p->chunks[id].packed == 0);
     slab *owner = slab_of(p, id);
     const size_t s = (size_t)(owner - p->slabs);
     assert(owner->committed && owner->n_taken > 0);
-    p->chunks[id].next_free = owner->free;
+    p->chunks[id].next = owner->free;
     owner->free = id;
     owner->n_taken--;
     p->n_free++;

@@ -43,6 +43,7 @@ static void sift_down(ca_tree *tree, size_t i, ca_node *node) {
 void ca_evict_forget(ca_tree *tree, ca_node *node) {
     const size_t i = node->heap_index;
     if (i == SIZE_MAX) return;
+    ca_pack_forget(tree, node);
     node->heap_index = SIZE_MAX;
     ca_node *last = tree->heap[--tree->heap_length];
     if (last == node) return;
@@ -57,6 +58,7 @@ void ca_evict_update(ca_tree *tree, ca_node *node) {
     if (!node->parent || node->n_seqs > 0 || node->n_children > 0) return;
     assert(tree->heap_length < tree->heap_capacity);
     sift_up(tree, tree->heap_length++, node);
+    ca_pack_list(tree, node);
 }
 
 bool ca_evict_one(ca_tree *tree) {

@@ -23,7 +23,7 @@ fail:
 
 void ca_node_free(ca_tree *tree, ca_node *node) {
     if (!node) return;
-    assert(node->n_chunks == 0 && node->heap_index == SIZE_MAX);
+    assert(node->n_chunks == 0 && node->heap_index == SIZE_MAX && !node->to_pack);
     ca_delete(tree->alloc, node->tokens, node->tokens_capacity, sizeof *node->tokens);
     ca_delete(tree->alloc, node->chunks, node->chunks_capacity, sizeof *node->chunks);
     ca_delete(tree->alloc, node->children, node->children_capacity, sizeof *node->children);
@@ -151,12 +151,22 @@ void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id) {
 }
 
 void ca_node_pop_chunk(ca_tree *tree, ca_node *node) {
-    const ca_chunk_id id = node->chunks[--node->n_chunks];
+    const ca_chunk_id id = node->chunks[node->n_chunks - 1];
+    ca_pack_release(tree, node, node->n_chunks > 1, id);
+    node->n_chunks--;
     if (node->n_seqs > 0) uncover_chunk(tree, id);
     unref_chunk(tree, id);
 }
 
+void ca_node_replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id id) {
+    assert(node->n_seqs == 0);
+    unref_chunk(tree, node->chunks[i]);
+    node->chunks[i] = id;
+    ref_chunk(tree, id);
+}
+
 void ca_node_cover(ca_tree *tree, ca_node *node) {
+    assert(node->packed[0] == 0 && node->packed[1] == 0);
     if (node->n_seqs++ == 0)
         for (size_t i = 0; i < node->n_chunks; i++) cover_chunk(tree, node->chunks[i]);
 }
@@ -170,6 +180,7 @@ void ca_node_uncover(ca_tree *tree, ca_node *node) {
 bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender) {
     const int32_t slot = ca_slot_of(tree, ca_node_end(node));
     if (slot == 0 || node->n_chunks == 0) return false;
+    if (ca_pack_has_last(node)) return true; /* once it is unpacked */
     if (node->ending && (node->ending != appender || appender->next)) return false;
     return ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill == slot;
 }

@@ -24,6 +24,8 @@
  * open step. If a node has claimed tokens, all tokens of its ancestors are claimed, and likewise for ready tokens.
  *
  * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first, the least recently used first.
+ * Before a leaf is evicted because a chunk is needed, leaves are packed: what they have of a chunk that they fill only in part
+ * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
  *
  * A call that fails leaves the tree as it was. One thread at a time may use a tree.
  */
@@ -67,6 +69,11 @@ struct ca_node {
     uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
     size_t heap_index; /* in the tree's heap of evictable leaves; SIZE_MAX if it is not there */
     uint32_t domain;
+    /* Of a leaf that no sequence covers: the slots of its first chunk [0] and of its last, if that is another [1], which are
+     * its own, if the chunk is a packing chunk (ca_chunk.packed); otherwise 0. */
+    uint32_t packed[2];
+    bool to_pack; /* it is in the tree's list of leaves to pack, linked by the next two */
+    ca_node *pack_next, *pack_prev;
     /* The planner's notes on a child of the root, zero in a new node. The tree does not read them. Here they share a cache line
      * with what an update reads anyway; in a table of the planner they made updates of large batches slower. */
     int32_t plan_section; /* index of its section in the last plan */
@@ -98,6 +105,7 @@ typedef struct ca_tree_config {
     cattn_sharing sharing;
     cattn_retention retention;
     ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
+    bool packs;              /* leaves are packed; the executor can shift slots */
 } ca_tree_config;
 
 /* Counters for cattn_stats; here superseded chunks count as live, except in the peak. */

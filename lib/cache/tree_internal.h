@@ -17,6 +17,15 @@ typedef struct ca_seq_slot {
     size_t next_free; /* of a free slot; SIZE_MAX if it is the last */
 } ca_seq_slot;
 
+enum { CA_PACK_UNITS = 32 }; /* most units of slots in a chunk */
+
+/* Packing chunks, and leaves that can be packed. */
+typedef struct ca_packing {
+    ca_node *first, *last;                 /* leaves to pack, in the order in which they have become evictable */
+    ca_chunk_id chunks[CA_PACK_UNITS + 1]; /* first packing chunk whose longest run of free units has this length; -1: none */
+    uint64_t lengths;                      /* bit n: chunks[n] is not -1 */
+} ca_packing;
+
 struct ca_tree {
     ca_tree_config config;
     const ca_layout *layout;
@@ -32,6 +41,7 @@ struct ca_tree {
     size_t slots_capacity, free_slot;
     ca_node **heap; /* [heap_length] evictable leaves, the least recently used first */
     size_t heap_length, heap_capacity;
+    ca_packing packing;
     ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
 
@@ -93,6 +103,9 @@ void ca_node_link_child(ca_node *parent, ca_node *child);
 /* Add a chunk after node's last, for which there must be room, or remove the last one. */
 void ca_node_push_chunk(ca_tree *tree, ca_node *node, ca_chunk_id id);
 void ca_node_pop_chunk(ca_tree *tree, ca_node *node);
+
+/* Let chunk `id` take the place of one of node's chunks, which is unreferenced. No sequence covers node. */
+void ca_node_replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id id);
 
 /* One sequence more or fewer covers the node. Its chunks become live with the first, and retained after the last. */
 void ca_node_cover(ca_tree *tree, ca_node *node);
@@ -193,6 +206,35 @@ void ca_evict_forget(ca_tree *tree, ca_node *node);
 
 /* Evict the last chunk of the least recently used leaf. False if there is no evictable leaf. */
 bool ca_evict_one(ca_tree *tree);
+
+/* ---- pack.c: several leaves in one chunk ---- */
+
+void ca_pack_init(ca_tree *tree);
+
+/* Add a leaf that has become evictable to the list of those to pack, if that may free a chunk; or remove it from the list. */
+void ca_pack_list(ca_tree *tree, ca_node *leaf);
+void ca_pack_forget(ca_tree *tree, ca_node *leaf);
+
+/*
+ * Pack a part of the leaf that has been evictable longest. This records at most two K/V commands. True if something has
+ * changed, though it need not have freed a chunk; false if nothing can be packed now.
+ */
+bool ca_pack_one(ca_tree *tree);
+
+/* Whether node's last chunk is a packing chunk. */
+bool ca_pack_has_last(const ca_node *node);
+
+/* Let the units of a piece of node be free, in the chunk that it is about to release. */
+void ca_pack_release(ca_tree *tree, ca_node *node, int piece, ca_chunk_id id);
+
+/* Chunks that ca_pack_unpack will take from the pool for a match of the first n_node_tokens tokens of node. */
+int64_t ca_pack_n_to_take(const ca_tree *tree, const ca_node *node, int64_t n_node_tokens);
+
+/*
+ * Give node chunks of its own for its first n_node_tokens tokens, so that it can be cut and covered. The pool must be able to
+ * provide ca_pack_n_to_take chunks, of n_needed as in ca_budget_provide. Node is pinned and no longer evictable.
+ */
+void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens, int64_t n_needed);
 
 /* ---- branch.c: the place where a leaf is added ---- */
 

@@ -50,7 +50,7 @@ typedef struct world {
     known_root roots[MAX_ROOTS]; /* [n_roots] after the last call */
     size_t n_roots;
     ca_kv_commands before, after; /* of the open step */
-    uint64_t n_refused, n_shortened, n_faults, n_copies, n_early_copies;
+    uint64_t n_refused, n_shortened, n_faults, n_copies, n_shifted, n_early_copies;
     bool faulty;
     void *workspace; /* other memory of the budget */
     size_t workspace_bytes;
@@ -138,13 +138,14 @@ static bool slot_holds(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
 
 /* ---- K/V commands ---- */
 
-static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot) {
+static void copy_slot(world *w, ca_chunk_id to, ca_chunk_id from, int slot, int shift) {
     char *dst = ca_chunk_tile(w->pool, to, 0);
     const char *src = ca_chunk_tile(w->pool, from, 0);
     for (int i = 0; i < 2; i++) {
-        const size_t k = ca_layout_k_index(&w->layout, 0, slot, i), v = ca_layout_v_index(&w->layout, slot, i);
-        ((float *)dst)[k] = ((const float *)src)[k];
-        ((float *)(dst + w->layout.k_bytes))[v] = ((const float *)(src + w->layout.k_bytes))[v];
+        const ca_layout *l = &w->layout;
+        ((float *)dst)[ca_layout_k_index(l, 0, slot + shift, i)] = ((const float *)src)[ca_layout_k_index(l, 0, slot, i)];
+        ((float *)(dst + l->k_bytes))[ca_layout_v_index(l, slot + shift, i)] =
+            ((const float *)(src + l->k_bytes))[ca_layout_v_index(l, slot, i)];
     }
 }
 
@@ -152,7 +153,9 @@ static void execute(world *w, const ca_kv_command *commands, size_t n) {
     w->n_copies += n;
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(commands[i].kind, CA_KV_COPY);
-        for (int slot = commands[i].begin; slot < commands[i].end; slot++) copy_slot(w, commands[i].to, commands[i].from, slot);
+        w->n_shifted += commands[i].shift != 0;
+        for (int slot = commands[i].begin; slot < commands[i].end; slot++)
+            copy_slot(w, commands[i].to, commands[i].from, slot, commands[i].shift);
     }
 }
 
@@ -163,14 +166,17 @@ static void execute_early(void *ctx, const ca_kv_command *commands, size_t n) {
     execute(w, commands, n);
 }
 
-/* The chunk that now has what a slot will hold when all pending commands have been carried out. */
-static ca_chunk_id origin(world *w, ca_chunk_id chunk, int slot) {
+/* Whether a slot will hold the fingerprint when all pending commands have been carried out. */
+static bool will_hold(world *w, ca_chunk_id chunk, int slot, uint64_t path) {
     const ca_kv_pending *pending = ca_tree_pending(w->tree);
     for (size_t i = pending->n; i-- > 0;) {
         const ca_kv_command *command = &pending->at[i];
-        if (command->to == chunk && command->begin <= slot && slot < command->end) chunk = command->from;
+        const int from = slot - command->shift;
+        if (command->to != chunk || from < command->begin || from >= command->end) continue;
+        chunk = command->from;
+        slot = from;
     }
-    return chunk;
+    return slot_holds(w, chunk, slot, path);
 }
 
 static void record_branch_copies(world *w, const ca_seq *seq, int64_t first, int64_t last) {
@@ -224,14 +230,37 @@ static void check_seq(world *w, model_seq *s) {
     assert_true(n_ready >= s->n_ready && n_ready <= s->n); /* ready tokens stay ready */
     s->n_ready = n_ready;
     for (int64_t p = 0; p < n_ready; p++)
-        if (!slot_holds(w, origin(w, ca_path_chunk(w->tree, seq->leaf, p), (int)(p % c)), (int)(p % c), s->path[p]))
+        if (!will_hold(w, ca_path_chunk(w->tree, seq->leaf, p), (int)(p % c), s->path[p]))
             fail_msg("sequence %d: position %d of %d does not hold its token", (int)(s - w->seqs), (int)p, (int)s->n);
     for (const ca_node *node = seq->leaf; node->parent; node = node->parent) {
         if (ca_node_shares_first_chunk(node)) continue;
         for (int slot = 0; slot < ca_chunk_at(w->pool, node->chunks[0])->n_copied; slot++)
-            if (!slot_holds(w, origin(w, node->chunks[0], slot), slot, s->path[node->start / c * c + slot]))
+            if (!will_hold(w, node->chunks[0], slot, s->path[node->start / c * c + slot]))
                 fail_msg("sequence %d: slot %d before position %d is not copied", (int)(s - w->seqs), slot, (int)node->start);
     }
+}
+
+/* The first slot in chunk i of a node minus the slot of its position there: not 0 only in packing chunks. */
+static int shift_of(const world *w, const ca_node *node, size_t i) {
+    const int c = w->layout.c, unit = c > 64 ? c / 32 : 2;
+    const uint32_t packed = i == 0 ? node->packed[0] : i == node->n_chunks - 1 ? node->packed[1] : 0;
+    if (!packed) return 0;
+    const int begin = i == 0 ? (int)(node->start % c) : 0;
+    return __builtin_ctz(packed) * unit - begin / unit * unit;
+}
+
+/* What no sequence covers holds its tokens, too, in packing chunks at other slots. path [MAX_TOKENS]: of the node's ancestors.
+ */
+static void check_retained(world *w, const ca_node *node, uint64_t *path) {
+    const int c = w->layout.c;
+    for (int64_t p = node->start; p < ca_node_end(node); p++) {
+        path[p] = extend_path(p > 0 ? path[p - 1] : node->domain, p, node->tokens[p - node->start]);
+        if (node->n_seqs > 0) continue;
+        const size_t i = (size_t)(p / c - node->start / c);
+        if (!will_hold(w, node->chunks[i], (int)(p % c) + shift_of(w, node, i), path[p]))
+            fail_msg("node %d: position %d does not hold its token", (int)node->id, (int)p);
+    }
+    for (size_t i = 0; i < node->n_children; i++) check_retained(w, node->children[i], path);
 }
 
 /* If a root's version has not changed, nothing has changed on which plans depend. */
@@ -254,6 +283,8 @@ static void check_world(world *w) {
     check_tree(w->tree, w->pool, &w->layout);
     if (!w->faulty) check_canonical(w->tree);
     for (int i = 0; i < w->n_seqs; i++) check_seq(w, &w->seqs[i]);
+    static uint64_t path[MAX_TOKENS];
+    check_retained(w, ca_tree_root(w->tree), path);
 }
 
 /* ---- The budget ---- */
@@ -521,6 +552,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     static ca_kv_command before[CA_KV_PENDING], after[MAX_SEQS * MAX_TOKENS];
     world w = {.rng = {seed}, .config = {.sharing = sharing, .retention = retention}, .faulty = faulty, .fault_in = -1};
     w.config.executor = (ca_kv_executor){execute_early, &w};
+    w.config.packs = seed % 4 != 0;
     w.before = (ca_kv_commands){before, 0, sizeof before / sizeof *before};
     w.after = (ca_kv_commands){after, 0, sizeof after / sizeof *after};
     w.alloc = (ca_alloc){.alloc = world_alloc, .free = world_free, .ctx = &w};
@@ -560,9 +592,9 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         check_budget(&w, excess);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d early\n",
+    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d shifted, %d early\n",
            (int)w.n_refused, (int)w.n_shortened, (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined,
-           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_early_copies);
+           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_shifted, (int)w.n_early_copies);
     if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* the budget is large enough */
     while (w.n_seqs > 0) {
         do_leave(&w, 0);
