@@ -232,6 +232,8 @@ typedef struct cattn_stats {
      * copies. They are not evicted before these sequences leave.
      */
     uint64_t chunks_superseded;
+    uint64_t tokens_retained; /* of tokens_stored, those that no sequence covers */
+    uint64_t slots_padding;   /* slots of live and retained chunks that hold no token of their own: unused ones, and copies */
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */

@@ -189,6 +189,8 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .n_seqs = t->n_seqs,
         .n_nodes = t->n_nodes,
         .chunks_superseded = n_superseded,
+        .tokens_retained = t->tokens_retained,
+        .slots_padding = (t->chunks_live + t->chunks_retained) * (uint64_t)c->layout.c - t->tokens_stored,
     };
     return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
 }

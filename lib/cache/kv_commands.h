@@ -74,7 +74,7 @@ typedef struct ca_kv_executor {
     void *ctx; /* borrowed until the tree is destroyed */
 } ca_kv_executor;
 
-enum { CA_KV_PENDING = 128 };
+enum { CA_KV_PENDING = 512 };
 
 /* Commands of kind (a) that have been recorded and not carried out, in order. */
 typedef struct ca_kv_pending {

@@ -167,14 +167,16 @@ void ca_node_replace_chunk(ca_tree *tree, ca_node *node, size_t i, ca_chunk_id i
 
 void ca_node_cover(ca_tree *tree, ca_node *node) {
     assert(node->packed[0] == 0 && node->packed[1] == 0);
-    if (node->n_seqs++ == 0)
-        for (size_t i = 0; i < node->n_chunks; i++) cover_chunk(tree, node->chunks[i]);
+    if (node->n_seqs++ > 0) return;
+    tree->counts.tokens_retained -= (uint64_t)node->n_tokens;
+    for (size_t i = 0; i < node->n_chunks; i++) cover_chunk(tree, node->chunks[i]);
 }
 
 void ca_node_uncover(ca_tree *tree, ca_node *node) {
     assert(node->n_seqs > 0);
-    if (--node->n_seqs == 0)
-        for (size_t i = 0; i < node->n_chunks; i++) uncover_chunk(tree, node->chunks[i]);
+    if (--node->n_seqs > 0) return;
+    tree->counts.tokens_retained += (uint64_t)node->n_tokens;
+    for (size_t i = 0; i < node->n_chunks; i++) uncover_chunk(tree, node->chunks[i]);
 }
 
 bool ca_node_tail_is_free(const ca_tree *tree, const ca_node *node, const ca_seq *appender) {
@@ -237,6 +239,7 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     if (n_chunks > 0) ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
 
     tree->counts.tokens_stored -= (uint64_t)(node->n_tokens - n_tokens);
+    if (node->n_seqs == 0) tree->counts.tokens_retained -= (uint64_t)(node->n_tokens - n_tokens);
     node->n_tokens = n_tokens;
     node->n_ready = ca_min(node->n_ready, n_tokens);
     node->n_claimed = ca_min(node->n_claimed, n_tokens);

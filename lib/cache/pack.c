@@ -4,8 +4,8 @@
  * A leaf's piece is what it has of a chunk that it does not fill and shares with no other node: in its first chunk, from its
  * first slot on, or in its last chunk, up to its last slot. Pieces of leaves that no sequence covers need not be at the slots
  * of their positions, since no step reads them. When a chunk is needed and none is free, such a piece moves into slots that
- * another piece's chunk has free, and its own chunk becomes free. If no chunk has room for it, its own chunk becomes a packing
- * chunk in which later pieces find room; its own slots stay where they are:
+ * another piece's chunk has free, and its own chunk becomes free. If no chunk has room for it and
+ * enough other leaves are there to move in, its own chunk becomes a packing chunk, in which its slots stay where they are:
  *
  *   c = 8   leaf a [.. a2 a3 a4 a5 ..]   leaf b [b0 b1 .. .. ..]   leaf c [.. .. c2 c3 ..]
  *       =>  [b0 b1 a2 a3 a4 a5 c2 c3], a packing chunk with the pieces of a, b and c; two chunks are free
@@ -150,6 +150,7 @@ void ca_pack_list(ca_tree *tree, ca_node *leaf) {
     if (!can) return;
     ca_packing *p = &tree->packing;
     leaf->to_pack = true;
+    p->n_leaves++;
     leaf->pack_prev = p->last;
     leaf->pack_next = NULL;
     *(p->last ? &p->last->pack_next : &p->first) = leaf;
@@ -160,6 +161,7 @@ void ca_pack_forget(ca_tree *tree, ca_node *leaf) {
     if (!leaf->to_pack) return;
     ca_packing *p = &tree->packing;
     leaf->to_pack = false;
+    p->n_leaves--;
     *(leaf->pack_prev ? &leaf->pack_prev->pack_next : &p->first) = leaf->pack_next;
     *(leaf->pack_next ? &leaf->pack_next->pack_prev : &p->last) = leaf->pack_prev;
 }
@@ -187,16 +189,20 @@ static void open_chunk(ca_tree *tree, ca_node *leaf, int i) {
 }
 
 bool ca_pack_one(ca_tree *tree) {
-    enum { MOST_PENDING = CA_KV_PENDING * 3 / 4 };
+    enum { MOST_PENDING = CA_KV_PENDING * 3 / 4, PART_TO_MOVE = 32 };
     ca_node *leaf = tree->packing.first;
     if (!leaf || tree->commands.n >= MOST_PENDING) return false;
+    /*
+     * If few leaves are left that could move in, it is better to evict a piece, and to move this one to its place: once there
+     * is none, a chunk becomes free only when all its pieces happen to be evicted.
+     */
+    const size_t least = 1 + tree->heap_length / PART_TO_MOVE;
     bool changed = false, complete = true;
     for (int i = 0; i < n_pieces(leaf); i++) {
         if (!can_pack(tree, leaf, i)) continue;
         const piece p = piece_of(tree, leaf, i);
         const ca_chunk_id id = find_room(tree, n_units(tree, &p));
-        /* If no other leaf is there to move in, it is better to evict a piece, and to move this one to its place. */
-        const bool opens = id < 0 && leaf->pack_next;
+        const bool opens = id < 0 && tree->packing.n_leaves > least;
         if (id >= 0)
             move_to(tree, leaf, i, id);
         else if (opens)

@@ -111,7 +111,7 @@ typedef struct ca_tree_config {
 /* Counters for cattn_stats; here superseded chunks count as live, except in the peak. */
 typedef struct ca_tree_counts {
     uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
-    uint64_t tokens_stored, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
+    uint64_t tokens_stored, tokens_retained, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
 } ca_tree_counts;
 
 /* ---- The tree ---- */

@@ -22,6 +22,7 @@ enum { CA_PACK_UNITS = 32 }; /* most units of slots in a chunk */
 /* Packing chunks, and leaves that can be packed. */
 typedef struct ca_packing {
     ca_node *first, *last;                 /* leaves to pack, in the order in which they have become evictable */
+    size_t n_leaves;                       /* in this list */
     ca_chunk_id chunks[CA_PACK_UNITS + 1]; /* first packing chunk whose longest run of free units has this length; -1: none */
     uint64_t lengths;                      /* bit n: chunks[n] is not -1 */
 } ca_packing;

@@ -144,7 +144,7 @@ SAME(cuda_device_info, memory_bytes);
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; fill it with a reserved field")
 NO_PADDING(config, reserved);
-NO_PADDING(stats, chunks_superseded);
+NO_PADDING(stats, slots_padding);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, n_seqs);

@@ -143,10 +143,14 @@ static void all_that_is_retained_can_be_dropped(void **state) {
     assert_int_equal(cattn_seq_leave(cache, &leaves, NULL), CATTN_OK);
     const cattn_stats before = stats_of(cache);
     assert_int_equal(before.tokens_stored, 4000);
+    assert_int_equal(before.tokens_retained, 3000);
+    assert_int_equal(before.slots_padding, 16); /* 8 are unused behind the 1000 tokens, 8 are copies before the 3000 */
     assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_OK);
     const cattn_stats after = stats_of(cache);
     assert_int_equal(after.chunks_retained, 0);
     assert_int_equal(after.tokens_stored, 1000);
+    assert_int_equal(after.tokens_retained, 0);
+    assert_int_equal(after.slots_padding, 8);
     assert_int_equal(after.chunks_live, before.chunks_live);
     assert_int_equal(after.chunks_reserved, before.chunks_reserved);
     assert_true(after.bytes_in_use + 128 * before.chunk_bytes <= before.bytes_in_use); /* 187 chunks were retained */

@@ -24,7 +24,7 @@ typedef struct totals {
     uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_heap;
     int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
     uint32_t *packed;                       /* [MAX_CHUNKS] */
-    uint64_t n_to_pack;
+    uint64_t n_to_pack, tokens_retained;
 } totals;
 
 static int32_t second_token(const ca_node *node) { return node->n_tokens > 1 ? node->tokens[1] : -1; }
@@ -81,6 +81,7 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     const ca_node *parent = node->parent;
     sum->n_nodes++;
     sum->tokens += (uint64_t)node->n_tokens;
+    if (node->n_seqs == 0) sum->tokens_retained += (uint64_t)node->n_tokens;
     CHECK(node->n_tokens > 0 && node->start % 2 == 0, node);
     CHECK(node->start == parent->start + parent->n_tokens, node);
     CHECK(node->n_children == 0 || node->n_tokens % 2 == 0, node);
@@ -223,6 +224,7 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(counts->chunks_reserved, sum.reserved);
     assert_int_equal(counts->chunks_unshared, sum.unshared);
     assert_int_equal(counts->tokens_stored, sum.tokens);
+    assert_int_equal(counts->tokens_retained, sum.tokens_retained);
     assert_int_equal(counts->tokens_referenced, sum.referenced);
     assert_int_equal(counts->n_nodes, sum.n_nodes);
     assert_int_equal(counts->n_seqs, sum.n_seqs);

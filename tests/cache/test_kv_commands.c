@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { D = 32, MAX_SEQS = 8, MAX_ROWS = 4096, N_LAYERS = 2 };
+enum { D = 32, MAX_SEQS = 8, MAX_ROWS = 16384, N_LAYERS = 2 };
 
 typedef struct world {
     ca_layout layout;

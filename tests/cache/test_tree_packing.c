@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "../support/rng.h"
 #include "small_tree.h"
 
 /* A tree whose metadata do not count, so that exactly n_chunks chunks of c slots are there. */
@@ -104,10 +105,83 @@ static void unpacking_without_a_free_chunk(void **state) {
     teardown(&w);
 }
 
+/* ---- What retained tokens cost ---- */
+
+/* Requests that share a prefix and have some tokens of their own; of `repeat` in 8 the own tokens have come before. */
+typedef struct traffic {
+    const char *name;
+    int64_t shared, least, most; /* tokens: shared, and own ones */
+    int at_once, repeat;
+    double bar; /* slots of retained chunks for each retained token, at most */
+} traffic;
+
+/* Let `at_once` requests join, compute their prompts in one step, and leave. */
+static void serve(world *w, const traffic *t, rng *r) {
+    enum { LONGEST = 512, AT_ONCE = 32, KNOWN = 600 };
+    int32_t tokens[LONGEST];
+    ca_seq *seqs[AT_ONCE];
+    for (int i = 0; i < t->at_once; i++) {
+        static int32_t n_ever;
+        const bool again = rng_range(r, 0, 7) < t->repeat;
+        const int32_t own = again ? (int32_t)rng_range(r, 0, KNOWN - 1) : KNOWN + n_ever++;
+        rng own_rng = {(uint64_t)own + 1};
+        const int64_t n = t->shared + rng_range(&own_rng, t->least, t->most);
+        for (int64_t p = 0; p < n; p++) tokens[p] = p < t->shared ? 0 : own;
+        cattn_seq id;
+        assert_int_equal(ca_tree_join(w->tree, tokens, n, 0, 0, &id, NULL, NULL), CATTN_OK);
+        seqs[i] = ca_tree_find(w->tree, id);
+    }
+    ca_kv_carry_out(ca_tree_pending(w->tree));
+    for (int i = 0; i < t->at_once; i++) {
+        ca_path_claim(seqs[i]->leaf, LONGEST);
+        ca_path_commit(seqs[i]->leaf);
+    }
+    for (int i = 0; i < t->at_once; i++) ca_tree_leave(w->tree, seqs[i]);
+}
+
+static void retained_tokens_cost_what_they_hold(void **state) {
+    (void)state;
+    enum { SLOTS = 64, CHUNKS = 512, REQUESTS = 20000 };
+    static const traffic all[] = {
+        {"20 own tokens in two chunks", 237, 20, 20, 1, 0, 1.3},
+        {"20 own tokens in one chunk", 192, 20, 20, 1, 0, 1.3},
+        {"20 own tokens, 32 requests at once", 237, 20, 20, 32, 0, 1.3},
+        {"20 own tokens, half of them again", 237, 20, 20, 4, 4, 1.3},
+        {"2 to 40 own tokens", 237, 2, 40, 4, 0, 1.3},
+        {"2 to 40 own tokens, half of them again", 200, 2, 40, 4, 4, 1.3},
+        {"20 to 200 own tokens, half of them again", 201, 20, 200, 4, 4, 1.3},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const traffic *t = &all[i];
+        world w;
+        rng r = {i + 1};
+        setup_exactly(&w, SLOTS, CHUNKS);
+        const ca_tree_counts *n = ca_tree_get_counts(w.tree);
+        double most = 0, sum = 0;
+        int n_samples = 0;
+        for (int served = 0; served < REQUESTS; served += t->at_once) {
+            serve(&w, t, &r);
+            if (served < REQUESTS / 2) continue;
+            /* The chunks that the next requests will take count as retained until these come. */
+            const double slots = (double)(SLOTS * (int64_t)n->chunks_retained), cost = slots / (double)n->tokens_retained;
+            most = cost > most ? cost : most;
+            sum += cost;
+            n_samples++;
+        }
+        check_tree(w.tree, w.pool, &w.layout);
+        printf("%s: %.3f slots a token, at most %.3f; %d tokens retained in %d chunks\n", t->name, sum / n_samples, most,
+               (int)n->tokens_retained, (int)n->chunks_retained);
+        assert_true(most <= t->bar);
+        assert_true(n->chunks_retained >= CHUNKS / 2);
+        teardown(&w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaves_share_a_chunk),
         cmocka_unit_test(unpacking_without_a_free_chunk),
+        cmocka_unit_test(retained_tokens_cost_what_they_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
