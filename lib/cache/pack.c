@@ -229,10 +229,15 @@ static bool must_unpack(const ca_tree *tree, const ca_node *node, int i, int64_t
     return node->start + n_node_tokens > chunk << tree->layout->log2_c;
 }
 
-/* Whether a piece can have its chunk back: it is alone there, and where it was. */
+/*
+ * Whether a piece can have its chunk back: it is alone there, where it was, and no slot group is open that is full or that the
+ * piece does not reach, since steps leave none open.
+ */
 static bool is_in_place(const ca_tree *tree, const ca_node *node, int i) {
     const piece p = piece_of(tree, node, i);
-    return ca_chunk_at(tree->pool, node->chunks[p.chunk])->refs == 1 &&
+    const ca_chunk *chunk = ca_chunk_at(tree->pool, node->chunks[p.chunk]);
+    const uint32_t may_be_open = p.end % CA_SLOT_GROUP > 0 ? ca_slot_group_bit(p.end) : 0;
+    return chunk->refs == 1 && (chunk->open & ~may_be_open) == 0 &&
            node->packed[i] == units(first_unit(tree, &p), n_units(tree, &p));
 }
 

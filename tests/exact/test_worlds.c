@@ -1,7 +1,7 @@
 /*
  * Exactness with memcmp: a row's output has the same bits alone or in any batch, in every sharing mode, on one thread or two,
- * with the prompt in one piece or many, with a cold or a warm cache, in any order of joining, and after forks, truncations,
- * aborted steps and early leaves.
+ * with the prompt in one piece or many, with a cold or a warm cache, in any order of joining, behind prefixes that have been
+ * packed and unpacked, and after forks, truncations, aborted steps and early leaves.
  *
  * usage: exact_worlds_test [--worlds N] [--long N] [--seed S]
  */
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/cache/tree_internal.h"
 #include "lib/cache_handle.h"
 #include "world_run.h"
 
@@ -33,6 +34,15 @@ static void poison(cattn_cache *cache) {
     while (n > 0) ca_chunk_pool_put(cache->pool, ids[--n]);
 }
 
+static int64_t n_moves; /* pieces of leaves that have been packed or unpacked, in all worlds */
+
+/* Pack leaves that no sequence covers, as a shortage of memory would. */
+static void pack(const cattn_cache *cache) {
+    while (ca_pack_one(cache->tree)) continue;
+    const ca_kv_pending *pending = ca_tree_pending(cache->tree);
+    for (size_t i = 0; i < pending->n; i++) n_moves += pending->at[i].shift != 0;
+}
+
 static void room(run *x, int64_t n_rows) {
     if (n_rows <= x->rows_capacity) return;
     const cattn_config *c = &x->t.w->config;
@@ -52,6 +62,7 @@ static void step(void *ctx) {
     cattn_entry entries[WORLD_MAX_RUNNERS];
     const world_runner *running[WORLD_MAX_RUNNERS];
     int n = 0;
+    if (rng_chance(&t->r, 2)) pack(t->cache);
     const int shift = (int)rng_range(&t->r, 0, t->n_runners - 1);
     for (int i = 0; i < t->n_runners; i++) {
         running[n] = &t->runners[(i + shift) % t->n_runners];
@@ -157,7 +168,9 @@ int main(int argc, char **argv) {
     }
     for (int64_t i = 0; i < o.n_long && world_failures < 10; i++)
         try_world(o.seed + 1000000 + (uint64_t)i, 2300, cattn_level_name(n_levels - 1));
-    printf("%lld worlds from seed %llu and %lld long ones, levels up to %s: %d failures\n", (long long)o.n_worlds,
-           (unsigned long long)o.seed, (long long)o.n_long, cattn_level_name(n_levels - 1), world_failures);
+    CHECK(n_moves > o.n_worlds, "packing: %lld pieces were moved", (long long)n_moves);
+    printf("%lld worlds from seed %llu and %lld long ones, levels up to %s: %lld pieces moved, %d failures\n",
+           (long long)o.n_worlds, (unsigned long long)o.seed, (long long)o.n_long, cattn_level_name(n_levels - 1),
+           (long long)n_moves, world_failures);
     return world_failures != 0;
 }
