@@ -10,7 +10,7 @@
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
-static const char *const retention_names[] = {"lru", "none", NULL};
+static const char *const retention_names[] = {"lru", "none", "learned", NULL};
 
 /* Sets of commands. */
 #define IN(cmd) (1u << CMD_##cmd)
@@ -157,8 +157,11 @@ const option option_table[] = {
            "shared: common prefixes are stored, computed and read once; shared_storage: they are stored and computed once, and "
            "read by each sequence; private: nothing is shared",
            STEPS),
-    CHOICE("retention", retention, "lru", retention_names,
-           "lru: the K/V of finished requests are retained until memory is needed; none: they are freed at once", SAMPLES),
+    CHOICE(
+        "retention", retention, "learned", retention_names,
+        "learned: the K/V of finished requests are retained until memory is needed; what is evicted depends on how often and "
+        "how soon prompts have come back; lru: the least recently used are evicted; none: the K/V are freed at once",
+        SAMPLES),
     CHOICE(
         "speculate", speculate, "lookup", speculate_names,
         "lookup: draft the tokens that followed the same tokens earlier, and verify several in one step; the answers stay the "

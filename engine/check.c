@@ -11,7 +11,7 @@ void cl_engine_config_init(cl_engine_config *config) {
     *config = (cl_engine_config){
         .struct_size = sizeof *config,
         .sharing = CATTN_SHARED,
-        .retention = CATTN_RETAIN_LRU,
+        .retention = CATTN_RETAIN_LEARNED,
         .kv_type = CATTN_BF16,
         .chunk_size = 64,
         .kv_budget_bytes = UINT64_C(1) << 30,

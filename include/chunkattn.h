@@ -106,6 +106,12 @@ typedef enum cattn_retention {
      */
     CATTN_RETAIN_LRU = 0,
     CATTN_RETAIN_NONE = 1, /* tokens are dropped as soon as no sequence covers them, as in the paper */
+    /*
+     * As CATTN_RETAIN_LRU, but the cache learns from the sequences that leave how often and how soon tokens come back, and
+     * evicts the leaf that is therefore worth least. Prompts that are used once do not displace those that are used again and
+     * again, and of cyclic prompts that exceed the cache a part stays.
+     */
+    CATTN_RETAIN_LEARNED = 2,
 } cattn_retention;
 
 /*
@@ -138,7 +144,7 @@ typedef struct cattn_config {
     int32_t chunk_size;        /* tokens of a chunk: 16, 32, 64 (default), 128 or 256 */
     cattn_type kv_type;        /* how K and V are stored; default CATTN_BF16 */
     cattn_sharing sharing;     /* default CATTN_SHARED */
-    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    cattn_retention retention; /* default CATTN_RETAIN_LEARNED */
     float scale;               /* multiplies q.k before softmax; 0 (default): 1/sqrt(head_dim) */
     uint64_t budget_bytes;     /* for chunks, metadata and workspace (docs/library.md, "Memory"); default 1 GiB */
     int32_t n_threads;         /* workers; 0 (default): one for each CPU this process may use */

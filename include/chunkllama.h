@@ -235,7 +235,7 @@ typedef struct cl_engine_config {
 
     /* The K/V cache: as in cattn_config. */
     cattn_sharing sharing;     /* default CATTN_SHARED */
-    cattn_retention retention; /* default CATTN_RETAIN_LRU */
+    cattn_retention retention; /* default CATTN_RETAIN_LEARNED */
     cattn_type kv_type;        /* default CATTN_BF16 */
     int32_t chunk_size;        /* tokens of a chunk: 16, 32, 64 (default), 128 or 256 */
     uint64_t kv_budget_bytes;  /* for K/V, the cache's metadata and the workspace of attention; default 1 GiB */

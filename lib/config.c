@@ -16,7 +16,7 @@ void cattn_config_init(cattn_config *config) {
                              .chunk_size = 64,
                              .kv_type = CATTN_BF16,
                              .sharing = CATTN_SHARED,
-                             .retention = CATTN_RETAIN_LRU,
+                             .retention = CATTN_RETAIN_LEARNED,
                              .budget_bytes = (uint64_t)1 << 30,
                              .cuda_device = -1};
 }
@@ -113,7 +113,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if ((s = check_windows(c, error)) || (s = check_scores(c, error))) return s;
     if ((s = check_kv_type(c, error))) return s;
     if ((s = check_range("sharing", c->sharing, CATTN_SHARED, CATTN_PRIVATE, error))) return s;
-    if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE, error))) return s;
+    if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED, error))) return s;
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
     if ((s = check_range("reserved", c->reserved, 0, 0, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");

@@ -15,12 +15,10 @@ int ca_branch_prepare(ca_tree *tree, ca_branch *branch, ca_node *at, int64_t n_u
     return -1;
 }
 
-size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch) {
-    return ca_evict_growth(tree, 2) + (branch->lower ? 0 : ca_node_child_growth(branch->at));
-}
+size_t ca_branch_growth(const ca_branch *branch) { return branch->lower ? 0 : ca_node_child_growth(branch->at); }
 
 int ca_branch_reserve(ca_tree *tree, const ca_branch *branch) {
-    return ca_evict_reserve(tree, 2) || (!branch->lower && ca_node_reserve_child(tree, branch->at)) ? -1 : 0;
+    return branch->lower ? 0 : ca_node_reserve_child(tree, branch->at);
 }
 
 void ca_branch_abandon(ca_tree *tree, ca_branch *branch) {

@@ -54,7 +54,7 @@ static int64_t n_evictable(const ca_tree *tree, const ca_demand *demand) {
 
 /* Bytes that remain to be allocated. */
 static size_t growth_of(const ca_tree *tree, const ca_demand *demand) {
-    return (demand->branch ? ca_branch_growth(tree, demand->branch) : 0) +
+    return (demand->branch ? ca_branch_growth(demand->branch) : 0) +
            (demand->grows ? ca_node_growth(tree, demand->grows, demand->grows_to) : 0);
 }
 

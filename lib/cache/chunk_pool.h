@@ -39,6 +39,7 @@ typedef struct ca_chunk {
     int32_t fill, n_copied; /* slots */
     uint32_t open;          /* ca_slot_group_bit */
     uint32_t packed;        /* a bit for each unit of slots (pack.c) */
+    uint32_t n_uses;        /* sequences that have used its tokens when it was full, as the history says (reuse.h) */
     ca_chunk_id next, prev; /* of a free chunk: private; of a packing chunk: in the tree's list; -1: none */
 } ca_chunk;
 
@@ -63,8 +64,8 @@ cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *allo
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
 /*
- * Take a free chunk, whose refs, live, fill, n_copied, open and packed are 0. CATTN_ERR_BUDGET if no chunk is free and the
- * budget has no room for another slab; CATTN_ERR_NOMEM if the system gives no memory.
+ * Take a free chunk, whose refs, live, fill, n_copied, open, packed and n_uses are 0. CATTN_ERR_BUDGET if no chunk is free and
+ * the budget has no room for another slab; CATTN_ERR_NOMEM if the system gives no memory.
  */
 cattn_status ca_chunk_pool_get(ca_chunk_pool *pool, ca_chunk_id *id);
 

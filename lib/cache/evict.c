@@ -1,77 +1,166 @@
-/* Eviction: a binary heap of the leaves that no sequence covers, of which the least recently used loses its last chunk. */
+/*
+ * Eviction: which leaf loses its last chunk when memory is needed.
+ *
+ * The leaves that no sequence covers are in one search tree for each class of uses (reuse.h), sorted by their last use. Each is
+ * a treap: it is also a heap by a hash of the nodes' ids, and therefore flat, whatever the order of insertions. Its links are
+ * in the nodes, so that nothing is allocated.
+ *
+ * The worth of a leaf is that of its last chunk, which depends on its class and age, times the used part of its slots, since a
+ * chunk with few tokens frees as much memory as a full one. Only the oldest and the youngest leaf of each class are compared:
+ * within a class the worth usually falls or rises with the age.
+ */
 #include "tree_internal.h"
 
-/* ---- The heap ---- */
+/* The least recently used leaf goes unless another is worth less by this factor. It keeps noise from changing a good order. */
+static const double MARGIN = 1.5;
 
-int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes) {
-    return ca_grow(tree->alloc, (void **)&tree->heap, &tree->heap_capacity, tree->counts.n_nodes + n_new_nodes,
-                   sizeof *tree->heap);
-}
-
-size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes) {
-    return ca_growth(tree->heap_capacity, tree->counts.n_nodes + n_new_nodes, sizeof *tree->heap);
-}
+/* ---- Treaps ---- */
 
 /* Ties, which a split makes, go by id, so that the order depends on the calls alone. */
 static bool before(const ca_node *a, const ca_node *b) {
     return a->last_use != b->last_use ? a->last_use < b->last_use : a->id < b->id;
 }
 
-/* Store node at index i of the heap. */
-static void put(ca_tree *tree, size_t i, ca_node *node) {
-    tree->heap[i] = node;
-    node->heap_index = i;
+static uint64_t rank(const ca_node *node) { return (node->id * UINT64_C(0x9e3779b97f4a7c15)) >> 8; }
+
+/* Let what pointed to `from` point to `to`. */
+static void relink(ca_node **root, const ca_node *from, ca_node *to) {
+    ca_node *up = from->evict.up;
+    if (!up)
+        *root = to;
+    else
+        up->evict.side[up->evict.side[1] == from] = to;
+    if (to) to->evict.up = up;
 }
 
-static void sift_up(ca_tree *tree, size_t i, ca_node *node) {
-    for (; i > 0 && before(node, tree->heap[(i - 1) / 2]); i = (i - 1) / 2) put(tree, i, tree->heap[(i - 1) / 2]);
-    put(tree, i, node);
+/* Exchange node and the node above it, which keeps the order of the leaves. */
+static void rotate_up(ca_node **root, ca_node *node) {
+    ca_node *up = node->evict.up;
+    const int side = up->evict.side[1] == node;
+    ca_node *inner = node->evict.side[!side];
+    relink(root, up, node);
+    up->evict.side[side] = inner;
+    if (inner) inner->evict.up = up;
+    node->evict.side[!side] = up;
+    up->evict.up = node;
 }
 
-static void sift_down(ca_tree *tree, size_t i, ca_node *node) {
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= tree->heap_length) break;
-        if (child + 1 < tree->heap_length && before(tree->heap[child + 1], tree->heap[child])) child++;
-        if (!before(tree->heap[child], node)) break;
-        put(tree, i, tree->heap[child]);
-        i = child;
+static void insert(ca_node **root, ca_node *node) {
+    ca_node *up = NULL, **link = root;
+    while (*link) {
+        up = *link;
+        link = &up->evict.side[before(up, node)];
     }
-    put(tree, i, node);
+    *link = node;
+    node->evict.up = up;
+    while (node->evict.up && rank(node) < rank(node->evict.up)) rotate_up(root, node);
+}
+
+static void take_out(ca_node **root, ca_node *node) {
+    ca_node **side = node->evict.side;
+    while (side[0] && side[1]) rotate_up(root, side[rank(side[1]) < rank(side[0])]);
+    relink(root, node, side[0] ? side[0] : side[1]);
+    node->evict = (ca_evict_links){0};
+}
+
+/* The oldest (side 0) or the youngest leaf (side 1). */
+static ca_node *end_of(ca_node *root, int side) {
+    while (root->evict.side[side]) root = root->evict.side[side];
+    return root;
+}
+
+/* ---- The set of leaves ---- */
+
+/* The class of a leaf's last chunk. A chunk that is not full is in no history, and counts as the one before it. */
+static int class_of(const ca_tree *tree, const ca_node *leaf) {
+    if (tree->reuse.n_sets == 0) return 0;
+    const bool is_full = ca_slot_of(tree, ca_node_end(leaf)) == 0;
+    if (!is_full && leaf->n_chunks == 1) return 0;
+    return ca_use_class(ca_chunk_at(tree->pool, leaf->chunks[leaf->n_chunks - (is_full ? 1 : 2)])->n_uses);
 }
 
 void ca_evict_forget(ca_tree *tree, ca_node *node) {
-    const size_t i = node->heap_index;
-    if (i == SIZE_MAX) return;
+    if (!node->is_evictable) return;
     ca_pack_forget(tree, node);
-    node->heap_index = SIZE_MAX;
-    ca_node *last = tree->heap[--tree->heap_length];
-    if (last == node) return;
-    if (i > 0 && before(last, tree->heap[(i - 1) / 2]))
-        sift_up(tree, i, last);
-    else
-        sift_down(tree, i, last);
+    take_out(&tree->evictable[node->use_class], node);
+    node->is_evictable = false;
+    tree->n_evictable--;
 }
 
 void ca_evict_update(ca_tree *tree, ca_node *node) {
     ca_evict_forget(tree, node);
     if (!node->parent || node->n_seqs > 0 || node->n_children > 0) return;
-    assert(tree->heap_length < tree->heap_capacity);
-    sift_up(tree, tree->heap_length++, node);
+    node->use_class = (uint8_t)class_of(tree, node);
+    node->is_evictable = true;
+    tree->n_evictable++;
+    insert(&tree->evictable[node->use_class], node);
     ca_pack_list(tree, node);
 }
 
+/* ---- The choice ---- */
+
+/* The position of the first token that is evicted with the leaf's last chunk. */
+static int64_t last_chunk_start(const ca_tree *tree, const ca_node *leaf) {
+    return ca_max(leaf->start, ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c);
+}
+
+static double worth_of(const ca_tree *tree, const ca_node *leaf) {
+    const int64_t n_tokens = ca_node_end(leaf) - last_chunk_start(tree, leaf);
+    return (double)n_tokens * ca_reuse_worth(&tree->reuse, leaf->use_class, tree->clock - leaf->last_use);
+}
+
+static ca_node *choose(const ca_tree *tree) {
+    ca_node *oldest = NULL, *least = NULL;
+    double least_worth = 0;
+    for (int i = 0; i < 2 * CA_USE_CLASSES; i++) {
+        ca_node *root = tree->evictable[i / 2];
+        if (!root) continue;
+        ca_node *leaf = end_of(root, i % 2);
+        if (!oldest || before(leaf, oldest)) oldest = leaf;
+        if (tree->reuse.n_sets == 0) continue;
+        const double worth = worth_of(tree, leaf);
+        if (least && worth >= least_worth) continue;
+        least = leaf;
+        least_worth = worth;
+    }
+    return least && least_worth * MARGIN < worth_of(tree, oldest) ? least : oldest;
+}
+
 bool ca_evict_one(ca_tree *tree) {
-    if (tree->heap_length == 0) return false;
-    ca_node *leaf = tree->heap[0], *parent = leaf->parent;
-    const int64_t last_chunk = ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c;
-    const int64_t n_left = ca_max(0, last_chunk - leaf->start);
+    ca_node *leaf = choose(tree);
+    if (!leaf) return false;
+    ca_node *parent = leaf->parent;
+    const int64_t n_left = last_chunk_start(tree, leaf) - leaf->start;
     tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_left);
     if (n_left > 0) {
         ca_node_trim(tree, leaf, n_left);
+        ca_evict_update(tree, leaf);
     } else {
         ca_node_remove(tree, leaf);
         ca_node_settle(tree, parent);
     }
     return true;
+}
+
+/* ---- Learning ---- */
+
+void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq) {
+    if (tree->reuse.n_sets == 0) return;
+    const int64_t c = tree->layout->c, n_ready = ca_path_n_ready(seq->leaf);
+    const uint32_t now = (uint32_t)tree->clock;
+    uint32_t hash = seq->domain; /* of all tokens before the position that the loop below has reached */
+    for (const ca_node *node = seq->leaf; node->parent; node = node->parent)
+        hash += ca_reuse_hash(node->tokens, node->start, node->n_tokens);
+    for (const ca_node *node = seq->leaf; node->parent; node = node->parent) {
+        for (int64_t end = ca_node_end(node), start; end > node->start; end = start) {
+            const int64_t chunk = ca_chunk_of(tree, end - 1);
+            start = ca_max(node->start, chunk * c);
+            if (end == (chunk + 1) * c && end <= n_ready) {
+                const ca_chunk_id id = node->chunks[chunk - ca_chunk_of(tree, node->start)];
+                ca_chunk_at(tree->pool, id)->n_uses = ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
+            }
+            hash -= ca_reuse_hash(node->tokens + (start - node->start), start, end - start);
+        }
+    }
+    ca_reuse_note_leave(&tree->reuse, now);
 }

@@ -61,6 +61,7 @@ cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, ca
     ca_seq *fork = ca_seq_new(tree);
     if (!fork) return ca_no_memory(error, "fork");
     fork->domain = seq->domain;
+    fork->joined = tree->clock;
     fork->n_found = seq->n_tokens;
     fork->reserve_to = seq->n_tokens + reserve_tokens;
     ca_seq_resize(tree, fork, seq->n_tokens);

@@ -99,6 +99,8 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     seq->domain = domain;
     seq->reserve_to = n_tokens + reserve_tokens;
     seq->n_found = j.match.n_tokens;
+    seq->joined = tree->clock;
+    tree->clock += (uint64_t)ca_chunks_for(tree, n_tokens);
     ca_seq_resize(tree, seq, n_tokens);
     ca_seq_link(tree, seq, branch->leaf);
     ca_reservation_update(tree, branch->leaf);
@@ -137,6 +139,7 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     const int64_t retain_to = ca_tree_retains(tree) ? drop_twins(tree, seq) : 0;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
+    ca_evict_note_leave(tree, seq);
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);

@@ -9,7 +9,6 @@ ca_node *ca_node_new(ca_tree *tree, int64_t start, int64_t n_tokens, size_t chil
     ca_node *node = ca_new_zero(tree->alloc, 1, sizeof *node);
     if (!node) return NULL;
     node->start = start;
-    node->heap_index = SIZE_MAX;
     if (ca_node_reserve_tokens(tree, node, n_tokens) != 0) goto fail;
     if (ca_grow(tree->alloc, (void **)&node->children, &node->children_capacity, children_capacity, sizeof *node->children) !=
         0)
@@ -23,7 +22,7 @@ fail:
 
 void ca_node_free(ca_tree *tree, ca_node *node) {
     if (!node) return;
-    assert(node->n_chunks == 0 && node->heap_index == SIZE_MAX && !node->to_pack);
+    assert(node->n_chunks == 0 && !node->is_evictable && !node->to_pack);
     ca_delete(tree->alloc, node->tokens, node->tokens_capacity, sizeof *node->tokens);
     ca_delete(tree->alloc, node->chunks, node->chunks_capacity, sizeof *node->chunks);
     ca_delete(tree->alloc, node->children, node->children_capacity, sizeof *node->children);

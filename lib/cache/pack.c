@@ -196,7 +196,7 @@ bool ca_pack_one(ca_tree *tree) {
      * If few leaves are left that could move in, it is better to evict a piece, and to move this one to its place: once there
      * is none, a chunk becomes free only when all its pieces happen to be evicted.
      */
-    const size_t least = 1 + tree->heap_length / PART_TO_MOVE;
+    const size_t least = 1 + tree->n_evictable / PART_TO_MOVE;
     bool changed = false, complete = true;
     for (int i = 0; i < n_pieces(leaf); i++) {
         if (!can_pack(tree, leaf, i)) continue;
@@ -274,7 +274,7 @@ static void move_out(ca_tree *tree, ca_node *node, int i) {
 }
 
 void ca_pack_unpack(ca_tree *tree, ca_node *node, int64_t n_node_tokens, int64_t n_needed) {
-    assert(node->heap_index == SIZE_MAX && !node->to_pack);
+    assert(!node->is_evictable && !node->to_pack);
     for (int i = 0; i < n_pieces(node); i++) {
         if (!must_unpack(tree, node, i, n_node_tokens) || !is_in_place(tree, node, i)) continue;
         const piece p = piece_of(tree, node, i);

@@ -10,12 +10,17 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     t->commands.executor = config->executor;
     ca_pack_init(t);
     t->root = ca_node_new(t, 0, 0, 0);
-    if (!t->root) {
-        ca_delete(alloc, t, 1, sizeof *t);
-        return CATTN_ERR_NOMEM;
-    }
+    if (!t->root) goto fail_root;
+    const bool learns = ca_tree_retains(t) && config->retention == CATTN_RETAIN_LEARNED;
+    if (learns && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes)) goto fail_reuse;
     *tree = t;
     return CATTN_OK;
+
+fail_reuse:
+    ca_node_free(t, t->root);
+fail_root:
+    ca_delete(alloc, t, 1, sizeof *t);
+    return CATTN_ERR_NOMEM;
 }
 
 void ca_tree_destroy(ca_tree **tree) {
@@ -34,7 +39,7 @@ void ca_tree_destroy(ca_tree **tree) {
         }
     }
     ca_node_free(t, t->root);
-    ca_delete(t->alloc, t->heap, t->heap_capacity, sizeof(ca_node *));
+    ca_reuse_free(&t->reuse, t->alloc);
     ca_delete(t->alloc, t->slots, t->slots_capacity, sizeof *t->slots);
     ca_delete(t->alloc, t, 1, sizeof *t);
     *tree = NULL;

@@ -23,7 +23,7 @@
  * Ready and claimed: the first n_ready tokens of a node have K/V; the first n_claimed are ready or are being computed in the
  * open step. If a node has claimed tokens, all tokens of its ancestors are claimed, and likewise for ready tokens.
  *
- * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first, the least recently used first.
+ * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first (evict.c).
  * Before a leaf is evicted because a chunk is needed, leaves are packed: what they have of a chunk that they fill only in part
  * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
  *
@@ -47,6 +47,11 @@ typedef struct ca_tree ca_tree;
 static inline int64_t ca_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t ca_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* The place of an evictable leaf in the treap of its class (evict.c); all NULL in a node that is in none. */
+typedef struct ca_evict_links {
+    ca_node *up, *side[2];
+} ca_evict_links;
+
 /* Owned by the tree. A call that changes the tree may move tokens from a node to another, or free it. */
 struct ca_node {
     /* The first cache line holds what a step reads for each sequence. Between steps it leaves the caches. */
@@ -67,7 +72,7 @@ struct ca_node {
     uint64_t id;
     size_t children_capacity;
     uint64_t last_use; /* the tree's clock when a sequence that covers the node last came or left */
-    size_t heap_index; /* in the tree's heap of evictable leaves; SIZE_MAX if it is not there */
+    ca_evict_links evict;
     uint32_t domain;
     /* Of a leaf that no sequence covers: the slots of its first chunk [0] and of its last, if that is another [1], which are
      * its own, if the chunk is a packing chunk (ca_chunk.packed); otherwise 0. */
@@ -80,6 +85,8 @@ struct ca_node {
     int32_t plan_rows;    /* rows of the batch below it; as the next two, valid during an update only */
     bool plan_met;        /* it has such rows */
     bool plan_moved;      /* only positions within their chunks have changed */
+    bool is_evictable;    /* it is a leaf that no sequence covers, and in the treap of its class */
+    uint8_t use_class;    /* of an evictable leaf */
     /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
      */
     uint64_t round, continued;
@@ -96,6 +103,7 @@ struct ca_seq {
     int64_t n_tokens;
     int64_t reserve_to; /* chunks are reserved up to this position; none if it is <= n_tokens */
     int64_t n_reserved; /* chunks that are still reserved */
+    uint64_t joined;    /* the tree's clock then */
     int64_t n_found;    /* tokens at its beginning that were in the tree before it came; truncation leaves them to retention */
     uint32_t domain;
     int32_t step_entry; /* its index among a step's entries while they are looked up or planned; at other times -1 */

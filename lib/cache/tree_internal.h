@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "lib/error.h"
+#include "reuse.h"
 #include "tree.h"
 
 typedef struct ca_seq_slot {
@@ -37,11 +38,12 @@ struct ca_tree {
     ca_node *root;
     uint64_t n_node_ids, n_seq_ids, n_versions; /* used so far */
     uint64_t n_rounds;                          /* of the counting of superseded chunks */
-    uint64_t clock;                             /* of ca_node.last_use */
-    ca_seq_slot *slots;                         /* [slots_capacity] running sequences, by the low bits of their ids */
+    uint64_t clock; /* of ca_node.last_use: advances by 1 when a path is touched, and by the chunks of a prompt that joins */
+    ca_seq_slot *slots; /* [slots_capacity] running sequences, by the low bits of their ids */
     size_t slots_capacity, free_slot;
-    ca_node **heap; /* [heap_length] evictable leaves, the least recently used first */
-    size_t heap_length, heap_capacity;
+    ca_reuse reuse;                     /* n_sets is 0 unless the retention is learned */
+    ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
+    size_t n_evictable;
     ca_packing packing;
     ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
@@ -63,7 +65,7 @@ static inline bool ca_node_shares_first_chunk(const ca_node *node) {
 
 /* Whether tokens that no sequence covers are retained. */
 static inline bool ca_tree_retains(const ca_tree *tree) {
-    return tree->config.sharing != CATTN_PRIVATE && tree->config.retention == CATTN_RETAIN_LRU;
+    return tree->config.sharing != CATTN_PRIVATE && tree->config.retention != CATTN_RETAIN_NONE;
 }
 
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {
@@ -156,7 +158,8 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node);
 void ca_node_pin(ca_tree *tree, ca_node *node);
 void ca_node_unpin(ca_tree *tree);
 
-/* Update reservations, heap, version and shape of a node after a child of it has gone or a sequence no longer ends there. */
+/* Update reservations, evictable leaves, version and shape of a node after a child of it has gone or a sequence no longer ends
+ * there. */
 void ca_node_settle(ca_tree *tree, ca_node *node);
 
 /* ---- match.c ---- */
@@ -195,17 +198,16 @@ void ca_seq_unlink(ca_tree *tree, ca_seq *seq);
 /* Set the length, with the counters that depend on it. */
 void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens);
 
-/* ---- evict.c: the heap of evictable leaves ---- */
+/* ---- evict.c: the leaves that can be evicted, and the choice among them ---- */
 
-/* Make room in the heap for n_new_nodes nodes more than the tree has, so that updates cannot fail. 0, or -1 without memory. */
-int ca_evict_reserve(ca_tree *tree, size_t n_new_nodes);
-size_t ca_evict_growth(const ca_tree *tree, size_t n_new_nodes); /* bytes that it would allocate */
-
-/* Add node to the heap or remove it, as its state requires; or remove it because it is about to be freed. */
+/* Add node to these leaves or remove it, as its state requires; or remove it because it is about to be freed. */
 void ca_evict_update(ca_tree *tree, ca_node *node);
 void ca_evict_forget(ca_tree *tree, ca_node *node);
 
-/* Evict the last chunk of the least recently used leaf. False if there is no evictable leaf. */
+/* Learn from a sequence that is about to leave: note the uses of the chunks of its path. */
+void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq);
+
+/* Evict the last chunk of the leaf that is worth least. False if there is no evictable leaf. */
 bool ca_evict_one(ca_tree *tree);
 
 /* ---- pack.c: several leaves in one chunk ---- */
@@ -261,7 +263,7 @@ void ca_branch_abandon(ca_tree *tree, ca_branch *branch);
 
 /* Make room in the tree's arrays for the prepared nodes; the room stays if the call fails later. 0, or -1 without memory. */
 int ca_branch_reserve(ca_tree *tree, const ca_branch *branch);
-size_t ca_branch_growth(const ca_tree *tree, const ca_branch *branch); /* bytes that it would allocate */
+size_t ca_branch_growth(const ca_branch *branch); /* bytes that it would allocate */
 
 /* Cut branch->at if needed. It is then the leaf's parent. */
 void ca_branch_cut(ca_tree *tree, ca_branch *branch);

@@ -81,7 +81,7 @@ static void config_is_checked(void **state) {
     BAD(chunk_size, 512, "chunk_size");
     BAD(kv_type, (cattn_type)5, "kv_type is 5; it must be from 0 to 4");
     BAD(sharing, (cattn_sharing)-1, "sharing");
-    BAD(retention, (cattn_retention)2, "retention");
+    BAD(retention, (cattn_retention)3, "retention");
     BAD(scale, (float)(1e300 * 1e300), "scale");
     BAD(n_threads, -1, "n_threads");
     static const int32_t windows[] = {4, -1};

@@ -21,7 +21,7 @@
 enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
 
 typedef struct totals {
-    uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_heap;
+    uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_evictable;
     int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
     uint32_t *packed;                       /* [MAX_CHUNKS] */
     uint64_t n_to_pack, tokens_retained;
@@ -121,11 +121,10 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     const bool evictable = node->n_seqs == 0 && node->n_children == 0;
     CHECK(evictable || !node->to_pack, node);
     sum->n_to_pack += node->to_pack;
-    CHECK(evictable == (node->heap_index != SIZE_MAX), node);
+    CHECK(evictable == node->is_evictable, node);
     if (evictable) {
-        sum->n_heap++;
-        CHECK(node->heap_index < tree->heap_length && tree->heap[node->heap_index] == node, node);
-        if (node->heap_index > 0) CHECK(tree->heap[(node->heap_index - 1) / 2]->last_use <= node->last_use, node);
+        sum->n_evictable++;
+        CHECK(node->use_class < CA_USE_CLASSES, node);
     }
 }
 
@@ -185,6 +184,31 @@ static void check_packing(ca_tree *tree, const totals *sum) {
     assert_int_equal(n_to_pack, sum->n_to_pack);
 }
 
+/* Visit the leaves of one class in their order, and return their number. */
+static uint64_t check_treap(const ca_node *root, int use_class) {
+    if (!root) return 0;
+    const ca_node *node = root, *previous = NULL;
+    uint64_t n = 0;
+    assert_null(root->evict.up);
+    while (node->evict.side[0]) node = node->evict.side[0];
+    while (node) {
+        CHECK(node->is_evictable && node->use_class == use_class, node);
+        for (int side = 0; side < 2; side++) CHECK(!node->evict.side[side] || node->evict.side[side]->evict.up == node, node);
+        CHECK(!previous || previous->last_use < node->last_use ||
+                  (previous->last_use == node->last_use && previous->id < node->id),
+              node);
+        n++;
+        previous = node;
+        if (node->evict.side[1]) {
+            for (node = node->evict.side[1]; node->evict.side[0];) node = node->evict.side[0];
+        } else {
+            while (node->evict.up && node->evict.up->evict.side[1] == node) node = node->evict.up;
+            node = node->evict.up;
+        }
+    }
+    return n;
+}
+
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
@@ -229,7 +253,10 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(counts->n_nodes, sum.n_nodes);
     assert_int_equal(counts->n_seqs, sum.n_seqs);
     assert_int_equal(tree->root->n_seqs, sum.n_seqs);
-    assert_int_equal(tree->heap_length, sum.n_heap);
+    uint64_t n_evictable = 0;
+    for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
+    assert_int_equal(n_evictable, sum.n_evictable);
+    assert_int_equal(n_evictable, tree->n_evictable);
 
     check_packing(tree, &sum);
 
@@ -341,7 +368,7 @@ static void hash_node(hash_state *s, const ca_node *node) {
                                (uint64_t)node->n_seqs,
                                node->last_use,
                                node->version,
-                               node->heap_index,
+                               node->is_evictable,
                                node->n_children,
                                node->packed[0],
                                node->packed[1],

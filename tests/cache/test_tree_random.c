@@ -299,12 +299,12 @@ static size_t spare_bytes(const world *w) {
 
 /*
  * Upper bound of the bytes of a node: its struct; ids of tokens and chunks, in arrays that double or are made with room for
- * more; and its places in its parent's array of children and in the heap, which double, too.
+ * more; and its place in its parent's array of children, which doubles, too.
  */
 static size_t node_bytes(const world *w, int64_t n_tokens) {
     const int64_t capacity = 2 * n_tokens + ca_leaf_slack(w->tree, INT64_MAX), n_chunks = 2 * (capacity / w->layout.c + 2);
-    const size_t places = 2 * (w->tree->counts.n_nodes + 2) * sizeof(ca_node *);
-    return sizeof(ca_node) + (size_t)capacity * sizeof(int32_t) + (size_t)n_chunks * sizeof(ca_chunk_id) + 2 * places;
+    const size_t place = 2 * (w->tree->counts.n_nodes + 2) * sizeof(ca_node *);
+    return sizeof(ca_node) + (size_t)capacity * sizeof(int32_t) + (size_t)n_chunks * sizeof(ca_chunk_id) + place;
 }
 
 /*
@@ -644,7 +644,7 @@ static uint64_t run_budgets(uint64_t seed, int first, int last) {
     for (int i = 4 * first; i < 4 * (last + 1); i++) {
         const int c = chunk_sizes[i % 4];
         const uint64_t budget = budgets[i / 4];
-        run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_LRU, budget, false);
+        run(seed++, n_calls, c, CATTN_SHARED, i % 2 ? CATTN_RETAIN_LRU : CATTN_RETAIN_LEARNED, budget, false);
         run(seed++, n_calls, c, CATTN_SHARED, CATTN_RETAIN_NONE, budget, false);
         if (i % 3 == 0) run(seed++, n_calls, c, CATTN_PRIVATE, CATTN_RETAIN_LRU, budget, false);
     }
@@ -666,7 +666,8 @@ static void every_allocation_fails(void **state) {
     (void)state;
     const int n_calls = calls_a_run() / 4;
     for (int i = 0; i < 4; i++) {
-        run(first_seed() + 100 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LRU, budgets[i % 3], true);
+        run(first_seed() + 100 + (uint64_t)i, n_calls, chunk_sizes[i], CATTN_SHARED, CATTN_RETAIN_LEARNED, budgets[i % 3],
+            true);
         run(first_seed() + 104 + (uint64_t)i, n_calls, chunk_sizes[i], i % 2 ? CATTN_PRIVATE : CATTN_SHARED, CATTN_RETAIN_NONE,
             budgets[2], true);
     }
