@@ -15,6 +15,7 @@ int bench_paper(int argc, char **argv);
 int bench_plan(int argc, char **argv);
 int bench_prefill(int argc, char **argv);
 int bench_render(int argc, char **argv);
+int bench_retention(int argc, char **argv);
 int bench_table1(int argc, char **argv);
 int bench_table2(int argc, char **argv);
 int bench_table3(int argc, char **argv);

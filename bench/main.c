@@ -24,6 +24,7 @@ static const struct {
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"never_worse", bench_never_worse, "what sharing costs where nothing is shared, with confidence intervals"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},
+    {"retention", bench_retention, "prefill that retained prefixes save, by retention policy and cache size"},
     {"write", bench_write, "the time to write K and V, as a part of a step"},
     {"render", bench_render, "make the page and the plot of stored results again, without measuring"},
 };

@@ -4,6 +4,7 @@
  *   method_flash       calls the library's kernels on K/V of its own layout: lib/attn/kernels.h, lib/cache/layout.h
  *   method_chunk_only  walks a cache's plan with those kernels: lib/cache_handle.h
  *   planned, plan      count and time what a plan holds, without arithmetic: lib/cache_handle.h
+ *   retention          makes tokens ready without a step: lib/cache_handle.h
  */
 #ifndef BENCH_METHODS_LIBRARY_INTERNALS_H
 #define BENCH_METHODS_LIBRARY_INTERNALS_H

@@ -35,6 +35,7 @@ static const command commands[] = {
     {"prefill", "--steps 2", 8, {"head_counts", "tokens", "attend_ms", "gflops", "level"}, true},
     {"balance", "", 7, {"tree", "threads", "tasks", "busy"}, true},
     {"write", "", 3, {"rows", "kv_type", "write_us", "percent"}, true},
+    {"retention", "--workloads " CATTN_WORKLOADS, 50, {"trace", "policy"}, true},
     {"never_worse", "", 18, {"level", "work", "shared_ms", "private_ms", "ratio", "low", "high", "rounds"}, true},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
