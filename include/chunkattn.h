@@ -213,9 +213,20 @@ CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
  */
 CATTN_API cattn_status cattn_cache_drop_retained(cattn_cache *cache, cattn_error *error);
 
+/*
+ * Change the byte budget while the cache is in use, up to the configured budget_bytes. Memory that exceeds a lower budget
+ * returns to the system at once, as far as eviction empties it. Chunks that are live or reserved stay, and calls that need
+ * further chunks fail with CATTN_ERR_BUDGET until sequences have left or the budget is raised. cattn_cache_can_fit still
+ * answers for the configured budget.
+ *
+ * Errors: CATTN_ERR_ARG for NULL or more than configured; CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED on a
+ * device.
+ */
+CATTN_API cattn_status cattn_cache_set_budget(cattn_cache *cache, uint64_t budget_bytes, cattn_error *error);
+
 typedef struct cattn_stats {
     size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
-    uint64_t budget_bytes;         /* as configured */
+    uint64_t budget_bytes;         /* as configured, or as cattn_cache_set_budget has changed it */
     uint64_t bytes_in_use;         /* committed slabs, metadata and workspace */
     uint64_t bytes_peak;           /* largest bytes_in_use so far */
     uint64_t chunk_bytes;          /* one chunk, all layers and KV heads, K and V */

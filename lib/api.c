@@ -101,7 +101,7 @@ static cattn_status create_on_device(cattn_cache *c, const cattn_config *config,
 }
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
-    c->budget_bytes = config->budget_bytes;
+    c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
     c->n_threads = config->n_threads;
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
@@ -220,7 +220,7 @@ cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *
     cattn_status s;
     if ((s = ca_need(c, "cache", error)) || (s = read_fit_request(request, &r, error))) return s;
     const ca_fit fit = {r.n_tokens, r.n_seqs, r.reserve_tokens};
-    const uint64_t other = r.headroom_bytes < c->budget_bytes ? c->empty_bytes + r.headroom_bytes : c->budget_bytes;
+    const uint64_t other = r.headroom_bytes < c->max_budget_bytes ? c->empty_bytes + r.headroom_bytes : c->max_budget_bytes;
     const uint64_t chunk_bytes = c->layout.chunk_bytes, n_chunks = (uint64_t)ca_fit_chunks(c->tree, &fit);
     const cattn_fit_result now = {
         .max_reserve_tokens = ca_fit_max_reserve(c->tree, &fit, other),
@@ -336,6 +336,22 @@ cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {
     if (s != CATTN_OK) return s;
     if (!c->device) ca_step_release(c); /* a device's is allocated and freed in the order of its stream */
     ca_tree_drop_retained(c->tree);
+    return CATTN_OK;
+}
+
+cattn_status cattn_cache_set_budget(cattn_cache *c, uint64_t budget_bytes, cattn_error *error) {
+    const cattn_status s = check_closed(c, error);
+    if (s) return s;
+    if (c->device)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "the cache is on CUDA device %d, whose memory does not shrink",
+                       c->device->id);
+    if (budget_bytes > c->max_budget_bytes)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "budget_bytes is %llu; it must be at most the configured %llu",
+                       (unsigned long long)budget_bytes, (unsigned long long)c->max_budget_bytes);
+    ca_cache_note_bytes(c);
+    c->budget_bytes = budget_bytes;
+    ca_chunk_pool_set_budget(c->pool, budget_bytes);
+    ca_tree_shrink(c->tree);
     return CATTN_OK;
 }
 

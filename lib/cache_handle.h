@@ -37,8 +37,10 @@ typedef struct ca_step {
 } ca_step;
 
 struct cattn_cache {
-    ca_alloc alloc; /* counts everything but the slabs */
-    uint64_t budget_bytes, bytes_peak;
+    ca_alloc alloc;            /* counts everything but the slabs */
+    uint64_t max_budget_bytes; /* as configured */
+    uint64_t budget_bytes;     /* at present */
+    uint64_t bytes_peak;
     uint64_t empty_bytes; /* of metadata when the cache was created */
     int32_t n_threads;
     const char *level;

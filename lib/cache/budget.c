@@ -168,6 +168,8 @@ void ca_tree_drop_retained(ca_tree *tree) {
     ca_budget_trim(tree, SIZE_MAX, n_keep(tree, (int64_t)tree->counts.chunks_reserved));
 }
 
+void ca_tree_shrink(ca_tree *tree) { ca_budget_restore(tree); }
+
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes) {
     return returnable(tree, (int64_t)tree->counts.chunks_reserved) >= bytes;
 }

@@ -21,8 +21,9 @@ typedef struct slab {
 
 struct ca_chunk_pool {
     ca_alloc *alloc;
-    bool elsewhere; /* the chunks' memory, with which alloc's shares no budget */
-    uint64_t budget_bytes;
+    bool elsewhere;        /* the chunks' memory, with which alloc's shares no budget */
+    uint64_t budget_bytes; /* at present */
+    uint64_t max_budget_bytes;
     size_t tile_bytes; /* rounded up to whole cache lines */
     int log2_slab_chunks;
     size_t slab_chunks, slab_bytes;
@@ -74,7 +75,7 @@ static cattn_status create(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles
     cattn_status status = CATTN_ERR_NOMEM;
     ca_chunk_pool *p = ca_new_zero(alloc, 1, sizeof *p);
     if (!p) return status;
-    *p = (ca_chunk_pool){.alloc = alloc, .budget_bytes = budget_bytes, .tile_bytes = stride};
+    *p = (ca_chunk_pool){.alloc = alloc, .budget_bytes = budget_bytes, .max_budget_bytes = budget_bytes, .tile_bytes = stride};
     p->log2_slab_chunks = log2_slab_chunks;
     p->slab_chunks = slab_chunks;
     p->slab_bytes = slab_bytes;
@@ -123,19 +124,24 @@ void ca_chunk_pool_destroy(ca_chunk_pool **pool) {
     *pool = NULL;
 }
 
+void ca_chunk_pool_set_budget(ca_chunk_pool *p, uint64_t budget_bytes) {
+    assert(budget_bytes <= p->max_budget_bytes);
+    p->budget_bytes = budget_bytes;
+}
+
 static slab *slab_of(const ca_chunk_pool *p, ca_chunk_id id) { return &p->slabs[(size_t)id >> p->log2_slab_chunks]; }
 
-/* Slabs that the budget holds beside other_bytes of other memory. */
-static size_t slabs_beside(const ca_chunk_pool *p, uint64_t others) {
-    if (others >= p->budget_bytes) return 0;
-    const uint64_t n = (p->budget_bytes - others) / p->slab_bytes;
+/* Slabs that a budget holds beside `others` bytes of other memory. */
+static size_t slabs_beside(const ca_chunk_pool *p, uint64_t budget_bytes, uint64_t others) {
+    if (others >= budget_bytes) return 0;
+    const uint64_t n = (budget_bytes - others) / p->slab_bytes;
     return n < p->n_slabs ? (size_t)n : p->n_slabs;
 }
 
 /* Bytes of other memory that count against the same budget, after `more` have been added. */
 static uint64_t other_bytes(const ca_chunk_pool *p, uint64_t more) { return p->elsewhere ? 0 : p->alloc->bytes + more; }
 
-static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, other_bytes(p, 0)); }
+static size_t affordable_slabs(const ca_chunk_pool *p) { return slabs_beside(p, p->budget_bytes, other_bytes(p, 0)); }
 
 static cattn_status commit_slab(ca_chunk_pool *p) {
     if (affordable_slabs(p) <= p->n_committed) return CATTN_ERR_BUDGET;
@@ -268,16 +274,16 @@ bool ca_chunk_uncover(ca_chunk_pool *p, ca_chunk_id id) {
 size_t ca_chunk_pool_n_idle_slabs(const ca_chunk_pool *p) { return p->n_idle; }
 
 size_t ca_chunk_pool_n_free(const ca_chunk_pool *p, size_t more) {
-    const size_t n = slabs_beside(p, other_bytes(p, more));
+    const size_t n = slabs_beside(p, p->budget_bytes, other_bytes(p, more));
     return p->n_free + (n > p->n_committed ? (n - p->n_committed) * p->slab_chunks : 0);
 }
 
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *p) { return p->n_free; }
 
-size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return ca_chunk_pool_capacity_beside(p, other_bytes(p, 0)); }
+size_t ca_chunk_pool_capacity(const ca_chunk_pool *p) { return affordable_slabs(p) * p->slab_chunks; }
 
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *p, uint64_t others) {
-    return slabs_beside(p, others) * p->slab_chunks;
+    return slabs_beside(p, p->max_budget_bytes, others) * p->slab_chunks;
 }
 
 size_t ca_chunk_pool_slab_chunks(const ca_chunk_pool *p) { return p->slab_chunks; }

@@ -60,6 +60,11 @@ cattn_status ca_chunk_pool_create(ca_chunk_pool **pool, ca_alloc *alloc, size_t 
 cattn_status ca_chunk_pool_create_elsewhere(ca_chunk_pool **pool, ca_alloc *alloc, size_t n_tiles, size_t tile_bytes,
                                             uint64_t budget_bytes);
 
+/*
+ * Change the budget, which may not exceed that of the creation. Slabs that exceed it stay committed until they are trimmed.
+ */
+void ca_chunk_pool_set_budget(ca_chunk_pool *pool, uint64_t budget_bytes);
+
 /* Return all memory and set *pool to NULL. *pool may be NULL. */
 void ca_chunk_pool_destroy(ca_chunk_pool **pool);
 
@@ -110,7 +115,7 @@ size_t ca_chunk_pool_n_free(const ca_chunk_pool *pool, size_t more);
 size_t ca_chunk_pool_n_committed_free(const ca_chunk_pool *pool);
 size_t ca_chunk_pool_capacity(const ca_chunk_pool *pool);
 
-/* All chunks that the budget could hold if other memory had other_bytes. */
+/* All chunks that the budget of the creation could hold if other memory had other_bytes. */
 size_t ca_chunk_pool_capacity_beside(const ca_chunk_pool *pool, uint64_t other_bytes);
 
 /* Chunks of a slab, and its bytes. */

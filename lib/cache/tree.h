@@ -178,6 +178,9 @@ void ca_tree_drop_retained(ca_tree *tree);
  */
 bool ca_tree_make_room(ca_tree *tree, size_t bytes);
 
+/* Evict and return memory as far as it exceeds the pool's budget and is neither live nor reserved. */
+void ca_tree_shrink(ca_tree *tree);
+
 /* Whether ca_tree_make_room could return `bytes` bytes. */
 bool ca_tree_may_have_room(const ca_tree *tree, size_t bytes);
 

@@ -291,6 +291,66 @@ static void headroom_is_kept_free(void **state) {
 }
 
 /* No answer overflows, however large the numbers are. */
+/* Join n sequences of a chunk each, compute and end them, so that their chunks are retained. Returns how many could join. */
+static int32_t retain(cattn_cache *cache, int32_t first, int32_t n) {
+    for (int32_t i = first; i < first + n; i++) {
+        int32_t tokens[16];
+        for (int32_t k = 0; k < 16; k++) tokens[k] = i;
+        cattn_entry e = {.max_rows = 16};
+        if (cattn_seq_join(cache, tokens, 16, NULL, &e.seq, NULL, NULL) != CATTN_OK) return i - first;
+        assert_int_equal(cattn_step_begin(cache, &e, 1, 0, NULL), CATTN_OK);
+        assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_leave(cache, &e.seq, NULL), CATTN_OK);
+    }
+    return n;
+}
+
+static void a_lower_budget_returns_memory(void **state) {
+    (void)state;
+    const uint64_t high = 8 << 20, low = 3 << 20;
+    cattn_cache *cache = create_tiny(high);
+    retain(cache, 0, 2000);
+    const uint64_t before = bytes_of(cache);
+    assert_in_range(before, high / 2, high);
+    assert_int_equal(cattn_cache_set_budget(cache, low, NULL), CATTN_OK);
+    assert_in_range(bytes_of(cache), 1, low);
+    const cattn_stats stats = stats_of(cache);
+    assert_true(stats.budget_bytes == low && stats.chunks_retained > 0 && stats.chunks_capacity * stats.chunk_bytes <= low);
+    assert_int_equal(retain(cache, 2000, 1000), 1000); /* evicts */
+    assert_in_range(bytes_of(cache), 1, low);
+    assert_int_equal(cattn_cache_set_budget(cache, high, NULL), CATTN_OK);
+    retain(cache, 3000, 2000);
+    assert_in_range(bytes_of(cache), high / 2, high);
+    cattn_cache_destroy(&cache);
+}
+
+static void live_chunks_outlive_a_lower_budget(void **state) {
+    (void)state;
+    static cattn_entry entries[MAX_SEQS];
+    const uint64_t high = 4 << 20;
+    cattn_cache *cache = create_tiny(high);
+    const int32_t n = fill(cache, entries);
+    assert_int_equal(cattn_cache_set_budget(cache, high / 4, NULL), CATTN_OK);
+    assert_int_equal(stats_of(cache).n_seqs, n);
+    assert_int_equal(retain(cache, MAX_SEQS, 1), 0);
+    for (int32_t i = 0; i < n; i++) assert_int_equal(cattn_seq_leave(cache, &entries[i].seq, NULL), CATTN_OK);
+    assert_in_range(bytes_of(cache), 1, high / 4);
+    assert_int_equal(retain(cache, MAX_SEQS, 1), 1);
+    cattn_cache_destroy(&cache);
+}
+
+static void wrong_budgets_are_refused(void **state) {
+    (void)state;
+    cattn_cache *cache = create_tiny(1 << 20);
+    cattn_error error;
+    assert_int_equal(cattn_cache_set_budget(cache, (1 << 20) + 1, &error), CATTN_ERR_ARG);
+    assert_string_equal(error.message, "budget_bytes is 1048577; it must be at most the configured 1048576");
+    assert_int_equal(cattn_cache_set_budget(NULL, 1, NULL), CATTN_ERR_ARG);
+    assert_int_equal(cattn_cache_set_budget(cache, 0, NULL), CATTN_OK);
+    assert_int_equal(retain(cache, 0, 1), 0);
+    cattn_cache_destroy(&cache);
+}
+
 static void nothing_huge_fits(void **state) {
     (void)state;
     cattn_cache *cache = create_tiny(1 << 20);
@@ -320,6 +380,9 @@ int main(void) {
         cmocka_unit_test(the_answer_does_not_depend_on_the_moment),
         cmocka_unit_test(headroom_is_kept_free),
         cmocka_unit_test(nothing_huge_fits),
+        cmocka_unit_test(a_lower_budget_returns_memory),
+        cmocka_unit_test(live_chunks_outlive_a_lower_budget),
+        cmocka_unit_test(wrong_budgets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
