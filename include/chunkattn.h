@@ -167,7 +167,8 @@ typedef struct cattn_config {
 #else
     int32_t experimental; /* as cattn_config_init sets it */
 #endif
-    int32_t reserved; /* 0 */
+    int32_t reserved;   /* 0 */
+    uint64_t pin_bytes; /* of budget_bytes, for chunks that pins cover (cattn_seq_pin); 0 (default): a quarter */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -251,6 +252,7 @@ typedef struct cattn_stats {
     uint64_t chunks_superseded;
     uint64_t tokens_retained; /* of tokens_stored, those that no sequence covers */
     uint64_t slots_padding;   /* slots of live and retained chunks that hold no token of their own: unused ones, and copies */
+    uint64_t chunks_pinned; /* sum over all pins, in which a chunk of two pins counts twice */
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
@@ -381,6 +383,19 @@ CATTN_API cattn_status cattn_seq_reserve(cattn_cache *cache, cattn_seq seq, int6
  * Errors: CATTN_ERR_ARG; CATTN_ERR_STATE while a step is open.
  */
 CATTN_API cattn_status cattn_seq_leave(cattn_cache *cache, cattn_seq *seq, cattn_error *error);
+
+/*
+ * Keep the first n_tokens tokens of a running sequence in the cache, also after all sequences with them have left. A pin is a
+ * sequence that covers them and never gets a row: *pin counts in n_seqs, its chunks are live, and cattn_cache_unpin ends it.
+ * All other calls that change a sequence refuse it. n_tokens is even, from 2 to the tokens of the sequence that are ready.
+ *
+ * Errors: CATTN_ERR_ARG; CATTN_ERR_BUDGET if the chunks of all pins would exceed pin_bytes, and as cattn_seq_fork;
+ * CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED in CATTN_PRIVATE mode. *pin is 0 then.
+ */
+CATTN_API cattn_status cattn_seq_pin(cattn_cache *cache, cattn_seq seq, int64_t n_tokens, cattn_seq *pin, cattn_error *error);
+
+/* End *pin and set it to 0. Its tokens are retained like those of a sequence that leaves. Errors as cattn_seq_leave. */
+CATTN_API cattn_status cattn_cache_unpin(cattn_cache *cache, cattn_seq *pin, cattn_error *error);
 
 typedef struct cattn_seq_info {
     size_t struct_size; /* set by the caller to sizeof(cattn_seq_info) */

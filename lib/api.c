@@ -102,6 +102,8 @@ static cattn_status create_on_device(cattn_cache *c, const cattn_config *config,
 
 static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
     c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
+    c->pin_bytes = config->pin_bytes;
+    c->sharing = config->sharing;
     c->n_threads = config->n_threads;
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
@@ -191,6 +193,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .chunks_superseded = n_superseded,
         .tokens_retained = t->tokens_retained,
         .slots_padding = (t->chunks_live + t->chunks_retained) * (uint64_t)c->layout.c - t->tokens_stored,
+        .chunks_pinned = c->chunks_pinned,
     };
     return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
 }
@@ -310,9 +313,18 @@ static cattn_status find_running(const cattn_cache *c, cattn_seq id, ca_seq **se
     return ca_fail(error, CATTN_ERR_ARG, -1, "seq is %llu, which is no running sequence of this cache", (unsigned long long)id);
 }
 
+/* A sequence that a call may change: no step is open, and it is a pin or not, as the call expects. */
+static cattn_status find_to_change(const cattn_cache *c, cattn_seq id, bool pin, ca_seq **seq, cattn_error *error) {
+    cattn_status s;
+    if ((s = check_closed(c, error)) || (s = find_running(c, id, seq, error)) || (*seq)->is_pin == pin) return s;
+    return ca_fail(error, CATTN_ERR_ARG, -1,
+                   pin ? "pin is %llu, which is a sequence but no pin; use cattn_seq_leave"
+                       : "seq is %llu, which is a pin; only cattn_cache_unpin ends it",
+                   (unsigned long long)id);
+}
+
 static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, cattn_error *error) {
-    const cattn_status s = check_closed(c, error);
-    return s ? s : find_running(c, id, seq, error);
+    return find_to_change(c, id, false, seq, error);
 }
 
 static cattn_status read_join_options(const cattn_join_options *options, cattn_join_options *o, cattn_error *error) {
@@ -419,6 +431,55 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
     ca_tree_leave(c->tree, seq);
     ca_cache_note_bytes(c);
     *id = 0;
+    return CATTN_OK;
+}
+
+static cattn_status check_pin(const cattn_cache *c, const ca_seq *seq, int64_t n_tokens, uint64_t n_chunks,
+                              cattn_error *error) {
+    const int64_t n_ready = ca_path_n_ready(seq->leaf);
+    if (n_tokens < 2 || n_tokens % 2 != 0 || n_tokens > n_ready)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be even, from 2 to the %lld tokens that are ready",
+                       (long long)n_tokens, (long long)n_ready);
+    if (c->chunks_pinned + n_chunks <= c->pin_bytes / c->layout.chunk_bytes) return CATTN_OK;
+    return ca_fail(error, CATTN_ERR_BUDGET, -1,
+                   "the pins would cover %llu chunks of %zu bytes; pin_bytes is %llu: raise it, or unpin others",
+                   (unsigned long long)(c->chunks_pinned + n_chunks), c->layout.chunk_bytes, (unsigned long long)c->pin_bytes);
+}
+
+static uint64_t chunks_of(const cattn_cache *c, int64_t n_tokens) {
+    return (uint64_t)((n_tokens + c->layout.c - 1) >> c->layout.log2_c);
+}
+
+cattn_status cattn_seq_pin(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn_seq *pin, cattn_error *error) {
+    cattn_status s;
+    ca_seq *seq;
+    if ((s = ca_need(pin, "pin", error))) return s;
+    *pin = 0;
+    if ((s = find_seq(c, id, &seq, error))) return s;
+    if (c->sharing == CATTN_PRIVATE)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "sharing is CATTN_PRIVATE, where no sequence could use a pin");
+    const uint64_t n_chunks = chunks_of(c, n_tokens);
+    cattn_seq fork;
+    if ((s = check_pin(c, seq, n_tokens, n_chunks, error)) || (s = ca_tree_fork(c->tree, seq, 0, &fork, error))) return s;
+    ca_seq *pinned = ca_tree_find(c->tree, fork);
+    if (n_tokens < pinned->n_tokens && (s = ca_tree_truncate(c->tree, pinned, n_tokens, error))) {
+        ca_tree_leave(c->tree, pinned);
+        return s;
+    }
+    pinned->is_pin = true;
+    c->chunks_pinned += n_chunks;
+    *pin = fork;
+    ca_cache_note_bytes(c);
+    return CATTN_OK;
+}
+
+cattn_status cattn_cache_unpin(cattn_cache *c, cattn_seq *pin, cattn_error *error) {
+    cattn_status s;
+    ca_seq *seq;
+    if ((s = ca_need(pin, "pin", error)) || (s = find_to_change(c, *pin, true, &seq, error))) return s;
+    c->chunks_pinned -= chunks_of(c, seq->n_tokens);
+    ca_tree_leave(c->tree, seq);
+    *pin = 0;
     return CATTN_OK;
 }
 

@@ -41,7 +41,10 @@ struct cattn_cache {
     uint64_t max_budget_bytes; /* as configured */
     uint64_t budget_bytes;     /* at present */
     uint64_t bytes_peak;
-    uint64_t empty_bytes; /* of metadata when the cache was created */
+    uint64_t pin_bytes;     /* limit of the chunks that pins cover */
+    uint64_t chunks_pinned; /* sum over the pins */
+    uint64_t empty_bytes;   /* of metadata when the cache was created */
+    cattn_sharing sharing;
     int32_t n_threads;
     const char *level;
     ca_pool *threads; /* owned; NULL with a cattn_parallel hook */

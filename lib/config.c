@@ -117,6 +117,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
     if ((s = check_range("reserved", c->reserved, 0, 0, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
+    if (c->pin_bytes == 0) c->pin_bytes = c->budget_bytes / 4;
     if (c->scale == 0) c->scale = (float)(1 / sqrt((double)c->head_dim));
     if (c->n_threads == 0) c->n_threads = ca_cpu_count();
     return CATTN_OK;

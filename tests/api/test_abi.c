@@ -143,8 +143,8 @@ SAME(cuda_device_info, memory_bytes);
 #define NO_PADDING(type, last)                                                                                                 \
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; fill it with a reserved field")
-NO_PADDING(config, reserved);
-NO_PADDING(stats, slots_padding);
+NO_PADDING(config, pin_bytes);
+NO_PADDING(stats, chunks_pinned);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, n_seqs);

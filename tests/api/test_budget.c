@@ -2,6 +2,7 @@
 #include "../support/testing.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "cache.h"
 #include "chunkattn.h"
@@ -339,6 +340,71 @@ static void live_chunks_outlive_a_lower_budget(void **state) {
     cattn_cache_destroy(&cache);
 }
 
+/* A sequence of 16 tokens equal to `token`, all of which have been computed. */
+static cattn_seq compute_prompt(cattn_cache *cache, int32_t token) {
+    int32_t tokens[16];
+    for (int32_t k = 0; k < 16; k++) tokens[k] = token;
+    cattn_entry e = {.max_rows = 16};
+    assert_int_equal(cattn_seq_join(cache, tokens, 16, NULL, &e.seq, NULL, NULL), CATTN_OK);
+    assert_int_equal(cattn_step_begin(cache, &e, 1, 0, NULL), CATTN_OK);
+    assert_int_equal(cattn_step_end(cache, NULL), CATTN_OK);
+    return e.seq;
+}
+
+static int64_t n_ready_of(const cattn_cache *cache, int32_t token) {
+    int32_t tokens[17];
+    for (int32_t k = 0; k < 17; k++) tokens[k] = token;
+    cattn_join_result result;
+    assert_int_equal(cattn_cache_match(cache, tokens, 17, NULL, &result, NULL), CATTN_OK);
+    return result.n_ready;
+}
+
+static void what_is_pinned_is_never_evicted(void **state) {
+    (void)state;
+    cattn_cache *cache = create_tiny(2 << 20);
+    cattn_seq seq = compute_prompt(cache, 7), pin;
+    assert_int_equal(cattn_seq_pin(cache, seq, 12, &pin, NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK);
+    retain(cache, 100, 2000);
+    assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_OK);
+    assert_int_equal(n_ready_of(cache, 7), 12);
+    assert_int_equal(stats_of(cache).chunks_pinned, 1);
+    const int32_t token = 7;
+    cattn_error error;
+    assert_int_equal(cattn_seq_append(cache, pin, &token, 1, &error), CATTN_ERR_ARG);
+    assert_non_null(strstr(error.message, "which is a pin; only cattn_cache_unpin ends it"));
+    assert_int_equal(cattn_seq_leave(cache, &pin, NULL), CATTN_ERR_ARG);
+    assert_int_equal(cattn_cache_unpin(cache, &pin, NULL), CATTN_OK);
+    assert_int_equal(pin, 0);
+    assert_int_equal(n_ready_of(cache, 7), 12); /* retained */
+    assert_int_equal(cattn_cache_drop_retained(cache, NULL), CATTN_OK);
+    assert_int_equal(n_ready_of(cache, 7), 0);
+    assert_int_equal(stats_of(cache).chunks_pinned, 0);
+    cattn_cache_destroy(&cache);
+}
+
+static void pins_have_a_budget(void **state) {
+    (void)state;
+    cattn_config config = tiny(2 << 20);
+    config.pin_bytes = 3 * 16 * 64 * 2 * sizeof(float); /* three chunks */
+    cattn_cache *cache = create(&config);
+    cattn_seq seqs[4], pins[4];
+    cattn_error error;
+    for (int32_t i = 0; i < 4; i++) {
+        seqs[i] = compute_prompt(cache, i);
+        assert_int_equal(cattn_seq_pin(cache, seqs[i], 16, &pins[i], &error), i < 3 ? CATTN_OK : CATTN_ERR_BUDGET);
+    }
+    assert_non_null(strstr(error.message, "the pins would cover 4 chunks"));
+    assert_int_equal(pins[3], 0);
+    assert_int_equal(cattn_cache_unpin(cache, &pins[0], NULL), CATTN_OK);
+    assert_int_equal(cattn_seq_pin(cache, seqs[3], 16, &pins[3], NULL), CATTN_OK);
+    assert_int_equal(cattn_cache_unpin(cache, &seqs[0], NULL), CATTN_ERR_ARG);
+    const int64_t wrong[] = {0, 3, 18};
+    for (int i = 0; i < 3; i++) assert_int_equal(cattn_seq_pin(cache, seqs[0], wrong[i], &pins[0], NULL), CATTN_ERR_ARG);
+    assert_int_equal(stats_of(cache).chunks_pinned, 3);
+    cattn_cache_destroy(&cache);
+}
+
 static void wrong_budgets_are_refused(void **state) {
     (void)state;
     cattn_cache *cache = create_tiny(1 << 20);
@@ -383,6 +449,8 @@ int main(void) {
         cmocka_unit_test(a_lower_budget_returns_memory),
         cmocka_unit_test(live_chunks_outlive_a_lower_budget),
         cmocka_unit_test(wrong_budgets_are_refused),
+        cmocka_unit_test(what_is_pinned_is_never_evicted),
+        cmocka_unit_test(pins_have_a_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
