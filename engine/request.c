@@ -164,7 +164,8 @@ static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, boo
     char *room = cl_text_room(&c->text, n);
     if (!room) return false;
     cl_tokenizer_piece(tok, token, false, room, n);
-    return cl_text_added(&c->text, n, stopped);
+    *stopped = cl_text_added(&c->text, n);
+    return true;
 }
 
 /*
@@ -188,21 +189,19 @@ bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     cl_request *r = c->owner;
     const cl_engine_request *params = &r->params;
+    const bool ends = is_end(params, tok, d->token);
+    bool stopped = ends;
+    if (!ends && !detokenize(c, tok, d->token, &stopped)) {
+        cl_error error;
+        cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
+        cl_choice_end(c, CL_ENGINE_ERROR, &error);
+        return;
+    }
     c->tokens[c->n_tokens++] = d->token;
     r->n_completion++;
     cl_engine_event event = event_of(c);
     add_draw(&event, d);
-
-    bool stopped = is_end(params, tok, d->token);
-    if (!stopped) {
-        if (!detokenize(c, tok, d->token, &stopped)) {
-            cl_error error;
-            cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
-            cl_choice_end(c, CL_ENGINE_ERROR, &error);
-            return;
-        }
-        add_text(&event, &c->text);
-    }
+    if (!ends) add_text(&event, &c->text);
     report(r, &event);
     if (stopped)
         cl_choice_end(c, CL_ENGINE_STOP, NULL);
@@ -217,7 +216,8 @@ void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error)
     event.finish = finish;
     event.error = error;
     event.last = c->owner->n_unfinished == 0;
-    if (cl_text_finish(&c->text)) add_text(&event, &c->text);
+    cl_text_finish(&c->text);
+    add_text(&event, &c->text);
     report(c->owner, &event);
 }
 

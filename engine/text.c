@@ -6,9 +6,10 @@
 
 #include "llama/common/str.h"
 
-static bool reserve(cl_text_bytes *b, size_t more) {
-    if (more <= b->capacity - b->size) return true;
-    const size_t capacity = (b->size + more) * 2 + 64;
+/* Make room for `need` bytes in all. False if memory is lacking. */
+static bool reserve(cl_text_bytes *b, size_t need) {
+    if (need <= b->capacity) return true;
+    const size_t capacity = need * 2 + 64;
     char *data = realloc(b->data, capacity);
     if (!data) return false;
     b->data = data;
@@ -23,13 +24,15 @@ void cl_text_free(cl_text *t) {
 }
 
 char *cl_text_room(cl_text *t, size_t n) {
-    return reserve(&t->held, n + 1) ? t->held.data + t->held.size : NULL; /* + 1: not NULL if n is 0 */
+    const size_t size = t->held.size + n;
+    if (!reserve(&t->held, size + 1)) return NULL; /* + 1: not NULL if n is 0 */
+    /* A byte that is not UTF-8 comes out as three. */
+    return reserve(&t->out, 3 * size) ? t->held.data + t->held.size : NULL;
 }
 
 /* Move the first n held bytes to `out`, in whole characters; with `all`, at the end of the text, an unfinished one too. */
-static bool release(cl_text *t, size_t n, bool all) {
+static void release(cl_text *t, size_t n, bool all) {
     t->out.size = 0;
-    if (!reserve(&t->out, 3 * n)) return false; /* a byte that is not UTF-8 becomes three */
     const char *s = t->held.data;
     size_t at = 0;
     while (at < n) {
@@ -43,7 +46,6 @@ static bool release(cl_text *t, size_t n, bool all) {
     }
     t->held.size -= at;
     if (at > 0) memmove(t->held.data, t->held.data + at, t->held.size);
-    return true;
 }
 
 /*
@@ -74,14 +76,14 @@ static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
     return longest;
 }
 
-bool cl_text_added(cl_text *t, size_t n, bool *stopped) {
+bool cl_text_added(cl_text *t, size_t n) {
     t->held.size += n;
     const size_t stop_at = find_stop(t, t->held.data, t->held.size);
-    *stopped = stop_at < t->held.size;
-    const size_t keep = *stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
-    const bool ok = release(t, *stopped ? stop_at : t->held.size - keep, *stopped);
-    if (*stopped) t->held.size = 0;
-    return ok;
+    const bool stopped = stop_at < t->held.size;
+    const size_t keep = stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
+    release(t, stopped ? stop_at : t->held.size - keep, stopped);
+    if (stopped) t->held.size = 0;
+    return stopped;
 }
 
 bool cl_text_completes(const cl_text *t, size_t n) {
@@ -89,4 +91,4 @@ bool cl_text_completes(const cl_text *t, size_t n) {
     return find_stop(t, t->held.data, size) < size;
 }
 
-bool cl_text_finish(cl_text *t) { return release(t, t->held.size, true); }
+void cl_text_finish(cl_text *t) { release(t, t->held.size, true); }

@@ -23,19 +23,22 @@ typedef struct cl_text {
 
 void cl_text_free(cl_text *t);
 
-/* Where the caller writes n more bytes before cl_text_added; valid until the next call. NULL if memory is lacking. */
+/*
+ * Where the caller writes n more bytes before cl_text_added; valid until the next call. NULL if memory is lacking. This is the
+ * only function that allocates, so what is held can always be shown.
+ */
 char *cl_text_room(cl_text *t, size_t n);
 
 /*
- * Add the n bytes that were written at cl_text_room, and put what may be shown now in t->out. *stopped: a stop string is
- * complete; what came before it is in t->out, and the rest is dropped. False if memory is lacking.
+ * Add the n bytes that were written at cl_text_room, and put what may be shown now in t->out. True: a stop string is complete;
+ * what came before it is in t->out, and the rest is dropped.
  */
-bool cl_text_added(cl_text *t, size_t n, bool *stopped);
+bool cl_text_added(cl_text *t, size_t n);
 
 /* Whether the n bytes that were written at cl_text_room would complete a stop string. Adds nothing. */
 bool cl_text_completes(const cl_text *t, size_t n);
 
-/* The text ends: put all that is held in t->out, an unfinished character as U+FFFD. False if memory is lacking. */
-bool cl_text_finish(cl_text *t);
+/* The text ends: put all that is held in t->out, an unfinished character as U+FFFD. */
+void cl_text_finish(cl_text *t);
 
 #endif

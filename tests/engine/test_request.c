@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/draw.h"
+#include "engine/request.h"
 #include "fixture.h"
 
 static void expect_refusal(fixture *f, const cl_engine_request *request, cl_status status, const char *one, const char *other) {
@@ -237,6 +239,60 @@ static void memory_is_ready_before_requests(void **state) {
     fixture_stop(&f);
 }
 
+/* ---- Without memory ---- */
+
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+static int reallocs_left; /* until one fails; 0: none will */
+
+void *__wrap_realloc(void *p, size_t size) {
+    return reallocs_left > 0 && --reallocs_left == 0 ? NULL : __real_realloc(p, size);
+}
+
+typedef struct tally {
+    int64_t n_tokens, n_completion;
+    size_t text_size;
+    cl_engine_finish finish;
+} tally;
+
+static void count_event(void *ctx, const cl_engine_event *event) {
+    tally *t = ctx;
+    t->n_tokens += event->token >= 0;
+    t->n_completion = event->n_completion;
+    t->text_size += event->text_size;
+    t->finish = event->finish;
+}
+
+/* The text is held back, so all of it comes with the end. A token for which memory is lacking is neither shown nor counted. */
+static void tokens_without_memory(void **state) {
+    (void)state;
+    enum { N = 80 };
+    char stop[2 * N + 1];
+    memset(stop, 'E', 2 * N);
+    stop[2 * N] = '\0';
+    const char *const stops[] = {stop};
+    const int32_t prompt = 1;
+    const cl_engine_request params = {
+        .prompt = &prompt, .n_prompt = 1, .max_tokens = N, .n = 1, .stop = stops, .n_stop = 1, .on_event = count_event};
+    for (int nth = 0; nth < 5; nth++) {
+        tally t = {0};
+        cl_request *r = cl_request_create(&params);
+        r->params.ctx = &t;
+        cl_choice *c = &r->choices[0];
+        assert_true(cl_choice_start(c));
+        reallocs_left = nth;
+        for (int i = 0; i < N && c->finish == CL_ENGINE_RUNNING; i++) {
+            const cl_draw d = {.choice = c, .token = 'E', .position = c->n_tokens, .chosen = {.id = -1}};
+            cl_choice_add(c, toy_model()->tok, &d);
+        }
+        assert_int_equal(t.finish, nth > 0 ? CL_ENGINE_ERROR : CL_ENGINE_LENGTH);
+        assert_int_equal(t.n_completion, t.n_tokens);
+        assert_int_equal(t.text_size, t.n_tokens);
+        cl_request_free(r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_can_never_run_is_refused),
@@ -245,6 +301,7 @@ int main(void) {
         cmocka_unit_test(choices_of_nothing_take_no_room),
         cmocka_unit_test(open_end_is_bounded),
         cmocka_unit_test(memory_is_ready_before_requests),
+        cmocka_unit_test(tokens_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

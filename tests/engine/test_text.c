@@ -16,11 +16,11 @@ static bool feed(cl_text *t, const char *const *pieces, char *shown) {
         char *room = cl_text_room(t, n);
         assert_non_null(room);
         memcpy(room, *pieces, n);
-        assert_true(cl_text_added(t, n, &stopped));
+        stopped = cl_text_added(t, n);
         if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
         strcat(shown, "|");
     }
-    assert_true(cl_text_finish(t));
+    cl_text_finish(t);
     if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
     return stopped;
 }
@@ -96,10 +96,10 @@ static void any_cut_gives_the_same(void **state) {
                 char *room = cl_text_room(&t, n);
                 assert_non_null(room);
                 memcpy(room, whole + at, n);
-                assert_true(cl_text_added(&t, n, &stopped[cut]));
+                stopped[cut] = cl_text_added(&t, n);
                 if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
             }
-            assert_true(cl_text_finish(&t));
+            cl_text_finish(&t);
             if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
             cl_text_free(&t);
             for (int i = 0; i < 4; i++) assert_null(strstr(shown[cut], stop[i]));
