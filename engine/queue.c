@@ -41,38 +41,42 @@ static void settle(cl_tenant *t, cl_request *r, size_t i) {
     place(t, r, i);
 }
 
-void cl_queue_put(cl_request *r) {
+/* The counter at which a tenant of which nothing waited starts again: the smallest of those that wait. */
+static double start_counter(const cl_queue *q) {
+    const cl_tenant *lowest = NULL;
+    for (size_t i = 0; i < q->n_tenants; i++)
+        if (q->tenants[i]->n_waiting > 0 && (!lowest || q->tenants[i]->served < lowest->served)) lowest = q->tenants[i];
+    if (!lowest) lowest = q->last; /* what it runs still is charged to it meanwhile */
+    return lowest ? lowest->served : 0;
+}
+
+void cl_queue_put(cl_queue *q, cl_request *r) {
     cl_tenant *t = r->tenant;
     assert(t->n_waiting < t->n_live);
+    const double start = t->n_waiting == 0 ? start_counter(q) : t->served;
+    if (t->served < start) t->served = start;
     t->n_waiting++;
     settle(t, r, t->n_waiting - 1);
 }
 
-void cl_queue_remove(cl_request *r) {
+void cl_queue_remove(cl_queue *q, cl_request *r) {
     cl_tenant *t = r->tenant;
     assert(t->waiting[r->queue_index] == r);
     cl_request *last = t->waiting[--t->n_waiting];
     if (last != r) settle(t, last, r->queue_index);
+    if (t->n_waiting == 0) q->last = t;
 }
 
 /* ---- Tenants ---- */
 
-/* The smallest counter of the tenants that have requests. */
-static double lowest_counter(const cl_queue *q) {
-    const cl_tenant *lowest = NULL;
-    for (size_t i = 0; i < q->n_tenants; i++)
-        if (q->tenants[i]->n_live > 0 && (!lowest || q->tenants[i]->served < lowest->served)) lowest = q->tenants[i];
-    return lowest ? lowest->served : q->floor;
-}
-
-/* The tenant of a domain, or one without requests that may become it: it would start at the lowest counter anyway. */
+/* The tenant of a domain, or one without requests that may become it: it would start at a counter that is no smaller. */
 static cl_tenant *find(const cl_queue *q, uint32_t domain) {
     cl_tenant *unused = NULL;
-    const double lowest = lowest_counter(q);
+    const double start = start_counter(q);
     for (size_t i = 0; i < q->n_tenants; i++) {
         cl_tenant *t = q->tenants[i];
         if (t->domain == domain) return t;
-        if (t->n_live == 0 && !t->stays && t->served <= lowest) unused = t;
+        if (t->n_live == 0 && !t->stays && t->served <= start) unused = t;
     }
     return unused;
 }
@@ -107,19 +111,16 @@ bool cl_queue_add(cl_queue *q, cl_request *r) {
     cl_request **waiting = grown((void *)t->waiting, t->n_live + 1, &t->capacity);
     if (!waiting) return false;
     t->waiting = waiting;
-    const double lowest = lowest_counter(q);
-    if (t->n_live == 0 && t->served < lowest) t->served = lowest;
     t->n_live++;
     q->n_live++;
     r->tenant = t;
-    cl_queue_put(r);
+    cl_queue_put(q, r);
     return true;
 }
 
 void cl_queue_forget(cl_queue *q, cl_request *r) {
     r->tenant->n_live--;
     q->n_live--;
-    if (q->n_live == 0) q->floor = r->tenant->served;
 }
 
 cl_request *cl_queue_first(const cl_queue *q) {

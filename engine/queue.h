@@ -3,7 +3,7 @@
  *
  * A tenant is all requests of one domain. Its counter is the number of tokens that were computed for it, of prompts and
  * completions, divided by its weight. The tenant with the smallest counter is next, and of its requests the first by rank. A
- * tenant that has had no requests starts again at the smallest counter of the others, so that it saves nothing up. (Deficit
+ * tenant of which nothing waited starts again at the smallest counter of those that wait, so that it saves nothing up. (Deficit
  * round robin would need the cost of a request before it starts, and the length of a completion is not known.)
  *
  * Memory is allocated when a request is added, so that a preempted one can always return.
@@ -28,8 +28,8 @@ struct cl_tenant {
 typedef struct cl_queue {
     cl_tenant **tenants; /* [n_tenants] owned */
     size_t n_tenants, capacity;
-    size_t n_live; /* requests that were added and have not ended */
-    double floor;  /* the smallest counter of tenants with requests, when there were some last */
+    size_t n_live;         /* requests that were added and have not ended */
+    const cl_tenant *last; /* whose last waiting request left the queue most recently; NULL: none has */
 } cl_queue;
 
 /* No request may be in the queue. */
@@ -44,8 +44,8 @@ bool cl_queue_add(cl_queue *q, cl_request *r);
 void cl_queue_forget(cl_queue *q, cl_request *r);
 
 /* Remove a request, because none of its choices waits, and put it back, because one does. */
-void cl_queue_remove(cl_request *r);
-void cl_queue_put(cl_request *r);
+void cl_queue_remove(cl_queue *q, cl_request *r);
+void cl_queue_put(cl_queue *q, cl_request *r);
 
 /* The request to serve next; NULL: none waits. */
 cl_request *cl_queue_first(const cl_queue *q);

@@ -153,7 +153,7 @@ static void end_choice(cl_scheduler *s, cl_choice *c, cl_engine_finish why, cons
 
 /* End the choices of a request that have not ended. */
 static void end_request(cl_scheduler *s, cl_request *r, cl_engine_finish why, const cl_error *error) {
-    if (cl_request_n_waiting(r) > 0) cl_queue_remove(r);
+    if (cl_request_n_waiting(r) > 0) cl_queue_remove(&s->queue, r);
     for (int32_t i = 0; i < r->params.n; i++)
         if (r->choices[i].finish == CL_ENGINE_RUNNING) end_choice(s, &r->choices[i], why, error);
 }
@@ -207,7 +207,7 @@ void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) {
 /* ---- Who is in the cache ---- */
 
 static void preempt(cl_scheduler *s, cl_choice *c) {
-    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(c->owner);
+    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(&s->queue, c->owner);
     cl_admission_preempt(&s->admission, c);
     s->stats.preemptions++;
 }
@@ -249,7 +249,7 @@ static bool make_place(cl_scheduler *s, const cl_tenant *t) {
 }
 
 static void note_admission(cl_scheduler *s, cl_request *r) {
-    if (cl_request_n_waiting(r) == 0) cl_queue_remove(r);
+    if (cl_request_n_waiting(r) == 0) cl_queue_remove(&s->queue, r);
     if (r->admitted) return;
     r->admitted = true;
     s->waiting_tokens -= r->params.n_prompt;

@@ -23,7 +23,7 @@ static void add(cl_queue *q, cl_request *r) { assert_true(cl_queue_add(q, r)); }
 
 /* All choices of a request that is in the queue have ended. */
 static void end(cl_queue *q, cl_request *r) {
-    cl_queue_remove(r);
+    cl_queue_remove(q, r);
     cl_queue_forget(q, r);
     cl_request_free(r);
 }
@@ -49,9 +49,9 @@ static void first_is_the_best(void **state) {
     for (int turn = 0; turn < N_TURNS; turn++) {
         const uint32_t k = random_below(N);
         if (waits[k])
-            cl_queue_remove(all[k]);
+            cl_queue_remove(&q, all[k]);
         else
-            cl_queue_put(all[k]);
+            cl_queue_put(&q, all[k]);
         waits[k] = !waits[k];
         const cl_request *best = NULL;
         for (int i = 0; i < N; i++)
@@ -59,7 +59,7 @@ static void first_is_the_best(void **state) {
         assert_ptr_equal(cl_queue_first(&q), best);
     }
     for (int i = 0; i < N; i++) {
-        if (!waits[i]) cl_queue_put(all[i]);
+        if (!waits[i]) cl_queue_put(&q, all[i]);
         end(&q, all[i]);
     }
     assert_null(cl_queue_first(&q));
@@ -134,12 +134,38 @@ static void nothing_is_saved_up(void **state) {
     cl_queue_free(&q);
 }
 
+/* Nor does a tenant that runs less than its part while the others wait. */
+static void nothing_is_saved_up_while_running(void **state) {
+    (void)state;
+    cl_queue q = {0};
+    cl_request *small = request_of(1, 7, 0, 0), *waiting = request_of(2, 8, 0, 0), *next = request_of(3, 7, 1, 0);
+    add(&q, small);
+    add(&q, waiting);
+    cl_queue_remove(&q, small); /* it runs */
+    cl_tenant_charge(small->tenant, 10);
+    cl_tenant_charge(waiting->tenant, 1000); /* by other requests */
+    add(&q, next);
+    assert_true(next->tenant->served == 1000);
+    cl_queue_remove(&q, next);
+    cl_queue_remove(&q, waiting); /* nobody waits now, and the tenant that waited last runs on */
+    cl_tenant_charge(waiting->tenant, 500);
+    cl_queue_put(&q, next);
+    assert_true(next->tenant->served == 1500);
+    cl_queue_put(&q, small);
+    end(&q, small);
+    end(&q, next);
+    cl_queue_put(&q, waiting);
+    end(&q, waiting);
+    cl_queue_free(&q);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_is_the_best),
         cmocka_unit_test(waiting_is_bounded),
         cmocka_unit_test(counters_stay_together),
         cmocka_unit_test(nothing_is_saved_up),
+        cmocka_unit_test(nothing_is_saved_up_while_running),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
