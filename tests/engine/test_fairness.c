@@ -51,7 +51,7 @@ static void tokens_go_by_weight(void **state) {
         static const cl_engine_weight weights[] = {{1, 3}};
         cl_engine_config config = fixture_config();
         config.max_seqs = by_budget ? 32 : 8;
-        if (by_budget) config.kv_budget_bytes = MIB / 4;
+        if (by_budget) config.kv_budget_bytes = MIB * 3 / 8; /* for some of them at once */
         config.weights = weights;
         config.n_weights = 1;
         fixture f;
@@ -96,7 +96,7 @@ static void a_flood_delays_no_other(void **state) {
     for (int by_budget = 0; by_budget < 2; by_budget++) {
         cl_engine_config config = fixture_config();
         config.max_seqs = by_budget ? 32 : 4;
-        if (by_budget) config.kv_budget_bytes = MIB / 4;
+        if (by_budget) config.kv_budget_bytes = MIB * 3 / 8; /* for some of them at once */
         fixture f;
         fixture_start(&f, &config, 1);
         int32_t tokens[N_FLOOD][N_PROMPT], other_tokens[N_OTHER][N_PROMPT];
