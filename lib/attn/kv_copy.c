@@ -115,7 +115,8 @@ static bool is_whole(const ca_layout *l, const ca_kv_command *command) {
 void ca_kv_execute(const ca_layout *l, const ca_chunk_pool *pool, int32_t layer, int32_t head, const ca_kv_command *commands,
                    size_t n) {
     const size_t tile = ca_layout_tile(l, layer, head);
-    for (const ca_kv_command *command = commands; command < commands + n; command++) {
+    for (size_t i = 0; i < n; i++) {
+        const ca_kv_command *command = &commands[i];
         void *to = ca_chunk_tile(pool, command->to, tile), *from = ca_chunk_tile(pool, command->from, tile);
         if (command->kind == CA_KV_TRANSPOSE)
             ca_kv_transpose(l, to, command->begin / CA_SLOT_GROUP);
