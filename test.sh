@@ -103,6 +103,8 @@ check "asan build" build_strict asan
 run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
 check "tsan build" build_label tsan threads
 run_ctest "concurrent tests, TSan" tsan -L threads
+check "fuzz build" build_strict fuzz
+check "fuzz, 20 s each" tests/fuzz/run.sh 20
 check "clang-tidy" tidy
 
 printf '\n=== Summary\n%s%-28s %30d s\n' "$table" "in all" $SECONDS

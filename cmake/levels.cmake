@@ -30,7 +30,11 @@ endif()
 function(ca_add_level_source target level source)
   if(level IN_LIST CA_X86_LEVELS)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES COMPILE_OPTIONS "${CA_FLAGS_${level}}")
+    set(flags ${CA_FLAGS_${level}})
+    if(CATTN_SANITIZE MATCHES fuzzer)
+      list(APPEND flags -O0 -fno-sanitize=all) # clang needs up to minutes for these files otherwise
+    endif()
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/${source} PROPERTIES COMPILE_OPTIONS "${flags}")
   endif()
 endfunction()
 

@@ -1,0 +1,76 @@
+/* Events as an engine would send them, for targets that write answers; and a check of what is written. */
+#ifndef TESTS_FUZZ_ANSWER_H
+#define TESTS_FUZZ_ANSWER_H
+
+#include "fuzz.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "openai/openai.h"
+
+/* The text must be one JSON value. Jansson refuses a zero character in the name of a field, which JSON allows. */
+static inline void check_json(const char *text, size_t size) {
+    json_error_t error;
+    json_t *json = json_loadb(text, size, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    FUZZ_CHECK(json || strstr(error.text, "NUL byte in object key"), "%s in <%.*s>", error.text, (int)size, text);
+    json_decref(json);
+}
+
+static inline void check_written(openai_writer *w) {
+    size_t size = 0;
+    char *text = writer_end(w, &size);
+    FUZZ_CHECK(text, "no memory");
+    check_json(text, size);
+    free(text);
+}
+
+static inline void send_event(openai_result *result, size_t prompt, cl_engine_event event) {
+    openai_writer w = {0};
+    event.struct_size = sizeof event;
+    if (!event.text) event.text = "";
+    openai_result_add(result, prompt, &event);
+    if (!result->request->stream || !openai_has_chunk(result->request, &event)) return;
+    openai_write_chunk(&w, result, prompt, &event);
+    check_written(&w);
+}
+
+/* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */
+static inline void send_events(openai_result *result, size_t prompt) {
+    static const char *const texts[] = {"", "a", "\xc3\xa9\"\\", "\xff\x01\n"};
+    const openai_request *r = result->request;
+    const cl_token_list *tokens = &r->prompts[prompt].tokens;
+    const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
+    const int32_t n_top = r->params.n_top < 2 ? r->params.n_top : 2;
+    for (size_t i = 0; r->params.prompt_logprobs && i < tokens->n; i++)
+        send_event(result, prompt,
+                   (cl_engine_event){.token = tokens->ids[i],
+                                     .prompt = true,
+                                     .position = (int64_t)i,
+                                     .chosen = {i ? tokens->ids[i] : -1, -1.5f},
+                                     .top = top,
+                                     .n_top = i ? n_top : 0});
+    for (int32_t c = 0; c < r->params.n; c++) {
+        for (int i = 0; i < 2; i++) {
+            const char *text = texts[((size_t)c + (size_t)i + tokens->n) % 4];
+            send_event(result, prompt,
+                       (cl_engine_event){.choice = c,
+                                         .token = i ? 0xc3 : 'a',
+                                         .position = (int64_t)tokens->n + i,
+                                         .text = text,
+                                         .text_size = strlen(text),
+                                         .chosen = {'a', -0.25f},
+                                         .top = top,
+                                         .n_top = n_top});
+        }
+        send_event(result, prompt,
+                   (cl_engine_event){.choice = c,
+                                     .token = -1,
+                                     .finish = CL_ENGINE_STOP,
+                                     .last = c + 1 == r->params.n,
+                                     .n_prompt = (int64_t)tokens->n,
+                                     .n_completion = 2 * (c + 1)});
+    }
+}
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * A request's body: it is parsed as the server does, for both endpoints, and answered, whole and streamed, with events that do
+ * not depend on it. Whatever is written must be JSON, an error's message too.
+ */
+#include "fuzz.h"
+
+#include <string.h>
+
+#include "answer.h"
+#include "openai/json.h"
+#include "tests/openai/fake.h"
+
+static openai_context context;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    openai_json_init();
+    context = (openai_context){.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML, .n_ctx = 4096};
+    openai_defaults_init(&context.defaults);
+    return 0;
+}
+
+static void check_error(const openai_error *error) {
+    openai_writer w = {0};
+    FUZZ_CHECK(error->status >= 400 && error->type && error->message[0], "error");
+    openai_write_error_body(&w, NULL, error);
+    check_written(&w);
+}
+
+static void answer(const openai_request *request) {
+    openai_result result;
+    openai_writer w = {0};
+    FUZZ_CHECK(openai_result_init(&result, &context, request), "no memory");
+    for (size_t i = 0; i < request->n_prompts; i++) send_events(&result, i);
+    FUZZ_CHECK(openai_result_done(&result), "not done");
+    openai_write_answer(&w, NULL, &result);
+    check_written(&w);
+    openai_write_usage_chunk(&w, &result);
+    check_written(&w);
+    openai_result_free(&result);
+}
+
+static void parse(const json_t *body, openai_endpoint endpoint) {
+    openai_request request;
+    openai_error error = {0};
+    if (openai_request_parse(&context, endpoint, body, &request, &error)) {
+        FUZZ_CHECK(request.n_prompts >= 1 && request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
+        if (request.n_prompts * (size_t)request.params.n <= 64) answer(&request);
+    } else {
+        check_error(&error);
+    }
+    openai_request_free(&request);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    openai_error error = {0};
+    json_t *body = openai_json_parse("body", (const char *)data, size, &error);
+    if (!body) {
+        check_error(&error);
+        return 0;
+    }
+    parse(body, OPENAI_CHAT);
+    parse(body, OPENAI_COMPLETION);
+    json_decref(body);
+    return 0;
+}
