@@ -16,7 +16,7 @@
 #include "../cache/check_tree.h"
 #include "lib/cache_handle.h"
 
-enum { DIM = 32, HEADS = 2, MAX_LAYERS = 2, MAX_SEQS = 8, MAX_TOKENS = 320, MAX_ROWS = 256, MAX_CALLS = 400 };
+enum { DIM = 32, HEADS = 2, MAX_LAYERS = 2, MAX_SEQS = 8, MAX_TOKENS = 320, MAX_ROWS = 256, MAX_CALLS = 150 };
 
 typedef struct model_seq {
     cattn_seq id;

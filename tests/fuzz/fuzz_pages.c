@@ -12,7 +12,7 @@
 
 #include "chunkattn_pages.h"
 
-enum { DIM = 32, HEADS = 2, KV_HEADS = 1, MAX_PAGES = 12, MAX_PAGE = 32, MAX_SEQS = 6, MAX_TABLE = 10, MAX_CALLS = 100 };
+enum { DIM = 32, HEADS = 2, KV_HEADS = 1, MAX_PAGES = 12, MAX_PAGE = 32, MAX_SEQS = 6, MAX_TABLE = 10, MAX_CALLS = 40 };
 
 typedef struct memory {
     int64_t n_until_failure; /* allocations; < 0: none fails */
@@ -82,7 +82,7 @@ static void do_length(void) {
 
 static void do_rows(void) {
     const int kind = fuzz_byte(&w.in);
-    w.seqs[fuzz_below(&w.in, MAX_SEQS)].n_rows = kind < 252 ? kind % 40 : -1;
+    w.seqs[fuzz_below(&w.in, MAX_SEQS)].n_rows = kind < 252 ? kind % 12 : -1;
 }
 
 static void do_swap(void) {
