@@ -1,0 +1,175 @@
+/* Invariants that hold in every run: see world_internal.h. */
+#include <math.h>
+
+#include "../cache/check_tree.h"
+#include "engine/queue.h"
+#include "lib/cache_handle.h"
+#include "world_internal.h"
+
+void checks_note(world *w) {
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        client *c = &w->clients[i];
+        c->n_in_cache = c->r ? c->r->n_in_cache : 0;
+        c->n_waiting = c->r ? cl_request_n_waiting(c->r) : 0;
+        c->admitted = c->r && c->r->admitted;
+        c->served = c->r ? c->r->tenant->served : 0;
+    }
+}
+
+/* Whether c must enter the cache before other, if both wait. */
+static bool is_next(const client *c, const client *other) {
+    if (c->r->tenant != other->r->tenant && c->served != other->served) return c->served < other->served;
+    return cl_request_is_before(c->r, other->r);
+}
+
+/* Nobody overtakes: if a choice joined in this step, nobody who is before it in the queue waits still. */
+static void check_order(world *w) {
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *c = &w->clients[i];
+        if (!c->r || c->r->n_in_cache <= c->n_in_cache) continue;
+        for (int64_t k = 0; k < w->n_submitted; k++) {
+            const client *other = &w->clients[k];
+            if (k != i && other->r && other->n_waiting > 0 && cl_request_n_waiting(other->r) > 0 && is_next(other, c))
+                sim_fail(w, "request %d has overtaken request %d", (int)i, (int)k);
+        }
+    }
+}
+
+static int64_t common_prefix(const client *c, const int32_t *tokens, int64_t n) {
+    int64_t same = 0;
+    while (same < n && same < c->request.n_prompt && c->prompt[same] == tokens[same]) same++;
+    return same;
+}
+
+/*
+ * Whether joins find all that was ever computed. They may find less if something was evicted, or if the copies that sharing
+ * takes exceed the budget.
+ */
+static bool keeps_all(world *w) {
+    cl_engine_stats stats;
+    cattn_stats kv;
+    cl_scheduler_get_stats(w->scheduler, &stats, &kv);
+    const uint64_t n_used = kv.chunks_live + kv.chunks_retained + kv.chunks_reserved;
+    const uint64_t n_context = (uint64_t)(w->config.n_ctx / w->config.chunk_size) + 1;
+    return w->config.retention == CATTN_RETAIN_LRU && w->config.sharing != CATTN_PRIVATE && kv.tokens_evicted == 0 &&
+           faults_n_fired() == w->fired_before && n_used + n_context + kv.chunks_capacity / 8 < kv.chunks_capacity;
+}
+
+/* What was found in the cache is what an earlier request of the domain has computed: no more, and no less if all is kept. */
+static void check_cached(world *w, const client *c) {
+    int64_t most = 0, least = 0;
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *other = &w->clients[i];
+        if (other == c || !other->oracle || other->planned->domain != c->planned->domain) continue;
+        const int64_t retained = other->is_retained ? common_prefix(c, other->prompt, other->request.n_prompt) : 0;
+        if (retained > least) least = retained;
+        for (int32_t k = 0; k < other->request.n; k++) {
+            int64_t n;
+            const int32_t *tokens = oracle_tokens(other->oracle, k, &n);
+            const int64_t same = common_prefix(c, tokens, n);
+            if (same > most) most = same;
+        }
+    }
+    if (most > c->request.n_prompt - 1) most = c->request.n_prompt - 1;
+    if (least > c->request.n_prompt - 1) least = c->request.n_prompt - 1;
+    if (w->config.sharing == CATTN_PRIVATE || c->request.prompt_logprobs) most = least = 0;
+    w->counts->cached_tokens += c->r->n_cached;
+    if (c->r->n_cached > most)
+        sim_fail(w, "request %d has found %lld tokens where there are %lld", client_number(c), (long long)c->r->n_cached,
+                 (long long)most);
+    if (c->r->n_cached < least - least % 2 && keeps_all(w))
+        sim_fail(w, "request %d has found %lld tokens, and %lld were computed before", client_number(c),
+                 (long long)c->r->n_cached, (long long)least);
+}
+
+void checks_joined(world *w, int64_t preemptions_before) {
+    cl_engine_stats stats;
+    cattn_stats kv;
+    cl_scheduler_get_stats(w->scheduler, &stats, &kv);
+    if (stats.preemptions == preemptions_before && !fault_fired(w)) check_order(w);
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *c = &w->clients[i];
+        if (c->r && c->r->admitted && !c->admitted) check_cached(w, c);
+    }
+}
+
+/*
+ * Memory in use stays within the budget, except that slabs with a live chunk cannot be returned, whatever their other chunks
+ * are, and that an append within its reservation may add two nodes (docs/library.md, "Memory").
+ */
+static void check_cache(const world *w, cattn_cache *cache) {
+    check_tree(cache->tree, cache->pool, &cache->layout);
+    cattn_stats s = {.struct_size = sizeof s};
+    cattn_cache_stats(cache, &s);
+    const uint64_t node_bytes = sizeof(ca_node) + 4 * sizeof(int32_t) * SIM_CONTEXT;
+    const uint64_t slab_bytes = ca_chunk_pool_bytes(cache->pool),
+                   used_bytes = (s.chunks_live + s.chunks_reserved) * s.chunk_bytes;
+    const uint64_t spare_bytes = slab_bytes > used_bytes ? slab_bytes - used_bytes : 0;
+    if (s.bytes_in_use > s.budget_bytes + spare_bytes + 2 * s.n_seqs * node_bytes)
+        sim_fail(w, "the cache has %llu bytes, and its budget is %llu", (unsigned long long)s.bytes_in_use,
+                 (unsigned long long)s.budget_bytes);
+}
+
+/*
+ * Nobody starves. Each step computes a row, and a row is computed again only after a preemption. So a request ends before the
+ * rows of all requests that compete with it have been computed a few times.
+ */
+static void check_progress(world *w) {
+    enum { TIMES = 4, SLACK = 50, FAULT_STEPS = 20 };
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *c = &w->clients[i];
+        if (!c->r) continue;
+        const int64_t steps = w->step - c->submitted_at;
+        const int64_t bound = TIMES * (w->work_submitted + c->work_before) + SLACK + FAULT_STEPS * w->plan->n_faults;
+        const int64_t part = 1000 * steps / bound;
+        if (part > w->counts->longest_wait) w->counts->longest_wait = part;
+        if (part > 1000) sim_fail(w, "request %d has not ended after %lld steps", (int)i, (long long)steps);
+    }
+}
+
+/*
+ * Of two tenants that both have waiting requests, none is far ahead: one that is ahead gets no further choices into the cache,
+ * and those that it has there get at most all that they may.
+ */
+static void check_tenants(world *w) {
+    const double most = (double)(w->config.max_seqs * (int64_t)w->config.n_ctx + w->config.max_step_rows);
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const client *a = &w->clients[i];
+        if (!a->r || a->n_waiting == 0 || cl_request_n_waiting(a->r) == 0) continue;
+        const cl_tenant *ahead = a->r->tenant;
+        for (int64_t k = 0; k < w->n_submitted; k++) {
+            const client *b = &w->clients[k];
+            if (!b->r || b->r->tenant == ahead || cl_request_n_waiting(b->r) == 0) continue;
+            const double lead = ahead->served - b->r->tenant->served;
+            const double part = lead * fmin(ahead->weight, b->r->tenant->weight) / most;
+            if (1000 * part > (double)w->counts->largest_lead) w->counts->largest_lead = (int64_t)(1000 * part);
+            if (part > 1) sim_fail(w, "the tenant of request %d is ahead of that of request %d", (int)i, (int)k);
+        }
+    }
+}
+
+/* The statistics count the requests that have not ended, and the prompts of those that were never in the cache. */
+static void check_stats(world *w) {
+    cl_engine_stats stats;
+    cattn_stats kv;
+    cl_scheduler_get_stats(w->scheduler, &stats, &kv);
+    int64_t n_live = 0, n_running = 0, n_tokens = 0;
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const cl_request *r = w->clients[i].r;
+        if (!r) continue;
+        n_live++;
+        n_running += r->n_in_cache > 0;
+        if (!r->admitted) n_tokens += r->params.n_prompt;
+    }
+    CHECK(w, stats.n_running + stats.n_waiting == n_live);
+    CHECK(w, stats.n_running == n_running);
+    CHECK(w, stats.waiting_tokens == n_tokens);
+}
+
+void checks_state(world *w) {
+    check_stats(w);
+    for (int i = 0; i < SIM_CACHES; i++)
+        if (sim_caches()[i]) check_cache(w, sim_caches()[i]);
+    check_progress(w);
+    check_tenants(w);
+}

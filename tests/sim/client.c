@@ -1,0 +1,126 @@
+/* The requests of a plan: submits them, follows their events and cancels them; see world_internal.h. */
+#include <math.h>
+#include <string.h>
+
+#include "world_internal.h"
+
+/* ---- Events ---- */
+
+void client_cancel(client *c) {
+    if (!c->r) return;
+    atomic_store_explicit(&c->r->cancelled, true, memory_order_relaxed);
+    c->cancelled = c->world->cancels = true;
+}
+
+static void on_event(void *ctx, const cl_engine_event *event) {
+    client *c = ctx;
+    world *w = c->world;
+    faults_disarm();
+    w->counts->events++;
+    c->n_events++;
+    const char *wrong = oracle_check(c->oracle, event);
+    if (wrong) sim_fail(w, "request %d, event %lld: %s", client_number(c), (long long)c->n_events, wrong);
+    if (event->finish == CL_ENGINE_CANCELLED && !c->cancelled) sim_fail(w, "request %d was not cancelled", client_number(c));
+    if (event->finish == CL_ENGINE_ERROR) {
+        w->counts->errors++;
+        const bool late = event->error->code == CL_ERR_TIMEOUT && c->r->deadline <= sim_time;
+        if (!late && !fault_fired(w))
+            sim_fail(w, "request %d ended without a reason: %s", client_number(c), event->error->message);
+    }
+    w->counts->cancelled += event->finish == CL_ENGINE_CANCELLED;
+    if (event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH)
+        c->is_retained = !c->request.prompt_logprobs && !c->r->choices[event->choice].shares_none;
+    if (event->token >= 0 && !event->prompt) w->n_completion++;
+    if (c->n_events == c->planned->cancel_at_event) client_cancel(c);
+    faults_arm();
+}
+
+/* ---- Submission ---- */
+
+static int32_t token_at(int64_t key, int64_t position) {
+    uint64_t x = ((uint64_t)key << 32 ^ (uint64_t)position) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return (int32_t)((x >> 33) % SIM_VOCAB);
+}
+
+static int64_t make_prompt(client *c) {
+    const plan_request *q = c->planned;
+    int64_t n = 0;
+    const oracle *before = q->turn_of >= 0 ? c->world->clients[q->turn_of].oracle : NULL;
+    if (before) {
+        const int32_t *tokens = oracle_tokens(before, 0, &n);
+        memcpy(c->prompt, tokens, (size_t)n * sizeof *tokens);
+    }
+    for (int64_t i = 0; i < q->n_prompt && n < SIM_CONTEXT - 1; i++, n++)
+        c->prompt[n] = token_at(i < q->n_family ? -q->family : q->own, i);
+    return n;
+}
+
+/* Stop strings of different lengths, which the model is likely to begin, so that text is held back. */
+static void make_stops(client *c) {
+    static const int lengths[] = {1, 2, 5, MAX_STOP_BYTES};
+    for (int i = 0; i < MAX_STOP; i++) {
+        int32_t token = token_at(c->planned->own, 2000 + i);
+        const int length = lengths[token_at(c->planned->own, 3000 + i) % 4];
+        for (int k = 0; k < length; k++, token = sim_next(token)) c->stop_strings[i][k] = (char)('a' + token);
+        c->stop[i] = c->stop_strings[i];
+    }
+    for (int i = 0; i < MAX_STOP_TOKENS; i++) c->stop_tokens[i] = token_at(c->planned->own, 1000 + i);
+}
+
+static void make_request(client *c) {
+    const plan_request *q = c->planned;
+    cl_engine_request *to = &c->request;
+    cl_engine_request_init(to);
+    make_stops(c);
+    to->prompt = c->prompt;
+    to->n_prompt = make_prompt(c);
+    to->domain = (uint32_t)q->domain;
+    to->priority = (int32_t)q->priority;
+    to->timeout_s = (double)q->timeout_ms / 1000;
+    to->max_tokens = q->max_tokens;
+    to->n = (int32_t)q->n;
+    to->sampling.temperature = (float)q->temperature / 1000;
+    to->sampling.repetition_penalty = (float)q->repetition_penalty / 1000;
+    to->sampling.top_k = (int32_t)q->top_k;
+    to->sampling.seed = (uint64_t)q->seed;
+    to->stop_tokens = c->stop_tokens;
+    to->n_stop_tokens = (int32_t)q->n_stop_tokens;
+    to->stop = c->stop;
+    to->n_stop = (int32_t)q->n_stop;
+    to->ignore_eos = q->ignore_eos;
+    to->logprobs = q->logprobs;
+    to->prompt_logprobs = q->prompt_logprobs;
+    to->n_top = (int32_t)q->n_top;
+    to->on_event = on_event;
+    to->ctx = c;
+}
+
+void client_submit(client *c) {
+    world *w = c->world;
+    make_request(c);
+    const cl_engine_limits limits = cl_scheduler_limits(w->scheduler);
+    cl_engine_request checked;
+    enter_engine(w);
+    const cl_status status = cl_check_request(&limits, &c->request, &checked, NULL);
+    cl_request *r = status == CL_OK ? cl_request_create(&checked) : NULL;
+    leave_engine();
+    if (!r) {
+        if (status != CL_ERR_LIMIT && !fault_fired(w)) sim_fail(w, "request %d is refused without a reason", client_number(c));
+        w->counts->refused++;
+        return;
+    }
+    w->counts->requests++;
+    c->request.max_tokens = checked.max_tokens;
+    c->oracle = oracle_create(&c->request);
+    c->r = r;
+    c->submitted_at = w->step;
+    c->work_before = -w->work_ended;
+    w->work_submitted += client_work(c);
+    r->id = ++w->last_id;
+    r->due = cl_request_due(sim_time, checked.priority);
+    r->deadline = checked.timeout_s > 0 ? sim_time + checked.timeout_s : INFINITY;
+    enter_engine(w);
+    cl_scheduler_add(w->scheduler, r);
+    leave_engine();
+}

@@ -1,0 +1,172 @@
+/*
+ * Deterministic simulation of the scheduler and the prefix tree.
+ *
+ *   sim --seed N --steps N     run the plans of the seeds from N on until so many steps have run
+ *   sim --plan FILE            run the plan in a file
+ *
+ * A seed determines everything (plan.h). A run that fails is repeated, and its plan is shrunk and printed. Runs are in a child
+ * process, so that a crash or an assertion is a failure like any other.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "world.h"
+
+enum { RUN_SECONDS = 20 }; /* a run that takes longer hangs */
+
+/* What a child has done so far, in memory that it shares with its parent. */
+typedef struct shared {
+    uint64_t seed; /* of the present run */
+    int64_t n_runs;
+    const char *format; /* of the failure; NULL: it crashed, or an invariant of the tree was broken */
+    bool quiet;         /* a failure is not printed */
+    world_counts counts;
+} shared;
+
+static shared *state;
+
+static void report_failure(int64_t step, const char *format, const char *message) {
+    state->format = format;
+    if (!state->quiet) fprintf(stderr, "step %lld: %s\n", (long long)step, message);
+    fflush(stderr);
+    _exit(1);
+}
+
+/* ---- Running in a child ---- */
+
+/* Run `task` in a child. False: it failed. */
+static bool run_apart(void (*task)(const void *arg), const void *arg, bool quiet) {
+    state->format = NULL;
+    state->quiet = quiet;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child < 0) {
+        perror("fork");
+        exit(2);
+    }
+    if (child == 0) {
+        if (quiet && (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout))) _exit(2);
+        task(arg);
+        exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void run_plan(const void *plan) {
+    alarm(RUN_SECONDS);
+    world_run(plan, &state->counts, report_failure);
+}
+
+static void run_seeds(const void *n_steps) {
+    static plan p;
+    while (state->counts.steps < *(const int64_t *)n_steps) {
+        plan_make(&p, state->seed);
+        run_plan(&p);
+        state->n_runs++;
+        state->seed++;
+    }
+}
+
+/* ---- Shrinking ---- */
+
+static const char *first_format;
+
+/* Whether a plan fails in the same way as the first one. */
+static bool fails_alike(const plan *p) { return !run_apart(run_plan, p, true) && state->format == first_format; }
+
+static void shrink(plan *p) {
+    const int64_t n_requests = p->n_requests, n_faults = p->n_faults;
+    if (run_apart(run_plan, p, true)) {
+        printf("The failure does not repeat.\n");
+        return;
+    }
+    first_format = state->format;
+    plan_shrink(p, fails_alike);
+    printf("Smallest plan, of %lld requests and %lld faults; save it, and run it with --plan:\n\n", (long long)n_requests,
+           (long long)n_faults);
+    plan_print(p, stdout);
+    printf("\n");
+    run_apart(run_plan, p, false);
+}
+
+/* ---- The program ---- */
+
+static void print_counts(double seconds) {
+    const world_counts *c = &state->counts;
+    printf("%lld runs, %lld of them with too small a budget; %lld steps, %.0f steps a second\n", (long long)state->n_runs,
+           (long long)(state->n_runs - c->engines), (long long)c->steps, (double)c->steps / seconds);
+    printf("%lld rows, %lld requests and %lld refused, %lld events; %lld choices cancelled, %lld with errors\n",
+           (long long)c->rows, (long long)c->requests, (long long)c->refused, (long long)c->events, (long long)c->cancelled,
+           (long long)c->errors);
+    printf("%lld preemptions, %lld faults, %lld drafted tokens accepted; %lld tokens found in the cache, %lld evicted\n",
+           (long long)c->preemptions, (long long)c->faults, (long long)c->drafts_accepted, (long long)c->cached_tokens,
+           (long long)c->evicted_tokens);
+    printf("longest wait: %.1f %% of its bound; a tenant's largest lead: %.1f %%\n", (double)c->longest_wait / 10,
+           (double)c->largest_lead / 10);
+}
+
+static int simulate(uint64_t seed, int64_t n_steps) {
+    const double start = clock_seconds();
+    state->seed = seed;
+    printf("seeds from %llu, %lld steps\n", (unsigned long long)seed, (long long)n_steps);
+    const bool ok = run_apart(run_seeds, &n_steps, false);
+    print_counts(clock_seconds() - start);
+    if (ok) return 0;
+    static plan p;
+    printf("FAILED: repeat it with  sim --seed %llu --steps 1\n", (unsigned long long)state->seed);
+    plan_make(&p, state->seed);
+    shrink(&p);
+    return 1;
+}
+
+static int run_file(const char *path) {
+    static plan p;
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        perror(path);
+        return 2;
+    }
+    const bool read = plan_read(&p, file);
+    fclose(file);
+    if (!read) return 2;
+    const double start = clock_seconds();
+    state->n_runs = 1;
+    if (run_apart(run_plan, &p, false)) {
+        print_counts(clock_seconds() - start);
+        return 0;
+    }
+    shrink(&p);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = 1;
+    int64_t n_steps = 20000;
+    const char *path = NULL;
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(argv[i + 1], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0)
+            n_steps = strtoll(argv[i + 1], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--plan") == 0)
+            path = argv[i + 1];
+        else {
+            fprintf(stderr, "usage: sim [--seed N] [--steps N] | --plan FILE\n");
+            return 2;
+        }
+    }
+    state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (state == MAP_FAILED) {
+        perror("mmap");
+        return 2;
+    }
+    return path ? run_file(path) : simulate(seed, n_steps);
+}

@@ -1,0 +1,169 @@
+/* The stub model: see stub_model.h. */
+#include "stub_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "faults.h"
+#include "llama/forward.h"
+
+enum { DIM = 32, KEY_STEP = DIM / SIM_KEYS, VALUE_STEP = DIM / SIM_VALUES };
+
+struct cl_tokenizer {
+    int unused;
+};
+
+struct cl_forward {
+    const cl_model *model;
+    cattn_cache *cache;
+    float *rows; /* [4][max_rows][DIM] q, k, v, out, then lse [max_rows]; owned */
+    int32_t max_rows;
+};
+
+static cattn_cache *caches[SIM_CACHES];
+static int64_t n_rows_computed;
+
+cattn_cache *const *sim_caches(void) { return caches; }
+int64_t sim_n_rows(void) { return n_rows_computed; }
+
+static cl_tokenizer tokenizer;
+
+#define MODEL(n_bytes)                                                                                                         \
+    {                                                                                                                          \
+        .params = {.n_vocab = SIM_VOCAB,                                                                                       \
+                   .n_layers = 1,                                                                                              \
+                   .n_heads = 1,                                                                                               \
+                   .n_kv_heads = 1,                                                                                            \
+                   .head_dim = DIM,                                                                                            \
+                   .n_ctx_train = SIM_CONTEXT,                                                                                 \
+                   .score_scale = 0.69314718f},                                                                                \
+        .weights = {.bytes = (n_bytes)}, .tok = &tokenizer,                                                                    \
+    }
+
+static const cl_model model = MODEL(1000), draft_model = MODEL(100);
+
+const cl_model *sim_model(void) { return &model; }
+const cl_model *sim_draft_model(void) { return &draft_model; }
+
+/* ---- Tokenizer: token i is the letter 'a' + i, except the end token, which has no text ---- */
+
+bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) {
+    (void)tok;
+    return id == SIM_END;
+}
+
+size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
+    (void)tok;
+    (void)special;
+    if (id == SIM_END) return 0;
+    if (size > 0) *buf = (char)('a' + id);
+    return 1;
+}
+
+/* ---- Arithmetic ---- */
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 32;
+}
+
+static uint64_t hash_of(int32_t token, int64_t position) { return mix((uint64_t)(position + 1) << 20 ^ (uint64_t)(token + 1)); }
+static int key_of(uint64_t hash, int j) { return (int)(hash >> 3 * j & 3); }
+static int value_of(uint64_t hash, int d) { return (int)(hash >> (16 + 5 * d) & 31); }
+
+void sim_sums_add(sim_sums *sums, int32_t token) {
+    const uint64_t hash = hash_of(token, sums->n_tokens++);
+    for (int j = 0; j < SIM_KEYS; j++) {
+        const int weight = 1 << key_of(hash, j);
+        sums->weights[j] += weight;
+        for (int d = 0; d < SIM_VALUES; d++) sums->values[j][d] += weight * value_of(hash, d);
+    }
+}
+
+int32_t sim_next(int32_t token) { return (token * 5 + 3) % SIM_VOCAB; }
+
+/*
+ * Logits from the sums of one key. Most rows prefer sim_next, which goes round in cycles, so that drafts are often right; the
+ * others depend on the hash alone.
+ */
+static void logits_from(int64_t weight, const int64_t *values, int32_t token, float *logits) {
+    uint64_t hash = mix((uint64_t)weight);
+    for (int d = 0; d < SIM_VALUES; d++) hash = mix(hash ^ (uint64_t)values[d]);
+    for (int32_t id = 0; id < SIM_VOCAB; id++)
+        logits[id] = (float)(int32_t)(uint32_t)mix(hash ^ (uint64_t)id << 50) * 0x1p-31f - (id == SIM_END ? 3 : 0);
+    if (hash % 8 != 0) logits[sim_next(token)] += 4;
+    if (hash % 32 == 8) logits[SIM_END] += 6;
+}
+
+void sim_logits(const sim_sums *sums, int32_t token, float *logits) {
+    const int64_t j = (sums->n_tokens - 1) % SIM_KEYS;
+    logits_from(sums->weights[j], sums->values[j], token, logits);
+}
+
+/* ---- Forward pass ---- */
+
+cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool, int32_t max_rows, cl_forward **out,
+                            cl_error *error) {
+    (void)pool;
+    *out = NULL;
+    cl_forward *f = calloc(1, sizeof *f);
+    float *rows = calloc((size_t)max_rows, (4 * DIM + 1) * sizeof *rows);
+    if (!f || !rows) {
+        free(f);
+        free(rows);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory");
+    }
+    *f = (cl_forward){.model = m, .cache = cache, .rows = rows, .max_rows = max_rows};
+    caches[m == &draft_model] = cache;
+    *out = f;
+    return CL_OK;
+}
+
+void cl_forward_free(cl_forward **f) {
+    if (!*f) return;
+    caches[(*f)->model == &draft_model] = NULL;
+    free((*f)->rows);
+    free(*f);
+    *f = NULL;
+}
+
+static float *part(const cl_forward *f, int i) { return f->rows + (size_t)i * (size_t)f->max_rows * DIM; }
+
+/* Fill in row i of q, k and v. The dimensions that no q selects, and that no sum uses, are filled too. */
+static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t position) {
+    const uint64_t hash = hash_of(token, position);
+    float *q = part(f, 0) + i * DIM, *k = part(f, 1) + i * DIM, *v = part(f, 2) + i * DIM;
+    for (int d = 0; d < DIM; d++) {
+        q[d] = d == (int)(position % SIM_KEYS) * KEY_STEP ? 1 : 0;
+        k[d] = (float)key_of(hash, d / KEY_STEP);
+        v[d] = (float)value_of(hash, d / VALUE_STEP);
+    }
+}
+
+/* The logits of row i from what attention has read. The draft model knows less, so it is wrong where the hash decides. */
+static void row_logits(const cl_forward *f, size_t i, int32_t token, float *logits) {
+    const float *out = part(f, 3) + i * DIM;
+    const double weight = exp2((double)part(f, 4)[i]);
+    int64_t values[SIM_VALUES];
+    for (int d = 0; d < SIM_VALUES; d++) values[d] = llrint((double)out[d * VALUE_STEP] * (double)llrint(weight));
+    logits_from(llrint(weight) + (f->model == &draft_model), values, token, logits);
+}
+
+cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
+                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
+    if (fault_fires(FAULT_FORWARD)) return cl_fail(error, CL_ERR_NOMEM, "a failure that the plan requests");
+    for (int32_t i = 0; i < n_rows; i++) fill_row(f, (size_t)i, tokens[i], positions[i]);
+    const cattn_view q = {part(f, 0), CATTN_F32, DIM, DIM}, k = {part(f, 1), CATTN_F32, DIM, DIM};
+    const cattn_view v = {part(f, 2), CATTN_F32, DIM, DIM}, out = {part(f, 3), CATTN_F32, DIM, DIM};
+    cattn_error cause;
+    if (cattn_step_write(f->cache, 0, &k, &v, &cause) != CATTN_OK ||
+        cattn_step_attend(f->cache, 0, &q, &out, part(f, 4), &cause) != CATTN_OK)
+        return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
+    for (int32_t i = 0; i < n_logits; i++)
+        row_logits(f, (size_t)logit_rows[i], tokens[logit_rows[i]], logits + (size_t)i * SIM_VOCAB);
+    n_rows_computed += n_rows;
+    sim_time += sim_row_seconds * n_rows;
+    return CL_OK;
+}

@@ -1,0 +1,90 @@
+/* What the files of a run share: its state, its clients, and the checks. */
+#ifndef TESTS_SIM_WORLD_INTERNAL_H
+#define TESTS_SIM_WORLD_INTERNAL_H
+
+#include "engine/scheduler.h"
+#include "faults.h"
+#include "oracle.h"
+#include "world.h"
+
+enum { MAX_STOP_TOKENS = 2, MAX_STOP = 2, MAX_STOP_BYTES = 70 };
+
+/* A request of the plan. */
+typedef struct client {
+    struct world *world;
+    const plan_request *planned;
+    cl_engine_request request; /* as submitted, with the max_tokens that applies */
+    int32_t prompt[SIM_CONTEXT], stop_tokens[MAX_STOP_TOKENS];
+    char stop_strings[MAX_STOP][MAX_STOP_BYTES + 1];
+    const char *stop[MAX_STOP];
+    cl_request *r;  /* the engine's; NULL: not submitted, refused or ended */
+    oracle *oracle; /* NULL: not submitted, or refused */
+    int64_t n_events, submitted_at;
+    int64_t work_before; /* rows of the requests that were there when it came, less all that were submitted by then */
+    bool cancelled;
+    bool is_retained; /* its prompt was computed in its domain, and stays in the cache until something is evicted */
+
+    /* Before the step. */
+    int32_t n_in_cache, n_waiting;
+    bool admitted;
+    double served; /* its tenant's counter */
+} client;
+
+typedef struct world {
+    const plan *plan;
+    world_counts *counts;
+    world_fail *fail;
+    cl_scheduler *scheduler;
+    cl_engine_config config;
+    cl_engine_weight weights[4];
+    int64_t step, n_submitted, next_fault;
+    int64_t work_submitted, work_ended; /* rows of the requests that were submitted, and that have ended */
+    int64_t faults_before;              /* that had fired when the engine was called last */
+    int64_t fired_before;               /* that had fired when the run began */
+    int64_t n_completion;
+    uint64_t last_id;
+    bool cancels;
+    client clients[PLAN_REQUESTS];
+} world;
+
+/* Report that something is wrong. */
+__attribute__((format(printf, 2, 3))) void sim_fail(const world *w, const char *format, ...);
+
+#define CHECK(w, condition)                                                                                                    \
+    do {                                                                                                                       \
+        if (!(condition)) sim_fail((w), "not " #condition);                                                                    \
+    } while (0)
+
+static inline int client_number(const client *c) { return (int)(c - c->world->clients); }
+
+/* The engine's code runs between these two. */
+static inline void enter_engine(world *w) {
+    w->faults_before = faults_n_fired();
+    faults_arm();
+}
+static inline void leave_engine(void) { faults_disarm(); }
+
+/* Whether a call has failed since enter_engine, which excuses errors. */
+static inline bool fault_fired(const world *w) { return faults_n_fired() > w->faults_before; }
+
+/* ---- client.c: requests ---- */
+
+/* Submit the request, as cl_engine_submit does. */
+void client_submit(client *c);
+
+/* Cancel it, as cl_engine_cancel does. */
+void client_cancel(client *c);
+
+/* At most this many rows are computed for a request that is never preempted. */
+static inline int64_t client_work(const client *c) { return c->request.n * (c->request.n_prompt + c->request.max_tokens); }
+
+/* ---- checks.c: what must hold ---- */
+
+/* To be called before a step, and after it but before its results are reported: who has joined, and what joins have found. */
+void checks_note(world *w);
+void checks_joined(world *w, int64_t preemptions_before);
+
+/* To be called when the results are reported: caches, statistics, progress and fairness. */
+void checks_state(world *w);
+
+#endif
