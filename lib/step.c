@@ -171,8 +171,8 @@ static void place_rows(cattn_cache *c) {
 /* Allocate what the places of n_rows rows, and the commands before and after they are written, need. */
 static cattn_status reserve_places(cattn_cache *c, size_t n_rows) {
     ca_step *step = &c->step;
-    const size_t n_layers = (size_t)c->layout.n_layers;
-    if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->before, CA_KV_PENDING + n_rows) ||
+    const size_t n_layers = (size_t)c->layout.n_layers, n_pending = ca_tree_pending(c->tree)->n;
+    if (CA_RESERVE(&c->alloc, &step->rows, n_rows) || CA_RESERVE(&c->alloc, &step->before, n_pending + n_rows) ||
         CA_RESERVE(&c->alloc, &step->after, count_branch_copies(c)) || CA_RESERVE(&c->alloc, &step->prepared, n_layers))
         return CATTN_ERR_NOMEM;
     memset(step->prepared.at, 0, n_layers * sizeof *step->prepared.at);

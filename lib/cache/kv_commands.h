@@ -94,7 +94,7 @@ void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id 
 /* Carry out all pending commands. */
 void ca_kv_carry_out(ca_kv_pending *pending);
 
-/* Move all pending commands to the end of a step's list, which must have room for CA_KV_PENDING more. */
+/* Move all pending commands to the end of a step's list, which must have room for them. */
 void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands);
 
 /*
