@@ -66,7 +66,9 @@ static void check_cached(world *w, const client *c) {
         for (int32_t k = 0; k < other->request.n; k++) {
             int64_t n;
             const int32_t *tokens = oracle_tokens(other->oracle, k, &n);
-            const int64_t same = common_prefix(c, tokens, n);
+            int64_t same = common_prefix(c, tokens, n);
+            /* A choice may be cancelled before all tokens of a draft that were accepted are reported; the cache has them. */
+            if (other->cancelled && same == n) same += CL_DRAFT_MAX;
             if (same > most) most = same;
         }
     }
