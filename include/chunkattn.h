@@ -252,7 +252,7 @@ typedef struct cattn_stats {
     uint64_t chunks_superseded;
     uint64_t tokens_retained; /* of tokens_stored, those that no sequence covers */
     uint64_t slots_padding;   /* slots of live and retained chunks that hold no token of their own: unused ones, and copies */
-    uint64_t chunks_pinned; /* sum over all pins, in which a chunk of two pins counts twice */
+    uint64_t chunks_pinned;   /* sum over all pins, in which a chunk of two pins counts twice */
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
