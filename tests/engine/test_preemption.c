@@ -147,8 +147,8 @@ static void what_fits_alone_finishes(void **state) {
         recording_wait(r[i]);
         assert_int_equal(r[i]->choices[0].finish, CL_ENGINE_LENGTH);
         if (i > 0) assert_true(r[i]->first_event_order > r[i - 1]->first_event_order);
-        recording_free(r[i]);
     }
+    for (int i = 0; i < N; i++) recording_free(r[i]);
     assert_in_range(stats_when_idle(&f).preemptions, N, 8 * N);
     fixture_stop(&f);
 }
