@@ -24,6 +24,7 @@ void ca_kv_carry_out(ca_kv_pending *pending) {
 }
 
 void ca_kv_take(ca_kv_pending *pending, ca_kv_commands *commands) {
+    if (pending->n == 0) return; /* the list may be empty, without memory */
     assert(commands->n + pending->n <= commands->capacity);
     memcpy(commands->at + commands->n, pending->at, pending->n * sizeof *pending->at);
     commands->n += pending->n;
