@@ -3,8 +3,8 @@
  * reads the answer after its last byte or hangs up at once. Each byte 0x01 divides the rest into pieces that are sent one by
  * one.
  *
- * The server must close the connection once it has answered what was sent, and stay alive: after each input it is asked for its
- * health.
+ * The server must answer what was sent, close the connection, and go on serving: after each input, a request for /health must
+ * succeed.
  */
 #include "../support/testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * Deterministic simulation of the scheduler and the prefix tree.
  *
- *   sim --seed N --steps N     run the plans of the seeds from N on until so many steps have run
+ *   sim --seed N --steps M     run the plans of the seeds N, N + 1, ... until they have taken M steps together
  *   sim --plan FILE            run the plan in a file
  *
  * A seed determines everything (plan.h). A run that fails is repeated, and its plan is shrunk and printed. Runs are in a child
