@@ -3,6 +3,7 @@
 
 #include "../support/testing.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 cl_engine_config fixture_config(void) {
@@ -100,6 +101,45 @@ cl_engine_stats stats_when_idle(fixture *f) {
 cattn_stats kv_stats_when_idle(fixture *f) {
     stats_when_idle(f);
     return kv_stats_of(f);
+}
+
+cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const drafting *drafting, make_request_fn *make, int n,
+                             int max_prompt, recording **recordings) {
+    cl_engine_config config = setting_config(set, kv_type);
+    config.speculate = drafting->on;
+    config.row_cost = 0;
+    config.draft_model = drafting->model;
+    fixture f;
+    fixture_start(&f, &config, set->n_threads);
+    int32_t *tokens = calloc((size_t)n * (size_t)max_prompt, sizeof *tokens);
+    assert_non_null(tokens);
+    for (int i = 0; i < n; i++) {
+        recordings[i] = recording_create();
+        const cl_engine_request request = make(i, tokens + (size_t)i * (size_t)max_prompt, recordings[i]);
+        submit(&f, &request);
+        if (set->one_by_one) recording_wait(recordings[i]);
+    }
+    int64_t n_completion = 0;
+    for (int i = 0; i < n; i++) {
+        recording_wait(recordings[i]);
+        n_completion += recordings[i]->n_completion;
+    }
+    const cl_engine_stats stats = stats_when_idle(&f);
+    assert_int_equal(stats.completion_tokens, n_completion);
+    assert_int_equal(stats.requests_finished, n);
+    const cattn_stats kv = kv_stats_of(&f);
+    assert_int_equal(kv.n_seqs + kv.chunks_live + kv.chunks_reserved, 0);
+    fixture_stop(&f);
+    free(tokens);
+    return stats;
+}
+
+void expect_same_reports(recording *const *expected, recording **got, int n, const char *text) {
+    for (int i = 0; i < n; i++) {
+        if (!recording_equal(expected[i], got[i])) fail_msg("%s, request %d: something else was reported", text, i);
+        assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
+        recording_free(got[i]);
+    }
 }
 
 int64_t trie_tokens(const prompt *prompts, int n) {

@@ -45,6 +45,26 @@ cattn_stats kv_stats_of(fixture *f);
 cl_engine_stats stats_when_idle(fixture *f);
 cattn_stats kv_stats_when_idle(fixture *f);
 
+/* Whether a run drafts, and with which model: NULL for the tokens of earlier requests. Drafts are verified wherever there are
+ * any. */
+typedef struct drafting {
+    bool on;
+    const cl_model *model;
+} drafting;
+
+/* Request i of a series; tokens has room for its prompt. */
+typedef cl_engine_request make_request_fn(int i, int32_t *tokens, recording *r);
+
+/*
+ * Run requests 0 to n - 1, with prompts of at most max_prompt tokens, on an engine of their own. recordings [n] are created
+ * here, and the caller frees them. Fails the test unless all requests end, and nothing is left in the cache that is in use.
+ */
+cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const drafting *drafting, make_request_fn *make, int n,
+                             int max_prompt, recording **recordings);
+
+/* Fails the test, with this text, unless the same was reported of all n requests. Frees the recordings `got`. */
+void expect_same_reports(recording *const *expected, recording **got, int n, const char *text);
+
 /*
  * The number of tokens that must be computed for prompts that join in this order: those that no earlier prompt has. A match
  * ends at an even length and leaves at least one token.

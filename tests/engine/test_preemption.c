@@ -4,7 +4,7 @@
  */
 #include "../support/testing.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 
 #include "fixture.h"
 
@@ -39,37 +39,8 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
-typedef struct drafting {
-    bool on;
-    const cl_model *model;
-} drafting;
-
 static cl_engine_stats run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    cl_engine_config config = setting_config(set, kv_type);
-    config.speculate = drafting->on;
-    config.row_cost = 0;
-    config.draft_model = drafting->model;
-    fixture f;
-    fixture_start(&f, &config, set->n_threads);
-    static int32_t tokens[N_REQUESTS][MAX_PROMPT];
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recordings[i] = recording_create();
-        const cl_engine_request request = variety(i, tokens[i], recordings[i]);
-        submit(&f, &request);
-        if (set->one_by_one) recording_wait(recordings[i]);
-    }
-    int64_t n_completion = 0;
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recording_wait(recordings[i]);
-        n_completion += recordings[i]->n_completion;
-    }
-    const cl_engine_stats stats = stats_when_idle(&f);
-    assert_int_equal(stats.completion_tokens, n_completion);
-    assert_int_equal(stats.requests_finished, N_REQUESTS);
-    const cattn_stats kv = kv_stats_of(&f);
-    assert_int_equal(kv.n_seqs + kv.chunks_live + kv.chunks_reserved, 0);
-    fixture_stop(&f);
-    return stats;
+    return run_requests(set, kv_type, drafting, variety, N_REQUESTS, MAX_PROMPT, recordings);
 }
 
 /* With and without drafts, in all sharing modes: preempted choices report what undisturbed ones do. */
@@ -92,16 +63,20 @@ static void same_bytes_through_preemption(void **state) {
             for (int way = 0; way < 3; way++) {
                 const cl_engine_stats stats = run_all(&settings[s], types[t], &ways[way], got);
                 assert_true(stats.preemptions > 0);
-                for (int i = 0; i < N_REQUESTS; i++) {
-                    if (!recording_equal(expected[i], got[i]))
-                        fail_msg("K/V type %zu, setting %zu, way %d, request %d: something else was reported", t, s, way, i);
-                    assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
-                    recording_free(got[i]);
-                }
+                char text[64];
+                snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
+                expect_same_reports(expected, got, N_REQUESTS, text);
             }
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
     }
+}
+
+/* An engine whose budget does not hold what the next tests ask of it at once. */
+static void start_short_of_memory(fixture *f) {
+    cl_engine_config config = fixture_config();
+    config.kv_budget_bytes = MIB / 5;
+    fixture_start(f, &config, 1);
 }
 
 /* The longest completion of a prompt of n tokens that is accepted. */
@@ -129,10 +104,8 @@ static int64_t longest_completion(fixture *f, const int32_t *tokens, int64_t n) 
 static void what_fits_alone_finishes(void **state) {
     (void)state;
     enum { N = 20, N_PROMPT = 40 };
-    cl_engine_config config = fixture_config();
-    config.kv_budget_bytes = MIB / 5;
     fixture f;
-    fixture_start(&f, &config, 1);
+    start_short_of_memory(&f);
     int32_t tokens[N][N_PROMPT];
     recording *r[N];
     for (int i = 0; i < N; i++) make_prompt(tokens[i], N_PROMPT, 20, 1, (uint32_t)i);
@@ -188,10 +161,8 @@ static void cancelled_in_every_state(void **state) {
     enum { N = 16, N_PROMPT = 40 };
     int n_cancelled = 0;
     for (int turn = 0; turn < 8; turn++) {
-        cl_engine_config config = fixture_config();
-        config.kv_budget_bytes = MIB / 5;
         fixture f;
-        fixture_start(&f, &config, 1);
+        start_short_of_memory(&f);
         int32_t tokens[N][N_PROMPT];
         recording *r[N];
         uint64_t ids[N];

@@ -55,36 +55,8 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
-typedef struct drafting {
-    bool on;
-    const cl_model *model;
-} drafting;
-
 static cl_engine_drafts run_all(const setting *set, cattn_type kv_type, const drafting *drafting, recording **recordings) {
-    cl_engine_config config = setting_config(set, kv_type);
-    config.speculate = drafting->on;
-    config.row_cost = 0;
-    config.draft_model = drafting->model;
-    fixture f;
-    fixture_start(&f, &config, set->n_threads);
-    static int32_t tokens[N_REQUESTS][MAX_PROMPT];
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recordings[i] = recording_create();
-        const cl_engine_request request = variety(i, tokens[i], recordings[i]);
-        submit(&f, &request);
-        if (set->one_by_one) recording_wait(recordings[i]);
-    }
-    int64_t n_completion = 0;
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recording_wait(recordings[i]);
-        n_completion += recordings[i]->n_completion;
-    }
-    const cl_engine_stats stats = stats_when_idle(&f);
-    assert_int_equal(stats.completion_tokens, n_completion);
-    assert_int_equal(kv_stats_of(&f).chunks_live, 0);
-    assert_int_equal(kv_stats_of(&f).chunks_reserved, 0);
-    fixture_stop(&f);
-    return stats.drafts;
+    return run_requests(set, kv_type, drafting, variety, N_REQUESTS, MAX_PROMPT, recordings).drafts;
 }
 
 /* The sources of drafts: the store, a model that is mostly right, and the model itself, as if it cost nothing. */
@@ -112,12 +84,9 @@ static void same_bytes_with_drafts(void **state) {
                 const cl_engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
                 assert_true(drafts.n_accepted > 50);
                 if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted);
-                for (int i = 0; i < N_REQUESTS; i++) {
-                    if (!recording_equal(expected[i], got[i]))
-                        fail_msg("K/V type %zu, setting %zu, way %d, request %d: something else was reported", t, s, way, i);
-                    assert_int_equal(got[i]->n_completion, expected[i]->n_completion);
-                    recording_free(got[i]);
-                }
+                char text[64];
+                snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
+                expect_same_reports(expected, got, N_REQUESTS, text);
             }
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);

@@ -42,4 +42,29 @@ static inline int32_t fuzz_below(fuzz_bytes *b, int32_t n) {
     return n <= 256 ? byte % n : (byte << 8 | fuzz_byte(b)) % n;
 }
 
+/* ---- Memory: an allocator for the library's calls, which counts and fails when the input says so ---- */
+
+typedef struct fuzz_memory {
+    int64_t n_until_failure; /* allocations; < 0: none fails */
+    size_t n, bytes;         /* allocated and not freed */
+} fuzz_memory;
+
+/* `ctx` is a fuzz_memory. */
+static inline void *fuzz_alloc(void *ctx, size_t size, size_t align) {
+    fuzz_memory *m = ctx;
+    if (m->n_until_failure == 0) return NULL;
+    if (m->n_until_failure > 0) m->n_until_failure--;
+    m->n++;
+    m->bytes += size;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static inline void fuzz_free(void *ctx, void *p, size_t size, size_t align) {
+    fuzz_memory *m = ctx;
+    (void)align;
+    m->n--;
+    m->bytes -= size;
+    free(p);
+}
+
 #endif

@@ -32,14 +32,9 @@ typedef struct model_row {
     int64_t position;
 } model_row;
 
-typedef struct memory {
-    int64_t n_until_failure; /* allocations; < 0: none fails */
-    size_t n, bytes;         /* allocated and not freed */
-} memory;
-
 static struct world {
     fuzz_bytes in;
-    memory memory;
+    fuzz_memory memory;
     cattn_config config;
     int32_t windows[MAX_LAYERS];
     cattn_cache *cache;
@@ -51,25 +46,6 @@ static struct world {
     int n_rows;
     cattn_error error;
 } w;
-
-/* ---- Memory ---- */
-
-static void *allocate(void *ctx, size_t size, size_t align) {
-    memory *m = ctx;
-    if (m->n_until_failure == 0) return NULL;
-    if (m->n_until_failure > 0) m->n_until_failure--;
-    m->n++;
-    m->bytes += size;
-    return aligned_alloc(align, (size + align - 1) / align * align);
-}
-
-static void release(void *ctx, void *p, size_t size, size_t align) {
-    memory *m = ctx;
-    (void)align;
-    m->n--;
-    m->bytes -= size;
-    free(p);
-}
 
 /* ---- What a sequence holds ---- */
 
@@ -525,7 +501,7 @@ static bool create(void) {
     w.config.n_sink_tokens = w.config.windows ? modes >> 5 & 3 : 0;
     w.config.budget_bytes = 4096 + (uint64_t)fuzz_below(&w.in, 512) * 4096;
     w.config.n_threads = 1 + fuzz_below(&w.in, 3);
-    w.config.allocator = (cattn_allocator){allocate, release, &w.memory};
+    w.config.allocator = (cattn_allocator){fuzz_alloc, fuzz_free, &w.memory};
     w.config.parallel = (cattn_parallel){run_tasks, NULL};
     w.memory.n_until_failure = fuzz_below(&w.in, 256) - 1;
     if (w.memory.n_until_failure > 60) w.memory.n_until_failure = -1;

@@ -14,11 +14,6 @@
 
 enum { DIM = 32, HEADS = 2, KV_HEADS = 1, MAX_PAGES = 12, MAX_PAGE = 32, MAX_SEQS = 6, MAX_TABLE = 10, MAX_CALLS = 40 };
 
-typedef struct memory {
-    int64_t n_until_failure; /* allocations; < 0: none fails */
-    size_t n, bytes;         /* allocated and not freed */
-} memory;
-
 typedef struct paged_seq {
     int32_t n_tokens, n_rows;
     int32_t ids[MAX_TABLE];
@@ -26,7 +21,7 @@ typedef struct paged_seq {
 
 static struct world {
     fuzz_bytes in;
-    memory memory, other_memory;
+    fuzz_memory memory, other_memory;
     cattn_pages_config config;
     cattn_pages *pages;
     float kv[2 * MAX_PAGES * MAX_PAGE * KV_HEADS * DIM];
@@ -35,23 +30,6 @@ static struct world {
     bool has_plan;
     cattn_error error;
 } w;
-
-static void *allocate(void *ctx, size_t size, size_t align) {
-    memory *m = ctx;
-    if (m->n_until_failure == 0) return NULL;
-    if (m->n_until_failure > 0) m->n_until_failure--;
-    m->n++;
-    m->bytes += size;
-    return aligned_alloc(align, (size + align - 1) / align * align);
-}
-
-static void release(void *ctx, void *p, size_t size, size_t align) {
-    memory *m = ctx;
-    (void)align;
-    m->n--;
-    m->bytes -= size;
-    free(p);
-}
 
 static void run_tasks(void *ctx, int32_t n_tasks, void (*fn)(void *arg, int32_t task, int32_t worker), void *arg) {
     (void)ctx;
@@ -268,7 +246,7 @@ static bool create(void) {
     w.config.sharing = (cattn_sharing)((shape >> 1) % 3);
     w.config.level = cattn_level_name(shape >> 4);
     w.config.n_threads = 1 + (shape >> 3 & 1);
-    w.config.allocator = (cattn_allocator){allocate, release, &w.memory};
+    w.config.allocator = (cattn_allocator){fuzz_alloc, fuzz_free, &w.memory};
     w.config.parallel = (cattn_parallel){run_tasks, NULL};
     w.memory.n_until_failure = fuzz_below(&w.in, 64) - 1;
     w.other_memory.n_until_failure = -1;

@@ -81,12 +81,15 @@ static void a_truncated_file_is_an_error(void **state) {
     close_some(&o);
 }
 
-/* An open GGUF file with one F32 matrix "w" (64, 40) of consecutive numbers. */
+/* An open GGUF file with one F32 matrix "w" (64, 40) of consecutive numbers, and what is read of it. */
 typedef struct model {
     char path[32];
     cl_model_file *file;
     const cl_tensor *tensor;
     ca_pool *pool;
+    cl_linear packed;
+    float row[64];
+    cl_error error;
 } model;
 
 static void open_model(model *m) {
@@ -97,8 +100,7 @@ static void open_model(model *m) {
     for (int i = 0; i < 64 * 40; i++) put_f32(&b, (float)i);
     make_file(m->path, b.data, b.size);
     free(b.data);
-    cl_error error;
-    if (cl_model_file_open(m->path, &m->file, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_model_file_open(m->path, &m->file, &m->error) != CL_OK) fail_msg("%s", m->error.message);
     m->tensor = cl_model_file_find_tensor(m->file, "w");
     m->pool = ca_pool_create(2);
 }
@@ -112,36 +114,30 @@ static void close_model(model *m) {
 static void weights_are_read_from_the_file(void **state) {
     (void)state;
     model m;
-    cl_linear w;
-    cl_error error;
-    float row[64];
     open_model(&m);
-    assert_int_equal(cl_linear_pack(m.tensor, m.pool, &w, &error), CL_OK);
-    assert_int_equal(cl_tensor_row_f32(m.tensor, 39, row, &error), CL_OK);
-    assert_true(row[63] == 64 * 40 - 1);
-    assert_int_equal(cl_model_file_end_loading(m.file, &error), CL_OK);
+    assert_int_equal(cl_linear_pack(m.tensor, m.pool, &m.packed, &m.error), CL_OK);
+    assert_int_equal(cl_tensor_row_f32(m.tensor, 39, m.row, &m.error), CL_OK);
+    assert_true(m.row[63] == 64 * 40 - 1);
+    assert_int_equal(cl_model_file_end_loading(m.file, &m.error), CL_OK);
     assert_int_equal(truncate(m.path, 10), 0); /* no longer matters */
-    cl_linear_row_f32(&w, 38, row);
-    for (int i = 0; i < 64; i++) assert_true(row[i] == (float)(38 * 64 + i));
+    cl_linear_row_f32(&m.packed, 38, m.row);
+    for (int i = 0; i < 64; i++) assert_true(m.row[i] == (float)(38 * 64 + i));
     assert_true(cl_str_is(m.tensor->name, "w"));
-    cl_linear_free(&w);
+    cl_linear_free(&m.packed);
     close_model(&m);
 }
 
 static void truncation_while_loading_is_an_error(void **state) {
     (void)state;
     model m;
-    cl_linear w;
-    cl_error error;
-    float row[64];
     open_model(&m);
     assert_int_equal(truncate(m.path, 64 * 20), 0);
-    assert_int_equal(cl_linear_pack(m.tensor, m.pool, &w, &error), CL_ERR_FILE);
-    assert_string_equal(error.message, "tensor w cannot be read any more; was its file truncated while it was loaded?");
-    assert_null(w.data);
-    assert_int_equal(cl_tensor_row_f32(m.tensor, 39, row, &error), CL_ERR_FILE);
-    assert_int_equal(cl_model_file_end_loading(m.file, &error), CL_ERR_FILE);
-    assert_non_null(strstr(error.message, "was changed while it was loaded"));
+    assert_int_equal(cl_linear_pack(m.tensor, m.pool, &m.packed, &m.error), CL_ERR_FILE);
+    assert_string_equal(m.error.message, "tensor w cannot be read any more; was its file truncated while it was loaded?");
+    assert_null(m.packed.data);
+    assert_int_equal(cl_tensor_row_f32(m.tensor, 39, m.row, &m.error), CL_ERR_FILE);
+    assert_int_equal(cl_model_file_end_loading(m.file, &m.error), CL_ERR_FILE);
+    assert_non_null(strstr(m.error.message, "was changed while it was loaded"));
     close_model(&m);
 }
 
