@@ -15,28 +15,41 @@ int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *of) {
     return n_prompt + fit.n_seqs * ca_reservation(tree, fit.n_tokens, reserve_to, fit.n_seqs == 1);
 }
 
-/* Upper bound, in bytes, of a node with n_tokens tokens, whose arrays grow by doubling, with its places in other arrays. */
-static uint64_t node_bytes(const ca_tree *tree, int64_t n_tokens) {
-    const uint64_t capacity = 2 * (uint64_t)n_tokens + (uint64_t)ca_leaf_slack(tree, n_tokens);
-    const uint64_t n_chunks = (capacity >> tree->layout->log2_c) + 2;
-    return sizeof(ca_node) + capacity * sizeof(int32_t) + n_chunks * sizeof(ca_chunk_id) + 4 * 2 * sizeof(ca_node *);
+/* Upper bound, in bytes, of a node with room for n_ids tokens, and of its place in its parent's array of children, which
+ * doubles. */
+static uint64_t node_bytes(const ca_tree *tree, int64_t n_ids) {
+    const uint64_t n_chunks = (uint64_t)ca_chunks_for(tree, n_ids) + 2; /* it may begin inside a chunk, and its array doubles */
+    return sizeof(ca_node) + (uint64_t)n_ids * sizeof(int32_t) + n_chunks * sizeof(ca_chunk_id) + 2 * sizeof(ca_node *);
 }
 
-/* Upper bound of the request's metadata, in bytes. */
-static uint64_t metadata_bytes(const ca_tree *tree, const ca_fit *fit) {
+/*
+ * Upper bound of the tokens for which a node has room that grows to n_tokens: it has a chunk more when it never grows, and
+ * twice what it had when it grows by its last token.
+ */
+static int64_t grown_ids(const ca_tree *tree, int64_t n_tokens) {
+    return ca_max(n_tokens + tree->layout->c, 2 * (n_tokens - 1));
+}
+
+uint64_t ca_fit_metadata(const ca_tree *tree, const ca_fit *of) {
     enum { MIN_SLOTS = 16 }; /* the smallest table of sequences */
-    const uint64_t n_seqs = (uint64_t)fit->n_seqs;
-    const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs + MIN_SLOTS) * sizeof(ca_seq_slot);
-    const bool one_node_each = tree->config.sharing == CATTN_PRIVATE || n_seqs == 1;
-    if (one_node_each) return seqs + n_seqs * node_bytes(tree, fit->n_tokens + fit->reserve_tokens);
-    return seqs + node_bytes(tree, fit->n_tokens) + n_seqs * node_bytes(tree, fit->reserve_tokens + 1);
+    const ca_fit fit = clamped(of);
+    const uint64_t n_seqs = (uint64_t)fit.n_seqs;
+    const uint64_t seqs = n_seqs * sizeof(ca_seq) + (2 * n_seqs > MIN_SLOTS ? 2 * n_seqs : MIN_SLOTS) * sizeof(ca_seq_slot);
+    const bool is_private = tree->config.sharing == CATTN_PRIVATE;
+    const uint64_t prompt = node_bytes(tree, fit.n_tokens + ca_leaf_slack(tree, fit.reserve_tokens));
+    if (fit.reserve_tokens == 0) return seqs + (is_private ? n_seqs : 1) * prompt;
+    /* A prompt of one token is in the nodes that the sequences append to, as each node begins at an even position. */
+    const bool one_node_each = is_private || n_seqs == 1 || fit.n_tokens == 1;
+    if (one_node_each) return seqs + n_seqs * node_bytes(tree, grown_ids(tree, fit.n_tokens + fit.reserve_tokens));
+    /* A longer prompt of odd length gives its last token to each of the nodes below it. */
+    return seqs + prompt + n_seqs * node_bytes(tree, grown_ids(tree, fit.reserve_tokens + 1));
 }
 
 bool ca_fit_holds(const ca_tree *tree, const ca_fit *of, uint64_t other_bytes) {
     const ca_fit fit = clamped(of);
     const int64_t n_chunks = ca_fit_chunks(tree, &fit);
     if (n_chunks > (int64_t)ca_chunk_pool_capacity_beside(tree->pool, other_bytes)) return false;
-    const uint64_t metadata = metadata_bytes(tree, &fit);
+    const uint64_t metadata = ca_fit_metadata(tree, &fit);
     if (metadata > UINT64_MAX - other_bytes) return false;
     return n_chunks <= (int64_t)ca_chunk_pool_capacity_beside(tree->pool, other_bytes + metadata);
 }

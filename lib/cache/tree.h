@@ -195,6 +195,9 @@ typedef struct ca_fit {
 /* Upper bound of the chunks that the request uses and reserves, in the tree's sharing mode. */
 int64_t ca_fit_chunks(const ca_tree *tree, const ca_fit *fit);
 
+/* Upper bound, in bytes, of the request's metadata: its sequences, and its nodes with what their arrays grow to. */
+uint64_t ca_fit_metadata(const ca_tree *tree, const ca_fit *fit);
+
 /* Whether the budget holds the request and its metadata beside other_bytes of other memory. */
 bool ca_fit_holds(const ca_tree *tree, const ca_fit *fit, uint64_t other_bytes);
 

@@ -291,7 +291,6 @@ static void headroom_is_kept_free(void **state) {
     cattn_cache_destroy(&cache);
 }
 
-/* No answer overflows, however large the numbers are. */
 /* Join n sequences of a chunk each, compute and end them, so that their chunks are retained. Returns how many could join. */
 static int32_t retain(cattn_cache *cache, int32_t first, int32_t n) {
     for (int32_t i = first; i < first + n; i++) {
@@ -417,6 +416,7 @@ static void wrong_budgets_are_refused(void **state) {
     cattn_cache_destroy(&cache);
 }
 
+/* No answer overflows, however large the numbers are. */
 static void nothing_huge_fits(void **state) {
     (void)state;
     cattn_cache *cache = create_tiny(1 << 20);
