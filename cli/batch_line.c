@@ -56,7 +56,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
         line->failed = true;
         return false;
     }
-    if (!line->openai_form && (line->request.params.n != 1 || line->request.n_prompts != 1))
+    if (!line->openai_form && (line->request.n != 1 || line->request.n_prompts != 1))
         return fail(line, "n", "the short form has one answer to one prompt; use custom_id and body for more");
     line->has_result = openai_result_init(&line->result, context, &line->request);
     return line->has_result ? true : fail_memory(line);
@@ -97,7 +97,7 @@ static void write_short_answer(openai_writer *w, const batch_line *line) {
     writer_close(w);
     writer_string(w, "finish_reason", openai_finish_name(choice->finish));
     openai_write_usage(w, "usage", &usage);
-    if (line->request.params.logprobs) openai_write_logprobs(w, &line->result, 0, 0, false, &offset);
+    if (line->request.logprobs) openai_write_logprobs(w, &line->result, 0, 0, false, &offset);
 }
 
 static void write_short(openai_writer *w, const batch_line *line) {

@@ -161,7 +161,7 @@ static void write_array(span *s, const char *key, void (*put)(span *s, const spa
 
 void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t choice, size_t first, bool echo,
                            int64_t *text_offset) {
-    if (!result->request->params.logprobs) {
+    if (!result->request->logprobs) {
         writer_null(w, "logprobs");
         return;
     }

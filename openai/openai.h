@@ -100,6 +100,8 @@ typedef struct openai_request {
     openai_prompt *prompts; /* [n_prompts]; a chat has one */
     size_t n_prompts;
     cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
+    int32_t n;     /* choices of each prompt in the answer: the best of the params.n (`best_of`) that are generated */
+    bool logprobs; /* the answer has logprobs; params.logprobs is also set to choose the best */
     bool stream;
     bool include_usage;    /* stream_options.include_usage */
     bool continuous_usage; /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
@@ -154,6 +156,7 @@ typedef struct openai_choice {
     size_t text_size, text_capacity;
     cl_token_list tokens;     /* of the completion */
     openai_logprobs logprobs; /* of these tokens, if they were requested */
+    double sum_logprob;       /* of these tokens, if they are known */
     bool begun;               /* streams: a chunk of this choice was written */
     int64_t text_offset;      /* streams: characters in the tokens written so far, for completions' logprobs */
     cl_engine_finish finish;
@@ -164,7 +167,10 @@ typedef struct openai_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
 } openai_usage;
 
-/* The events of a request so far. Choice c of prompt p is choices[p * n + c]. */
+/*
+ * The events of a request so far. Choice c of prompt p is choices[p * params.n + c]. If fewer choices are returned than are
+ * generated, those of a prompt are sorted with its last event: by the mean logprob of their tokens, the highest first.
+ */
 typedef struct openai_result {
     const openai_context *context;
     const openai_request *request;

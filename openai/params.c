@@ -99,20 +99,21 @@ static bool parse_stop(const openai_context *context, const json_t *body, openai
 
 static bool parse_logprobs(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     cl_engine_request *p = &r->params;
-    p->logprobs = context->defaults.logprobs;
+    r->logprobs = context->defaults.logprobs;
     p->n_top = context->defaults.n_top;
     if (r->endpoint == OPENAI_CHAT) {
         if (field_get(body, "logprobs")) p->n_top = 0;
-        if (!field_bool(body, "logprobs", &p->logprobs, error) ||
+        if (!field_bool(body, "logprobs", &r->logprobs, error) ||
             !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error))
             return false;
-        if (p->n_top > 0 && !p->logprobs)
+        if (p->n_top > 0 && !r->logprobs)
             return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+        p->logprobs = r->logprobs;
         return true;
     }
-    p->logprobs = p->logprobs || field_get(body, "logprobs");
+    p->logprobs = r->logprobs = r->logprobs || field_get(body, "logprobs");
     if (!field_int32(body, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error)) return false;
-    p->prompt_logprobs = r->echo && p->logprobs;
+    p->prompt_logprobs = r->echo && r->logprobs;
     return true;
 }
 
@@ -130,11 +131,26 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
     return true;
 }
 
+/* How many choices are generated and how many returned; the stream and logprobs have been read. */
+static bool parse_n(const json_t *body, openai_request *r, openai_error *error) {
+    r->n = 1;
+    if (!field_int32(body, "n", 1, OPENAI_MAX_N, &r->n, error)) return false;
+    r->params.n = r->n;
+    if (!field_int32(body, "best_of", 1, OPENAI_MAX_N, &r->params.n, error)) return false;
+    if (r->params.n < r->n)
+        return openai_fail(error, "best_of", "'best_of' is %d and 'n' is %d; it must be at least 'n'", r->params.n, r->n);
+    if (r->params.n > r->n && r->stream)
+        return openai_fail(error, "best_of",
+                           "'best_of' is %d and 'n' is %d; a stream shows all that it generates: clear 'stream' or send equal "
+                           "numbers",
+                           r->params.n, r->n);
+    r->params.logprobs |= r->params.n > r->n;
+    return true;
+}
+
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    r->params.n = 1;
     if (r->endpoint == OPENAI_COMPLETION && !field_bool(body, "echo", &r->echo, error)) return false;
-    return field_int32(body, "n", 1, OPENAI_MAX_N, &r->params.n, error) &&
-           parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
+    return parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
            parse_stop(context, body, r, error) && parse_logprobs(context, body, r, error) && parse_stream(body, r, error) &&
-           field_bool(body, "return_token_ids", &r->return_token_ids, error);
+           parse_n(body, r, error) && field_bool(body, "return_token_ids", &r->return_token_ids, error);
 }

@@ -14,7 +14,6 @@ typedef struct refused_field {
 static const refused_field refused_fields[] = {
     /* OpenAI's */
     {.name = "audio"},
-    {.name = "best_of", .neutral = {"1"}},
     {.name = "echo", .endpoints = CHAT},
     {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}},
     {.name = "functions"},

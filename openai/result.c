@@ -88,18 +88,34 @@ static bool add_to_choice(openai_choice *choice, const cl_engine_request *params
     if (event->token < 0) return true;
     cl_error ignored;
     if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
+    if (event->chosen.id >= 0) choice->sum_logprob += (double)event->chosen.logprob;
     return !params->logprobs || add_logprob(&choice->logprobs, (size_t)params->n_top, event);
+}
+
+/* Per token, as OpenAI defines the best choice; a choice without tokens has 0. */
+static double mean_logprob(const openai_choice *c) { return c->tokens.n > 0 ? c->sum_logprob / (double)c->tokens.n : 0; }
+
+/* Sort a prompt's choices, the best first and equal ones in the order that they have. */
+static void sort_choices(openai_choice *choices, int32_t n) {
+    for (int32_t i = 1; i < n; i++) {
+        const openai_choice c = choices[i];
+        int32_t k = i;
+        for (; k > 0 && mean_logprob(&c) > mean_logprob(&choices[k - 1]); k--) choices[k] = choices[k - 1];
+        choices[k] = c;
+    }
 }
 
 void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event) {
     const cl_engine_request *params = &result->request->params;
+    openai_choice *choices = &result->choices[i * (size_t)params->n];
     bool ok = true;
     if (!event->prompt)
-        ok = add_to_choice(&result->choices[i * (size_t)params->n + (size_t)event->choice], params, event);
+        ok = add_to_choice(&choices[event->choice], params, event);
     else if (event->position > 0)
         ok = add_logprob(&result->prompt_logprobs[i], (size_t)params->n_top, event);
     result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
     if (event->last) result->n_done++;
+    if (event->last && result->request->n < params->n) sort_choices(choices, params->n);
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
     result->failed = true;
     openai_fail_from(&result->error, NULL,

@@ -35,13 +35,14 @@ static void write_text(openai_writer *w, const openai_prompt *echoed, const char
         writer_bytes(w, "text", text, size);
 }
 
-static void write_choice(openai_writer *w, const openai_result *result, size_t i) {
+/* Write choice i of the result, with index `index` in the answer. */
+static void write_choice(openai_writer *w, const openai_result *result, size_t i, size_t index) {
     const openai_request *r = result->request;
     const openai_choice *c = &result->choices[i];
     const openai_prompt *prompt = &r->prompts[i / (size_t)r->params.n];
     int64_t offset = 0;
     writer_open(w, NULL, '{');
-    writer_integer(w, "index", (int64_t)i);
+    writer_integer(w, "index", (int64_t)index);
     if (r->endpoint == OPENAI_CHAT) {
         writer_open(w, "message", '{');
         writer_string(w, "role", "assistant");
@@ -62,10 +63,14 @@ static void write_choice(openai_writer *w, const openai_result *result, size_t i
 
 void openai_write_answer(openai_writer *w, const char *key, const openai_result *result) {
     const openai_usage usage = openai_result_usage(result);
+    const size_t n = (size_t)result->request->n, n_generated = (size_t)result->request->params.n;
     writer_open(w, key, '{');
     write_head(w, result, result->request->endpoint == OPENAI_CHAT ? "chat.completion" : "text_completion");
     writer_open(w, "choices", '[');
-    for (size_t i = 0; i < result->n_choices; i++) write_choice(w, result, i);
+    for (size_t i = 0; i < result->n_choices; i++) {
+        const size_t prompt = i / n_generated, choice = i % n_generated;
+        if (choice < n) write_choice(w, result, i, prompt * n + choice);
+    }
     writer_close(w);
     openai_write_usage(w, "usage", &usage);
     writer_close(w);
@@ -76,7 +81,7 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
 bool openai_has_chunk(const openai_request *r, const cl_engine_event *event) {
     if (event->prompt) return false; /* the choice's first chunk reports the prompt */
     return event->text_size || event->finish != CL_ENGINE_RUNNING ||
-           (event->token >= 0 && (r->params.logprobs || r->return_token_ids));
+           (event->token >= 0 && (r->logprobs || r->return_token_ids));
 }
 
 /* What a chunk of choice c, with index `index` in the answer, reports; first: it is the choice's first chunk. */

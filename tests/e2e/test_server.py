@@ -146,6 +146,17 @@ def test_n_and_seed(server):
     assert len({c.text for c in greedy.choices}) == 1 and [c.index for c in greedy.choices] == [0, 1, 2]
 
 
+def test_best_of(server):
+    def mean(choice):
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    every = server.complete(max_tokens=12, n=4, seed=5, logprobs=0)
+    best = server.complete(max_tokens=12, n=2, best_of=4, seed=5)
+    assert [c.text for c in best.choices] == [c.text for c in sorted(every.choices, key=mean, reverse=True)[:2]]
+    assert [c.index for c in best.choices] == [0, 1] and best.choices[0].logprobs is None
+    assert best.usage.completion_tokens == every.usage.completion_tokens
+
+
 def test_n_in_a_stream(server):
     whole = server.complete(max_tokens=12, n=3, seed=5)
     texts = {0: "", 1: "", 2: ""}

@@ -40,7 +40,24 @@ static void every_field_is_read(void **state) {
     assert_int_equal(p.n_stop_tokens, 2);
     assert_int_equal(p.stop_tokens[1], 257);
     assert_true(p.ignore_eos && p.logprobs && p.prompt_logprobs && p.n_top == 4);
-    assert_true(r.stream && r.include_usage && r.continuous_usage && r.echo && r.return_token_ids);
+    assert_true(r.stream && r.include_usage && r.continuous_usage && r.echo && r.return_token_ids && r.logprobs);
+    assert_int_equal(r.n, 3);
+    openai_request_free(&r);
+}
+
+/* What is generated beyond n needs logprobs to be compared by, which the answer does not show. */
+static void best_of_is_read(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n\":2,\"best_of\":5"), &r);
+    assert_true(r.n == 2 && r.params.n == 5 && r.params.logprobs && !r.logprobs);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n\":2,\"best_of\":2,\"stream\":true"), &r);
+    assert_true(r.n == 2 && r.params.n == 2 && !r.params.logprobs);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"best_of\":2,\"logprobs\":true"), &r);
+    assert_true(r.n == 1 && r.params.n == 2 && r.params.logprobs && r.logprobs);
     openai_request_free(&r);
 }
 
@@ -188,7 +205,9 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"stream\":1"), "stream", "true or false"},
         {OPENAI_COMPLETION, COMPLETION("\"stream_options\":{}"), "stream_options", "needs 'stream' to be true"},
         {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":1"), "stream_options", "object"},
-        {OPENAI_COMPLETION, COMPLETION("\"best_of\":2"), "best_of", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"best_of\":0"), "best_of", "from 1 to 128"},
+        {OPENAI_COMPLETION, COMPLETION("\"n\":3,\"best_of\":2"), "best_of", "at least 'n'"},
+        {OPENAI_COMPLETION, COMPLETION("\"best_of\":2,\"stream\":true"), "best_of", "clear 'stream'"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
@@ -356,6 +375,7 @@ static void without_a_chat_format_chat_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(best_of_is_read),
         cmocka_unit_test(what_is_left_out_has_openais_defaults),
         cmocka_unit_test(seed_minus_one_is_another_each_time),
         cmocka_unit_test(prompts_and_messages_become_tokens),

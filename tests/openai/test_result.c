@@ -176,6 +176,47 @@ static void streams_tell_each_event(void **state) {
     end(&s);
 }
 
+/* A choice of n equal tokens; all choices but the last of a prompt end before it. */
+static void add_choice(scene *s, size_t prompt, int32_t choice, int32_t id, float logprob, int n) {
+    const char text[2] = {(char)id, '\0'};
+    for (int i = 0; i < n; i++) {
+        cl_engine_event event = token(choice, id, 1 + i, text);
+        event.chosen.logprob = logprob;
+        event.n_top = 0;
+        openai_result_add(&s->result, prompt, &event);
+    }
+    cl_engine_event event = last(choice, CL_ENGINE_STOP, "", 10);
+    event.last = choice == s->request.params.n - 1;
+    openai_result_add(&s->result, prompt, &event);
+}
+
+/* By the mean logprob of their tokens and not the sum; equal ones in the order in which they were generated; usage of all. */
+static void the_best_choices_are_returned(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, "{\"prompt\":[\"x\",\"y\"],\"n\":2,\"best_of\":4}");
+    for (size_t prompt = 0; prompt < 2; prompt++) {
+        const int32_t base = prompt ? 'A' : 'a';
+        add_choice(&s, prompt, 0, base, -3, 1);
+        add_choice(&s, prompt, 1, base + 1, -2, 5);
+        add_choice(&s, prompt, 2, base + 2, prompt ? -2 : -1, 3);
+        add_choice(&s, prompt, 3, base + 3, -2, 1);
+    }
+    assert_true(openai_result_done(&s.result));
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    json_t *answer = written(&w);
+    json_t *choices = json_incref(json_object_get(answer, "choices")), *usage = json_incref(json_object_get(answer, "usage"));
+    json_decref(answer);
+    assert_json(choices, "[{\"index\":0,\"text\":\"ccc\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+                         "{\"index\":1,\"text\":\"bbbbb\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+                         "{\"index\":2,\"text\":\"BBBBB\",\"logprobs\":null,\"finish_reason\":\"stop\"},"
+                         "{\"index\":3,\"text\":\"CCC\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
+    assert_json(usage, "{\"prompt_tokens\":2,\"completion_tokens\":20,\"total_tokens\":22,\"prompt_tokens_details\":{"
+                       "\"cached_tokens\":0}}");
+    end(&s);
+}
+
 static void failures_become_errors(void **state) {
     (void)state;
     scene s;
@@ -195,9 +236,8 @@ static void failures_become_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat_logprobs_have_bytes),
-        cmocka_unit_test(echo_reports_the_prompts_logprobs),
-        cmocka_unit_test(streams_tell_each_event),
+        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_reports_the_prompts_logprobs),
+        cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(the_best_choices_are_returned),
         cmocka_unit_test(failures_become_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
