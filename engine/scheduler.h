@@ -1,11 +1,5 @@
 /*
- * Decides which requests run, and which sequences get rows in a step.
- *
- * Choices are admitted as long as max_seqs and the K/V budget have room for the tokens that they have and for the next ones
- * (admission.h). The one that is next (queue.h) holds up all others, so that small ones cannot starve a large one. When choices
- * in the cache find no room for their next tokens, one is preempted: the worst by rank of the tenant with the largest share. It
- * leaves, waits for another to end, and continues. A choice is also preempted for a tenant with a smaller share whose choice
- * waits.
+ * Decides which sequences get rows in a step, and runs the step; which requests run is decided by roster.h.
  *
  * If the budget lacks room for a step's workspace, the step becomes smaller; if it still fails, the worst choice is preempted.
  *

@@ -1,0 +1,161 @@
+/* Lets requests come, run and go: see roster.h. */
+#include "roster.h"
+
+#include <math.h>
+
+bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
+                    cl_engine_stats *stats) {
+    *ro = (cl_roster){.stats = stats, .first_deadline = INFINITY};
+    if (!cl_admission_init(&ro->admission, cache, sp, config)) return false;
+    for (int32_t i = 0; i < config->n_weights; i++)
+        if (!cl_queue_set_weight(&ro->queue, config->weights[i].domain, (double)config->weights[i].weight)) return false;
+    return true;
+}
+
+void cl_roster_free(cl_roster *ro) {
+    cl_queue_free(&ro->queue);
+    cl_admission_free(&ro->admission);
+}
+
+/* ---- Leaving ---- */
+
+static void finish(cl_roster *ro, cl_request *r) {
+    cl_request_list_add(&ro->finished, r);
+    ro->stats->requests_finished++;
+}
+
+void cl_roster_let_go(cl_roster *ro, cl_choice *c) {
+    cl_admission_leave(&ro->admission, c);
+    if (c->owner->n_unfinished > 0) return;
+    if (!c->owner->admitted) ro->waiting_tokens -= c->owner->params.n_prompt;
+    cl_queue_forget(&ro->queue, c->owner);
+    finish(ro, c->owner);
+}
+
+void cl_roster_end_choice(cl_roster *ro, cl_choice *c, cl_engine_finish why, const cl_error *error) {
+    cl_choice_end(c, why, error);
+    cl_roster_let_go(ro, c);
+}
+
+void cl_roster_end_request(cl_roster *ro, cl_request *r, cl_engine_finish why, const cl_error *error) {
+    if (cl_request_n_waiting(r) > 0) cl_queue_remove(&ro->queue, r);
+    for (int32_t i = 0; i < r->params.n; i++)
+        if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_roster_end_choice(ro, &r->choices[i], why, error);
+}
+
+void cl_roster_add(cl_roster *ro, cl_request *r) {
+    if (cl_queue_add(&ro->queue, r)) {
+        ro->waiting_tokens += r->params.n_prompt;
+        if (r->deadline < ro->first_deadline) ro->first_deadline = r->deadline;
+        return;
+    }
+    cl_error error;
+    cl_fail(&error, CL_ERR_NOMEM, "no memory for another request in the queue");
+    for (int32_t i = 0; i < r->params.n; i++) cl_choice_end(&r->choices[i], CL_ENGINE_ERROR, &error);
+    finish(ro, r);
+}
+
+/* Whether a request is cancelled or late; one that is neither lowers first_deadline to its own. */
+static bool is_dropped(cl_roster *ro, const cl_request *r, bool all, double now) {
+    if (all || atomic_load_explicit(&r->cancelled, memory_order_relaxed) || r->deadline <= now) return true;
+    if (r->deadline < ro->first_deadline) ro->first_deadline = r->deadline;
+    return false;
+}
+
+static void drop(cl_roster *ro, cl_request *r, double now) {
+    cl_error error;
+    const bool late = r->deadline <= now;
+    if (late) cl_fail(&error, CL_ERR_TIMEOUT, "the request did not end within timeout_s, %g s", r->params.timeout_s);
+    cl_roster_end_request(ro, r, late ? CL_ENGINE_ERROR : CL_ENGINE_CANCELLED, late ? &error : NULL);
+}
+
+void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
+    const double now = isinf(ro->first_deadline) ? 0 : cl_now();
+    if (!cancels && !all && now < ro->first_deadline) return;
+    ro->first_deadline = INFINITY;
+    cl_request_list dropped = {0};
+    for (int32_t i = 0; i < ro->admission.n_seqs;) {
+        cl_request *r = ro->admission.choices[i]->owner;
+        if (is_dropped(ro, r, all, now))
+            drop(ro, r, now); /* its choices are neighbours */
+        else
+            i++;
+    }
+    for (size_t i = 0; i < ro->queue.n_tenants; i++) {
+        const cl_tenant *t = ro->queue.tenants[i];
+        for (size_t k = 0; k < t->n_waiting; k++)
+            if (is_dropped(ro, t->waiting[k], all, now)) cl_request_list_add(&dropped, t->waiting[k]);
+    }
+    while (dropped.n > 0) drop(ro, cl_request_list_take(&dropped), now);
+}
+
+/* ---- Who is in the cache ---- */
+
+static void preempt(cl_roster *ro, cl_choice *c) {
+    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(&ro->queue, c->owner);
+    cl_admission_preempt(&ro->admission, c);
+    ro->stats->preemptions++;
+}
+
+void cl_roster_make_room(cl_roster *ro, const cl_error *error) {
+    cl_choice *worst = cl_admission_worst(&ro->admission);
+    if (ro->admission.n_seqs == 1 && worst->shares_none)
+        cl_roster_end_request(ro, worst->owner, CL_ENGINE_ERROR, error);
+    else
+        preempt(ro, worst);
+}
+
+void cl_roster_extend(cl_roster *ro) {
+    cl_error error;
+    for (int32_t i = 0; i < ro->admission.n_seqs;) {
+        if (cl_admission_extend(&ro->admission, ro->admission.choices[i], &error)) {
+            i++;
+            continue;
+        }
+        cl_roster_make_room(ro, &error);
+        i = 0;
+    }
+}
+
+/*
+ * Preempt a choice of the tenant with the largest share of the cache, if its share stays larger than that of t with one choice
+ * more. So a flood of one tenant does not keep the others waiting, and no two tenants preempt each other in turns.
+ */
+static bool make_place(cl_roster *ro, const cl_tenant *t) {
+    cl_choice *worst = cl_admission_worst(&ro->admission);
+    const cl_tenant *largest = worst->owner->tenant;
+    if (largest->n_in_cache < 2 || cl_tenant_share(largest, largest->n_in_cache) <= cl_tenant_share(t, t->n_in_cache + 1))
+        return false;
+    preempt(ro, worst);
+    ro->admission.full = false;
+    return true;
+}
+
+static void note_admission(cl_roster *ro, cl_request *r) {
+    if (cl_request_n_waiting(r) == 0) cl_queue_remove(&ro->queue, r);
+    if (r->admitted) return;
+    r->admitted = true;
+    ro->waiting_tokens -= r->params.n_prompt;
+    ro->recent_tokens += (double)r->params.n_prompt;
+    ro->stats->prompt_tokens += r->params.n_prompt;
+    ro->stats->cached_tokens += r->n_cached;
+}
+
+/* Admit the choice that is next, or end its request if it can never run. False: it goes on waiting, or there is none. */
+static bool admit_next(cl_roster *ro) {
+    cl_request *r = cl_queue_first(&ro->queue);
+    if (!r) return false;
+    cl_choice *c = cl_request_first_waiting(r);
+    cl_admission_answer answer;
+    cl_error error;
+    do answer = cl_admission_join(&ro->admission, c, &error);
+    while (answer == CL_ADMISSION_WAITS && make_place(ro, r->tenant));
+    if (answer == CL_ADMISSION_JOINED) note_admission(ro, r);
+    if (answer == CL_ADMISSION_NEVER) cl_roster_end_request(ro, r, CL_ENGINE_ERROR, &error);
+    return answer != CL_ADMISSION_WAITS;
+}
+
+void cl_roster_admit(cl_roster *ro) {
+    while (admit_next(ro)) {
+    }
+}
