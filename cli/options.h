@@ -46,7 +46,8 @@ struct options {
     int64_t logprobs;
     /* serve */
     const char *host, *api_key, *cors_origin, *model_name;
-    int64_t port;
+    int64_t port, max_queued_requests, max_queued_tokens;
+    double timeout, target_itl; /* seconds */
     bool sandbox;
     /* tokenize, logits, info, perplexity, bench */
     bool jsonl, special, bos, last, tensors, shared;

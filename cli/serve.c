@@ -34,6 +34,7 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     config.request.sampling = session_sampling(opt);
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;
+    config.generation_timeout_s = opt->timeout;
     cl_status status = opt->chat_format ? cl_chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
     server *running = NULL;
     if (status == CL_OK) status = server_start(&config, s->engine, s->model, &running, error);

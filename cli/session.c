@@ -71,6 +71,9 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->chunk_size = (int32_t)opt->chunk_size;
     config->speculate = opt->speculate != 0;
     config->draft_model = s->draft_model;
+    config->max_queued_requests = opt->max_queued_requests;
+    config->max_queued_tokens = opt->max_queued_tokens;
+    config->target_itl_s = opt->target_itl;
     return session_attention_level(opt, &config->level, error);
 }
 

@@ -14,6 +14,13 @@ bool openai_fail(openai_error *error, const char *param, const char *format, ...
     return false;
 }
 
+static bool set_kind(openai_error *error, int status, const char *type, const char *code) {
+    error->status = status;
+    error->type = type;
+    error->code = code;
+    return false;
+}
+
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause) {
     openai_fail(error, param, "%s", cause->message);
     switch (cause->code) {
@@ -21,7 +28,10 @@ bool openai_fail_from(openai_error *error, const char *param, const cl_error *ca
     case CL_ERR_ARG:
     case CL_ERR_FORMAT:
     case CL_ERR_UNSUPPORTED: break;
-    default: error->status = cause->code == CL_ERR_NOMEM ? 503 : 500; error->type = "server_error";
+    case CL_ERR_BUSY: return set_kind(error, 429, "rate_limit_error", "rate_limit_exceeded");
+    case CL_ERR_TIMEOUT: return set_kind(error, 504, "server_error", "timeout");
+    case CL_ERR_NOMEM: return set_kind(error, 503, "server_error", NULL);
+    default: return set_kind(error, 500, "server_error", NULL);
     }
     return false;
 }

@@ -25,10 +25,11 @@ typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION } openai_endpoint;
 
 /* OpenAI's error object, and the HTTP status that is sent with it. */
 typedef struct openai_error {
-    int status;       /* 400, 404, ... */
-    const char *type; /* "invalid_request_error", "server_error", ...; a static string */
-    const char *code; /* "context_length_exceeded", ...; a static string; NULL becomes JSON null */
-    char param[64];   /* the field at fault, such as "messages[0].role"; "" becomes JSON null */
+    int status;            /* 400, 404, ... */
+    const char *type;      /* "invalid_request_error", "server_error", ...; a static string */
+    const char *code;      /* "context_length_exceeded", ...; a static string; NULL becomes JSON null */
+    int64_t retry_after_s; /* seconds after which the request may succeed, >= 1; 0: not known */
+    char param[64];        /* the field at fault, such as "messages[0].role"; "" becomes JSON null */
     char message[512];
 } openai_error;
 
@@ -36,8 +37,8 @@ typedef struct openai_error {
 bool openai_fail(openai_error *error, const char *param, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
- * Fill *error from an error of the engine or the model: status 400 if the request is at fault, 503 if memory is lacking,
- * otherwise 500. Returns false.
+ * Fill *error from an error of the engine or the model: status 400 if the request is at fault, 429 if too many wait, 503 if
+ * memory is lacking, 504 if the request did not end in time, otherwise 500. Returns false.
  */
 bool openai_fail_from(openai_error *error, const char *param, const cl_error *cause);
 
@@ -77,6 +78,7 @@ typedef struct openai_context {
     const char *model_name; /* the model's name in answers, UTF-8 */
     cl_chat_format chat;    /* the model's own, or the one that the user chose instead */
     int32_t n_ctx;          /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
+    double timeout_s;       /* cl_engine_request.timeout_s of all requests; 0: none */
     openai_defaults defaults;
 } openai_context;
 
@@ -135,8 +137,8 @@ typedef struct openai_job {
  * jobs: [request->n_prompts], filled here; each must stay where it is until its prompt's last event. on_event runs on the
  * engine's thread with the prompt's job as ctx, possibly before this function returns.
  *
- * Returns how many prompts were submitted. If they are fewer than n_prompts, *error says why the next one was refused; those
- * before it run to their end unless the caller cancels them.
+ * Returns how many prompts were submitted. If they are fewer than n_prompts, *error says why the next one was refused, and with
+ * status 429 when the request may be sent again; those before it run to their end unless the caller cancels them.
  */
 size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error);

@@ -150,7 +150,9 @@ static bool parse_n(const json_t *body, openai_request *r, openai_error *error) 
 
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     if (r->endpoint == OPENAI_COMPLETION && !field_bool(body, "echo", &r->echo, error)) return false;
-    return parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
+    r->params.timeout_s = context->timeout_s;
+    return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
+           parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
            parse_stop(context, body, r, error) && parse_logprobs(context, body, r, error) && parse_stream(body, r, error) &&
            parse_n(body, r, error) && field_bool(body, "return_token_ids", &r->return_token_ids, error);
 }

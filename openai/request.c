@@ -1,4 +1,5 @@
 /* Reads a request's body, and submits its prompts to the engine. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "parse.h"
@@ -28,6 +29,13 @@ void openai_request_free(openai_request *request) {
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
+/* Whole seconds after which the requests that wait will be admitted, at least 1. */
+static int64_t retry_after(cl_engine *e) {
+    cl_engine_stats stats = {.struct_size = sizeof stats};
+    cl_engine_get_stats(e, &stats);
+    return stats.retry_after_s > 1 ? (int64_t)ceil(fmin(stats.retry_after_s, INT32_MAX)) : 1;
+}
+
 size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error) {
     for (size_t i = 0; i < request->n_prompts; i++) {
@@ -40,6 +48,7 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
         cl_error cause;
         if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
         openai_fail_from(error, NULL, &cause);
+        if (cause.code == CL_ERR_BUSY) error->retry_after_s = retry_after(e);
         return i;
     }
     return request->n_prompts;

@@ -1,6 +1,7 @@
 /* Receives requests, checks them, calls their routes, and queues replies. */
 #include "http.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,12 @@ static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, 
     return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
 }
 
-enum MHD_Result http_reply_error(exchange *x, const openai_error *error) { return reply_error_with(x, error, NULL, NULL); }
+enum MHD_Result http_reply_error(exchange *x, const openai_error *error) {
+    char seconds[32];
+    if (error->retry_after_s == 0) return reply_error_with(x, error, NULL, NULL);
+    snprintf(seconds, sizeof seconds, "%" PRId64, error->retry_after_s);
+    return reply_error_with(x, error, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+}
 
 /* ---- Routing ---- */
 

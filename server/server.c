@@ -36,6 +36,9 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (c->timeout_s < 1) return cl_fail(error, CL_ERR_ARG, "timeout_s is %d; it must be at least 1", c->timeout_s);
     if (c->request_timeout_s < 1)
         return cl_fail(error, CL_ERR_ARG, "request_timeout_s is %d; it must be at least 1", c->request_timeout_s);
+    if (!(c->generation_timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "generation_timeout_s is %g; it must be above 0, or 0 for no limit",
+                       c->generation_timeout_s);
     const char *name = c->model_name ? c->model_name : "";
     const size_t valid = cl_utf8_valid(name, strlen(name));
     if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
@@ -125,6 +128,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
                                   .model_name = s->model_name,
                                   .chat = config->chat,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
+                                  .timeout_s = config->generation_timeout_s,
                                   .defaults = config->request};
     metrics_init(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);

@@ -38,6 +38,8 @@ typedef struct server_config {
     int32_t timeout_s; /* seconds after which an idle connection is closed; default 60 */
     /* Seconds for a request to arrive, and one more for each 64 KiB of its body; default 10. */
     int32_t request_timeout_s;
+    /* Seconds from a request's submission to the engine after which it ends with status 504; 0 (default): no limit. */
+    double generation_timeout_s;
     int32_t n_threads; /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 

@@ -57,6 +57,17 @@ def test_parameters_of_a_line_win(batch):
     assert records[1]["token_ids"][:3] == records[0]["token_ids"]
 
 
+def test_priorities(batch):
+    """A smaller one comes first: it computes the prompt that the others then find."""
+    lines = [{"prompt": "Once", "max_tokens": 64, "ignore_eos": True}]
+    lines += [{"prompt": [9] * 200, "priority": priority} for priority in (7, -7)]
+    records, _ = batch(lines, "--max-tokens", 1, "--max-seqs", 1)
+    late, early = (r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in records[1:])
+    assert early == 0 < late
+    records, _ = batch([{"prompt": "a", "priority": "high"}], n_failed=1)
+    assert records[0]["error"]["param"] == "priority"
+
+
 def test_openai_form(batch):
     chat, completion = "/v1/chat/completions", "/v1/completions"
     lines = [

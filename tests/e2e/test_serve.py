@@ -1,4 +1,6 @@
 """`chunkllama serve`: the command that it prints works, and signals end it."""
+import concurrent.futures
+import contextlib
 import ctypes
 import json
 import os
@@ -137,6 +139,94 @@ def test_memory_that_is_lacking_for_a_body(start):
                 assert "memory" in json.load(caught)["error"]["message"]
     resource.prlimit(server.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     urllib.request.urlopen(url + "/v1/completions", small, timeout=60).close()
+
+
+# ---- Limits of the queue and of time ----
+
+
+def post(url, **body):
+    """The status, the headers and the body of a completion's answer."""
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            return reply.status, reply.headers, reply.read()
+    except urllib.error.HTTPError as caught:
+        with caught:
+            return caught.code, caught.headers, caught.read()
+
+
+def metric(url, name):
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as reply:
+        return float(re.search(rf"^{name}{{.*}} (\S+)$", reply.read().decode(), re.M)[1])
+
+
+def wait_for_metric(url, name, value):
+    deadline = time.monotonic() + 60
+    while metric(url, name) != value:
+        assert time.monotonic() < deadline, name
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def endless(url):
+    """A stream that occupies a place of the server meanwhile."""
+    body = json.dumps({"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}).encode()
+    with urllib.request.urlopen(url + "/v1/completions", body, timeout=60) as reply:
+        wait_for_metric(url, "vllm:num_requests_running", 1)
+        yield reply
+
+
+def test_a_full_queue(start):
+    """The client learns when to try again; the requests that wait are answered."""
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--max-queued-requests", "1"))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with endless(url):
+            waits = pool.submit(post, url, prompt="One", max_tokens=1)
+            wait_for_metric(url, "vllm:num_requests_waiting", 1)
+            status, headers, text = post(url, prompt="Two", max_tokens=1)
+            assert status == 429 and int(headers["Retry-After"]) >= 1
+            error = json.loads(text)["error"]
+            assert error["code"] == "rate_limit_exceeded" and "max_queued_requests is 1" in error["message"]
+        assert waits.result()[0] == 200
+
+
+def test_a_queue_of_tokens(start):
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--max-queued-tokens", "100"))
+    with concurrent.futures.ThreadPoolExecutor() as pool, endless(url):
+        waits = pool.submit(post, url, prompt=[5] * 90, max_tokens=1)
+        wait_for_metric(url, "chunkattn_waiting_tokens", 90)
+        status, _, text = post(url, prompt=[6] * 11, max_tokens=1)
+        assert status == 429 and "max_queued_tokens is 100" in json.loads(text)["error"]["message"]
+        fits = pool.submit(post, url, prompt=[6] * 10, max_tokens=1)
+        wait_for_metric(url, "chunkattn_waiting_tokens", 100)
+    assert waits.result()[0] == fits.result()[0] == 200
+
+
+def test_a_time_limit(start):
+    """A request that does not end in time gets status 504, and a stream an error, also while it waits."""
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--timeout", "0.5"))
+    assert post(url, prompt="One", max_tokens=1)[0] == 200
+    with endless(url) as stream:
+        status, _, text = post(url, prompt="Two", max_tokens=8000, ignore_eos=True)
+        events = stream.read()
+    error = json.loads(text)["error"]
+    assert status == 504 and error["code"] == "timeout" and error["type"] == "server_error" and "0.5 s" in error["message"]
+    *_, last, done = events.decode().split("\n\n")[:-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout" and done == "data: [DONE]"
+    wait_for_metric(url, "vllm:num_requests_running", 0)
+
+
+def test_a_smaller_priority_comes_first(start):
+    """As for vLLM. The request that comes first computes the prompt that both have."""
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1"))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with endless(url):
+            answers = {}
+            for n, priority in enumerate((7, 0, -7)):
+                answers[priority] = pool.submit(post, url, prompt=[9] * 200, max_tokens=1, priority=priority)
+                wait_for_metric(url, "vllm:num_requests_waiting", n + 1)
+        usage = {p: json.loads(a.result()[2])["usage"]["prompt_tokens_details"]["cached_tokens"] for p, a in answers.items()}
+    assert usage[-7] == 0 < usage[0] <= usage[7]
 
 
 # ---- Many connections ----

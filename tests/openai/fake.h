@@ -24,11 +24,12 @@ typedef struct fake_config {
     int32_t max_running;   /* further requests wait */
     int32_t prefill_steps; /* steps from admission to the first token */
     int64_t n_ctx;         /* tokens */
+    int32_t max_waiting;   /* further requests are refused with CL_ERR_BUSY; 0: none are */
 } fake_config;
 
 /*
  * Free with cl_engine_destroy. A request with max_tokens < 0 gets n_ctx - n_prompt tokens. A prompt with the byte '!' fails
- * with CL_ERR_NOMEM after its prefill.
+ * with CL_ERR_NOMEM after its prefill. retry_after_s of the statistics is half a second for each request that waits.
  */
 cl_engine *fake_engine_create(const fake_config *config);
 

@@ -1,9 +1,11 @@
 /* An engine without a model: its thread sends each running request a token of the request's own prompt at every step. */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "fake.h"
 
 typedef struct fake_request {
@@ -13,7 +15,8 @@ typedef struct fake_request {
     int32_t *prompt;
     int64_t n_sent; /* tokens sent to each choice */
     int64_t n_completion;
-    int32_t wait; /* steps of prefill that remain; < 0: not admitted */
+    int32_t wait;    /* steps of prefill that remain; < 0: not admitted */
+    double deadline; /* clock_seconds(); INFINITY: none */
     bool cancelled;
 } fake_request;
 
@@ -78,10 +81,14 @@ static bool must_fail(const fake_request *r) {
     return false;
 }
 
+static bool is_late(const fake_request *r) { return clock_seconds() > r->deadline; }
+
 /* Run one step of a request; true: it is done. */
 static bool advance(fake_request *r) {
     static const cl_error failure = {CL_ERR_NOMEM, "the fake engine fails on request"};
+    static const cl_error late = {CL_ERR_TIMEOUT, "the request is late"};
     if (r->cancelled) return finish(r, CL_ENGINE_CANCELLED, NULL), true;
+    if (is_late(r)) return finish(r, CL_ENGINE_ERROR, &late), true;
     if (r->wait > 0) {
         if (--r->wait > 0) return false;
         send_prompt(r);
@@ -100,6 +107,7 @@ static void count(cl_engine *e) {
         else
             e->stats.n_running++;
     }
+    e->stats.retry_after_s = (double)e->stats.n_waiting / 2;
 }
 
 static void admit(cl_engine *e) {
@@ -130,7 +138,7 @@ static void *run(void *arg) {
             if (e->stop) r->cancelled = true;
             fake_request now = *r;
             pthread_mutex_unlock(&e->lock);
-            const bool done = (now.wait >= 0 || now.cancelled) && advance(&now);
+            const bool done = (now.wait >= 0 || now.cancelled || is_late(&now)) && advance(&now);
             pthread_mutex_lock(&e->lock);
             r->wait = now.wait;
             r->n_sent = now.n_sent;
@@ -184,13 +192,23 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     r->prompt = malloc((size_t)request->n_prompt * sizeof *r->prompt);
     memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
     r->wait = -1;
+    r->deadline = request->timeout_s > 0 ? clock_seconds() + request->timeout_s : INFINITY;
     pthread_mutex_lock(&e->lock);
+    if (e->config.max_waiting > 0 && e->stats.n_waiting >= e->config.max_waiting) {
+        pthread_mutex_unlock(&e->lock);
+        free(r->prompt);
+        free(r);
+        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait", (long long)e->stats.n_waiting);
+    }
     r->id = *id = ++e->last_id;
     fake_request **end = &e->requests;
     while (*end) end = &(*end)->next;
     *end = r;
     e->stats.prompt_tokens += request->n_prompt;
     e->stats.cached_tokens += request->n_prompt / 2;
+    e->stats.preemptions += 1;
+    e->stats.recomputed_tokens += 3;
+    e->stats.waiting_tokens = 6;
     e->stats.drafts.n_drafts += 1;
     e->stats.drafts.n_tokens += 5;
     e->stats.drafts.n_accepted += 2;
@@ -215,7 +233,13 @@ cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
 
 cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
     (void)e;
-    *stats = (cattn_stats){.struct_size = sizeof *stats, .chunk_bytes = 1024, .chunks_capacity = 100};
+    *stats = (cattn_stats){.struct_size = sizeof *stats,
+                           .chunk_bytes = 1024,
+                           .chunks_capacity = 100,
+                           .tokens_retained = 31,
+                           .tokens_evicted = 32,
+                           .slots_padding = 33,
+                           .chunks_pinned = 34};
     return CL_OK;
 }
 

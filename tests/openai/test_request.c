@@ -23,7 +23,7 @@ static void every_field_is_read(void **state) {
              "\"min_p\":0.125,\"repetition_penalty\":1.5,\"presence_penalty\":-1,\"frequency_penalty\":2,\"seed\":-2,"
              "\"stop\":[\"x\",\"yz\"],\"stop_token_ids\":[5,257],\"ignore_eos\":true,\"logprobs\":4,\"echo\":true,"
              "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true},\"return_token_ids\":"
-             "true,\"unheard_of\":1}",
+             "true,\"priority\":-3,\"unheard_of\":1}",
              &r);
     assert_int_equal(r.n_prompts, 1);
     assert_tokens(&r.prompts[0], "ab");
@@ -40,6 +40,7 @@ static void every_field_is_read(void **state) {
     assert_int_equal(p.n_stop_tokens, 2);
     assert_int_equal(p.stop_tokens[1], 257);
     assert_true(p.ignore_eos && p.logprobs && p.prompt_logprobs && p.n_top == 4);
+    assert_int_equal(p.priority, -3);
     assert_true(r.stream && r.include_usage && r.continuous_usage && r.echo && r.return_token_ids && r.logprobs);
     assert_int_equal(r.n, 3);
     openai_request_free(&r);
@@ -69,6 +70,7 @@ static void what_is_left_out_has_openais_defaults(void **state) {
              &r);
     const cl_engine_request p = r.params;
     assert_true(p.n == 1 && p.max_tokens == 16 && p.n_stop == 0 && p.n_stop_tokens == 0);
+    assert_true(p.priority == 0 && p.timeout_s == 0);
     assert_true(p.sampling.temperature == 1 && p.sampling.top_p == 1 && p.sampling.top_k == 0);
     assert_false(p.ignore_eos || p.logprobs || p.prompt_logprobs || r.stream || r.echo);
     assert_null(r.prompts[0].text);
@@ -83,9 +85,10 @@ static void what_is_left_out_has_openais_defaults(void **state) {
     c.defaults.sampling.temperature = 0;
     c.defaults.n_top = 2;
     c.defaults.max_tokens_completion = 3;
+    c.timeout_s = 1.5;
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\"}", &r);
     assert_true(r.params.sampling.seed == 42 && r.params.sampling.temperature == 0 && r.params.max_tokens == 3);
-    assert_true(r.params.logprobs && r.params.n_top == 2);
+    assert_true(r.params.logprobs && r.params.n_top == 2 && r.params.timeout_s == 1.5);
     openai_request_free(&r);
     parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":false}", &r);
     assert_true(!r.params.logprobs && r.params.n_top == 0);
@@ -188,6 +191,8 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"presence_penalty\":3"), "presence_penalty", "from -2 to 2"},
         {OPENAI_COMPLETION, COMPLETION("\"frequency_penalty\":-3"), "frequency_penalty", "from -2 to 2"},
         {OPENAI_COMPLETION, COMPLETION("\"seed\":\"1\""), "seed", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"priority\":\"high\""), "priority", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"priority\":1000001"), "priority", "from -1000000 to 1000000"},
         {OPENAI_COMPLETION, COMPLETION("\"model\":\"a\\u0000b\""), "model", "zero character"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\\u0000x\",\"content\":\"a\"}]}", "messages[0].role", "zero character"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":3,\"content\":\"a\"}]}", "messages[0].role", "must be"},

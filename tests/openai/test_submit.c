@@ -8,7 +8,7 @@
 #include "fake.h"
 #include "openai_fixture.h"
 
-enum { MAX_PROMPTS = 4 };
+enum { MAX_PROMPTS = 6 };
 
 /* The owner of the jobs: the text of each prompt's answer, which the fake engine repeats from the prompt. */
 typedef struct answers {
@@ -81,10 +81,32 @@ static void the_first_refused_prompt_ends_it(void **state) {
     openai_request_free(&r);
 }
 
+/* A request that waits holds the queue; the next one is refused with the time that the engine reports, at least a second. */
+static void a_full_queue_says_when_to_try_again(void **state) {
+    (void)state;
+    for (int32_t max_waiting = 1; max_waiting <= 5; max_waiting += 4) {
+        const fake_config config = {.step_us = 100, .max_running = 0, .n_ctx = 16, .max_waiting = max_waiting};
+        const openai_context c = fake_context();
+        answers a = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+        openai_request r;
+        openai_job jobs[MAX_PROMPTS];
+        openai_error error;
+        cl_engine *e = fake_engine_create(&config);
+        parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"],\"max_tokens\":1}", &r);
+        assert_int_equal(openai_submit(&r, e, &a, on_event, jobs, &error), max_waiting);
+        assert_int_equal(error.status, 429);
+        assert_string_equal(error.code, "rate_limit_exceeded");
+        assert_int_equal(error.retry_after_s, max_waiting == 1 ? 1 : 3); /* of 0.5 and 2.5 s */
+        cl_engine_destroy(&e);
+        openai_request_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prompts_are_submitted),
         cmocka_unit_test(the_first_refused_prompt_ends_it),
+        cmocka_unit_test(a_full_queue_says_when_to_try_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,21 @@ int set_up_few(void **state) {
     return set_up_with(state, &config, &fast);
 }
 
+int set_up_busy(void **state) {
+    const server_config config = base_config();
+    fake_config fake = slow;
+    fake.max_running = 1;
+    fake.max_waiting = 3;
+    return set_up_with(state, &config, &fake);
+}
+int set_up_hurried(void **state) {
+    server_config config = base_config();
+    fake_config fake = slow;
+    config.generation_timeout_s = 0.2;
+    fake.max_running = 1;
+    return set_up_with(state, &config, &fake);
+}
+
 int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->running);

@@ -53,6 +53,13 @@ static void metrics_count(void **state) {
         {"vllm:spec_decode_num_drafts_total", 4},
         {"vllm:spec_decode_num_draft_tokens_total", 20},
         {"vllm:spec_decode_num_accepted_tokens_total", 8},
+        {"vllm:num_preemptions_total", 4},
+        {"chunkattn_recomputed_tokens_total", 12},
+        {"chunkattn_waiting_tokens", 6},
+        {"chunkattn_kv_tokens_retained", 31},
+        {"chunkattn_kv_tokens_evicted_total", 32},
+        {"chunkattn_kv_slots_padding", 33},
+        {"chunkattn_kv_chunks_pinned", 34},
         {"vllm:time_to_first_token_seconds_count", 4},
         {"vllm:inter_token_latency_seconds_count", 16}, /* two for each of eight choices */
         {"vllm:e2e_request_latency_seconds_count", 4},
@@ -186,6 +193,47 @@ static void a_stream_that_fails_says_so(void **state) {
     free(text);
 }
 
+static void a_full_queue_is_refused_with_429(void **state) {
+    const fixture *f = *state;
+    int fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = client_connect(f->port);
+        client_send(fds[i], "POST", "/v1/completions", endless);
+        assert_true(comes_to(f->port, "vllm:num_requests_running", 1));
+    }
+    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 3));
+    const int fd = client_connect(f->port);
+    client_send_last(fd, "POST", "/v1/completions", endless);
+    char *text = client_read_all(fd);
+    static const char *const parts[] = {" 429 Too Many Requests", "Retry-After: 2\r\n", /* of 1.5 s */
+                                        "{\"error\":{\"message\":\"3 requests wait\",\"type\":\"rate_limit_error\","
+                                        "\"param\":null,\"code\":\"rate_limit_exceeded\"}}"};
+    assert_in_order(text, parts, sizeof parts / sizeof *parts);
+    free(text);
+    close(fd);
+    for (int i = 0; i < 4; i++) close(fds[i]);
+    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
+    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    assert_int_equal(client_call(f->port, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}", &text), 200);
+    free(text);
+}
+
+/* Whether it runs or waits, and in a stream as an event. */
+static void a_request_that_takes_too_long_is_ended_with_504(void **state) {
+    const fixture *f = *state;
+    const int fd = client_connect(f->port);
+    client_send(fd, "POST", "/v1/completions", endless);
+    assert_refused(f->port, "POST", "/v1/completions", endless_whole, 504, NULL, "the request is late");
+    char *text = client_read_until(fd, "[DONE]");
+    static const char *const parts[] = {"200 OK",
+                                        "data: {\"error\":{\"message\":\"the request is late\",\"type\":\"server_error\","
+                                        "\"param\":null,\"code\":\"timeout\"}}",
+                                        "data: [DONE]"};
+    assert_in_order(text, parts, sizeof parts / sizeof *parts);
+    free(text);
+    close(fd);
+}
+
 /* ---- Start and end ---- */
 
 static void stopping_reports_an_error_to_clients(void **state) {
@@ -232,6 +280,9 @@ static void bad_settings_are_refused(void **state) {
     config.n_threads = 0;
     assert_no_start(f, &config, CL_ERR_ARG, "n_threads");
     config = base_config();
+    config.generation_timeout_s = -1;
+    assert_no_start(f, &config, CL_ERR_ARG, "generation_timeout_s is -1");
+    config = base_config();
     config.model_name = "x\xe9";
     assert_no_start(f, &config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
     config = base_config();
@@ -254,6 +305,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(each_chunk_may_report_the_usage_so_far, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_queue_is_refused_with_429, set_up_busy, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_that_takes_too_long_is_ended_with_504, set_up_hurried, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_clients, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(bad_settings_are_refused, set_up_fast, tear_down),
