@@ -58,6 +58,11 @@ const option option_table[] = {
     {"host", 0, OPT_STRING, AT(host), "127.0.0.1", 0, 0, NULL, "ADDRESS", "the address to listen on", IN(SERVE)},
     INT("port", 0, port, "8080", 0, 65535, "the port to listen on; 0: any free port", IN(SERVE)),
     TEXT("api-key", 0, api_key, "KEY", "clients must send this key as a bearer token; by default no key is needed", IN(SERVE)),
+    TEXT(
+        "api-keys", 0, api_keys, "FILE",
+        "clients must send one of the keys in this file, in whose lines NAME KEY [WEIGHT] each name is a tenant: only requests "
+        "of the same tenant share K/V, and tenants get tokens by weight",
+        IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAME", "the model's name in answers; by default the file's name",

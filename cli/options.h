@@ -45,7 +45,7 @@ struct options {
     bool ignore_eos;
     int64_t logprobs;
     /* serve */
-    const char *host, *api_key, *cors_origin, *model_name;
+    const char *host, *api_key, *api_keys, *cors_origin, *model_name;
     int64_t port, max_queued_requests, max_queued_tokens;
     double timeout, target_itl; /* seconds */
     bool sandbox;

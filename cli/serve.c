@@ -23,13 +23,13 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
 }
 
 /* Serve until one of the signals `ends` arrives. */
-static cl_status serve(const session *s, const options *opt, const sigset_t *ends, cl_error *error) {
+static cl_status serve(const session *s, const server_keys *keys, const options *opt, const sigset_t *ends, cl_error *error) {
     server_config config;
     server_config_init(&config, s->model);
     config.host = opt->host;
     config.port = (uint16_t)opt->port;
     config.model_name = opt->model_name;
-    config.api_key = opt->api_key;
+    config.keys = keys->n ? keys : NULL;
     config.cors_origin = opt->cors_origin;
     config.request.sampling = session_sampling(opt);
     config.request.has_seed = opt->seed >= 0;
@@ -49,6 +49,13 @@ static cl_status serve(const session *s, const options *opt, const sigset_t *end
     server_stop(&running);
     printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     return CL_OK;
+}
+
+static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
+    cl_error cause;
+    if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, &cause) != CL_OK)
+        return cl_fail(error, cause.code, "--api-key: %s", cause.message);
+    return opt->api_keys ? server_keys_read(keys, opt->api_keys, error) : CL_OK;
 }
 
 /* A thread that ends the program at a signal. */
@@ -77,13 +84,18 @@ static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error 
 int cmd_serve(const options *opt) {
     session s = {0};
     cl_error error;
+    server_keys keys = {0};
+    cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
+    s.weights = keys.weights;
+    s.n_weights = keys.n_weights;
     sigset_t ends; /* blocked before any thread starts, so that only sigwait receives them */
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    cl_status status = start(&s, opt, &ends, &error);
-    if (status == CL_OK) status = serve(&s, opt, &ends, &error);
+    if (status == CL_OK) status = start(&s, opt, &ends, &error);
+    if (status == CL_OK) status = serve(&s, &keys, opt, &ends, &error);
     session_close(&s);
+    server_keys_free(&keys);
     return status == CL_OK ? 0 : session_fail(CMD_SERVE, &error);
 }

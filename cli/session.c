@@ -74,6 +74,8 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->max_queued_requests = opt->max_queued_requests;
     config->max_queued_tokens = opt->max_queued_tokens;
     config->target_itl_s = opt->target_itl;
+    config->weights = s->weights;
+    config->n_weights = s->n_weights;
     return session_attention_level(opt, &config->level, error);
 }
 

@@ -6,11 +6,16 @@
 #include "llama/model.h"
 #include "options.h"
 
-/* Zero-initialise; free with session_close, also after a failure. The fields are owned, and NULL until they are made. */
+/*
+ * Zero-initialise; free with session_close, also after a failure. The fields are owned, and NULL until they are made, unless
+ * they say otherwise.
+ */
 typedef struct session {
     ca_pool *pool;
     cl_model *model, *draft_model; /* no draft model without --draft-model */
     cl_engine *engine;
+    const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
+    int32_t n_weights;
 } session;
 
 /*

@@ -53,6 +53,27 @@ void openai_write_error_body(openai_writer *w, const char *key, const openai_err
     "\"error\": {\"message\": \"memory is lacking for the answer; request less at once, or send the request again later\", "   \
     "\"type\": \"server_error\", \"param\": null, \"code\": null}"
 
+/* ---- Tenants (tenant.c) ---- */
+
+enum { OPENAI_MAX_TENANT = 64 };
+#define OPENAI_DEFAULT_TENANT "default"
+
+/* The names of tenants that were used so far. Zero-initialise; one thread at a time. */
+typedef struct openai_tenants {
+    void *names; /* a tree of tsearch by domain; owned */
+} openai_tenants;
+
+void openai_tenants_free(openai_tenants *tenants);
+
+/*
+ * The domain of a tenant's requests: 0 for "default", otherwise 1 to 2^31 - 1, a function of the name alone, so that K/V which
+ * outlive the process stay the tenant's.
+ *
+ * Errors: CL_ERR_ARG for a name that is not 1 to 64 printable ASCII characters without blanks, and for one with the domain of
+ * another name that was used; CL_ERR_NOMEM.
+ */
+cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint32_t *domain, cl_error *error);
+
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
 /* The values of fields that a request's body leaves out. */

@@ -18,6 +18,7 @@ struct generation {
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
     openai_endpoint endpoint;
+    uint32_t domain;   /* of the client's tenant */
     double arrived_at; /* clock_seconds() */
 
     /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */

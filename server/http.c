@@ -96,19 +96,17 @@ static enum MHD_Result refuse(exchange *x, int status, const char *code, const c
     return refuse_with(x, status, code, message, NULL, NULL);
 }
 
-/* Whether the client sent the API key. Compares all bytes, so that the time does not reveal how many were right. */
-static bool has_key(const exchange *x) {
-    const char *key = x->srv->config.api_key, *sent = NULL;
+/* The API key that the client sent; NULL: none, or a wrong one. */
+static const server_key *find_key(const exchange *x) {
+    const server_keys *keys = x->srv->config.keys;
+    const char *sent = NULL;
     size_t size = 0;
-    if (!key) return true;
+    if (!keys) return NULL;
     MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION,
                                   strlen(MHD_HTTP_HEADER_AUTHORIZATION), &sent, &size);
-    if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return false;
+    if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return NULL;
     const size_t begin = 7 + strspn(sent + 7, " ");
-    if (size - begin != strlen(key)) return false;
-    unsigned char differs = 0;
-    for (size_t i = 0; key[i]; i++) differs |= (unsigned char)(key[i] ^ sent[begin + i]);
-    return differs == 0;
+    return server_keys_find(keys, sent + begin, size - begin);
 }
 
 /*
@@ -158,7 +156,23 @@ static bool is_ambiguous(const exchange *x) {
     return seen.n_lengths > 1 || (seen.n_lengths && seen.n_encodings);
 }
 
-static bool may_call(const exchange *x, const route *r) { return !r->needs_key || has_key(x); }
+static bool may_call(const exchange *x, const route *r) {
+    const server_keys *keys = x->srv->config.keys;
+    switch (r->access) {
+    case ROUTE_TENANTS: return !keys || x->key;
+    case ROUTE_OPERATOR: return !keys || !keys->has_tenants || (x->key && x->key->domain == 0);
+    default: return true;
+    }
+}
+
+static enum MHD_Result refuse_access(exchange *x) {
+    if (x->key)
+        return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
+                      "this endpoint shows the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT "'");
+    return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
+                       "this server requires its API key; send it as 'Authorization: Bearer KEY'",
+                       MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+}
 
 /* Whether a handler will read the body, judged by the headers alone. */
 static bool wants_body(const exchange *x, const char *path, const char *method) {
@@ -181,10 +195,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
     /* libmicrohttpd omits the body of a reply to HEAD. */
     if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, r->method) != 0)
         return reply_wrong_method(x, method, r->method);
-    if (!may_call(x, r))
-        return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
-                           "this server requires its API key; send it as 'Authorization: Bearer KEY'",
-                           MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (!may_call(x, r)) return refuse_access(x);
     const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (coding && strcasecmp(coding, "identity") != 0) {
         snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
@@ -261,6 +272,7 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
                               MHD_HTTP_HEADER_CONNECTION, "close");
         return true;
     }
+    x->key = find_key(x);
     x->too_large = is_too_large(x);
     x->unwanted = !wants_body(x, path_of(target), method);
     /* A client that waits for "100 Continue" before it sends the body can be refused at once. */

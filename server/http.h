@@ -14,6 +14,7 @@ typedef struct exchange {
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
     size_t target_size;     /* of the target as it was sent: path and query */
+    const server_key *key;  /* the API key that was sent; NULL: none, or a wrong one */
     bool begun;             /* the head is complete and was checked */
     bool zero_in_target;    /* the target contains %00 */
     bool too_large;         /* the body exceeds config.max_body_bytes and is dropped */
@@ -67,11 +68,18 @@ bool head_has_zero(struct MHD_Connection *connection, const char *method, const 
 
 /* ---- Routes (routes.c) ---- */
 
+/* Who may use a route of a server with API keys. */
+typedef enum route_access {
+    ROUTE_ALL,
+    ROUTE_TENANTS,  /* clients with any key */
+    ROUTE_OPERATOR, /* if there are several tenants: clients with a key of the tenant "default" */
+} route_access;
+
 typedef struct route {
     const char *path;
     const char *method;
-    bool prefix;    /* the route also serves all longer paths that begin with `path` */
-    bool needs_key; /* clients must send the API key, if the server has one */
+    bool prefix; /* the route also serves all longer paths that begin with `path` */
+    route_access access;
     enum MHD_Result (*handle)(exchange *x);
 } route;
 

@@ -68,13 +68,13 @@ static enum MHD_Result handle_chat(exchange *x) { return generation_begin(x, OPE
 static enum MHD_Result handle_completions(exchange *x) { return generation_begin(x, OPENAI_COMPLETION); }
 
 static const route routes[] = {
-    {"/", MHD_HTTP_METHOD_GET, false, false, handle_index},
-    {"/health", MHD_HTTP_METHOD_GET, false, false, handle_health},
-    {"/metrics", MHD_HTTP_METHOD_GET, false, false, handle_metrics},
-    {"/v1/models", MHD_HTTP_METHOD_GET, false, true, handle_models},
-    {"/v1/models/", MHD_HTTP_METHOD_GET, true, true, handle_model},
-    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, true, handle_chat},
-    {"/v1/completions", MHD_HTTP_METHOD_POST, false, true, handle_completions},
+    {"/", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_index},
+    {"/health", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_health},
+    {"/metrics", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_metrics},
+    {"/v1/models", MHD_HTTP_METHOD_GET, false, ROUTE_TENANTS, handle_models},
+    {"/v1/models/", MHD_HTTP_METHOD_GET, true, ROUTE_TENANTS, handle_model},
+    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_chat},
+    {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_completions},
 };
 
 const route *route_find(const char *path) {

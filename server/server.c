@@ -45,7 +45,7 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (c->cors_origin && (!*c->cors_origin || strpbrk(c->cors_origin, "\r\n\t")))
         return cl_fail(error, CL_ERR_ARG,
                        "cors_origin is empty or contains control characters; set it to an origin or *, or to NULL");
-    if (c->api_key && !*c->api_key) return cl_fail(error, CL_ERR_ARG, "api_key is empty; set it to a key, or to NULL");
+    if (c->keys && c->keys->n == 0) return cl_fail(error, CL_ERR_ARG, "keys has no key; add one, or set it to NULL");
     if (c->max_body_bytes < 1024)
         return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;

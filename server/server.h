@@ -12,14 +12,15 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "keys.h"
 #include "llama/model.h"
 #include "openai/openai.h"
 
 typedef struct server server;
 
 /*
- * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings are borrowed until
- * server_stop.
+ * The settings of a server. Fill them with server_config_init, then change fields as needed. Strings and keys are borrowed
+ * until server_stop.
  */
 typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
@@ -27,7 +28,7 @@ typedef struct server_config {
     const char *model_name;  /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of its path */
     cl_chat_format chat;     /* default: the model's */
     openai_defaults request; /* values of fields that requests leave out; default: OpenAI's */
-    const char *api_key;     /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
+    const server_keys *keys; /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
     const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
     size_t max_body_bytes;   /* larger requests are refused with status 413; default 16 MiB */
     /*

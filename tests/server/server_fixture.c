@@ -13,8 +13,8 @@
 const char endless[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"stream\":true}";
 const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}";
 
-static int set_up_with(void **state, const server_config *config, const fake_config *fake) {
-    fixture *f = calloc(1, sizeof *f);
+/* f: zeroed but for the keys, which config points to. */
+static int set_up_fixture(void **state, fixture *f, const server_config *config, const fake_config *fake) {
     cl_error error;
     f->engine = fake_engine_create(fake);
     if (server_start(config, f->engine, fake_model(), &f->running, &error) != CL_OK) {
@@ -24,6 +24,10 @@ static int set_up_with(void **state, const server_config *config, const fake_con
     f->port = server_port(f->running);
     *state = f;
     return 0;
+}
+
+static int set_up_with(void **state, const server_config *config, const fake_config *fake) {
+    return set_up_fixture(state, calloc(1, sizeof(fixture)), config, fake);
 }
 
 static const fake_config fast = {.step_us = 200, .max_running = 64, .prefill_steps = 1, .n_ctx = 4096};
@@ -52,10 +56,20 @@ int set_up_long_prefill(void **state) {
     return set_up_with(state, &config, &long_prefill);
 }
 int set_up_guarded(void **state) {
+    fixture *f = calloc(1, sizeof *f);
     server_config config = base_config();
-    config.api_key = "secret";
+    if (server_keys_add(&f->keys, OPENAI_DEFAULT_TENANT, "secret", NULL) != CL_OK) return -1;
+    config.keys = &f->keys;
     config.cors_origin = "*";
-    return set_up_with(state, &config, &fast);
+    return set_up_fixture(state, f, &config, &fast);
+}
+int set_up_tenants(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    server_config config = base_config();
+    if (server_keys_add(&f->keys, OPENAI_DEFAULT_TENANT, "secret", NULL) != CL_OK) return -1;
+    if (server_keys_add(&f->keys, "alice", "key-a", NULL) != CL_OK) return -1;
+    config.keys = &f->keys;
+    return set_up_fixture(state, f, &config, &fast);
 }
 
 int set_up_impatient(void **state) {
@@ -92,6 +106,7 @@ int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->running);
     cl_engine_destroy(&f->engine);
+    server_keys_free(&f->keys);
     free(f);
     return 0;
 }

@@ -9,6 +9,7 @@
 
 typedef struct fixture {
     cl_engine *engine;
+    server_keys keys;
     server *running;
     uint16_t port;
 } fixture;
@@ -20,6 +21,7 @@ int set_up_fast(void **state);         /* 200 us a step */
 int set_up_slow(void **state);         /* two requests at a time, 5 ms a step */
 int set_up_long_prefill(void **state); /* the first token never comes */
 int set_up_guarded(void **state);      /* requires the key "secret"; web pages may call it */
+int set_up_tenants(void **state);      /* requires "secret", or "key-a", which is another tenant's */
 int set_up_impatient(void **state);    /* connections may be idle for a second */
 int set_up_few(void **state);          /* five connections; a request must arrive within a second */
 int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */

@@ -76,8 +76,10 @@ static void the_key_is_required(void **state) {
     assert_refused(f->port, "GET", "/v1/models", NULL, 401, NULL, "API key");
     assert_refused(f->port, "POST", "/v1/completions", "{}", 401, NULL, "API key");
     assert_expect(f->port, "POST /v1/completions", 2, "HTTP/1.1 401", "API key");
-    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200);
-    free(text);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(client_call(f->port, "GET", i ? "/health" : "/metrics", NULL, &text), 200);
+        free(text);
+    }
     static const struct {
         const char *key;
         const char *status;
@@ -121,6 +123,29 @@ static void the_scheme_of_a_key_has_no_case(void **state) {
         assert_answered(f->port, request, "HTTP/1.1 200", "\"object\"");
         snprintf(request, sizeof request, "%sAuthorization: %s\r\n\r\n", path, bad[i]);
         assert_answered(f->port, request, "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n");
+    }
+}
+
+/* /metrics counts the requests of all tenants, so a server that has several shows it only to the tenant "default". */
+static void metrics_are_the_operators(void **state) {
+    const fixture *f = *state;
+    static const struct {
+        const char *path, *key, *begins, *has;
+    } cases[] = {
+        {"/metrics", "", "HTTP/1.1 401", "\r\nWWW-Authenticate: Bearer\r\n"},
+        {"/metrics", "Authorization: Bearer key-b\r\n", "HTTP/1.1 401", "invalid_api_key"},
+        {"/metrics", "Authorization: Bearer key-a\r\n", "HTTP/1.1 403", "send a key of the tenant 'default'"},
+        {"/metrics", "Authorization: Bearer secret\r\n", "HTTP/1.1 200", "vllm:num_requests_running"},
+        {"/v1/models", "Authorization: Bearer key-a\r\n", "HTTP/1.1 200", "\"object\""},
+        {"/v1/models", "Authorization: Bearer secret\r\n", "HTTP/1.1 200", "\"object\""},
+        {"/v1/models", "Authorization: Bearer key-b\r\n", "HTTP/1.1 401", "invalid_api_key"},
+        {"/health", "", "HTTP/1.1 200", "ok"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char request[200];
+        snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: test\r\nConnection: close\r\n%s\r\n", cases[i].path,
+                 cases[i].key);
+        assert_answered(f->port, request, cases[i].begins, cases[i].has);
     }
 }
 
@@ -287,6 +312,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_unwanted_body_is_read_to_its_end, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(the_key_is_required, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(the_scheme_of_a_key_has_no_case, set_up_guarded, tear_down),
+        cmocka_unit_test_setup_teardown(metrics_are_the_operators, set_up_tenants, tear_down),
         cmocka_unit_test_setup_teardown(ambiguous_requests_are_refused, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(zero_characters_are_refused, set_up_guarded, tear_down),
         cmocka_unit_test_setup_teardown(a_long_head_is_read, set_up_fast, tear_down),

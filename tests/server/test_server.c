@@ -286,8 +286,8 @@ static void bad_settings_are_refused(void **state) {
     config.model_name = "x\xe9";
     assert_no_start(f, &config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
     config = base_config();
-    config.api_key = ""; /* as from an unset variable: no client could send it */
-    assert_no_start(f, &config, CL_ERR_ARG, "api_key is empty");
+    config.keys = &(server_keys){0}; /* no client could send one */
+    assert_no_start(f, &config, CL_ERR_ARG, "keys has no key");
     static const char *const no_origins[] = {"", "a\r\nb", "a\tb"};
     for (int i = 0; i < 3; i++) { /* a header with these could not be sent, so there would be no answer */
         config = base_config();

@@ -1,0 +1,132 @@
+/* Reads API keys, and finds the one that a client sent. */
+#include "keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llama/common/error.h"
+#include "llama/common/str.h"
+
+void server_keys_free(server_keys *keys) {
+    openai_tenants_free(&keys->tenants);
+    free(keys->weights);
+    free(keys->keys);
+    *keys = (server_keys){0};
+}
+
+/* ---- Finding ---- */
+
+/*
+ * All bytes of all keys are compared, whichever is right, so that the time reveals neither a key's length nor how much of it
+ * was right.
+ */
+const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size) {
+    char padded[SERVER_MAX_KEY] = {0};
+    const server_key *found = NULL;
+    if (size == 0 || size > sizeof padded || memchr(sent, 0, size)) return NULL;
+    memcpy(padded, sent, size);
+    for (size_t i = 0; i < keys->n; i++) {
+        unsigned char differs = 0;
+        for (size_t c = 0; c < sizeof padded; c++) differs |= (unsigned char)(keys->keys[i].text[c] ^ padded[c]);
+        if (!differs) found = &keys->keys[i];
+    }
+    return found;
+}
+
+/* ---- Adding ---- */
+
+/* An array with one more element, zeroed; NULL if memory is lacking, and the old one stays. */
+static void *grown(void *array, size_t n, size_t size) {
+    char *larger = realloc(array, (n + 1) * size);
+    if (larger) memset(larger + n * size, 0, size);
+    return larger;
+}
+
+cl_status server_keys_add(server_keys *keys, const char *tenant, const char *text, cl_error *error) {
+    uint32_t domain;
+    const size_t size = strlen(text);
+    const cl_status status = openai_tenants_domain(&keys->tenants, tenant, &domain, error);
+    if (status != CL_OK) return status;
+    for (size_t i = 0; i < size; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return cl_fail(error, CL_ERR_ARG, "byte %zu of the key is no printable ASCII character, or a blank", i);
+    if (size == 0 || size > SERVER_MAX_KEY)
+        return cl_fail(error, CL_ERR_ARG, "the key has %zu characters; it must have 1 to %d", size, SERVER_MAX_KEY);
+    if (server_keys_find(keys, text, size)) return cl_fail(error, CL_ERR_ARG, "the key is there twice; leave one out");
+    if (keys->n == SERVER_MAX_KEYS)
+        return cl_fail(error, CL_ERR_ARG, "there are more than %d keys; leave some out", SERVER_MAX_KEYS);
+    server_key *larger = grown(keys->keys, keys->n, sizeof *larger);
+    if (!larger) return cl_fail(error, CL_ERR_NOMEM, "no memory for the keys");
+    keys->keys = larger;
+    memcpy(larger[keys->n].text, text, size);
+    larger[keys->n++].domain = domain;
+    keys->has_tenants |= domain != 0;
+    return CL_OK;
+}
+
+/* ---- Files ---- */
+
+/* Whether the text is a weight that an engine accepts. */
+static bool is_weight(const char *text, float *weight) {
+    char *end;
+    *weight = strtof(text, &end);
+    return end != text && !*end && *weight >= 0.001f && *weight <= 1000;
+}
+
+static cl_status add_weight(server_keys *keys, const char *text, uint32_t domain, cl_error *error) {
+    float weight;
+    if (!is_weight(text, &weight)) return cl_fail(error, CL_ERR_ARG, "the third word must be a weight from 0.001 to 1000");
+    for (int32_t i = 0; i < keys->n_weights; i++)
+        if (keys->weights[i].domain == domain)
+            return cl_fail(error, CL_ERR_ARG, "an earlier line has the tenant's weight; write it once");
+    cl_engine_weight *larger = grown(keys->weights, (size_t)keys->n_weights, sizeof *larger);
+    if (!larger) return cl_fail(error, CL_ERR_NOMEM, "no memory for the weights");
+    keys->weights = larger;
+    larger[keys->n_weights++] = (cl_engine_weight){.domain = domain, .weight = weight};
+    return CL_OK;
+}
+
+static cl_status add_line(server_keys *keys, char *line, cl_error *error) {
+    char *words[4], *rest = NULL;
+    size_t n = 0;
+    for (char *word = strtok_r(line, " \t\r\n", &rest); word && n < 4; word = strtok_r(NULL, " \t\r\n", &rest))
+        words[n++] = word;
+    if (n == 0 || *words[0] == '#') return CL_OK;
+    float weight;
+    if (n > 3) return cl_fail(error, CL_ERR_ARG, "there are more than three words; write NAME KEY WEIGHT, NAME KEY or KEY");
+    if (n == 2 && is_weight(words[1], &weight))
+        return cl_fail(error, CL_ERR_ARG, "the second word is a weight, not a key; write NAME KEY WEIGHT, NAME KEY or KEY");
+    const cl_status status = server_keys_add(keys, n == 1 ? OPENAI_DEFAULT_TENANT : words[0], words[n > 1], error);
+    return status == CL_OK && n == 3 ? add_weight(keys, words[2], keys->keys[keys->n - 1].domain, error) : status;
+}
+
+static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_error *error) {
+    cl_error cause;
+    cl_status status = CL_OK;
+    char *line = NULL;
+    size_t capacity = 0, number = 0;
+    const size_t n_before = keys->n;
+    for (ssize_t size; status == CL_OK && (size = getline(&line, &capacity, file)) >= 0;) {
+        const size_t mark = number++ == 0 ? cl_utf8_mark_size(line, (size_t)size) : 0;
+        status = strlen(line) == (size_t)size ? add_line(keys, line + mark, &cause)
+                                              : cl_fail(&cause, CL_ERR_ARG, "there is a zero character; remove it");
+    }
+    const int problem = ferror(file) ? errno : 0;
+    free(line);
+    if (problem) return cl_fail(error, CL_ERR_FILE, "cannot read %.200s: %s", path, strerror(problem));
+    if (status == CL_ERR_NOMEM) return cl_fail(error, status, "%s", cause.message);
+    if (status != CL_OK) return cl_fail(error, CL_ERR_FORMAT, "%.200s, line %zu: %s", path, number, cause.message);
+    if (keys->n == n_before)
+        return cl_fail(error, CL_ERR_FORMAT, "%.200s has no key; write NAME KEY, or KEY, in a line for each", path);
+    return CL_OK;
+}
+
+cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error) {
+    FILE *file = fopen(path, "re");
+    if (!file) return cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s", path, strerror(errno));
+    const cl_status status = read_lines(keys, path, file, error);
+    fclose(file);
+    return status;
+}
