@@ -41,7 +41,8 @@ typedef struct batch_summary {
 struct batch_job {
     session s;
     openai_context context;
-    char *model_name; /* made from the path, owned; NULL with --model-name */
+    openai_tenants tenants; /* of the lines so far */
+    char *model_name;       /* made from the path, owned; NULL with --model-name */
     FILE *in, *out;
     char *buffer; /* [buffer_size], of getline */
     size_t buffer_size;
@@ -104,7 +105,7 @@ static cl_status add_line(batch_job *j, const char *text, size_t size, cl_error 
     pending_line *p = calloc(1, sizeof *p);
     if (!p) return cl_fail(error, CL_ERR_NOMEM, "no memory for line %zu", j->n_lines);
     p->job = j;
-    if (batch_line_parse(&p->line, j->n_lines, text, size, &j->context)) submit(p);
+    if (batch_line_parse(&p->line, j->n_lines, text, size, &j->context, &j->tenants)) submit(p);
     pthread_mutex_lock(&j->lock);
     j->window[(j->first + j->n++) % j->capacity] = p;
     pthread_cond_broadcast(&j->changed);
@@ -342,6 +343,7 @@ int cmd_batch(const options *opt) {
     if (j.in && j.in != stdin) fclose(j.in);
     if (j.out && j.out != stdout && fclose(j.out) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    openai_tenants_free(&j.tenants);
     free(j.window);
     free(j.buffer);
     free(j.model_name);

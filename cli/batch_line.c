@@ -7,6 +7,7 @@
 
 #include "llama/common/str.h"
 #include "openai/json.h"
+#include "openai/parse.h"
 
 static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;
@@ -44,7 +45,21 @@ static bool find_endpoint(batch_line *line, const json_t *object, const json_t *
     return true;
 }
 
-static bool parse_object(batch_line *line, const json_t *object, const openai_context *context) {
+/* Set the domain of the line's tenant. */
+static bool set_tenant(batch_line *line, const json_t *object, openai_tenants *tenants) {
+    const json_t *tenant = field_get(object, "tenant");
+    const char *name;
+    cl_error error;
+    if (!tenant) return true;
+    if (field_name(tenant, "tenant", &name, &line->error)) {
+        if (openai_tenants_domain(tenants, name, &line->request.params.domain, &error) == CL_OK) return true;
+        openai_fail_from(&line->error, "tenant", &error);
+    }
+    line->failed = true;
+    return false;
+}
+
+static bool parse_object(batch_line *line, const json_t *object, const openai_context *context, openai_tenants *tenants) {
     line->openai_form = json_object_get(object, "custom_id") || json_object_get(object, "body");
     if (!set_id(line, object)) return false;
     const json_t *body = line->openai_form ? json_object_get(object, "body") : object;
@@ -56,13 +71,15 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
         line->failed = true;
         return false;
     }
+    if (!set_tenant(line, object, tenants)) return false;
     if (!line->openai_form && (line->request.n != 1 || line->request.n_prompts != 1))
         return fail(line, "n", "the short form has one answer to one prompt; use custom_id and body for more");
     line->has_result = openai_result_init(&line->result, context, &line->request);
     return line->has_result ? true : fail_memory(line);
 }
 
-bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context) {
+bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context,
+                      openai_tenants *tenants) {
     line->number = number;
     const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
     json_t *object = openai_json_parse("line", text + mark, size - mark, &line->error);
@@ -72,7 +89,7 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
     else if (!json_is_object(object))
         fail(line, NULL, "the line is not a JSON object");
     else
-        ok = parse_object(line, object, context);
+        ok = parse_object(line, object, context, tenants);
     json_decref(object);
     return ok;
 }

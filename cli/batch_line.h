@@ -21,12 +21,13 @@ typedef struct batch_line {
 } batch_line;
 
 /*
- * Parse a line of `size` bytes.
+ * Parse a line of `size` bytes. Beside the fields of both forms it may name a "tenant"; *tenants has the names of all lines.
  *
  * *line must be zeroed and stay where it is until batch_line_free, which is also due after a failure. context is borrowed until
- * then, text for the call only. Returns false if the line is invalid or memory is lacking; line->error says why.
+ * then, text and tenants for the call only. Returns false if the line is invalid or memory is lacking; line->error says why.
  */
-bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context);
+bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context,
+                      openai_tenants *tenants);
 
 /*
  * Print the record of a line that is done, and flush the output. If memory is lacking for an answer, the record is an error.

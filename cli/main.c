@@ -22,7 +22,8 @@ const command commands[N_COMMANDS] = {
          cmd_chat},
     [CMD_BATCH] = {"batch", "", "answer a file of requests, computing shared prefixes once",
                    "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
-                   "\"messages\" or \"prompt\", parameters}. Records are written in the order of the input. A line that "
+                   "\"messages\" or \"prompt\", parameters}; beside these, \"tenant\" names whose request it is, and only "
+                   "requests of the same tenant share K/V. Records are written in the order of the input. A line that "
                    "fails gets an error record and makes the exit status 1; the others are answered. An existing output "
                    "file is overwritten. Parameters in a line override the options below.",
                    cmd_batch},

@@ -109,6 +109,34 @@ def test_a_byte_order_mark_is_no_error(batch):
     assert [r["id"] for r in records] == ["a", "b"]
 
 
+def test_tenants_share_nothing_and_get_the_same_answers(batch):
+    prompt = list(range(1000, 1200))
+    tenants = ["alice", "alice", "bob", "default", None]
+    lines = [{"id": i, "prompt": prompt + [300 + i], "tenant": tenant} for i, tenant in enumerate(tenants)]
+    lines.append({"custom_id": "x", "url": "/v1/completions", "tenant": "bob", "body": {"prompt": prompt + [305]}})
+    args = ("--max-tokens", 4, "--logprobs", 0)
+    records, summary = batch(lines, *args)
+    alone, without = batch([{**line, "tenant": None} for line in lines], *args)
+    assert without["prefill_tokens_computed"] == 200 + 6
+    assert summary["prefill_tokens_computed"] == 3 * 200 + 6
+    for record in records[:5] + alone[:5]:
+        del record["usage"]
+    assert records[:5] == alone[:5]
+    choices = [r[5]["response"]["body"]["choices"] for r in (records, alone)]
+    assert choices[0] == choices[1]
+
+
+def test_wrong_tenants(batch):
+    lines = [{"id": 1, "prompt": "x", "tenant": name} for name in ("team-337551", "team-366488", "a b", "", "x" * 65, 7, "a\0b")]
+    records, _ = batch(lines, "--max-tokens", 1, n_failed=6)
+    assert "text" in records[0]
+    assert all(r["error"]["param"] == "tenant" for r in records[1:])
+    messages = [r["error"]["message"] for r in records[1:]]
+    assert messages[0] == "the tenants 'team-337551' and 'team-366488' have the same hash, 4595325; rename one of them"
+    assert messages[1:4] == ["a tenant's name must be 1 to 64 printable ASCII characters without blanks"] * 3
+    assert "'tenant' must be a string, not" in messages[4] and "'tenant' contains a zero character" in messages[5]
+
+
 def test_records_keep_the_order_of_the_input(batch):
     # The first request of each four has a long answer, so that later ones finish before it.
     lines = [{"id": i, "prompt": f"Number {i}:", "max_tokens": 40 if i % 4 == 0 else 2} for i in range(24)]

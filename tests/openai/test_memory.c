@@ -142,8 +142,9 @@ static char *write_record(const recipe *c, bool *is_error) {
     const openai_context context = fake_context();
     cl_engine_event events[MAX_EVENTS];
     batch_line line = {0};
+    openai_tenants tenants = {0};
     fail_malloc(fail_at, fail_all);
-    if (batch_line_parse(&line, 7, c->body, strlen(c->body), &context)) {
+    if (batch_line_parse(&line, 7, c->body, strlen(c->body), &context, &tenants)) {
         strcpy(line.result.id, "id");
         line.result.created = 1;
         const size_t n = list_events(&line.request, events);
@@ -157,12 +158,13 @@ static char *write_record(const recipe *c, bool *is_error) {
     did_fail = mend_malloc();
     fclose(out);
     batch_line_free(&line);
+    openai_tenants_free(&tenants);
     check_record(c, text, says_error);
     *is_error = says_error;
     return text;
 }
 
-#define OPEN_LINE(fields) "{\"custom_id\":\"a\\u00e9\",\"body\":" fields "}"
+#define OPEN_LINE(fields) "{\"custom_id\":\"a\\u00e9\",\"tenant\":\"t\",\"body\":" fields "}"
 
 static const recipe recipes[] = {
     {"chat", OPENAI_CHAT, CHAT("\"n\":2"), write_whole, NULL},
