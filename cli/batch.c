@@ -150,7 +150,7 @@ static void wait_for_change(batch_job *j) {
         pthread_cond_wait(&j->changed, &j->lock);
         return;
     }
-    const struct timespec until = clock_deadline(200);
+    const struct timespec until = clock_deadline(0.2);
     pthread_cond_timedwait(&j->changed, &j->lock, &until);
     pthread_mutex_unlock(&j->lock);
     draw_progress(j);
@@ -324,10 +324,11 @@ static cl_status write_summary(const batch_summary *summary, const char *path, c
 /* ---- The command ---- */
 
 int cmd_batch(const options *opt) {
-    batch_job j = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    batch_job j = {.lock = PTHREAD_MUTEX_INITIALIZER};
     cl_error error;
     j.capacity = 4 * (size_t)opt->max_seqs + 64; /* enough to keep the engine busy while a slow line delays the output */
     j.window = calloc(j.capacity, sizeof *j.window);
+    clock_cond_init(&j.changed);
     cl_status status = j.window ? CL_OK : cl_fail(&error, CL_ERR_NOMEM, "no memory for %zu lines", j.capacity);
     if (status == CL_OK) status = open_files(&j, opt, &error);
     openai_json_init();
@@ -344,6 +345,7 @@ int cmd_batch(const options *opt) {
     if (j.out && j.out != stdout && fclose(j.out) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     openai_tenants_free(&j.tenants);
+    pthread_cond_destroy(&j.changed);
     free(j.window);
     free(j.buffer);
     free(j.model_name);

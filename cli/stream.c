@@ -40,7 +40,7 @@ static void on_event(void *ctx, const cl_engine_event *event) {
 
 /* Wait for more than `written` bytes of text or for the end, for at most 200 ms. With s->lock held. */
 static void wait_for_text(stream *s, size_t written) {
-    const struct timespec until = clock_deadline(200);
+    const struct timespec until = clock_deadline(0.2);
     if (!s->done && s->result->text.size == written) pthread_cond_timedwait(&s->changed, &s->lock, &until);
 }
 
@@ -64,7 +64,7 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
 cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
                         FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
-    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .result = a};
+    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .result = a};
     cl_engine_request request;
     cl_engine_request_init(&request);
     request.prompt = prompt->ids;
@@ -76,10 +76,14 @@ cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *p
     request.ignore_eos = opt->ignore_eos;
     request.on_event = on_event;
     request.ctx = &s;
+    clock_cond_init(&s.changed);
     uint64_t id;
     s.start = clock_seconds();
     const cl_status status = cl_engine_submit(e, &request, &id, error);
-    if (status != CL_OK) return status;
+    if (status != CL_OK) {
+        pthread_cond_destroy(&s.changed);
+        return status;
+    }
     bool cancelled = false;
     size_t written = 0;
     pthread_mutex_lock(&s.lock);
@@ -94,6 +98,7 @@ cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *p
         }
     }
     pthread_mutex_unlock(&s.lock);
+    pthread_cond_destroy(&s.changed);
     a->total_s = clock_seconds() - s.start;
     if (s.error.code != CL_OK) *error = s.error;
     return s.error.code;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 
@@ -152,9 +151,7 @@ void generation_stop_all(server *s) {
 }
 
 void generation_wait_all(server *s, double seconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until); /* the clock of pthread_cond_timedwait */
-    until.tv_sec += (time_t)seconds;
+    const struct timespec until = clock_deadline(seconds < 0 ? 0 : seconds);
     pthread_mutex_lock(&s->lock);
     int timed_out = 0;
     while (s->generations && timed_out != ETIMEDOUT)

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "generation.h"
 #include "http.h"
 #include "llama/common/str.h"
@@ -132,7 +133,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
                                   .defaults = config->request};
     metrics_init(&s->metrics);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->freed, NULL);
+    clock_cond_init(&s->freed);
     if (!s->model_name || !http_create_no_memory_reply(s) || !start_threads(s, fd)) goto no_memory;
     *started = s;
     return CL_OK;
