@@ -434,20 +434,20 @@ cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) 
     return CATTN_OK;
 }
 
-static cattn_status check_pin(const cattn_cache *c, const ca_seq *seq, int64_t n_tokens, uint64_t n_chunks,
-                              cattn_error *error) {
+static uint64_t chunks_of(const cattn_cache *c, int64_t n_tokens) {
+    return (uint64_t)((n_tokens + c->layout.c - 1) >> c->layout.log2_c);
+}
+
+static cattn_status check_pin(const cattn_cache *c, const ca_seq *seq, int64_t n_tokens, cattn_error *error) {
     const int64_t n_ready = ca_path_n_ready(seq->leaf);
     if (n_tokens < 2 || n_tokens % 2 != 0 || n_tokens > n_ready)
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be even, from 2 to the %lld tokens that are ready",
                        (long long)n_tokens, (long long)n_ready);
-    if (c->chunks_pinned + n_chunks <= c->pin_bytes / c->layout.chunk_bytes) return CATTN_OK;
+    const uint64_t n_chunks = c->chunks_pinned + chunks_of(c, n_tokens);
+    if (n_chunks <= c->pin_bytes / c->layout.chunk_bytes) return CATTN_OK;
     return ca_fail(error, CATTN_ERR_BUDGET, -1,
                    "the pins would cover %llu chunks of %zu bytes; pin_bytes is %llu: raise it, or unpin others",
-                   (unsigned long long)(c->chunks_pinned + n_chunks), c->layout.chunk_bytes, (unsigned long long)c->pin_bytes);
-}
-
-static uint64_t chunks_of(const cattn_cache *c, int64_t n_tokens) {
-    return (uint64_t)((n_tokens + c->layout.c - 1) >> c->layout.log2_c);
+                   (unsigned long long)n_chunks, c->layout.chunk_bytes, (unsigned long long)c->pin_bytes);
 }
 
 cattn_status cattn_seq_pin(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn_seq *pin, cattn_error *error) {
@@ -458,17 +458,8 @@ cattn_status cattn_seq_pin(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn
     if ((s = find_seq(c, id, &seq, error))) return s;
     if (c->sharing == CATTN_PRIVATE)
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "sharing is CATTN_PRIVATE, where no sequence could use a pin");
-    const uint64_t n_chunks = chunks_of(c, n_tokens);
-    cattn_seq fork;
-    if ((s = check_pin(c, seq, n_tokens, n_chunks, error)) || (s = ca_tree_fork(c->tree, seq, 0, &fork, error))) return s;
-    ca_seq *pinned = ca_tree_find(c->tree, fork);
-    if (n_tokens < pinned->n_tokens && (s = ca_tree_truncate(c->tree, pinned, n_tokens, error))) {
-        ca_tree_leave(c->tree, pinned);
-        return s;
-    }
-    pinned->is_pin = true;
-    c->chunks_pinned += n_chunks;
-    *pin = fork;
+    if ((s = check_pin(c, seq, n_tokens, error)) || (s = ca_tree_pin(c->tree, seq, n_tokens, pin, error))) return s;
+    c->chunks_pinned += chunks_of(c, n_tokens);
     ca_cache_note_bytes(c);
     return CATTN_OK;
 }

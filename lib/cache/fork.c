@@ -1,4 +1,4 @@
-/* Fork: a sequence enters the tree as a copy of another. */
+/* Fork and pin: a sequence enters the tree as a copy of another, or of its first tokens. */
 #include "tree_internal.h"
 
 /* The fork ends at the same node. Whichever of the two appends first needs a chunk of its own, so each has one reserved. */
@@ -73,5 +73,51 @@ cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, ca
     }
     ca_budget_restore(tree);
     *id = fork->id;
+    return CATTN_OK;
+}
+
+/* By how many chunks the reservations of others grow when one more sequence ends at the end of node. */
+static int64_t reservation_change(const ca_tree *tree, const ca_node *node) {
+    const ca_seq *other = node->ending;
+    if (!other || other->next) return 0; /* none owns the rest of the last chunk */
+    return ca_reservation(tree, other->n_tokens, other->reserve_to, false) - other->n_reserved;
+}
+
+cattn_status ca_tree_pin(ca_tree *tree, const ca_seq *seq, int64_t n_tokens, cattn_seq *id, cattn_error *error) {
+    assert(n_tokens > 0 && n_tokens % 2 == 0 && n_tokens <= ca_path_n_ready(seq->leaf));
+    *id = 0;
+    ca_node *node = seq->leaf;
+    while (node->start >= n_tokens) node = node->parent;
+    ca_seq *pin = ca_seq_new(tree);
+    if (!pin) return ca_no_memory(error, "pin");
+    cattn_status status;
+    ca_branch branch;
+    if (ca_branch_prepare(tree, &branch, node, n_tokens - node->start, 0) != 0) {
+        status = ca_no_memory(error, "pin");
+    } else {
+        const bool cuts = branch.lower;
+        const ca_demand demand = {.call = "pin",
+                                  .branch = cuts ? &branch : NULL,
+                                  .unreserved = true,
+                                  .n_reserved = cuts ? 0 : reservation_change(tree, node)};
+        int64_t n_needed;
+        status = ca_budget_secure(tree, &demand, &n_needed, error);
+    }
+    if (status != CATTN_OK) {
+        ca_branch_abandon(tree, &branch);
+        ca_seq_free(tree, pin);
+        return status;
+    }
+    ca_branch_cut(tree, &branch);
+    ca_path_cover(tree, branch.at);
+    pin->domain = seq->domain;
+    pin->joined = tree->clock;
+    pin->n_found = pin->reserve_to = n_tokens;
+    pin->is_pin = true;
+    ca_seq_resize(tree, pin, n_tokens);
+    ca_seq_link(tree, pin, branch.at);
+    ca_reservation_update(tree, branch.at);
+    ca_budget_restore(tree);
+    *id = pin->id;
     return CATTN_OK;
 }

@@ -158,6 +158,8 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
 cattn_status ca_tree_append(ca_tree *tree, ca_seq *seq, const int32_t *tokens, int64_t n_tokens, cattn_error *error);
 cattn_status ca_tree_truncate(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
 cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, cattn_seq *fork, cattn_error *error);
+/* As cattn_seq_pin, for n_tokens that are ready, and without its limit. Not in the mode CATTN_PRIVATE. */
+cattn_status ca_tree_pin(ca_tree *tree, const ca_seq *seq, int64_t n_tokens, cattn_seq *pin, cattn_error *error);
 cattn_status ca_tree_reserve(ca_tree *tree, ca_seq *seq, int64_t n_tokens, cattn_error *error);
 void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 

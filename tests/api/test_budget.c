@@ -398,8 +398,9 @@ static void pins_have_a_budget(void **state) {
     assert_int_equal(cattn_cache_unpin(cache, &pins[0], NULL), CATTN_OK);
     assert_int_equal(cattn_seq_pin(cache, seqs[3], 16, &pins[3], NULL), CATTN_OK);
     assert_int_equal(cattn_cache_unpin(cache, &seqs[0], NULL), CATTN_ERR_ARG);
-    const int64_t wrong[] = {0, 3, 18};
-    for (int i = 0; i < 3; i++) assert_int_equal(cattn_seq_pin(cache, seqs[0], wrong[i], &pins[0], NULL), CATTN_ERR_ARG);
+    const int64_t wrong[] = {0, 3, 18, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(cattn_seq_pin(cache, seqs[0], wrong[i], &pins[0], NULL), CATTN_ERR_ARG);
     assert_int_equal(stats_of(cache).chunks_pinned, 3);
     cattn_cache_destroy(&cache);
 }

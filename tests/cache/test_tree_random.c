@@ -34,8 +34,10 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
             world_append(&w, &w.seqs[i]);
         else if (kind < 65)
             world_step(&w);
-        else if (kind < 72)
+        else if (kind < 70)
             world_fork(&w, &w.seqs[i]);
+        else if (kind < 72)
+            world_pin(&w, &w.seqs[i]);
         else if (kind < 80)
             world_truncate(&w, &w.seqs[i]);
         else if (kind < 85)

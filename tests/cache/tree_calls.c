@@ -177,6 +177,30 @@ void world_fork(world *w, const model_seq *s) {
     fork->reserve_to = s->n + reserve;
 }
 
+/* Pin some of what is ready. To the tree, and here, a pin is a sequence like others, which need not end unchanged. */
+void world_pin(world *w, const model_seq *s) {
+    if (w->n_seqs == MAX_SEQS || w->config.sharing == CATTN_PRIVATE || s->n_ready < 2) return;
+    const int64_t n = 2 + 2 * world_below(w, s->n_ready / 2);
+    const uint64_t hash = hash_tree(w->tree, w->pool);
+    const size_t table = table_bytes(w);
+    cattn_error error;
+    cattn_seq id;
+    cattn_status status;
+    begin_call(w);
+    do status = ca_tree_pin(w->tree, world_find(w, s), n, &id, &error);
+    while (was_fault(w, status, hash));
+    if (refused(w, status, hash, &error)) {
+        assert_int_equal(id, 0);
+        w->unchecked = table_bytes(w) - table;
+        return;
+    }
+    assert_true(ca_chunk_pool_excess(w->pool, 0) <= spare_bytes(w));
+    model_seq *pin = &w->seqs[w->n_seqs++];
+    *pin = *s;
+    pin->id = id;
+    pin->n = pin->n_ready = pin->reserve_to = n;
+}
+
 void world_reserve(world *w, model_seq *s) {
     const int64_t n = world_skewed_below(w, 4 * w->layout.c);
     const uint64_t hash = hash_tree(w->tree, w->pool);

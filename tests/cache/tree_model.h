@@ -87,6 +87,7 @@ void world_join(world *w);
 void world_append(world *w, model_seq *s);
 void world_truncate(world *w, model_seq *s);
 void world_fork(world *w, const model_seq *s);
+void world_pin(world *w, const model_seq *s);
 void world_reserve(world *w, model_seq *s);
 void world_leave(world *w, int i);
 
