@@ -41,7 +41,7 @@ oracle *oracle_create(const cl_engine_request *request) {
         choice *c = &o->choices[i];
         for (; c->n_tokens < request->n_prompt; c->n_tokens++) {
             c->tokens[c->n_tokens] = request->prompt[c->n_tokens];
-            sim_sums_add(&c->sums, request->prompt[c->n_tokens]);
+            sim_sums_add(&c->sums, c->tokens);
         }
         if (request->max_tokens == 0) c->must_end = CL_ENGINE_LENGTH;
     }
@@ -90,7 +90,7 @@ static bool ends_with_stop(const cl_engine_request *q, choice *c) {
 
 static void add_token(const cl_engine_request *q, choice *c, int32_t token) {
     c->tokens[c->n_tokens++] = token;
-    sim_sums_add(&c->sums, token);
+    sim_sums_add(&c->sums, c->tokens);
     bool stops = is_end(q, token);
     if (!stops && token != SIM_END) {
         c->text[c->n_text++] = (char)('a' + token);
@@ -126,7 +126,7 @@ static const char *check_prompt_token(oracle *o, const cl_engine_event *event) {
     if (event->token != q->prompt[event->position]) return "another token than the prompt's";
     sim_sums sums = {0};
     float logits[SIM_VOCAB];
-    for (int64_t i = 0; i < event->position; i++) sim_sums_add(&sums, q->prompt[i]);
+    for (int64_t i = 0; i < event->position; i++) sim_sums_add(&sums, q->prompt);
     if (event->position > 0) sim_logits(&sums, q->prompt[event->position - 1], logits);
     if (!logprobs_agree(o, event, event->position > 0 ? logits : NULL)) return "a token of the prompt with wrong logprobs";
     o->n_scored++;

@@ -27,6 +27,7 @@ static const plan_field engine_fields[] = {
     FIELD(max_seqs, 4),
     FIELD(max_step_rows, 64),
     FIELD(prefill_piece, 0),
+    FIELD(window, 0),
     FIELD(speculation, 0),
     FIELD(row_cost, 150),
     {"weight0", offsetof(plan_engine, weights[0]), 1000},
@@ -70,12 +71,13 @@ static void make_engine(plan_engine *e, rng *r) {
     const int64_t chunk_size = ONE_OF(r, 16, 16, 16, 32, 64);
     *e = (plan_engine){
         .sharing = ONE_OF(r, CATTN_SHARED, CATTN_SHARED, CATTN_SHARED, CATTN_SHARED_STORAGE, CATTN_PRIVATE),
-        .retention = ONE_OF(r, CATTN_RETAIN_LRU, CATTN_RETAIN_LRU, CATTN_RETAIN_LRU, CATTN_RETAIN_NONE),
-        .kv_type = ONE_OF(r, CATTN_F32, CATTN_F32, CATTN_F16, CATTN_BF16),
+        .retention = ONE_OF(r, CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED, CATTN_RETAIN_LEARNED, CATTN_RETAIN_NONE),
+        .kv_type = ONE_OF(r, CATTN_F32, CATTN_F16, CATTN_BF16, CATTN_I8),
         .chunk_size = chunk_size,
         .n_ctx = ONE_OF(r, 24, 64, 150, 300, SIM_CONTEXT),
         .max_seqs = ONE_OF(r, 1, 2, 4, 8, 16, 16),
         .prefill_piece = ONE_OF(r, 0, 0, 1, 5, 16, 40),
+        .window = rng_chance(r, 4) ? ONE_OF(r, 1, 2, 15, 16, 40, 100) : 0,
         .speculation = ONE_OF(r, 0, 0, 1, 1, 2),
         .row_cost = ONE_OF(r, 0, 20, 150),
         .step_us = ONE_OF(r, 10, 1000, 100000, 3000000),
@@ -85,7 +87,7 @@ static void make_engine(plan_engine *e, rng *r) {
         .create_fault = rng_chance(r, 4) ? rng_range(r, 1, 60) : 0,
     };
     /* From a budget for less than one sequence of the context's length, beside metadata and workspace, to one for ten. */
-    const int64_t context_bytes = (e->n_ctx + chunk_size) * 256;
+    const int64_t context_bytes = (e->n_ctx + chunk_size) * (e->window > 0 ? 512 : 256);
     e->kv_budget_bytes = 40000 + context_bytes * rng_range(r, 5, ONE_OF(r, 15, 30, 100)) / 10;
     e->max_step_rows = e->max_seqs + ONE_OF(r, 0, 1, 7, 30, 100, 400);
     for (int i = 0; i < 4; i++) e->weights[i] = ONE_OF(r, 1000, 1000, 3000, 250);
@@ -147,17 +149,31 @@ static int compare_faults(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static plan_fault make_failure(rng *r) {
+    return (plan_fault){
+        .kind = ONE_OF(r, FAULT_ALLOCATION, FAULT_ALLOCATION, FAULT_COMMIT, FAULT_FORWARD, FAULT_STEP_END),
+        .n = rng_range(r, 1, rng_chance(r, 2) ? 3 : 20),
+        .times = rng_chance(r, 3) ? rng_range(r, 1, 4) : 1,
+    };
+}
+
+static plan_fault make_event(rng *r) {
+    plan_fault f = {.kind = ONE_OF(r, EVENT_JUMP, EVENT_BUDGET, EVENT_PIN, EVENT_PIN, EVENT_UNPIN), .times = 1};
+    if (f.kind == EVENT_JUMP) f.n = rng_range(r, -100000, 100000);
+    if (f.kind == EVENT_BUDGET) f.n = ONE_OF(r, 0, 30, 60, 90, 100, 100);
+    if (f.kind == EVENT_PIN) f.n = rng_chance(r, 2) ? 0 : rng_range(r, 0, 40);
+    if (f.kind == EVENT_UNPIN) f.n = rng_below(r, PLAN_PINS);
+    return f;
+}
+
+/* In most plans only failures, only events, or neither, since either excuses much of what must hold otherwise. */
 static void make_faults(plan *p, int64_t n_steps, rng *r) {
-    p->n_faults = rng_chance(r, 2) ? 0 : rng_range(r, 1, PLAN_FAULTS);
+    const bool fails = rng_chance(r, 2), happens = rng_chance(r, 4);
+    p->n_faults = fails || happens ? rng_range(r, 1, PLAN_FAULTS) : 0;
     for (int64_t i = 0; i < p->n_faults; i++) {
-        const bool jumps = rng_chance(r, 8);
-        p->faults[i] = (plan_fault){
-            .at = rng_range(r, 0, n_steps),
-            .kind = jumps ? FAULT_KINDS
-                          : ONE_OF(r, FAULT_ALLOCATION, FAULT_ALLOCATION, FAULT_COMMIT, FAULT_FORWARD, FAULT_STEP_END),
-            .n = jumps ? rng_range(r, 1, 100000) : rng_range(r, 1, rng_chance(r, 2) ? 3 : 20),
-            .times = rng_chance(r, 3) ? rng_range(r, 1, 4) : 1,
-        };
+        const bool event = happens && (!fails || rng_chance(r, 3));
+        p->faults[i] = event ? make_event(r) : make_failure(r);
+        p->faults[i].at = rng_range(r, 0, n_steps);
     }
     qsort(p->faults, (size_t)p->n_faults, sizeof *p->faults, compare_faults);
 }

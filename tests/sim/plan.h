@@ -10,10 +10,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "faults.h"
+
 /* The engine's configuration, and the run as a whole. */
 typedef struct plan_engine {
     int64_t sharing, retention, kv_type, chunk_size, kv_budget_bytes;
     int64_t n_ctx, max_seqs, max_step_rows, prefill_piece;
+    int64_t window;       /* of the model's second layer; 0: it has none */
     int64_t speculation;  /* 0: off; 1: by lookup; 2: by the draft model */
     int64_t row_cost;     /* in thousandths */
     int64_t weights[4];   /* of domains 0 to 3, in thousandths */
@@ -42,14 +45,23 @@ typedef struct plan_request {
     int64_t cancel_at_event; /* the event, counted from 1, from within which it is cancelled; 0: none */
 } plan_request;
 
-/* A failure, or a jump of the clock. */
+/* What happens beside failures; these kinds follow those of faults.h. */
+enum {
+    EVENT_JUMP = FAULT_KINDS, /* the clock jumps by n milliseconds, forward or back */
+    EVENT_BUDGET,             /* the cache's budget becomes n percent of the configured one */
+    EVENT_PIN,                /* what a running choice has is pinned, less its last n tokens */
+    EVENT_UNPIN,              /* pin n is ended, if there is one */
+    EVENT_KINDS,
+};
+
+/* A failure, or another event from outside. */
 typedef struct plan_fault {
     int64_t at;       /* the step before which it is requested; in a plan the later ones come later */
-    int64_t kind;     /* fault_kind, or FAULT_KINDS: a jump */
-    int64_t n, times; /* as for fault_request; of a jump, n is in milliseconds */
+    int64_t kind;     /* fault_kind, or one of the above */
+    int64_t n, times; /* as for fault_request */
 } plan_fault;
 
-enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64 };
+enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4 };
 
 typedef struct plan {
     uint64_t seed; /* that it was made from */

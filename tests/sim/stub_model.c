@@ -17,7 +17,7 @@ struct cl_tokenizer {
 struct cl_forward {
     const cl_model *model;
     cattn_cache *cache;
-    float *rows; /* [4][max_rows][DIM] q, k, v, out, then lse [max_rows]; owned */
+    float *rows; /* [3][max_rows][DIM] q, k, v, then of each layer out [max_rows][DIM], then lse [max_rows] each; owned */
     int32_t max_rows;
 };
 
@@ -41,7 +41,15 @@ static cl_tokenizer tokenizer;
         .weights = {.bytes = (n_bytes)}, .tok = &tokenizer,                                                                    \
     }
 
-static const cl_model model = MODEL(1000), draft_model = MODEL(100);
+static cl_model model = MODEL(1000);
+static const cl_model draft_model = MODEL(100);
+static int32_t windows[SIM_LAYERS];
+
+void sim_set_window(int32_t window) {
+    windows[SIM_LAYERS - 1] = window;
+    model.params.n_layers = window > 0 ? SIM_LAYERS : 1;
+    model.params.windows = window > 0 ? windows : NULL;
+}
 
 const cl_model *sim_model(void) { return &model; }
 const cl_model *sim_draft_model(void) { return &draft_model; }
@@ -73,24 +81,42 @@ static uint64_t hash_of(int32_t token, int64_t position) { return mix((uint64_t)
 static int key_of(uint64_t hash, int j) { return (int)(hash >> 3 * j & 3); }
 static int value_of(uint64_t hash, int d) { return (int)(hash >> (16 + 5 * d) & 31); }
 
-void sim_sums_add(sim_sums *sums, int32_t token) {
-    const uint64_t hash = hash_of(token, sums->n_tokens++);
+/* Add a token to the sums of a layer (sign = 1), or remove it (-1). */
+static void add_to_layer(sim_sums *sums, int layer, int32_t token, int64_t position, int sign) {
+    const uint64_t hash = hash_of(token, position);
     for (int j = 0; j < SIM_KEYS; j++) {
-        const int weight = 1 << key_of(hash, j);
-        sums->weights[j] += weight;
-        for (int d = 0; d < SIM_VALUES; d++) sums->values[j][d] += weight * value_of(hash, d);
+        const int weight = sign * (1 << key_of(hash, j));
+        sums->weights[layer][j] += weight;
+        for (int d = 0; d < SIM_VALUES; d++) sums->values[layer][j][d] += weight * value_of(hash, d);
+    }
+}
+
+void sim_sums_add(sim_sums *sums, const int32_t *tokens) {
+    const int64_t position = sums->n_tokens++;
+    for (int layer = 0; layer < model.params.n_layers; layer++) {
+        const int64_t gone = position - windows[layer];
+        add_to_layer(sums, layer, tokens[position], position, 1);
+        if (windows[layer] > 0 && gone >= 0) add_to_layer(sums, layer, tokens[gone], gone, -1);
     }
 }
 
 int32_t sim_next(int32_t token) { return (token * 5 + 3) % SIM_VOCAB; }
 
+/* The sums of one key in a layer. */
+typedef struct key_sums {
+    int64_t weight, values[SIM_VALUES];
+} key_sums;
+
 /*
- * Logits from the sums of one key. Most rows prefer sim_next, which goes round in cycles, so that drafts are often right; the
- * others depend on the hash alone.
+ * Logits from the sums of one key in n_layers layers. Most rows prefer sim_next, which goes round in cycles, so that drafts are
+ * often right; the others depend on the hash alone.
  */
-static void logits_from(int64_t weight, const int64_t *values, int32_t token, float *logits) {
-    uint64_t hash = mix((uint64_t)weight);
-    for (int d = 0; d < SIM_VALUES; d++) hash = mix(hash ^ (uint64_t)values[d]);
+static void logits_from(const key_sums *sums, int n_layers, int32_t token, float *logits) {
+    uint64_t hash = 0;
+    for (int layer = 0; layer < n_layers; layer++) {
+        hash = mix(hash ^ (uint64_t)sums[layer].weight);
+        for (int d = 0; d < SIM_VALUES; d++) hash = mix(hash ^ (uint64_t)sums[layer].values[d]);
+    }
     for (int32_t id = 0; id < SIM_VOCAB; id++)
         logits[id] = (float)(int32_t)(uint32_t)mix(hash ^ (uint64_t)id << 50) * 0x1p-31f - (id == SIM_END ? 3 : 0);
     if (hash % 8 != 0) logits[sim_next(token)] += 4;
@@ -99,7 +125,12 @@ static void logits_from(int64_t weight, const int64_t *values, int32_t token, fl
 
 void sim_logits(const sim_sums *sums, int32_t token, float *logits) {
     const int64_t j = (sums->n_tokens - 1) % SIM_KEYS;
-    logits_from(sums->weights[j], sums->values[j], token, logits);
+    key_sums of_key[SIM_LAYERS];
+    for (int layer = 0; layer < SIM_LAYERS; layer++) {
+        of_key[layer].weight = sums->weights[layer][j];
+        memcpy(of_key[layer].values, sums->values[layer][j], sizeof of_key[layer].values);
+    }
+    logits_from(of_key, model.params.n_layers, token, logits);
 }
 
 /* ---- Forward pass ---- */
@@ -109,7 +140,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     (void)pool;
     *out = NULL;
     cl_forward *f = calloc(1, sizeof *f);
-    float *rows = calloc((size_t)max_rows, (4 * DIM + 1) * sizeof *rows);
+    float *rows = calloc((size_t)max_rows, (3 * DIM + SIM_LAYERS * (DIM + 1)) * sizeof *rows);
     if (!f || !rows) {
         free(f);
         free(rows);
@@ -130,8 +161,10 @@ void cl_forward_free(cl_forward **f) {
 }
 
 static float *part(const cl_forward *f, int i) { return f->rows + (size_t)i * (size_t)f->max_rows * DIM; }
+static float *out_of(const cl_forward *f, int layer) { return part(f, 3 + layer); }
+static float *lse_of(const cl_forward *f, int layer) { return part(f, 3 + SIM_LAYERS) + (size_t)layer * (size_t)f->max_rows; }
 
-/* Fill in row i of q, k and v. The dimensions that no q selects, and that no sum uses, are filled too. */
+/* Fill in row i of q, k and v. The dimensions that no q selects, and that no sum uses, are filled too; one of them with 127. */
 static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t position) {
     const uint64_t hash = hash_of(token, position);
     float *q = part(f, 0) + i * DIM, *k = part(f, 1) + i * DIM, *v = part(f, 2) + i * DIM;
@@ -140,15 +173,20 @@ static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t posit
         k[d] = (float)key_of(hash, d / KEY_STEP);
         v[d] = (float)value_of(hash, d / VALUE_STEP);
     }
+    k[1] = v[1] = 127;
 }
 
 /* The logits of row i from what attention has read. The draft model knows less, so it is wrong where the hash decides. */
 static void row_logits(const cl_forward *f, size_t i, int32_t token, float *logits) {
-    const float *out = part(f, 3) + i * DIM;
-    const double weight = exp2((double)part(f, 4)[i]);
-    int64_t values[SIM_VALUES];
-    for (int d = 0; d < SIM_VALUES; d++) values[d] = llrint((double)out[d * VALUE_STEP] * (double)llrint(weight));
-    logits_from(llrint(weight) + (f->model == &draft_model), values, token, logits);
+    key_sums sums[SIM_LAYERS];
+    for (int layer = 0; layer < f->model->params.n_layers; layer++) {
+        const float *out = out_of(f, layer) + i * DIM;
+        key_sums *s = &sums[layer];
+        s->weight = llrint(exp2((double)lse_of(f, layer)[i]));
+        for (int d = 0; d < SIM_VALUES; d++) s->values[d] = llrint((double)out[d * VALUE_STEP] * (double)s->weight);
+    }
+    sums[0].weight += f->model == &draft_model;
+    logits_from(sums, f->model->params.n_layers, token, logits);
 }
 
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
@@ -156,11 +194,14 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     if (fault_fires(FAULT_FORWARD)) return cl_fail(error, CL_ERR_NOMEM, "a failure that the plan requests");
     for (int32_t i = 0; i < n_rows; i++) fill_row(f, (size_t)i, tokens[i], positions[i]);
     const cattn_view q = {part(f, 0), CATTN_F32, DIM, DIM}, k = {part(f, 1), CATTN_F32, DIM, DIM};
-    const cattn_view v = {part(f, 2), CATTN_F32, DIM, DIM}, out = {part(f, 3), CATTN_F32, DIM, DIM};
-    cattn_error cause;
-    if (cattn_step_write(f->cache, 0, &k, &v, &cause) != CATTN_OK ||
-        cattn_step_attend(f->cache, 0, &q, &out, part(f, 4), &cause) != CATTN_OK)
-        return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
+    const cattn_view v = {part(f, 2), CATTN_F32, DIM, DIM};
+    for (int32_t layer = 0; layer < f->model->params.n_layers; layer++) {
+        const cattn_view out = {out_of(f, layer), CATTN_F32, DIM, DIM};
+        cattn_error cause;
+        if (cattn_step_write(f->cache, layer, &k, &v, &cause) != CATTN_OK ||
+            cattn_step_attend(f->cache, layer, &q, &out, lse_of(f, layer), &cause) != CATTN_OK)
+            return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
+    }
     for (int32_t i = 0; i < n_logits; i++)
         row_logits(f, (size_t)logit_rows[i], tokens[logit_rows[i]], logits + (size_t)i * SIM_VOCAB);
     n_rows_computed += n_rows;

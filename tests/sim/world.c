@@ -29,17 +29,6 @@ static void collect_finished(world *w) {
     }
 }
 
-static void request_faults(world *w) {
-    const plan *p = w->plan;
-    for (; w->next_fault < p->n_faults && p->faults[w->next_fault].at <= w->step; w->next_fault++) {
-        const plan_fault *f = &p->faults[w->next_fault];
-        if (f->kind == FAULT_KINDS)
-            sim_time += (double)f->n / 1000;
-        else
-            fault_request((fault_kind)f->kind, f->n, f->times);
-    }
-}
-
 static void submit_due(world *w) {
     for (; w->n_submitted < w->plan->n_requests && w->plan->requests[w->n_submitted].at <= w->step; w->n_submitted++)
         client_submit(&w->clients[w->n_submitted]);
@@ -95,7 +84,7 @@ static void run_steps(world *w) {
     const int64_t stop_at = w->plan->engine.stop_at;
     for (;;) {
         const bool stops = stop_at >= 0 && w->step >= stop_at;
-        request_faults(w);
+        events_due(w);
         if (!stops) submit_due(w);
         cancel_due(w);
         if (stops)
@@ -183,6 +172,7 @@ static void run(world *w) {
     cl_scheduler_get_stats(w->scheduler, &stats, &kv);
     w->counts->engines++;
     run_steps(w);
+    events_end(w);
     check_empty(w, kv.bytes_in_use);
     cl_scheduler_free(&w->scheduler);
 }
@@ -200,6 +190,7 @@ void world_run(const plan *p, world_counts *counts, world_fail *fail_fn) {
     w.fail = fail_fn;
     w.fired_before = fired;
     sim_time = 0;
+    sim_set_window((int32_t)p->engine.window);
     sim_row_seconds = 1e-6 * (double)p->engine.row_us;
     for (int i = 0; i < FAULT_KINDS; i++) fault_request((fault_kind)i, 0, 0);
     for (int64_t i = 0; i < p->n_requests; i++) w.clients[i] = (client){.world = &w, .planned = &p->requests[i]};

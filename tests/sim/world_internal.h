@@ -30,6 +30,14 @@ typedef struct client {
     double served; /* its tenant's counter */
 } client;
 
+/* A prefix that the plan has pinned. */
+typedef struct world_pin {
+    cattn_seq seq; /* 0: none */
+    int64_t n_tokens;
+    int32_t tokens[SIM_CONTEXT];
+    uint32_t domain;
+} world_pin;
+
 typedef struct world {
     const plan *plan;
     world_counts *counts;
@@ -44,6 +52,10 @@ typedef struct world {
     int64_t n_completion;
     uint64_t last_id;
     bool cancels;
+    world_pin pins[PLAN_PINS];
+    int64_t n_pins;
+    bool is_short;        /* pins or a lower budget take what a request was promised when it was submitted */
+    uint64_t lower_bytes; /* in use when the budget was last changed: it may be above the budget until sequences leave */
     client clients[PLAN_REQUESTS];
 } world;
 
@@ -66,6 +78,17 @@ static inline void leave_engine(void) { faults_disarm(); }
 
 /* Whether a call has failed since enter_engine, which excuses errors. */
 static inline bool fault_fired(const world *w) { return faults_n_fired() > w->faults_before; }
+
+/* ---- events.c: what happens from outside ---- */
+
+/* Request the failures that are due, and do what else is. */
+void events_due(world *w);
+
+/* End all pins, and set the budget back. */
+void events_end(world *w);
+
+/* The tokens at the beginning of a prompt of n tokens that are pinned. */
+int64_t events_n_pinned(const world *w, uint32_t domain, const int32_t *tokens, int64_t n);
 
 /* ---- client.c: requests ---- */
 
