@@ -50,25 +50,31 @@ static inline small_vocab spm_vocab(void) {
     return v;
 }
 
+/* Write the keys of a vocabulary; returns their number. */
+static inline uint64_t put_vocab(gguf_bytes *b, const small_vocab *v) {
+    uint64_t n_keys = 0;
+    if (v->model) put_key_string(b, "tokenizer.ggml.model", v->model), n_keys++;
+    if (v->pre) put_key_string(b, "tokenizer.ggml.pre", v->pre), n_keys++;
+    if (v->chat_template) put_key_string(b, "tokenizer.chat_template", v->chat_template), n_keys++;
+    if (v->bos >= 0) put_key_u32(b, "tokenizer.ggml.bos_token_id", (uint32_t)v->bos), n_keys++;
+    if (v->eos >= 0) put_key_u32(b, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos), n_keys++;
+    if (v->add_bos >= 0) put_key_bool(b, "tokenizer.ggml.add_bos_token", (unsigned char)v->add_bos), n_keys++;
+    put_array(b, "tokenizer.ggml.tokens", CL_META_STRING, (uint64_t)v->n), n_keys++;
+    for (int i = 0; i < v->n; i++) put_string(b, v->texts[i]);
+    put_array(b, "tokenizer.ggml.token_type", CL_META_I32, (uint64_t)v->n), n_keys++;
+    put(b, v->types, (size_t)v->n * sizeof *v->types);
+    put_array(b, "tokenizer.ggml.scores", CL_META_FLOAT32, (uint64_t)v->n), n_keys++;
+    put(b, v->scores, (size_t)v->n * sizeof *v->scores);
+    put_array(b, "tokenizer.ggml.merges", CL_META_STRING, (uint64_t)v->n_merges), n_keys++;
+    for (int i = 0; i < v->n_merges; i++) put_string(b, v->merges[i]);
+    return n_keys;
+}
+
 /* The file's bytes live until the caller frees *bytes. */
 static inline cl_model_file *open_vocab(const small_vocab *v, gguf_bytes *bytes) {
     gguf_bytes b = {0};
     put_header(&b, 3, 0, 0);
-    uint64_t n_keys = 0;
-    if (v->model) put_key_string(&b, "tokenizer.ggml.model", v->model), n_keys++;
-    if (v->pre) put_key_string(&b, "tokenizer.ggml.pre", v->pre), n_keys++;
-    if (v->chat_template) put_key_string(&b, "tokenizer.chat_template", v->chat_template), n_keys++;
-    if (v->bos >= 0) put_key_u32(&b, "tokenizer.ggml.bos_token_id", (uint32_t)v->bos), n_keys++;
-    if (v->eos >= 0) put_key_u32(&b, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos), n_keys++;
-    if (v->add_bos >= 0) put_key_bool(&b, "tokenizer.ggml.add_bos_token", (unsigned char)v->add_bos), n_keys++;
-    put_array(&b, "tokenizer.ggml.tokens", CL_META_STRING, (uint64_t)v->n), n_keys++;
-    for (int i = 0; i < v->n; i++) put_string(&b, v->texts[i]);
-    put_array(&b, "tokenizer.ggml.token_type", CL_META_I32, (uint64_t)v->n), n_keys++;
-    put(&b, v->types, (size_t)v->n * sizeof *v->types);
-    put_array(&b, "tokenizer.ggml.scores", CL_META_FLOAT32, (uint64_t)v->n), n_keys++;
-    put(&b, v->scores, (size_t)v->n * sizeof *v->scores);
-    put_array(&b, "tokenizer.ggml.merges", CL_META_STRING, (uint64_t)v->n_merges), n_keys++;
-    for (int i = 0; i < v->n_merges; i++) put_string(&b, v->merges[i]);
+    const uint64_t n_keys = put_vocab(&b, v);
     memcpy(b.data + 16, &n_keys, sizeof n_keys);
     cl_model_file *file;
     if (cl_gguf_open_memory(b.data, b.size, &file, NULL) != CL_OK) abort();

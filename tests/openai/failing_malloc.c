@@ -7,12 +7,17 @@
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t size);
+void *__real_aligned_alloc(size_t align, size_t size);
+char *__real_strdup(const char *s);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+char *__wrap_strdup(const char *s);
 
-static int left; /* allocations until one fails; 0: none will */
-static bool all_fail, failed;
+/* Each thread has its own. */
+static _Thread_local int left; /* allocations until one fails; 0: none will */
+static _Thread_local bool all_fail, failed;
 
 static bool fails(void) {
     if (left == 0) return false;
@@ -24,6 +29,8 @@ static bool fails(void) {
 void *__wrap_malloc(size_t size) { return fails() ? NULL : __real_malloc(size); }
 void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
 void *__wrap_realloc(void *p, size_t size) { return fails() ? NULL : __real_realloc(p, size); }
+void *__wrap_aligned_alloc(size_t align, size_t size) { return fails() ? NULL : __real_aligned_alloc(align, size); }
+char *__wrap_strdup(const char *s) { return fails() ? NULL : __real_strdup(s); }
 
 void fail_malloc(int n, bool all) {
     json_set_alloc_funcs(__wrap_malloc, free);

@@ -1,6 +1,6 @@
 /*
- * Makes allocations of the linked code and of jansson fail. The program is linked with --wrap=malloc, --wrap=calloc and
- * --wrap=realloc. For programs of one thread.
+ * Makes allocations of the linked code and of jansson fail, on the calling thread only. The program is linked with the options
+ * FAILING_MALLOC of tests/CMakeLists.txt.
  */
 #ifndef TESTS_OPENAI_FAILING_MALLOC_H
 #define TESTS_OPENAI_FAILING_MALLOC_H
