@@ -1,8 +1,14 @@
 """Tenants of `chunkllama serve --api-keys`: who may use what, and that they share neither K/V nor time."""
 import contextlib
+import http.client
+import itertools
 import json
+import random
 import re
+import resource
+import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -36,6 +42,12 @@ def request_of(url, key, path="/v1/completions", **body):
 def complete(url, key, prompt, **fields):
     with urllib.request.urlopen(request_of(url, key, prompt=prompt, max_tokens=4, **fields), timeout=300) as reply:
         return json.load(reply)
+
+
+def metric(url, name):
+    """The sum of a metric's samples."""
+    with urllib.request.urlopen(request_of(url, "key-d", "/metrics"), timeout=300) as reply:
+        return sum(float(line.rsplit(" ", 1)[1]) for line in reply.read().decode().splitlines() if line.startswith(name + "{"))
 
 
 def cached(answer):
@@ -90,3 +102,85 @@ def test_wrong_files_are_refused(chunkllama, tmp_path, keys, message):
     path.write_text(keys)
     done = chunkllama("serve", "--port", 0, "--api-keys", path, status=1)
     assert done.stderr == f"chunkllama serve: {path}{message}\n"
+
+
+# ---- Time ----
+
+N_PAIRS, N_TOKENS = 30, 192  # of prompts
+
+
+def signed_rank_p(differences):
+    """Wilcoxon's signed-rank test, exact and two-sided: how likely ranks this uneven are if each sign is a coin's."""
+    ranked = sorted(differences, key=abs)
+    n = len(ranked)
+    counts = [1] + [0] * (n * (n + 1) // 2)  # of the sets of ranks 1 to n, by their sum
+    for rank in range(1, n + 1):
+        for total in range(len(counts) - 1, rank - 1, -1):
+            counts[total] += counts[total - rank]
+    positive = sum(rank for rank, d in enumerate(ranked, 1) if d > 0)
+    return min(1, 2 * sum(counts[:min(positive, len(counts) - 1 - positive) + 1]) / 2**n)
+
+
+def test_signed_rank_p():
+    assert signed_rank_p(range(1, 21)) == signed_rank_p(range(-20, 0)) == 2 / 2**20
+    assert signed_rank_p([1, -2, 3, -4, 5, -6, 7]) > 0.5
+    assert signed_rank_p([-1, 2, 3]) == 2 * 2 / 8  # sums of at most 1: {} and {1}
+
+
+def seconds_to_first_token(connection, key, prompt):
+    body = json.dumps({"prompt": prompt, "max_tokens": 1, "stream": True})
+    begin = time.perf_counter()
+    connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {key}"})
+    reply = connection.getresponse()
+    reply.read(1)
+    seconds = time.perf_counter() - begin
+    assert reply.status == 200 and reply.read().endswith(b"[DONE]\n\n")
+    return seconds
+
+
+def test_time_reveals_no_prompt_of_another_tenant(serve):
+    """Bob's time to first token is the same for prompts that alice has in the cache and for prompts that nobody has. The order
+    within each pair is a coin's, so if alice's cache has no effect, the machine's load makes p < 1e-4 once in 10,000 runs. The
+    control is that a hit in bob's own cache is detected; more pairs are measured until it is, since load may hide it."""
+    url = serve()
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=300)
+    rng = random.Random(1)
+    other, own = [], []
+    for i in itertools.count():
+        known, new = ([rng.randrange(1000, 40000) for _ in range(N_TOKENS)] for _ in range(2))
+        seconds_to_first_token(connection, "key-a", known)
+        seconds = {}
+        for name, prompt in rng.sample([("known", known), ("new", new)], 2):
+            seconds[name] = seconds_to_first_token(connection, "key-b", prompt)
+        own.append(seconds_to_first_token(connection, "key-b", known) - seconds["new"])
+        if i < N_PAIRS:
+            other.append(seconds["known"] - seconds["new"])
+        elif i == 4 * N_PAIRS or signed_rank_p(own) < 1e-4:
+            break
+    assert signed_rank_p(own) < 1e-4 and sum(own) < 0, "the control: a hit in the own cache was not detected"
+    assert signed_rank_p(other) >= 1e-4, other
+
+
+def test_a_flood_delays_no_other_tenant(serve):
+    """1,000 requests of alice; bob's requests end while few of hers do. If they waited for their turn, some 960 would."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    url = serve("--max-seqs", "32")
+    address = re.search(r"//(.*):(\d+)", url).groups()
+    n = 1000
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+        for i in range(n):
+            body = json.dumps({"prompt": [1000 + i] + list(range(2000, 2016)), "max_tokens": 64, "ignore_eos": True})
+            client = stack.enter_context(socket.create_connection(address, timeout=300))
+            client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-a\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        states = ("vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:request_success_total")
+        while sum(metric(url, name) for name in states) < n:
+            time.sleep(0.1)
+        for i in range(5):
+            before = metric(url, "vllm:request_success_total")
+            answer = complete(url, "key-b", [3000 + i] + list(range(2000, 2016)))
+            ended = metric(url, "vllm:request_success_total") - before
+            assert metric(url, "vllm:num_requests_waiting") > 100, "the flood was over"
+            assert ended < 100 and answer["usage"]["completion_tokens"] == 4
