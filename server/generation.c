@@ -84,7 +84,7 @@ static generation *generation_create(exchange *x, openai_endpoint endpoint) {
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     g->endpoint = endpoint;
-    g->domain = x->key ? x->key->domain : 0;
+    g->task.domain = x->key ? x->key->domain : 0;
     g->arrived_at = clock_seconds();
     g->body = x->body;
     g->body_size = x->body_size;

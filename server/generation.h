@@ -9,7 +9,7 @@
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
  *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
- *   the order of arrival (generation_prepare.c).
+ *   the order of arrival, tenants in turn (generation_prepare.c).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_events.c).
  * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).

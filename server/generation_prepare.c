@@ -18,7 +18,7 @@ static bool read_request(generation *g) {
     g->body = NULL;
     const bool ok = body && openai_request_parse(&g->srv->context, g->endpoint, body, &g->request, &g->error);
     json_decref(body);
-    g->request.params.domain = g->domain;
+    g->request.params.domain = g->task.domain;
     if (g->body_size > LARGE_BODY) malloc_trim(0);
     return ok;
 }

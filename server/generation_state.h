@@ -13,12 +13,11 @@ typedef struct queued_event {
 
 struct generation {
     /* Constant after creation. The pointers are borrowed. */
-    preparer_task task;
+    preparer_task task; /* its domain is that of the requests */
     server *srv;
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
     openai_endpoint endpoint;
-    uint32_t domain;   /* of the client's tenant */
     double arrived_at; /* clock_seconds() */
 
     /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */

@@ -10,7 +10,8 @@ struct preparer {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    preparer_task *first, **end;
+    preparer_task *first; /* by turn, then in the order in which they were added */
+    uint64_t turn;        /* of the task that was prepared last */
     bool stop;
 };
 
@@ -21,7 +22,7 @@ static preparer_task *take(preparer *p) {
     preparer_task *task = p->first;
     if (task) {
         p->first = task->next;
-        if (!p->first) p->end = &p->first;
+        p->turn = task->turn;
     }
     pthread_mutex_unlock(&p->lock);
     return task;
@@ -37,7 +38,6 @@ preparer *preparer_create(void (*prepare)(preparer_task *task)) {
     preparer *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     p->prepare = prepare;
-    p->end = &p->first;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     if (pthread_create(&p->thread, NULL, run, p) == 0) return p;
@@ -61,11 +61,16 @@ void preparer_destroy(preparer **address) {
     free(p);
 }
 
+/* A tenant has one task in each turn: the next turn, or the one after the tenant's last task that waits. */
 void preparer_add(preparer *p, preparer_task *task) {
-    task->next = NULL;
     pthread_mutex_lock(&p->lock);
-    *p->end = task;
-    p->end = &task->next;
+    task->turn = p->turn + 1;
+    for (const preparer_task *t = p->first; t; t = t->next)
+        if (t->domain == task->domain) task->turn = t->turn + 1;
+    preparer_task **at = &p->first;
+    while (*at && (*at)->turn <= task->turn) at = &(*at)->next;
+    task->next = *at;
+    *at = task;
     pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }

@@ -1,15 +1,21 @@
 /*
- * Runs tasks one after another, first come first served, on a thread of its own. It does the work that may take seconds, so
- * that the threads that serve connections never do.
+ * Runs tasks one after another on a thread of its own: tenants in turn, and the tasks of a tenant first come first served. It
+ * does the work that may take seconds, so that the threads that serve connections never do.
  */
 #ifndef SERVER_PREPARER_H
 #define SERVER_PREPARER_H
+
+#include <stdint.h>
 
 typedef struct preparer preparer;
 
 /* The first member of a struct that is to be prepared. */
 typedef struct preparer_task {
-    struct preparer_task *next; /* used by the preparer */
+    uint32_t domain; /* of its tenant */
+
+    /* Used by the preparer. */
+    uint64_t turn;
+    struct preparer_task *next;
 } preparer_task;
 
 /*

@@ -1,9 +1,13 @@
-/* Tasks are prepared in the order they come in, one at a time, on another thread, and all of them before the end. */
+/* Tenants take turns, a tenant's tasks keep their order, and all are prepared, one at a time, on another thread. */
 #include "../support/testing.h"
 
+#include <ctype.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/preparer.h"
 
@@ -65,6 +69,39 @@ static void tasks_keep_their_order(void **state) {
     assert_false(pthread_equal(seen.thread, pthread_self()));
 }
 
+/* ---- Turns ---- */
+
+enum { N_LETTERS = 11 };
+
+static char letters[N_LETTERS + 1]; /* of the tasks in the order in which they were prepared */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool has_begun;
+
+static void note(preparer_task *task) {
+    const numbered *t = (const numbered *)task;
+    atomic_store(&has_begun, true);
+    pthread_mutex_lock(&gate); /* the first task waits here until all have been added */
+    letters[strlen(letters)] = (char)t->number;
+    pthread_mutex_unlock(&gate);
+}
+
+/* While a task of tenant a is prepared, six more of it are added, then others: those wait for one of each tenant at most. */
+static void tenants_take_turns(void **state) {
+    (void)state;
+    static const char added[] = "aAAAAAABBCB";
+    numbered tasks[N_LETTERS];
+    preparer *p = preparer_create(note);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < N_LETTERS; i++) {
+        tasks[i] = (numbered){.number = added[i], .task.domain = (uint32_t)toupper(added[i])};
+        preparer_add(p, &tasks[i].task);
+        while (!atomic_load(&has_begun)) sched_yield();
+    }
+    pthread_mutex_unlock(&gate);
+    preparer_destroy(&p);
+    assert_string_equal(letters, "aABCABABAAA");
+}
+
 static void none_is_fine(void **state) {
     (void)state;
     preparer *p = preparer_create(prepare);
@@ -74,6 +111,7 @@ static void none_is_fine(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tasks_keep_their_order), cmocka_unit_test(none_is_fine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tasks_keep_their_order), cmocka_unit_test(tenants_take_turns),
+                                       cmocka_unit_test(none_is_fine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
