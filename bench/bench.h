@@ -9,6 +9,7 @@ int bench_fig3(int argc, char **argv);
 int bench_fig4(int argc, char **argv);
 int bench_kernel(int argc, char **argv);
 int bench_machine(int argc, char **argv);
+int bench_memory(int argc, char **argv);
 int bench_moved(int argc, char **argv);
 int bench_never_worse(int argc, char **argv);
 int bench_paper(int argc, char **argv);

@@ -21,6 +21,7 @@ static const struct {
     {"fig4", bench_fig4, "the paper's Figure 4: decode throughput by batch and by shared length"},
     {"trees", bench_trees, "ChunkAttention against the better paged method on trees of many forms"},
     {"ablation", bench_ablation, "one choice of the design varied at a time"},
+    {"memory", bench_memory, "throughput and latency of an engine where K/V memory is short"},
     {"moved", bench_moved, "elements moved in a decode step, against the paper's formula"},
     {"never_worse", bench_never_worse, "what sharing costs where nothing is shared, with confidence intervals"},
     {"prefill", bench_prefill, "a causal prefill of one sequence, against the arithmetic peak"},

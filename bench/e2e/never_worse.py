@@ -29,12 +29,12 @@ def interval(ratios):
     return ordered[i], ordered[n - 1 - i]
 
 
-def is_precise(ratios):
+def is_precise(ratios, precision=PRECISION):
     if len(ratios) < MIN_ROUNDS:
         return False
     low, high = interval(ratios)
     ratio = statistics.median(ratios)
-    return high - ratio <= PRECISION and ratio - low <= PRECISION
+    return high - ratio <= precision and ratio - low <= precision
 
 
 def flag_of(n_rounds, ratio, low, high):
@@ -66,11 +66,11 @@ def fill_memory(args, pair):
                 load.run(args, system, seed=next(studies.SEEDS), requests=64, prompt_tokens=256, completion_tokens=8)
 
 
-def serve_rounds(args, pair, work, options):
-    """A row of one load, sent to both servers of the pair in random order, round after round."""
+def serve_pairs(args, pair, work, options, precision=PRECISION):
+    """The seconds of one load, sent to both servers of the pair in random order, round after round: [(first, second)]."""
     order = random.Random(work)
     seconds, start = [], time.monotonic()
-    while not is_precise([a / b for a, b in seconds]):
+    while not is_precise([a / b for a, b in seconds], precision):
         seed, times = next(studies.SEEDS), {}
         for system in order.sample(pair, 2):
             with load.machine(args):
@@ -78,7 +78,12 @@ def serve_rounds(args, pair, work, options):
         seconds.append(tuple(times[s.name] for s in pair))
         if args.quick or time.monotonic() - start > MAX_SECONDS:
             break
-    return row_of(work, seconds, options["requests"])
+    return seconds
+
+
+def serve_rounds(args, pair, work, options):
+    """A row of one load."""
+    return row_of(work, serve_pairs(args, pair, work, options), options["requests"])
 
 
 def measure_kernels_and_model(args):

