@@ -272,7 +272,7 @@ typedef struct cl_engine_config {
     int64_t max_queued_tokens;
     /*
      * Seconds that a step should take at most while choices decode, which is their time between tokens: rows of prompts are
-     * limited for it; 0 (default): no target.
+     * limited for it, but may take a quarter of the time of decoding; 0 (default): no target.
      */
     double target_itl_s;
 } cl_engine_config;

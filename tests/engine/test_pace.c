@@ -20,15 +20,55 @@ static void steps_take_the_target(void **state) {
         double depth = 0;
         for (int step = 0; depth < 16384; step++) {
             const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
-            assert_in_range(n_prefill, CL_PACE_MIN_ROWS, MAX_ROWS - 16);
-            const double s = step_s(fixed[i / 3], row[i % 3], depth, n_prefill + 16);
-            if (step > 12) {
-                if (n_prefill > CL_PACE_MIN_ROWS) assert_true(s < 0.05 * 1.1);
+            const double s = fixed[i / 3] + row[i % 3] * 16 + step_s(0, row[i % 3], depth, n_prefill);
+            assert_in_range(n_prefill, step % (CL_PACE_MOST_MIXED + 1) == CL_PACE_MOST_MIXED ? 0 : CL_PACE_MIN_ROWS,
+                            MAX_ROWS - 16);
+            if (step > 12 && n_prefill > 0) {
+                assert_true(s < 0.05 * 1.1);
                 if (n_prefill < MAX_ROWS - 16) assert_true(s > 0.05 * 0.8);
             }
             cl_pace_learn(&p, s, 16, n_prefill);
             depth += n_prefill;
         }
+    }
+}
+
+/* A row behind 16384 tokens takes a fifth of what 16 choices take to decode: steps have one, or two now and then. */
+static void deep_rows_are_few(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.02, MAX_ROWS);
+    int n_computed = 0;
+    for (int step = 0; step < 200; step++) {
+        const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+        if (step > 12) assert_in_range(n_prefill, 0, 2);
+        cl_pace_learn(&p, 0.016 + 0.0032 * n_prefill, 16, n_prefill);
+        n_computed += n_prefill;
+    }
+    assert_in_range(n_computed, 200, 400);
+}
+
+/*
+ * A target that decoding alone exceeds: steps take a quarter more than decoding does, also after that has doubled, and one step
+ * in 33 has no prefill. From one row the number grows again when rows get cheap.
+ */
+static void decoding_exceeds_the_target(void **state) {
+    (void)state;
+    cl_pace p;
+    cl_pace_init(&p, 0.02, MAX_ROWS);
+    for (int phase = 0; phase < 3; phase++) {
+        const double decode_s = phase == 1 ? 0.06 : 0.03, row_s = phase == 1 ? 0.02 : 0.0002;
+        int n_without = 0;
+        for (int step = 0; step < 330; step++) {
+            const int32_t n_prefill = cl_pace_rows(&p, 16) - 16;
+            const double s = decode_s + row_s * n_prefill;
+            n_without += n_prefill == 0;
+            if (step > 250 && n_prefill > 1) assert_true(s > decode_s * 1.2 && s < decode_s * 1.3);
+            if (step > 250 && phase != 1) assert_in_range(n_prefill, n_prefill == 0 ? 0 : 30, 45);
+            if (step > 250 && phase == 1) assert_in_range(n_prefill, 0, 1);
+            cl_pace_learn(&p, s, 16, n_prefill);
+        }
+        assert_in_range(n_without, 9, 10);
     }
 }
 
@@ -60,8 +100,8 @@ static void prefill_always_progresses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_take_the_target),
-        cmocka_unit_test(no_target_no_limit),
+        cmocka_unit_test(steps_take_the_target),       cmocka_unit_test(deep_rows_are_few),
+        cmocka_unit_test(decoding_exceeds_the_target), cmocka_unit_test(no_target_no_limit),
         cmocka_unit_test(prefill_always_progresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
