@@ -203,7 +203,8 @@ def memory(args, _):
             head["note"] += f"\nNot measured: {row}.\n"
         else:
             rows.append(row)
-            print(*(f"{key} {row[key]}" for key in ("figure", "measured", "reference", "ratio", "low", "high", "verdict")), flush=True)
+            shown = ("figure", "measured", "reference", "ratio", "low", "high", "verdict")
+            print(*(f"{key} {row[key]}" for key in shown), flush=True)
         path.write_text(lines_of(head, rows))
     path.write_text(lines_of(head, rows))
     render(args, path)

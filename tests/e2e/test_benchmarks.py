@@ -121,6 +121,37 @@ def test_index_is_what_the_tool_writes(tmp_path):
     assert (tmp_path / "results/README.md").read_text() == (RESULTS / "README.md").read_text()
 
 
+def test_table_of_memory_is_what_the_tool_writes(tmp_path):
+    shutil.copytree(RESULTS, tmp_path / "results")
+    shutil.copy(ROOT / "docs/benchmarks.md", tmp_path)
+    store("--root", tmp_path / "results", "--page", tmp_path / "benchmarks.md")
+    assert (tmp_path / "benchmarks.md").read_text() == TEXT
+
+
+def test_table_of_memory_is_of_the_newest_results(tmp_path):
+    """Rows without a bar are left out, and the starts of soak are one row; the rest of the page stays."""
+    row = {"figure": "p99 ITL", "work": "16 chats", "ratio": 1.25, "low": 1.2, "high": 1.3, "bar": "at most 1.5", "verdict": "met"}
+    start = {"minutes": 6, "exact": 100, "wrong": 0, "errors": 1, "growth": 1.004, "verdict": "met"}
+    head = {"results": "x", "title": "t", "command": "c", "cpu": "a CPU", "quick": False}
+    for date, cpu in (("2026-01-02", "zen8"), ("2026-01-01", "zen9")):
+        (tmp_path / "results" / cpu).mkdir(parents=True)
+        for name, rows in (("memory", [row, row | {"bar": ""}]), ("soak", [start, start | {"growth": 1.03, "verdict": "missed"}])):
+            lines = [head | {"date": date}, *rows]
+            (tmp_path / "results" / cpu / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    begin, end = "<!-- memory: written by tools/store_results -->\n", "<!-- end -->\n"
+    page = tmp_path / "page.md"
+    for old in ("", "| old |\n"):
+        page.write_text(f"before\n{begin}{old}{end}after\n")
+        store("--root", tmp_path / "results", "--page", page)
+        text = page.read_text()
+        assert text.startswith("before\n" + begin) and text.endswith(end + "after\n")
+        assert text.count("\n") == 8 and "results/zen8/memory.md" in text and "old" not in text
+        assert "| p99 ITL | 16 chats | 1.250 (1.200 to 1.300) | at most 1.5 | met |" in text
+        assert "| 12 minutes, 200 exact answers, 0 wrong, 2 errors | 1.030 | at most 1.02 | missed |" in text
+    page.write_text("no place\n")
+    assert "no place for the table" in store("--root", tmp_path / "results", "--page", page, status=1)
+
+
 def test_results_that_mean_nothing_are_not_stored(bin_dir, tmp_path):
     run(bin_dir / "cattn-bench", "moved", "--quick", "-o", tmp_path)
     assert "is of --quick" in store(tmp_path, "zen9", "--root", tmp_path, status=1)
