@@ -61,7 +61,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->activate = p->arch->gelu ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
     f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
     bool angles = true;
-    for (int32_t i = 0; i < p->n_layers; i++) angles &= create_angles(f, cl_rope_of(p, i));
+    for (int32_t i = 0; i < p->n_layers && angles; i++) angles = create_angles(f, cl_rope_of(p, i));
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
     f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
