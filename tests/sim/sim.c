@@ -2,6 +2,7 @@
  * Deterministic simulation of the scheduler and the prefix tree.
  *
  *   sim --seed N --steps M     run the plans of the seeds N, N + 1, ... until they have taken M steps together
+ *   sim --each N --steps M     the same, but run each plan once for every call that can fail, which is its only failure
  *   sim --plan FILE            run the plan in a file
  *
  * A seed determines everything (plan.h). A run that fails is repeated, and its plan is shrunk and printed. Runs are in a child
@@ -18,11 +19,13 @@
 #include "base/clock.h"
 #include "world.h"
 
-enum { RUN_SECONDS = 20 }; /* a run that takes longer hangs */
+enum { RUN_SECONDS = 20 };  /* a run that takes longer hangs */
+enum { EACH_REQUESTS = 6 }; /* of a plan that is run for every call that can fail */
 
 /* What a child has done so far, in memory that it shares with its parent. */
 typedef struct shared {
-    uint64_t seed; /* of the present run */
+    uint64_t seed;    /* of the present run */
+    plan_fault fault; /* of the present run, instead of its plan's; n is 0 if these happen */
     int64_t n_runs;
     const char *format; /* of the failure; NULL: it crashed, or an invariant of the tree was broken */
     bool quiet;         /* a failure is not printed */
@@ -65,14 +68,45 @@ static void run_plan(const void *plan) {
     world_run(plan, &state->counts, report_failure);
 }
 
+/* The plan of a seed, with the present run's failure. */
+static void make_plan(plan *p) {
+    plan_make(p, state->seed);
+    if (state->fault.n == 0) return;
+    p->n_faults = 1;
+    p->faults[0] = state->fault;
+    p->engine.create_fault = 0;
+    if (p->n_requests > EACH_REQUESTS) p->n_requests = EACH_REQUESTS;
+}
+
 static void run_seeds(const void *n_steps) {
     static plan p;
-    while (state->counts.steps < *(const int64_t *)n_steps) {
-        plan_make(&p, state->seed);
+    for (; state->counts.steps < *(const int64_t *)n_steps; state->seed++) {
+        make_plan(&p);
         run_plan(&p);
         state->n_runs++;
-        state->seed++;
     }
+}
+
+/* Run the present plan with the first call of a kind failing, then with the second, and so on: `times` of them, one after
+ * another. */
+static void fail_each(int64_t kind, int64_t times, int64_t n_steps) {
+    static plan p;
+    int64_t n_failed;
+    state->fault = (plan_fault){.kind = kind, .times = times};
+    do {
+        n_failed = state->counts.faults;
+        state->fault.n++;
+        make_plan(&p);
+        run_plan(&p);
+        state->n_runs++;
+    } while (state->counts.faults > n_failed && state->counts.steps < n_steps);
+}
+
+static void run_each(const void *n_steps_) {
+    const int64_t n_steps = *(const int64_t *)n_steps_;
+    for (; state->counts.steps < n_steps; state->seed++)
+        for (int64_t kind = 0; kind < FAULT_KINDS; kind++)
+            for (int64_t times = 1; times <= 4; times += 3) fail_each(kind, times, n_steps);
 }
 
 /* ---- Shrinking ---- */
@@ -113,16 +147,16 @@ static void print_counts(double seconds) {
            (double)c->largest_lead / 10);
 }
 
-static int simulate(uint64_t seed, int64_t n_steps) {
+static int simulate(uint64_t seed, int64_t n_steps, bool each) {
     const double start = clock_seconds();
     state->seed = seed;
     printf("seeds from %llu, %lld steps\n", (unsigned long long)seed, (long long)n_steps);
-    const bool ok = run_apart(run_seeds, &n_steps, false);
+    const bool ok = run_apart(each ? run_each : run_seeds, &n_steps, false);
     print_counts(clock_seconds() - start);
     if (ok) return 0;
     static plan p;
-    printf("FAILED: repeat it with  sim --seed %llu --steps 1\n", (unsigned long long)state->seed);
-    plan_make(&p, state->seed);
+    printf("FAILED: repeat it with  sim --%s %llu --steps 1\n", each ? "each" : "seed", (unsigned long long)state->seed);
+    make_plan(&p);
     shrink(&p);
     return 1;
 }
@@ -150,16 +184,18 @@ static int run_file(const char *path) {
 int main(int argc, char **argv) {
     uint64_t seed = 1;
     int64_t n_steps = 20000;
+    bool each = false;
     const char *path = NULL;
     for (int i = 1; i < argc; i += 2) {
-        if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+        if (i + 1 < argc && (strcmp(argv[i], "--seed") == 0 || strcmp(argv[i], "--each") == 0)) {
+            each = argv[i][2] == 'e';
             seed = strtoull(argv[i + 1], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0)
+        } else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0)
             n_steps = strtoll(argv[i + 1], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--plan") == 0)
             path = argv[i + 1];
         else {
-            fprintf(stderr, "usage: sim [--seed N] [--steps N] | --plan FILE\n");
+            fprintf(stderr, "usage: sim [--seed N | --each N] [--steps N] | --plan FILE\n");
             return 2;
         }
     }
@@ -168,5 +204,5 @@ int main(int argc, char **argv) {
         perror("mmap");
         return 2;
     }
-    return path ? run_file(path) : simulate(seed, n_steps);
+    return path ? run_file(path) : simulate(seed, n_steps, each);
 }
