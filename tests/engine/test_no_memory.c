@@ -5,6 +5,8 @@
  */
 #include "../support/testing.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +16,17 @@
 #include "recording.h"
 
 enum { EMBD = 64, FF = 96, HEAD_DIM = 32, LAYERS = 2, TEXT = 48 };
+
+/* ---- Threads that cannot be started ---- */
+
+static int threads_left = -1; /* that start before one does not; < 0: all start */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg) {
+    if (threads_left >= 0 && threads_left-- == 0) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, arg);
+}
 
 /* ---- A model's file ---- */
 
@@ -129,20 +142,20 @@ static bool same_tokens(const cl_token_list *a, const cl_token_list *b) {
     return a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof *a->ids) == 0;
 }
 
-static cl_status load(const char *path, cl_model **m, cl_error *error) {
+static cl_status load(const char *path, int n_threads, cl_model **m, cl_error *error) {
     cl_model_options options;
     cl_model_options_init(&options);
-    options.n_threads = 1;
+    options.n_threads = n_threads;
     return cl_model_load(path, &options, m, error);
 }
 
-static cl_status start(const cl_model *m, cl_engine **e, cl_error *error) {
+static cl_status start(const cl_model *m, int n_threads, cl_engine **e, cl_error *error) {
     cl_engine_config config;
     cl_engine_config_init(&config);
     config.kv_budget_bytes = 4 << 20;
     config.max_step_rows = 64;
     config.max_seqs = 4;
-    config.n_threads = 1;
+    config.n_threads = n_threads;
     config.speculate = true;
     config.kv_type = CATTN_I8;
     return cl_engine_create(m, &config, e, error);
@@ -181,7 +194,7 @@ static recording *run(const cl_model *m, const cl_token_list *prompt) {
     cl_engine *e;
     uint64_t id;
     recording *r = recording_create();
-    if (start(m, &e, &error) != CL_OK || submit(e, prompt, r, &id, &error) != CL_OK) fail_msg("%s", error.message);
+    if (start(m, 1, &e, &error) != CL_OK || submit(e, prompt, r, &id, &error) != CL_OK) fail_msg("%s", error.message);
     recording_wait(r);
     cl_engine_destroy(&e);
     return r;
@@ -191,7 +204,7 @@ static int set_up(void **state) {
     static scene s;
     cl_error error;
     write_model(s.path);
-    if (load(s.path, &s.model, &error) != CL_OK) fail_msg("%s", error.message);
+    if (load(s.path, 1, &s.model, &error) != CL_OK) fail_msg("%s", error.message);
     if (make_tokens(s.model, &s.tokens, &error) != CL_OK) fail_msg("%s", error.message);
     s.expected = run(s.model, &s.tokens.text);
     *state = &s;
@@ -214,7 +227,7 @@ static void models_are_loaded_whole_or_not(void **state) {
             cl_model *m;
             cl_error error = {.message = ""};
             begin(&f);
-            const cl_status status = load(s->path, &m, &error);
+            const cl_status status = load(s->path, 1, &m, &error);
             if (again(&f, status, &error)) {
                 assert_null(m);
                 continue;
@@ -262,7 +275,7 @@ static void engines_are_created_whole_or_not(void **state) {
             cl_engine *e;
             cl_error error = {.message = ""};
             begin(&f);
-            const cl_status status = start(s->model, &e, &error);
+            const cl_status status = start(s->model, 1, &e, &error);
             if (again(&f, status, &error)) {
                 assert_null(e);
                 continue;
@@ -284,7 +297,7 @@ static void requests_are_queued_whole_or_not(void **state) {
     const scene *s = *state;
     cl_engine *e;
     cl_error error = {.message = ""};
-    if (start(s->model, &e, &error) != CL_OK) fail_msg("%s", error.message);
+    if (start(s->model, 1, &e, &error) != CL_OK) fail_msg("%s", error.message);
     uint64_t last_id = 0;
     for (int all = 0; all < 2; all++) {
         failure f = {.n = 1, .all = all};
@@ -308,12 +321,32 @@ static void requests_are_queued_whole_or_not(void **state) {
     cl_engine_destroy(&e);
 }
 
+/* Loading takes two threads beside the caller's, and an engine one more. */
+static void threads_may_be_lacking(void **state) {
+    const scene *s = *state;
+    for (int n = 0; n < 3; n++) {
+        cl_model *m = NULL;
+        cl_engine *e;
+        cl_error error = {.message = ""};
+        threads_left = n;
+        const cl_status loaded = load(s->path, 3, &m, &error);
+        assert_int_equal(loaded, n < 2 ? CL_ERR_NOMEM : CL_OK);
+        assert_true((m != NULL) == (loaded == CL_OK));
+        if (n < 2) assert_string_equal(error.message, "cannot start 3 threads; lower n_threads");
+        cl_model_free(&m);
+        threads_left = n;
+        assert_int_equal(start(s->model, 3, &e, &error), CL_ERR_NOMEM);
+        assert_null(e);
+        assert_non_null(strstr(error.message, n < 2 ? "cannot start 3 threads" : "the engine's thread cannot be started"));
+        assert_int_equal(threads_left, -1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_are_loaded_whole_or_not),
-        cmocka_unit_test(text_becomes_all_tokens_or_none),
-        cmocka_unit_test(engines_are_created_whole_or_not),
-        cmocka_unit_test(requests_are_queued_whole_or_not),
+        cmocka_unit_test(models_are_loaded_whole_or_not),   cmocka_unit_test(text_becomes_all_tokens_or_none),
+        cmocka_unit_test(engines_are_created_whole_or_not), cmocka_unit_test(requests_are_queued_whole_or_not),
+        cmocka_unit_test(threads_may_be_lacking),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,124 @@
+/*
+ * A server that lacks a thread or memory when it starts reports that and leaves nothing behind: no thread, no file, no
+ * listening socket. The next attempt succeeds.
+ */
+#include "../support/testing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+#include "server_fixture.h"
+#include "tests/openai/failing_malloc.h"
+#include "tests/openai/fake.h"
+
+/* ---- Threads that cannot be started ---- */
+
+static int threads_left = -1; /* that start before one does not; < 0: all start */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg) {
+    if (threads_left >= 0 && threads_left-- == 0) return EAGAIN;
+    return __real_pthread_create(thread, attributes, run, arg);
+}
+
+/* ---- Starting ---- */
+
+/* The number of files in a folder of /proc. */
+static int count(const char *folder) {
+    int n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static int n_files(void) { return count("/proc/self/fd"); }
+static int n_threads(void) { return count("/proc/self/task"); }
+
+typedef struct scene {
+    cl_engine *engine;
+    server *running;
+    int n_files, n_threads; /* without a server */
+    cl_error error;
+} scene;
+
+static int set_up(void **state) {
+    static scene s;
+    s.engine = fake_engine_create(&(fake_config){.step_us = 200, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096});
+    *state = &s;
+    /* What libraries open once stays open. */
+    const server_config config = base_config();
+    if (server_start(&config, s.engine, fake_model(), &s.running, &s.error) != CL_OK) return -1;
+    server_stop(&s.running);
+    s.n_files = n_files();
+    s.n_threads = n_threads();
+    return 0;
+}
+
+static int tear_down_engine(void **state) {
+    scene *s = *state;
+    cl_engine_destroy(&s->engine);
+    return 0;
+}
+
+/* Whether a server starts. If not, nothing of it may be left; if it does, it must answer. */
+static bool starts(scene *s) {
+    const server_config config = base_config();
+    s->error = (cl_error){.message = ""};
+    const cl_status status = server_start(&config, s->engine, fake_model(), &s->running, &s->error);
+    mend_malloc();
+    threads_left = -1;
+    if (status != CL_OK) {
+        assert_null(s->running);
+        assert_int_equal(s->error.code, status);
+        assert_true(strlen(s->error.message) > 0);
+        assert_int_equal(n_threads(), s->n_threads);
+        return false;
+    }
+    char *text;
+    assert_int_equal(
+        client_call(server_port(s->running), "POST", "/v1/completions", "{\"prompt\":\"ab\",\"max_tokens\":2}", &text), 200);
+    assert_non_null(strstr(text, "\"text\":\"ab\""));
+    free(text);
+    server_stop(&s->running);
+    return true;
+}
+
+static void without_a_thread(void **state) {
+    scene *s = *state;
+    int n = 0;
+    for (;; n++) {
+        threads_left = n;
+        if (starts(s)) break;
+        assert_int_equal(s->error.code, CL_ERR_NOMEM);
+        assert_non_null(strstr(s->error.message, "threads"));
+        assert_int_equal(n_files(), s->n_files);
+    }
+    assert_int_equal(n, 3); /* that watch connections, prepare requests and accept connections */
+}
+
+static void without_memory(void **state) {
+    scene *s = *state;
+    int n = 1;
+    for (;; n++) {
+        fail_malloc(n, false);
+        if (starts(s)) break;
+        assert_int_equal(s->error.code, CL_ERR_NOMEM);
+        assert_int_equal(n_files(), s->n_files);
+    }
+    assert_true(n > 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_thread),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down_engine);
+}
