@@ -59,6 +59,40 @@ static void late_requests_end(void **state) {
     fixture_stop(&f);
 }
 
+/* A clock that jumps by days, forward and back, ends nobody too early, holds up nobody, and changes nothing that is reported.
+ */
+static void a_clock_may_jump(void **state) {
+    (void)state;
+    enum { N = 12, N_TOKENS = 60 };
+    static const long long jumps[] = {86400000, -2 * 86400000LL, 1, -1, 5 * 86400000LL, -86400000};
+    recording *expected[N];
+    for (int jumping = 0; jumping < 2; jumping++) {
+        cl_engine_config config = fixture_config();
+        config.max_seqs = 3;
+        config.kv_budget_bytes = MIB / 4; /* choices are preempted */
+        config.target_itl_s = 0.001;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        recording *r[N];
+        for (int i = 0; i < N; i++) {
+            r[i] = start(&f, (uint32_t)i, N_TOKENS + 5 * i, i % 4 == 3 ? 1e9 : 0, 1 + i % 2);
+            if (jumping) atomic_fetch_add(&milliseconds, jumps[i % 6]);
+        }
+        for (int i = 0; i < N; i++) {
+            if (jumping) recording_wait_events(r[i], 10);
+            if (jumping) atomic_fetch_add(&milliseconds, jumps[i % 6]);
+            recording_wait(r[i]);
+            for (int k = 0; k < 1 + i % 2; k++) assert_int_equal(r[i]->choices[k].finish, CL_ENGINE_LENGTH);
+            if (!jumping) expected[i] = r[i];
+            if (!jumping) continue;
+            assert_true(recording_equal(r[i], expected[i]));
+            recording_free(r[i]);
+            recording_free(expected[i]);
+        }
+        fixture_stop(&f);
+    }
+}
+
 /* Submit until the queue is full, from an event of the request that occupies the only place. */
 typedef struct crowd {
     fixture *f;
@@ -114,6 +148,7 @@ static void full_queues_refuse(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_requests_end),
+        cmocka_unit_test(a_clock_may_jump),
         cmocka_unit_test(full_queues_refuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
