@@ -233,7 +233,7 @@ typedef struct cattn_stats {
     uint64_t chunk_bytes;          /* one chunk, all layers and KV heads, K and V */
     uint64_t chunks_live;          /* over which at least one sequence attends; at most chunks_unshared */
     uint64_t chunks_live_peak;     /* largest chunks_live at the beginning of a step so far */
-    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed, but for chunks_superseded */
+    uint64_t chunks_retained;      /* kept for later joins only; evicted when memory is needed, except chunks_superseded */
     uint64_t chunks_reserved;      /* reserved for running sequences and not in use yet */
     uint64_t chunks_capacity;      /* chunks the budget can hold */
     uint64_t chunks_unshared;      /* chunks_live as it would be if nothing were shared: whole chunks for each sequence */
@@ -388,6 +388,7 @@ CATTN_API cattn_status cattn_seq_leave(cattn_cache *cache, cattn_seq *seq, cattn
  * Keep the first n_tokens tokens of a running sequence in the cache, also after all sequences with them have left. A pin is a
  * sequence that covers them and never gets a row: *pin counts in n_seqs, its chunks are live, and cattn_cache_unpin ends it.
  * All other calls that change a sequence refuse it. n_tokens is even, from 2 to the tokens of the sequence that are ready.
+ * cattn_cache_can_fit answers as if there were no pins.
  *
  * Errors: CATTN_ERR_ARG; CATTN_ERR_BUDGET if the chunks of all pins would exceed pin_bytes, and as cattn_seq_fork;
  * CATTN_ERR_NOMEM; CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED in CATTN_PRIVATE mode. *pin is 0 then.

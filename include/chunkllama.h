@@ -390,8 +390,8 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
  * have room for the tokens that they have: next is the domain that got the fewest tokens for its weight, and of its requests
  * the first by priority and time. Where the budget does not hold what they generate, or a domain has more than its part while
- * others wait, the last choices leave the cache and continue later where they were: only their time tells. *id, unless id is
- * NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
+ * others wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
+ * *id, unless id is NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
  * choice alone, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens allow;
@@ -418,7 +418,7 @@ typedef struct cl_engine_drafts {
 typedef struct cl_engine_stats {
     size_t struct_size;              /* set by the caller to sizeof(cl_engine_stats) */
     int64_t n_waiting;               /* requests of which no choice is in the cache now */
-    int64_t n_running;               /* requests of which one is */
+    int64_t n_running;               /* requests of which at least one choice is in the cache now */
     int64_t prompt_tokens;           /* of admitted requests */
     int64_t cached_tokens;           /* those of them that were in the cache */
     int64_t prefill_tokens_computed; /* prompt tokens whose K/V were computed */
@@ -431,7 +431,7 @@ typedef struct cl_engine_stats {
     cl_engine_drafts drafts;
     int64_t preemptions;       /* choices that left the cache before they ended, to go on later */
     int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
-    int64_t waiting_tokens;    /* of prompts that have not been admitted now */
+    int64_t waiting_tokens;    /* of the prompts of requests that wait to be admitted now */
     double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute */
 } cl_engine_stats;
 
