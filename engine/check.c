@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <float.h>
+#include <math.h>
 
 /* ---- Configuration ---- */
 
@@ -174,4 +175,18 @@ cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_reque
     if (status == CL_OK) status = check_fields(limits, request, error);
     if (status == CL_OK) status = check_size(limits, request, error);
     return status;
+}
+
+cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error) {
+    const int64_t n_queued = load->n_waiting - load->n_free;
+    const double retry_s = fmax(1, ceil(load->retry_after_s));
+    if (limits->max_queued_requests > 0 && n_queued >= limits->max_queued_requests)
+        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait, and max_queued_requests is %lld: try again in %.0f s",
+                       (long long)n_queued, (long long)limits->max_queued_requests, retry_s);
+    if (limits->max_queued_tokens > 0 && n_queued > 0 && load->n_tokens + n_prompt > limits->max_queued_tokens)
+        return cl_fail(error, CL_ERR_BUSY,
+                       "prompts of %lld tokens wait, %lld more were submitted, and max_queued_tokens is %lld: try again in "
+                       "%.0f s",
+                       (long long)load->n_tokens, (long long)n_prompt, (long long)limits->max_queued_tokens, retry_s);
+    return CL_OK;
 }

@@ -31,4 +31,18 @@ typedef struct cl_engine_limits {
 cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
                            cl_error *error);
 
+/* What waits when a request is submitted. */
+typedef struct cl_queue_load {
+    int64_t n_waiting;    /* requests of which no choice is in the cache */
+    int64_t n_tokens;     /* of the prompts of those that were never in it */
+    int64_t n_free;       /* requests that find a place at once; they do not count as waiting */
+    double retry_after_s; /* until those that wait are admitted */
+} cl_queue_load;
+
+/*
+ * Whether the queue has room for a request with a prompt of n_prompt tokens. One request may always wait. CL_ERR_BUSY has the
+ * limit, and the time after which the caller may try again.
+ */
+cl_status cl_check_queue(const cl_engine_limits *limits, const cl_queue_load *load, int64_t n_prompt, cl_error *error);
+
 #endif

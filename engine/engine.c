@@ -187,25 +187,14 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* ---- Requests ---- */
 
-/*
- * Called with the mutex locked: whether the queue has room for a request. Those that find a place at once do not count, and one
- * request may always wait.
- */
+/* Called with the mutex locked: whether the queue has room for a request. */
 static cl_status check_queue(const cl_engine *e, const cl_request *r, cl_error *error) {
     const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - (int64_t)e->kv_stats.n_seqs : 0;
-    const int64_t n_queued = e->stats.n_waiting + e->inbox.n - n_free;
-    const int64_t n_tokens = e->stats.waiting_tokens + e->inbox_tokens;
-    const cl_engine_limits *l = &e->limits;
-    const double retry_s = fmax(1, ceil(e->stats.retry_after_s));
-    if (l->max_queued_requests > 0 && n_queued >= l->max_queued_requests)
-        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait, and max_queued_requests is %lld: try again in %.0f s",
-                       (long long)n_queued, (long long)l->max_queued_requests, retry_s);
-    if (l->max_queued_tokens > 0 && n_queued > 0 && n_tokens + r->params.n_prompt > l->max_queued_tokens)
-        return cl_fail(error, CL_ERR_BUSY,
-                       "prompts of %lld tokens wait, %lld more were submitted, and max_queued_tokens is %lld: try again in "
-                       "%.0f s",
-                       (long long)n_tokens, (long long)r->params.n_prompt, (long long)l->max_queued_tokens, retry_s);
-    return CL_OK;
+    const cl_queue_load load = {.n_waiting = e->stats.n_waiting + e->inbox.n,
+                                .n_tokens = e->stats.waiting_tokens + e->inbox_tokens,
+                                .n_free = n_free,
+                                .retry_after_s = e->stats.retry_after_s};
+    return cl_check_queue(&e->limits, &load, r->params.n_prompt, error);
 }
 
 /* Called with the mutex locked: add a request to the list and the inbox. */

@@ -96,17 +96,44 @@ static void make_request(client *c) {
     to->ctx = c;
 }
 
+/* Whether the queue has room, by the engine's statistics and, as it must agree, by the clients. */
+static cl_status check_queue(const world *w, const cl_engine_limits *limits, int64_t n_prompt) {
+    cl_engine_stats stats;
+    cattn_stats kv;
+    cl_scheduler_get_stats(w->scheduler, &stats, &kv);
+    int64_t n_waiting = 0, n_tokens = 0, n_free = limits->max_seqs;
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        const cl_request *r = w->clients[i].r;
+        if (!r) continue;
+        n_waiting += r->n_in_cache == 0;
+        n_free -= r->n_in_cache;
+        if (!r->admitted) n_tokens += r->params.n_prompt;
+    }
+    if (n_waiting > 0) n_free = 0;
+    const cl_queue_load load = {
+        .n_waiting = stats.n_waiting, .n_tokens = stats.waiting_tokens, .n_free = n_free, .retry_after_s = stats.retry_after_s};
+    CHECK(w, stats.n_waiting == 0 || n_free == 0);
+    const cl_status status = cl_check_queue(limits, &load, n_prompt, NULL);
+    const bool full = limits->max_queued_requests > 0 && n_waiting >= n_free + limits->max_queued_requests;
+    const bool is_long = limits->max_queued_tokens > 0 && n_waiting > n_free && n_tokens + n_prompt > limits->max_queued_tokens;
+    if ((status == CL_ERR_BUSY) != (full || is_long)) sim_fail(w, "a request is queued or refused against the queue's limits");
+    if (n_waiting == 0 && status != CL_OK) sim_fail(w, "a request is refused although none waits");
+    return status;
+}
+
 void client_submit(client *c) {
     world *w = c->world;
     make_request(c);
     const cl_engine_limits limits = cl_scheduler_limits(w->scheduler);
     cl_engine_request checked;
     enter_engine(w);
-    const cl_status status = cl_check_request(&limits, &c->request, &checked, NULL);
+    cl_status status = cl_check_request(&limits, &c->request, &checked, NULL);
+    if (status == CL_OK) status = check_queue(w, &limits, checked.n_prompt);
     cl_request *r = status == CL_OK ? cl_request_create(&checked) : NULL;
     leave_engine();
     if (!r) {
-        if (status != CL_ERR_LIMIT && !fault_fired(w)) sim_fail(w, "request %d is refused without a reason", client_number(c));
+        if (status != CL_ERR_LIMIT && status != CL_ERR_BUSY && !fault_fired(w))
+            sim_fail(w, "request %d is refused without a reason", client_number(c));
         w->counts->refused++;
         return;
     }

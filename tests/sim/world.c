@@ -117,6 +117,8 @@ static void make_config(world *w) {
     to->max_step_rows = (int32_t)e->max_step_rows;
     to->prefill_piece = (int32_t)e->prefill_piece;
     to->target_itl_s = 1e-6 * (double)e->target_us;
+    to->max_queued_requests = e->max_queued_requests;
+    to->max_queued_tokens = e->max_queued_tokens;
     to->speculate = e->speculation > 0;
     to->draft_model = e->speculation == 2 ? sim_draft_model() : NULL;
     to->row_cost = (float)e->row_cost / 1000;
