@@ -178,7 +178,7 @@ static void fill_row(const cl_forward *f, size_t i, int32_t token, int64_t posit
 
 /* The logits of row i from what attention has read. The draft model knows less, so it is wrong where the hash decides. */
 static void row_logits(const cl_forward *f, size_t i, int32_t token, float *logits) {
-    key_sums sums[SIM_LAYERS];
+    key_sums sums[SIM_LAYERS] = {0};
     for (int layer = 0; layer < f->model->params.n_layers; layer++) {
         const float *out = out_of(f, layer) + i * DIM;
         key_sums *s = &sums[layer];
