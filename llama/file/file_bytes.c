@@ -44,11 +44,12 @@ void cl_file_bytes_close(cl_file_bytes *file) {
     *file = (cl_file_bytes){0};
 }
 
-/* Read n bytes from `at` on. False: not all of them are there. */
+/* Read n bytes from `at` on. False: not all of them are there, and errno is 0, or they cannot be read. */
 static bool read_all(int fd, size_t at, size_t n, unsigned char *to) {
     while (n > 0) {
         const ssize_t got = pread(fd, to, n, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = 0;
         if (got <= 0) return false;
         to += got;
         at += (size_t)got;
@@ -64,12 +65,16 @@ cl_status cl_file_bytes_fetch(cl_file_bytes *file, size_t end, cl_error *error) 
     unsigned char *at = (unsigned char *)file->data + file->n_fetched; /* n_fetched is a multiple of FETCH_BYTES here */
     if (mprotect(at, to - file->n_fetched, PROT_READ | PROT_WRITE) != 0)
         return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu bytes of the file", to - file->n_fetched);
-    if (!read_all(file->fd, file->n_fetched, to - file->n_fetched, at))
-        return cl_fail(error, CL_ERR_FILE,
-                       "bytes %zu to %zu of %zu cannot be read any more; was the file truncated while it was read?",
-                       file->n_fetched, to, file->size);
-    file->n_fetched = to;
-    return CL_OK;
+    if (read_all(file->fd, file->n_fetched, to - file->n_fetched, at)) {
+        file->n_fetched = to;
+        return CL_OK;
+    }
+    if (errno != 0)
+        return cl_fail(error, CL_ERR_FILE, "bytes %zu to %zu of %zu cannot be read: %s", file->n_fetched, to, file->size,
+                       strerror(errno));
+    return cl_fail(error, CL_ERR_FILE,
+                   "bytes %zu to %zu of %zu cannot be read any more; was the file truncated while it was read?",
+                   file->n_fetched, to, file->size);
 }
 
 bool cl_file_bytes_copy(const cl_file_bytes *file, const void *from, size_t n, void *to) {

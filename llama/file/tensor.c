@@ -138,7 +138,8 @@ const uint8_t *cl_tensor_bytes(const cl_tensor *tensor, size_t at, size_t n, voi
 }
 
 cl_status cl_tensor_fail_read(const cl_tensor *tensor, cl_error *error) {
-    return cl_fail(error, CL_ERR_FILE, "tensor %.*s cannot be read any more; was its file truncated while it was loaded?",
+    return cl_fail(error, CL_ERR_FILE,
+                   "tensor %.*s cannot be read any more; was its file truncated while it was loaded, or does its disk fail?",
                    (int)tensor->name.size, tensor->name.data);
 }
 

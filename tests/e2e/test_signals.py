@@ -1,4 +1,4 @@
-"""What a program that is stopped, continued, ended or short of memory leaves: whole records, the same answers, or an error."""
+"""What a program that is stopped, continued, ended or short of memory or files leaves: whole records, the same answers, or an error."""
 import json
 import resource
 import signal
@@ -90,3 +90,12 @@ def test_little_memory_is_an_error(job, expected, megabytes):
         assert out.read_text() == expected
     else:
         assert status == 1 and error.startswith("chunkllama batch: ") and error.count("\n") == 1, error
+
+
+@pytest.mark.parametrize("files", [5, 6, 7])
+def test_few_files_are_an_error(job, expected, files):
+    """The model, the requests and the output are open at once."""
+    process, out = job(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+    status, error = process.wait(timeout=120), process.stderr.read()
+    assert status == (1 if files == 5 else 0) and ("Too many open files" in error) == (status == 1), error
+    assert status == 1 or out.read_text() == expected

@@ -1,7 +1,9 @@
 /* Files are read when their bytes are needed; one that changes meanwhile is an error, and ends no process. */
 #include "../support/testing.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,25 @@
 #include "llama/linear/linear.h"
 
 enum { FILE_BYTES = (3 << 20) + 123 };
+
+/* ---- The linker calls this in place of pread ---- */
+
+static _Atomic int reads_to_failure; /* the last of these fails; 0: none does */
+static bool in_pieces;               /* reads are interrupted, and give less than was requested */
+
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at) {
+    static bool interrupt;
+    if (reads_to_failure > 0 && --reads_to_failure == 0) {
+        errno = EIO;
+        return -1;
+    }
+    if (!in_pieces) return __real_pread(fd, to, n, at);
+    errno = EINTR;
+    interrupt = !interrupt;
+    return interrupt ? -1 : __real_pread(fd, to, n > 1000 ? n / 3 : n, at);
+}
 
 /* A temporary file with these bytes; the caller removes it. */
 static void make_file(char path[32], const void *data, size_t size) {
@@ -81,6 +102,36 @@ static void a_truncated_file_is_an_error(void **state) {
     close_some(&o);
 }
 
+static void reads_may_come_in_pieces(void **state) {
+    (void)state;
+    opened o;
+    cl_error error;
+    open_some(&o);
+    in_pieces = true;
+    assert_int_equal(cl_file_bytes_fetch(&o.file, FILE_BYTES, &error), CL_OK);
+    in_pieces = false;
+    assert_memory_equal(o.file.data, o.expected, FILE_BYTES);
+    close_some(&o);
+}
+
+/* What was read stays, and the rest can be read once the disk answers again. */
+static void a_disk_that_fails_is_an_error(void **state) {
+    (void)state;
+    opened o;
+    unsigned char part[100];
+    cl_error error;
+    open_some(&o);
+    assert_int_equal(cl_file_bytes_fetch(&o.file, 1000, &error), CL_OK);
+    reads_to_failure = 1;
+    assert_int_equal(cl_file_bytes_fetch(&o.file, FILE_BYTES, &error), CL_ERR_FILE);
+    assert_non_null(strstr(error.message, "of 3145851 cannot be read: Input/output error"));
+    reads_to_failure = 1;
+    assert_false(cl_file_bytes_copy(&o.file, o.file.data + 5, sizeof part, part));
+    assert_int_equal(cl_file_bytes_fetch(&o.file, FILE_BYTES, &error), CL_OK);
+    assert_memory_equal(o.file.data, o.expected, FILE_BYTES);
+    close_some(&o);
+}
+
 /* An open GGUF file with one F32 matrix "w" (64, 40) of consecutive numbers, and what is read of it. */
 typedef struct model {
     char path[32];
@@ -127,13 +178,25 @@ static void weights_are_read_from_the_file(void **state) {
     close_model(&m);
 }
 
+static void a_disk_that_fails_while_loading_is_an_error(void **state) {
+    (void)state;
+    model m;
+    open_model(&m);
+    reads_to_failure = 1;
+    assert_int_equal(cl_linear_pack(m.tensor, m.pool, &m.packed, &m.error), CL_ERR_FILE);
+    assert_non_null(strstr(m.error.message, "tensor w cannot be read any more"));
+    assert_null(m.packed.data);
+    close_model(&m);
+}
+
 static void truncation_while_loading_is_an_error(void **state) {
     (void)state;
     model m;
     open_model(&m);
     assert_int_equal(truncate(m.path, 64 * 20), 0);
     assert_int_equal(cl_linear_pack(m.tensor, m.pool, &m.packed, &m.error), CL_ERR_FILE);
-    assert_string_equal(m.error.message, "tensor w cannot be read any more; was its file truncated while it was loaded?");
+    assert_string_equal(m.error.message,
+                        "tensor w cannot be read any more; was its file truncated while it was loaded, or does its disk fail?");
     assert_null(m.packed.data);
     assert_int_equal(cl_tensor_row_f32(m.tensor, 39, m.row, &m.error), CL_ERR_FILE);
     assert_int_equal(cl_model_file_end_loading(m.file, &m.error), CL_ERR_FILE);
@@ -145,8 +208,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_those_of_the_file),
         cmocka_unit_test(a_truncated_file_is_an_error),
+        cmocka_unit_test(reads_may_come_in_pieces),
+        cmocka_unit_test(a_disk_that_fails_is_an_error),
         cmocka_unit_test(weights_are_read_from_the_file),
         cmocka_unit_test(truncation_while_loading_is_an_error),
+        cmocka_unit_test(a_disk_that_fails_while_loading_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
