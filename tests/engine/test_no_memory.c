@@ -5,28 +5,16 @@
  */
 #include "../support/testing.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../llama/small_vocab.h"
 #include "../openai/failing_malloc.h"
+#include "../support/failing_threads.h"
 #include "recording.h"
 
 enum { EMBD = 64, FF = 96, HEAD_DIM = 32, LAYERS = 2, TEXT = 48 };
-
-/* ---- Threads that cannot be started ---- */
-
-static int threads_left = -1; /* that start before one does not; < 0: all start */
-
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg) {
-    if (threads_left >= 0 && threads_left-- == 0) return EAGAIN;
-    return __real_pthread_create(thread, attributes, run, arg);
-}
 
 /* ---- A model's file ---- */
 

@@ -5,26 +5,14 @@
 #include "../support/testing.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/failing_threads.h"
 #include "client.h"
 #include "server_fixture.h"
 #include "tests/openai/failing_malloc.h"
 #include "tests/openai/fake.h"
-
-/* ---- Threads that cannot be started ---- */
-
-static int threads_left = -1; /* that start before one does not; < 0: all start */
-
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg), void *arg) {
-    if (threads_left >= 0 && threads_left-- == 0) return EAGAIN;
-    return __real_pthread_create(thread, attributes, run, arg);
-}
 
 /* ---- Starting ---- */
 
