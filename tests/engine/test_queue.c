@@ -159,6 +159,28 @@ static void nothing_is_saved_up_while_running(void **state) {
     cl_queue_free(&q);
 }
 
+/* A tenant that starts again is before one that has choices in the cache, although that one's requests are older. */
+static void who_starts_again_is_next(void **state) {
+    (void)state;
+    cl_queue q = {0};
+    cl_request *flood = request_of(1, 7, 0, 0), *first = request_of(2, 8, 5, 0), *second = request_of(3, 9, 6, 0);
+    add(&q, flood);
+    flood->tenant->n_in_cache = 3;
+    cl_tenant_charge(flood->tenant, 1000);
+    add(&q, first);
+    assert_ptr_equal(cl_queue_first(&q), first);
+    add(&q, second); /* it starts as the first did, which has nothing in the cache, so the older request stays first */
+    assert_ptr_equal(cl_queue_first(&q), first);
+    cl_tenant_charge(first->tenant, 1);
+    assert_ptr_equal(cl_queue_first(&q), second);
+    cl_tenant_charge(second->tenant, 1);
+    assert_ptr_equal(cl_queue_first(&q), flood);
+    end(&q, first);
+    end(&q, second);
+    end(&q, flood);
+    cl_queue_free(&q);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_is_the_best),
@@ -166,6 +188,7 @@ int main(void) {
         cmocka_unit_test(counters_stay_together),
         cmocka_unit_test(nothing_is_saved_up),
         cmocka_unit_test(nothing_is_saved_up_while_running),
+        cmocka_unit_test(who_starts_again_is_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
