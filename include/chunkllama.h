@@ -267,7 +267,10 @@ typedef struct cl_engine_config {
 
     const cl_engine_weight *weights; /* [n_weights] of different domains; copied by cl_engine_create; default none */
     int32_t n_weights;
-    /* Requests that may wait beyond those that find a place at once, and tokens of their prompts; 0 (default): no limit. */
+    /*
+     * Requests that may wait beyond those that find a place at once, and tokens of their prompts; 0 (default): no limit. A
+     * domain of which no request runs or waits may always queue one.
+     */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
     /*

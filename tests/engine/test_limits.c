@@ -93,18 +93,22 @@ static void a_clock_may_jump(void **state) {
     }
 }
 
-/* Submit until the queue is full, from an event of the request that occupies the only place. */
+/* Submit until the queue is full, for two domains, from an event of the request that occupies the only place. */
 typedef struct crowd {
     fixture *f;
     cl_engine_request request;
-    int n_accepted;
-    cl_error error;
+    int n_accepted[2];
+    cl_error error[2];
 } crowd;
 
 static void crowd_in(void *ctx, const cl_engine_event *event) {
     (void)event;
     crowd *c = ctx;
-    while (c->error.code == CL_OK && cl_engine_submit(c->f->engine, &c->request, NULL, &c->error) == CL_OK) c->n_accepted++;
+    for (int d = 0; d < 2; d++) {
+        c->request.domain = (uint32_t)d;
+        while (c->error[d].code == CL_OK && cl_engine_submit(c->f->engine, &c->request, NULL, &c->error[d]) == CL_OK)
+            c->n_accepted[d]++;
+    }
 }
 
 static void ignore_event(void *ctx, const cl_engine_event *event) {
@@ -133,10 +137,13 @@ static void full_queues_refuse(void **state) {
         const cl_engine_request first = make_request(tokens, N_PROMPT, 5, r);
         submit(&f, &first);
         recording_wait(r);
-        assert_int_equal(c.error.code, CL_ERR_BUSY);
-        assert_int_equal(c.n_accepted, by_tokens ? 10 : 7);
-        assert_non_null(strstr(c.error.message, by_tokens ? "max_queued_tokens is 245" : "max_queued_requests is 7"));
-        assert_int_equal(stats_when_idle(&f).requests_finished, c.n_accepted + 1);
+        assert_int_equal(c.n_accepted[0], by_tokens ? 10 : 7);
+        assert_int_equal(c.n_accepted[1], 1); /* although the queue is full */
+        for (int d = 0; d < 2; d++) {
+            assert_int_equal(c.error[d].code, CL_ERR_BUSY);
+            assert_non_null(strstr(c.error[d].message, by_tokens ? "max_queued_tokens is 245" : "max_queued_requests is 7"));
+        }
+        assert_int_equal(stats_when_idle(&f).requests_finished, c.n_accepted[0] + 2);
         recording *again = start(&f, 1, 2, 0, 1); /* the queue is empty again */
         recording_wait(again);
         recording_free(again);
