@@ -77,6 +77,16 @@ const option option_table[] = {
     REAL("target-itl", target_itl, "0", 0, 1e6,
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
          IN(SERVE)),
+    TEXT("pin", 0, pin, "FILE",
+         "compute the prompts of this file's requests, in the forms that batch reads, before the server listens, and keep them "
+         "in "
+         "the cache",
+         IN(SERVE)),
+    {"pin-budget", 0, OPT_SIZE, AT(pin_budget), "0", 0, 1e15, NULL, "BYTES",
+     "the part of --kv-budget that only the prompts of --pin use; 0: a quarter", IN(SERVE)},
+    TEXT("warm", 0, warm, "FILE",
+         "compute the prompts of this file's requests before the server listens; they stay in the cache until memory is needed",
+         IN(SERVE)),
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server listens, to open any file and to make connections",
          IN(SERVE)),

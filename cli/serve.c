@@ -8,6 +8,7 @@
 #include "server/sandbox.h"
 #include "server/server.h"
 #include "session.h"
+#include "warm.h"
 
 /* Print where the server listens, and a command that sends a request. */
 static void print_hello(const char *host, unsigned port, const char *model_name) {
@@ -20,6 +21,12 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
            "64}'\n\n",
            model_name, url, url);
     fflush(stdout);
+}
+
+/* The format of chats; none is CL_CHAT_NONE, with which chats are refused. */
+static cl_status chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error) {
+    *format = s->model->chat;
+    return opt->chat_format ? cl_chat_by_name(opt->chat_format, format, error) : CL_OK;
 }
 
 /* Serve until one of the signals `ends` arrives. */
@@ -35,7 +42,7 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;
     config.generation_timeout_s = opt->timeout;
-    cl_status status = opt->chat_format ? cl_chat_by_name(opt->chat_format, &config.chat, error) : CL_OK;
+    cl_status status = chat_format(s, opt, &config.chat, error);
     server *running = NULL;
     if (status == CL_OK) status = server_start(&config, s->engine, s->model, &running, error);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
@@ -65,19 +72,38 @@ static void *end_at_signal(void *ends) {
     _exit(128 + signal); /* nothing needs an orderly end yet */
 }
 
-/* Load the model and start the engine, which may take a while; a signal ends the program meanwhile. */
+/* Compute the prompts of both files. */
+static cl_status warm_up(const session *s, const options *opt, warm_file *pinned, warm_file *warm, cl_error *error) {
+    openai_context context = {.model = s->model, .model_name = "", .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
+    openai_defaults_init(&context.defaults);
+    cl_status status = chat_format(s, opt, &context.chat, error);
+    if (status == CL_OK) status = warm_compute(pinned, true, &context, s->engine, error);
+    if (status == CL_OK) status = warm_compute(warm, false, &context, s->engine, error);
+    return status;
+}
+
+/* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
 static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error *error) {
     pthread_t waiting;
+    warm_file pinned = {0}, warm = {0};
     const char *const paths[] = {opt->model, opt->draft_model, NULL};
-    if (opt->sandbox && opt->model) {
-        const cl_status status = sandbox_limit_files(paths, error);
-        if (status != CL_OK) return status;
+    cl_status status = warm_open(&pinned, opt->pin, error);
+    if (status == CL_OK) status = warm_open(&warm, opt->warm, error);
+    if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, error);
+    if (status != CL_OK) goto close_files;
+    if (pthread_create(&waiting, NULL, end_at_signal, ends)) {
+        status = cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+        goto close_files;
     }
-    if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
-    cl_status status = session_load(s, opt, error);
+    status = session_load(s, opt, error);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
+    if (status == CL_OK) status = warm_up(s, opt, &pinned, &warm, error);
     pthread_cancel(waiting);
     pthread_join(waiting, NULL);
+
+close_files:
+    warm_close(&pinned);
+    warm_close(&warm);
     return status;
 }
 

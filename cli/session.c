@@ -76,6 +76,7 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->target_itl_s = opt->target_itl;
     config->weights = s->weights;
     config->n_weights = s->n_weights;
+    if (opt->pin) config->pin_bytes = (uint64_t)(opt->pin_budget ? opt->pin_budget : opt->kv_budget / 4);
     return session_attention_level(opt, &config->level, error);
 }
 

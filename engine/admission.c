@@ -184,6 +184,17 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
     return CL_ADMISSION_NEVER;
 }
 
+/* ---- Pins ---- */
+
+bool cl_admission_pin(cl_admission *a, cl_choice *c, cl_error *error) {
+    cattn_seq_info info = {.struct_size = sizeof info};
+    cattn_error cause = {.message = "the prompt to be pinned finds no room beside other pins; lower pin_bytes"};
+    cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_get_info(a->cache, c->seq, &info, &cause);
+    if (status == CATTN_OK) status = cattn_seq_pin(a->cache, c->seq, info.n_ready / 2 * 2, &c->owner->pin, &cause);
+    if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    return status == CATTN_OK;
+}
+
 /* ---- Leaving ---- */
 
 void cl_admission_leave(cl_admission *a, cl_choice *c) {

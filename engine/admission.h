@@ -66,6 +66,12 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
  */
 cl_choice *cl_admission_worst(const cl_admission *a);
 
+/*
+ * Pin the prompt of a choice in the cache, which is computed, as owner->pin. False: the pins would exceed their budget; *error
+ * is filled.
+ */
+bool cl_admission_pin(cl_admission *a, cl_choice *c, cl_error *error);
+
 /* Let a choice leave the cache that has ended, and learn from it. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
 

@@ -55,6 +55,13 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
         if (!(config->weights[i].weight >= 0.001f && config->weights[i].weight <= 1000))
             return cl_fail(error, CL_ERR_ARG, "weights[%d].weight is %g; it must be 0.001 to 1000", i,
                            (double)config->weights[i].weight);
+    if (config->pin_bytes > config->kv_budget_bytes / 2)
+        return cl_fail(error, CL_ERR_ARG, "pin_bytes is %llu; it must be at most half of kv_budget_bytes, %llu",
+                       (unsigned long long)config->pin_bytes, (unsigned long long)config->kv_budget_bytes);
+    if (config->pin_bytes > 0 && config->sharing == CATTN_PRIVATE)
+        return cl_fail(error, CL_ERR_ARG,
+                       "pin_bytes is set, but sharing is CATTN_PRIVATE, where no request finds a pinned "
+                       "prompt; leave pin_bytes 0 or share");
     if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
     return CL_OK;
 }
@@ -111,6 +118,18 @@ static cl_status check_stop(const cl_engine_limits *limits, const cl_engine_requ
     return check_tokens("stop_tokens", r->stop_tokens, r->n_stop_tokens, limits->n_vocab, error);
 }
 
+static cl_status check_pin(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    if (!limits->can_pin)
+        return cl_fail(error, CL_ERR_ARG,
+                       "pin is set, but the engine's pin_bytes is 0; set it to the bytes that pins may cover");
+    if (r->max_tokens != 0 || r->prompt_logprobs || r->n_prompt < 2)
+        return cl_fail(error, CL_ERR_ARG,
+                       "pin is set with %lld prompt tokens, max_tokens %lld and prompt_logprobs %d; it needs at least 2, 0 and "
+                       "false",
+                       (long long)r->n_prompt, (long long)r->max_tokens, r->prompt_logprobs);
+    return CL_OK;
+}
+
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
     if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
@@ -124,7 +143,8 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     if (!(r->timeout_s >= 0))
         return cl_fail(error, CL_ERR_ARG, "timeout_s is %g; it must be above 0, or 0 for none", r->timeout_s);
     if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
-    cl_status status = check_sampling(&r->sampling, error);
+    cl_status status = r->pin ? check_pin(limits, r, error) : CL_OK;
+    if (status == CL_OK) status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);
     if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
     return status;

@@ -21,6 +21,7 @@ typedef struct cl_engine_limits {
     int64_t n_ctx;                                  /* tokens of prompt and completion */
     const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
     uint64_t kv_headroom_bytes;                     /* of the K/V budget that requests may not use */
+    bool can_pin;                                   /* prompts can be pinned */
 } cl_engine_limits;
 
 /*

@@ -21,7 +21,7 @@ struct cl_engine {
     int64_t inbox_tokens;  /* of their prompts */
     cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
-    bool cancels; /* a request was cancelled since the thread looked last */
+    bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
     bool stop;
     uint64_t last_id;
     cl_engine_stats stats; /* after the last step */
@@ -189,7 +189,8 @@ void cl_engine_destroy(cl_engine **ep) {
 
 /* Called with the mutex locked: whether the queue has room for a request. */
 static cl_status check_queue(const cl_engine *e, const cl_request *r, cl_error *error) {
-    const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - (int64_t)e->kv_stats.n_seqs : 0;
+    const int64_t n_seqs = (int64_t)e->kv_stats.n_seqs - e->stats.n_pins;
+    const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - n_seqs : 0;
     const cl_queue_load load = {.n_waiting = e->stats.n_waiting + e->inbox.n,
                                 .n_tokens = e->stats.waiting_tokens + e->inbox_tokens,
                                 .n_free = n_free,
@@ -246,18 +247,23 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t
     return status;
 }
 
-void cl_engine_cancel(cl_engine *e, uint64_t id) {
+/* Flag a request as cancelled, or its pin as ended. One that has ended and has no pin is not found. */
+static void flag(cl_engine *e, uint64_t id, bool unpin) {
     if (!e) return;
     pthread_mutex_lock(&e->mutex);
     for (size_t i = 0; i < e->n_live; i++) {
         if (e->live[i]->id != id) continue;
-        atomic_store_explicit(&e->live[i]->cancelled, true, memory_order_relaxed);
+        atomic_store_explicit(unpin ? &e->live[i]->unpinned : &e->live[i]->cancelled, true, memory_order_relaxed);
         e->cancels = true;
         pthread_cond_signal(&e->wake);
         break;
     }
     pthread_mutex_unlock(&e->mutex);
 }
+
+void cl_engine_cancel(cl_engine *e, uint64_t id) { flag(e, id, false); }
+
+void cl_engine_unpin(cl_engine *e, uint64_t id) { flag(e, id, true); }
 
 /* ---- Statistics ---- */
 

@@ -59,6 +59,8 @@ struct cl_request {
     double deadline;                /* the time at which it ends; INFINITY: none */
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
+    atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */
+    cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
     cl_choice *choices;             /* [params.n] owned */
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
@@ -70,6 +72,10 @@ struct cl_request {
 
 /* The number of choices that wait. */
 static inline int32_t cl_request_n_waiting(const cl_request *r) { return r->n_unfinished - r->n_in_cache; }
+/* Whether its pin is to end, or not to begin. */
+static inline bool cl_request_is_unpinned(const cl_request *r) {
+    return atomic_load_explicit(&r->unpinned, memory_order_relaxed);
+}
 /* The first choice that waits; there must be one. */
 cl_choice *cl_request_first_waiting(const cl_request *r);
 /* The first choice in the cache that has no tokens of its own; NULL: none. */

@@ -20,7 +20,7 @@ void cl_roster_free(cl_roster *ro) {
 /* ---- Leaving ---- */
 
 static void finish(cl_roster *ro, cl_request *r) {
-    cl_request_list_add(&ro->finished, r);
+    cl_request_list_add(r->pin ? &ro->pinned : &ro->finished, r);
     ro->stats->requests_finished++;
 }
 
@@ -41,6 +41,22 @@ void cl_roster_end_request(cl_roster *ro, cl_request *r, cl_engine_finish why, c
     if (cl_request_n_waiting(r) > 0) cl_queue_remove(&ro->queue, r);
     for (int32_t i = 0; i < r->params.n; i++)
         if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_roster_end_choice(ro, &r->choices[i], why, error);
+}
+
+void cl_roster_end_prompt(cl_roster *ro, cl_choice *c) {
+    cl_error error;
+    cl_request *r = c->owner;
+    const bool ok = !r->params.pin || cl_request_is_unpinned(r) || cl_admission_pin(&ro->admission, c, &error);
+    cl_roster_end_request(ro, r, ok ? CL_ENGINE_LENGTH : CL_ENGINE_ERROR, ok ? NULL : &error);
+}
+
+/* End the pins that were ended, or all. */
+static void unpin(cl_roster *ro, bool all) {
+    for (int64_t n = ro->pinned.n; n > 0; n--) {
+        cl_request *r = cl_request_list_take(&ro->pinned);
+        if (all || cl_request_is_unpinned(r)) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
+        cl_request_list_add(r->pin ? &ro->pinned : &ro->finished, r);
+    }
 }
 
 void cl_roster_add(cl_roster *ro, cl_request *r) {
@@ -87,6 +103,7 @@ void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
             if (is_dropped(ro, t->waiting[k], all, now)) cl_request_list_add(&dropped, t->waiting[k]);
     }
     while (dropped.n > 0) drop(ro, cl_request_list_take(&dropped), now);
+    unpin(ro, all);
 }
 
 /* ---- Who is in the cache ---- */

@@ -18,6 +18,7 @@ typedef struct cl_roster {
     cl_queue queue;
     cl_admission admission;
     cl_request_list finished; /* those whose last event was reported */
+    cl_request_list pinned;   /* the same of those that keep their prompts in the cache */
     cl_engine_stats *stats;   /* borrowed; counts requests, their prompts and preemptions */
     double first_deadline;    /* no request has an earlier one */
     int64_t waiting_tokens;   /* of prompts that have not been admitted */
@@ -27,7 +28,7 @@ typedef struct cl_roster {
 /* Start with an empty cache. Borrows cache, sp (NULL: no speculation) and stats. False if memory is lacking. */
 bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
                     cl_engine_stats *stats);
-/* No request may wait or run. Ignores a roster that is all zeros. */
+/* No request may wait or run, and no prompt be pinned. Ignores a roster that is all zeros. */
 void cl_roster_free(cl_roster *ro);
 
 /* Queue a request, or end it if memory is lacking. */
@@ -50,6 +51,9 @@ void cl_roster_make_room(cl_roster *ro, const cl_error *error);
 
 /* A choice has ended (cl_choice_end): it leaves the cache, and its request is finished with its last choice. */
 void cl_roster_let_go(cl_roster *ro, cl_choice *c);
+
+/* A request without completion ends with its prompt, which c has computed, and pins it if it is to. */
+void cl_roster_end_prompt(cl_roster *ro, cl_choice *c);
 
 /* End a choice, or the choices of a request that have not ended. error: with CL_ENGINE_ERROR; otherwise NULL. */
 void cl_roster_end_choice(cl_roster *ro, cl_choice *c, cl_engine_finish why, const cl_error *error);

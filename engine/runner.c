@@ -16,6 +16,7 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     cc.sharing = config->sharing;
     cc.retention = config->retention;
     cc.budget_bytes = budget_bytes;
+    cc.pin_bytes = config->pin_bytes;
     cc.n_threads = ca_pool_size(pool);
     cc.level = config->level;
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};

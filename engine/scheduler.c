@@ -70,7 +70,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
 void cl_scheduler_free(cl_scheduler **sp) {
     cl_scheduler *s = *sp;
     if (!s) return;
-    assert(cl_scheduler_idle(s) && s->roster.finished.n == 0);
+    assert(cl_scheduler_idle(s) && s->roster.finished.n + s->roster.pinned.n == 0);
     cl_roster_free(&s->roster);
     free((void *)s->prefills);
     cl_speculation_free(&s->speculation);
@@ -89,7 +89,8 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
         .max_queued_tokens = s->config.max_queued_tokens,
         .n_ctx = s->config.n_ctx,
         .cache = s->runner.cache,
-        .kv_headroom_bytes = s->config.kv_budget_bytes / 8,
+        .kv_headroom_bytes = s->config.kv_budget_bytes / 8 + s->config.pin_bytes,
+        .can_pin = s->config.pin_bytes > 0,
     };
 }
 
@@ -99,6 +100,7 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn
     stats->n_running = s->roster.admission.n_requests;
     stats->n_waiting = (int64_t)s->roster.queue.n_live - stats->n_running;
     stats->waiting_tokens = s->roster.waiting_tokens;
+    stats->n_pins = s->roster.pinned.n;
     if (s->roster.recent_tokens > 0)
         stats->retry_after_s = (double)s->roster.waiting_tokens * s->recent_seconds / s->roster.recent_tokens;
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
@@ -330,8 +332,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
 void cl_scheduler_report(cl_scheduler *s) {
     for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
-        const cl_choice *c = s->step.entries[i].choice;
-        if (c->decoding && c->owner->params.max_tokens == 0)
-            cl_roster_end_request(&s->roster, c->owner, CL_ENGINE_LENGTH, NULL);
+        cl_choice *c = s->step.entries[i].choice;
+        if (c->decoding && c->owner->params.max_tokens == 0) cl_roster_end_prompt(&s->roster, c);
     }
 }

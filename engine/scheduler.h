@@ -33,8 +33,8 @@ void cl_scheduler_add(cl_scheduler *s, cl_request *r);
 bool cl_scheduler_idle(const cl_scheduler *s);
 
 /*
- * End the requests whose time is over. cancels: and those that were cancelled since the last call; all: and all others. Costs
- * nothing if no deadline has passed and none was cancelled.
+ * End the requests whose time is over. cancels: and those that were cancelled, and the pins that were ended, since the last
+ * call; all: and all others. Costs nothing if no deadline has passed and nothing was cancelled.
  */
 void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all);
 

@@ -278,6 +278,11 @@ typedef struct cl_engine_config {
      * limited for it, but may take a quarter of the time of decoding; 0 (default): no target.
      */
     double target_itl_s;
+    /*
+     * Bytes of kv_budget_bytes for the chunks of pinned prompts, at most half of it. Requests cannot use them for anything
+     * else: one that needs more than what is left is refused when it is submitted. 0 (default): no prompt can be pinned.
+     */
+    uint64_t pin_bytes;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -385,6 +390,12 @@ typedef struct cl_engine_request {
     int32_t priority;
     /* Seconds from cl_engine_submit after which the request ends with CL_ERR_TIMEOUT, if it has not yet; 0 (default): none. */
     double timeout_s;
+    /*
+     * Pin the prompt: it stays in the cache after the request has ended, until cl_engine_unpin. Needs pin_bytes, a prompt of at
+     * least 2 tokens, max_tokens 0 and no prompt_logprobs. The last token of an odd number is not pinned. The request ends with
+     * CL_ERR_LIMIT if the pins would exceed pin_bytes, in which chunks of two pins count twice. Default false.
+     */
+    bool pin;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
@@ -407,6 +418,12 @@ CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *re
  * and unknown ones, are ignored. Returns at once, before the last event.
  */
 CL_API void cl_engine_cancel(cl_engine *engine, uint64_t id);
+
+/*
+ * End the pin of a request, before the next step: its prompt is retained like others. A request that has not ended yet will pin
+ * nothing. Ids of requests without a pin, and unknown ones, are ignored. Returns at once.
+ */
+CL_API void cl_engine_unpin(cl_engine *engine, uint64_t id);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------------- */
 
@@ -436,6 +453,7 @@ typedef struct cl_engine_stats {
     int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
     int64_t waiting_tokens;    /* of the prompts of requests that wait to be admitted now */
     double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute */
+    int64_t n_pins;            /* prompts that are pinned now */
 } cl_engine_stats;
 
 /*

@@ -229,6 +229,80 @@ def test_a_smaller_priority_comes_first(start):
     assert usage[-7] == 0 < usage[0] <= usage[7]
 
 
+# ---- Prompts that are in the cache from the start ----
+
+SYSTEM = {"role": "system", "content": "You are the ship's doctor. " + " ".join(f"Rule {i}: be kind." for i in range(32))}
+
+
+def chat_file(path, *systems):
+    path.write_text("".join(json.dumps({"messages": [system]}) + "\n\n" for system in systems))
+    return str(path)
+
+
+def cached_tokens(url):
+    """Those of the first answer to a chat with SYSTEM, and how many there may be."""
+    body = {"messages": [SYSTEM, {"role": "user", "content": "My arm hurts."}], "max_tokens": 1}
+    with urllib.request.urlopen(url + "/v1/chat/completions", json.dumps(body).encode(), timeout=60) as reply:
+        usage = json.load(reply)["usage"]
+    return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
+
+
+def flood(url):
+    """Prompts that take several times a cache of 32 MB, in which a token takes 23 KB."""
+    for i in range(15):
+        assert post(url, prompt=[1000 + i] * 400, max_tokens=1)[0] == 200
+
+
+@pytest.mark.parametrize("option", ["--pin", "--warm"])
+def test_prompts_before_the_start(start, tmp_path, option):
+    """The first request finds the prompt; under pressure only a pin keeps it."""
+    path = chat_file(tmp_path / "prompts.jsonl", SYSTEM)
+    server = start("--port", "0", "--kv-budget", "32M", option, path)
+    line = server.stdout.readline() + server.stdout.readline()
+    assert "Computing the prompts of " + path in line
+    assert re.search(rf"1 prompts of {path} are {'pinned' if option == '--pin' else 'in the cache'}: \d+ tokens", line)
+    url, _ = read_hello(server)
+    cached, n = cached_tokens(url)
+    assert 200 < n - 30 < cached < n
+    flood(url)
+    assert cached_tokens(url)[0] == (cached if option == "--pin" else 0)
+    assert (metric(url, "chunkattn_kv_chunks_pinned") > 0) == (option == "--pin")
+    server.terminate()
+    assert server.wait(timeout=20) == 0 and server.stderr.read() == ""
+
+
+def test_prompts_of_tenants(start, tmp_path):
+    """A pinned prompt is found by the tenant that its line names."""
+    (tmp_path / "keys").write_text("a key-a\nb key-b\n")
+    (tmp_path / "pinned").write_text(json.dumps({"prompt": [9] * 100, "tenant": "b"}) + "\n")
+    url, _ = read_hello(start("--port", "0", "--api-keys", str(tmp_path / "keys"), "--pin", str(tmp_path / "pinned")))
+    for key, cached in ("key-a", 0), ("key-b", 100):
+        request = urllib.request.Request(url + "/v1/completions", json.dumps({"prompt": [9] * 120, "max_tokens": 1}).encode(),
+                                         {"Authorization": "Bearer " + key})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            assert json.load(reply)["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+
+
+def test_prompts_that_cannot_be_pinned(start, tmp_path):
+    other = {"role": "system", "content": SYSTEM["content"].replace("Rule", "Law")}
+    pinned = chat_file(tmp_path / "pinned.jsonl", SYSTEM, other)
+    (tmp_path / "wrong.jsonl").write_text('{"prompt": "a b"}\n{"prompt": 3}\n')
+    (tmp_path / "empty.jsonl").write_text("\n \n")
+    (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": [5] * 3000}) + "\n")
+    for args, message in (
+        (["--pin", pinned], f"{pinned}, line 3: K/V cache: the pins would cover 10 chunks"),
+        (["--pin", pinned, "--pin-budget", "40M"], "pin_bytes is 41943040; it must be at most half of kv_budget_bytes, 33554432"),
+        (["--warm", str(tmp_path / "wrong.jsonl")], "wrong.jsonl, line 2: 'prompt' must be"),
+        (["--warm", str(tmp_path / "empty.jsonl")], "empty.jsonl has no requests"),
+        (["--warm", str(tmp_path / "long.jsonl")], "long.jsonl, line 1: This model's maximum context length is 2048 tokens"),
+        (["--warm", str(tmp_path / "none")], "none: No such file"),
+        (["--pin", pinned, "--sharing", "private"], "sharing is CATTN_PRIVATE"),
+    ):
+        server = start("--port", "0", "--kv-budget", "32M", "--ctx", "2048", *args)
+        assert server.wait(timeout=60) == 1
+        assert message in server.stderr.read(), message
+
+
 # ---- Many connections ----
 
 UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, a part of a body
@@ -318,12 +392,14 @@ def test_too_few_files(start):
     assert re.search(r"the limit of open files is 32; the server needs at least \d+", server.stderr.read())
 
 
-def test_sandbox(start, model_path):
+def test_sandbox(start, tmp_path):
     """The server works in its sandbox, which all of its threads are in."""
     if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:  # landlock_create_ruleset: the version of Landlock
         pytest.skip("this system has no Landlock")
-    server = start("--port", "0", "--temperature", "0", "--sandbox", "--host", "localhost")
+    pinned = chat_file(tmp_path / "pinned.jsonl", SYSTEM)
+    server = start("--port", "0", "--temperature", "0", "--sandbox", "--host", "localhost", "--pin", pinned)
     url, curl = read_hello(server)
+    assert cached_tokens(url)[0] > 200
     for _ in range(2):
         answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=120)
         assert len(json.loads(answer.stdout)["choices"][0]["message"]["content"]) > 40
