@@ -87,6 +87,11 @@ const option option_table[] = {
     TEXT("warm", 0, warm, "FILE",
          "compute the prompts of this file's requests before the server listens; they stay in the cache until memory is needed",
          IN(SERVE)),
+    TEXT("memory-pressure", 0, memory_pressure, "FILE",
+         "return K/V memory to the system while tasks wait for memory, as this PSI file says; auto: that of the control group, "
+         "or "
+         "/proc/pressure/memory; by default it is kept",
+         IN(SERVE)),
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server listens, to open any file and to make connections",
          IN(SERVE)),

@@ -3,8 +3,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "server/pressure.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 #include "session.h"
@@ -29,8 +31,19 @@ static cl_status chat_format(const session *s, const options *opt, cl_chat_forma
     return opt->chat_format ? cl_chat_by_name(opt->chat_format, format, error) : CL_OK;
 }
 
+/* Wait for one of the signals, and adapt the K/V budget to the system's memory meanwhile; NULL: do not. */
+static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engine) {
+    const struct timespec second = {.tv_sec = 1};
+    int signal;
+    if (!memory)
+        sigwait(ends, &signal);
+    else
+        while (sigtimedwait(ends, NULL, &second) < 0) pressure_follow(memory, engine);
+}
+
 /* Serve until one of the signals `ends` arrives. */
-static cl_status serve(const session *s, const server_keys *keys, const options *opt, const sigset_t *ends, cl_error *error) {
+static cl_status serve(const session *s, const server_keys *keys, const options *opt, pressure *memory, const sigset_t *ends,
+                       cl_error *error) {
     server_config config;
     server_config_init(&config, s->model);
     config.host = opt->host;
@@ -51,8 +64,7 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
         return status;
     }
     print_hello(opt->host, server_port(running), server_model_name(running));
-    int signal;
-    sigwait(ends, &signal);
+    wait_for_end(ends, memory, s->engine);
     server_stop(&running);
     printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     return CL_OK;
@@ -83,12 +95,13 @@ static cl_status warm_up(const session *s, const options *opt, warm_file *pinned
 }
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
-static cl_status start(session *s, const options *opt, sigset_t *ends, cl_error *error) {
+static cl_status start(session *s, const options *opt, pressure **memory, sigset_t *ends, cl_error *error) {
     pthread_t waiting;
     warm_file pinned = {0}, warm = {0};
     const char *const paths[] = {opt->model, opt->draft_model, NULL};
     cl_status status = warm_open(&pinned, opt->pin, error);
     if (status == CL_OK) status = warm_open(&warm, opt->warm, error);
+    if (status == CL_OK && opt->memory_pressure) status = pressure_open(opt->memory_pressure, memory, error);
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, error);
     if (status != CL_OK) goto close_files;
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) {
@@ -109,6 +122,7 @@ close_files:
 
 int cmd_serve(const options *opt) {
     session s = {0};
+    pressure *memory = NULL;
     cl_error error;
     server_keys keys = {0};
     cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
@@ -119,9 +133,10 @@ int cmd_serve(const options *opt) {
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    if (status == CL_OK) status = start(&s, opt, &ends, &error);
-    if (status == CL_OK) status = serve(&s, &keys, opt, &ends, &error);
+    if (status == CL_OK) status = start(&s, opt, &memory, &ends, &error);
+    if (status == CL_OK) status = serve(&s, &keys, opt, memory, &ends, &error);
     session_close(&s);
+    pressure_close(&memory);
     server_keys_free(&keys);
     return status == CL_OK ? 0 : session_fail(CMD_SERVE, &error);
 }

@@ -16,24 +16,52 @@ static const double EXPECTED_PART = 0.5;
 /* Domains from here up belong to one request or choice each; the domains in requests are lower. */
 static const uint32_t OWN_DOMAINS = 0x80000000u;
 
-bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config) {
+/* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
+static void count_chunks(cl_admission *a) {
     cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(cache, &stats);
-    /* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
+    cattn_cache_stats(a->cache, &stats);
     const int64_t capacity = (int64_t)stats.chunks_capacity;
+    a->n_chunks = capacity - (capacity + 7) / 8;
+}
+
+bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config) {
     *a = (cl_admission){
         .cache = cache,
         .speculation = sp,
         .choices = calloc((size_t)config->max_seqs, sizeof(cl_choice *)),
         .max_seqs = config->max_seqs,
-        .n_chunks = capacity - (capacity + 7) / 8,
+        .whole_budget = config->kv_budget_bytes,
+        .budget = config->kv_budget_bytes,
+        .used_budget = config->kv_budget_bytes,
         .chunk_size = config->chunk_size,
         .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
     };
+    count_chunks(a);
     return a->choices;
 }
 
 void cl_admission_free(cl_admission *a) { free((void *)a->choices); }
+
+/* ---- The budget ---- */
+
+static void use_budget(cl_admission *a, uint64_t budget_bytes) {
+    if (a->used_budget == budget_bytes) return;
+    cattn_cache_set_budget(a->cache, budget_bytes, NULL);
+    a->used_budget = budget_bytes;
+}
+
+void cl_admission_set_budget(cl_admission *a, uint64_t budget_bytes) {
+    a->budget = budget_bytes;
+    use_budget(a, budget_bytes);
+    count_chunks(a);
+    a->full = false;
+}
+
+bool cl_admission_use_whole_budget(cl_admission *a) {
+    const bool is_less = a->used_budget < a->whole_budget;
+    use_budget(a, a->whole_budget);
+    return is_less;
+}
 
 /* ---- The list ---- */
 
@@ -169,6 +197,7 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
     }
     cattn_error cause = {.message = "no memory for the tokens of a request"};
     cattn_status status = enter(a, c, &cause);
+    if (status == CATTN_ERR_BUDGET && alone && cl_admission_use_whole_budget(a)) status = enter(a, c, &cause);
     if (status == CATTN_ERR_BUDGET && alone) {
         c->shares_none = true;
         cattn_cache_drop_retained(a->cache, NULL);
@@ -208,6 +237,7 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     erase(a, c);
     c->decoding = false;
     a->full = false;
+    if (a->n_seqs == 0) use_budget(a, a->budget);
 }
 
 void cl_admission_preempt(cl_admission *a, cl_choice *c) {

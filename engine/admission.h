@@ -29,18 +29,30 @@ typedef struct cl_admission {
     cl_speculation *speculation; /* borrowed; is informed of choices that leave; NULL: off */
     cl_choice **choices;         /* [n_seqs] those in the cache, by rank; borrowed, the array is owned */
     int32_t n_seqs, max_seqs;
-    int64_t n_requests;     /* of which a choice is in the cache */
-    int64_t n_chunks;       /* chunks that may be in use or reserved at once */
-    int32_t chunk_size;     /* tokens */
-    int32_t step_tokens;    /* tokens that a choice may get in a step */
-    cl_lengths lengths;     /* of completions that ended */
-    bool full;              /* there was no room, and no choice has ended since */
-    uint32_t n_own_domains; /* domains of single requests and choices that were used so far */
+    int64_t n_requests;                         /* of which a choice is in the cache */
+    uint64_t whole_budget, budget, used_budget; /* bytes: as configured, as lowered, and as the cache has it now */
+    int64_t n_chunks;                           /* chunks that may be in use or reserved at once, of the lowered budget */
+    int32_t chunk_size;                         /* tokens */
+    int32_t step_tokens;                        /* tokens that a choice may get in a step */
+    cl_lengths lengths;                         /* of completions that ended */
+    bool full;                                  /* there was no room, and no choice has ended since */
+    uint32_t n_own_domains;                     /* domains of single requests and choices that were used so far */
 } cl_admission;
 
 /* Start with an empty cache, which is borrowed like sp (NULL: no speculation). False if memory is lacking. */
 bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config);
 void cl_admission_free(cl_admission *a);
+
+/*
+ * Lower the budget, or raise it again up to the configured one. A choice that is alone and finds no room still gets the whole
+ * one, until the cache is empty.
+ */
+void cl_admission_set_budget(cl_admission *a, uint64_t budget_bytes);
+
+static inline bool cl_admission_is_lowered(const cl_admission *a) { return a->budget < a->whole_budget; }
+
+/* Use the whole budget for a choice that is alone. False: it is in use already. */
+bool cl_admission_use_whole_budget(cl_admission *a);
 
 typedef enum cl_admission_answer {
     CL_ADMISSION_JOINED,

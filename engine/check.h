@@ -20,8 +20,9 @@ typedef struct cl_engine_limits {
     int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
     int64_t n_ctx;                                  /* tokens of prompt and completion */
     const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
-    uint64_t kv_headroom_bytes;                     /* of the K/V budget that requests may not use */
-    bool can_pin;                                   /* prompts can be pinned */
+    uint64_t kv_budget_bytes;
+    uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
+    bool can_pin;               /* prompts can be pinned */
 } cl_engine_limits;
 
 /*

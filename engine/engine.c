@@ -23,6 +23,8 @@ struct cl_engine {
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
     bool stop;
+    bool has_budget; /* the thread has not seen kv_budget yet */
+    uint64_t kv_budget;
     uint64_t last_id;
     cl_engine_stats stats; /* after the last step */
     cattn_stats kv_stats;  /* the same of the cache */
@@ -56,7 +58,7 @@ static void free_finished(cl_engine *e) {
 /* Called with the mutex locked: wait until there is something to do, and make memory resident meanwhile. */
 static void wait_for_work(cl_engine *e) {
     bool prefaults = true;
-    while (!e->stop && !e->cancels && e->inbox.n == 0 && cl_scheduler_idle(e->scheduler)) {
+    while (!e->stop && !e->cancels && !e->has_budget && e->inbox.n == 0 && cl_scheduler_idle(e->scheduler)) {
         if (prefaults) {
             pthread_mutex_unlock(&e->mutex);
             prefaults = cl_scheduler_prefault(e->scheduler);
@@ -81,10 +83,14 @@ static void *run(void *arg) {
         const bool cancels = e->cancels;
         e->cancels = false;
         stop = e->stop;
+        const bool has_budget = e->has_budget;
+        const uint64_t kv_budget = e->kv_budget;
+        e->has_budget = false;
         pthread_mutex_unlock(&e->mutex);
 
         while (arrived.n > 0) cl_scheduler_add(e->scheduler, cl_request_list_take(&arrived));
         cl_scheduler_drop(e->scheduler, cancels, stop);
+        if (has_budget) cl_scheduler_set_budget(e->scheduler, kv_budget);
         cl_scheduler_step(e->scheduler);
         publish_stats(e); /* what is reported has been counted */
         cl_scheduler_report(e->scheduler);
@@ -264,6 +270,19 @@ static void flag(cl_engine *e, uint64_t id, bool unpin) {
 void cl_engine_cancel(cl_engine *e, uint64_t id) { flag(e, id, false); }
 
 void cl_engine_unpin(cl_engine *e, uint64_t id) { flag(e, id, true); }
+
+cl_status cl_engine_set_kv_budget(cl_engine *e, uint64_t budget_bytes, cl_error *error) {
+    if (!e) return cl_fail(error, CL_ERR_ARG, "engine is NULL");
+    if (budget_bytes > e->limits.kv_budget_bytes)
+        return cl_fail(error, CL_ERR_ARG, "budget_bytes is %llu; it must be at most kv_budget_bytes, %llu",
+                       (unsigned long long)budget_bytes, (unsigned long long)e->limits.kv_budget_bytes);
+    pthread_mutex_lock(&e->mutex);
+    e->kv_budget = budget_bytes;
+    e->has_budget = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->mutex);
+    return CL_OK;
+}
 
 /* ---- Statistics ---- */
 

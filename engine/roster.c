@@ -116,6 +116,7 @@ static void preempt(cl_roster *ro, cl_choice *c) {
 
 void cl_roster_make_room(cl_roster *ro, const cl_error *error) {
     cl_choice *worst = cl_admission_worst(&ro->admission);
+    if (ro->admission.n_seqs == 1 && cl_admission_use_whole_budget(&ro->admission)) return;
     if (ro->admission.n_seqs == 1 && worst->shares_none)
         cl_roster_end_request(ro, worst->owner, CL_ENGINE_ERROR, error);
     else

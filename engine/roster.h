@@ -44,8 +44,8 @@ void cl_roster_extend(cl_roster *ro);
 void cl_roster_admit(cl_roster *ro);
 
 /*
- * Room is lacking, and one choice at least is in the cache: the worst one leaves. One that is alone and shares none cannot
- * continue; its request ends with the error.
+ * Room is lacking, and one choice at least is in the cache: the worst one leaves. One that is alone gets the whole budget; with
+ * that, and if it shares none, it cannot continue, and its request ends with the error.
  */
 void cl_roster_make_room(cl_roster *ro, const cl_error *error);
 

@@ -89,6 +89,7 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
         .max_queued_tokens = s->config.max_queued_tokens,
         .n_ctx = s->config.n_ctx,
         .cache = s->runner.cache,
+        .kv_budget_bytes = s->config.kv_budget_bytes,
         .kv_headroom_bytes = s->config.kv_budget_bytes / 8 + s->config.pin_bytes,
         .can_pin = s->config.pin_bytes > 0,
     };
@@ -121,7 +122,12 @@ cl_request_list *cl_scheduler_finished(cl_scheduler *s) { return &s->roster.fini
  * never need.
  */
 bool cl_scheduler_prefault(cl_scheduler *s) {
-    return cattn_cache_prefault(s->runner.cache, s->roster.admission.n_chunks / 8) > 0;
+    const cl_admission *a = &s->roster.admission;
+    return !cl_admission_is_lowered(a) && cattn_cache_prefault(a->cache, a->n_chunks / 8) > 0;
+}
+
+void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
+    cl_admission_set_budget(&s->roster.admission, budget_bytes);
 }
 
 /* ---- A step ---- */

@@ -50,6 +50,9 @@ void cl_scheduler_report(cl_scheduler *s);
  */
 bool cl_scheduler_prefault(cl_scheduler *s);
 
+/* Lower the K/V budget, or raise it again up to the configured one. */
+void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes);
+
 /* The requests whose last event was reported; the caller takes and frees them. */
 cl_request_list *cl_scheduler_finished(cl_scheduler *s);
 

@@ -303,6 +303,47 @@ def test_prompts_that_cannot_be_pinned(start, tmp_path):
         assert message in server.stderr.read(), message
 
 
+# ---- Memory that the system needs ----
+
+
+@pytest.mark.parametrize("args", [(), ("--sandbox",)])
+def test_memory_pressure(start, tmp_path, args):
+    """Retained memory returns while tasks wait for memory, and may be used again afterwards."""
+    if args and ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:  # landlock_create_ruleset: the version of Landlock
+        pytest.skip("this system has no Landlock")
+    path = tmp_path / "memory.pressure"
+    path.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={0:012}\n")
+    server = start("--port", "0", "--kv-budget", "32M", "--memory-pressure", str(path), *args)
+    url, _ = read_hello(server)
+    flood(url)
+    assert metric(url, "chunkattn_kv_bytes_budget") == 32 << 20 and metric(url, "chunkattn_kv_bytes_in_use") > 24 << 20
+    stalled = 0
+    deadline = time.monotonic() + 60
+    with open(path, "r+") as file:
+        while metric(url, "chunkattn_kv_bytes_budget") > 8 << 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            stalled += 100_000  # half of the time
+            file.seek(0)
+            file.write(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled:012}\n")
+            file.flush()
+    lowest = metric(url, "chunkattn_kv_bytes_budget")
+    assert metric(url, "chunkattn_kv_bytes_in_use") <= 8 << 20
+    status, _, text = post(url, prompt=[5] * 1000, max_tokens=4)  # needs more memory than that
+    assert status == 200 and json.loads(text)["usage"]["completion_tokens"] == 4
+    while metric(url, "chunkattn_kv_bytes_budget") <= lowest:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    server.terminate()
+    assert server.wait(timeout=20) == 0 and server.stderr.read() == ""
+
+
+def test_no_file_of_memory_pressure(start, tmp_path):
+    server = start("--port", "0", "--memory-pressure", str(tmp_path / "none"))
+    assert server.wait(timeout=60) == 1
+    assert f"cannot read stalls of memory from {tmp_path}/none: No such file or directory" in server.stderr.read()
+
+
 # ---- Many connections ----
 
 UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, a part of a body
