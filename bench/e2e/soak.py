@@ -169,11 +169,12 @@ def soak(args, _):
         "soak",
         f"{plan.clients} clients that need four times the K/V memory, with cancels and restarts",
         [("life", "start", 0), ("minutes", "minutes", 1), ("exact", "exact", 0), ("wrong", "wrong", 0),
-         ("cancelled", "cancelled", 0), ("refused", "429", 0), ("cut off", "cut off", 0), ("errors", "other errors", 0), ("early_mb", "MB, 2nd quarter", 1),
+         ("cancelled", "cancelled", 0), ("refused", "429", 0), ("cut off", "cut off", 0),
+         ("errors", "other errors", 0), ("early_mb", "MB, 2nd quarter", 1),
          ("late_mb", "MB, 4th quarter", 1), ("growth", "ratio", 3), ("verdict", "verdict", None)],
         [f"Prompts of {plan.prompt // 4} to {plan.prompt} tokens, {plan.completion} tokens each, a fifth of them cancelled. "
          "exact: answers that are those of a server with memory for all, one request at a time. cut off: in flight when the server "
-         "ended. MB: medians of the server's resident memory. The bar: nothing wrong, no other errors, and a ratio of at most 1.02."],
+         "ended. MB: medians of the server's resident memory. Met: nothing wrong, no other errors, a ratio of at most 1.02."],
     )  # fmt: skip
     with load.machine(args):
         soak_state = Soak(plan, expected_answers(args, plan))

@@ -29,13 +29,22 @@ def lines(results, study):
     return [json.loads(line) for line in (results / f"{study}.jsonl").read_text().splitlines()]
 
 
+def n_rows_of(study, bin_dir):
+    """Some rows of memory need options that a server may lack."""
+    if study != "memory":
+        return N_ROWS[study]
+    text = subprocess.run([bin_dir / "chunkllama", "serve", "--help"], capture_output=True, text=True).stdout
+    return N_ROWS[study] + sum(option in text for option in ("--api-keys ", "--kv-tier "))
+
+
 @pytest.mark.parametrize("study", N_ROWS)
-def test_study(study, results):
+def test_study(study, results, bin_dir):
     head, *found = lines(results, study)
-    assert len(found) == N_ROWS[study] and head["threads"] == 2 and head["quick"]
+    n_rows = n_rows_of(study, bin_dir)
+    assert len(found) == n_rows and head["threads"] == 2 and head["quick"]
     assert head["command"] == f"bench/e2e/run.py --only {study} --quick"
     page = (results / f"{study}.md").read_text().splitlines()
-    assert page[0] == f"# {study}" and sum(line.startswith("| ") for line in page) == N_ROWS[study] + 1
+    assert page[0] == f"# {study}" and sum(line.startswith("| ") for line in page) == n_rows + 1
 
 
 def rows(results, study):
@@ -56,6 +65,60 @@ def test_sharing_fits_more(results):
 def test_plots(study, shown, results):
     assert shown in (results / f"{study}.svg").read_text()
     assert f"({study}.svg)" in (results / f"{study}.md").read_text()
+
+
+def test_the_rows_of_memory_have_bars(results):
+    figures = {row["figure"]: row for row in rows(results, "memory")}
+    assert figures["tokens computed / prefix and branches"]["ratio"] == 1
+    for row in figures.values():
+        assert row["verdict"] in (("met", "missed", "undecided") if row["bar"] else ("",)), row
+        assert row["measured"] > 0 and row["reference"] > 0 and row["low"] <= row["ratio"] <= row["high"]
+
+
+def test_soak_answers_are_exact(results):
+    for row in rows(results, "soak"):
+        assert row["exact"] > 0 and row["wrong"] == row["errors"] == 0, row
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench/e2e"))
+    import memory
+
+    return memory
+
+
+def test_verdicts_of_memory(memory):
+    assert [memory.verdict(("at most", 1.5), *ends) for ends in ((1.2, 1.5), (1.4, 1.6), (1.6, 1.7))] == [
+        "met", "undecided", "missed"]  # fmt: skip
+    assert [memory.verdict(("at least", 10), *ends) for ends in ((10, 12), (9, 11), (8, 9))] == ["met", "undecided", "missed"]
+    row = memory.row_of("figure", "work", "ms", ("at least", 2), [(30, 10), (20, 10), (50, 10)])
+    assert (row["measured"], row["reference"], row["ratio"], row["low"], row["high"]) == (30, 10, 3, 2, 5)
+
+
+def test_wrong_answers_and_errors_are_counted(memory, monkeypatch):
+    """A soak tells exact answers from wrong ones, and errors from answers that a restart cut off."""
+    import soak
+
+    s = soak.Soak(types.SimpleNamespace(bodies=[{}], completion=4), ["right"])
+    draw = types.SimpleNamespace(randrange=lambda *_: 0, random=lambda: 0.5)
+
+    def answers(value):
+        def answer(*_):
+            if isinstance(value, Exception):
+                raise value
+            if value == "restart":
+                s.life += 1
+                raise ConnectionResetError
+            return value
+
+        monkeypatch.setattr(soak, "answer", answer)
+        s.request(draw)
+
+    for value in ("right", "wrong", None, soak.Refused(0), RuntimeError("status 500"), "restart"):
+        answers(value)
+    assert s.counts == dict.fromkeys(("exact", "wrong", "cancelled", "refused", "cut off", "errors"), 1)
+    assert len(s.messages) == 2
 
 
 def test_systems_get_the_same_load(monkeypatch):
