@@ -128,14 +128,19 @@ void cl_queue_forget(cl_queue *q, cl_request *r) {
     q->n_live--;
 }
 
+/*
+ * Whether tenant a is served before b. A tenant that comes while another floods starts at the flood's counter, and would wait
+ * behind requests that find no place if the rank decided then.
+ */
+static bool is_before(const cl_tenant *a, const cl_tenant *b) {
+    const double share_a = cl_tenant_share(a, a->n_in_cache), share_b = cl_tenant_share(b, b->n_in_cache);
+    if (a->served != b->served) return a->served < b->served;
+    return share_a != share_b ? share_a < share_b : cl_request_is_before(a->waiting[0], b->waiting[0]);
+}
+
 cl_request *cl_queue_first(const cl_queue *q) {
     const cl_tenant *next = NULL;
-    for (size_t i = 0; i < q->n_tenants; i++) {
-        const cl_tenant *t = q->tenants[i];
-        if (t->n_waiting == 0) continue;
-        if (!next || t->served < next->served ||
-            (t->served == next->served && cl_request_is_before(t->waiting[0], next->waiting[0])))
-            next = t;
-    }
+    for (size_t i = 0; i < q->n_tenants; i++)
+        if (q->tenants[i]->n_waiting > 0 && (!next || is_before(q->tenants[i], next))) next = q->tenants[i];
     return next ? next->waiting[0] : NULL;
 }

@@ -2,10 +2,10 @@
  * Which request is served next: the tenants, what each was served, and its requests of which some choices wait, by rank.
  *
  * A tenant is all requests of one domain. Its counter is the number of tokens that were computed for it, of prompts and
- * completions, divided by its weight. The tenant with the smallest counter is next, and of its requests the first by rank. A
- * tenant of which nothing waited starts again at the smallest counter of those that wait, so that it saves nothing up; if that
- * tenant has choices in the cache, just before it. (Deficit round robin would need the cost of a request before it starts, and
- * the length of a completion is not known.)
+ * completions, divided by its weight. The tenant with the smallest counter is next, of equal ones that with the smallest share,
+ * and of its requests the first by rank. A tenant of which nothing waited starts again at the smallest counter of those that wait,
+ * so that it saves nothing up; if that tenant has choices in the cache, just before it. (Deficit round robin would need the cost
+ * of a request before it starts, and the length of a completion is not known.)
  *
  * Memory is allocated when a request is added, so that a preempted one can always return.
  */

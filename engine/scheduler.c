@@ -165,18 +165,44 @@ static void draft_tokens(cl_scheduler *s) {
     if (n_left > 0) cl_speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
 }
 
-/* List the choices whose prompts lack rows by their tenants' counters, then by rank. */
+/*
+ * What orders the prompts of tenants: the counter, and up to the rows of two steps for the part of the sequences that a tenant
+ * has in the cache. So a prompt that takes two steps is not interrupted for those of a flood.
+ */
+static double turn_of(const cl_scheduler *s, const cl_choice *c) {
+    const cl_tenant *t = c->owner->tenant;
+    return t->served + 2.0 * s->config.max_step_rows * t->n_in_cache / s->roster.admission.n_seqs;
+}
+
+/* List the choices whose prompts lack rows by their tenants' turn, then by rank. */
 static int32_t list_prefills(cl_scheduler *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) {
         cl_choice *c = s->roster.admission.choices[i];
         if (c->decoding || !computes(c)) continue;
         int32_t k = n++;
-        for (; k > 0 && c->owner->tenant->served < s->prefills[k - 1]->owner->tenant->served; k--)
-            s->prefills[k] = s->prefills[k - 1];
+        for (; k > 0 && turn_of(s, c) < turn_of(s, s->prefills[k - 1]); k--) s->prefills[k] = s->prefills[k - 1];
         s->prefills[k] = c;
     }
     return n;
+}
+
+/*
+ * The rows of a step whose prefills are listed. Where a prompt ends, and the next one is of a tenant with twice the share, the
+ * step ends, too: rows of a flood would delay the first token, and lose no more than the fixed cost of a step if they wait.
+ */
+static int32_t rows_of_step(const cl_scheduler *s, int32_t n_prefills) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < s->step.n_entries; i++) n += 1 + s->step.entries[i].choice->n_drafted;
+    for (int32_t i = 0; i + 1 < n_prefills; i++) {
+        const cl_tenant *t = s->prefills[i]->owner->tenant, *next = s->prefills[i + 1]->owner->tenant;
+        const int64_t n_missing = cl_step_n_missing(&s->step, s->prefills[i]), piece = prefill_piece(s);
+        n += n_missing < piece ? n_missing : piece;
+        if (n >= s->max_rows) break;
+        if (n_missing <= piece && cl_tenant_share(next, next->n_in_cache) >= 2 * cl_tenant_share(t, t->n_in_cache))
+            return (int32_t)n;
+    }
+    return s->max_rows;
 }
 
 static void list_entries(cl_scheduler *s) {
@@ -184,6 +210,7 @@ static void list_entries(cl_scheduler *s) {
     for (int32_t i = 0; i < a->n_seqs; i++)
         if (a->choices[i]->decoding) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
     const int32_t n_prefills = list_prefills(s);
+    s->max_rows = rows_of_step(s, n_prefills);
     for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_piece(s));
 }
 

@@ -112,7 +112,11 @@ def served_flood(args):
         system.key = "key-of-quiet"
 
         def median_ttft(n_round, side):
-            return statistics.median(ttft_ms(system, tokens(prompt, (n_round, side, i)), system.key) for i in range(5))
+            times = []
+            for i in range(5):
+                time.sleep(random.uniform(0, 0.25))  # so that requests arrive at any time of a step
+                times.append(ttft_ms(system, tokens(prompt, (n_round, side, i)), system.key))
+            return statistics.median(times)
 
         def measure(flooded, n_round):
             with flood(args, system, "key-of-loud", requests) if flooded else contextlib.nullcontext():

@@ -5,6 +5,7 @@
  * before them, and is cancelled after them; they begin when it has filled all places.
  */
 #include <stdlib.h>
+#include <time.h>
 
 #include "memory.h"
 
@@ -16,7 +17,8 @@ typedef struct flood {
     int64_t n_requests;              /* of the flood */
     int64_t n_prompt, n_flood;       /* tokens of a prompt of the tenant, and of the flood */
     int32_t *prompt, *flood_prompts; /* [n_prompt], [n_requests][n_flood] */
-    driver_request *requests;        /* [n_requests] */
+    uint64_t random;
+    driver_request *requests; /* [n_requests] */
 } flood;
 
 enum { TENANT = 1, FLOODER = 2 };
@@ -34,6 +36,13 @@ static bool begin_flood(flood *f) {
     return driver_submit(&f->d, f->requests, (size_t)f->n_requests) && driver_wait_unstarted(&f->d, f->n_requests - PLACES);
 }
 
+/* Wait for up to a quarter of a second, so that requests arrive at any time of a step. */
+static void pause_at_random(flood *f) {
+    f->random = f->random * 6364136223846793005u + 1442695040888963407u;
+    const struct timespec t = {.tv_nsec = (long)(f->random >> 36)}; /* below 2^28 ns */
+    nanosleep(&t, NULL);
+}
+
 /* The median TTFT of requests of the tenant. */
 static bool ttft(void *ctx, paired_way way, double *seconds) {
     flood *f = ctx;
@@ -42,6 +51,7 @@ static bool ttft(void *ctx, paired_way way, double *seconds) {
     for (int i = 0; i < SENT; i++) {
         driver_request r = {.prompt = f->prompt, .n_prompt = f->n_prompt, .max_tokens = 1, .domain = TENANT};
         memory_fill(f->b, f->prompt, f->n_prompt);
+        pause_at_random(f);
         if (!driver_submit(&f->d, &r, 1) || !driver_wait_for(&f->d, &r)) return false;
         times[i] = r.first - r.submitted;
     }

@@ -127,6 +127,90 @@ static void a_flood_delays_no_other(void **state) {
     }
 }
 
+/* A flood of prompts that take several steps, in which others of tenant 1 arrive; what the steps after that compute. */
+typedef struct rows_watch {
+    deluge d;
+    int64_t n_steps, n_rows, n_before;           /* of prefill, after the last step and after the one before it */
+    int64_t arrived[N_OTHER], n_waited[N_OTHER]; /* steps before a request, and up to its first token */
+} rows_watch;
+
+static void watch_rows(rows_watch *w) {
+    const cl_engine_stats stats = stats_of(w->d.f);
+    if (stats.steps == w->n_steps) return;
+    w->n_steps = stats.steps;
+    w->n_before = w->n_rows;
+    w->n_rows = stats.prefill_tokens_computed;
+}
+
+static void arrive_and_watch(void *ctx, const cl_engine_event *event) {
+    rows_watch *w = ctx;
+    watch_rows(w);
+    const int64_t i = w->d.n_events / BETWEEN;
+    if (i < N_OTHER) w->arrived[i] = w->n_steps;
+    arrive(&w->d, event);
+}
+
+static void note_rows(void *ctx, const cl_engine_event *event) {
+    rows_watch *w = ctx;
+    watch_rows(w);
+    for (int i = 0; i < N_OTHER; i++) {
+        const recording *r = w->d.requests[i].ctx;
+        if (r->request != event->request || r->n_events != 1) continue;
+        w->d.waited[i] = w->n_rows - w->n_before;
+        w->n_waited[i] = w->n_steps - w->arrived[i];
+    }
+}
+
+/* Prompts of n tokens beside a flood begin in the next step, and are not interrupted. */
+static void watch_prompts(int n, rows_watch *w) {
+    enum { N_LONG = 200, LONG = 200, N_GENERATED = BETWEEN * N_OTHER / N_LONG + 1 };
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 8;
+    config.max_step_rows = 100;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    static int32_t tokens[N_LONG][LONG], other_tokens[N_OTHER][LONG];
+    static recording *r[N_LONG], *other[N_OTHER];
+    *w = (rows_watch){.d.f = &f};
+    for (int i = 0; i < N_OTHER; i++) {
+        make_prompt(other_tokens[i], n, 0, 1, (uint32_t)(1000 + i));
+        other[i] = recording_create();
+        other[i]->hook = note_rows;
+        other[i]->hook_ctx = w;
+        w->d.requests[i] = make_request(other_tokens[i], n, 2, other[i]);
+        w->d.requests[i].domain = 1;
+    }
+    for (int i = 0; i < N_LONG; i++) {
+        make_prompt(tokens[i], LONG, 0, 0, (uint32_t)i);
+        r[i] = recording_create();
+        r[i]->hook = arrive_and_watch;
+        r[i]->hook_ctx = w;
+        const cl_engine_request request = make_request(tokens[i], LONG, N_GENERATED, r[i]);
+        submit(&f, &request);
+    }
+    for (int i = 0; i < N_LONG; i++) recording_wait(r[i]);
+    for (int i = 0; i < N_OTHER; i++) recording_wait(other[i]);
+    for (int i = 0; i < N_LONG; i++) recording_free(r[i]);
+    for (int i = 0; i < N_OTHER; i++) recording_free(other[i]);
+    fixture_stop(&f);
+}
+
+/* Beside a flood a prompt takes as many steps as it needs, and its last step has no rows of the flood. */
+static void a_flood_makes_no_prompt_slower(void **state) {
+    (void)state;
+    rows_watch w;
+    watch_prompts(40, &w);
+    for (int i = 0; i < N_OTHER; i++) {
+        assert_int_equal(w.n_waited[i], 1);
+        assert_int_equal(w.d.waited[i], 40);
+    }
+    watch_prompts(150, &w);
+    for (int i = 0; i < N_OTHER; i++) {
+        assert_int_equal(w.n_waited[i], 2);
+        assert_in_range(w.d.waited[i], 50, 57); /* beside 7 choices of the flood at most, which decode in the first step */
+    }
+}
+
 /* Of one tenant's waiting requests those of smaller priority start first, equal ones in the order of their arrival. */
 static void priority_orders(void **state) {
     (void)state;
@@ -165,6 +249,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_go_by_weight),
         cmocka_unit_test(a_flood_delays_no_other),
+        cmocka_unit_test(a_flood_makes_no_prompt_slower),
         cmocka_unit_test(priority_orders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

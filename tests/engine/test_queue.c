@@ -119,6 +119,10 @@ static void nothing_is_saved_up(void **state) {
     add(&q, second);
     assert_true(second->tenant->served == 1000);
     assert_ptr_equal(cl_queue_first(&q), first);
+    first->tenant->n_in_cache = 3; /* of equal counters the smaller share is first */
+    second->tenant->n_in_cache = 1;
+    assert_ptr_equal(cl_queue_first(&q), second);
+    first->tenant->n_in_cache = second->tenant->n_in_cache = 0;
     cl_tenant_charge(first->tenant, 1);
     assert_ptr_equal(cl_queue_first(&q), second);
     end(&q, first);
