@@ -2,7 +2,6 @@
 #include "queue.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 
 void cl_queue_free(cl_queue *q) {
@@ -42,17 +41,13 @@ static void settle(cl_tenant *t, cl_request *r, size_t i) {
     place(t, r, i);
 }
 
-/*
- * The counter at which a tenant of which nothing waited starts again: the smallest of those that wait, or just below it if that
- * tenant has choices in the cache. Who starts again then waits for none of its steps.
- */
+/* The counter at which a tenant of which nothing waited starts again: the smallest of those that wait. */
 static double start_counter(const cl_queue *q) {
     const cl_tenant *lowest = NULL;
     for (size_t i = 0; i < q->n_tenants; i++)
         if (q->tenants[i]->n_waiting > 0 && (!lowest || q->tenants[i]->served < lowest->served)) lowest = q->tenants[i];
     if (!lowest) lowest = q->last; /* what it runs still is charged to it meanwhile */
-    if (!lowest) return 0;
-    return lowest->n_in_cache > 0 ? nextafter(lowest->served, -INFINITY) : lowest->served;
+    return lowest ? lowest->served : 0;
 }
 
 void cl_queue_put(cl_queue *q, cl_request *r) {
