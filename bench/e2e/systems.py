@@ -28,6 +28,7 @@ class System:
     def __init__(self, name, command, environment=None, kv_capacity=None):
         self.name, self.command, self.environment = name, [str(c) for c in command], environment or {}
         self.ours = name.startswith("chunkllama")
+        self.key = None  # the API key that it needs
         self.kv_capacity = kv_capacity  # bytes, where /metrics reports only the part in use
 
     def about(self):
@@ -71,7 +72,8 @@ class System:
 
     def answers(self):
         try:
-            with urllib.request.urlopen(self.url + "/v1/models", timeout=5) as reply:
+            headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+            with urllib.request.urlopen(urllib.request.Request(self.url + "/v1/models", headers=headers), timeout=5) as reply:
                 return reply.status == 200
         except (urllib.error.URLError, OSError):
             return False
