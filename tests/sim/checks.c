@@ -17,10 +17,12 @@ void checks_note(world *w) {
     }
 }
 
-/* Whether c must enter the cache before other, if both wait. */
+/*
+ * Whether c must enter the cache before other, if both wait. Between tenants with equal counters the shares decide, which every
+ * join changes (tests/engine/test_queue.c).
+ */
 static bool is_next(const client *c, const client *other) {
-    if (c->r->tenant != other->r->tenant && c->served != other->served) return c->served < other->served;
-    return cl_request_is_before(c->r, other->r);
+    return c->r->tenant == other->r->tenant ? cl_request_is_before(c->r, other->r) : c->served < other->served;
 }
 
 /* Nobody overtakes: if a choice joined in this step, nobody who is before it in the queue waits still. */
