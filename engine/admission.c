@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beam.h"
 #include "llama/kv_cache.h"
 
 /*
@@ -133,7 +134,7 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
     if (room_to <= c->room_to) return true;
     cattn_error cause;
     const cattn_status status = cattn_seq_reserve(a->cache, c->seq, room_to - c->n_tokens, &cause);
-    if (status == CATTN_OK && (a->n_seqs == 1 || chunks_taken(a) <= (double)a->n_chunks)) {
+    if (status == CATTN_OK && (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks)) {
         c->room_to = room_to;
         return true;
     }
@@ -147,8 +148,8 @@ static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_doma
 
 static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
     cl_request *r = c->owner;
-    if (c->shares_none) return new_domain(a);
-    if (!r->params.prompt_logprobs) return r->params.domain;
+    if (c->shares_none && !r->beams) return new_domain(a); /* beams share with each other */
+    if (!c->shares_none && !r->params.prompt_logprobs) return r->params.domain;
     if (r->own_domain == 0) r->own_domain = new_domain(a);
     return r->own_domain;
 }
@@ -172,7 +173,8 @@ static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
     cattn_join_result result = {0};
     const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
     cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);
-    return fits(a, (double)(c->n_tokens - result.n_matched) / a->chunk_size, part);
+    const double n_forks = cl_request_n_together(c->owner) - 1; /* a chunk each at least */
+    return fits(a, (double)(c->n_tokens - result.n_matched) / a->chunk_size + n_forks, part);
 }
 
 static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
@@ -183,34 +185,67 @@ static cattn_status enter(cl_admission *a, cl_choice *c, cattn_error *error) {
         leader ? cattn_seq_fork(a->cache, leader->seq, n_reserved, &c->seq, error) : join(a, c, n_reserved, error);
     if (status != CATTN_OK) return status;
     c->room_to = room_to;
+    c->n_joined = c->n_tokens;
     insert(a, c);
     return CATTN_OK;
+}
+
+/* Let the choices leave that join together with c, as far as they are in the cache. */
+static void leave_together(cl_admission *a, cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) cl_admission_leave(a, &first[i]);
+}
+
+static cattn_status enter_together(cl_admission *a, cl_choice *c, cattn_error *error) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    cattn_status status = CATTN_OK;
+    for (int32_t i = 0; status == CATTN_OK && i < cl_request_n_together(c->owner); i++) status = enter(a, &first[i], error);
+    if (status != CATTN_OK) leave_together(a, c);
+    return status;
+}
+
+static void share_none(cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) first[i].shares_none = true;
 }
 
 cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error) {
     const bool alone = a->n_seqs == 0;
     const double part = c->owner->tenant->n_in_cache > 0 ? EXPECTED_PART : 0; /* a tenant's first choice must not wait */
-    if (!alone && (a->full || a->n_seqs == a->max_seqs)) return CL_ADMISSION_WAITS;
+    if (!alone && (a->full || a->n_seqs + cl_request_n_together(c->owner) > a->max_seqs)) return CL_ADMISSION_WAITS;
     if (!alone && !may_fit(a, c, part)) {
         a->full = true;
         return CL_ADMISSION_WAITS;
     }
     cattn_error cause = {.message = "no memory for the tokens of a request"};
-    cattn_status status = enter(a, c, &cause);
-    if (status == CATTN_ERR_BUDGET && alone && cl_admission_use_whole_budget(a)) status = enter(a, c, &cause);
+    cattn_status status = enter_together(a, c, &cause);
+    if (status == CATTN_ERR_BUDGET && alone && cl_admission_use_whole_budget(a)) status = enter_together(a, c, &cause);
     if (status == CATTN_ERR_BUDGET && alone) {
-        c->shares_none = true;
+        share_none(c);
         cattn_cache_drop_retained(a->cache, NULL);
-        status = enter(a, c, &cause);
+        status = enter_together(a, c, &cause);
     }
     if (status == CATTN_OK && (alone || fits(a, 0, part))) return CL_ADMISSION_JOINED;
-    cl_admission_leave(a, c);
+    leave_together(a, c);
     if (!alone && (status == CATTN_OK || status == CATTN_ERR_BUDGET)) {
         a->full = true;
         return CL_ADMISSION_WAITS;
     }
     cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
     return CL_ADMISSION_NEVER;
+}
+
+bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cattn_error *error) {
+    const int64_t room_to = room_for(a, c);
+    if (cattn_seq_fork(a->cache, from->seq, room_to - (c->n_tokens - 1), &c->seq, error) != CATTN_OK) return false;
+    c->room_to = room_to;
+    c->n_joined = from->n_joined;
+    c->n_lost = from->n_lost;
+    c->decoding = true;
+    insert(a, c);
+    if (cl_admission_is_alone(a, c) || chunks_taken(a) <= (double)a->n_chunks) return true;
+    cl_admission_leave(a, c);
+    return false;
 }
 
 /* ---- Pins ---- */
@@ -240,11 +275,18 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     if (a->n_seqs == 0) use_budget(a, a->budget);
 }
 
-void cl_admission_preempt(cl_admission *a, cl_choice *c) {
+static void note_loss(const cl_admission *a, cl_choice *c) {
     cattn_seq_info info = {.struct_size = sizeof info};
+    if (c->seq == 0) return;
     cattn_seq_get_info(a->cache, c->seq, &info, NULL);
     if (info.n_ready > c->n_lost) c->n_lost = info.n_ready;
-    c->shares_none |= a->n_seqs == 1;
-    cl_admission_leave(a, c);
+}
+
+void cl_admission_preempt(cl_admission *a, cl_choice *c) {
+    cl_choice *first = c->owner->beams ? c->owner->choices : c;
+    for (int32_t i = 0; i < cl_request_n_together(c->owner); i++) note_loss(a, &first[i]);
+    if (cl_admission_is_alone(a, c)) share_none(c);
+    leave_together(a, c);
+    if (c->owner->beams) cl_beams_forget(c->owner);
     a->full = true;
 }

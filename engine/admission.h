@@ -12,6 +12,8 @@
  * Still, a choice joins only if the budget has chunks for what the choices in the cache are expected to need until they end
  * (lengths.h), or if it is alone: one that is preempted soon costs more than one that waits.
  *
+ * The beams of a search join together or not at all, and leave together (beam.h says why).
+ *
  * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
  * anything:
  *   - With prompt_logprobs the whole prompt must be computed, so that every position has logits. The domain is the request's.
@@ -61,8 +63,8 @@ typedef enum cl_admission_answer {
 } cl_admission_answer;
 
 /*
- * Let a choice join that waits. r->n_cached of its request then is the number of prompt tokens that its first choice found.
- * *error is filled with CL_ADMISSION_NEVER.
+ * Let a choice join that waits, or all beams of its request. r->n_cached of its request then is the number of prompt tokens
+ * that its first choice found. *error is filled with CL_ADMISSION_NEVER.
  */
 cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error);
 
@@ -84,12 +86,23 @@ cl_choice *cl_admission_worst(const cl_admission *a);
  */
 bool cl_admission_pin(cl_admission *a, cl_choice *c, cl_error *error);
 
+/* Whether a choice in the cache, with the other beams of its request, is alone there. */
+static inline bool cl_admission_is_alone(const cl_admission *a, const cl_choice *c) {
+    return a->n_seqs == (c->owner->beams ? c->owner->n_in_cache : 1);
+}
+
+/*
+ * Let a beam whose last token was added to c->tokens join as a fork of the sequence of `from`, which has those before it.
+ * False: there is no room.
+ */
+bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cattn_error *error);
+
 /* Let a choice leave the cache that has ended, and learn from it. Does nothing if it is not there. */
 void cl_admission_leave(cl_admission *a, cl_choice *c);
 
 /*
- * Let a choice leave that has not ended, because room is lacking. It can only join again when another has ended, or when the
- * cache is empty; if it was alone, it shares none then.
+ * Let a choice leave that has not ended, with the other beams of its request, because room is lacking. It can only join again
+ * when another has ended, or when the cache is empty; if it was alone, it shares none then.
  */
 void cl_admission_preempt(cl_admission *a, cl_choice *c);
 

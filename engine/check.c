@@ -69,7 +69,7 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
 /* ---- A request's fields ---- */
 
 void cl_engine_request_init(cl_engine_request *request) {
-    *request = (cl_engine_request){.struct_size = sizeof *request, .max_tokens = -1, .n = 1};
+    *request = (cl_engine_request){.struct_size = sizeof *request, .max_tokens = -1, .n = 1, .length_penalty = 1};
     cl_sampler_params_init(&request->sampling);
 }
 
@@ -130,6 +130,27 @@ static cl_status check_pin(const cl_engine_limits *limits, const cl_engine_reque
     return CL_OK;
 }
 
+/* What a beam search cannot be combined with. */
+static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    const cl_sampler_params *p = &r->sampling;
+    if (!(r->length_penalty >= -10 && r->length_penalty <= 10))
+        return cl_fail(error, CL_ERR_ARG, "length_penalty is %g; it must be from -10 to 10", (double)r->length_penalty);
+    if (!r->beam_search) return CL_OK;
+    if (r->n > limits->max_seqs)
+        return cl_fail(error, CL_ERR_LIMIT, "n is %d; all beams of a search run at once, and max_seqs is %d: lower n", r->n,
+                       limits->max_seqs);
+    const int64_t n_open = (int64_t)limits->n_vocab - limits->n_end_tokens - r->n_stop_tokens;
+    if (r->n > n_open)
+        return cl_fail(error, CL_ERR_LIMIT, "n is %d; %lld tokens of the vocabulary do not end a choice: lower n", r->n,
+                       (long long)n_open);
+    if (r->n_stop > 0)
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "stop is set; a beam search knows no stop strings: use stop_tokens");
+    if (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
+        return cl_fail(error, CL_ERR_UNSUPPORTED,
+                       "sampling has a penalty; a beam search goes by the model's own distribution: leave penalties out");
+    return CL_OK;
+}
+
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
     if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
@@ -146,6 +167,7 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     cl_status status = r->pin ? check_pin(limits, r, error) : CL_OK;
     if (status == CL_OK) status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);
+    if (status == CL_OK) status = check_beams(limits, r, error);
     if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
     return status;
 }
@@ -153,8 +175,8 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
 /* ---- A request's size ---- */
 
 /*
- * The largest completion, in tokens, of one choice that the K/V budget could hold in a cache without others; -1: not even the
- * prompt. *result: the bytes behind that answer, for a completion of n_tokens.
+ * The largest completion, in tokens, of one choice, or of each beam, that the K/V budget could hold in a cache without others;
+ * -1: not even the prompt. *result: the bytes behind that answer, for a completion of n_tokens.
  */
 static int64_t largest_completion(const cl_engine_limits *limits, const cl_engine_request *r, int64_t n_tokens,
                                   cattn_fit_result *result) {
@@ -162,6 +184,7 @@ static int64_t largest_completion(const cl_engine_limits *limits, const cl_engin
     cattn_fit_request_init(&fit);
     fit.n_tokens = r->n_prompt;
     fit.reserve_tokens = n_tokens;
+    fit.n_seqs = r->beam_search ? r->n : 1;
     fit.headroom_bytes = limits->kv_headroom_bytes;
     *result = (cattn_fit_result){.struct_size = sizeof *result};
     cattn_cache_can_fit(limits->cache, &fit, result, NULL);
@@ -177,6 +200,13 @@ static cl_status check_size(const cl_engine_limits *limits, cl_engine_request *r
                        (long long)limits->n_ctx, (long long)r->n_prompt, (long long)wanted);
     cattn_fit_result fit;
     const int64_t largest = largest_completion(limits, r, wanted, &fit);
+    if (wanted > largest && r->beam_search)
+        return cl_fail(
+            error, CL_ERR_LIMIT,
+            "%lld prompt tokens and %d beams of %lld more need %llu bytes of K/V beside metadata; the K/V budget holds "
+            "%llu: lower n, shorten the request or raise the K/V budget",
+            (long long)r->n_prompt, r->n, (long long)wanted, (unsigned long long)fit.bytes_needed,
+            (unsigned long long)fit.bytes_available);
     if (wanted > largest)
         return cl_fail(
             error, CL_ERR_LIMIT,

@@ -16,6 +16,7 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
 /* What bounds the requests of an engine; constant while it runs. */
 typedef struct cl_engine_limits {
     int32_t n_vocab;
+    int32_t n_end_tokens; /* of these, those that end a choice */
     int32_t max_seqs;
     int64_t max_queued_requests, max_queued_tokens; /* 0: no limit */
     int64_t n_ctx;                                  /* tokens of prompt and completion */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beam.h"
+
 bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *tok, int32_t n_vocab, int32_t max_draws) {
     *list = (cl_draw_list){
         .pool = pool,
@@ -53,6 +55,10 @@ void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position,
 static void compute(cl_sampler *s, cl_draw *d) {
     const cl_choice *c = d->choice;
     const cl_engine_request *params = &c->owner->params;
+    if (c->owner->beams && !d->prompt) {
+        cl_beams_expand(s, c, d->logits);
+        return;
+    }
     if (!d->prompt)
         d->token =
             cl_sampler_draw(s, &params->sampling, d->logits, c->tokens, params->n_prompt, d->position, c->index, d->position);

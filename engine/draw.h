@@ -1,6 +1,6 @@
 /*
  * Draws: tokens and logprobs from the logits of a step. All draws of a step are listed first and computed together, on the
- * threads of the pool.
+ * threads of the pool. The draw of a beam yields its likeliest next tokens instead (beam.h).
  */
 #ifndef ENGINE_DRAW_H
 #define ENGINE_DRAW_H

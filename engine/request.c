@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "beam.h"
 #include "draw.h"
 
 double cl_now(void) { return clock_seconds(); }
@@ -82,6 +83,7 @@ void cl_request_free(cl_request *r) {
         free(r->choices[i].tokens);
         cl_text_free(&r->choices[i].text);
     }
+    cl_beams_free(&r->beams);
     free(r->choices);
     free((void *)r->params.stop);
     free((void *)r->params.stop_tokens);
@@ -152,7 +154,8 @@ static void add_text(cl_engine_event *event, const cl_text *t) {
     event->text_size = t->out.size;
 }
 
-static bool is_end(const cl_engine_request *params, const cl_tokenizer *tok, int32_t token) {
+bool cl_request_is_end(const cl_request *r, const cl_tokenizer *tok, int32_t token) {
+    const cl_engine_request *params = &r->params;
     for (int32_t i = 0; i < params->n_stop_tokens; i++)
         if (params->stop_tokens[i] == token) return true;
     return !params->ignore_eos && cl_tokenizer_is_end(tok, token);
@@ -183,13 +186,13 @@ static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t 
 
 bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
     const int32_t *next = c->tokens + c->n_tokens;
-    return is_end(&c->owner->params, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
+    return cl_request_is_end(c->owner, tok, next[n - 1]) || (c->text.n_stop > 0 && completes_stop(c, tok, next, n));
 }
 
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     cl_request *r = c->owner;
     const cl_engine_request *params = &r->params;
-    const bool ends = is_end(params, tok, d->token);
+    const bool ends = cl_request_is_end(r, tok, d->token);
     bool stopped = ends;
     if (!ends && !detokenize(c, tok, d->token, &stopped)) {
         cl_error error;

@@ -5,7 +5,8 @@
  * leave the cache and join again later, with all tokens that it has by then. A request ends when all its choices have ended.
  *
  * Choices of one request that are in the cache and have no tokens of their own yet compute the prompt once: the first of them,
- * its leader, does it for all, and all draw their first token from the same logits.
+ * its leader, does it for all, and all draw their first token from the same logits. In a beam search (beam.h) the choices are
+ * the beams until it ends, and nothing is drawn.
  */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
@@ -18,6 +19,7 @@
 
 typedef struct cl_request cl_request;
 typedef struct cl_tenant cl_tenant; /* queue.h */
+typedef struct cl_beams cl_beams;   /* beam.h */
 typedef struct cl_draw cl_draw;     /* draw.h */
 
 enum { CL_DRAFT_MAX = 8 }; /* most tokens that are drafted for a choice in a step */
@@ -39,6 +41,7 @@ typedef struct cl_choice {
     int32_t *tokens;                   /* [n_prompt + max_tokens] owned; NULL until cl_choice_start */
     int64_t n_tokens;                  /* those of them that are known: prompt and completion */
     int64_t room_to;                   /* the length, in tokens, up to which its sequence has chunks */
+    int64_t n_joined;                  /* n_tokens when it joined last */
     int64_t n_lost;                    /* leading tokens whose K/V existed when it was preempted last */
     bool shares_none;                  /* it joins in a domain of its own, because it found no room otherwise */
     bool decoding;                     /* only its last token lacks K/V */
@@ -62,6 +65,7 @@ struct cl_request {
     atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */
     cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
     cl_choice *choices;             /* [params.n] owned */
+    cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
     bool admitted;                  /* one of its choices has been in the cache */
@@ -75,6 +79,13 @@ static inline int32_t cl_request_n_waiting(const cl_request *r) { return r->n_un
 /* Whether its pin is to end, or not to begin. */
 static inline bool cl_request_is_unpinned(const cl_request *r) {
     return atomic_load_explicit(&r->unpinned, memory_order_relaxed);
+}
+
+/* The number of choices that join the cache, or leave it before they end, together: beams do. */
+static inline int32_t cl_request_n_together(const cl_request *r) { return r->beams ? r->params.n : 1; }
+/* Whether a request is in the queue: a choice waits. While beams advance, some have no sequence and do not wait. */
+static inline bool cl_request_is_queued(const cl_request *r) {
+    return r->beams ? r->n_in_cache == 0 : cl_request_n_waiting(r) > 0;
 }
 /* The first choice that waits; there must be one. */
 cl_choice *cl_request_first_waiting(const cl_request *r);
@@ -114,6 +125,9 @@ void cl_request_free(cl_request *r);
  * lacking.
  */
 bool cl_choice_start(cl_choice *c);
+
+/* Whether a token ends a choice of the request. */
+bool cl_request_is_end(const cl_request *r, const cl_tokenizer *tok, int32_t token);
 
 /* Add a choice's next token: reports it, and ends the choice if it is the last. */
 void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d);

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "beam.h"
+
 bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
                     cl_engine_stats *stats) {
     *ro = (cl_roster){.stats = stats, .first_deadline = INFINITY};
@@ -38,7 +40,7 @@ void cl_roster_end_choice(cl_roster *ro, cl_choice *c, cl_engine_finish why, con
 }
 
 void cl_roster_end_request(cl_roster *ro, cl_request *r, cl_engine_finish why, const cl_error *error) {
-    if (cl_request_n_waiting(r) > 0) cl_queue_remove(&ro->queue, r);
+    if (cl_request_is_queued(r)) cl_queue_remove(&ro->queue, r);
     for (int32_t i = 0; i < r->params.n; i++)
         if (r->choices[i].finish == CL_ENGINE_RUNNING) cl_roster_end_choice(ro, &r->choices[i], why, error);
 }
@@ -59,8 +61,8 @@ static void unpin(cl_roster *ro, bool all) {
     }
 }
 
-void cl_roster_add(cl_roster *ro, cl_request *r) {
-    if (cl_queue_add(&ro->queue, r)) {
+void cl_roster_add(cl_roster *ro, cl_request *r, bool complete) {
+    if (complete && cl_queue_add(&ro->queue, r)) {
         ro->waiting_tokens += r->params.n_prompt;
         if (r->deadline < ro->first_deadline) ro->first_deadline = r->deadline;
         return;
@@ -109,15 +111,18 @@ void cl_roster_drop(cl_roster *ro, bool cancels, bool all) {
 /* ---- Who is in the cache ---- */
 
 static void preempt(cl_roster *ro, cl_choice *c) {
-    if (cl_request_n_waiting(c->owner) == 0) cl_queue_put(&ro->queue, c->owner);
+    const int32_t n_before = ro->admission.n_seqs;
+    if (!cl_request_is_queued(c->owner)) cl_queue_put(&ro->queue, c->owner);
     cl_admission_preempt(&ro->admission, c);
-    ro->stats->preemptions++;
+    ro->stats->preemptions += n_before - ro->admission.n_seqs;
 }
 
 void cl_roster_make_room(cl_roster *ro, const cl_error *error) {
     cl_choice *worst = cl_admission_worst(&ro->admission);
-    if (ro->admission.n_seqs == 1 && cl_admission_use_whole_budget(&ro->admission)) return;
-    if (ro->admission.n_seqs == 1 && worst->shares_none)
+    if (cl_admission_is_alone(&ro->admission, worst) && cl_admission_use_whole_budget(&ro->admission)) return;
+    /* Beams that advanced since they joined need less when they join again (beam.h). */
+    const bool shrinks = worst->owner->beams && worst->n_tokens > worst->n_joined;
+    if (cl_admission_is_alone(&ro->admission, worst) && worst->shares_none && !shrinks)
         cl_roster_end_request(ro, worst->owner, CL_ENGINE_ERROR, error);
     else
         preempt(ro, worst);
@@ -136,13 +141,15 @@ void cl_roster_extend(cl_roster *ro) {
 }
 
 /*
- * Preempt a choice of the tenant with the largest share of the cache, if its share stays larger than that of t with one choice
- * more. So a flood of one tenant does not keep the others waiting, and no two tenants preempt each other in turns.
+ * Preempt a choice of the tenant with the largest share of the cache, if its share without it and one more is larger than that
+ * of the tenant of r with the choices that join. So a flood of one tenant does not keep the others waiting, and no two tenants
+ * preempt each other in turns.
  */
-static bool make_place(cl_roster *ro, const cl_tenant *t) {
+static bool make_place(cl_roster *ro, const cl_request *r) {
     cl_choice *worst = cl_admission_worst(&ro->admission);
-    const cl_tenant *largest = worst->owner->tenant;
-    if (largest->n_in_cache < 2 || cl_tenant_share(largest, largest->n_in_cache) <= cl_tenant_share(t, t->n_in_cache + 1))
+    const cl_tenant *largest = worst->owner->tenant, *t = r->tenant;
+    const int32_t n_left = largest->n_in_cache - cl_request_n_together(worst->owner);
+    if (n_left < 1 || cl_tenant_share(largest, n_left + 1) <= cl_tenant_share(t, t->n_in_cache + cl_request_n_together(r)))
         return false;
     preempt(ro, worst);
     ro->admission.full = false;
@@ -167,7 +174,7 @@ static bool admit_next(cl_roster *ro) {
     cl_admission_answer answer;
     cl_error error;
     do answer = cl_admission_join(&ro->admission, c, &error);
-    while (answer == CL_ADMISSION_WAITS && make_place(ro, r->tenant));
+    while (answer == CL_ADMISSION_WAITS && make_place(ro, r));
     if (answer == CL_ADMISSION_JOINED) note_admission(ro, r);
     if (answer == CL_ADMISSION_NEVER) cl_roster_end_request(ro, r, CL_ENGINE_ERROR, &error);
     return answer != CL_ADMISSION_WAITS;
@@ -175,5 +182,35 @@ static bool admit_next(cl_roster *ro) {
 
 void cl_roster_admit(cl_roster *ro) {
     while (admit_next(ro)) {
+    }
+}
+
+/* ---- Beams ---- */
+
+/* Let a beam join as a fork; others may leave for it. False: the beams of its request had to leave. */
+static bool fork_beam(cl_roster *ro, cl_choice *c) {
+    cattn_error cause;
+    while (!cl_admission_fork(&ro->admission, c, cl_beams_source(c), &cause)) {
+        cl_choice *worst = cl_admission_worst(&ro->admission);
+        if (cl_admission_is_alone(&ro->admission, worst) && cl_admission_use_whole_budget(&ro->admission)) continue;
+        preempt(ro, worst);
+        if (c->owner->n_in_cache == 0) return false;
+    }
+    return true;
+}
+
+void cl_roster_advance(cl_roster *ro, cl_request *r) {
+    const bool full = ro->admission.full;
+    for (int32_t i = 0; i < r->params.n; i++)
+        if (cl_beams_source(&r->choices[i]) != &r->choices[i]) cl_admission_leave(&ro->admission, &r->choices[i]);
+    ro->admission.full = full; /* their places are taken again */
+    for (int32_t i = 0; i < r->params.n; i++)
+        if (cl_beams_source(&r->choices[i]) != &r->choices[i] && !fork_beam(ro, &r->choices[i])) return;
+    /* Of sequences that part here, the last one stays in the chunk, so this is the best. */
+    for (int32_t k = r->params.n - 1; k >= 0; k--) {
+        cl_choice *c = cl_beams_ranked(r, k);
+        if (cattn_seq_append(ro->admission.cache, c->seq, &c->tokens[c->n_tokens - 1], 1, NULL) == CATTN_OK) continue;
+        preempt(ro, c);
+        return;
     }
 }

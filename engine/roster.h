@@ -31,8 +31,8 @@ bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const
 /* No request may wait or run, and no prompt be pinned. Ignores a roster that is all zeros. */
 void cl_roster_free(cl_roster *ro);
 
-/* Queue a request, or end it if memory is lacking. */
-void cl_roster_add(cl_roster *ro, cl_request *r);
+/* Queue a request, or end it if memory is lacking: for the queue, or for the request, which is not complete then. */
+void cl_roster_add(cl_roster *ro, cl_request *r, bool complete);
 
 /* As cl_scheduler_drop. */
 void cl_roster_drop(cl_roster *ro, bool cancels, bool all);
@@ -48,6 +48,12 @@ void cl_roster_admit(cl_roster *ro);
  * that, and if it shares none, it cannot continue, and its request ends with the error.
  */
 void cl_roster_make_room(cl_roster *ro, const cl_error *error);
+
+/*
+ * The beams of a request in the cache have advanced: their sequences follow. If room is lacking, others may leave for it, or
+ * all beams of the request.
+ */
+void cl_roster_advance(cl_roster *ro, cl_request *r);
 
 /* A choice has ended (cl_choice_end): it leaves the cache, and its request is finished with its last choice. */
 void cl_roster_let_go(cl_roster *ro, cl_choice *c);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "beam.h"
 #include "draw.h"
 #include "pace.h"
 #include "roster.h"
@@ -21,6 +22,7 @@ struct cl_scheduler {
     cl_speculation *speculation; /* NULL: off */
     cl_roster roster;
     cl_pace pace;
+    int32_t n_end_tokens;  /* of the vocabulary */
     int32_t max_rows;      /* of the current step */
     cl_choice **prefills;  /* [max_seqs] owned; the choices of a step whose prompts lack rows */
     double recent_seconds; /* of steps: those of the last minute, since older ones decay, as roster.recent_tokens */
@@ -46,6 +48,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     cl_scheduler *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
+    for (int32_t id = 0; id < m->params.n_vocab; id++) s->n_end_tokens += cl_tokenizer_is_end(m->tok, id);
     cl_pace_init(&s->pace, config->target_itl_s, config->max_step_rows);
     s->config = *config;
     s->config.level = NULL; /* borrowed for the call only, like the weights */
@@ -84,6 +87,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
 cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
     return (cl_engine_limits){
         .n_vocab = s->model->params.n_vocab,
+        .n_end_tokens = s->n_end_tokens,
         .max_seqs = s->config.max_seqs,
         .max_queued_requests = s->config.max_queued_requests,
         .max_queued_tokens = s->config.max_queued_tokens,
@@ -111,7 +115,10 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn
 
 bool cl_scheduler_idle(const cl_scheduler *s) { return s->roster.queue.n_live == 0; }
 
-void cl_scheduler_add(cl_scheduler *s, cl_request *r) { cl_roster_add(&s->roster, r); }
+void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
+    if (r->params.beam_search) r->beams = cl_beams_create(&r->params, s->n_end_tokens);
+    cl_roster_add(&s->roster, r, r->beams || !r->params.beam_search);
+}
 
 void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) { cl_roster_drop(&s->roster, cancels, all); }
 
@@ -139,9 +146,12 @@ static int64_t prefill_piece(const cl_scheduler *s) {
 /* Whether a step computes rows of a choice in the cache, and not its leader for both. */
 static bool computes(const cl_choice *c) { return c->n_tokens > c->owner->params.n_prompt || cl_request_leader(c->owner) == c; }
 
+/* Whether a step computes only a choice's last token. */
+static bool decodes(const cl_choice *c) { return c->decoding && !cl_beams_awaits(c); }
+
 static int32_t count_decoding(const cl_scheduler *s) {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) n += s->roster.admission.choices[i]->decoding;
+    for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) n += decodes(s->roster.admission.choices[i]);
     return n;
 }
 
@@ -153,11 +163,11 @@ static void draft_tokens(cl_scheduler *s) {
     int64_t n_left = s->max_rows;
     for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) {
         cl_choice *c = s->roster.admission.choices[i];
-        if (c->decoding) {
-            cl_speculation_add(s->speculation, c);
+        if (decodes(c)) {
+            if (!c->owner->beams) cl_speculation_add(s->speculation, c);
             n_decoding++;
             n_left--;
-        } else if (computes(c)) {
+        } else if (!c->decoding && computes(c)) {
             const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
             n_left -= n_missing < piece ? n_missing : piece;
         }
@@ -208,7 +218,7 @@ static int32_t rows_of_step(const cl_scheduler *s, int32_t n_prefills) {
 static void list_entries(cl_scheduler *s) {
     const cl_admission *a = &s->roster.admission;
     for (int32_t i = 0; i < a->n_seqs; i++)
-        if (a->choices[i]->decoding) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
+        if (decodes(a->choices[i])) cl_step_add(&s->step, a->choices[i], 1 + a->choices[i]->n_drafted);
     const int32_t n_prefills = list_prefills(s);
     s->max_rows = rows_of_step(s, n_prefills);
     for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_piece(s));
@@ -216,7 +226,8 @@ static void list_entries(cl_scheduler *s) {
 
 /* The leader has computed the prompt: all choices that wait for it draw their first token. */
 static void draw_first(cl_scheduler *s, cl_request *r, const float *logits) {
-    for (int32_t i = 0; i < r->params.n && r->params.max_tokens > 0; i++) {
+    const int32_t n = r->beams ? 1 : r->params.n; /* all beams continue the first one */
+    for (int32_t i = 0; i < n && r->params.max_tokens > 0; i++) {
         cl_choice *c = &r->choices[i];
         if (c->seq != 0 && c->n_tokens == r->params.n_prompt) cl_draw_list_add(&s->draws, c, 0, logits);
     }
@@ -281,6 +292,15 @@ static void drop_drafts(cl_scheduler *s) {
     list_entries(s);
 }
 
+/* Advance the beams of which the step has computed the last tokens. */
+static void advance_beams(cl_scheduler *s) {
+    for (int32_t i = 0; i < s->draws.n; i++) {
+        cl_request *r = s->draws.draws[i].choice->owner;
+        if (!r->beams || cl_beams_pending(r) != CL_BEAMS_AWAIT) continue;
+        if (cl_beams_select(r, s->model->tok) == CL_BEAMS_END) s->stats.completion_tokens += cl_beams_n_tokens(r);
+    }
+}
+
 /* The number of an entry's rows at positions below `end`. */
 static int64_t rows_below(const cl_step_entry *e, int64_t end) {
     const int64_t n = end - e->first_pos;
@@ -310,9 +330,10 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     stats->decode_s += seconds * (1 - share);
     if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
     for (int32_t i = 0; i < s->draws.n; i++) {
+        cl_request *r = s->draws.draws[i].choice->owner;
         if (s->draws.draws[i].prompt) continue;
-        stats->completion_tokens++;
-        cl_tenant_charge(s->draws.draws[i].choice->owner->tenant, 1);
+        if (!r->beams) stats->completion_tokens++; /* those of beams count when they are reported */
+        cl_tenant_charge(r->tenant, 1);
     }
 }
 
@@ -339,6 +360,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     }
     draw_tokens(s);
     settle_drafts(s);
+    advance_beams(s);
     count_step(s, cl_now() - start, n_decoding);
 }
 
@@ -353,6 +375,7 @@ static void report(cl_scheduler *s, const cl_draw *d) {
     /* The choice ended or was cancelled at an earlier token, so a step without drafts would not have drawn this one. */
     if (c->finish != CL_ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
         return;
+    if (c->owner->beams) return;
     cl_choice_add(c, s->model->tok, d);
     if (c->finish != CL_ENGINE_RUNNING) {
         cl_roster_let_go(&s->roster, c);
@@ -362,8 +385,31 @@ static void report(cl_scheduler *s, const cl_draw *d) {
     if (!d->drafted && cattn_seq_append(s->runner.cache, c->seq, &d->token, 1, &cause) != CATTN_OK) fail_choice(s, c, &cause);
 }
 
+/* The search of a request has ended: report what it found. */
+static void report_beams(cl_scheduler *s, cl_request *r) {
+    if (cl_request_is_queued(r)) cl_queue_remove(&s->roster.queue, r);
+    for (int32_t i = 0; i < r->params.n; i++) {
+        cl_beams_report(r, i, s->model->tok);
+        cl_roster_let_go(&s->roster, &r->choices[i]);
+    }
+}
+
+/* Do what is pending of a request's beams, if it is this. */
+static void follow_beams(cl_scheduler *s, cl_request *r, cl_beams_answer pending) {
+    if (!r->beams || cl_beams_pending(r) != pending) return;
+    cl_beams_settle(r);
+    if (pending == CL_BEAMS_END) report_beams(s, r);
+    if (pending == CL_BEAMS_ADVANCE && r->n_in_cache > 0) cl_roster_advance(&s->roster, r);
+    cl_error error;
+    cl_fail(&error, CL_ERR_UNSUPPORTED, "the model gives fewer than %d tokens a probability; lower n", r->params.n);
+    if (pending == CL_BEAMS_FAIL) cl_roster_end_request(&s->roster, r, CL_ENGINE_ERROR, &error);
+}
+
 void cl_scheduler_report(cl_scheduler *s) {
+    static const cl_beams_answer order[] = {CL_BEAMS_END, CL_BEAMS_FAIL, CL_BEAMS_ADVANCE}; /* the last may preempt others */
     for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (int32_t i = 0; i < s->draws.n; i++) follow_beams(s, s->draws.draws[i].choice->owner, order[k]);
     for (int32_t i = 0; i < s->step.n_entries; i++) {
         cl_choice *c = s->step.entries[i].choice;
         if (c->decoding && c->owner->params.max_tokens == 0) cl_roster_end_prompt(&s->roster, c);

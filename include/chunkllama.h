@@ -404,6 +404,20 @@ typedef struct cl_engine_request {
      * CL_ERR_LIMIT if the pins would exceed pin_bytes, in which chunks of two pins count twice. Default false.
      */
     bool pin;
+    /*
+     * Beam search: the n choices are the completions of the highest score that are found by continuing the n best beginnings
+     * token by token, best first; default false. The score is the sum of the logprobs, in the model's own distribution, divided
+     * by (tokens of prompt and completion, without an end token) ^ length_penalty, as in vLLM. The other sampling parameters do
+     * not count. All choices are reported at the end, however they are computed. There must be no stop string and no penalty,
+     * and the limits on sequences and the K/V budget must hold all n at once.
+     */
+    bool beam_search;
+    /*
+     * End the search once n completions are found; default false: go on until no other can be better than these. Both end
+     * with max_tokens.
+     */
+    bool early_stopping;
+    float length_penalty; /* -10 to 10; default 1 */
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
@@ -416,8 +430,9 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * *id, unless id is NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
- * choice alone, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens allow;
- * CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id is 0.
+ * choice alone, or all beams, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens
+ * allow; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs, and for a field that a beam search
+ * does not support. No event comes then, and *id is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 
