@@ -137,16 +137,15 @@ static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_req
         return cl_fail(error, CL_ERR_ARG, "length_penalty is %g; it must be from -10 to 10", (double)r->length_penalty);
     if (!r->beam_search) return CL_OK;
     if (r->n > limits->max_seqs)
-        return cl_fail(error, CL_ERR_LIMIT, "n is %d; all beams of a search run at once, and max_seqs is %d: lower n", r->n,
+        return cl_fail(error, CL_ERR_ARG, "n is %d; all beams of a search run at once, and max_seqs is %d: lower n", r->n,
                        limits->max_seqs);
     const int64_t n_open = (int64_t)limits->n_vocab - limits->n_end_tokens - r->n_stop_tokens;
     if (r->n > n_open)
-        return cl_fail(error, CL_ERR_LIMIT, "n is %d; %lld tokens of the vocabulary do not end a choice: lower n", r->n,
+        return cl_fail(error, CL_ERR_ARG, "n is %d; %lld tokens of the vocabulary do not end a choice: lower n", r->n,
                        (long long)n_open);
-    if (r->n_stop > 0)
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "stop is set; a beam search knows no stop strings: use stop_tokens");
+    if (r->n_stop > 0) return cl_fail(error, CL_ERR_ARG, "stop is set; a beam search knows no stop strings: use stop_tokens");
     if (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
-        return cl_fail(error, CL_ERR_UNSUPPORTED,
+        return cl_fail(error, CL_ERR_ARG,
                        "sampling has a penalty; a beam search goes by the model's own distribution: leave penalties out");
     return CL_OK;
 }

@@ -431,8 +431,7 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
  * choice alone, or all beams, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens
- * allow; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs, and for a field that a beam search
- * does not support. No event comes then, and *id is 0.
+ * allow; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 

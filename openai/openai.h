@@ -192,7 +192,8 @@ typedef struct openai_usage {
 
 /*
  * The events of a request so far. Choice c of prompt p is choices[p * params.n + c]. If fewer choices are returned than are
- * generated, those of a prompt are sorted with its last event: by the mean logprob of their tokens, the highest first.
+ * generated, those of a prompt are sorted with its last event: by the mean logprob of their tokens, the highest first. Those of
+ * a beam search are in order.
  */
 typedef struct openai_result {
     const openai_context *context;

@@ -131,6 +131,45 @@ static bool parse_stream(const json_t *body, openai_request *r, openai_error *er
     return true;
 }
 
+/* vLLM's "never" is the end of the search that is the default here. */
+static bool parse_early_stopping(const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *field = field_get(body, "early_stopping");
+    if (json_is_string(field) && strcmp(json_string_value(field), "never") == 0) return true;
+    if (field && !json_is_boolean(field))
+        return openai_fail(error, "early_stopping", "'early_stopping' must be true, false or \"never\"");
+    r->params.early_stopping = json_is_true(field);
+    return true;
+}
+
+/* Refuse what would change the tokens of a beam search elsewhere, and what only a beam search knows without it. */
+static bool check_beams(const cl_engine_request *p, openai_error *error) {
+    const cl_sampler_params *s = &p->sampling;
+    const struct {
+        const char *field;
+        bool is_set;
+        const char *instead;
+    } with[] = {
+        {"stop", p->n_stop > 0, "use 'stop_token_ids'"},
+        {"repetition_penalty", s->repetition_penalty != 1, "send 1"},
+        {"presence_penalty", s->presence_penalty != 0, "send 0"},
+        {"frequency_penalty", s->frequency_penalty != 0, "send 0"},
+    };
+    for (size_t i = 0; p->beam_search && i < sizeof with / sizeof *with; i++)
+        if (with[i].is_set)
+            return openai_fail(error, with[i].field, "'%s' is not supported with 'use_beam_search'; %s", with[i].field,
+                               with[i].instead);
+    const char *without = p->length_penalty != 1 ? "length_penalty" : p->early_stopping ? "early_stopping" : NULL;
+    if (!p->beam_search && without) return openai_fail(error, without, "'%s' needs 'use_beam_search' to be true", without);
+    return true;
+}
+
+/* All else of the engine's request has been read. */
+static bool parse_beams(const json_t *body, openai_request *r, openai_error *error) {
+    return field_bool(body, "use_beam_search", &r->params.beam_search, error) &&
+           field_float(body, "length_penalty", -10, 10, &r->params.length_penalty, error) &&
+           parse_early_stopping(body, r, error) && check_beams(&r->params, error);
+}
+
 /* How many choices are generated and how many returned; the stream and logprobs have been read. */
 static bool parse_n(const json_t *body, openai_request *r, openai_error *error) {
     r->n = 1;
@@ -144,7 +183,7 @@ static bool parse_n(const json_t *body, openai_request *r, openai_error *error) 
                            "'best_of' is %d and 'n' is %d; a stream shows all that it generates: clear 'stream' or send equal "
                            "numbers",
                            r->params.n, r->n);
-    r->params.logprobs |= r->params.n > r->n;
+    r->params.logprobs |= r->params.n > r->n && !r->params.beam_search; /* a beam search reports its choices in order */
     return true;
 }
 
@@ -154,5 +193,6 @@ bool openai_parse_params(const openai_context *context, const json_t *body, open
     return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
            parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
            parse_stop(context, body, r, error) && parse_logprobs(context, body, r, error) && parse_stream(body, r, error) &&
-           parse_n(body, r, error) && field_bool(body, "return_token_ids", &r->return_token_ids, error);
+           parse_beams(body, r, error) && parse_n(body, r, error) &&
+           field_bool(body, "return_token_ids", &r->return_token_ids, error);
 }

@@ -40,7 +40,6 @@ static const refused_field refused_fields[] = {
     {.name = "guided_json"},
     {.name = "guided_regex"},
     {.name = "include_stop_str_in_output"},
-    {.name = "length_penalty", .neutral = {"1"}},
     {.name = "logits_processors"},
     {.name = "min_tokens"},
     {.name = "prompt_embeds"},
@@ -50,7 +49,6 @@ static const refused_field refused_fields[] = {
     {.name = "skip_special_tokens", .neutral = {"true"}, .strict = true},
     {.name = "structured_outputs"},
     {.name = "truncate_prompt_tokens"},
-    {.name = "use_beam_search"},
     /* llama-server's */
     {.name = "dry_multiplier"},
     {.name = "dynatemp_range"},

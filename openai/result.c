@@ -115,7 +115,7 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
         ok = add_logprob(&result->prompt_logprobs[i], (size_t)params->n_top, event);
     result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
     if (event->last) result->n_done++;
-    if (event->last && result->request->n < params->n) sort_choices(choices, params->n);
+    if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
     result->failed = true;
     openai_fail_from(&result->error, NULL,

@@ -57,9 +57,31 @@ static void best_of_is_read(void **state) {
     parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n\":2,\"best_of\":2,\"stream\":true"), &r);
     assert_true(r.n == 2 && r.params.n == 2 && !r.params.logprobs);
     openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n\":2,\"best_of\":5,\"use_beam_search\":true"), &r);
+    assert_true(r.n == 2 && r.params.n == 5 && !r.params.logprobs);
+    openai_request_free(&r);
     parse_ok(&c, OPENAI_CHAT, CHAT("\"best_of\":2,\"logprobs\":true"), &r);
     assert_true(r.n == 1 && r.params.n == 2 && r.params.logprobs && r.logprobs);
     openai_request_free(&r);
+}
+
+static void a_beam_search_is_read(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    static const struct {
+        const char *early_stopping;
+        bool early;
+    } cases[] = {{"true", true}, {"false", false}, {"\"never\"", false}, {"null", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[200];
+        openai_request r;
+        snprintf(body, sizeof body, COMPLETION("\"use_beam_search\":true,\"n\":4,\"length_penalty\":0.5,\"early_stopping\":%s"),
+                 cases[i].early_stopping);
+        parse_ok(&c, OPENAI_COMPLETION, body, &r);
+        assert_true(r.params.beam_search && r.params.n == 4 && r.params.length_penalty == 0.5f);
+        assert_true(r.params.early_stopping == cases[i].early);
+        openai_request_free(&r);
+    }
 }
 
 static void what_is_left_out_has_openais_defaults(void **state) {
@@ -72,6 +94,7 @@ static void what_is_left_out_has_openais_defaults(void **state) {
     assert_true(p.n == 1 && p.max_tokens == 16 && p.n_stop == 0 && p.n_stop_tokens == 0);
     assert_true(p.priority == 0 && p.timeout_s == 0);
     assert_true(p.sampling.temperature == 1 && p.sampling.top_p == 1 && p.sampling.top_k == 0);
+    assert_true(!p.beam_search && !p.early_stopping && p.length_penalty == 1);
     assert_false(p.ignore_eos || p.logprobs || p.prompt_logprobs || r.stream || r.echo);
     assert_null(r.prompts[0].text);
     parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &other);
@@ -213,6 +236,16 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":0"), "best_of", "from 1 to 128"},
         {OPENAI_COMPLETION, COMPLETION("\"n\":3,\"best_of\":2"), "best_of", "at least 'n'"},
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":2,\"stream\":true"), "best_of", "clear 'stream'"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":1"), "use_beam_search", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"length_penalty\":11"), "length_penalty", "from -10 to 10"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"early_stopping\":\"x\""), "early_stopping", "never"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"stop\":\"x\""), "stop", "use 'stop_token_ids'"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"presence_penalty\":1"), "presence_penalty", "send 0"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"frequency_penalty\":1"), "frequency_penalty", "send 0"},
+        {OPENAI_CHAT, CHAT("\"use_beam_search\":true,\"repetition_penalty\":2"), "repetition_penalty", "send 1"},
+        {OPENAI_CHAT, CHAT("\"use_beam_search\":true,\"n\":2,\"best_of\":4,\"stream\":true"), "best_of", "clear 'stream'"},
+        {OPENAI_COMPLETION, COMPLETION("\"length_penalty\":2"), "length_penalty", "needs 'use_beam_search' to be true"},
+        {OPENAI_CHAT, CHAT("\"early_stopping\":true"), "early_stopping", "needs 'use_beam_search' to be true"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
@@ -264,8 +297,8 @@ static void what_asks_for_nothing_is_taken(void **state) {
         {OPENAI_CHAT,
          CHAT("\"echo\":false,\"add_special_tokens\":false,\"add_generation_prompt\":true,\"prompt_logprobs\":null")},
         {OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"add_special_tokens\":true,\"skip_special_tokens\":true")},
-        {OPENAI_COMPLETION,
-         COMPLETION("\"best_of\":1,\"length_penalty\":1,\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
+        {OPENAI_COMPLETION, COMPLETION("\"best_of\":1,\"length_penalty\":1,\"use_beam_search\":false,\"early_stopping\":false,"
+                                       "\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
         {OPENAI_COMPLETION,
          COMPLETION("\"n_predict\":-1,\"top_n_sigma\":-1,\"grammar\":\"\",\"json_schema\":{},\"n_probs\":0")},
     };
@@ -381,6 +414,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(best_of_is_read),
+        cmocka_unit_test(a_beam_search_is_read),
         cmocka_unit_test(what_is_left_out_has_openais_defaults),
         cmocka_unit_test(seed_minus_one_is_another_each_time),
         cmocka_unit_test(prompts_and_messages_become_tokens),

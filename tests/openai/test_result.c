@@ -217,6 +217,22 @@ static void the_best_choices_are_returned(void **state) {
     end(&s);
 }
 
+/* What a beam search finds comes in order, whatever the means are. */
+static void beams_stay_in_order(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"n\":1,\"best_of\":2,\"use_beam_search\":true"));
+    add_choice(&s, 0, 0, 'a', -3, 1);
+    add_choice(&s, 0, 1, 'b', -2, 1);
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    json_t *answer = written(&w);
+    json_t *choices = json_incref(json_object_get(answer, "choices"));
+    json_decref(answer);
+    assert_json(choices, "[{\"index\":0,\"text\":\"a\",\"logprobs\":null,\"finish_reason\":\"stop\"}]");
+    end(&s);
+}
+
 static void failures_become_errors(void **state) {
     (void)state;
     scene s;
@@ -238,7 +254,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_reports_the_prompts_logprobs),
         cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(the_best_choices_are_returned),
-        cmocka_unit_test(failures_become_errors),
+        cmocka_unit_test(beams_stay_in_order),      cmocka_unit_test(failures_become_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
