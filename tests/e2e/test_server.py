@@ -157,6 +157,25 @@ def test_best_of(server):
     assert best.usage.completion_tokens == every.usage.completion_tokens
 
 
+def test_beam_search(server):
+    """The score divides equal lengths by the same number, so sums fall, and greedy decoding finds nothing better."""
+    more = {"max_tokens": 12, "logprobs": 0, "extra_body": {"use_beam_search": True, "ignore_eos": True}}
+    beams = server.complete(n=4, **more)
+    sums = [sum(c.logprobs.token_logprobs) for c in beams.choices]
+    assert sums == sorted(sums, reverse=True) and len({c.text for c in beams.choices}) == 4
+    greedy = server.complete(max_tokens=12, logprobs=0, temperature=0, extra_body={"ignore_eos": True}).choices[0]
+    assert sums[0] >= sum(greedy.logprobs.token_logprobs)
+    assert [c.text for c in server.complete(n=2, best_of=4, **more).choices] == [c.text for c in beams.choices[:2]]
+    texts = [""] * 4
+    for chunk in server.complete(n=4, stream=True, **more):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == [c.text for c in beams.choices]
+    chat = server.chat(n=3, max_tokens=8, extra_body={"use_beam_search": True, "length_penalty": 0, "early_stopping": True})
+    assert len({c.message.content for c in chat.choices}) == 3
+    with pytest.raises(openai.BadRequestError, match="max_seqs"):
+        server.complete(n=128, extra_body={"use_beam_search": True})
+
+
 def test_n_in_a_stream(server):
     whole = server.complete(max_tokens=12, n=3, seed=5)
     texts = {0: "", 1: "", 2: ""}
