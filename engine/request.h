@@ -66,6 +66,7 @@ struct cl_request {
     cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
     cl_choice *choices;             /* [params.n] owned */
     cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */
+    int32_t n_overtaken;            /* choices of later requests that were admitted before it (overtake.h) */
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
     bool admitted;                  /* one of its choices has been in the cache */
@@ -93,8 +94,8 @@ cl_choice *cl_request_first_waiting(const cl_request *r);
 cl_choice *cl_request_leader(const cl_request *r);
 
 /*
- * The time that decides the rank of a request submitted at `submitted`: a unit of priority is worth 10 s of waiting. So a
- * request is overtaken only by those submitted within 10 s times (its priority - theirs) after it.
+ * The time that decides the rank of a request submitted at `submitted`: a unit of priority is worth 10 s of waiting. So by rank
+ * a request is preceded, of those that came later, only by those submitted within 10 s times (its priority - theirs) after it.
  */
 double cl_request_due(double submitted, int32_t priority);
 

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "beam.h"
+#include "overtake.h"
 
 bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
                     cl_engine_stats *stats) {
@@ -157,6 +158,7 @@ static bool make_place(cl_roster *ro, const cl_request *r) {
 }
 
 static void note_admission(cl_roster *ro, cl_request *r) {
+    cl_overtake_note(r);
     if (cl_request_n_waiting(r) == 0) cl_queue_remove(&ro->queue, r);
     if (r->admitted) return;
     r->admitted = true;
@@ -170,6 +172,7 @@ static void note_admission(cl_roster *ro, cl_request *r) {
 static bool admit_next(cl_roster *ro) {
     cl_request *r = cl_queue_first(&ro->queue);
     if (!r) return false;
+    r = cl_overtake_choose(&ro->admission, r);
     cl_choice *c = cl_request_first_waiting(r);
     cl_admission_answer answer;
     cl_error error;

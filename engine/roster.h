@@ -2,10 +2,10 @@
  * The requests of an engine: those that wait, those of which choices are in the cache, and those that have ended.
  *
  * Choices are admitted as long as max_seqs and the K/V budget have room for the tokens that they have and for the next ones
- * (admission.h). The one that is next (queue.h) holds up all others, so that small ones cannot starve a large one. When choices
- * in the cache find no room for their next tokens, one is preempted: the worst by rank of the tenant with the largest share. It
- * leaves, waits for another to end, and continues. A choice is also preempted for a tenant with a smaller share whose choice
- * waits.
+ * (admission.h). The one that is next (queue.h, overtake.h) holds up all others, so that small ones cannot starve a large one.
+ * When choices in the cache find no room for their next tokens, one is preempted: the worst by rank of the tenant with the
+ * largest share. It leaves, waits for another to end, and continues. A choice is also preempted for a tenant with a smaller
+ * share whose choice waits.
  *
  * Nothing here may be called while a step is open.
  */

@@ -425,7 +425,8 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
 /*
  * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
  * have room for the tokens that they have: next is the domain that got the fewest tokens for its weight, and of its requests
- * the first by priority and time. Where the budget does not hold what they generate, or a domain has more than its part while
+ * the first by priority and time; at most 16 choices of later ones with the same priority, whose prefix is in the cache, go
+ * before it. Where the budget does not hold what they generate, or a domain has more than its part while
  * others wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
  * *id, unless id is NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
  *

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "../cache/check_tree.h"
-#include "engine/queue.h"
+#include "engine/overtake.h"
 #include "lib/cache/tree_internal.h"
 #include "lib/cache_handle.h"
 #include "world_internal.h"
@@ -25,15 +25,38 @@ static bool is_next(const client *c, const client *other) {
     return c->r->tenant == other->r->tenant ? cl_request_is_before(c->r, other->r) : c->served < other->served;
 }
 
-/* Nobody overtakes: if a choice joined in this step, nobody who is before it in the queue waits still. */
+/* Whether choices of c joined in this step, and other, which is before it in the queue, waits still. */
+static bool has_overtaken(const client *c, const client *other) {
+    return c != other && other->r && other->n_waiting > 0 && cl_request_n_waiting(other->r) > 0 && is_next(other, c);
+}
+
+/* Count the choices of c that have overtaken another request of its tenant, within the bound of overtake.h. */
+static void check_overtaken(world *w, const client *c, client *other) {
+    other->n_overtaken += c->r->n_in_cache - c->n_in_cache;
+    if (other->admitted || other->r->params.priority != c->r->params.priority || other->n_overtaken > CL_OVERTAKE_MAX)
+        sim_fail(w, "request %d has overtaken request %d", client_number(c), client_number(other));
+}
+
+/*
+ * If a choice joined in this step, nobody who is before it in the queue waits still, but for the few of its tenant that it may
+ * overtake. In relation to other tenants it then stands for these.
+ */
 static void check_order(world *w) {
     for (int64_t i = 0; i < w->n_submitted; i++) {
         const client *c = &w->clients[i];
+        bool overtakes = false;
         if (!c->r || c->r->n_in_cache <= c->n_in_cache) continue;
         for (int64_t k = 0; k < w->n_submitted; k++) {
+            client *other = &w->clients[k];
+            if (!has_overtaken(c, other) || other->r->tenant != c->r->tenant) continue;
+            check_overtaken(w, c, other);
+            overtakes = true;
+        }
+        for (int64_t k = 0; k < w->n_submitted; k++) {
             const client *other = &w->clients[k];
-            if (k != i && other->r && other->n_waiting > 0 && cl_request_n_waiting(other->r) > 0 && is_next(other, c))
-                sim_fail(w, "request %d has overtaken request %d", (int)i, (int)k);
+            if (!has_overtaken(c, other) || other->r->tenant == c->r->tenant || (overtakes && other->served == c->served))
+                continue;
+            sim_fail(w, "request %d has overtaken request %d of another tenant", client_number(c), client_number(other));
         }
     }
 }

@@ -21,6 +21,7 @@ typedef struct client {
     oracle *oracle; /* NULL: not submitted, or refused */
     int64_t n_events, submitted_at;
     int64_t work_before; /* rows of the requests that were there when it came, less all that were submitted by then */
+    int32_t n_overtaken; /* choices of later requests that joined while it waited */
     bool cancelled;
     bool is_retained; /* its prompt was computed in its domain, and stays in the cache until something is evicted */
 
