@@ -218,6 +218,8 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
         return CL_ADMISSION_WAITS;
     }
     cattn_error cause = {.message = "no memory for the tokens of a request"};
+    /* Beams would find what they left, where forks have parted within chunks, and need more than the first time. */
+    if (alone && c->shares_none && c->owner->beams) cattn_cache_drop_retained(a->cache, NULL);
     cattn_status status = enter_together(a, c, &cause);
     if (status == CATTN_ERR_BUDGET && alone && cl_admission_use_whole_budget(a)) status = enter_together(a, c, &cause);
     if (status == CATTN_ERR_BUDGET && alone) {

@@ -96,6 +96,8 @@ static void check_cached(world *w, const client *c) {
             int64_t same = common_prefix(c, tokens, n);
             /* A choice may be cancelled before all tokens of a draft that were accepted are reported; the cache has them. */
             if (other->cancelled && same == n) same += CL_DRAFT_MAX;
+            /* The tokens of beams are in the cache before any is reported, and those of beams that were left. */
+            if (other->request.beam_search && same >= other->request.n_prompt) same = c->request.n_prompt;
             if (same > most) most = same;
         }
     }

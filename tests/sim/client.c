@@ -92,6 +92,14 @@ static void make_request(client *c) {
     to->logprobs = q->logprobs;
     to->prompt_logprobs = q->prompt_logprobs;
     to->n_top = (int32_t)q->n_top;
+    to->beam_search = q->beam_search;
+    to->early_stopping = q->early_stopping;
+    to->length_penalty = (float)q->length_penalty;
+    if (q->beam_search) {
+        to->sampling.repetition_penalty = 1;
+        to->n_stop = 0;
+        if (to->n > c->world->config.max_seqs) to->n = c->world->config.max_seqs;
+    }
     to->on_event = on_event;
     to->ctx = c;
 }

@@ -2,6 +2,7 @@
 #include "oracle.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ typedef struct choice {
     int32_t tokens[SIM_CONTEXT + 1];
     int64_t n_tokens;
     sim_sums sums;              /* of these tokens */
+    double sum_logprob;         /* of the completion */
     char text[SIM_CONTEXT + 1]; /* all that may be shown of the completion; terminated */
     size_t n_text, n_reported;  /* bytes of it */
     cl_engine_finish must_end;  /* why, after the last token; CL_ENGINE_RUNNING: it need not end */
@@ -109,10 +111,14 @@ static const char *check_token(oracle *o, choice *c, const cl_engine_event *even
     if (event->position != c->n_tokens) return "a token at the wrong position";
     float logits[SIM_VOCAB];
     sim_logits(&c->sums, c->tokens[c->n_tokens - 1], logits);
-    const int32_t token =
-        cl_sampler_draw(sampler, &q->sampling, logits, c->tokens, q->n_prompt, c->n_tokens, event->choice, c->n_tokens);
+    const int32_t token = q->beam_search ? event->token
+                                         : cl_sampler_draw(sampler, &q->sampling, logits, c->tokens, q->n_prompt, c->n_tokens,
+                                                           event->choice, c->n_tokens);
     if (event->token != token) return "another token than the one that must be drawn";
     if (!logprobs_agree(o, event, q->logprobs ? logits : NULL)) return "a token with wrong logprobs";
+    cl_sampler_logprob chosen;
+    cl_sampler_logprobs(sampler, logits, token, &chosen, 0, NULL);
+    c->sum_logprob += (double)chosen.logprob;
     add_token(q, c, token);
     o->n_completion++;
     return NULL;
@@ -131,6 +137,12 @@ static const char *check_prompt_token(oracle *o, const cl_engine_event *event) {
     if (!logprobs_agree(o, event, event->position > 0 ? logits : NULL)) return "a token of the prompt with wrong logprobs";
     o->n_scored++;
     return NULL;
+}
+
+/* The score of a completion that a beam search has found. */
+static double score(const cl_engine_request *q, const choice *c) {
+    const int64_t n_ends = c->finish == CL_ENGINE_STOP;
+    return c->sum_logprob / pow((double)(c->n_tokens - n_ends), (double)q->length_penalty);
 }
 
 /* ---- Text and ends ---- */
@@ -153,6 +165,9 @@ static const char *check_finish(oracle *o, choice *c, const cl_engine_event *eve
     if (event->finish != CL_ENGINE_ERROR && c->n_reported != c->n_text) return "an end without all of the text";
     c->finish = event->finish;
     o->n_ended++;
+    if (o->request->beam_search && o->request->max_tokens > 0 && regular && c > o->choices &&
+        score(o->request, c) > score(o->request, c - 1))
+        return "a completion that is better than the one before";
     return NULL;
 }
 

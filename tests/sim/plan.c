@@ -48,12 +48,32 @@ FIELDS(engine, "engine");
 #define FIELD(name, simplest)                                                                                                  \
     { #name, offsetof(plan_request, name), simplest }
 static const plan_field request_fields[] = {
-    FIELD(at, 0),         FIELD(n_prompt, 1),   FIELD(family, 0),          FIELD(n_family, 0),
-    FIELD(own, 0),        FIELD(turn_of, -1),   FIELD(domain, 0),          FIELD(priority, 0),
-    FIELD(max_tokens, 1), FIELD(n, 1),          FIELD(temperature, 0),     FIELD(repetition_penalty, 1000),
-    FIELD(top_k, 0),      FIELD(seed, 0),       FIELD(n_stop_tokens, 0),   FIELD(n_stop, 0),
-    FIELD(ignore_eos, 0), FIELD(logprobs, 0),   FIELD(prompt_logprobs, 0), FIELD(n_top, 0),
-    FIELD(timeout_ms, 0), FIELD(cancel_at, -1), FIELD(cancel_at_event, 0),
+    FIELD(at, 0),
+    FIELD(n_prompt, 1),
+    FIELD(family, 0),
+    FIELD(n_family, 0),
+    FIELD(own, 0),
+    FIELD(turn_of, -1),
+    FIELD(domain, 0),
+    FIELD(priority, 0),
+    FIELD(max_tokens, 1),
+    FIELD(n, 1),
+    FIELD(temperature, 0),
+    FIELD(repetition_penalty, 1000),
+    FIELD(top_k, 0),
+    FIELD(seed, 0),
+    FIELD(n_stop_tokens, 0),
+    FIELD(n_stop, 0),
+    FIELD(ignore_eos, 0),
+    FIELD(logprobs, 0),
+    FIELD(prompt_logprobs, 0),
+    FIELD(n_top, 0),
+    FIELD(timeout_ms, 0),
+    FIELD(cancel_at, -1),
+    FIELD(cancel_at_event, 0),
+    FIELD(beam_search, 0),
+    FIELD(early_stopping, 0),
+    FIELD(length_penalty, 0),
 };
 FIELDS(request, "request");
 #undef FIELD
@@ -141,11 +161,15 @@ static void make_request(plan_request *q, int64_t i, int64_t at, const mood *m, 
         .logprobs = rng_chance(r, 2),
         .prompt_logprobs = rng_chance(r, 8),
         .n_top = rng_chance(r, 3) ? rng_range(r, 1, 5) : 0,
+        .beam_search = rng_chance(r, 6),
+        .early_stopping = rng_chance(r, 3),
+        .length_penalty = rng_range(r, -1, 2),
         .timeout_ms = rng_chance(r, m->timeouts) ? rng_range(r, 1, 100) * (e->step_us / 1000 + 1) : 0,
         .cancel_at = rng_chance(r, m->cancels) ? at + rng_range(r, 0, 40) : -1,
         .cancel_at_event = rng_chance(r, m->cancels) ? rng_range(r, 1, 30) : 0,
     };
     if (rng_chance(r, 3)) q->domain = 0; /* one tenant submits more than the others */
+    if (q->beam_search) q->n = rng_range(r, 1, 6);
 }
 
 static int compare_faults(const void *a, const void *b) {

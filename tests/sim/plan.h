@@ -40,6 +40,8 @@ typedef struct plan_request {
     int64_t temperature, repetition_penalty, top_k, seed;
     int64_t n_stop_tokens, n_stop, ignore_eos;
     int64_t logprobs, prompt_logprobs, n_top;
+    int64_t beam_search; /* without stop strings and penalty then, and n is at most max_seqs */
+    int64_t early_stopping, length_penalty;
 
     int64_t timeout_ms;      /* 0: none */
     int64_t cancel_at;       /* the step before which it is cancelled; -1: none */
