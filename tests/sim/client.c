@@ -112,7 +112,7 @@ static cl_status check_queue(const world *w, const cl_engine_limits *limits, int
     int64_t n_waiting = 0, n_tokens = 0, n_free = limits->max_seqs;
     for (int64_t i = 0; i < w->n_submitted; i++) {
         const cl_request *r = w->clients[i].r;
-        if (!r) continue;
+        if (!r || r->n_unfinished == 0) continue; /* it may have ended for lack of memory when it was added */
         n_waiting += r->n_in_cache == 0;
         n_free -= r->n_in_cache;
         if (!r->admitted) n_tokens += r->params.n_prompt;
