@@ -1,0 +1,102 @@
+/* A disk in memory: see disk.h. */
+#include "disk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+enum { DESCRIPTOR = 7 };
+
+static int disk_open(void *ctx, const char *dir, const char *path) {
+    const disk *d = ctx;
+    (void)dir, (void)path;
+    return d->open_error ? d->open_error : DESCRIPTOR;
+}
+
+static int disk_lock(void *ctx, int fd) {
+    disk *d = ctx;
+    (void)fd;
+    if (d->lock_error) return d->lock_error;
+    if (d->is_locked) return -EWOULDBLOCK;
+    d->is_locked = true;
+    return 0;
+}
+
+static int64_t disk_size(void *ctx, int fd) {
+    const disk *d = ctx;
+    (void)fd;
+    return (int64_t)d->size;
+}
+
+static int disk_resize(void *ctx, int fd, uint64_t bytes) {
+    disk *d = ctx;
+    (void)fd;
+    uint8_t *resized = realloc(d->bytes, bytes ? bytes : 1);
+    if (!resized) abort();
+    if (bytes > d->size) memset(resized + d->size, 0, bytes - d->size);
+    d->bytes = resized;
+    d->size = bytes;
+    return 0;
+}
+
+/* What happens to a call that reads or writes *n bytes. Returns 0, with *n reduced, or the negative errno. */
+static int begin_call(disk *d, size_t *n, int error) {
+    if (d->slow_seconds > 0)
+        nanosleep(&(struct timespec){(time_t)d->slow_seconds, (long)((d->slow_seconds - (time_t)d->slow_seconds) * 1e9)}, NULL);
+    if (d->interrupts && d->n_calls++ % 2 == 0) return -EINTR;
+    if (error) return error;
+    if (d->most > 0 && *n > d->most) *n = d->most;
+    return 0;
+}
+
+static int64_t disk_read(void *ctx, int fd, void *to, size_t n, uint64_t offset) {
+    disk *d = ctx;
+    (void)fd;
+    const int error = begin_call(d, &n, d->read_error);
+    if (error) return error;
+    d->n_reads++;
+    if (offset >= d->size) return 0;
+    if (n > d->size - offset) n = d->size - offset;
+    memcpy(to, d->bytes + offset, n);
+    if (d->lies_at < n) ((uint8_t *)to)[d->lies_at] ^= 4;
+    return (int64_t)n;
+}
+
+static int64_t disk_write(void *ctx, int fd, const void *from, size_t n, uint64_t offset) {
+    disk *d = ctx;
+    (void)fd;
+    const int error = begin_call(d, &n, d->n_good_writes-- > 0 ? 0 : d->write_error);
+    if (error) return error;
+    if (offset < d->broken_at + d->n_broken && offset + n > d->broken_at) return -EIO;
+    if (offset >= d->capacity) return -ENOSPC;
+    if (n > d->capacity - offset) n = d->capacity - offset;
+    d->n_writes++;
+    if (offset + n > d->size) disk_resize(d, fd, offset + n);
+    memcpy(d->bytes + offset, from, n);
+    return (int64_t)n;
+}
+
+static void disk_close(void *ctx, int fd) {
+    disk *d = ctx;
+    (void)fd;
+    d->is_locked = false;
+}
+
+static double disk_seconds(void *ctx) {
+    const disk *d = ctx;
+    return d->seconds < 0 ? clock_seconds() : d->seconds;
+}
+
+void disk_init(disk *d) {
+    *d = (disk){.capacity = SIZE_MAX, .lies_at = SIZE_MAX, .seconds = 1000};
+    d->files =
+        (ca_tier_files){disk_open, disk_lock, disk_size, disk_read, disk_write, disk_resize, disk_close, disk_seconds, d};
+}
+
+void disk_free(disk *d) {
+    free(d->bytes);
+    *d = (disk){0};
+}

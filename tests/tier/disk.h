@@ -1,0 +1,36 @@
+/*
+ * A disk in memory for the tier's system calls (lib/tier/file.h), which fails on command: short, interrupted, full, broken,
+ * lying or slow. It has one file, which stays when it is closed.
+ */
+#ifndef TESTS_TIER_DISK_H
+#define TESTS_TIER_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/tier/file.h"
+
+typedef struct disk {
+    uint8_t *bytes; /* [size] */
+    size_t size;
+    size_t capacity;              /* ENOSPC behind it */
+    bool is_locked;               /* by whoever has the file open */
+    int open_error, lock_error;   /* negative errno of the next calls, 0: none */
+    int read_error, write_error;  /* likewise */
+    int n_good_writes;            /* that succeed before write_error counts */
+    size_t most;                  /* bytes that one call reads or writes; 0: all */
+    bool interrupts;              /* every second call returns -EINTR */
+    uint64_t broken_at, n_broken; /* writes to these bytes return -EIO */
+    size_t lies_at;               /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
+    double slow_seconds;          /* that each read or write sleeps */
+    double seconds;               /* the clock, which the test advances; negative: the real one */
+    int n_calls, n_reads, n_writes;
+    ca_tier_files files;
+} disk;
+
+/* An empty disk without faults. files.ctx is the disk. */
+void disk_init(disk *d);
+void disk_free(disk *d);
+
+#endif
