@@ -6,6 +6,10 @@
  * process or system that stops at any time leaves torn records at worst, which are refused.
  *
  * The file is locked as long as it is open, so that one cache at a time writes to it.
+ *
+ * Reads and writes are direct (O_DIRECT) where the file system allows it: through the page cache, a write costs 20 times the
+ * processor time, and the system's memory fills with copies of what the cache has evicted (docs/experiments.md). Hence memory,
+ * sizes and offsets of all transfers are multiples of CA_TIER_ALIGN.
  */
 #ifndef LIB_TIER_FILE_H
 #define LIB_TIER_FILE_H
@@ -14,6 +18,8 @@
 #include <stdint.h>
 
 #include "chunkattn.h"
+
+enum { CA_TIER_ALIGN = 4096 };
 
 /*
  * The system calls of a tier, which tests replace. Where nothing else is said they return 0, or the negative errno. read, write
@@ -53,8 +59,9 @@ cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, c
 
 void ca_tier_file_close(ca_tier_file *file);
 
-/* Read or write the first n bytes of a slot, all of them. Returns 0, or the negative errno; -ENODATA where the file ends
- * before. */
+/*
+ * Read or write the first n bytes of a slot, all of them. `to`, `from` and n are multiples of CA_TIER_ALIGN. Returns 0, or the
+ * negative errno; -ENODATA where the file ends before. */
 int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n);
 int ca_tier_file_write(const ca_tier_file *file, int32_t slot, const void *from, size_t n);
 

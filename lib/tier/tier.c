@@ -12,7 +12,7 @@
 #include "lib/error.h"
 #include "queue.h"
 
-enum { SLOT_ALIGN = 4096, STACK_BYTES = 512 << 10 };
+enum { STACK_BYTES = 512 << 10 };
 
 struct ca_tier {
     ca_alloc *alloc;
@@ -20,7 +20,8 @@ struct ca_tier {
     ca_tier_chunks chunks;
     const ca_tier_files *files;
     ca_tier_file file; /* the I/O thread's once the tier is open, but that the mutex guards n_grown */
-    char *record;      /* [slot_bytes], the I/O thread's staging buffer: header, payload, zeros */
+    char *staging;     /* the I/O thread's */
+    char *record;      /* [slot_bytes], in the staging buffer at its first multiple of CA_TIER_ALIGN: header, payload, zeros */
     uint64_t sequence; /* of the next write; the I/O thread's */
     bool no_thread;
     pthread_t thread;
@@ -139,7 +140,7 @@ static bool read_record(ca_tier *t, ca_tier_entry entry, const int32_t *tokens) 
     const int32_t slot = ca_tier_index_find(&t->index, entry.key);
     if (slot < 0) return false; /* it was replaced */
     pthread_mutex_unlock(&t->mutex);
-    const int result = ca_tier_file_read(&t->file, slot, t->record, CA_RECORD_HEADER_BYTES + t->format.payload_bytes);
+    const int result = ca_tier_file_read(&t->file, slot, t->record, t->file.slot_bytes);
     const bool ok = result == 0 && ca_record_valid(&t->format, header_of(t), payload_of(t), entry.parent, tokens);
     pthread_mutex_lock(&t->mutex);
     if (ok) return true;
@@ -253,13 +254,15 @@ static void init_locks(ca_tier *t) {
 }
 
 static size_t slot_bytes_of(const ca_record_format *format) {
-    return (CA_RECORD_HEADER_BYTES + format->payload_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    return (CA_RECORD_HEADER_BYTES + format->payload_bytes + CA_TIER_ALIGN - 1) / CA_TIER_ALIGN * CA_TIER_ALIGN;
 }
+
+static size_t staging_bytes(size_t slot_bytes) { return slot_bytes + CA_TIER_ALIGN; }
 
 static void destroy(ca_tier *t) {
     ca_tier_queue_destroy(&t->queue);
     ca_tier_index_destroy(&t->index);
-    ca_delete(t->alloc, t->record, t->file.slot_bytes, 1);
+    ca_delete(t->alloc, t->staging, staging_bytes(t->file.slot_bytes), 1);
     ca_tier_file_close(&t->file);
     pthread_cond_destroy(&t->progress);
     pthread_cond_destroy(&t->work);
@@ -274,7 +277,8 @@ static cattn_status open_parts(ca_tier *t, const ca_tier_config *config, size_t 
     const cattn_status status =
         ca_tier_file_open(&t->file, t->files, config->dir, config->fingerprint, slot_bytes, n_slots, error);
     if (status != CATTN_OK) return status;
-    t->record = ca_new_zero(t->alloc, slot_bytes, 1);
+    t->staging = ca_new_zero(t->alloc, staging_bytes(slot_bytes), 1);
+    t->record = t->staging ? t->staging + (-(uintptr_t)t->staging & (CA_TIER_ALIGN - 1)) : NULL;
     if (!t->record || ca_tier_index_create(&t->index, n_slots, t->alloc) != 0 || load(t) != 0)
         return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the index of %d records of the tier; reduce tier_bytes",
                        n_slots);

@@ -43,9 +43,11 @@ static int disk_resize(void *ctx, int fd, uint64_t bytes) {
 }
 
 /* What happens to a call that reads or writes *n bytes. Returns 0, with *n reduced, or the negative errno. */
-static int begin_call(disk *d, size_t *n, int error) {
+static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, int error) {
+    if (((uintptr_t)memory | *n | offset) % CA_TIER_ALIGN != 0) return -EINVAL;
     if (d->slow_seconds > 0)
         nanosleep(&(struct timespec){(time_t)d->slow_seconds, (long)((d->slow_seconds - (time_t)d->slow_seconds) * 1e9)}, NULL);
+    if (d->call_seconds > 0) d->seconds += d->call_seconds;
     if (d->interrupts && d->n_calls++ % 2 == 0) return -EINTR;
     if (error) return error;
     if (d->most > 0 && *n > d->most) *n = d->most;
@@ -55,7 +57,7 @@ static int begin_call(disk *d, size_t *n, int error) {
 static int64_t disk_read(void *ctx, int fd, void *to, size_t n, uint64_t offset) {
     disk *d = ctx;
     (void)fd;
-    const int error = begin_call(d, &n, d->read_error);
+    const int error = begin_call(d, to, &n, offset, d->read_error);
     if (error) return error;
     d->n_reads++;
     if (offset >= d->size) return 0;
@@ -68,7 +70,7 @@ static int64_t disk_read(void *ctx, int fd, void *to, size_t n, uint64_t offset)
 static int64_t disk_write(void *ctx, int fd, const void *from, size_t n, uint64_t offset) {
     disk *d = ctx;
     (void)fd;
-    const int error = begin_call(d, &n, d->n_good_writes-- > 0 ? 0 : d->write_error);
+    const int error = begin_call(d, from, &n, offset, d->n_good_writes-- > 0 ? 0 : d->write_error);
     if (error) return error;
     if (offset < d->broken_at + d->n_broken && offset + n > d->broken_at) return -EIO;
     if (offset >= d->capacity) return -ENOSPC;

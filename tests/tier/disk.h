@@ -25,6 +25,7 @@ typedef struct disk {
     size_t lies_at;               /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
     double slow_seconds;          /* that each read or write sleeps */
     double seconds;               /* the clock, which the test advances; negative: the real one */
+    double call_seconds;          /* by which each read or write advances the clock */
     int n_calls, n_reads, n_writes;
     ca_tier_files files;
 } disk;

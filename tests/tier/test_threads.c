@@ -1,0 +1,138 @@
+/*
+ * A tier with its I/O thread. Under TSan: chunks change as soon as they are released, polled or flushed, so that a copy at the
+ * wrong time is a race.
+ */
+#include "small_tier.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+static void setup(small_tier *s, int n_slots, double slow_seconds) {
+    memset(s, 0, sizeof *s);
+    disk_init(&s->disk);
+    s->disk.seconds = -1;
+    s->disk.slow_seconds = slow_seconds;
+    s->alloc = ca_alloc_default();
+    ca_tier_config config = small_config(s, n_slots);
+    config.no_thread = false;
+    assert_int_equal(ca_tier_open(&s->tier, &config, &s->alloc, NULL), CATTN_OK);
+}
+
+/* Random calls. What is read must be right; each read that is not released is reported once. */
+static void random_calls(void **state) {
+    (void)state;
+    static small_tier s;
+    for (int seed = 0; seed < 4; seed++) {
+        srand((unsigned)seed);
+        setup(&s, 20, seed % 2 ? 1e-4 : 0);
+        struct {
+            bool reads;
+            int chain, i;
+        } of_chunk[SMALL_CHUNKS] = {0};
+        int n_reads = 0, n_ok = 0, n_chunks = seed < 2 ? 8 : SMALL_CHUNKS;
+        for (int step = 0; step < 4000; step++) {
+            const int chunk = rand() % n_chunks, chain = rand() % 6, i = rand() % 4;
+            ca_tier_done done[4];
+            switch (rand() % 8) {
+            case 0:
+            case 1:
+            case 2:
+                ca_tier_release(s.tier, chunk);
+                n_reads -= of_chunk[chunk].reads;
+                of_chunk[chunk].reads = false;
+                small_write(&s, chain, i, chunk);
+                break;
+            case 3:
+            case 4:
+                ca_tier_release(s.tier, chunk);
+                n_reads -= of_chunk[chunk].reads;
+                of_chunk[chunk].reads = small_read(&s, chain, i, chunk, (uint64_t)chunk);
+                of_chunk[chunk].chain = chain;
+                of_chunk[chunk].i = i;
+                n_reads += of_chunk[chunk].reads;
+                break;
+            case 5: ca_tier_touch(s.tier, small_key(&s, chain, i)); break;
+            case 6:
+                if (rand() % 2) assert_int_equal(ca_tier_wait(s.tier, 10), n_reads > 0);
+                if (rand() % 8 == 0) ca_tier_flush(s.tier, 10);
+                break;
+            default:
+                for (size_t n = ca_tier_poll(s.tier, done, 4); n > 0; n--) {
+                    const int32_t at = done[n - 1].chunk;
+                    assert_true(of_chunk[at].reads && done[n - 1].ticket == (uint64_t)at);
+                    if (done[n - 1].ok)
+                        assert_true(small_holds(&s, at, of_chunk[at].chain, of_chunk[at].i));
+                    else
+                        assert_true(small_untouched(&s, at));
+                    n_ok += done[n - 1].ok;
+                    of_chunk[at].reads = false;
+                    n_reads--;
+                }
+            }
+        }
+        assert_true(n_ok > 50);
+        ca_tier_close(&s.tier);
+        small_teardown(&s);
+    }
+}
+
+/* Releasing waits neither for a slow disk nor for the queue, and waiting ends in time. */
+static void slow_disk(void **state) {
+    (void)state;
+    static small_tier s;
+    setup(&s, 20, 0.3);
+    for (int i = 0; i < 3; i++) assert_true(small_write(&s, 1, i, i));
+    const double begin = clock_seconds();
+    assert_false(ca_tier_flush(s.tier, 0.01));
+    for (int i = 0; i < 3; i++) {
+        ca_tier_release(s.tier, i);
+        memset(s.kv[i], 1, SMALL_PAYLOAD);
+    }
+    assert_true(clock_seconds() - begin < 0.25);
+    assert_true(ca_tier_flush(s.tier, 10));
+    assert_int_equal(small_stats(&s).n_writes, 1); /* the one that was being written */
+    assert_true(small_read(&s, 1, 0, 5, 0));
+    assert_false(ca_tier_wait(s.tier, 0.01));
+    ca_tier_release(s.tier, 5); /* while it is being read */
+    assert_true(small_read(&s, 1, 0, 5, 1) && ca_tier_wait(s.tier, 10));
+    ca_tier_done done[2];
+    assert_int_equal(ca_tier_poll(s.tier, done, 2), 1);
+    assert_true(done[0].ok && done[0].ticket == 1 && small_holds(&s, 5, 1, 0));
+    assert_true(ca_tier_read_seconds(s.tier) >= 0.3);
+    small_teardown(&s);
+}
+
+/* Reads come before writes that were queued earlier. */
+static void reads_first(void **state) {
+    (void)state;
+    static small_tier s;
+    setup(&s, 40, 0.01);
+    small_put(&s, 1, 0);
+    for (int i = 0; i < 20; i++) assert_true(small_write(&s, 2, i, 10 + i));
+    assert_true(small_read(&s, 1, 0, 1, 0) && ca_tier_wait(s.tier, 10));
+    assert_true(small_stats(&s).n_queued_writes > 10);
+    small_teardown(&s);
+}
+
+/* Closing writes what is queued. */
+static void closed(void **state) {
+    (void)state;
+    static small_tier s;
+    setup(&s, 40, 0.001);
+    for (int i = 0; i < 30; i++) assert_true(small_write(&s, 1, i, i));
+    ca_tier_close(&s.tier);
+    small_open(&s, 40);
+    for (int i = 0; i < 30; i++) assert_true(small_get(&s, 1, i));
+    small_teardown(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_calls),
+        cmocka_unit_test(slow_disk),
+        cmocka_unit_test(reads_first),
+        cmocka_unit_test(closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
