@@ -45,10 +45,11 @@ static int disk_resize(void *ctx, int fd, uint64_t bytes) {
 /* What happens to a call that reads or writes *n bytes. Returns 0, with *n reduced, or the negative errno. */
 static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, int error) {
     if (((uintptr_t)memory | *n | offset) % CA_TIER_ALIGN != 0) return -EINVAL;
+    const int call = atomic_fetch_add(&d->n_calls, 1);
     if (d->slow_seconds > 0)
         nanosleep(&(struct timespec){(time_t)d->slow_seconds, (long)((d->slow_seconds - (time_t)d->slow_seconds) * 1e9)}, NULL);
     if (d->call_seconds > 0) d->seconds += d->call_seconds;
-    if (d->interrupts && d->n_calls++ % 2 == 0) return -EINTR;
+    if (d->interrupts && call % 2 == 0) return -EINTR;
     if (error) return error;
     if (d->most > 0 && *n > d->most) *n = d->most;
     return 0;

@@ -5,6 +5,7 @@
 #ifndef TESTS_TIER_DISK_H
 #define TESTS_TIER_DISK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +27,8 @@ typedef struct disk {
     double slow_seconds;          /* that each read or write sleeps */
     double seconds;               /* the clock, which the test advances; negative: the real one */
     double call_seconds;          /* by which each read or write advances the clock */
-    int n_calls, n_reads, n_writes;
+    atomic_int n_calls;           /* of read and write, that have begun */
+    int n_reads, n_writes;
     ca_tier_files files;
 } disk;
 

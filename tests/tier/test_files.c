@@ -85,6 +85,24 @@ static void kept_in_file(void **state) {
     teardown(&s);
 }
 
+/* Where a file system refuses direct transfers, as all do of 100 bytes, they go through the page cache. */
+static void not_direct(void **state) {
+    (void)state;
+    const ca_tier_files *f = &ca_tier_system_files;
+    const int fd = f->open(NULL, dir, path);
+    uint8_t written[100], got[100];
+    for (int i = 0; i < 100; i++) written[i] = (uint8_t)i;
+    assert_true(fd >= 0);
+    assert_int_equal(f->write(NULL, fd, written, 100, 10), 100);
+    assert_int_equal(f->size(NULL, fd), 110);
+    f->close(NULL, fd);
+    const int again = f->open(NULL, dir, path);
+    assert_int_equal(f->read(NULL, again, got, 100, 10), 100);
+    assert_memory_equal(got, written, 100);
+    f->close(NULL, again);
+    assert_int_equal(f->write(NULL, again, written, 100, 10), -EBADF);
+}
+
 /* Another cache, in this process or another one, is refused while the tier is open; other fingerprints have other files. */
 static void one_user(void **state) {
     (void)state;
@@ -191,9 +209,9 @@ static void killed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(kept_in_file, remove_file), cmocka_unit_test_teardown(one_user, remove_file),
-        cmocka_unit_test_teardown(cannot_open, remove_file),  cmocka_unit_test_teardown(flipped_bytes, remove_file),
-        cmocka_unit_test_teardown(killed, remove_file),
+        cmocka_unit_test_teardown(kept_in_file, remove_file),  cmocka_unit_test_teardown(not_direct, remove_file),
+        cmocka_unit_test_teardown(one_user, remove_file),      cmocka_unit_test_teardown(cannot_open, remove_file),
+        cmocka_unit_test_teardown(flipped_bytes, remove_file), cmocka_unit_test_teardown(killed, remove_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
