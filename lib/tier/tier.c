@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "index.h"
 #include "lib/error.h"
 #include "queue.h"
@@ -244,13 +244,9 @@ static int start_thread(ca_tier *t) {
 }
 
 static void init_locks(ca_tier *t) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->work, NULL);
-    pthread_cond_init(&t->progress, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&t->progress);
 }
 
 static size_t slot_bytes_of(const ca_record_format *format) {
@@ -431,11 +427,7 @@ static void wait_until(ca_tier *t, bool (*has_ended)(const ca_tier *), double se
         while (!has_ended(t)) carry_out_next(t);
         return;
     }
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    const double end = (double)deadline.tv_sec + 1e-9 * (double)deadline.tv_nsec + (seconds > 0 ? seconds : 0);
-    deadline.tv_sec = (time_t)end;
-    deadline.tv_nsec = (long)((end - (double)deadline.tv_sec) * 1e9);
+    const struct timespec deadline = clock_deadline(seconds > 0 ? seconds : 0);
     while (!has_ended(t) && pthread_cond_timedwait(&t->progress, &t->mutex, &deadline) != ETIMEDOUT) {
     }
 }
