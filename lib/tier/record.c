@@ -17,7 +17,7 @@ static ca_tier_key key_of(const void *bytes, size_t n) {
 
 ca_tier_key ca_record_root(const ca_record_format *format, uint32_t domain) {
     const uint64_t words[3] = {format->fingerprint[0], format->fingerprint[1], domain};
-    return key_of(words, sizeof words);
+    return (ca_tier_key){XXH3_64bits(words, sizeof words), 0};
 }
 
 ca_tier_key ca_record_next(const ca_record_format *format, ca_tier_key parent, const int32_t *tokens) {

@@ -15,10 +15,11 @@
  *   4088  header_hash                  XXH3-64 of the 4088 bytes before it
  *   4096  payload
  *
- * Keys are chained: a chunk's key is the XXH3-128 of its parent's key and its tokens, and the parent of a first chunk is the
- * XXH3-128 of the fingerprint and the domain. So the key names all tokens up to the chunk's end. It is not cryptographic, hence
- * a key alone is never trusted: a record that is used has the tokens and the parent that its reader expects, and by induction
- * the tokens before it. The hashes find damage, not forgery: who can write the file can write any K/V into it.
+ * Keys are chained: a chunk's key is the XXH3-128 of its parent's key and its tokens, and the parent of a first chunk is a
+ * root, the XXH3-64 of the fingerprint and the domain. So the key names all tokens up to the chunk's end. It is not
+ * cryptographic, hence a key alone is never trusted: a record that is used has the tokens and the parent that its reader
+ * expects, and by induction the tokens before it. The hashes find damage, not forgery: who can write the file can write any K/V
+ * into it.
  *
  * These functions keep no state. They may be called by any threads at once.
  */
@@ -37,6 +38,9 @@ typedef struct ca_tier_key {
 } ca_tier_key;
 
 static inline bool ca_tier_key_equal(ca_tier_key a, ca_tier_key b) { return a.low == b.low && a.high == b.high; }
+
+/* Whether a key is a root's. Of a chunk's key, `high` is 0 with probability 2^-64; the chunk is then written to no purpose. */
+static inline bool ca_tier_key_is_root(ca_tier_key key) { return key.high == 0; }
 
 /* What all records of a file or a stream have in common. */
 typedef struct ca_record_format {

@@ -47,15 +47,21 @@ static char *payload_of(const ca_tier *tier) { return tier->record + CA_RECORD_H
 
 /* ---- The I/O thread. Each of these functions is called with the mutex locked, and unlocks it while it copies or waits ---- */
 
-/* A slot to write to, taken; a record is replaced if there is no free one. -1: none. */
-static int32_t take_slot(ca_tier *t) {
+/*
+ * A slot, taken, for a record with this parent, which is touched; a record is replaced if there is no free slot. -1: none. If
+ * the oldest record is the parent, then all others are its ancestors, which the new record needs: of a path that is longer than
+ * the tier, the beginning stays.
+ */
+static int32_t take_slot(ca_tier *t, ca_tier_key parent) {
+    const int32_t parent_slot = ca_tier_index_find(&t->index, parent);
+    if (parent_slot >= 0) ca_tier_index_touch(&t->index, parent_slot);
     const int32_t free = ca_tier_index_first_free(&t->index);
     if (free >= 0 && (free < t->file.n_grown || now(t) >= t->full_until)) {
         ca_tier_index_take(&t->index, free);
         return free;
     }
     const int32_t oldest = ca_tier_index_oldest(&t->index);
-    if (oldest < 0) return -1;
+    if (oldest < 0 || oldest == parent_slot) return -1;
     ca_tier_index_remove(&t->index, oldest);
     t->stats.n_replaced++;
     return oldest;
@@ -64,16 +70,12 @@ static int32_t take_slot(ca_tier *t) {
 static bool is_full(int result) { return result == -ENOSPC || result == -EDQUOT || result == -EFBIG; }
 
 /*
- * Write the sealed record to a slot. If the disk has no room for the file to grow, an older record is replaced. A slot that
- * cannot be written is set aside: were it freed, it would be the next one to be taken. Returns 0 or the negative errno.
+ * Write the sealed record to a slot that has been taken. If the disk has no room for the file to grow, another slot is taken. A
+ * slot that cannot be written is set aside: were it freed, it would be the next one to be taken. Returns 0 or the negative
+ * errno.
  */
-static int write_record(ca_tier *t, ca_tier_entry entry) {
-    for (;;) {
-        const int32_t slot = take_slot(t);
-        if (slot < 0) {
-            t->stats.n_dropped_writes++;
-            return -ENOSPC;
-        }
+static int write_record(ca_tier *t, ca_tier_entry entry, int32_t slot) {
+    while (slot >= 0) {
         const bool grows = slot >= t->file.n_grown;
         pthread_mutex_unlock(&t->mutex);
         const int result = ca_tier_file_write(&t->file, slot, t->record, t->file.slot_bytes);
@@ -91,7 +93,9 @@ static int write_record(ca_tier *t, ca_tier_entry entry) {
         }
         ca_tier_index_free(&t->index, slot);
         t->full_until = now(t) + CA_TIER_PAUSE_SECONDS;
+        slot = take_slot(t, entry.parent);
     }
+    return -ENOSPC;
 }
 
 /* Count the result of a write. */
@@ -107,16 +111,33 @@ static void count_write(ca_tier *t, int result) {
     }
 }
 
+/* Why a queued write is dropped before its chunk is copied, if it is. */
+static bool is_to_drop(const ca_tier *t, ca_tier_entry entry) {
+    const double time = now(t);
+    if (time < t->paused_until || (t->stop && time >= t->stop_at)) return true;
+    /* Its parent's write has failed or was dropped: without it the record cannot be reached. */
+    return !ca_tier_key_is_root(entry.parent) && ca_tier_index_find(&t->index, entry.parent) < 0;
+}
+
+/* The slot for a queued write, taken. -1: the write is dropped. */
+static int32_t begin_write(ca_tier *t, ca_tier_entry entry) {
+    if (ca_tier_index_find(&t->index, entry.key) >= 0) return -1; /* another chunk with the same tokens was first */
+    const bool drop = is_to_drop(t, entry);
+    const int32_t slot = drop ? -1 : take_slot(t, entry.parent);
+    if (slot < 0) t->stats.n_dropped_writes++;
+    /* Without a slot because none can be written, or because the disk has no room for one. */
+    if (slot < 0 && !drop && (t->index.aside.n > 0 || t->index.used.n == 0)) count_write(t, -ENOSPC);
+    return slot;
+}
+
 static void carry_out_write(ca_tier *t, int32_t i) {
     const ca_tier_entry entry = t->queue.requests[i].entry;
     const double begin = now(t);
-    const bool is_there = ca_tier_index_find(&t->index, entry.key) >= 0; /* another chunk with the same tokens was first */
-    if (is_there || begin < t->paused_until || (t->stop && begin >= t->stop_at)) {
-        t->stats.n_dropped_writes += !is_there;
+    const int32_t slot = begin_write(t, entry), chunk = t->queue.requests[i].chunk;
+    if (slot < 0) {
         ca_tier_queue_remove(&t->queue, i);
         return;
     }
-    const int32_t chunk = t->queue.requests[i].chunk;
     int32_t tokens[CA_RECORD_MAX_TOKENS];
     const size_t c = (size_t)t->format.chunk_tokens;
     memcpy(tokens, t->queue.tokens + (size_t)i * c, c * sizeof *tokens);
@@ -130,7 +151,7 @@ static void carry_out_write(ca_tier *t, int32_t i) {
     pthread_mutex_unlock(&t->mutex);
     ca_record_seal(&t->format, header_of(t), payload_of(t), entry.parent, tokens, t->sequence++);
     pthread_mutex_lock(&t->mutex);
-    count_write(t, write_record(t, entry));
+    count_write(t, write_record(t, entry, slot));
     t->stats.write_seconds += now(t) - begin;
     t->is_writing = false;
 }

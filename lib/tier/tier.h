@@ -85,7 +85,8 @@ void ca_tier_touch(ca_tier *tier, ca_tier_key key);
 
 /*
  * Queue the write of a chunk, which has all its K/V and stays as it is until it is written or released. Write a path from its
- * root on, and touch its last chunk once. tokens: [chunk_tokens], copied.
+ * root on, and touch its last chunk once: a write whose parent is not in the file when its turn comes is dropped, since its
+ * record could not be reached. So is one that needed the slot of its own ancestor. tokens: [chunk_tokens], copied.
  *
  * False, and nothing is queued: there is a record with this key, the chunk is queued already, the queue is full, writing pauses
  * after errors, or there is no memory.
@@ -138,8 +139,8 @@ typedef struct ca_tier_stats {
     uint64_t n_write_errors, n_read_errors;              /* system calls that failed */
     uint64_t n_refused;                                  /* records read that were damaged or not those expected */
     uint64_t n_replaced;                                 /* records whose slot was needed for another */
-    uint64_t n_dropped_writes;                           /* released, or refused because of a full queue, pause, or no memory */
-    double read_seconds, write_seconds;                  /* that the I/O thread spent on reads and writes */
+    uint64_t n_dropped_writes;          /* released, or without place in queue or file, parent or memory, or paused */
+    double read_seconds, write_seconds; /* that the I/O thread spent on reads and writes */
 } ca_tier_stats;
 
 void ca_tier_get_stats(ca_tier *tier, ca_tier_stats *stats);

@@ -122,12 +122,12 @@ static void no_room_at_all(void **state) {
     small_setup(&s, 100);
     s.disk.capacity = CA_TIER_ALIGN;
     for (int i = 0; i < CA_TIER_MAX_ERRORS; i++) {
-        small_put(&s, 1, i);
-        assert_false(small_has(&s, 1, i));
+        small_put(&s, i, 0);
+        assert_false(small_has(&s, i, 0));
     }
     assert_int_equal(s.disk.size, 0);
-    assert_int_equal(small_stats(&s).n_dropped_writes, CA_TIER_MAX_ERRORS);
-    assert_false(small_write(&s, 1, 99, 0)); /* it pauses */
+    assert_true(small_stats(&s).n_write_errors == 1 && small_stats(&s).n_dropped_writes == CA_TIER_MAX_ERRORS - 1);
+    assert_false(small_write(&s, 99, 0, 0)); /* it pauses */
     s.disk.capacity = SIZE_MAX;
     s.disk.seconds += CA_TIER_PAUSE_SECONDS;
     small_put(&s, 1, 0);
@@ -156,12 +156,12 @@ static void dead_disk(void **state) {
     small_setup(&s, 3);
     small_put(&s, 1, 0);
     s.disk.write_error = -EIO;
-    for (int i = 1; i <= CA_TIER_MAX_ERRORS; i++) small_put(&s, 1, i);
+    for (int i = 1; i <= CA_TIER_MAX_ERRORS; i++) small_put(&s, 10 + i, 0);
     assert_true(small_stats(&s).n_write_errors == 3); /* then there were no slots */
     for (int round = 0; round < 3; round++) {
-        assert_false(small_write(&s, 1, 50, 0));
+        assert_false(small_write(&s, 50, 0, 0));
         s.disk.seconds += CA_TIER_PAUSE_SECONDS;
-        for (int i = 1; i <= CA_TIER_MAX_ERRORS; i++) small_put(&s, 1, i);
+        for (int i = 1; i <= CA_TIER_MAX_ERRORS; i++) small_put(&s, 10 + i, 0);
     }
     assert_int_equal(small_stats(&s).n_write_errors, 4 * 3);
     s.disk.write_error = 0;
@@ -178,11 +178,11 @@ static void errors_in_a_row(void **state) {
     small_setup(&s, 1000);
     for (int i = 0; i < 40; i++) {
         s.disk.write_error = i % 10 == 9 ? 0 : -EIO;
-        small_put(&s, 1, i);
+        small_put(&s, i, 0);
     }
     assert_true(small_stats(&s).n_write_errors == 36 && small_stats(&s).n_writes == 4);
     s.disk.write_error = -EIO;
-    for (int i = 0; i < CA_TIER_MAX_ERRORS + 5; i++) assert_true(small_write(&s, 2, i, i));
+    for (int i = 0; i < CA_TIER_MAX_ERRORS + 5; i++) assert_true(small_write(&s, 100 + i, 0, i));
     assert_true(ca_tier_flush(s.tier, 0));
     const ca_tier_stats stats = small_stats(&s);
     assert_true(stats.n_write_errors == 36 + CA_TIER_MAX_ERRORS && stats.n_dropped_writes == 5);

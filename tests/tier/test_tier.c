@@ -76,6 +76,27 @@ static void replacement(void **state) {
     small_teardown(&s);
 }
 
+/* Of a path that is longer than the tier, the beginning stays; what its parent is missing for is not written. */
+static void long_path(void **state) {
+    (void)state;
+    static small_tier s;
+    small_setup(&s, 4);
+    small_put(&s, 2, 0);
+    for (int i = 0; i < 10; i++) assert_true(small_write(&s, 1, i, i));
+    assert_true(ca_tier_flush(s.tier, 0));
+    for (int i = 0; i < 4; i++) assert_true(small_get(&s, 1, i));
+    assert_false(small_has(&s, 1, 4) || small_has(&s, 2, 0));
+    ca_tier_stats stats = small_stats(&s);
+    assert_true(stats.n_writes == 5 && stats.n_replaced == 1 && stats.n_dropped_writes == 6);
+    assert_false(ca_tier_has(s.tier, ca_tier_root(s.tier, 0)));
+    for (int i = 0; i < 20; i++) small_put(&s, 1, 4); /* no reason to pause */
+    small_put(&s, 3, 0);
+    assert_true(small_has(&s, 3, 0) && small_has(&s, 1, 2) && !small_has(&s, 1, 3));
+    small_put(&s, 1, 3); /* a path that goes on is used, so the other one makes room */
+    assert_true(small_has(&s, 1, 3) && !small_has(&s, 3, 0));
+    small_teardown(&s);
+}
+
 /* Another process finds the records, in the order of the writes. */
 static void opened_again(void **state) {
     (void)state;
@@ -133,12 +154,12 @@ static void released(void **state) {
     static small_tier s;
     small_setup(&s, 6);
     ca_tier_release(s.tier, 50); /* it has nothing */
-    assert_true(small_write(&s, 1, 0, 0) && small_write(&s, 1, 1, 1) && small_write(&s, 1, 2, 2));
+    assert_true(small_write(&s, 1, 0, 0) && small_write(&s, 2, 0, 1) && small_write(&s, 1, 1, 2));
     ca_tier_release(s.tier, 1);
     assert_true(ca_tier_flush(s.tier, 0));
-    assert_true(small_has(&s, 1, 0) && !small_has(&s, 1, 1) && small_has(&s, 1, 2));
+    assert_true(small_has(&s, 1, 0) && small_has(&s, 1, 1) && !small_has(&s, 2, 0));
     assert_int_equal(small_stats(&s).n_dropped_writes, 1);
-    small_put(&s, 1, 1);
+    small_put(&s, 1, 2);
 
     for (int i = 0; i < 3; i++) assert_true(small_read(&s, 1, i, 10 + i, (uint64_t)i));
     ca_tier_release(s.tier, 11); /* queued */
@@ -260,10 +281,10 @@ static void closed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written_and_read), cmocka_unit_test(keys),        cmocka_unit_test(replacement),
-        cmocka_unit_test(opened_again),     cmocka_unit_test(other_sizes), cmocka_unit_test(released),
-        cmocka_unit_test(written_once),     cmocka_unit_test(full_queue),  cmocka_unit_test(no_memory),
-        cmocka_unit_test(expected_time),    cmocka_unit_test(closed),
+        cmocka_unit_test(written_and_read), cmocka_unit_test(keys),          cmocka_unit_test(replacement),
+        cmocka_unit_test(long_path),        cmocka_unit_test(opened_again),  cmocka_unit_test(other_sizes),
+        cmocka_unit_test(released),         cmocka_unit_test(written_once),  cmocka_unit_test(full_queue),
+        cmocka_unit_test(no_memory),        cmocka_unit_test(expected_time), cmocka_unit_test(closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
