@@ -111,7 +111,7 @@ static void count_write(ca_tier *t, int result) {
     }
 }
 
-/* Why a queued write is dropped before its chunk is copied, if it is. */
+/* Whether a queued write is dropped before its chunk is copied. */
 static bool is_to_drop(const ca_tier *t, ca_tier_entry entry) {
     const double time = now(t);
     if (time < t->paused_until || (t->stop && time >= t->stop_at)) return true;
