@@ -169,6 +169,15 @@ typedef struct cattn_config {
 #endif
     int32_t reserved;   /* 0 */
     uint64_t pin_bytes; /* of budget_bytes, for chunks that pins cover (cattn_seq_pin); 0 (default): a quarter */
+    /*
+     * The file tier: a file in which K/V of full chunks stay when they are evicted and when the process ends. Only on a CPU,
+     * and not with CATTN_PRIVATE or CATTN_RETAIN_NONE. One cache at a time uses a file; its name is the hash of everything on
+     * which K/V depend: this library's version, the level, the fields above, and the fingerprint.
+     */
+    const char *tier_dir;         /* folder of the file, which is created; NULL (default): no tier. Copied. */
+    uint64_t tier_bytes;          /* of the file, at most; required with tier_dir */
+    uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of all that makes other K/V of equal
+                                     tokens, such as the weights and the machine code that computes with them */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -225,6 +234,14 @@ CATTN_API cattn_status cattn_cache_drop_retained(cattn_cache *cache, cattn_error
  */
 CATTN_API cattn_status cattn_cache_set_budget(cattn_cache *cache, uint64_t budget_bytes, cattn_error *error);
 
+/*
+ * Wait until a read of the file tier has ended, for at most `seconds`: for a caller whose steps would have no rows, since all
+ * tokens that are due are on the way. Returns 1 if one has; the tokens are then ready, or can be claimed if it failed. Returns
+ * 0 if the time is over or no token is on the way, CATTN_ERR_ARG for NULL or negative seconds, CATTN_ERR_STATE while a step is
+ * open.
+ */
+CATTN_API int cattn_cache_wait(cattn_cache *cache, double seconds);
+
 typedef struct cattn_stats {
     size_t struct_size;            /* set by the caller to sizeof(cattn_stats) */
     uint64_t budget_bytes;         /* as configured, or as cattn_cache_set_budget has changed it */
@@ -253,6 +270,20 @@ typedef struct cattn_stats {
     uint64_t tokens_retained; /* of tokens_stored, those that no sequence covers */
     uint64_t slots_padding;   /* slots of live and retained chunks that hold no token of their own: unused ones, and copies */
     uint64_t chunks_pinned;   /* sum over all pins, in which a chunk of two pins counts twice */
+    /* Of the file tier; 0 without one. Counts are of this cache, since its creation. */
+    uint64_t tokens_restored;      /* made ready by reading instead of computing */
+    uint64_t tier_file_bytes;      /* present size of the file */
+    uint64_t tier_chunks;          /* chunks that the file has */
+    uint64_t tier_chunks_capacity; /* chunks that tier_bytes can hold */
+    uint64_t tier_reads;           /* chunks read and verified */
+    uint64_t tier_writes;          /* chunks written */
+    uint64_t tier_queued;          /* chunks whose read or write has not ended */
+    uint64_t tier_errors;          /* system calls that failed */
+    uint64_t tier_refused;         /* chunks read that were damaged, or not those expected; their tokens are computed */
+    uint64_t tier_replaced;        /* chunks that gave their place in the file to others */
+    uint64_t tier_dropped;         /* chunks that were not written: evicted before, or too many were queued */
+    double tier_read_seconds;      /* that the I/O thread has spent on reads, and on writes */
+    double tier_write_seconds;
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
@@ -327,7 +358,7 @@ typedef struct cattn_join_options {
 CATTN_API void cattn_join_options_init(cattn_join_options *options);
 
 typedef struct cattn_join_result {
-    int64_t n_matched; /* leading tokens found in the tree: even, and at most n_tokens - 1 */
+    int64_t n_matched; /* leading tokens found in the tree, or on the way from the file tier: even, at most n_tokens - 1 */
     int64_t n_ready;   /* leading tokens, of the matched ones, whose K/V exist already */
 } cattn_join_result;
 
@@ -404,6 +435,7 @@ typedef struct cattn_seq_info {
     int64_t n_tokens;
     int64_t n_ready;    /* leading tokens whose K/V exist; computed by this sequence or another */
     int64_t n_reserved; /* tokens beyond n_tokens for which chunks are reserved */
+    int64_t n_coming; /* tokens after the first n_ready that are on the way from the file tier: no step gets rows until then */
 } cattn_seq_info;
 
 /* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */
@@ -435,7 +467,8 @@ typedef struct cattn_entry {
  * Open a step. The entries get rows in their order: each claims its sequence's next tokens that are neither ready nor claimed
  * by an earlier entry, at most max_rows, and at most row_limit (0: no limit) over all entries. All rows of a step can read the
  * K/V that it writes, so two sequences with the same new prefix are prefilled together, and the prefix is computed once. An
- * entry may get 0 rows, if others have computed or are computing its tokens, or if the limit was reached.
+ * entry may get 0 rows, if others have computed or are computing its tokens, if the next one is on the way from the file tier
+ * (cattn_cache_wait), or if the limit was reached.
  *
  * This is the only call of a step that may allocate: workspace, if a batch is larger than any before it.
  *

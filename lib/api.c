@@ -4,6 +4,7 @@
 #include "chunkattn.h"
 #include "config.h"
 #include "error.h"
+#include "file_tier.h"
 #include "lib/attn/kernels.h"
 #include "lib/cuda/device.h"
 #include "setup.h"
@@ -100,7 +101,8 @@ static cattn_status create_on_device(cattn_cache *c, const cattn_config *config,
     return ca_device_create(&c->device, &c->alloc, &c->layout, config, ca_chunk_pool_capacity(c->pool), NULL, error);
 }
 
-static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cattn_error *error) {
+static cattn_status create_parts(cattn_cache *c, const cattn_config *config, const ca_file_tier_hooks *hooks,
+                                 cattn_error *error) {
     c->max_budget_bytes = c->budget_bytes = config->budget_bytes;
     c->pin_bytes = config->pin_bytes;
     c->sharing = config->sharing;
@@ -108,8 +110,8 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     ca_layout_init(&c->layout, config->kv_type, config->n_layers, config->n_kv_heads, config->head_dim, config->head_dim_v,
                    config->chunk_size);
     cattn_status s = config->cuda_device < 0 ? create_on_cpu(c, config, error) : create_on_device(c, config, error);
-    if (s) return s;
-    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}, !c->device};
+    if (s || (s = ca_file_tier_open(c, config, hooks, error))) return s;
+    const ca_tree_config tree = {config->sharing, config->retention, {ca_step_execute, c}, !c->device, c->tier};
     if ((s = ca_tree_create(&c->tree, &tree, &c->layout, c->pool, &c->alloc)))
         return ca_fail(error, s, -1, "no memory for the prefix tree");
     if ((s = create_plans(c, config))) return ca_fail(error, s, -1, "no memory for the plans");
@@ -119,7 +121,8 @@ static cattn_status create_parts(cattn_cache *c, const cattn_config *config, cat
     return CATTN_OK;
 }
 
-cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
+cattn_status ca_cache_create(const cattn_config *config, const ca_file_tier_hooks *hooks, cattn_cache **cache,
+                             cattn_error *error) {
     cattn_status s;
     if ((s = ca_need(cache, "cache", error))) return s;
     *cache = NULL;
@@ -132,7 +135,7 @@ cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache,
     cattn_cache *c = ca_new_zero(&alloc, 1, sizeof *c);
     if (!c) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the cache");
     c->alloc = alloc;
-    if ((s = create_parts(c, &resolved, error))) {
+    if ((s = create_parts(c, &resolved, hooks, error))) {
         cattn_cache_destroy(&c);
         return s;
     }
@@ -140,9 +143,14 @@ cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache,
     return CATTN_OK;
 }
 
+cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
+    return ca_cache_create(config, NULL, cache, error);
+}
+
 void cattn_cache_destroy(cattn_cache **cache) {
     if (!cache || !*cache) return;
     cattn_cache *c = *cache;
+    ca_file_tier_close(c); /* it writes chunks that are queued */
     ca_step_free(c);
     for (size_t i = 0; i < c->plans.n; i++) ca_plan_free(&c->plans.at[i]);
     ca_delete(&c->alloc, c->plans.at, c->plans.capacity, sizeof *c->plans.at);
@@ -165,13 +173,21 @@ int cattn_cache_prefault(cattn_cache *c, int64_t n_chunks) {
     return more;
 }
 
+int cattn_cache_wait(cattn_cache *c, double seconds) {
+    if (!c || !(seconds >= 0)) return CATTN_ERR_ARG;
+    if (c->step.open) return CATTN_ERR_STATE;
+    if (!c->tier || !ca_tree_restores(c->tree) || !ca_tier_wait(c->tier, seconds)) return 0;
+    ca_tree_poll_tier(c->tree);
+    return 1;
+}
+
 const char *cattn_cache_level(const cattn_cache *cache) { return cache ? cache->level : NULL; }
 
 cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
     if (!c || !stats) return CATTN_ERR_ARG;
     const ca_tree_counts *t = ca_tree_get_counts(c->tree);
     const uint64_t bytes = ca_cache_bytes(c), n_superseded = ca_tree_count_superseded(c->tree);
-    const cattn_stats now = {
+    cattn_stats now = {
         .budget_bytes = c->budget_bytes,
         .bytes_in_use = bytes,
         .bytes_peak = bytes > c->bytes_peak ? bytes : c->bytes_peak,
@@ -195,6 +211,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .slots_padding = (t->chunks_live + t->chunks_retained) * (uint64_t)c->layout.c - t->tokens_stored,
         .chunks_pinned = c->chunks_pinned,
     };
+    ca_file_tier_stats(c, &now);
     return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
 }
 
@@ -367,6 +384,12 @@ cattn_status cattn_cache_set_budget(cattn_cache *c, uint64_t budget_bytes, cattn
     return CATTN_OK;
 }
 
+/* Let tokens of a sequence that has joined come from the file tier. They count as matched, since they are not computed. */
+static void restore(cattn_cache *c, cattn_seq id, const int32_t *tokens, cattn_join_result *result) {
+    const int64_t n_coming = ca_tree_restore(c->tree, ca_tree_find(c->tree, id), tokens, c->row_seconds);
+    if (result && n_coming > result->n_matched) result->n_matched = n_coming;
+}
+
 cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
                             cattn_seq *seq, cattn_join_result *result, cattn_error *error) {
     cattn_status s;
@@ -376,7 +399,9 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
         return s;
     cattn_join_options o;
     if ((s = read_join_options(options, &o, error))) return s;
+    ca_file_tier_poll(c);
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
+    if (s == CATTN_OK && c->tier) restore(c, *seq, tokens, result);
     ca_cache_note_bytes(c);
     return s;
 }
@@ -400,6 +425,7 @@ cattn_status cattn_seq_truncate(cattn_cache *c, cattn_seq id, int64_t n_tokens, 
         return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the sequence's length, %lld",
                        (long long)n_tokens, (long long)seq->n_tokens);
     s = ca_tree_truncate(c->tree, seq, n_tokens, error);
+    if (c->tier) ca_tree_drop_orphans(c->tree);
     ca_cache_note_bytes(c);
     return s;
 }
@@ -424,11 +450,18 @@ cattn_status cattn_seq_reserve(cattn_cache *c, cattn_seq id, int64_t n_tokens, c
     return s;
 }
 
+/* A sequence leaves; with a file tier, its chunks are written there. */
+static void leave(cattn_cache *c, ca_seq *seq) {
+    if (c->tier) ca_tree_write_behind(c->tree, seq);
+    ca_tree_leave(c->tree, seq);
+    if (c->tier) ca_tree_drop_orphans(c->tree);
+}
+
 cattn_status cattn_seq_leave(cattn_cache *c, cattn_seq *id, cattn_error *error) {
     ca_seq *seq;
     cattn_status s;
     if ((s = ca_need(id, "seq", error)) || (s = find_seq(c, *id, &seq, error))) return s;
-    ca_tree_leave(c->tree, seq);
+    leave(c, seq);
     ca_cache_note_bytes(c);
     *id = 0;
     return CATTN_OK;
@@ -460,6 +493,7 @@ cattn_status cattn_seq_pin(cattn_cache *c, cattn_seq id, int64_t n_tokens, cattn
         return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "sharing is CATTN_PRIVATE, where no sequence could use a pin");
     if ((s = check_pin(c, seq, n_tokens, error)) || (s = ca_tree_pin(c->tree, seq, n_tokens, pin, error))) return s;
     c->chunks_pinned += chunks_of(c, n_tokens);
+    if (c->tier) ca_tree_write_behind(c->tree, ca_tree_find(c->tree, *pin));
     ca_cache_note_bytes(c);
     return CATTN_OK;
 }
@@ -469,7 +503,7 @@ cattn_status cattn_cache_unpin(cattn_cache *c, cattn_seq *pin, cattn_error *erro
     ca_seq *seq;
     if ((s = ca_need(pin, "pin", error)) || (s = find_to_change(c, *pin, true, &seq, error))) return s;
     c->chunks_pinned -= chunks_of(c, seq->n_tokens);
-    ca_tree_leave(c->tree, seq);
+    leave(c, seq);
     *pin = 0;
     return CATTN_OK;
 }
@@ -479,10 +513,12 @@ cattn_status cattn_seq_get_info(const cattn_cache *c, cattn_seq id, cattn_seq_in
     if ((s = ca_need(c, "cache", error)) || (s = ca_need(info, "info", error))) return s;
     ca_seq *seq;
     if ((s = find_running(c, id, &seq, error))) return s;
+    const int64_t n_ready = ca_path_n_ready(seq->leaf);
     const cattn_seq_info now = {.domain = seq->domain,
                                 .n_tokens = seq->n_tokens,
-                                .n_ready = ca_path_n_ready(seq->leaf),
-                                .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0};
+                                .n_ready = n_ready,
+                                .n_reserved = seq->reserve_to > seq->n_tokens ? seq->reserve_to - seq->n_tokens : 0,
+                                .n_coming = ca_path_n_coming(seq->leaf) - n_ready};
     return CA_STRUCT_WRITE(cattn_seq_info, n_reserved, info, &now, error);
 }
 

@@ -10,6 +10,7 @@
 #include "lib/cache/layout.h"
 #include "lib/cache/plan.h"
 #include "lib/cache/tree.h"
+#include "lib/tier/tier.h"
 
 /* Where the K and V of a row go. */
 typedef struct ca_row {
@@ -54,6 +55,9 @@ struct cattn_cache {
     ca_tree *tree;
     CA_ARRAY(ca_plan) plans;  /* one for each window that a layer has */
     int32_t *layer_plan;      /* [n_layers] index in plans */
+    ca_tier *tier;            /* owned; NULL: there is no file tier */
+    double row_seconds;       /* that steps of many rows take for a row; 0: not measured, or no tier */
+    double step_began;        /* seconds; of the open step, where there is a tier */
     struct ca_device *device; /* owned; NULL: K and V are in the host's memory */
     ca_attn attn;             /* on a device only `group` is set */
     ca_step step;

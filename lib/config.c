@@ -104,6 +104,20 @@ static cattn_status check_kv_type(const cattn_config *c, cattn_error *error) {
         "memory, CATTN_BF16, CATTN_F16 or CATTN_F32");
 }
 
+static cattn_status check_tier(const cattn_config *c, cattn_error *error) {
+    if (!c->tier_dir != (c->tier_bytes == 0))
+        return ca_fail(error, CATTN_ERR_ARG, -1, "%s is set, but %s is not; set both or neither",
+                       c->tier_dir ? "tier_dir" : "tier_bytes", c->tier_dir ? "tier_bytes" : "tier_dir");
+    if (!c->tier_dir) return CATTN_OK;
+    if (c->cuda_device >= 0)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "tier_dir is set, but K and V are on CUDA device %d; leave it NULL",
+                       c->cuda_device);
+    if (c->sharing == CATTN_PRIVATE || c->retention == CATTN_RETAIN_NONE)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir is set, but %s, which retains nothing; choose another",
+                       c->sharing == CATTN_PRIVATE ? "sharing is CATTN_PRIVATE" : "retention is CATTN_RETAIN_NONE");
+    return CATTN_OK;
+}
+
 cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, cattn_error *error) {
     cattn_status s;
     cattn_config_init(c);
@@ -116,6 +130,7 @@ cattn_status ca_config_resolve(const cattn_config *config, cattn_config *c, catt
     if ((s = check_range("retention", c->retention, CATTN_RETAIN_LRU, CATTN_RETAIN_LEARNED, error))) return s;
     if ((s = check_range("cuda_device", c->cuda_device, -1, INT32_MAX, error))) return s;
     if ((s = check_range("reserved", c->reserved, 0, 0, error))) return s;
+    if ((s = check_tier(c, error))) return s;
     if (!isfinite(c->scale)) return ca_fail(error, CATTN_ERR_ARG, -1, "scale is not a finite number");
     if (c->pin_bytes == 0) c->pin_bytes = c->budget_bytes / 4;
     if (c->scale == 0) c->scale = (float)(1 / sqrt((double)c->head_dim));

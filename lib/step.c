@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "file_tier.h"
 #include "lib/attn/kv_copy.h"
 #include "lib/cuda/device.h"
 
@@ -78,14 +79,20 @@ static cattn_status find_entries(cattn_cache *c, const cattn_entry *entries, int
     return status;
 }
 
+/* Whether an entry gets no rows because its next token is on the way. */
+static bool waits(const ca_node *leaf) { return ca_path_n_coming(leaf) > ca_path_n_ready(leaf); }
+
 /* Claim rows in the entries' order. Returns how many. */
-static int64_t deal_rows(ca_step *step, cattn_entry *entries, int64_t row_limit) {
+static int64_t deal_rows(cattn_cache *c, cattn_entry *entries, int64_t row_limit) {
+    ca_step *step = &c->step;
+    const bool restores = c->tier && ca_tree_restores(c->tree);
     int64_t n_rows = 0;
     for (size_t i = 0; i < step->entries.n; i++) {
         ca_plan_entry *e = &step->entries.at[i];
         ca_node *leaf = step->seqs.at[i].leaf;
         int64_t most = entries[i].max_rows;
         if (row_limit > 0 && most > row_limit - n_rows) most = row_limit - n_rows;
+        if (restores && waits(leaf)) most = 0;
         e->first_pos = ca_path_n_claimed(leaf);
         e->row = (int32_t)n_rows;
         e->n_rows = (int32_t)ca_path_claim(leaf, most);
@@ -233,7 +240,7 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
         status = find_entries(c, entries, n_entries, error);
         if (status) return status;
     }
-    const int64_t n_rows = deal_rows(step, entries, row_limit);
+    const int64_t n_rows = deal_rows(c, entries, row_limit);
     const bool had_rows = step->has_rows;
     step->has_rows = false;
     if (reserve_places(c, (size_t)n_rows) || ca_plan_update(c->plans.at, c->plans.n, step->entries.at, n_entries))
@@ -261,6 +268,8 @@ static cattn_status try_begin(cattn_cache *c, cattn_entry *entries, int32_t n_en
 
 cattn_status ca_step_begin(cattn_cache *c, cattn_entry *entries, int32_t n_entries, int64_t row_limit, cattn_error *error) {
     cattn_error cause;
+    ca_file_tier_poll(c);
+    ca_file_tier_step_begins(c);
     cattn_status status = try_begin(c, entries, n_entries, row_limit, &cause);
     if (status == CATTN_ERR_BUDGET || status == CATTN_ERR_NOMEM) {
         ca_step_release(c); /* earlier, larger steps may have left more than this one needs */
@@ -283,6 +292,7 @@ static void finish_layer(const cattn_cache *c, int32_t layer, bool ready) {
 
 void ca_step_close(cattn_cache *c, bool ready) {
     ca_step *step = &c->step;
+    if (ready) ca_file_tier_step_ends(c, (int64_t)step->rows.n);
     if (step->open && !c->device)
         for (int32_t layer = 0; layer < c->layout.n_layers; layer++)
             if (!step->prepared.at[layer]) finish_layer(c, layer, ready);

@@ -139,7 +139,7 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq) {
     const int64_t retain_to = ca_tree_retains(tree) ? drop_twins(tree, seq) : 0;
     ca_node *leaf = seq->leaf;
     ca_path_touch(tree, leaf);
-    ca_evict_note_leave(tree, seq);
+    if (!seq->is_restore) ca_evict_note_leave(tree, seq);
     ca_reservation_end(tree, seq);
     ca_seq_unlink(tree, seq);
     ca_reservation_update(tree, leaf);

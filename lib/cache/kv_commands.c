@@ -17,6 +17,12 @@ void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id 
         (ca_kv_command){CA_KV_COPY, from, to, begin, end, ca_chunk_open(pool, from), ca_chunk_open(pool, to), shift};
 }
 
+bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id) {
+    for (size_t i = 0; i < pending->n; i++)
+        if (pending->at[i].from == id || pending->at[i].to == id) return true;
+    return false;
+}
+
 void ca_kv_carry_out(ca_kv_pending *pending) {
     const size_t n = pending->n;
     pending->n = 0;

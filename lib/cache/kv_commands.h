@@ -91,6 +91,9 @@ void ca_kv_record_copy(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id 
 void ca_kv_record_move(ca_kv_pending *pending, ca_chunk_pool *pool, ca_chunk_id to, ca_chunk_id from, int32_t begin,
                        int32_t end, int32_t shift);
 
+/* Whether a pending command reads or writes slots of a chunk. */
+bool ca_kv_touches(const ca_kv_pending *pending, ca_chunk_id id);
+
 /* Carry out all pending commands. */
 void ca_kv_carry_out(ca_kv_pending *pending);
 

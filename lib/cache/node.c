@@ -127,6 +127,7 @@ static void unref_chunk(ca_tree *tree, ca_chunk_id id) {
     assert(chunk->refs > chunk->live);
     if (--chunk->refs > 0) return;
     tree->counts.chunks_retained--;
+    ca_chunk_leave_tier(tree, id);
     ca_chunk_pool_put(tree->pool, id);
 }
 
@@ -233,15 +234,18 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     while (node->n_chunks > (size_t)n_chunks) {
         /* Only the first chunk may have another reference: the parent's, to the slots before this node's. */
         ca_chunk_at(tree->pool, node->chunks[node->n_chunks - 1])->fill = ca_slot_of(tree, node->start);
+        ca_chunk_leave_tier(tree, node->chunks[node->n_chunks - 1]); /* others may fill these slots now */
         ca_node_pop_chunk(tree, node);
     }
-    if (n_chunks > 0) ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
+    if (n_chunks > 0) {
+        ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
+        if (ca_slot_of(tree, end) != 0) ca_chunk_leave_tier(tree, node->chunks[n_chunks - 1]); /* it is not full any more */
+    }
 
     tree->counts.tokens_stored -= (uint64_t)(node->n_tokens - n_tokens);
     if (node->n_seqs == 0) tree->counts.tokens_retained -= (uint64_t)(node->n_tokens - n_tokens);
     node->n_tokens = n_tokens;
-    node->n_ready = ca_min(node->n_ready, n_tokens);
-    node->n_claimed = ca_min(node->n_claimed, n_tokens);
+    ca_node_keep_progress(node, n_tokens);
     if (pair_changes) ca_node_link_child(node->parent, node);
     ca_node_changed(tree, node);
 }

@@ -184,6 +184,7 @@ static void move_to(ca_tree *tree, ca_node *leaf, int i, ca_chunk_id id) {
 /* Let the chunk of piece i of a leaf be a packing chunk. */
 static void open_chunk(ca_tree *tree, ca_node *leaf, int i) {
     const piece p = piece_of(tree, leaf, i);
+    ca_chunk_leave_tier(tree, leaf->chunks[p.chunk]);
     leaf->packed[i] = units(first_unit(tree, &p), n_units(tree, &p));
     set_packed(tree, leaf->chunks[p.chunk], leaf->packed[i]);
 }

@@ -36,7 +36,7 @@ void ca_path_release(ca_tree *tree, ca_node *node, ca_node *stop, int64_t retain
     ca_node_settle(tree, lowest ? lowest : stop);
 }
 
-/* ---- Ready and claimed tokens: a prefix of the path, so the lowest node that has any says how many there are ---- */
+/* ---- Ready and other tokens: a prefix of the path each, so the lowest node that has any says how many there are ---- */
 
 int64_t ca_path_n_ready(const ca_node *leaf) {
     for (const ca_node *node = leaf; node; node = node->parent)
@@ -47,6 +47,12 @@ int64_t ca_path_n_ready(const ca_node *leaf) {
 int64_t ca_path_n_claimed(const ca_node *leaf) {
     for (const ca_node *node = leaf; node; node = node->parent)
         if (node->n_claimed > 0) return node->start + node->n_claimed;
+    return 0;
+}
+
+int64_t ca_path_n_coming(const ca_node *leaf) {
+    for (const ca_node *node = leaf; node; node = node->parent)
+        if (node->n_ready + node->n_coming > 0) return node->start + node->n_ready + node->n_coming;
     return 0;
 }
 

@@ -40,7 +40,7 @@ void ca_seq_free(ca_tree *tree, ca_seq *seq) {
     ca_seq_resize(tree, seq, 0);
     tree->slots[slot] = (ca_seq_slot){.next_free = tree->free_slot};
     tree->free_slot = slot;
-    tree->counts.n_seqs--;
+    tree->counts.n_seqs -= !seq->is_restore;
     ca_delete(tree->alloc, seq, 1, sizeof *seq);
 }
 
@@ -48,15 +48,17 @@ ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id) {
     const size_t slot = id & (((size_t)1 << SLOT_BITS) - 1);
     if (slot >= tree->slots_capacity) return NULL;
     ca_seq *seq = tree->slots[slot].seq;
-    return seq && seq->id == id ? seq : NULL;
+    return seq && seq->id == id && !seq->is_restore ? seq : NULL;
 }
 
 /* ---- Tokens ---- */
 
 void ca_seq_resize(ca_tree *tree, ca_seq *seq, int64_t n_tokens) {
-    ca_tree_counts *counts = &tree->counts;
-    counts->tokens_referenced += (uint64_t)(n_tokens - seq->n_tokens);
-    counts->chunks_unshared += (uint64_t)(ca_chunks_for(tree, n_tokens) - ca_chunks_for(tree, seq->n_tokens));
+    if (!seq->is_restore) {
+        ca_tree_counts *counts = &tree->counts;
+        counts->tokens_referenced += (uint64_t)(n_tokens - seq->n_tokens);
+        counts->chunks_unshared += (uint64_t)(ca_chunks_for(tree, n_tokens) - ca_chunks_for(tree, seq->n_tokens));
+    }
     seq->n_tokens = n_tokens;
 }
 

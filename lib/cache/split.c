@@ -41,6 +41,7 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     lower->n_tokens = node->n_tokens - n_tokens;
     lower->n_ready = ca_max(0, node->n_ready - n_tokens);
     lower->n_claimed = ca_max(0, node->n_claimed - n_tokens);
+    lower->n_coming = ca_max(0, node->n_ready + node->n_coming - n_tokens) - lower->n_ready;
     memcpy(lower->tokens, node->tokens + n_tokens, (size_t)lower->n_tokens * sizeof *lower->tokens);
     for (size_t i = (size_t)(ca_chunk_of(tree, lower->start) - first_chunk); i < node->n_chunks; i++)
         ca_node_push_chunk(tree, lower, node->chunks[i]);
@@ -49,8 +50,7 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     set_leaf(lower);
 
     node->n_tokens = n_tokens;
-    node->n_ready = ca_min(node->n_ready, n_tokens);
-    node->n_claimed = ca_min(node->n_claimed, n_tokens);
+    ca_node_keep_progress(node, n_tokens);
     while (node->n_chunks > (size_t)n_upper_chunks) ca_node_pop_chunk(tree, node);
     node->ending = NULL;
 
@@ -81,6 +81,7 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     node->n_tokens += child->n_tokens;
     node->n_ready += child->n_ready;
     node->n_claimed += child->n_claimed;
+    node->n_coming += child->n_coming;
     for (size_t i = same_chunk ? 1 : 0; i < child->n_chunks; i++) ca_node_push_chunk(tree, node, child->chunks[i]);
     move_last_piece(node, child);
     while (child->n_chunks > 0) ca_node_pop_chunk(tree, child);

@@ -26,6 +26,7 @@ fail_root:
 void ca_tree_destroy(ca_tree **tree) {
     ca_tree *t = *tree;
     if (!t) return;
+    if (t->config.tier) ca_tree_detach_tier(t);
     t->commands.n = 0; /* nothing will read what they would copy */
     for (size_t i = 0; i < t->slots_capacity; i++)
         if (t->slots[i].seq) ca_tree_leave(t, t->slots[i].seq);
@@ -39,6 +40,7 @@ void ca_tree_destroy(ca_tree **tree) {
         }
     }
     ca_node_free(t, t->root);
+    CA_ARRAY_FREE(t->alloc, &t->restores);
     ca_reuse_free(&t->reuse, t->alloc);
     ca_delete(t->alloc, t->slots, t->slots_capacity, sizeof *t->slots);
     ca_delete(t->alloc, t, 1, sizeof *t);

@@ -23,6 +23,9 @@
  * Ready and claimed: the first n_ready tokens of a node have K/V; the first n_claimed are ready or are being computed in the
  * open step. If a node has claimed tokens, all tokens of its ancestors are claimed, and likewise for ready tokens.
  *
+ * On the way: n_coming tokens behind the ready ones are being read from the file tier (lib/tier/tier.h). No step claims them.
+ * If a node has tokens on the way, all tokens of its ancestors are ready or on the way. A restore reads them (restore.c).
+ *
  * A node that no sequence covers keeps only ready tokens. Such nodes are evicted leaves first (evict.c).
  * Before a leaf is evicted because a chunk is needed, leaves are packed: what they have of a chunk that they fill only in part
  * moves to another leaf's chunk, at other slots (pack.c). A leaf that a join matches is unpacked first.
@@ -90,6 +93,7 @@ struct ca_node {
     /* Of the counting of superseded chunks: the last rounds in which it was visited, and in which a child continued its tail.
      */
     uint64_t round, continued;
+    int64_t n_coming; /* tokens from n_ready on that are on the way from the file tier; none of them is claimed */
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
@@ -107,6 +111,7 @@ struct ca_seq {
     int64_t n_found;    /* tokens at its beginning that were in the tree before it came; truncation leaves them to retention */
     uint32_t domain;
     bool is_pin;        /* it only keeps its tokens in the cache */
+    bool is_restore;    /* it only covers tokens that are on the way; not counted, and unknown outside the tree */
     int32_t step_entry; /* its index among a step's entries while they are looked up or planned; at other times -1 */
 };
 
@@ -115,12 +120,14 @@ typedef struct ca_tree_config {
     cattn_retention retention;
     ca_kv_executor executor; /* runs, inside the tree's calls, K/V commands that cannot wait for a step */
     bool packs;              /* leaves are packed; the executor can shift slots */
+    struct ca_tier *tier;    /* borrowed until the tree is destroyed; NULL: none */
 } ca_tree_config;
 
 /* Counters for cattn_stats; here superseded chunks count as live, except in the peak. */
 typedef struct ca_tree_counts {
     uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
     uint64_t tokens_stored, tokens_retained, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
+    uint64_t tokens_restored;
 } ca_tree_counts;
 
 /* ---- The tree ---- */
@@ -148,7 +155,7 @@ void ca_tree_note_peaks(ca_tree *tree);
 /* Changes whenever the version of a child of the root changes, or a child of the root is added or removed. */
 uint64_t ca_tree_version(const ca_tree *tree);
 
-/* The running sequence with this id, NULL if there is none. Valid until it leaves. */
+/* The running sequence with this id, NULL if there is none or it is a restore's. Valid until it leaves. */
 ca_seq *ca_tree_find(const ca_tree *tree, cattn_seq id);
 
 /* ---- Calls: as the public functions, without argument checks. error may be NULL. Not while tokens are claimed. ---- */
@@ -165,6 +172,34 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 
 /* As cattn_cache_match. */
 cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain);
+
+/*
+ * ---- The file tier (restore.c, write_behind.c): only for a tree that has one, and while no token is claimed ----
+ *
+ * None of these fails. What finds no memory is not restored, or not written.
+ */
+
+/*
+ * Let tokens of a sequence that has just joined with `tokens` come from the tier: those of consecutive records from its first
+ * token on that is neither ready nor on the way. Nothing is read if computing takes less time; row_seconds: the time to compute
+ * a token, 0 if it is not known. Returns the number of the sequence's first tokens that are ready or on the way.
+ */
+int64_t ca_tree_restore(ca_tree *tree, ca_seq *seq, const int32_t *tokens, double row_seconds);
+
+/* Whether tokens are on the way. */
+bool ca_tree_restores(const ca_tree *tree);
+
+/* Make tokens ready whose records have been read. Those of records that could not be read can be claimed again. */
+void ca_tree_poll_tier(ca_tree *tree);
+
+/* Stop the restores of tokens that no sequence covers any more. Called when one has left or was truncated. */
+void ca_tree_drop_orphans(ca_tree *tree);
+
+/* Queue the writes of the full chunks of a sequence whose tokens are all ready. */
+void ca_tree_write_behind(ca_tree *tree, const ca_seq *seq);
+
+/* Stop all restores and forget the tier, which is about to be closed. */
+void ca_tree_detach_tier(ca_tree *tree);
 
 /* Copy n tokens of seq, from position `first` on, to tokens [n]. */
 void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);
@@ -215,6 +250,9 @@ int64_t ca_fit_max_reserve(const ca_tree *tree, const ca_fit *fit, uint64_t othe
 /* Tokens at the beginning of the path to leaf that are ready, and those that are ready or claimed. */
 int64_t ca_path_n_ready(const ca_node *leaf);
 int64_t ca_path_n_claimed(const ca_node *leaf);
+
+/* Tokens at the beginning of the path to leaf that are ready or on the way. */
+int64_t ca_path_n_coming(const ca_node *leaf);
 
 /*
  * Claim up to max_rows tokens of the path to leaf, the first of them at position ca_path_n_claimed. Returns the number of

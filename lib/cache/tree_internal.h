@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "lib/error.h"
+#include "lib/tier/tier.h"
 #include "reuse.h"
 #include "tree.h"
 
@@ -28,6 +29,16 @@ typedef struct ca_packing {
     uint64_t lengths;                      /* bit n: chunks[n] is not -1 */
 } ca_packing;
 
+/* Consecutive chunks of a path that are being read from the file tier. */
+typedef struct ca_restore {
+    ca_seq *seq;              /* covers the path up to the end of the last chunk */
+    uint32_t id;              /* in the tickets of its reads, together with the index of the chunk */
+    int64_t begin;            /* position of the first token, in the middle of a chunk if a node begins there */
+    int32_t n_chunks, n_done; /* chunks to read, and those of them whose tokens are ready */
+    bool *read;               /* [capacity] whether a chunk has been read */
+    int32_t capacity;
+} ca_restore;
+
 struct ca_tree {
     ca_tree_config config;
     const ca_layout *layout;
@@ -45,6 +56,8 @@ struct ca_tree {
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
     size_t n_evictable;
     ca_packing packing;
+    CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
+    uint32_t n_restore_ids;
     ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
 
@@ -66,6 +79,19 @@ static inline bool ca_node_shares_first_chunk(const ca_node *node) {
 /* Whether tokens that no sequence covers are retained. */
 static inline bool ca_tree_retains(const ca_tree *tree) {
     return tree->config.sharing != CATTN_PRIVATE && tree->config.retention != CATTN_RETAIN_NONE;
+}
+
+/* A chunk is about to be freed or changed: the tier must not read it, nor write to it, any more. */
+static inline void ca_chunk_leave_tier(const ca_tree *tree, ca_chunk_id id) {
+    if (tree->config.tier) ca_tier_release(tree->config.tier, id);
+}
+
+/* Forget the states of a node's tokens after its first n_tokens. */
+static inline void ca_node_keep_progress(ca_node *node, int64_t n_tokens) {
+    const int64_t coming_to = ca_min(node->n_ready + node->n_coming, n_tokens);
+    node->n_ready = ca_min(node->n_ready, n_tokens);
+    node->n_claimed = ca_min(node->n_claimed, n_tokens);
+    node->n_coming = coming_to - node->n_ready;
 }
 
 static inline cattn_status ca_no_memory(cattn_error *error, const char *call) {

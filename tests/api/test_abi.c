@@ -143,13 +143,13 @@ SAME(cuda_device_info, memory_bytes);
 #define NO_PADDING(type, last)                                                                                                 \
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; fill it with a reserved field")
-NO_PADDING(config, pin_bytes);
-NO_PADDING(stats, chunks_pinned);
+NO_PADDING(config, tier_fingerprint);
+NO_PADDING(stats, tier_write_seconds);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, n_seqs);
 NO_PADDING(join_options, reserve_tokens);
-NO_PADDING(seq_info, n_reserved);
+NO_PADDING(seq_info, n_coming);
 NO_PADDING(cuda_device_info, memory_bytes);
 
 /* ---- Calls with structs of any size ---- */

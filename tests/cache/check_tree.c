@@ -21,7 +21,7 @@
 enum { MAX_CHUNKS = 8192 }; /* more than any test's budget holds */
 
 typedef struct totals {
-    uint64_t n_nodes, n_seqs, tokens, referenced, unshared, reserved, n_evictable;
+    uint64_t n_nodes, n_seqs, n_restores, tokens, referenced, unshared, reserved, n_evictable;
     int32_t *refs, *live, *fill, *attended; /* [MAX_CHUNKS] by chunk id */
     uint32_t *packed;                       /* [MAX_CHUNKS] */
     uint64_t n_to_pack, tokens_retained;
@@ -89,6 +89,9 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     CHECK(0 <= node->n_ready && node->n_ready <= node->n_claimed && node->n_claimed <= node->n_tokens, node);
     CHECK(node->n_ready == 0 || parent->n_ready == parent->n_tokens, node);
     CHECK(node->n_claimed == 0 || parent->n_claimed == parent->n_tokens, node);
+    CHECK(0 <= node->n_coming && node->n_ready + node->n_coming <= node->n_tokens, node);
+    CHECK(node->n_coming == 0 || node->n_claimed == node->n_ready, node);
+    CHECK(node->n_coming == 0 || node->n_ready > 0 || parent->n_ready + parent->n_coming == parent->n_tokens, node);
     CHECK(node->n_seqs > 0 || (node->n_ready == node->n_tokens && node->n_tokens % 2 == 0), node);
     CHECK(!parent->parent || parent->last_use >= node->last_use, node);
     CHECK(node->id <= tree->n_node_ids, node);
@@ -97,6 +100,12 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
     int64_t n_seqs = 0;
     for (const ca_seq *seq = node->ending; seq; seq = seq->next) {
         CHECK(seq->leaf == node && seq->n_tokens == node->start + node->n_tokens && seq->domain == node->domain, node);
+        n_seqs++;
+        if (seq->is_restore) {
+            CHECK(!ca_tree_find(tree, seq->id) && seq->n_tokens % tree->layout->c == 0 && seq->n_reserved == 0, node);
+            sum->n_restores++;
+            continue;
+        }
         CHECK(ca_tree_find(tree, seq->id) == seq, node);
         const ca_node *root = node;
         while (root->parent->parent) root = root->parent;
@@ -109,7 +118,6 @@ static void check_node(ca_tree *tree, const ca_node *node, totals *sum) {
             const int64_t last = begin + tree->layout->c < seq->n_tokens ? begin + tree->layout->c - 1 : seq->n_tokens - 1;
             sum->attended[ca_path_chunk(tree, node, last)]++;
         }
-        n_seqs++;
     }
     for (size_t i = 0; i < node->n_children; i++) {
         CHECK(node->children[i]->parent == node, node);
@@ -209,6 +217,30 @@ static uint64_t check_treap(const ca_node *root, int use_class) {
     return n;
 }
 
+/*
+ * Every token on the way belongs to one restore, which covers it with the sequence that waits for it. Its chunks come after
+ * each other, and the restores above it come before it in the list.
+ */
+static void check_restores(ca_tree *tree, const totals *sum) {
+    const int64_t c = tree->layout->c;
+    int64_t n_coming = 0, n_due = 0;
+    int32_t depth = 0;
+    assert_int_equal(tree->restores.n, sum->n_restores);
+    for (const ca_node *node = ca_tree_next(tree->root, &depth); node; node = ca_tree_next(node, &depth))
+        n_coming += node->n_coming;
+    for (size_t i = 0; i < tree->restores.n; i++) {
+        const ca_restore *r = &tree->restores.at[i];
+        assert_true(r->seq->is_restore && r->n_done < r->n_chunks && r->n_chunks <= r->capacity);
+        const int64_t first = r->begin / c, begin = r->n_done == 0 ? r->begin : (first + r->n_done) * c;
+        const int64_t end = (first + r->n_chunks) * c;
+        n_due += end - begin;
+        assert_true(end <= r->seq->n_tokens && ca_path_n_coming(r->seq->leaf) >= end && ca_path_n_ready(r->seq->leaf) <= begin);
+        for (int64_t p = begin; p < end; p++)
+            assert_true(ca_chunk_at(tree->pool, ca_path_chunk(tree, r->seq->leaf, p))->fill == c);
+    }
+    assert_int_equal(n_coming, n_due);
+}
+
 void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_ptr_equal(layout, tree->layout);
     const ca_tree_counts *counts = ca_tree_get_counts(tree);
@@ -252,7 +284,8 @@ void check_tree(ca_tree *tree, ca_chunk_pool *pool, const ca_layout *layout) {
     assert_int_equal(counts->tokens_referenced, sum.referenced);
     assert_int_equal(counts->n_nodes, sum.n_nodes);
     assert_int_equal(counts->n_seqs, sum.n_seqs);
-    assert_int_equal(tree->root->n_seqs, sum.n_seqs);
+    assert_int_equal(tree->root->n_seqs, sum.n_seqs + sum.n_restores);
+    check_restores(tree, &sum);
     uint64_t n_evictable = 0;
     for (int i = 0; i < CA_USE_CLASSES; i++) n_evictable += check_treap(tree->evictable[i], i);
     assert_int_equal(n_evictable, sum.n_evictable);
@@ -365,6 +398,7 @@ static void hash_node(hash_state *s, const ca_node *node) {
                                (uint64_t)node->n_tokens,
                                (uint64_t)node->n_ready,
                                (uint64_t)node->n_claimed,
+                               (uint64_t)node->n_coming,
                                (uint64_t)node->n_seqs,
                                node->last_use,
                                node->version,

@@ -1,0 +1,55 @@
+/*
+ * Writing behind: the full chunks of a sequence that leaves, or whose tokens are pinned, go to the file tier, if they are not
+ * there yet. They are written while they are in memory, so that eviction costs nothing, and a process that is killed loses only
+ * what it has not written.
+ */
+#include "tree_internal.h"
+
+/*
+ * Fill ids [n] with the chunks that hold the path's positions up to n whole chunks. -1: a slot is not as it will stay, since
+ * K/V commands of the next step change it.
+ */
+static void list_chunks(const ca_tree *tree, const ca_node *leaf, int64_t n, ca_chunk_id *ids) {
+    const ca_node *node = leaf;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t start = i << tree->layout->log2_c, last = start + tree->layout->c - 1;
+        while (node->start > last) node = node->parent;
+        const ca_chunk_id id = node->chunks[i - ca_chunk_of(tree, node->start)];
+        const ca_node *first = node; /* of the nodes that have slots of the chunk */
+        while (first->start > start && ca_node_shares_first_chunk(first)) first = first->parent;
+        const ca_chunk *chunk = ca_chunk_at(tree->pool, id);
+        const bool complete = first->start <= start || chunk->n_copied == ca_slot_of(tree, first->start);
+        ids[i] = complete && chunk->open == 0 ? id : -1;
+    }
+}
+
+/* Queue the writes of n chunks, the first ones of a sequence. */
+static void write(ca_tree *tree, const ca_seq *seq, int64_t n, const int32_t *tokens, const ca_chunk_id *ids) {
+    ca_tier *tier = tree->config.tier;
+    ca_tier_key key = ca_tier_root(tier, seq->domain), last = key; /* last: of the chunks that are there already */
+    for (int64_t i = 0; i < n && ids[i] >= 0; i++, tokens += tree->layout->c) {
+        const ca_tier_key parent = key;
+        key = ca_tier_next(tier, parent, tokens);
+        if (ca_tier_has(tier, key)) {
+            last = key;
+            continue;
+        }
+        if (ca_kv_touches(&tree->commands, ids[i])) ca_kv_carry_out(&tree->commands);
+        ca_tier_write(tier, parent, tokens, ids[i]); /* if the queue is full, a later sequence writes it */
+    }
+    ca_tier_touch(tier, last);
+}
+
+void ca_tree_write_behind(ca_tree *tree, const ca_seq *seq) {
+    const int64_t n = ca_chunk_of(tree, ca_path_n_ready(seq->leaf)), n_tokens = n << tree->layout->log2_c;
+    if (n == 0) return;
+    int32_t *tokens = ca_new(tree->alloc, (size_t)n_tokens, sizeof *tokens);
+    ca_chunk_id *ids = ca_new(tree->alloc, (size_t)n, sizeof *ids);
+    if (tokens && ids) {
+        ca_seq_tokens(seq, 0, n_tokens, tokens);
+        list_chunks(tree, seq->leaf, n, ids);
+        write(tree, seq, n, tokens, ids);
+    }
+    ca_delete(tree->alloc, ids, (size_t)n, sizeof *ids);
+    ca_delete(tree->alloc, tokens, (size_t)n_tokens, sizeof *tokens);
+}
