@@ -201,6 +201,12 @@ const option option_table[] = {
     CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8", STEPS),
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES",
      "memory for keys and values; the number may end with K, M or G", STEPS},
+    TEXT("kv-tier", 0, kv_tier, "DIR",
+         "keep K/V also in a file in this folder, so that prompts that were evicted, or computed before a restart, are read "
+         "instead of computed; by default none are kept",
+         IN(SERVE) | IN(BATCH)),
+    {"kv-tier-size", 0, OPT_SIZE, AT(kv_tier_size), "16G", 1 << 20, 1e15, NULL, "BYTES",
+     "the file of --kv-tier takes at most this much; the number may end with K, M or G", IN(SERVE) | IN(BATCH)},
     INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256", STEPS),
     INT("threads", 'j', threads, "0", 0, 1024, "number of threads; 0: one for each CPU that this process may use", STEPS),
     FLAG("pin-threads", 0, pin_threads, "bind each thread but the first to a CPU of its own", STEPS),

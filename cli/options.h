@@ -34,6 +34,8 @@ struct options {
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t speculate;                   /* 0: off */
     const char *draft_model;
+    const char *kv_tier;
+    int64_t kv_tier_size;
     int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_piece;
     /* prompts and sampling */
     const char *prompt, *system, *chat_format;

@@ -102,7 +102,7 @@ static cl_status start(session *s, const options *opt, pressure **memory, sigset
     cl_status status = warm_open(&pinned, opt->pin, error);
     if (status == CL_OK) status = warm_open(&warm, opt->warm, error);
     if (status == CL_OK && opt->memory_pressure) status = pressure_open(opt->memory_pressure, memory, error);
-    if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, error);
+    if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, error);
     if (status != CL_OK) goto close_files;
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) {
         status = cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");

@@ -50,7 +50,8 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
     /* Linear layers accept the names of attention's levels. */
-    const cl_status loaded = cl_model_load_on_pool(opt->model, opt->level, s->pool, &s->model, error);
+    const cl_status loaded = (opt->kv_tier ? cl_model_load_with_fingerprint : cl_model_load_on_pool)(opt->model, opt->level,
+                                                                                                     s->pool, &s->model, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate)
         return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
@@ -64,6 +65,8 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->retention = (cattn_retention)opt->retention;
     config->kv_type = (cattn_type)opt->kv_type;
     config->kv_budget_bytes = (uint64_t)opt->kv_budget;
+    config->kv_tier_dir = opt->kv_tier;
+    config->kv_tier_bytes = opt->kv_tier ? (uint64_t)opt->kv_tier_size : 0;
     config->n_ctx = (int32_t)opt->ctx;
     config->max_seqs = (int32_t)max_seqs;
     config->max_step_rows = (int32_t)(opt->max_step_rows > max_seqs ? opt->max_step_rows : max_seqs);

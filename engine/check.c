@@ -62,6 +62,14 @@ cl_status cl_check_config(const cl_engine_config *from, const cl_model *m, cl_en
         return cl_fail(error, CL_ERR_ARG,
                        "pin_bytes is set, but sharing is CATTN_PRIVATE, where no request finds a pinned "
                        "prompt; leave pin_bytes 0 or share");
+    if (!config->kv_tier_dir != (config->kv_tier_bytes == 0))
+        return cl_fail(error, CL_ERR_ARG, "%s is set, but %s is not; set both or neither",
+                       config->kv_tier_dir ? "kv_tier_dir" : "kv_tier_bytes",
+                       config->kv_tier_dir ? "kv_tier_bytes" : "kv_tier_dir");
+    if (config->kv_tier_dir && !m->has_fingerprint)
+        return cl_fail(
+            error, CL_ERR_ARG,
+            "kv_tier_dir is set, but the model was loaded without its fingerprint; set cl_model_options.fingerprint");
     if (m->params.n_vocab < 1) return cl_fail(error, CL_ERR_ARG, "the model has no vocabulary");
     return CL_OK;
 }

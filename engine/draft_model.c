@@ -209,10 +209,13 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     if (target->weights.bytes > 0) m->base.token_cost = (float)small->weights.bytes / (float)target->weights.bytes;
     m->pool = pool;
     m->row_cost = config->row_cost;
+    cl_engine_config own = *config;
+    own.kv_tier_dir = NULL; /* which K/V of drafts are worth a disk's time is not known */
+    own.kv_tier_bytes = 0;
     /* Room for as many tokens as the cache of the engine's model has. */
     const uint64_t budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
-    status = cl_runner_init(&m->runner, small, pool, config, budget, config->max_seqs, config->max_step_rows, config->max_seqs,
-                            error);
+    status =
+        cl_runner_init(&m->runner, small, pool, &own, budget, config->max_seqs, config->max_step_rows, config->max_seqs, error);
     if (status == CL_OK && !allocate(m, config->max_seqs))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model's steps");
     if (status != CL_OK) {

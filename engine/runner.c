@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kv_fingerprint.h"
 #include "llama/kv_cache.h"
 
 static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_config *config, uint64_t budget_bytes,
@@ -20,6 +21,12 @@ static cl_status create_cache(cl_runner *r, ca_pool *pool, const cl_engine_confi
     cc.n_threads = ca_pool_size(pool);
     cc.level = config->level;
     cc.parallel = (cattn_parallel){.run = ca_pool_run, .ctx = pool};
+    cc.tier_dir = config->kv_tier_dir;
+    cc.tier_bytes = config->kv_tier_bytes;
+    if (cc.tier_dir) {
+        const cl_status known = cl_kv_fingerprint(r->model, cc.tier_fingerprint, error);
+        if (known != CL_OK) return known;
+    }
     cattn_error cause;
     const cattn_status status = cattn_cache_create(&cc, &r->cache, &cause);
     return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);

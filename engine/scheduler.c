@@ -13,6 +13,8 @@
 #include "speculation.h"
 #include "step.h"
 
+static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V */
+
 struct cl_scheduler {
     const cl_model *model;
     cl_engine_config config;
@@ -51,7 +53,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     for (int32_t id = 0; id < m->params.n_vocab; id++) s->n_end_tokens += cl_tokenizer_is_end(m->tok, id);
     cl_pace_init(&s->pace, config->target_itl_s, config->max_step_rows);
     s->config = *config;
-    s->config.level = NULL; /* borrowed for the call only, like the weights */
+    s->config.level = s->config.kv_tier_dir = NULL; /* borrowed for the call only, like the weights */
     s->config.weights = NULL;
     cl_status status = cl_runner_init(&s->runner, m, pool, config, config->kv_budget_bytes, config->max_seqs,
                                       config->max_step_rows, cl_step_max_logits(config->max_seqs), error);
@@ -356,6 +358,12 @@ void cl_scheduler_step(cl_scheduler *s) {
     if (status != CL_OK) {
         cl_step_clear(&s->step);
         cl_roster_make_room(&s->roster, &error); /* without the worst choice, the next step may succeed */
+        return;
+    }
+    if (s->step.n_rows == 0) {
+        /* All tokens that are due are on the way from the file tier. Requests that are cancelled meanwhile are seen soon. */
+        cl_step_clear(&s->step);
+        cattn_cache_wait(s->runner.cache, MOST_WAIT);
         return;
     }
     draw_tokens(s);

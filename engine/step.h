@@ -42,8 +42,9 @@ void cl_step_clear(cl_step *st);
 void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows);
 
 /*
- * Compute at most row_limit rows, itself at most the runner's max_rows. After an error nothing was computed; CL_ERR_LIMIT: the
- * workspace of the rows exceeds the K/V budget.
+ * Compute at most row_limit rows, itself at most the runner's max_rows. n_rows is 0 if the next tokens of all choices are on
+ * the way from the file tier. After an error nothing was computed; CL_ERR_LIMIT: the workspace of the rows exceeds the K/V
+ * budget.
  */
 cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error);
 

@@ -104,6 +104,12 @@ typedef struct cl_model_options {
      * variable CATTN_LEVEL lowers it further.
      */
     const char *level;
+    /*
+     * 1: read the files once more and hash them, which an engine with kv_tier_dir requires; 0 (default): do not. The hash says
+     * to which model the K/V in a file belong.
+     */
+    int32_t fingerprint;
+    int32_t reserved; /* 0 */
 } cl_model_options;
 
 CL_API void cl_model_options_init(cl_model_options *options);
@@ -283,6 +289,14 @@ typedef struct cl_engine_config {
      * else: one that needs more than what is left is refused when it is submitted. 0 (default): no prompt can be pinned.
      */
     uint64_t pin_bytes;
+    /*
+     * The file tier: K/V stay in a file in this folder when they are evicted and when the process ends, up to kv_tier_bytes,
+     * and later requests read them instead of computing them. The model must have been loaded with its fingerprint. The file
+     * belongs to this model, build and CPU, and to the options on which K/V depend; one engine at a time has it. Tenants must
+     * have the same domains in all processes that use the folder. NULL (default): none. Copied.
+     */
+    const char *kv_tier_dir;
+    uint64_t kv_tier_bytes;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);

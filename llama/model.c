@@ -29,7 +29,8 @@ static cl_status level_refused(const char *level, cl_error *error) {
     }
 }
 
-cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **out, cl_error *error) {
+static cl_status load(const char *path, const char *level, bool has_fingerprint, ca_pool *pool, cl_model **out,
+                      cl_error *error) {
     *out = NULL;
     cl_model *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
@@ -46,6 +47,8 @@ cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *po
         m->params.n_vocab = cl_tokenizer_n_vocab(m->tok);
         status = cl_weights_load(m->file, &m->params, pool, &m->weights, error);
     }
+    m->has_fingerprint = has_fingerprint;
+    if (status == CL_OK && has_fingerprint) status = cl_model_file_fingerprint(m->file, m->fingerprint, error);
     if (status == CL_OK) status = cl_model_file_end_loading(m->file, error);
     if (status != CL_OK) {
         cl_model_free(&m);
@@ -54,6 +57,15 @@ cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *po
     if (cl_chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK) m->chat = CL_CHAT_NONE; /* completions work without */
     *out = m;
     return CL_OK;
+}
+
+cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error) {
+    return load(path, level, false, pool, model, error);
+}
+
+cl_status cl_model_load_with_fingerprint(const char *path, const char *level, ca_pool *pool, cl_model **model,
+                                         cl_error *error) {
+    return load(path, level, true, pool, model, error);
 }
 
 void cl_model_options_init(cl_model_options *options) { *options = (cl_model_options){.struct_size = sizeof *options}; }
@@ -71,7 +83,7 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
     const int n_threads = o.n_threads > 0 ? o.n_threads : ca_cpu_count();
     ca_pool *pool = ca_pool_create(n_threads);
     if (!pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower n_threads", n_threads);
-    status = cl_model_load_on_pool(path, o.level, pool, model, error);
+    status = load(path, o.level, o.fingerprint != 0, pool, model, error);
     ca_pool_destroy(&pool);
     return status;
 }

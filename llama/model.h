@@ -22,12 +22,15 @@ struct cl_model {
     cl_error chat_error;       /* code CL_OK: none */
     cl_model_weights weights;  /* owned */
     const cl_kernels *kernels; /* of the level in use, static */
+    bool has_fingerprint;
+    uint64_t fingerprint[2]; /* of its files */
 };
 
 /*
  * cl_model_load with the workers of a pool, which is borrowed for the call. level: as in cl_model_options, borrowed for the
- * call.
+ * call. The second function also computes the fingerprint.
  */
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
+cl_status cl_model_load_with_fingerprint(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
 
 #endif

@@ -137,6 +137,22 @@ static void write_engine(const metrics_page *p, const cl_engine_stats *s, const 
         {"chunkattn_kv_chunks_pinned", "gauge", "Chunks that pins keep in the cache; one of two pins counts twice.",
          (double)kv->chunks_pinned},
         {"chunkattn_kv_sequences", "gauge", "Sequences in the prefix tree.", (double)kv->n_seqs},
+        {"chunkattn_tier_restored_tokens_total", "counter", "Tokens whose K/V were read from the file tier.",
+         (double)kv->tokens_restored},
+        {"chunkattn_tier_reads_total", "counter", "Chunks read from the file tier.", (double)kv->tier_reads},
+        {"chunkattn_tier_writes_total", "counter", "Chunks written to the file tier.", (double)kv->tier_writes},
+        {"chunkattn_tier_refused_total", "counter", "Chunks in the file tier that were damaged or not those expected.",
+         (double)kv->tier_refused},
+        {"chunkattn_tier_errors_total", "counter", "System calls of the file tier that failed.", (double)kv->tier_errors},
+        {"chunkattn_tier_replaced_total", "counter", "Chunks in the file tier that others have replaced.",
+         (double)kv->tier_replaced},
+        {"chunkattn_tier_dropped_total", "counter", "Chunks that were evicted before they were written to the file tier.",
+         (double)kv->tier_dropped},
+        {"chunkattn_tier_queued", "gauge", "Chunks whose read or write has not ended.", (double)kv->tier_queued},
+        {"chunkattn_tier_chunks", "gauge", "Chunks in the file tier.", (double)kv->tier_chunks},
+        {"chunkattn_tier_bytes", "gauge", "Bytes of the file tier's file.", (double)kv->tier_file_bytes},
+        {"chunkattn_tier_read_seconds_total", "counter", "Seconds spent on reads of the file tier.", kv->tier_read_seconds},
+        {"chunkattn_tier_write_seconds_total", "counter", "Seconds spent on writes of the file tier.", kv->tier_write_seconds},
     };
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
         write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);

@@ -41,18 +41,26 @@ static const char *const system_paths[] = {
     NULL,
 };
 
-/* Allow reading a file, or a folder and what is below it. A path that cannot be opened needs no permission. */
-static bool allow(int rules, const char *path) {
+/* What may be done with the file of the file tier, and with the folder that it is in. */
+static const uint64_t tier_access =
+    LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG;
+
+/*
+ * Allow reading a file, or something else with a folder and what is below it. A path that cannot be opened needs no permission.
+ */
+static bool allow_in(int rules, const char *path, uint64_t folder_access) {
     struct stat st;
     const int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0) return true;
     bool ok = fstat(fd, &st) == 0;
-    const uint64_t access = ok && S_ISDIR(st.st_mode) ? read_access : LANDLOCK_ACCESS_FS_READ_FILE;
+    const uint64_t access = ok && S_ISDIR(st.st_mode) ? folder_access : LANDLOCK_ACCESS_FS_READ_FILE;
     const struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
     ok = ok && syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0;
     close(fd);
     return ok;
 }
+
+static bool allow(int rules, const char *path) { return allow_in(rules, path, read_access); }
 
 /* Allow reading what the entries of a folder link to, which may be outside of it. */
 static bool allow_entries(int rules, const char *folder) {
@@ -85,11 +93,13 @@ static cl_status fail(const char *limit, cl_error *error) {
                    strerror(errno));
 }
 
-cl_status sandbox_limit_files(const char *const *paths, cl_error *error) {
+cl_status sandbox_limit_files(const char *const *paths, const char *tier, cl_error *error) {
     const struct landlock_ruleset_attr handled = {.handled_access_fs = all_access};
     const int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0) return fail("files, since this system has no Landlock", error);
-    const bool ok = allow_all(rules, paths) && give_up_privileges() && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    if (tier) mkdir(tier, 0700); /* since a rule needs a folder that exists; an error is reported when the file is opened */
+    const bool ok = allow_all(rules, paths) && (!tier || allow_in(rules, tier, tier_access)) && give_up_privileges() &&
+                    syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     const cl_status status = ok ? CL_OK : fail("files", error);
     close(rules);
     return status;
@@ -119,6 +129,7 @@ static const char *const calls[] = {
     /* what is open */
     "close",
     "fstat",
+    "ftruncate",
     "lseek",
     "pread64",
     "pwrite64",

@@ -18,11 +18,11 @@
 /*
  * From now on the calling thread, and all threads and processes that it starts, can write and execute no file. They can read
  * those at `paths`, which ends with NULL: files, and folders with what their entries link to; and the system's CPU, library and
- * host name files.
+ * host name files. In the folder `tier`, which is created, they can also create and write files; NULL: there is none.
  *
  * CL_ERR_UNSUPPORTED: the system has no Landlock. CL_ERR_NOMEM.
  */
-cl_status sandbox_limit_files(const char *const *paths, cl_error *error);
+cl_status sandbox_limit_files(const char *const *paths, const char *tier, cl_error *error);
 
 /*
  * From now on no thread of the process can open a file, run a program, start a process or a thread, make a socket or a

@@ -72,6 +72,12 @@ const cl_tensor *cl_model_file_tensor_at(const cl_model_file *file, size_t i);
 const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char *name);
 
 /*
+ * A hash of all bytes of the files, and of all metadata. It reads the files once more; to be called before the reading of
+ * tensors ends. CL_ERR_FILE: a file is shorter by now, or cannot be read; CL_ERR_NOMEM.
+ */
+cl_status cl_model_file_fingerprint(const cl_model_file *file, uint64_t fingerprint[2], cl_error *error);
+
+/*
  * End the reading of tensors: the files are closed, and only metadata remain, in memory. CL_ERR_FILE: a file was changed since
  * it was opened, so what was read may be wrong.
  */

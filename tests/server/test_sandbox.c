@@ -69,12 +69,12 @@ static int remove_files(void **state) {
 
 static int check_support(void) {
     const char *const paths[] = {model, NULL};
-    return sandbox_limit_files(paths, NULL) == CL_ERR_UNSUPPORTED;
+    return sandbox_limit_files(paths, NULL, NULL) == CL_ERR_UNSUPPORTED;
 }
 
 static int check_model_only(void) {
     const char *const paths[] = {model, NULL};
-    EXPECT(sandbox_limit_files(paths, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
     EXPECT(open(model, O_RDONLY) >= 0);
     EXPECT(open("/proc/cpuinfo", O_RDONLY) >= 0);
     EXPECT_FAILS(open(other, O_RDONLY), EACCES);
@@ -89,7 +89,7 @@ static int check_model_only(void) {
 
 static int check_folder_with_links(void) {
     const char *const paths[] = {folder, NULL};
-    EXPECT(sandbox_limit_files(paths, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
     EXPECT(open(model, O_RDONLY) >= 0);
     EXPECT(open(link_to_other, O_RDONLY) >= 0);
     EXPECT_FAILS(open("/etc/passwd", O_RDONLY), EACCES);
@@ -98,7 +98,7 @@ static int check_folder_with_links(void) {
 
 static int check_missing_model(void) {
     const char *const paths[] = {"/nowhere/model.gguf", NULL};
-    EXPECT(sandbox_limit_files(paths, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
     EXPECT_FAILS(open(model, O_RDONLY), EACCES);
     return 0;
 }
