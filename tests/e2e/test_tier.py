@@ -1,0 +1,73 @@
+"""The file tier: a server that is started again reads the K/V of earlier prompts, in its sandbox too, and answers the same."""
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+from test_server import Server, serving
+
+# About 2,000 tokens, as ids: the same for every tokenizer.
+PROMPT = [1] + [300 + i * 7 % 1000 for i in range(2048)]
+CHUNK = 64
+
+
+def complete(server: Server, prompt=PROMPT):
+    reply = server.complete(prompt, max_tokens=16, temperature=0, logprobs=1)
+    cached = reply.usage.prompt_tokens_details.cached_tokens if reply.usage.prompt_tokens_details else 0
+    return reply.choices[0].text, reply.choices[0].logprobs.token_logprobs, cached
+
+
+def wait_until_written(server: Server):
+    deadline = time.monotonic() + 60
+    while server.metrics()["chunkattn_tier_queued"] > 0 or server.metrics()["chunkattn_tier_writes_total"] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("sandbox", [(), ("--sandbox",)])
+def test_restart(chunkllama_bin, model_path, tmp_path, sandbox):
+    args = ("--kv-tier", str(tmp_path / "tier"), "--kv-tier-size", "512M", *sandbox)
+    with serving(chunkllama_bin, model_path) as server:
+        cold = complete(server)
+        assert server.metrics()["chunkattn_tier_writes_total"] == 0
+    with serving(chunkllama_bin, model_path, *args) as server:
+        assert complete(server) == cold
+        wait_until_written(server)
+    files = list((tmp_path / "tier").iterdir())
+    assert len(files) == 1 and files[0].stat().st_mode & 0o777 == 0o600
+    with serving(chunkllama_bin, model_path, *args) as server:
+        text, logprobs, cached = complete(server)
+        assert (text, logprobs) == cold[:2]
+        assert cached == len(PROMPT) // CHUNK * CHUNK
+        metrics = server.metrics()
+        assert metrics["chunkattn_tier_restored_tokens_total"] == cached
+        assert metrics["chunkattn_prefill_tokens_computed_total"] == len(PROMPT) - cached
+        assert metrics["chunkattn_tier_errors_total"] == metrics["chunkattn_tier_refused_total"] == 0
+
+
+def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_path):
+    """What was written is read, and a record that is damaged is computed again."""
+    args = ("--kv-tier", str(tmp_path), "--kv-tier-size", "512M")
+    with pytest.raises(AssertionError), serving(chunkllama_bin, model_path, *args) as server:
+        cold = complete(server)
+        wait_until_written(server)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+    [file] = pathlib.Path(tmp_path).iterdir()
+    with open(file, "r+b") as f:
+        f.seek(os.path.getsize(file) // 2 + 10000)  # in a payload, behind the header of 4096 bytes
+        f.write(b"\xa5" * 100)
+    with serving(chunkllama_bin, model_path, *args) as server:
+        assert complete(server)[:2] == cold[:2]
+        metrics = server.metrics()
+        assert metrics["chunkattn_tier_refused_total"] == 1
+        assert 0 < metrics["chunkattn_tier_restored_tokens_total"] < len(PROMPT) // CHUNK * CHUNK
+
+
+def test_errors(chunkllama, tmp_path):
+    error = chunkllama("serve", "--port", 0, "--kv-tier", tmp_path / "no" / "folder", status=1).stderr
+    assert "tier_dir" in error
+    error = chunkllama("serve", "--port", 0, "--kv-tier", tmp_path, "--sharing", "private", status=1).stderr
+    assert "tier_dir" in error and "CATTN_PRIVATE" in error
