@@ -196,6 +196,7 @@ int64_t ca_tree_restore(ca_tree *tree, ca_seq *seq, const int32_t *tokens, doubl
     set_coming(&r, f.begin, true);
     queue_reads(tree, &tree->restores.at[tree->restores.n - 1], tokens, f.parent);
     end_finished(tree);
+    ca_budget_restore(tree); /* the reads' queue may have grown */
     return ca_path_n_coming(seq->leaf);
 }
 
