@@ -1,6 +1,6 @@
 /*
  * The tree against a model, an array of token lists, through random calls (tree_model.h). All invariants are checked after each
- * call.
+ * call. In some runs the tree has a file tier, whose requests are carried out at random times.
  */
 #include "../support/testing.h"
 
@@ -12,6 +12,8 @@
 enum { N_BUDGETS = 3 };
 static const uint64_t budgets[N_BUDGETS] = {1 << 16, 3 << 16, 1 << 20};
 
+static uint64_t n_restored; /* tokens, in all runs */
+
 static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_retention retention, uint64_t budget,
                 bool faulty) {
     const ca_tree_config config = {.sharing = sharing, .retention = retention, .packs = seed % 4 != 0};
@@ -20,6 +22,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
     printf("seed %d: %d calls, c = %d, sharing %d, retention %d, budget %d%s", (int)seed, n_calls, c, sharing, retention,
            (int)budget, faulty ? ", faults" : "");
     fflush(stdout);
+    if (sharing == CATTN_SHARED && retention != CATTN_RETAIN_NONE && (faulty || world_below(&w, 2))) world_open_tier(&w);
     for (int i = 0; i < N_TEMPLATES; i++)
         for (int j = 0; j < MAX_TOKENS; j++) w.templates[i][j] = world_token(&w);
 
@@ -28,7 +31,9 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         const int i = w.n_seqs > 0 ? (int)world_below(&w, w.n_seqs) : -1;
         const size_t excess = ca_chunk_pool_excess(w.pool, 0);
         w.unchecked = 0;
-        if (kind < 25 || i < 0)
+        if (w.tier && world_below(&w, 6) == 0)
+            world_tier(&w);
+        else if (kind < 25 || i < 0)
             world_join(&w);
         else if (kind < 50)
             world_append(&w, &w.seqs[i]);
@@ -50,15 +55,18 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
         world_check_budget(&w, excess);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
-    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d shifted, %d early\n",
+    printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d shifted, %d early, "
+           "%d restored\n",
            (int)w.n_refused, (int)w.n_shortened, (int)w.n_faults, (int)counts->tokens_matched, (int)counts->tokens_joined,
-           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_shifted, (int)w.n_early_copies);
+           (int)counts->tokens_evicted, (int)w.n_copies, (int)w.n_shifted, (int)w.n_early_copies, (int)counts->tokens_restored);
+    n_restored += counts->tokens_restored;
     if (budget == budgets[N_BUDGETS - 1]) assert_int_equal(w.n_shortened, 0); /* the budget is large enough */
     while (w.n_seqs > 0) {
         world_leave(&w, 0);
         world_check(&w);
     }
     assert_int_equal(counts->chunks_live, 0);
+    world_close_tier(&w);
     ca_delete(&w.alloc, w.workspace, w.workspace_bytes, 1);
     /*
      * Without running sequences a new one gets all chunks that it needs, whatever is retained. Only metadata may prevent that:
@@ -105,7 +113,9 @@ static uint64_t run_budgets(uint64_t seed, int first, int last) {
 
 static void random_calls(void **state) {
     (void)state;
+    n_restored = 0;
     run_budgets(first_seed(), 0, N_BUDGETS - 1);
+    assert_true(n_restored > (uint64_t)calls_a_run() / 20);
 }
 
 /* In the smallest budget metadata needs as much memory as chunks, so nearly every call meets the limit. */

@@ -120,6 +120,7 @@ void world_join(world *w) {
     w->n_shortened += result.n_matched < expected;
     assert_int_equal(result.n_ready, ca_path_n_ready(world_find(w, s)->leaf));
     assert_true(result.n_ready <= result.n_matched);
+    world_restore(w, s);
 }
 
 void world_append(world *w, model_seq *s) {
@@ -153,6 +154,7 @@ void world_truncate(world *w, model_seq *s) {
     w->unchecked = node_bytes(w, s->n) + node_bytes(w, 1);
     s->n = n;
     if (s->n_ready > n) s->n_ready = n;
+    ca_tree_drop_orphans(w->tree);
 }
 
 void world_fork(world *w, const model_seq *s) {
@@ -215,8 +217,10 @@ void world_reserve(world *w, model_seq *s) {
 
 void world_leave(world *w, int i) {
     const cattn_seq id = w->seqs[i].id;
+    world_write_behind(w, &w->seqs[i]);
     begin_call(w); /* leaving cannot fail */
     ca_tree_leave(w->tree, world_find(w, &w->seqs[i]));
+    ca_tree_drop_orphans(w->tree);
     w->fault_in = -1;
     assert_null(ca_tree_find(w->tree, id));
     w->seqs[i] = w->seqs[--w->n_seqs];
@@ -241,6 +245,7 @@ void world_step(world *w) {
         if (world_below(w, 3) == 0) continue;
         model_seq *s = &w->seqs[i];
         ca_node *leaf = world_find(w, s)->leaf;
+        if (ca_path_n_coming(leaf) > ca_path_n_ready(leaf)) continue; /* its next token is on the way */
         const int64_t max_rows = 1 + world_skewed_below(w, 64), first = ca_path_n_claimed(leaf);
         const int64_t n = ca_path_claim(leaf, max_rows);
         assert_true(first >= s->n_ready && n >= 0 && n <= max_rows && first + n <= s->n);

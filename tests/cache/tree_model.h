@@ -6,6 +6,7 @@
 #define TESTS_CACHE_TREE_MODEL_H
 
 #include "../support/rng.h"
+#include "../tier/disk.h"
 #include "check_tree.h"
 #include "lib/cache/tree_internal.h"
 
@@ -42,6 +43,9 @@ typedef struct world {
     size_t n_roots;
     ca_kv_commands before, after; /* of the open step */
     uint64_t n_refused, n_shortened, n_faults, n_copies, n_shifted, n_early_copies;
+    disk disk;
+    ca_alloc tier_alloc; /* of its own, since the budget's checks are exact */
+    ca_tier *tier;       /* NULL: none */
     bool faulty;
     void *workspace; /* other memory of the budget */
     size_t workspace_bytes;
@@ -99,5 +103,19 @@ void world_workspace(world *w, uint64_t budget);
 
 /* Fails unless the budget holds what is in use after a call, before which it was exceeded by `before` bytes. */
 void world_check_budget(world *w, size_t before);
+
+/* ---- tree_tier.c: a file tier on a disk in memory, which fails and lies ---- */
+
+void world_open_tier(world *w);
+
+/* Nothing is done for a world without one. */
+void world_close_tier(world *w);
+
+/* The disk works for a while; tokens that have been read become ready; tokens are evicted, so that later joins read them. */
+void world_tier(world *w);
+
+/* Read what the tier has of a sequence that has joined; write what one that is about to leave has computed. */
+void world_restore(world *w, const model_seq *s);
+void world_write_behind(world *w, const model_seq *s);
 
 #endif
