@@ -241,6 +241,41 @@ static void a_failed_read_leaves_the_rest_to_steps(void **state) {
     end(&t);
 }
 
+/* Copies the bytes that stand for K/V (see mark). */
+static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
+    const world *w = ctx;
+    for (const ca_kv_command *c = commands; c < commands + n; c++)
+        for (int32_t s = c->begin; s < c->end; s++)
+            *((uint8_t *)ca_chunk_tile(w->pool, c->to, 0) + s + c->shift) =
+                *((uint8_t *)ca_chunk_tile(w->pool, c->from, 0) + s);
+}
+
+static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {
+    (void)state;
+    tier_world t;
+    begin(&t);
+    record(&t, "abcdefghijklm");
+    close_tree(&t);
+    open_tree(&t);
+    t.w.tree->commands.executor = (ca_kv_executor){execute, &t.w};
+    join(&t.w, "xyxyx");
+    compute(&t.w, 1, 5);
+    fork_of(&t.w, 1);
+    append(&t.w, 1, "z"); /* its odd token is copied, before the next step */
+    leave(&t.w, 1);
+    leave(&t.w, 2);
+    while (ca_evict_one(t.w.tree)) {
+    }
+    assert_int_equal(t.w.tree->commands.n, 1);
+    const ca_chunk_id to = t.w.tree->commands.at[0].to;
+    assert_int_equal(enter(&t, "abcdefghijklm", 0), 12);
+    assert_int_equal(ca_path_chunk(t.w.tree, at(&t.w, 3)->leaf, 8), to); /* it has been freed and taken again */
+    work(&t, 3);
+    ca_kv_carry_out(&t.w.tree->commands);
+    holds(&t, 3, "abcdefghijklm", 12);
+    end(&t);
+}
+
 static void a_restore_ends_when_nobody_waits(void **state) {
     (void)state;
     tier_world t;
@@ -365,6 +400,7 @@ int main(void) {
         cmocka_unit_test(what_shares_its_chunk_with_ready_tokens_is_computed),
         cmocka_unit_test(a_later_sequence_extends_what_is_on_the_way),
         cmocka_unit_test(a_failed_read_leaves_the_rest_to_steps),
+        cmocka_unit_test(a_read_does_not_overtake_commands_on_its_chunk),
         cmocka_unit_test(a_restore_ends_when_nobody_waits),
         cmocka_unit_test(tokens_on_the_way_are_not_claimed_after_appends_and_splits),
         cmocka_unit_test(a_queued_write_is_dropped_when_its_chunk_changes),
