@@ -196,8 +196,8 @@ typedef struct cattn_cache cattn_cache;
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET if the budget does not hold one chunk
  * and the metadata; CATTN_ERR_UNSUPPORTED for a level or kv_type that this CPU lacks, and where the CUDA backend or driver is
  * missing, there is no device, or the device cannot run the kernels; CATTN_ERR_ARG if no device has the number cuda_device.
- * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, or it holds no
- * chunk; CATTN_ERR_NOMEM if its thread cannot be started. *cache is NULL then.
+ * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, or it holds
+ * no chunk; CATTN_ERR_NOMEM if its thread cannot be started. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
