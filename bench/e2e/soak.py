@@ -161,9 +161,7 @@ def expected_answers(args, plan):
 def soak(args, _):
     plan = Plan(args.quick)
     folder = tempfile.mkdtemp(prefix="chunkllama-tier-")
-    options = ["--kv-tier", folder] if systems.has_option(args, "--kv-tier") else []
-    if systems.has_option(args, "--max-queued-requests"):
-        options += ["--max-queued-requests", plan.clients // 2]
+    options = ["--kv-tier", folder, "--max-queued-requests", plan.clients // 2]
     out = Output(
         args,
         "soak",

@@ -111,12 +111,6 @@ def programs_of(commit):
     return source / "build/release/bin"
 
 
-def has_option(args, option):
-    """Whether `chunkllama serve` of the measured build has an option."""
-    text = subprocess.run([args.bin / "chunkllama", "serve", "--help"], capture_output=True, text=True, check=True).stdout
-    return f"{option} " in text
-
-
 def chunkllama(args, sharing, model=None, max_seqs=32, kv_budget=None, context=0, kv_type=None, programs=None, more=()):
     return System(
         f"chunkllama {sharing}" + (f", {kv_type} K/V" if kv_type else ""),
