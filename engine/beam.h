@@ -8,7 +8,7 @@
  * All beams have the same length. When a step computes the logits after a beam's last token, its likeliest next tokens are kept
  * (cl_beams_expand). When that is done for all beams, perhaps in several steps, they advance together (cl_beams_select):
  *
- *   - Each beam is continued by its 2 n likeliest tokens, or by more if fewer than n of all these do not end a choice.
+ *   - Each beam is continued by its 2 n likeliest tokens, or by more where fewer than n of all these continuations would go on.
  *   - A continuation by an end token or a stop token is a completion that was found; the n best are kept.
  *   - The n others with the highest sums are the beams from now on. The first continuation of a beam goes on in its sequence,
  *     further ones in forks of it, which take the place of the beams that end here. So the tree holds the tokens that beams

@@ -8,9 +8,9 @@
 
 /*
  * The hash of the model's files, the level of its linear layers, the machine code of the program and its shared libraries (by
- * their GNU build ids), and the CPU. The model has been loaded with its fingerprint.
+ * their GNU build ids), and the CPU. The model must have been loaded with its fingerprint.
  *
- * CL_ERR_UNSUPPORTED: the program has no build id.
+ * Errors: CL_ERR_UNSUPPORTED if the program has no build id.
  */
 cl_status cl_kv_fingerprint(const cl_model *model, uint64_t fingerprint[2], cl_error *error);
 

@@ -1,7 +1,7 @@
 /*
- * Overtaking: among the waiting requests of a tenant, one whose prefix is in the cache, or is being computed there, may be
- * admitted before others whose is not. Otherwise groups of requests with different prefixes that arrive in turns would evict
- * each other's prefixes where memory is short, and compute them again.
+ * Overtaking: among the waiting requests of a tenant, one with at least half of its prompt in the cache, or being computed
+ * there, may be admitted before others of which less is. Otherwise groups of requests with different prefixes that arrive in
+ * turns would evict each other's prefixes where memory is short, and compute them again.
  *
  * It is bounded: while a request waits, at most CL_OVERTAKE_MAX choices of later requests are admitted before it for this
  * reason. Only requests of the same priority are overtaken, and none of which a choice was in the cache before.

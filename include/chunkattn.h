@@ -174,7 +174,7 @@ typedef struct cattn_config {
      * and not with CATTN_PRIVATE or CATTN_RETAIN_NONE. One cache at a time uses a file; its name is the hash of everything on
      * which K/V depend: this library's version, the level, the fields above, and the fingerprint.
      */
-    const char *tier_dir;         /* folder of the file, which is created; NULL (default): no tier. Copied. */
+    const char *tier_dir;         /* folder of the file; created if its parent exists; NULL (default): no tier. Copied. */
     uint64_t tier_bytes;          /* of the file, at most; required with tier_dir */
     uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of all that makes other K/V of equal
                                      tokens, such as the weights and the machine code that computes with them */
@@ -196,8 +196,9 @@ typedef struct cattn_cache cattn_cache;
  * Errors: CATTN_ERR_ARG names the field in the message; CATTN_ERR_NOMEM; CATTN_ERR_BUDGET if the budget does not hold one chunk
  * and the metadata; CATTN_ERR_UNSUPPORTED for a level or kv_type that this CPU lacks, and where the CUDA backend or driver is
  * missing, there is no device, or the device cannot run the kernels; CATTN_ERR_ARG if no device has the number cuda_device.
- * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, or it holds
- * no chunk; CATTN_ERR_NOMEM if its thread cannot be started. *cache is NULL then.
+ * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, tier_bytes
+ * holds no chunk, or the cache retains nothing; CATTN_ERR_UNSUPPORTED on a device; CATTN_ERR_NOMEM if the tier's thread cannot
+ * be started. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
@@ -236,10 +237,10 @@ CATTN_API cattn_status cattn_cache_drop_retained(cattn_cache *cache, cattn_error
 CATTN_API cattn_status cattn_cache_set_budget(cattn_cache *cache, uint64_t budget_bytes, cattn_error *error);
 
 /*
- * Wait until a read of the file tier has ended, for at most `seconds`: for a caller whose steps would have no rows, since all
- * tokens that are due are on the way. Returns 1 if one has; the tokens are then ready, or can be claimed if it failed. Returns
- * 0 if the time is over or no token is on the way, CATTN_ERR_ARG for NULL or negative seconds, CATTN_ERR_STATE while a step is
- * open.
+ * Wait until a read of the file tier has ended, for at most `seconds`: for a caller whose next step would have no rows, since
+ * all tokens that it could compute are on the way. Returns 1 if a read has ended: its tokens are ready then, or, if it failed,
+ * can be claimed by a step. Returns 0 if the time is over or no token is on the way, CATTN_ERR_ARG for NULL or negative
+ * seconds, CATTN_ERR_STATE while a step is open.
  */
 CATTN_API int cattn_cache_wait(cattn_cache *cache, double seconds);
 
@@ -282,9 +283,9 @@ typedef struct cattn_stats {
     uint64_t tier_errors;          /* system calls that failed */
     uint64_t tier_refused;         /* chunks read that were damaged, or not those expected; their tokens are computed */
     uint64_t tier_replaced;        /* chunks that gave their place in the file to others */
-    uint64_t tier_dropped;         /* chunks that were not written: evicted before, or too many were queued */
-    double tier_read_seconds;      /* that the I/O thread has spent on reads, and on writes */
-    double tier_write_seconds;
+    uint64_t tier_dropped;         /* chunks that were not written, since they were evicted first or too many were queued */
+    double tier_read_seconds;      /* that the tier's thread has spent on reads */
+    double tier_write_seconds;     /* that it has spent on writes */
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
@@ -436,7 +437,7 @@ typedef struct cattn_seq_info {
     int64_t n_tokens;
     int64_t n_ready;    /* leading tokens whose K/V exist; computed by this sequence or another */
     int64_t n_reserved; /* tokens beyond n_tokens for which chunks are reserved */
-    int64_t n_coming; /* tokens after the first n_ready that are on the way from the file tier: no step gets rows until then */
+    int64_t n_coming;   /* tokens after the first n_ready that are on the way from the file tier; no step computes them */
 } cattn_seq_info;
 
 /* Fill *info; also while a step is open. CATTN_ERR_ARG for a sequence that does not run, or a struct_size that is too small. */

@@ -281,7 +281,7 @@ typedef struct cl_engine_config {
     int64_t max_queued_tokens;
     /*
      * Seconds that a step should take at most while choices decode, which is their time between tokens: rows of prompts are
-     * limited for it, but may take a quarter of the time of decoding; 0 (default): no target.
+     * limited for it, but may always take a quarter of the time that decoding takes alone; 0 (default): no target.
      */
     double target_itl_s;
     /*
@@ -296,7 +296,7 @@ typedef struct cl_engine_config {
      * have the same domains in all processes that use the folder. NULL (default): none. Copied.
      */
     const char *kv_tier_dir;
-    uint64_t kv_tier_bytes;
+    uint64_t kv_tier_bytes; /* required with kv_tier_dir; otherwise 0 (default) */
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -305,8 +305,8 @@ CL_API void cl_engine_config_init(cl_engine_config *config);
  * Start an engine. *config is borrowed for the call only; NULL: the defaults. The model is borrowed until cl_engine_destroy.
  *
  * Errors: CL_ERR_ARG names the field, also for an unknown level, a draft model of another vocabulary, and more pinned threads
- * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks; CL_ERR_LIMIT if the K/V budget does not hold the least that a
- * cache needs; CL_ERR_NOMEM. *engine is NULL then.
+ * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks, and for kv_tier_dir in a program without a GNU build id;
+ * CL_ERR_LIMIT if the K/V budget does not hold the least that a cache needs; CL_ERR_NOMEM. *engine is NULL then.
  */
 CL_API cl_status cl_engine_create(const cl_model *model, const cl_engine_config *config, cl_engine **engine, cl_error *error);
 
@@ -438,11 +438,12 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
 
 /*
  * Queue a request, which is copied with all that it points to. Its choices are admitted as soon as max_seqs and the K/V budget
- * have room for the tokens that they have: next is the domain that got the fewest tokens for its weight, and of its requests
- * the first by priority and time; at most 16 choices of later ones with the same priority, whose prefix is in the cache, go
- * before it. Where the budget does not hold what they generate, or a domain has more than its part while
+ * have room for the tokens that they have. Next is the domain that got the fewest tokens for its weight, and of its requests
+ * the first by priority and time; but at most 16 choices of later requests of the same priority, whose prefix is in the cache,
+ * may go before a request. Where the budget does not hold what the choices generate, or a domain has more than its part while
  * others wait, the last choices leave the cache and continue later where they were: what they report is the same, but later.
- * *id, unless id is NULL, names the request in cl_engine_cancel and in its events; ids are 1 or more and never used again.
+ * *id, unless id is NULL, names the request in cl_engine_cancel, cl_engine_unpin and its events; ids are 1 or more and never
+ * used again.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
  * choice alone, or all beams, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens

@@ -27,11 +27,11 @@ cattn_status ca_file_tier_open(cattn_cache *cache, const cattn_config *config, c
 /* Finish what is queued, as ca_tier_close, and forget the tier. */
 void ca_file_tier_close(cattn_cache *cache);
 
-/* Note the time of a step's begin, and of its end with n_rows rows. */
+/* Measure the time of a step, from its beginning to its end with n_rows rows. */
 void ca_file_tier_step_begins(cattn_cache *cache);
 void ca_file_tier_step_ends(cattn_cache *cache, int64_t n_rows);
 
-/* Make tokens ready that have been read since the last call. To be called wherever the tree may change. */
+/* Make tokens ready that have been read since the last call. Called when a step begins and when a sequence joins. */
 static inline void ca_file_tier_poll(const cattn_cache *cache) {
     if (cache->tier && ca_tree_restores(cache->tree)) ca_tree_poll_tier(cache->tree);
 }

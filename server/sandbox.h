@@ -2,10 +2,8 @@
  * A sandbox for the process: it gives up what a server does not need, so that code that a defect might let a client run can do
  * little. The model's file is read in the sandbox, too.
  *
- *   1. sandbox_limit_files, before the process starts a thread: Landlock allows reading the model and a few files of the
- * system.
- *   2. sandbox_limit_calls, once everything is open: seccomp allows the system calls that a running server makes, to all
- * threads.
+ *   1. sandbox_limit_files, before the process starts a thread: Landlock allows reading the model and a few system files.
+ *   2. sandbox_limit_calls, once everything is open: seccomp allows all threads the system calls of a running server.
  *
  * Neither can be undone by the process. What is not allowed fails with EACCES after the first call, and with EPERM after the
  * second.

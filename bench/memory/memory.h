@@ -1,5 +1,5 @@
 /*
- * The figures of `cattn-bench memory`: how an engine does where K/V memory is short, and what is lost where it is not.
+ * The figures of `cattn-bench memory`: how fast an engine is where K/V memory is short, and what is lost where it is not.
  *
  * Each figure compares two ways to run an engine, in pairs (bench/shared/statistics.h): MEASURED over REFERENCE. A pair holds
  * times or rates, as the figure says, in the place of seconds.
@@ -18,8 +18,8 @@ typedef struct memory_bench {
     const bench_common *common;
     results *results;
     const cl_model *model;
-    int64_t seconds;    /* most of them for the rounds of a row */
-    uint64_t n_prompts; /* that were made so far, so that each is another one */
+    int64_t seconds;    /* limit on the time of a row's rounds */
+    uint64_t n_prompts; /* made so far, from which memory_fill makes each one different */
     paired pairs;       /* of the current row */
 } memory_bench;
 
@@ -30,14 +30,14 @@ typedef struct memory_row {
     double scale;
     double bar;    /* of the ratio; 0: none */
     bool at_least; /* the ratio must be at least the bar; otherwise at most */
-    /* Of an engine of the measured side, whose counts of steps and preemptions the lines of JSON have; NULL: none. */
+    /* Statistics of an engine of the measured side: its steps and preemptions are in the lines of JSON. NULL: none. */
     const cl_engine_stats *stats;
 } memory_row;
 
 /* Add a row of pairs, of which there must be one. */
 void memory_add(memory_bench *b, const memory_row *row, const paired *pairs);
 
-/* Measure in rounds until the interval is within `precision` of the ratio, or the time of the row is over. */
+/* Measure in rounds until the interval is within `precision` of the ratio, or the time is over. False: the work failed. */
 bool memory_measure(memory_bench *b, double precision, paired_work *work, void *ctx);
 
 /* An engine's configuration with this number of sequences, and memory for n_tokens tokens beside the workspace of steps. */

@@ -6,8 +6,8 @@
 #include "tree_internal.h"
 
 /*
- * Fill ids [n] with the chunks that hold the path's positions up to n whole chunks. -1: a slot is not as it will stay, since
- * K/V commands of the next step change it.
+ * Fill ids [n] with the path's first n chunks, all whole. -1 stands for a chunk that K/V commands of the next step still
+ * change.
  */
 static void list_chunks(const ca_tree *tree, const ca_node *leaf, int64_t n, ca_chunk_id *ids) {
     const ca_node *node = leaf;

@@ -37,7 +37,7 @@ typedef struct ca_tier_files {
     void *ctx;                        /* borrowed */
 } ca_tier_files;
 
-/* The system's. */
+/* The system calls themselves; seconds is CLOCK_MONOTONIC. */
 extern const ca_tier_files ca_tier_system_files;
 
 typedef struct ca_tier_file {
@@ -45,7 +45,7 @@ typedef struct ca_tier_file {
     int fd;
     size_t slot_bytes;
     int32_t n_slots; /* at most */
-    int32_t n_grown; /* slots that the file has now; who writes behind them counts what is written */
+    int32_t n_grown; /* slots that the file has now; the caller raises it after a write behind them */
 } ca_tier_file;
 
 /*
@@ -61,11 +61,12 @@ void ca_tier_file_close(ca_tier_file *file);
 
 /*
  * Read or write the first n bytes of a slot, all of them. `to`, `from` and n are multiples of CA_TIER_ALIGN. Returns 0, or the
- * negative errno; -ENODATA where the file ends before. */
+ * negative errno; -ENODATA where the file ends before.
+ */
 int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n);
 int ca_tier_file_write(const ca_tier_file *file, int32_t slot, const void *from, size_t n);
 
-/* Return what a write that failed has allocated behind n_grown slots. */
+/* Return to the file system what a failed write has allocated behind n_grown slots. */
 void ca_tier_file_cut(const ca_tier_file *file);
 
 #endif

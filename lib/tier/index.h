@@ -2,7 +2,8 @@
  * The index of a tier: which slot of the file has the record of which key, and in what order records are replaced.
  *
  * It is in memory alone, 46 to 52 bytes a slot, and is rebuilt from the headers when a file is opened. A slot is used (it has a
- * record that can be found), free, or taken (by a write in progress, which makes it used or free).
+ * record that can be found), free, taken (by a write in progress, which makes it used or free), or set aside (a write to it has
+ * failed).
  *
  * The least recently used record is replaced first. A record cannot be reached without its parent, so that using one uses all
  * its ancestors, which become more recent than it. Hence a record is always replaced before its parent:
@@ -32,7 +33,7 @@ typedef struct ca_tier_index {
     size_t table_size;      /* a power of two, at least 1.5 times n_slots */
     ca_list used;           /* most recent first */
     ca_list free;           /* in the order in which they are taken */
-    ca_list aside;          /* neither used nor free */
+    ca_list aside;          /* set aside */
 } ca_tier_index;
 
 /* A record that was found in a file. */

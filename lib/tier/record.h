@@ -79,7 +79,9 @@ void ca_record_seal(const ca_record_format *format, ca_record_header *header, co
  */
 bool ca_record_header_valid(const ca_record_format *format, const ca_record_header *header);
 
-/* Whether the header is valid and that of the chunk with these tokens [chunk_tokens] after `parent`, and the payload its own.
+/*
+ * Whether the header is valid and that of the chunk with these tokens [chunk_tokens] after `parent`, and the payload is the one
+ * that the header was sealed for. Reads the whole payload.
  */
 bool ca_record_valid(const ca_record_format *format, const ca_record_header *header, const void *payload, ca_tier_key parent,
                      const int32_t *tokens);

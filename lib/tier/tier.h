@@ -1,5 +1,5 @@
 /*
- * The second tier of the cache: K/V of full chunks in a file, written and read by a thread beside the steps.
+ * The file tier of the cache: K/V of full chunks in a file, written and read by a thread beside the steps.
  *
  * The tier knows chunks by their key (record.h), nothing of the tree. Only its I/O thread touches the file, and chunk memory
  * only by two copies: `gather` from a chunk whose write is queued, which is full and does not change, and `scatter` to a chunk
