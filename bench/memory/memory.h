@@ -30,7 +30,7 @@ typedef struct memory_row {
     double scale;
     double bar;    /* of the ratio; 0: none */
     bool at_least; /* the ratio must be at least the bar; otherwise at most */
-    /* Statistics of an engine of the measured side: its steps and preemptions are in the lines of JSON. NULL: none. */
+    /* Of an engine of the measured side; steps, preemptions and recomputed tokens go into the lines of JSON. NULL: none. */
     const cl_engine_stats *stats;
 } memory_row;
 
