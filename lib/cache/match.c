@@ -70,6 +70,7 @@ static ca_node *end_of(ca_node *at, const int32_t *tokens, int64_t n) {
         const int64_t n_here = ca_min(at->n_tokens, n);
         if (at->n_ready < n_here || common(at->tokens, tokens, n_here) < n_here) return NULL;
         if (n_here == n) return at;
+        if (at->n_children == 0) return NULL; /* it may end at an odd position, behind which there is no pair */
         tokens += n_here;
         n -= n_here;
         at = child_with_pair(at, ca_node_lower_bound(at, at->domain, tokens[0], tokens[1], 0), at->domain, tokens);

@@ -394,6 +394,26 @@ static void the_readier_twin_is_matched(void **state) {
     teardown(&w);
 }
 
+/* A twin that ends at an odd position has none of the tokens behind it; nothing behind the leaf's own tokens is read (ASan). */
+static void a_twin_may_be_a_token_shorter(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LRU, 64);
+    join(&w, "ab");
+    compute(&w, 1, 2);
+    fork_of(&w, 1);
+    append(&w, 1, "cdefghijklmnopq");
+    append(&w, 2, "cdefghijklmn");
+    append(&w, 2, "opqr");
+    assert_int_equal(at(&w, 2)->leaf->tokens_capacity, 16); /* 64 bytes, which the allocator does not round up */
+    compute(&w, 1, 15);
+    compute(&w, 2, 16);
+    leave(&w, 2);
+    assert_int_equal(ca_tree_get_counts(w.tree)->tokens_retained, 16);
+    check_tree(w.tree, w.pool, &w.layout);
+    teardown(&w);
+}
+
 /* ---- Eviction; without sharing ---- */
 
 static void leaves_go_first_least_recently_used_first(void **state) {
@@ -537,6 +557,7 @@ int main(void) {
         cmocka_unit_test(what_is_retained_already_is_dropped),
         cmocka_unit_test(another_sequence_claims_unready_tokens),
         cmocka_unit_test(the_readier_twin_is_matched),
+        cmocka_unit_test(a_twin_may_be_a_token_shorter),
         cmocka_unit_test(leaves_go_first_least_recently_used_first),
         cmocka_unit_test(private_sequences_share_nothing),
         cmocka_unit_test(any_order_gives_the_same_tree),
