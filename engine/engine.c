@@ -23,10 +23,11 @@ struct cl_engine {
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
     bool stop;
+    bool idle;       /* the thread waits for `wake`; other threads with the mutex may read the scheduler */
     bool has_budget; /* the thread has not seen kv_budget yet */
     uint64_t kv_budget;
     uint64_t last_id;
-    cl_engine_stats stats; /* after the last step */
+    cl_engine_stats stats; /* after the last step, or of an idle engine when they were read last */
     cattn_stats kv_stats;  /* the same of the cache */
 };
 
@@ -64,8 +65,11 @@ static void wait_for_work(cl_engine *e) {
             prefaults = cl_scheduler_prefault(e->scheduler);
             publish_stats(e);
             pthread_mutex_lock(&e->mutex);
-        } else
+        } else {
+            e->idle = true;
             pthread_cond_wait(&e->wake, &e->mutex);
+            e->idle = false;
+        }
     }
 }
 
@@ -286,9 +290,18 @@ cl_status cl_engine_set_kv_budget(cl_engine *e, uint64_t budget_bytes, cl_error 
 
 /* ---- Statistics ---- */
 
+/*
+ * Called with the mutex locked: no step refreshes the statistics of an idle engine, but its file tier may still write, which
+ * the statistics count.
+ */
+static void refresh_idle_stats(cl_engine *e) {
+    if (e->idle) cl_scheduler_get_stats(e->scheduler, &e->stats, &e->kv_stats);
+}
+
 cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     if (!e || !stats) return CL_ERR_ARG;
     pthread_mutex_lock(&e->mutex);
+    refresh_idle_stats(e);
     cl_engine_stats now = e->stats;
     now.n_waiting += e->inbox.n;
     now.waiting_tokens += e->inbox_tokens;
@@ -299,6 +312,7 @@ cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
 cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
     if (!e || !stats) return CL_ERR_ARG;
     pthread_mutex_lock(&e->mutex);
+    refresh_idle_stats(e);
     const cattn_stats now = e->kv_stats;
     pthread_mutex_unlock(&e->mutex);
     return CL_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);

@@ -501,8 +501,9 @@ typedef struct cl_engine_stats {
 CL_API cl_status cl_engine_get_stats(cl_engine *engine, cl_engine_stats *stats);
 
 /*
- * Fill *stats with the statistics of the engine's K/V cache after its last step; see cattn_stats in chunkattn.h. The caller
- * sets struct_size to sizeof(cattn_stats). Errors: CL_ERR_ARG for NULL or a struct_size that is not set.
+ * Fill *stats with the statistics of the engine's K/V cache after its last step, or of now while it is idle; see cattn_stats in
+ * chunkattn.h. The caller sets struct_size to sizeof(cattn_stats). Errors: CL_ERR_ARG for NULL or a struct_size that is not
+ * set.
  */
 CL_API cl_status cl_engine_get_kv_stats(cl_engine *engine, cattn_stats *stats);
 

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fixture.h"
 
-enum { N_THREADS = 4, N_ROUNDS = 30, N_KINDS = 12, N_PROMPT = 90 };
+enum { N_THREADS = 4, N_ROUNDS = 30, N_KINDS = 12, N_PROMPT = 90, N_TIER_CHUNKS = 200, TIER_CHUNK = 16 };
 
 static int32_t prompts[N_KINDS][N_PROMPT];
 static recording *expected[N_KINDS];
@@ -140,10 +141,58 @@ static void destroyed_at_work(void **state) {
     }
 }
 
+/* ---- Statistics of an idle engine ---- */
+
+static bool is_written(const cattn_stats *stats) { return stats->tier_queued == 0 && stats->tier_writes == N_TIER_CHUNKS; }
+
+/* Returns NULL if the statistics never say that all is written. */
+static void *wait_for_writes(void *f) {
+    cattn_stats stats = kv_stats_of(f);
+    for (int i = 0; i < 10000 && !is_written(&stats); i++) {
+        usleep(1000);
+        (void)stats_of(f);
+        stats = kv_stats_of(f);
+    }
+    return is_written(&stats) ? f : NULL;
+}
+
+/* Many threads see what the file tier's thread writes, although no step follows. */
+static void idle_engine_reports_its_tier(void **state) {
+    (void)state;
+    static int32_t prompt[N_TIER_CHUNKS * TIER_CHUNK];
+    char dir[] = "/tmp/chunkllama-engine-XXXXXX", command[64];
+    assert_non_null(mkdtemp(dir));
+    fixture f;
+    cl_engine_config config = fixture_config();
+    config.chunk_size = TIER_CHUNK;
+    config.kv_tier_dir = dir;
+    config.kv_tier_bytes = 64 * MIB;
+    fixture_start(&f, &config, 1);
+    /* Under a lowered budget an idle engine makes no memory resident, between whose pieces it refreshes its statistics. */
+    assert_int_equal(cl_engine_set_kv_budget(f.engine, config.kv_budget_bytes - 1, NULL), CL_OK);
+    pthread_t readers[N_THREADS];
+    for (int i = 0; i < N_THREADS; i++) assert_int_equal(pthread_create(&readers[i], NULL, wait_for_writes, &f), 0);
+    make_prompt(prompt, N_TIER_CHUNKS * TIER_CHUNK, 0, 1, 1);
+    recording *r = recording_create();
+    const cl_engine_request request = make_request(prompt, N_TIER_CHUNKS * TIER_CHUNK, 1, r);
+    submit(&f, &request);
+    recording_wait(r);
+    for (int i = 0; i < N_THREADS; i++) {
+        void *written;
+        pthread_join(readers[i], &written);
+        assert_non_null(written);
+    }
+    recording_free(r);
+    fixture_stop(&f);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(random_cancels, compute_expected, free_expected),
         cmocka_unit_test_setup_teardown(destroyed_at_work, compute_expected, free_expected),
+        cmocka_unit_test(idle_engine_reports_its_tier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

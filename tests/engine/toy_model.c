@@ -46,7 +46,9 @@ const cl_model *toy_model(void) {
                    .n_ctx_train = TOY_CONTEXT},
         .weights = {.bytes = TOY_BYTES},
         .tok = &tok,
+        .has_fingerprint = true,
     };
+    m.kernels = cl_kernels_find(NULL); /* for the fingerprint of K/V */
     return &m;
 }
 
