@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "command.h"
+#include "llama/common/error.h"
 
 typedef enum option_type {
     OPT_FLAG,   /* bool: --name; in the environment 1, 0, true or false */
@@ -105,6 +106,12 @@ options_status options_parse(command_id cmd, int argc, char **argv, options *opt
 /* Print the help of one command, or the list of commands. */
 void options_print_help(command_id cmd);
 void options_print_commands(void);
+
+/* Write "--name: " before the message of an error in an option's value. Returns the error's code. */
+cl_status option_fail(const char *name, cl_error *error);
+
+/* Replace the fields of engine and library that a message names by the options that set them. */
+void options_name_fields(cl_error *error);
 
 /* The one of `names`, which ends with NULL, that is closest to the mistyped name `wrong`; NULL: none is close. */
 const char *closest_name(const char *wrong, const char *const *names);

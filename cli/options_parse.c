@@ -90,6 +90,8 @@ static options_status parse_utf8(const char *text, const char *source, const cha
     return wrong(m, "%s is not UTF-8 at byte %zu, 0x%02x; write it in UTF-8", source, valid, (unsigned char)text[valid]);
 }
 
+static bool names_path(const option *o) { return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "DIR") == 0; }
+
 /* Set the option's field. `source` names the flag or the environment variable in messages. */
 static options_status assign(const option *o, const char *text, const char *source, options *opt, message m) {
     void *field = (char *)opt + o->offset;
@@ -101,7 +103,10 @@ static options_status assign(const option *o, const char *text, const char *sour
         *(bool *)field = on;
         return OPTIONS_OK;
     }
-    case OPT_STRING: *(const char **)field = text; return OPTIONS_OK;
+    case OPT_STRING:
+        if (!*text && names_path(o)) return wrong(m, "%s is empty; name a %s, or leave the option out", source, o->value);
+        *(const char **)field = text;
+        return OPTIONS_OK;
     case OPT_UTF8: return parse_utf8(text, source, field, m);
     case OPT_CHOICE: return parse_choice(o, text, source, field, m);
     case OPT_INT:

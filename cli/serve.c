@@ -71,10 +71,10 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
 }
 
 static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
-    cl_error cause;
-    if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, &cause) != CL_OK)
-        return cl_fail(error, cause.code, "--api-key: %s", cause.message);
-    return opt->api_keys ? server_keys_read(keys, opt->api_keys, error) : CL_OK;
+    if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, error) != CL_OK)
+        return option_fail("api-key", error);
+    if (opt->api_keys && server_keys_read(keys, opt->api_keys, error) != CL_OK) return option_fail("api-keys", error);
+    return CL_OK;
 }
 
 /* A thread that ends the program at a signal. */
@@ -88,10 +88,19 @@ static void *end_at_signal(void *ends) {
 static cl_status warm_up(const session *s, const options *opt, warm_file *pinned, warm_file *warm, cl_error *error) {
     openai_context context = {.model = s->model, .model_name = "", .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
     openai_defaults_init(&context.defaults);
-    cl_status status = chat_format(s, opt, &context.chat, error);
-    if (status == CL_OK) status = warm_compute(pinned, true, &context, s->engine, error);
-    if (status == CL_OK) status = warm_compute(warm, false, &context, s->engine, error);
-    return status;
+    const cl_status status = chat_format(s, opt, &context.chat, error);
+    if (status != CL_OK) return status;
+    if (warm_compute(pinned, true, &context, s->engine, error) != CL_OK) return option_fail("pin", error);
+    return warm_compute(warm, false, &context, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
+}
+
+/* Open the files that the server reads later, when the sandbox allows no others. */
+static cl_status open_files(const options *opt, warm_file *pinned, warm_file *warm, pressure **memory, cl_error *error) {
+    if (warm_open(pinned, opt->pin, error) != CL_OK) return option_fail("pin", error);
+    if (warm_open(warm, opt->warm, error) != CL_OK) return option_fail("warm", error);
+    if (opt->memory_pressure && pressure_open(opt->memory_pressure, memory, error) != CL_OK)
+        return option_fail("memory-pressure", error);
+    return CL_OK;
 }
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
@@ -99,9 +108,7 @@ static cl_status start(session *s, const options *opt, pressure **memory, sigset
     pthread_t waiting;
     warm_file pinned = {0}, warm = {0};
     const char *const paths[] = {opt->model, opt->draft_model, NULL};
-    cl_status status = warm_open(&pinned, opt->pin, error);
-    if (status == CL_OK) status = warm_open(&warm, opt->warm, error);
-    if (status == CL_OK && opt->memory_pressure) status = pressure_open(opt->memory_pressure, memory, error);
+    cl_status status = open_files(opt, &pinned, &warm, memory, error);
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, error);
     if (status != CL_OK) goto close_files;
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) {

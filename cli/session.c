@@ -79,14 +79,20 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->target_itl_s = opt->target_itl;
     config->weights = s->weights;
     config->n_weights = s->n_weights;
+    if (opt->pin && config->sharing == CATTN_PRIVATE)
+        return cl_fail(error, CL_ERR_ARG,
+                       "--pin with --sharing private, where no request finds a pinned prompt; leave one of them out");
     if (opt->pin) config->pin_bytes = (uint64_t)(opt->pin_budget ? opt->pin_budget : opt->kv_budget / 4);
     return session_attention_level(opt, &config->level, error);
 }
 
 cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_error *error) {
     cl_engine_config config;
-    const cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
-    return status != CL_OK ? status : cl_engine_create_on_pool(s->model, s->pool, &config, &s->engine, error);
+    cl_status status = session_engine_config(s, opt, max_seqs, &config, error);
+    if (status != CL_OK) return status;
+    status = cl_engine_create_on_pool(s->model, s->pool, &config, &s->engine, error);
+    if (status != CL_OK) options_name_fields(error);
+    return status;
 }
 
 void session_close(session *s) {

@@ -8,6 +8,7 @@
 
 #include "batch_line.h"
 #include "openai/json.h"
+#include "options.h"
 
 /* The work on one file, and the prompt that is computed. */
 typedef struct warm_up {
@@ -44,7 +45,10 @@ static void on_event(void *ctx, const cl_engine_event *event) {
 /* The error of the line that was read last. */
 static cl_status fail_line(const warm_up *w, cl_status code, const char *message, cl_error *error) {
     const bool is_budget = w->pin && code == CL_ERR_LIMIT;
-    return cl_fail(error, code, "%s, line %zu: %.380s%s", w->file->path, w->n_lines, message,
+    cl_error cause;
+    cl_fail(&cause, code, "%s", message);
+    options_name_fields(&cause);
+    return cl_fail(error, code, "%.120s, line %zu: %.340s%s", w->file->path, w->n_lines, cause.message,
                    is_budget ? " (--pin-budget, --kv-budget)" : "");
 }
 
@@ -95,7 +99,8 @@ static cl_status compute_lines(warm_up *w, cl_error *error) {
         if (strspn(buffer, " \t\r\n") < (size_t)size) status = compute_line(w, buffer, (size_t)size, error);
     }
     if (status == CL_OK && ferror(w->file->in))
-        status = cl_fail(error, CL_ERR_FILE, "cannot read %s: %s", w->file->path, strerror(errno));
+        status = cl_fail(error, CL_ERR_FILE, "cannot read %.200s: %s; name a file with a request on each line", w->file->path,
+                         strerror(errno));
     free(buffer);
     if (status == CL_OK && w->n_prompts == 0)
         status =
@@ -121,7 +126,9 @@ static void print_result(const warm_up *w, uint64_t n_evicted) {
 cl_status warm_open(warm_file *file, const char *path, cl_error *error) {
     if (!path) return CL_OK;
     *file = (warm_file){.path = path, .in = fopen(path, "rb")};
-    return file->in ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot open %s: %s", path, strerror(errno));
+    return file->in ? CL_OK
+                    : cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s; name a file with a request on each line", path,
+                              strerror(errno));
 }
 
 cl_status warm_compute(warm_file *file, bool pin, const openai_context *context, cl_engine *engine, cl_error *error) {

@@ -115,7 +115,9 @@ static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_
     }
     const int problem = ferror(file) ? errno : 0;
     free(line);
-    if (problem) return cl_fail(error, CL_ERR_FILE, "cannot read %.200s: %s", path, strerror(problem));
+    if (problem)
+        return cl_fail(error, CL_ERR_FILE, "cannot read %.200s: %s; name a file with a key on each line", path,
+                       strerror(problem));
     if (status == CL_ERR_NOMEM) return cl_fail(error, status, "%s", cause.message);
     if (status != CL_OK) return cl_fail(error, CL_ERR_FORMAT, "%.200s, line %zu: %s", path, number, cause.message);
     if (keys->n == n_before)
@@ -125,7 +127,9 @@ static cl_status read_lines(server_keys *keys, const char *path, FILE *file, cl_
 
 cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error) {
     FILE *file = fopen(path, "re");
-    if (!file) return cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s", path, strerror(errno));
+    if (!file)
+        return cl_fail(error, CL_ERR_FILE, "cannot open %.200s: %s; name a file with a key on each line", path,
+                       strerror(errno));
     const cl_status status = read_lines(keys, path, file, error);
     fclose(file);
     return status;

@@ -76,11 +76,14 @@ cl_status pressure_open(const char *path, pressure **out, cl_error *error) {
     p->high = open_beside(path, "memory.high");
     p->max = open_beside(path, "memory.max");
     uint64_t total;
-    errno = EINVAL; /* unless reading says more */
+    errno = 0; /* unless reading says more */
     if (!read_number(p, p->stalls, "total=", &total)) {
         const int cause = p->stalls < 0 ? not_open : errno;
         pressure_close(&p);
-        return cl_fail(error, CL_ERR_FILE, "cannot read stalls of memory from %s: %s", path, strerror(cause));
+        return cl_fail(error, CL_ERR_FILE,
+                       "cannot read stalls of memory from %.200s: %s; name memory.pressure of a control group, or "
+                       "/proc/pressure/memory if the kernel has it",
+                       path, cause ? strerror(cause) : "it has no line with total=");
     }
     *out = p;
     return CL_OK;

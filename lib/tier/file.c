@@ -118,7 +118,12 @@ cattn_status ca_tier_file_open(ca_tier_file *file, const ca_tier_files *files, c
     if (n < 0 || (size_t)n >= sizeof path)
         return ca_fail(error, CATTN_ERR_ARG, -1, "tier_dir has too many bytes; the path of its file may have %d", PATH_MAX - 1);
     file->fd = files->open(files->ctx, dir, path);
-    if (file->fd < 0) return refuse(dir, "the file cannot be opened", file->fd, error);
+    if (file->fd < 0)
+        return ca_fail(
+            error, CATTN_ERR_ARG, -1,
+            "tier_dir: the file cannot be opened in %.80s: %s; name a directory that may be written, and whose parent "
+            "exists",
+            dir, strerror(-file->fd));
     const cattn_status status = prepare(file, dir, error);
     if (status != CATTN_OK) ca_tier_file_close(file);
     return status;

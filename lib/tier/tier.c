@@ -309,7 +309,8 @@ cattn_status ca_tier_open(ca_tier **tier, const ca_tier_config *config, ca_alloc
         {config->fingerprint[0], config->fingerprint[1]}, config->chunk_tokens, config->payload_bytes};
     const size_t slot_bytes = slot_bytes_of(&format);
     if (config->bytes < slot_bytes)
-        return ca_fail(error, CATTN_ERR_ARG, -1, "tier_bytes is %llu, but the K/V of one chunk need %zu bytes in the file",
+        return ca_fail(error, CATTN_ERR_ARG, -1,
+                       "tier_bytes is %llu, but the K/V of one chunk need %zu bytes in the file; raise it",
                        (unsigned long long)config->bytes, slot_bytes);
     ca_tier *t = ca_new_zero(alloc, 1, sizeof *t);
     if (!t) return ca_fail(error, CATTN_ERR_NOMEM, -1, "no memory for the tier");

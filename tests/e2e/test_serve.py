@@ -290,17 +290,39 @@ def test_prompts_that_cannot_be_pinned(start, tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n \n")
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": [5] * 3000}) + "\n")
     for args, message in (
-        (["--pin", pinned], f"{pinned}, line 3: K/V cache: the pins would cover 10 chunks"),
-        (["--pin", pinned, "--pin-budget", "40M"], "pin_bytes is 41943040; it must be at most half of kv_budget_bytes, 33554432"),
-        (["--warm", str(tmp_path / "wrong.jsonl")], "wrong.jsonl, line 2: 'prompt' must be"),
+        (["--pin", pinned], f"--pin: {pinned}, line 3: K/V cache: the pins would cover 10 chunks"),
+        (["--pin", pinned, "--pin-budget", "1"], "--pin-budget is 1: raise it"),
+        (["--pin", pinned, "--pin-budget", "40M"], "--pin-budget is 41943040; it must be at most half of --kv-budget, 33554432"),
+        (["--warm", str(tmp_path / "wrong.jsonl")], f"--warm: {tmp_path}/wrong.jsonl, line 2: 'prompt' must be"),
         (["--warm", str(tmp_path / "empty.jsonl")], "empty.jsonl has no requests"),
         (["--warm", str(tmp_path / "long.jsonl")], "long.jsonl, line 1: This model's maximum context length is 2048 tokens"),
-        (["--warm", str(tmp_path / "none")], "none: No such file"),
-        (["--pin", pinned, "--sharing", "private"], "sharing is CATTN_PRIVATE"),
+        (["--warm", str(tmp_path / "none")], f"--warm: cannot open {tmp_path}/none: No such file or directory; name a file with a request"),
+        (["--pin", str(tmp_path)], f"--pin: cannot read {tmp_path}: Is a directory; name a file with a request on each line"),
+        (["--pin", pinned, "--sharing", "private"], "--pin with --sharing private, where no request finds a pinned prompt; leave one"),
     ):
         server = start("--port", "0", "--kv-budget", "32M", "--ctx", "2048", *args)
         assert server.wait(timeout=60) == 1
         assert message in server.stderr.read(), message
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--kv-tier", ""], "--kv-tier is empty; name a DIR"),
+    (["--pin", ""], "--pin is empty; name a FILE"),
+    (["--kv-tier-size", "1K"], "--kv-tier-size is 1K; it must be from 1048576 to"),
+    (["--pin-budget", "-1"], "--pin-budget is -1; it must be from 0 to"),
+    (["--timeout", "nan"], "--timeout is 'nan', which is not a number"),
+    (["--target-itl", "-1"], "--target-itl is -1; it must be from 0 to 1000000"),
+    (["--max-queued-requests", "1e9"], "--max-queued-requests is '1e9', which is not a whole number"),
+    (["--max-queued-tokens", "-1"], "--max-queued-tokens is -1; it must be from 0 to 2147483647"),
+    (["--api-keys", "/"], "--api-keys: cannot read /: Is a directory; name a file with a key on each line"),
+    (["--api-keys", "/none"], "--api-keys: cannot open /none: No such file or directory; name a file"),
+    (["--memory-pressure", "/"], "--memory-pressure: cannot read stalls of memory from /: Is a directory; name memory.pressure"),
+    (["--memory-pressure", "/dev/null"], "from /dev/null: it has no line with total=; name memory.pressure"),
+])
+def test_errors_name_the_option(start, args, message):
+    server = start("--port", "0", *args)
+    assert server.wait(timeout=60) in (1, 2)
+    assert message in server.stderr.read()
 
 
 # ---- Memory that the system needs ----
@@ -341,7 +363,7 @@ def test_memory_pressure(start, tmp_path, args):
 def test_no_file_of_memory_pressure(start, tmp_path):
     server = start("--port", "0", "--memory-pressure", str(tmp_path / "none"))
     assert server.wait(timeout=60) == 1
-    assert f"cannot read stalls of memory from {tmp_path}/none: No such file or directory" in server.stderr.read()
+    assert f"--memory-pressure: cannot read stalls of memory from {tmp_path}/none: No such file or directory" in server.stderr.read()
 
 
 # ---- Many connections ----

@@ -67,7 +67,14 @@ def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_
 
 
 def test_errors(chunkllama, tmp_path):
-    error = chunkllama("serve", "--port", 0, "--kv-tier", tmp_path / "no" / "folder", status=1).stderr
-    assert "tier_dir" in error
-    error = chunkllama("serve", "--port", 0, "--kv-tier", tmp_path, "--sharing", "private", status=1).stderr
-    assert "tier_dir" in error and "CATTN_PRIVATE" in error
+    (tmp_path / "file").touch()
+    for args, message in (
+        (["--kv-tier", tmp_path / "no" / "folder"], "/no/folder: No such file or directory; name a directory that may be written, and whose"),
+        (["--kv-tier", tmp_path / "no" / "sharing"], "/no/sharing: No such file or directory; name"),
+        (["--kv-tier", tmp_path / "file"], "/file: Not a directory; name a directory that may be written"),
+        (["--kv-tier", tmp_path, "--kv-tier-size", "1M"], "in the file; raise it"),
+        (["--kv-tier", tmp_path, "--sharing", "private"], "--kv-tier is set, but --sharing is private, which retains nothing; choose another"),
+        (["--kv-tier", tmp_path, "--retention", "none"], "--kv-tier is set, but --retention is none, which retains nothing; choose another"),
+    ):
+        error = chunkllama("serve", "--port", 0, *args, status=1).stderr
+        assert message in error and str(args[-2]) in error and "tier_" not in error, error

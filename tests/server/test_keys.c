@@ -128,9 +128,10 @@ static void wrong_lines_are_named(void **state) {
     server_keys keys = {0};
     cl_error error;
     assert_int_equal(server_keys_read(&keys, "/no/such/file", &error), CL_ERR_FILE);
-    assert_string_equal(error.message, "cannot open /no/such/file: No such file or directory");
+    assert_string_equal(error.message,
+                        "cannot open /no/such/file: No such file or directory; name a file with a key on each line");
     assert_int_equal(server_keys_read(&keys, "/", &error), CL_ERR_FILE);
-    assert_string_equal(error.message, "cannot read /: Is a directory");
+    assert_string_equal(error.message, "cannot read /: Is a directory; name a file with a key on each line");
     assert_int_equal(server_keys_add(&keys, OPENAI_DEFAULT_TENANT, "", &error), CL_ERR_ARG);
     server_keys_free(&keys);
 }
