@@ -202,8 +202,8 @@ const option option_table[] = {
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES",
      "memory for keys and values; the number may end with K, M or G", STEPS},
     TEXT("kv-tier", 0, kv_tier, "DIR",
-         "keep K/V also in a file in this folder, so that prompts that were evicted, or computed before a restart, are read "
-         "instead of computed; by default none are kept",
+         "keep K/V also in a file in this folder, which is created if its parent exists, so that prompts that were evicted, or "
+         "computed before a restart, are read instead of computed; by default none are kept",
          IN(SERVE) | IN(BATCH)),
     {"kv-tier-size", 0, OPT_SIZE, AT(kv_tier_size), "16G", 1 << 20, 1e15, NULL, "BYTES",
      "the file of --kv-tier takes at most this much; the number may end with K, M or G", IN(SERVE) | IN(BATCH)},
