@@ -14,6 +14,8 @@
 #include "step.h"
 
 static const double MOST_WAIT = 0.01; /* seconds for which a step waits for K/V */
+/* Bounds of the time to retry, in seconds; the rate may be next to nothing after a step that took long. */
+static const double LEAST_RETRY = 1, MOST_RETRY = 86400;
 
 struct cl_scheduler {
     const cl_model *model;
@@ -101,6 +103,13 @@ cl_engine_limits cl_scheduler_limits(const cl_scheduler *s) {
     };
 }
 
+/* Seconds until those that wait are admitted, at the rate of the last minute. */
+static double retry_after(const cl_scheduler *s) {
+    const double n_recent = s->roster.recent_tokens, n_waiting = (double)s->roster.waiting_tokens;
+    const double seconds = n_recent > 0 ? n_waiting * s->recent_seconds / n_recent : 0;
+    return fmin(fmax(seconds, LEAST_RETRY), MOST_RETRY);
+}
+
 void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn_stats *kv_stats) {
     *stats = s->stats;
     stats->struct_size = sizeof *stats;
@@ -108,8 +117,7 @@ void cl_scheduler_get_stats(const cl_scheduler *s, cl_engine_stats *stats, cattn
     stats->n_waiting = (int64_t)s->roster.queue.n_live - stats->n_running;
     stats->waiting_tokens = s->roster.waiting_tokens;
     stats->n_pins = s->roster.pinned.n;
-    if (s->roster.recent_tokens > 0)
-        stats->retry_after_s = (double)s->roster.waiting_tokens * s->recent_seconds / s->roster.recent_tokens;
+    stats->retry_after_s = retry_after(s);
     if (s->speculation) stats->drafts = cl_speculation_get_counts(s->speculation);
     *kv_stats = (cattn_stats){.struct_size = sizeof *kv_stats};
     cattn_cache_stats(s->runner.cache, kv_stats);
@@ -369,7 +377,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     draw_tokens(s);
     settle_drafts(s);
     advance_beams(s);
-    count_step(s, cl_now() - start, n_decoding);
+    count_step(s, fmax(0, cl_now() - start), n_decoding); /* the clock may go back */
 }
 
 /* ---- Reporting ---- */

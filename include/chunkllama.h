@@ -490,7 +490,7 @@ typedef struct cl_engine_stats {
     int64_t preemptions;       /* choices that left the cache before they ended, to go on later */
     int64_t recomputed_tokens; /* tokens whose K/V were computed again for these */
     int64_t waiting_tokens;    /* of the prompts of requests that wait to be admitted now */
-    double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute */
+    double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute: 1 to 86400 */
     int64_t n_pins;            /* prompts that are pinned now */
 } cl_engine_stats;
 

@@ -8,8 +8,8 @@
 
 double __wrap_cl_now(void);
 
-static atomic_llong milliseconds;
-double __wrap_cl_now(void) { return 1e-3 * (double)atomic_load(&milliseconds); }
+static atomic_llong milliseconds, advance; /* the time, and by how much each reading advances it */
+double __wrap_cl_now(void) { return 1e-3 * (double)atomic_fetch_add(&milliseconds, atomic_load(&advance)); }
 
 enum { N_PROMPT = 24 };
 
@@ -93,6 +93,33 @@ static void a_clock_may_jump(void **state) {
     }
 }
 
+/* However long steps seem to take, the time until those that wait are admitted is finite, and at least a second. */
+static void the_time_to_retry_is_finite(void **state) {
+    (void)state;
+    static const long long advances[] = {-86400000, 86400000, 0};
+    for (size_t k = 0; k < sizeof advances / sizeof *advances; k++) {
+        enum { N = 4 };
+        cl_engine_config config = fixture_config();
+        config.max_seqs = 1;
+        fixture f;
+        fixture_start(&f, &config, 1);
+        atomic_store(&advance, advances[k]);
+        recording *r[N];
+        for (int i = 0; i < N; i++) r[i] = start(&f, (uint32_t)i, 400, 0, 1);
+        recording_wait_events(r[0], 20);
+        const cl_engine_stats stats = stats_of(&f);
+        if (!(stats.retry_after_s >= 1 && stats.retry_after_s <= 86400)) fail_msg("retry_after_s is %g", stats.retry_after_s);
+        assert_true(stats.prefill_s >= 0 && stats.decode_s >= 0);
+        for (int i = 0; i < N; i++) {
+            recording_wait(r[i]);
+            assert_int_equal(r[i]->choices[0].finish, CL_ENGINE_LENGTH);
+            recording_free(r[i]);
+        }
+        fixture_stop(&f);
+        atomic_store(&advance, 0);
+    }
+}
+
 /* Submit until the queue is full, for two domains, from an event of the request that occupies the only place. */
 typedef struct crowd {
     fixture *f;
@@ -156,6 +183,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_requests_end),
         cmocka_unit_test(a_clock_may_jump),
+        cmocka_unit_test(the_time_to_retry_is_finite),
         cmocka_unit_test(full_queues_refuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
