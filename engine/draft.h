@@ -26,6 +26,11 @@ struct cl_drafter {
     void (*propose)(cl_drafter *d, cl_draft *drafts, int32_t n_drafts);
     /* A choice leaves the cache, with the tokens that it has now: it has ended, or returns later. */
     void (*leave)(cl_drafter *d, cl_choice *c);
+    /*
+     * Keep to this part, from 0 to 1, of the memory that was configured for K/V. Not while a step is open. NULL: the drafter
+     * has none.
+     */
+    void (*set_budget)(cl_drafter *d, double part);
     void (*free)(cl_drafter *d);
     /*
      * The cost of drafting, relative to a step of the engine's model without rows: one token for each of n choices costs

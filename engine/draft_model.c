@@ -15,6 +15,7 @@ typedef struct draft_model {
     cl_drafter base;
     ca_pool *pool;
     cl_runner runner;
+    uint64_t budget;       /* bytes: of its cache, as configured */
     cl_sampler **samplers; /* [workers of the pool] owned */
     float row_cost;        /* of the engine's model: cl_engine_config.row_cost */
     /* In steps: what drafts of the choices that were declined since the last accepted one might have saved. */
@@ -161,6 +162,12 @@ static void propose(cl_drafter *base, cl_draft *drafts, int32_t n_drafts) {
 
 static void leave(cl_drafter *base, cl_choice *c) { forget((draft_model *)base, c); }
 
+/* Sequences that find no room under a lower budget leave when they are to draft next: see catch_up. */
+static void set_budget(cl_drafter *base, double part) {
+    draft_model *m = (draft_model *)base;
+    cattn_cache_set_budget(m->runner.cache, (uint64_t)(part * (double)m->budget), NULL);
+}
+
 /* ---- Life ---- */
 
 static cl_status check_vocabulary(const cl_model *m, const cl_model *target, cl_error *error) {
@@ -205,7 +212,7 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     if (status != CL_OK) return status;
     draft_model *m = calloc(1, sizeof *m);
     if (!m) return cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model");
-    m->base = (cl_drafter){.propose = propose, .leave = leave, .free = free_model};
+    m->base = (cl_drafter){.propose = propose, .leave = leave, .set_budget = set_budget, .free = free_model};
     if (target->weights.bytes > 0) m->base.token_cost = (float)small->weights.bytes / (float)target->weights.bytes;
     m->pool = pool;
     m->row_cost = config->row_cost;
@@ -213,9 +220,9 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     own.kv_tier_dir = NULL; /* which K/V of drafts are worth a disk's time is not known */
     own.kv_tier_bytes = 0;
     /* Room for as many tokens as the cache of the engine's model has. */
-    const uint64_t budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
-    status =
-        cl_runner_init(&m->runner, small, pool, &own, budget, config->max_seqs, config->max_step_rows, config->max_seqs, error);
+    m->budget = config->kv_budget_bytes / kv_size(&target->params) * kv_size(&small->params);
+    status = cl_runner_init(&m->runner, small, pool, &own, m->budget, config->max_seqs, config->max_step_rows, config->max_seqs,
+                            error);
     if (status == CL_OK && !allocate(m, config->max_seqs))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model's steps");
     if (status != CL_OK) {

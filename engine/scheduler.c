@@ -145,6 +145,7 @@ bool cl_scheduler_prefault(cl_scheduler *s) {
 
 void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
     cl_admission_set_budget(&s->roster.admission, budget_bytes);
+    if (s->speculation) cl_speculation_set_budget(s->speculation, (double)budget_bytes / (double)s->config.kv_budget_bytes);
 }
 
 /* ---- A step ---- */

@@ -180,4 +180,8 @@ void cl_speculation_leave(cl_speculation *sp, cl_choice *c) {
     if (c->decoding) sp->drafter->leave(sp->drafter, c);
 }
 
+void cl_speculation_set_budget(cl_speculation *sp, double part) {
+    if (sp->drafter->set_budget) sp->drafter->set_budget(sp->drafter, part);
+}
+
 cl_engine_drafts cl_speculation_get_counts(const cl_speculation *sp) { return sp->counts; }

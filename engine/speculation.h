@@ -39,6 +39,9 @@ cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_dr
 /* A choice leaves the cache. */
 void cl_speculation_leave(cl_speculation *sp, cl_choice *c);
 
+/* Let the drafter keep to this part, from 0 to 1, of its K/V memory. */
+void cl_speculation_set_budget(cl_speculation *sp, double part);
+
 cl_engine_drafts cl_speculation_get_counts(const cl_speculation *sp);
 
 #endif

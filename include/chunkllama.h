@@ -321,7 +321,8 @@ CL_API void cl_engine_destroy(cl_engine **engine);
  * Lower the K/V budget before the next step, or raise it again up to the configured one, for instance while the system lacks
  * memory. What exceeds it returns to the system at once, retained tokens first. Running choices that find no room leave the
  * cache and continue later; one that is alone still gets what the configured budget allows, so no request fails for it. The
- * draft model's cache keeps its memory. Returns at once. Errors: CL_ERR_ARG for NULL and for more than kv_budget_bytes.
+ * draft model's cache follows in proportion; where it lacks room, nothing is drafted. Returns at once. Errors: CL_ERR_ARG for
+ * NULL and for more than kv_budget_bytes.
  */
 CL_API cl_status cl_engine_set_kv_budget(cl_engine *engine, uint64_t budget_bytes, cl_error *error);
 

@@ -3,9 +3,22 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/draft.h"
 #include "fixture.h"
+
+/* The cache that was created last: that of the draft model, if an engine has one. */
+static const cattn_cache *last_cache;
+
+cattn_status __real_cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
+cattn_status __wrap_cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
+
+cattn_status __wrap_cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
+    const cattn_status status = __real_cattn_cache_create(config, cache, error);
+    last_cache = *cache;
+    return status;
+}
 
 /* A draft is verified wherever there is one, also where it would not be expected to pay. */
 static cl_engine_config drafting_config(void) {
@@ -173,6 +186,39 @@ static void dear_models_draft_less(void **state) {
     assert_true(n[0] > n[1] + 0.5);
     assert_true(n[1] > 1.2);
     assert_true(n[2] == 0);
+}
+
+static cattn_stats stats_of_cache(const cattn_cache *cache) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    assert_int_equal(cattn_cache_stats(cache, &stats), CATTN_OK);
+    return stats;
+}
+
+static void set_budget(fixture *f, uint64_t bytes) {
+    assert_int_equal(cl_engine_set_kv_budget(f->engine, bytes, NULL), CL_OK);
+    for (int i = 0; i < 10000 && kv_stats_of(f).budget_bytes != bytes; i++) usleep(1000);
+    assert_true(kv_stats_of(f).budget_bytes == bytes);
+}
+
+/* A lower K/V budget also returns memory of the draft model's cache. Where that has no room, nothing is drafted meanwhile. */
+static void the_draft_model_follows_the_budget(void **state) {
+    (void)state;
+    fixture f;
+    start_with_draft_model(&f, 0.1f, 0.15f);
+    const cattn_cache *of_draft_model = last_cache;
+    const uint64_t whole = f.config.kv_budget_bytes;
+    assert_true(n_drafted_for(&f, LONG_PROMPT, 0, 5000, 300) > 100);
+    const cattn_stats before = stats_of_cache(of_draft_model);
+    assert_true(before.budget_bytes == whole && before.chunks_retained > 0);
+    set_budget(&f, whole / 8);
+    assert_true(stats_of_cache(of_draft_model).budget_bytes == whole / 8);
+    set_budget(&f, 0);
+    const cattn_stats lowered = stats_of_cache(of_draft_model);
+    assert_true(lowered.chunks_retained == 0 && lowered.bytes_in_use < before.bytes_in_use);
+    assert_int_equal(n_drafted_for(&f, LONG_PROMPT, 0, 5001, 300), 0);
+    set_budget(&f, whole);
+    assert_true(n_drafted_for(&f, LONG_PROMPT, 0, 5002, 300) > 100);
+    fixture_stop(&f);
 }
 
 /* A draft model of other tokens is refused, and the message says how they differ. */
@@ -386,11 +432,17 @@ static void lookup_forgets_the_oldest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_with_drafts),       cmocka_unit_test(another_vocabulary_is_refused),
-        cmocka_unit_test(drafts_do_not_delay_prefill),  cmocka_unit_test(cancelled_amid_a_draft),
-        cmocka_unit_test(failed_step_takes_its_drafts), cmocka_unit_test(lookup_finds_what_followed),
-        cmocka_unit_test(lookup_forgets_the_oldest),    cmocka_unit_test(prompts_must_be_worth_it),
-        cmocka_unit_test(dear_models_draft_less),       cmocka_unit_test(wrong_drafts_are_forgotten),
+        cmocka_unit_test(same_bytes_with_drafts),
+        cmocka_unit_test(another_vocabulary_is_refused),
+        cmocka_unit_test(drafts_do_not_delay_prefill),
+        cmocka_unit_test(cancelled_amid_a_draft),
+        cmocka_unit_test(failed_step_takes_its_drafts),
+        cmocka_unit_test(lookup_finds_what_followed),
+        cmocka_unit_test(lookup_forgets_the_oldest),
+        cmocka_unit_test(prompts_must_be_worth_it),
+        cmocka_unit_test(dear_models_draft_less),
+        cmocka_unit_test(wrong_drafts_are_forgotten),
+        cmocka_unit_test(the_draft_model_follows_the_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
