@@ -85,13 +85,14 @@ static void *end_at_signal(void *ends) {
 }
 
 /* Compute the prompts of both files. */
-static cl_status warm_up(const session *s, const options *opt, warm_file *pinned, warm_file *warm, cl_error *error) {
+static cl_status warm_up(const session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
+                         cl_error *error) {
     openai_context context = {.model = s->model, .model_name = "", .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
     openai_defaults_init(&context.defaults);
     const cl_status status = chat_format(s, opt, &context.chat, error);
     if (status != CL_OK) return status;
-    if (warm_compute(pinned, true, &context, s->engine, error) != CL_OK) return option_fail("pin", error);
-    return warm_compute(warm, false, &context, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
+    if (warm_compute(pinned, true, &context, keys, s->engine, error) != CL_OK) return option_fail("pin", error);
+    return warm_compute(warm, false, &context, keys, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
 }
 
 /* Open the files that the server reads later, when the sandbox allows no others. */
@@ -104,7 +105,8 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
-static cl_status start(session *s, const options *opt, pressure **memory, sigset_t *ends, cl_error *error) {
+static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, sigset_t *ends,
+                       cl_error *error) {
     pthread_t waiting;
     warm_file pinned = {0}, warm = {0};
     const char *const paths[] = {opt->model, opt->draft_model, NULL};
@@ -117,7 +119,7 @@ static cl_status start(session *s, const options *opt, pressure **memory, sigset
     }
     status = session_load(s, opt, error);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
-    if (status == CL_OK) status = warm_up(s, opt, &pinned, &warm, error);
+    if (status == CL_OK) status = warm_up(s, keys, opt, &pinned, &warm, error);
     pthread_cancel(waiting);
     pthread_join(waiting, NULL);
 
@@ -140,7 +142,7 @@ int cmd_serve(const options *opt) {
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    if (status == CL_OK) status = start(&s, opt, &memory, &ends, &error);
+    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &ends, &error);
     if (status == CL_OK) status = serve(&s, &keys, opt, memory, &ends, &error);
     session_close(&s);
     pressure_close(&memory);

@@ -15,6 +15,7 @@ typedef struct warm_up {
     const warm_file *file;
     bool pin;
     const openai_context *context;
+    const server_keys *keys;
     cl_engine *engine;
     openai_tenants tenants;       /* that lines have named */
     size_t n_lines, n_prompts;    /* read and computed so far */
@@ -76,6 +77,17 @@ static cl_status compute(warm_up *w, uint32_t domain, const openai_prompt *promp
 
 /* ---- The file ---- */
 
+/* A prompt of a tenant without requests would take memory, and nobody would find it. */
+static cl_status check_tenant(const warm_up *w, uint32_t domain, cl_error *error) {
+    char message[256], list[128];
+    const char *named = openai_tenants_name(&w->tenants, domain), *name = named ? named : OPENAI_DEFAULT_TENANT;
+    if (server_keys_admit_tenant(w->keys, name)) return CL_OK;
+    server_keys_list_tenants(w->keys, list, sizeof list);
+    snprintf(message, sizeof message, "no key is of the tenant '%s'%s; name one of %s, or add a key with --api-keys", name,
+             named ? "" : ", whose a line without tenant is", list);
+    return fail_line(w, CL_ERR_ARG, message, error);
+}
+
 static cl_status compute_line(warm_up *w, const char *text, size_t size, cl_error *error) {
     batch_line line = {0};
     cl_status status = CL_OK;
@@ -83,6 +95,7 @@ static cl_status compute_line(warm_up *w, const char *text, size_t size, cl_erro
         const bool no_memory = line.error.status >= 500;
         status = fail_line(w, no_memory ? CL_ERR_NOMEM : CL_ERR_ARG, line.error.message, error);
     }
+    if (status == CL_OK) status = check_tenant(w, line.request.params.domain, error);
     for (size_t i = 0; status == CL_OK && i < line.request.n_prompts; i++)
         status = compute(w, line.request.params.domain, &line.request.prompts[i], error);
     batch_line_free(&line);
@@ -131,10 +144,12 @@ cl_status warm_open(warm_file *file, const char *path, cl_error *error) {
                               strerror(errno));
 }
 
-cl_status warm_compute(warm_file *file, bool pin, const openai_context *context, cl_engine *engine, cl_error *error) {
+cl_status warm_compute(warm_file *file, bool pin, const openai_context *context, const server_keys *keys, cl_engine *engine,
+                       cl_error *error) {
     warm_up w = {.file = file,
                  .pin = pin,
                  .context = context,
+                 .keys = keys,
                  .engine = engine,
                  .lock = PTHREAD_MUTEX_INITIALIZER,
                  .changed = PTHREAD_COND_INITIALIZER};

@@ -74,6 +74,9 @@ void openai_tenants_free(openai_tenants *tenants);
  */
 cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint32_t *domain, cl_error *error);
 
+/* The name of a domain's tenant, owned by *tenants; NULL: it was not used. */
+const char *openai_tenants_name(const openai_tenants *tenants, uint32_t domain);
+
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
 /* The values of fields that a request's body leaves out. */

@@ -55,3 +55,9 @@ cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint3
     return cl_fail(error, CL_ERR_ARG, "the tenants '%s' and '%s' have the same hash, %u; rename one of them", (*found)->name,
                    name, *domain);
 }
+
+const char *openai_tenants_name(const openai_tenants *tenants, uint32_t domain) {
+    const tenant wanted = {.domain = domain};
+    tenant *const *found = tfind(&wanted, &tenants->names, compare);
+    return found ? (*found)->name : NULL;
+}

@@ -35,6 +35,40 @@ const server_key *server_keys_find(const server_keys *keys, const char *sent, si
     return found;
 }
 
+/* ---- Tenants ---- */
+
+static const char *tenant_of(const server_keys *keys, size_t i) {
+    return openai_tenants_name(&keys->tenants, keys->keys[i].domain);
+}
+
+bool server_keys_admit_tenant(const server_keys *keys, const char *name) {
+    if (keys->n == 0) return strcmp(name, OPENAI_DEFAULT_TENANT) == 0;
+    size_t i = 0;
+    while (i < keys->n && strcmp(tenant_of(keys, i), name) != 0) i++;
+    return i < keys->n;
+}
+
+/* Whether an earlier key is of the same tenant. */
+static bool is_repeated(const server_keys *keys, size_t i) {
+    size_t first = 0;
+    while (keys->keys[first].domain != keys->keys[i].domain) first++;
+    return first < i;
+}
+
+void server_keys_list_tenants(const server_keys *keys, char *text, size_t size) {
+    static const char more[] = "...";
+    size_t used = (size_t)snprintf(text, size, "%s", keys->n == 0 ? OPENAI_DEFAULT_TENANT : "");
+    for (size_t i = 0; i < keys->n; i++) {
+        if (is_repeated(keys, i)) continue;
+        const char *name = tenant_of(keys, i), *comma = used > 0 ? ", " : "";
+        if (used + strlen(comma) + strlen(name) + strlen(", ") + sizeof more > size) {
+            snprintf(text + used, size - used, "%s%s", comma, more);
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s", comma, name);
+    }
+}
+
 /* ---- Adding ---- */
 
 /* An array with one more element, zeroed; NULL if memory is lacking, and the old one stays. */

@@ -42,4 +42,13 @@ cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error)
 /* The key that was sent [size]; NULL: there is none. The time depends on the number of keys, and on `size`, only. */
 const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size);
 
+/* Whether requests of a tenant can come: a key is its, or there are no keys and it is "default". */
+bool server_keys_admit_tenant(const server_keys *keys, const char *name);
+
+/*
+ * Write the names of the tenants of which requests can come, in the order of their first keys and separated by commas, to text
+ * [size >= 4]. "..." stands for those that do not fit.
+ */
+void server_keys_list_tenants(const server_keys *keys, char *text, size_t size);
+
 #endif

@@ -283,6 +283,20 @@ def test_prompts_of_tenants(start, tmp_path):
             assert json.load(reply)["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
 
 
+@pytest.mark.parametrize("keys, line, message", [
+    ("alice key-a\nbob key-b\n", {"tenant": "alise"}, "no key is of the tenant 'alise'; name one of alice, bob, or add a key with --api-keys"),
+    ("alice key-a\n", {}, "no key is of the tenant 'default', whose a line without tenant is; name one of alice, or"),
+    (None, {"tenant": "bob"}, "no key is of the tenant 'bob'; name one of default, or"),
+])
+def test_prompts_of_nobody(start, tmp_path, keys, line, message):
+    """A prompt of a tenant that has no key is refused: no request would find it."""
+    (tmp_path / "keys").write_text(keys or "")
+    (tmp_path / "warm").write_text("\n" + json.dumps({"prompt": [9] * 100, **line}) + "\n")
+    server = start("--port", "0", *(["--api-keys", str(tmp_path / "keys")] if keys else []), "--warm", str(tmp_path / "warm"))
+    assert server.wait(timeout=60) == 1
+    assert f"--warm: {tmp_path}/warm, line 2: {message}" in server.stderr.read()
+
+
 def test_prompts_that_cannot_be_pinned(start, tmp_path):
     other = {"role": "system", "content": SYSTEM["content"].replace("Rule", "Law")}
     pinned = chat_file(tmp_path / "pinned.jsonl", SYSTEM, other)

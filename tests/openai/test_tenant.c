@@ -18,7 +18,11 @@ static void a_name_has_one_domain(void **state) {
         assert_int_equal(openai_tenants_domain(&tenants, cases[i].name, &domain, NULL), CL_OK);
         assert_int_equal(domain, cases[i].domain);
     }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(openai_tenants_name(&tenants, cases[i].domain), cases[i].name);
+    assert_null(openai_tenants_name(&tenants, 77));
     openai_tenants_free(&tenants);
+    assert_null(openai_tenants_name(&tenants, 0));
     openai_tenants_free(&tenants);
 }
 

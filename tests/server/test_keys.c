@@ -136,12 +136,34 @@ static void wrong_lines_are_named(void **state) {
     server_keys_free(&keys);
 }
 
+/* Which tenants may have requests, and their names for messages. */
+static void tenants_are_listed(void **state) {
+    (void)state;
+    char text[32];
+    server_keys keys = {0};
+    server_keys_list_tenants(&keys, text, sizeof text);
+    assert_string_equal(text, "default");
+    assert_true(server_keys_admit_tenant(&keys, "default"));
+    assert_false(server_keys_admit_tenant(&keys, "bob"));
+    static const char *const lines[][2] = {{"bob", "k1"}, {"alice", "k2"}, {"bob", "k3"}, {"long-name", "k4"}};
+    for (size_t i = 0; i < 4; i++) assert_int_equal(server_keys_add(&keys, lines[i][0], lines[i][1], NULL), CL_OK);
+    server_keys_list_tenants(&keys, text, sizeof text);
+    assert_string_equal(text, "bob, alice, long-name");
+    assert_true(server_keys_admit_tenant(&keys, "alice"));
+    assert_false(server_keys_admit_tenant(&keys, "default"));
+    assert_false(server_keys_admit_tenant(&keys, "alic"));
+    server_keys_list_tenants(&keys, text, 20);
+    assert_string_equal(text, "bob, alice, ...");
+    server_keys_list_tenants(&keys, text, 4);
+    assert_string_equal(text, "...");
+    server_keys_free(&keys);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_name_key_and_weight),
-        cmocka_unit_test(a_plain_list_is_one_tenant),
-        cmocka_unit_test(only_the_whole_key_is_right),
-        cmocka_unit_test(wrong_lines_are_named),
+        cmocka_unit_test(lines_name_key_and_weight),   cmocka_unit_test(a_plain_list_is_one_tenant),
+        cmocka_unit_test(only_the_whole_key_is_right), cmocka_unit_test(wrong_lines_are_named),
+        cmocka_unit_test(tenants_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
