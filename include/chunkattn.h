@@ -202,7 +202,10 @@ typedef struct cattn_cache cattn_cache;
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
-/* Free everything and set *cache to NULL; its sequences end. NULL and pointers to NULL are ignored. */
+/*
+ * Free everything and set *cache to NULL; its sequences end. With a file tier, chunks of sequences that have left are still
+ * written, for at most 5 seconds; sequences that are to be written must leave before. NULL and pointers to NULL are ignored.
+ */
 CATTN_API void cattn_cache_destroy(cattn_cache **cache);
 
 /* The kernel level in use; static storage. NULL for NULL. */

@@ -1,9 +1,13 @@
 """The file tier: a server that is started again reads the K/V of earlier prompts, in its sandbox too, and answers the same."""
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
+import threading
 import time
 
+import openai
 import pytest
 
 from test_server import Server, serving
@@ -45,6 +49,35 @@ def test_restart(chunkllama_bin, model_path, tmp_path, sandbox):
         assert metrics["chunkattn_tier_restored_tokens_total"] == cached
         assert metrics["chunkattn_prefill_tokens_computed_total"] == len(PROMPT) - cached
         assert metrics["chunkattn_tier_errors_total"] == metrics["chunkattn_tier_refused_total"] == 0
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_a_server_that_is_stopped_at_work(chunkllama_bin, model_path, tmp_path, answering):
+    """SIGTERM cancels requests, whose chunks are then written as far as they have been computed."""
+    args = ("--kv-tier", str(tmp_path), "--kv-tier-size", "512M", "--max-step-rows", "128")
+    n_most = len(PROMPT) // CHUNK * CHUNK
+    with serving(chunkllama_bin, model_path, *args) as server, concurrent.futures.ThreadPoolExecutor() as pool:
+        started = threading.Event()
+
+        def stream():
+            with contextlib.suppress(openai.APIError):
+                for _ in server.complete(PROMPT, max_tokens=4000, stream=True, extra_body={"ignore_eos": True}):
+                    started.set()
+
+        answer = pool.submit(stream)
+        if answering:
+            assert started.wait(60)
+        else:
+            while server.metrics()["chunkattn_prefill_tokens_computed_total"] < CHUNK:
+                assert not answer.done()
+        server.process.terminate()
+        assert server.process.wait(timeout=30) == 0
+    with serving(chunkllama_bin, model_path, *args) as server:
+        cached = complete(server)[2]
+        assert cached == n_most if answering else CHUNK <= cached <= n_most
+        metrics = server.metrics()
+        assert metrics["chunkattn_tier_restored_tokens_total"] == cached
+        assert metrics["chunkattn_prefill_tokens_computed_total"] == len(PROMPT) - cached
 
 
 def test_a_killed_server_leaves_its_file_usable(chunkllama_bin, model_path, tmp_path):
