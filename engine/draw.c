@@ -26,6 +26,8 @@ void cl_draw_list_free(cl_draw_list *list) {
 
 void cl_draw_list_clear(cl_draw_list *list) { list->n = list->n_runs = 0; }
 
+/* ---- Listing ---- */
+
 static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
     cl_draw *d = &list->draws[list->n++];
     d->choice = c;
@@ -38,19 +40,64 @@ static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const fl
     return d;
 }
 
-void cl_draw_list_add(cl_draw_list *list, cl_choice *c, int32_t n_ahead, const float *logits) {
+/*
+ * List the draw of a choice's next token (n_ahead is 0), or of the token after n_ahead drafted ones. The draws of a choice are
+ * listed one after the other, in ascending order of n_ahead.
+ */
+static void add_next(cl_draw_list *list, cl_choice *c, int32_t n_ahead, const float *logits) {
     if (n_ahead == 0) list->runs[list->n_runs++] = list->n;
     cl_draw *d = add(list, c, c->n_tokens + n_ahead, logits);
     d->prompt = false;
     d->n_ahead = n_ahead;
 }
 
-void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
+/* List the logprob of the prompt's token at `position`. */
+static void add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
     list->runs[list->n_runs++] = list->n;
     cl_draw *d = add(list, c, position, logits);
     d->prompt = true;
     d->token = c->tokens[position];
 }
+
+/* The leader has computed the prompt: all choices that wait for it draw their first token. */
+static void add_first(cl_draw_list *list, cl_request *r, const float *logits) {
+    const int32_t n = r->beams ? 1 : r->params.n; /* all beams continue the first one */
+    for (int32_t i = 0; i < n && r->params.max_tokens > 0; i++) {
+        cl_choice *c = &r->choices[i];
+        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) add_next(list, c, 0, logits);
+    }
+}
+
+/* List the logprob of the prompt's token at `position`, unless it was before the choice was preempted. */
+static void add_score(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits) {
+    cl_request *r = c->owner;
+    if (position != r->n_scored || position >= r->params.n_prompt) return;
+    add_prompt(list, c, position, logits);
+    r->n_scored++;
+}
+
+/* List the logprobs of the prompt from an entry's rows: the logits of a row are those of the token after it. */
+static void add_scores(cl_draw_list *list, const cl_step *st, const cl_step_entry *e) {
+    if (e->first_pos == 0 && e->n_rows > 0) add_score(list, e->choice, 0, NULL);
+    for (int32_t i = 0; i < e->n_rows; i++)
+        add_score(list, e->choice, e->first_pos + i + 1, cl_step_logits(st, e->first_row + i));
+}
+
+void cl_draw_list_fill(cl_draw_list *list, const cl_step *st) {
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const cl_step_entry *e = &st->entries[i];
+        cl_choice *c = e->choice;
+        if (cl_step_scores(c)) add_scores(list, st, e);
+        if (e->last_row < 0 || (!c->decoding && cl_step_n_missing(st, c) > 0)) continue;
+        c->decoding = true;
+        if (c->n_tokens == c->owner->params.n_prompt)
+            add_first(list, c->owner, cl_step_logits(st, e->last_row));
+        else
+            for (int32_t k = 0; k < e->n_drawn; k++) add_next(list, c, k, cl_step_logits(st, e->last_row + k));
+    }
+}
+
+/* ---- Computing ---- */
 
 static void compute(cl_sampler *s, cl_draw *d) {
     const cl_choice *c = d->choice;

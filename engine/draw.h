@@ -7,7 +7,7 @@
 
 #include "base/threads.h"
 #include "llama/sampler.h"
-#include "request.h"
+#include "step.h"
 
 typedef struct cl_draw {
     cl_choice *choice;
@@ -41,12 +41,10 @@ void cl_draw_list_free(cl_draw_list *list);
 void cl_draw_list_clear(cl_draw_list *list);
 
 /*
- * List the draw of a choice's next token (n_ahead is 0), or of the token after n_ahead drafted ones. The draws of a choice are
- * listed one after the other, in ascending order of n_ahead.
+ * List the draws from the logits of a step that has run: the next token of each choice whose tokens have all been computed, the
+ * tokens after its drafted ones, and the logprobs of prompts. A choice decodes from its first draw on.
  */
-void cl_draw_list_add(cl_draw_list *list, cl_choice *c, int32_t n_ahead, const float *logits);
-/* List the logprob of the prompt's token at `position`. */
-void cl_draw_list_add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const float *logits);
+void cl_draw_list_fill(cl_draw_list *list, const cl_step *st);
 
 /*
  * Compute all draws. A draw after drafted tokens stays in the list only if the draws before it drew these tokens and none of

@@ -235,47 +235,6 @@ static void list_entries(cl_scheduler *s) {
     for (int32_t i = 0; i < n_prefills; i++) cl_step_add(&s->step, s->prefills[i], prefill_piece(s));
 }
 
-/* The leader has computed the prompt: all choices that wait for it draw their first token. */
-static void draw_first(cl_scheduler *s, cl_request *r, const float *logits) {
-    const int32_t n = r->beams ? 1 : r->params.n; /* all beams continue the first one */
-    for (int32_t i = 0; i < n && r->params.max_tokens > 0; i++) {
-        cl_choice *c = &r->choices[i];
-        if (c->seq != 0 && c->n_tokens == r->params.n_prompt) cl_draw_list_add(&s->draws, c, 0, logits);
-    }
-}
-
-/* List the logprob of the prompt's token at `position`, unless it was before the choice was preempted. */
-static void score(cl_scheduler *s, cl_choice *c, int64_t position, const float *logits) {
-    cl_request *r = c->owner;
-    if (position != r->n_scored || position >= r->params.n_prompt) return;
-    cl_draw_list_add_prompt(&s->draws, c, position, logits);
-    r->n_scored++;
-}
-
-/* List the logprobs of the prompt from an entry's rows: the logits of a row are those of the token after it. */
-static void score_prompt(cl_scheduler *s, const cl_step_entry *e) {
-    if (e->first_pos == 0 && e->n_rows > 0) score(s, e->choice, 0, NULL);
-    for (int32_t i = 0; i < e->n_rows; i++)
-        score(s, e->choice, e->first_pos + i + 1, cl_step_logits(&s->step, e->first_row + i));
-}
-
-/* Compute the next tokens and the logprobs of prompts, from the logits of the step. */
-static void draw_tokens(cl_scheduler *s) {
-    for (int32_t i = 0; i < s->step.n_entries; i++) {
-        const cl_step_entry *e = &s->step.entries[i];
-        cl_choice *c = e->choice;
-        if (cl_step_scores(c)) score_prompt(s, e);
-        if (e->last_row < 0 || (!c->decoding && cl_step_n_missing(&s->step, c) > 0)) continue;
-        c->decoding = true;
-        if (c->n_tokens == c->owner->params.n_prompt)
-            draw_first(s, c->owner, cl_step_logits(&s->step, e->last_row));
-        else
-            for (int32_t k = 0; k < e->n_drawn; k++)
-                cl_draw_list_add(&s->draws, c, k, cl_step_logits(&s->step, e->last_row + k));
-    }
-    cl_draw_list_run(&s->draws);
-}
-
 /* End a choice because the cache failed. */
 static void fail_choice(cl_scheduler *s, cl_choice *c, const cattn_error *cause) {
     cl_error error;
@@ -375,7 +334,8 @@ void cl_scheduler_step(cl_scheduler *s) {
         cattn_cache_wait(s->runner.cache, MOST_WAIT);
         return;
     }
-    draw_tokens(s);
+    cl_draw_list_fill(&s->draws, &s->step);
+    cl_draw_list_run(&s->draws);
     settle_drafts(s);
     advance_beams(s);
     count_step(s, fmax(0, cl_now() - start), n_decoding); /* the clock may go back */
