@@ -12,6 +12,9 @@
  * or from the place where a branch begins (the slots before it, which the record has too, then need no copies). What follows
  * ready tokens within their own chunk is computed.
  *
+ * The last two tokens of a prompt do not become ready, even if it ends with a chunk whose record is read: as after a match, a
+ * row must give the logits, and the number of ready tokens is even. The step writes the bits that the record has brought.
+ *
  * The tokens become ready chunk by chunk, in the order of their positions, in ca_tree_poll_tier only. A later restore may begin
  * where an earlier one ends, or at a branch from its tokens; it waits for that one. If a record cannot be read, the restore
  * ends before it, those below it end too, and the tokens can be claimed by steps.
@@ -24,12 +27,12 @@
 
 static int64_t first_chunk(const ca_tree *tree, const ca_restore *r) { return ca_chunk_of(tree, r->begin); }
 
-/* Positions: of the first token that chunk i of a restore brings, and behind its last. */
+/* Positions: of the first token that chunk i of a restore makes ready, and behind its last. */
 static int64_t begin_of(const ca_tree *tree, const ca_restore *r, int32_t i) {
     return i == 0 ? r->begin : (first_chunk(tree, r) + i) << tree->layout->log2_c;
 }
 static int64_t end_of(const ca_tree *tree, const ca_restore *r, int32_t i) {
-    return (first_chunk(tree, r) + i + 1) << tree->layout->log2_c;
+    return ca_min((first_chunk(tree, r) + i + 1) << tree->layout->log2_c, r->end);
 }
 
 static ca_chunk_id chunk_of(const ca_tree *tree, const ca_restore *r, int32_t i) {
@@ -49,20 +52,24 @@ static int64_t own_begin(const ca_tree *tree, const ca_node *leaf, int64_t last)
     return ca_max(node->start, start);
 }
 
-/* Chunks to restore, the key before the first of them, and that of the last. */
+/* Chunks to restore, the tokens [begin, end) that become ready, the key before the first chunk, and that of the last. */
 typedef struct found {
-    int64_t begin;
+    int64_t begin, end;
     int32_t n_chunks;
     ca_tier_key parent, last;
 } found;
 
-/* The consecutive records behind the tokens that are ready or on the way. The last token of a prompt is always computed. */
+/*
+ * The consecutive records behind the tokens that are ready or on the way. The last token of a prompt is always computed, so the
+ * record of the chunk that it fills is read only if it brings all tokens of the chunk but the last two.
+ */
 static found find(ca_tree *tree, const ca_seq *seq, const int32_t *tokens) {
     ca_tier *tier = tree->config.tier;
     const int log2_c = tree->layout->log2_c;
     found f = {.begin = ca_path_n_coming(seq->leaf)};
-    const int64_t first = ca_chunk_of(tree, f.begin), limit = (seq->n_tokens - 1) >> log2_c;
+    const int64_t first = ca_chunk_of(tree, f.begin), limit = seq->n_tokens >> log2_c;
     if (first >= limit || own_begin(tree, seq->leaf, ((first + 1) << log2_c) - 1) != f.begin) return f;
+    if ((first + 1) << log2_c == seq->n_tokens && ca_slot_of(tree, f.begin) > 0) return f;
     f.parent = ca_tier_root(tier, seq->domain);
     for (int64_t i = 0; i < first; i++) f.parent = ca_tier_next(tier, f.parent, tokens + (i << log2_c));
     ca_tier_key key = f.parent;
@@ -72,6 +79,7 @@ static found find(ca_tree *tree, const ca_seq *seq, const int32_t *tokens) {
         if (i > first && own_begin(tree, seq->leaf, ((i + 1) << log2_c) - 1) != i << log2_c) break;
         f.last = key;
     }
+    f.end = ca_min((first + f.n_chunks) << log2_c, ca_even(seq->n_tokens - 1));
     return f;
 }
 
@@ -124,8 +132,8 @@ static void settle_commands(ca_tree *tree, const ca_restore *r) {
 /* The tokens from `position` on to the end of the restore are on the way, or are not. */
 static void set_coming(const ca_restore *r, int64_t position, bool coming) {
     for (ca_node *node = r->seq->leaf; node->parent && ca_node_end(node) > position; node = node->parent) {
-        const int64_t n_before = ca_max(position - node->start, node->n_ready);
-        node->n_coming = (coming ? node->n_tokens : n_before) - node->n_ready;
+        const int64_t to = coming ? ca_min(r->end, ca_node_end(node)) : position;
+        node->n_coming = ca_max(to - node->start, node->n_ready) - node->n_ready;
     }
 }
 
@@ -183,9 +191,10 @@ int64_t ca_tree_restore(ca_tree *tree, ca_seq *seq, const int32_t *tokens, doubl
     const found f = find(tree, seq, tokens);
     if (f.n_chunks == 0 || !pays(tree, f.n_chunks, row_seconds) || CA_ROOM(tree->alloc, &tree->restores, 1))
         return ca_path_n_coming(seq->leaf);
-    ca_restore r = {.id = ++tree->n_restore_ids, .begin = f.begin, .n_chunks = f.n_chunks, .capacity = f.n_chunks};
+    ca_restore r = {
+        .id = ++tree->n_restore_ids, .begin = f.begin, .end = f.end, .n_chunks = f.n_chunks, .capacity = f.n_chunks};
     r.read = ca_new_zero(tree->alloc, (size_t)r.capacity, sizeof *r.read);
-    if (r.read) r.seq = cover(tree, seq, end_of(tree, &r, r.n_chunks - 1));
+    if (r.read) r.seq = cover(tree, seq, (ca_chunk_of(tree, f.begin) + f.n_chunks) << tree->layout->log2_c);
     if (!r.seq) {
         ca_delete(tree->alloc, r.read, (size_t)r.capacity, sizeof *r.read);
         return ca_path_n_coming(seq->leaf);
@@ -250,11 +259,13 @@ void ca_tree_poll_tier(ca_tree *tree) {
 
 /* ---- Ending ---- */
 
-/* Whether all sequences that cover the last token of a restore are restores. */
+/* Whether all sequences that cover the last token that a restore brings are restores. */
 static bool is_orphan(const ca_tree *tree, const ca_restore *r) {
+    const ca_node *last = r->seq->leaf;
+    while (last->start >= r->end) last = last->parent;
     int64_t n_restores = 0;
-    for (size_t i = 0; i < tree->restores.n; i++) n_restores += passes(tree->restores.at[i].seq->leaf, r->seq->leaf);
-    return r->seq->leaf->n_seqs == n_restores;
+    for (size_t i = 0; i < tree->restores.n; i++) n_restores += passes(tree->restores.at[i].seq->leaf, last);
+    return last->n_seqs == n_restores;
 }
 
 void ca_tree_drop_orphans(ca_tree *tree) {

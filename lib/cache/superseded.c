@@ -30,7 +30,8 @@ static uint64_t visit(ca_tree *tree, bool counts) {
     const uint64_t round = ++tree->n_rounds;
     uint64_t n = 0;
     for (size_t i = 0; i < tree->slots_capacity; i++) {
-        ca_node *node = tree->slots[i].seq ? tree->slots[i].seq->leaf : NULL;
+        const ca_seq *seq = tree->slots[i].seq;
+        ca_node *node = seq && !seq->is_restore ? seq->leaf : NULL;
         for (; node && node->parent && node->round != round; node = node->parent) {
             node->round = round;
             if (counts)

@@ -34,6 +34,7 @@ typedef struct ca_restore {
     ca_seq *seq;              /* covers the path up to the end of the last chunk */
     uint32_t id;              /* in the tickets of its reads, together with the index of the chunk */
     int64_t begin;            /* position of the first token, in the middle of a chunk if a node begins there */
+    int64_t end;              /* behind the last token that becomes ready: a chunk's end, or two tokens before a prompt's */
     int32_t n_chunks, n_done; /* chunks to read, and those of them whose tokens are ready */
     bool *read;               /* [capacity] whether a chunk has been read */
     int32_t capacity;

@@ -219,7 +219,7 @@ static uint64_t check_treap(const ca_node *root, int use_class) {
 
 /*
  * Every token on the way belongs to one restore, which covers it with the sequence that waits for it. Its chunks come after
- * each other, and the restores above it come before it in the list.
+ * each other, and the restores above it come before it in the list. The tokens end with a chunk, or two tokens before its end.
  */
 static void check_restores(ca_tree *tree, const totals *sum) {
     const int64_t c = tree->layout->c;
@@ -232,7 +232,8 @@ static void check_restores(ca_tree *tree, const totals *sum) {
         const ca_restore *r = &tree->restores.at[i];
         assert_true(r->seq->is_restore && r->n_done < r->n_chunks && r->n_chunks <= r->capacity);
         const int64_t first = r->begin / c, begin = r->n_done == 0 ? r->begin : (first + r->n_done) * c;
-        const int64_t end = (first + r->n_chunks) * c;
+        const int64_t end = ca_min((first + r->n_chunks) * c, r->end);
+        assert_true(r->end == r->seq->n_tokens || r->end == r->seq->n_tokens - 2);
         n_due += end - begin;
         assert_true(end <= r->seq->n_tokens && ca_path_n_coming(r->seq->leaf) >= end && ca_path_n_ready(r->seq->leaf) <= begin);
         for (int64_t p = begin; p < end; p++)

@@ -141,6 +141,7 @@ static void tokens_become_ready_in_order_after_a_restart(void **state) {
     end(&t);
 }
 
+/* A prompt that ends with a chunk: its record is read, and its last two tokens are computed. */
 static void the_last_token_is_always_computed(void **state) {
     (void)state;
     tier_world t;
@@ -148,9 +149,42 @@ static void the_last_token_is_always_computed(void **state) {
     record(&t, "abcdefgh");
     close_tree(&t);
     open_tree(&t);
-    assert_int_equal(enter(&t, "abcdefgh", 0), 4);
-    assert_int_equal(enter(&t, "abc", 0), 2); /* on the way for the first sequence */
+    assert_int_equal(enter(&t, "abcdefgh", 0), 6);
+    assert_int_equal(enter(&t, "abc", 0), 2);      /* on the way for the first sequence */
+    assert_int_equal(enter(&t, "abcdefgh", 0), 6); /* likewise; a record is not read for two tokens */
     assert_int_equal(t.w.tree->restores.n, 1);
+    go(&t, 1); /* the third one still waits */
+    assert_int_equal(t.w.tree->restores.n, 1);
+    work(&t, 2);
+    assert_int_equal(n_ready(&t, 3), 6);
+    holds(&t, 3, "abcdefgh", 6);
+    assert_int_equal(t.w.tree->restores.n, 0);
+    assert_int_equal(t.w.tree->counts.tokens_restored, 6);
+    compute(&t.w, 3, 2);
+    check(&t);
+    end(&t);
+}
+
+/* A prompt that goes on behind another one's last chunk, of which two tokens are computed, computes what follows, too. */
+static void tokens_behind_the_last_ones_of_a_prompt(void **state) {
+    (void)state;
+    tier_world t;
+    begin(&t);
+    record(&t, "abcdefghijklmnop");
+    close_tree(&t);
+    open_tree(&t);
+    assert_int_equal(enter(&t, "abcdefgh", 0), 6);
+    assert_int_equal(enter(&t, "abcdefghijklmnop", 0), 6);
+    cut_to(&t.w, 1, 6);
+    append(&t.w, 1, "xy");
+    check(&t);
+    work(&t, 2);
+    assert_int_equal(n_ready(&t, 1), 6);
+    assert_int_equal(n_ready(&t, 2), 6);
+    holds(&t, 2, "abcdefghijklmnop", 6);
+    compute(&t.w, 2, 2);
+    compute(&t.w, 1, 2);
+    assert_int_equal(n_ready(&t, 2), 8);
     end(&t);
 }
 
@@ -396,6 +430,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_become_ready_in_order_after_a_restart),
         cmocka_unit_test(the_last_token_is_always_computed),
+        cmocka_unit_test(tokens_behind_the_last_ones_of_a_prompt),
         cmocka_unit_test(a_branch_in_a_chunk_gets_the_whole_chunk),
         cmocka_unit_test(what_shares_its_chunk_with_ready_tokens_is_computed),
         cmocka_unit_test(a_later_sequence_extends_what_is_on_the_way),

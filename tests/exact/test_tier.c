@@ -17,6 +17,7 @@
 
 typedef struct totals {
     int64_t restored, written, refused, errors, waits;
+    int64_t prompt_ends; /* times that a restore was seen whose prompt ends with its last chunk */
 } totals;
 
 static totals sum;
@@ -32,6 +33,9 @@ static void evict(world_cpu_run *x) {
 /* Between steps: tokens are evicted, and the disk works for a while, or the caller waits for it where a step had no rows. */
 static void disturb(world_cpu_run *x) {
     rng *r = &x->t.r;
+    const ca_tree *tree = x->t.cache->tree;
+    for (size_t i = 0; i < tree->restores.n; i++)
+        sum.prompt_ends += tree->restores.at[i].end < tree->restores.at[i].seq->n_tokens;
     evict(x);
     if (!has_thread) {
         the_disk.read_error = rng_chance(r, 30) ? -EIO : 0;
@@ -121,11 +125,12 @@ int main(int argc, char **argv) {
     for (int64_t i = 0; i < o.n_long && world_failures < 10; i++)
         try_world(o.seed + 1000000 + (uint64_t)i, 2300, cattn_level_name(n_levels - 1));
     CHECK(sum.restored > 20 * o.n_worlds && sum.written > o.n_worlds, "restored");
+    CHECK(sum.prompt_ends > o.n_worlds / 10, "prompts that end with a chunk");
     CHECK(sum.refused > o.n_worlds / 10 && sum.errors > o.n_worlds / 10 && sum.waits > 0, "failures of the disk");
     printf(
         "%lld worlds from seed %llu and %lld long ones: %lld tokens restored, %lld chunks written, %lld refused, %lld errors, "
-        "%lld waits, %d failures\n",
+        "%lld waits, %lld ends of prompts, %d failures\n",
         (long long)o.n_worlds, (unsigned long long)o.seed, (long long)o.n_long, (long long)sum.restored, (long long)sum.written,
-        (long long)sum.refused, (long long)sum.errors, (long long)sum.waits, world_failures);
+        (long long)sum.refused, (long long)sum.errors, (long long)sum.waits, (long long)sum.prompt_ends, world_failures);
     return world_failures != 0;
 }
