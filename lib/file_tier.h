@@ -10,7 +10,7 @@
 
 #include "cache_handle.h"
 
-/* What tests replace: the system calls (NULL: the system's), and the I/O thread (lib/tier/tier.h). */
+/* What tests replace: the system calls (NULL: the system's), and the I/O threads (lib/tier/tier.h). */
 typedef struct ca_file_tier_hooks {
     const ca_tier_files *files;
     bool no_thread;

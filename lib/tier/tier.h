@@ -1,7 +1,7 @@
 /*
- * The file tier of the cache: K/V of full chunks in a file, written and read by a thread beside the steps.
+ * The file tier of the cache: K/V of full chunks in a file, written and read by two threads beside the steps.
  *
- * The tier knows chunks by their key (record.h), nothing of the tree. Only its I/O thread touches the file, and chunk memory
+ * The tier knows chunks by their key (record.h), nothing of the tree. Only its I/O threads touch the file, and chunk memory
  * only by two copies: `gather` from a chunk whose write is queued, which is full and does not change, and `scatter` to a chunk
  * whose read is queued, which nobody else reads or writes. So a chunk is guarded for the time of a memcpy, never for that of a
  * disk.
@@ -14,7 +14,10 @@
  * CA_TIER_MAX_ERRORS of them in a row nothing is written for CA_TIER_PAUSE_SECONDS. Where the disk is full, the file does not
  * grow for this time and slots are reused.
  *
- * One thread at a time may call these functions, beside the I/O thread, which the tier has for itself.
+ * Two I/O threads take the next request each, so that one reads while the other verifies and copies, or writes. One write at a
+ * time is in progress, in the order in which they were queued.
+ *
+ * One thread at a time may call these functions, beside the I/O threads, which the tier has for itself.
  */
 #ifndef LIB_TIER_TIER_H
 #define LIB_TIER_TIER_H
@@ -33,7 +36,7 @@ enum {
     CA_TIER_CLOSE_SECONDS = 5, /* that ca_tier_close spends on queued writes */
 };
 
-/* How K/V are copied. Called by the I/O thread while the chunk is guarded; they must not call the tier. */
+/* How K/V are copied. Called by both I/O threads, while the chunk is guarded; they must not call the tier. */
 typedef struct ca_tier_chunks {
     void (*gather)(void *ctx, int32_t chunk, void *payload); /* the chunk's tiles to payload [payload_bytes], all of it */
     void (*scatter)(void *ctx, int32_t chunk, const void *payload);
@@ -48,22 +51,22 @@ typedef struct ca_tier_config {
     size_t payload_bytes;
     ca_tier_chunks chunks;
     const ca_tier_files *files; /* borrowed until the tier is closed; NULL: the system's */
-    bool no_thread;             /* no thread is started; what is queued is carried out in calls that wait, or by ca_tier_work */
+    bool no_thread; /* no threads are started; what is queued is carried out in calls that wait, or by ca_tier_work */
 } ca_tier_config;
 
 /*
- * Open the tier's file, index the records that it has, and start the thread. Reads the header of every slot of the file.
+ * Open the tier's file, index the records that it has, and start the threads. Reads the header of every slot of the file.
  *
- * Allocates the index, one record's staging buffer and, later, the queue with `alloc`, which is borrowed until the tier is
- * closed and only used inside calls, not by the I/O thread.
+ * Allocates the index, a record's staging buffer for each thread and, later, the queue with `alloc`, which is borrowed until
+ * the tier is closed and only used inside calls, not by the I/O threads.
  *
  * Errors: CATTN_ERR_ARG, with a message that names tier_dir or tier_bytes: the file cannot be opened, another cache or process
- * has it, or the bytes hold no record; CATTN_ERR_NOMEM: no memory or no thread. *tier is NULL then.
+ * has it, or the bytes hold no record; CATTN_ERR_NOMEM: no memory or no threads. *tier is NULL then.
  */
 cattn_status ca_tier_open(ca_tier **tier, const ca_tier_config *config, ca_alloc *alloc, cattn_error *error);
 
 /*
- * Drop queued reads, finish queued writes for at most CA_TIER_CLOSE_SECONDS plus the system call in progress, stop the thread,
+ * Drop queued reads, finish queued writes for at most CA_TIER_CLOSE_SECONDS plus the system call in progress, stop the threads,
  * close the file and set *tier to NULL. The chunks of queued writes must be there till it returns. tier and *tier may be NULL.
  */
 void ca_tier_close(ca_tier **tier);
@@ -95,8 +98,8 @@ bool ca_tier_write(ca_tier *tier, ca_tier_key parent, const int32_t *tokens, int
 
 /*
  * Queue a read into a chunk, which nobody else reads or changes until the read is polled or released. tokens: [chunk_tokens],
- * copied. Reads complete in the order in which they are queued. ca_tier_poll reports the ticket. Touch the last chunk of a path
- * before, so that its records are not replaced until they are read.
+ * copied. Reads begin in the order in which they are queued, and two at a time are in progress. ca_tier_poll reports the
+ * ticket. Touch the last chunk of a path before, so that its records are not replaced until they are read.
  *
  * False, and nothing is queued: there is no record with this key, the chunk is queued already, the queue is full, or there is
  * no memory.
@@ -105,7 +108,7 @@ bool ca_tier_read(ca_tier *tier, ca_tier_key parent, const int32_t *tokens, int3
 
 /*
  * The chunk is about to be freed or changed: its write or read, if it has one, is dropped, and a read is not reported. Waits
- * for the end of a copy in progress (less than 1 ms for each MB), for nothing else. Afterwards the I/O thread does not touch
+ * for the end of a copy in progress (less than 1 ms for each MB), for nothing else. Afterwards the I/O threads do not touch
  * the chunk. A chunk that has neither is ignored.
  */
 void ca_tier_release(ca_tier *tier, int32_t chunk);
@@ -134,13 +137,13 @@ double ca_tier_read_seconds(ca_tier *tier);
 
 typedef struct ca_tier_stats {
     uint64_t n_slots, n_records, slot_bytes, file_bytes; /* now */
-    uint64_t n_queued_writes, n_queued_reads;            /* now, with the one in progress */
+    uint64_t n_queued_writes, n_queued_reads;            /* now, with those in progress */
     uint64_t n_writes, n_reads;                          /* records written; records read, verified and copied to a chunk */
     uint64_t n_write_errors, n_read_errors;              /* system calls that failed */
     uint64_t n_refused;                                  /* records read that were damaged or not those expected */
     uint64_t n_replaced;                                 /* records whose slot was needed for another */
     uint64_t n_dropped_writes;          /* released, or without place in queue or file, parent or memory, or paused */
-    double read_seconds, write_seconds; /* that the I/O thread spent on reads and writes */
+    double read_seconds, write_seconds; /* in which a read was in progress; a write */
 } ca_tier_stats;
 
 void ca_tier_get_stats(ca_tier *tier, ca_tier_stats *stats);

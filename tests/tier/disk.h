@@ -5,6 +5,7 @@
 #ifndef TESTS_TIER_DISK_H
 #define TESTS_TIER_DISK_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,19 +16,22 @@
 typedef struct disk {
     uint8_t *bytes; /* [size] */
     size_t size;
-    size_t capacity;              /* ENOSPC behind it */
-    bool is_locked;               /* by whoever has the file open */
-    int open_error, lock_error;   /* negative errno of the next calls, 0: none */
-    int read_error, write_error;  /* likewise */
-    int n_good_writes;            /* that succeed before write_error counts */
-    size_t most;                  /* bytes that one call reads or writes; 0: all */
-    bool interrupts;              /* every second call returns -EINTR */
-    uint64_t broken_at, n_broken; /* writes to these bytes return -EIO */
-    size_t lies_at;               /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
-    double slow_seconds;          /* that each read or write sleeps */
-    double seconds;               /* the clock, which the test advances; negative: the real one */
-    double call_seconds;          /* by which each read or write advances the clock */
-    atomic_int n_calls;           /* of read and write, that have begun */
+    size_t capacity;                    /* ENOSPC behind it */
+    bool is_locked;                     /* by whoever has the file open */
+    int open_error, lock_error;         /* negative errno of the next calls, 0: none */
+    int read_error, write_error;        /* likewise */
+    int n_good_writes;                  /* that succeed before write_error counts */
+    size_t most;                        /* bytes that one call reads or writes; 0: all */
+    bool interrupts;                    /* every second call returns -EINTR */
+    uint64_t broken_at, n_broken;       /* writes to these bytes return -EIO */
+    size_t lies_at;                     /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
+    double slow_seconds;                /* that each read or write sleeps */
+    double seconds;                     /* the clock, which the test advances; negative: the real one */
+    double call_seconds;                /* by which each read or write advances the clock */
+    atomic_int n_calls;                 /* of read and write, that have begun */
+    atomic_int n_reading, most_reading; /* calls now, and at once */
+    atomic_int n_writing, most_writing;
+    pthread_mutex_t mutex; /* guards bytes, size and the next two */
     int n_reads, n_writes;
     ca_tier_files files;
 } disk;
