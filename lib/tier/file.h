@@ -23,8 +23,8 @@ enum { CA_TIER_ALIGN = 4096 };
 
 /*
  * The system calls of a tier, which tests replace. Where nothing else is said they return 0, or the negative errno. read, write
- * and resize are called by the I/O threads, where one may read while the other reads or writes; the others by the thread that
- * opens or closes the tier; seconds by all.
+ * and resize are called by the I/O threads, where one may read while the other reads or writes; read also by the threads that
+ * read the headers of a file; the others by the thread that opens or closes the tier; seconds by all.
  */
 typedef struct ca_tier_files {
     int (*open)(void *ctx, const char *dir, const char *path); /* for reading and writing; both are created. A descriptor. */

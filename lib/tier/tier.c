@@ -7,33 +7,66 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "lib/error.h"
 
-enum { STACK_BYTES = 512 << 10 };
+enum {
+    STACK_BYTES = 512 << 10,
+    SCAN_THREADS = 16, /* that read headers when a file is opened */
+    SCAN_SLOTS = 16,   /* that one of them takes at a time */
+};
 
 /* ---- Opening ---- */
 
-/* Index the records of the file whose headers are valid. Returns 0, or -1 without memory. */
+/* The headers of a file are read by several threads, since one read of 4 KB at a time leaves a disk idle (docs/experiments.md).
+ */
+typedef struct scan {
+    const ca_tier *tier;
+    ca_tier_found *found; /* [n_grown]; slot: -1 if it has no valid header */
+} scan;
+
+/* Read the headers of SCAN_SLOTS slots. */
+static void scan_slots(void *arg, int32_t task, int32_t worker) {
+    (void)worker;
+    const scan *s = arg;
+    const ca_tier *t = s->tier;
+    _Alignas(CA_TIER_ALIGN) ca_record_header header;
+    const int32_t begin = task * SCAN_SLOTS, n = t->file.n_grown - begin;
+    for (int32_t slot = begin; slot < begin + (n < SCAN_SLOTS ? n : SCAN_SLOTS); slot++) {
+        const bool valid =
+            ca_tier_file_read(&t->file, slot, &header, sizeof header) == 0 && ca_record_header_valid(&t->format, &header);
+        s->found[slot] =
+            valid ? (ca_tier_found){header.sequence, slot, {header.key, header.parent}} : (ca_tier_found){.slot = -1};
+    }
+}
+
+/* Fill found [n_grown] with the records whose headers are valid. Returns their number, or -1 without memory or threads. */
+static int64_t find_records(ca_tier *t, ca_tier_found *found) {
+    const int32_t n_tasks = t->file.n_grown / SCAN_SLOTS + 1;
+    ca_pool *pool = ca_pool_create(t->no_thread || n_tasks == 1 ? 1 : SCAN_THREADS);
+    if (!pool) return -1;
+    ca_pool_run(pool, n_tasks, scan_slots, &(scan){t, found});
+    ca_pool_destroy(&pool);
+    int64_t n_found = 0;
+    for (int32_t slot = 0; slot < t->file.n_grown; slot++)
+        if (found[slot].slot >= 0) {
+            if (found[slot].sequence >= t->sequence) t->sequence = found[slot].sequence + 1;
+            found[n_found++] = found[slot];
+        }
+    return n_found;
+}
+
+/* Index the records of the file whose headers are valid. Returns 0, or -1 without memory or threads. */
 static int load(ca_tier *t) {
     const size_t n = (size_t)t->file.n_grown;
     if (n == 0) return 0;
     ca_tier_found *found = ca_new(t->alloc, n, sizeof *found);
     int32_t *path = ca_new(t->alloc, n, sizeof *path);
-    if (found && path) {
-        size_t n_found = 0;
-        const ca_record_header *header = (const ca_record_header *)(const void *)t->threads[0].record;
-        for (int32_t slot = 0; slot < t->file.n_grown; slot++) {
-            if (ca_tier_file_read(&t->file, slot, t->threads[0].record, CA_RECORD_HEADER_BYTES) != 0) continue;
-            if (!ca_record_header_valid(&t->format, header)) continue;
-            found[n_found++] = (ca_tier_found){header->sequence, slot, {header->key, header->parent}};
-            if (header->sequence >= t->sequence) t->sequence = header->sequence + 1;
-        }
-        ca_tier_index_load(&t->index, found, path, n_found);
-    }
-    const int result = found && path ? 0 : -1;
+    const int64_t n_found = found && path ? find_records(t, found) : -1;
+    if (n_found >= 0) ca_tier_index_load(&t->index, found, path, (size_t)n_found);
     ca_delete(t->alloc, path, n, sizeof *path);
     ca_delete(t->alloc, found, n, sizeof *found);
-    return result;
+    return n_found < 0 ? -1 : 0;
 }
 
 /* Start a thread with all signals blocked, since signals are for the program's own threads. Returns 0 or an error. */

@@ -183,6 +183,32 @@ static void closed(void **state) {
     small_teardown(&s);
 }
 
+/* Several threads read the headers of a file: all records are found, in the order of the writes, but for the damaged ones. */
+static void opened_by_threads(void **state) {
+    (void)state;
+    enum { N = 200, DAMAGED = 7 };
+    static small_tier s;
+    small_setup(&s, N);
+    for (int i = 0; i < N; i++) small_put(&s, i, 0);
+    ca_tier_close(&s.tier);
+    for (int i = 0; i < N; i += DAMAGED) s.disk.bytes[(size_t)i * SMALL_SLOT + 50] ^= 1;
+    s.disk.slow_seconds = 1e-3;
+    ca_tier_config config = small_config(&s, N);
+    config.no_thread = false;
+    assert_int_equal(ca_tier_open(&s.tier, &config, &s.alloc, NULL), CATTN_OK);
+    assert_true(s.disk.most_reading > 2);
+    int n_free = 0;
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(small_has(&s, i, 0), i % DAMAGED != 0);
+        n_free += i % DAMAGED == 0;
+    }
+    assert_int_equal(small_stats(&s).n_records, N - n_free);
+    for (int i = 0; i < n_free + 3; i++) small_put(&s, N + i, 0);
+    assert_int_equal(small_stats(&s).n_replaced, 3);
+    for (int i = 1; i <= 4; i++) assert_int_equal(small_has(&s, i, 0), i == 4); /* those written first have been replaced */
+    small_teardown(&s);
+}
+
 static int n_threads = INT_MAX; /* that can be started */
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
@@ -219,6 +245,7 @@ int main(void) {
         cmocka_unit_test(two_at_once),
         cmocka_unit_test(replaced_while_it_is_read),
         cmocka_unit_test(closed),
+        cmocka_unit_test(opened_by_threads),
         cmocka_unit_test(no_thread_to_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
