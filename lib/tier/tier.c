@@ -18,8 +18,7 @@ enum {
 
 /* ---- Opening ---- */
 
-/* The headers of a file are read by several threads, since one read of 4 KB at a time leaves a disk idle (docs/experiments.md).
- */
+/* Headers are read by several threads, since one read of 4 KB at a time leaves a disk idle (docs/experiments.md). */
 typedef struct scan {
     const ca_tier *tier;
     ca_tier_found *found; /* [n_grown]; slot: -1 if it has no valid header */

@@ -55,8 +55,8 @@ typedef struct ca_tier_config {
 } ca_tier_config;
 
 /*
- * Open the tier's file, index the records that it has, and start the threads. Reads the header of every slot of the file,
- * by some more threads during the call unless config.no_thread is set.
+ * Open the tier's file, index the records that it has, and start the threads. Reads the header of every slot of the file
+ * with some more threads, which end before it returns, unless config.no_thread is set.
  *
  * Allocates the index, a record's staging buffer for each thread and, later, the queue with `alloc`, which is borrowed until
  * the tier is closed and only used inside calls, not by the I/O threads.
