@@ -51,6 +51,8 @@ typedef enum cattn_status {
     CATTN_ERR_BUDGET = -3,      /* the cache's byte budget has no room, even after eviction */
     CATTN_ERR_STATE = -4,       /* a step is open, or none is, and the call needs the opposite */
     CATTN_ERR_UNSUPPORTED = -5, /* a valid combination that this build or CPU does not offer */
+    CATTN_ERR_DATA = -6,        /* bytes to import are cut off, damaged, or of another kind of cache */
+    CATTN_ERR_WRITE = -7,       /* the caller's function that takes exported bytes has stopped the call */
 } cattn_status;
 
 /* A constant name such as "CATTN_ERR_BUDGET"; "unknown status" for other values. */
@@ -177,7 +179,8 @@ typedef struct cattn_config {
     const char *tier_dir;         /* folder of the file; created if its parent exists; NULL (default): no tier. Copied. */
     uint64_t tier_bytes;          /* of the file, at most; required with tier_dir */
     uint64_t tier_fingerprint[2]; /* of the model and of the caller's program: a hash of all that makes other K/V of equal
-                                     tokens, such as the weights and the machine code that computes with them */
+                                     tokens, such as the weights and the machine code that computes with them; exports and
+                                     imports require it, also without tier_dir */
 } cattn_config;
 
 /* Fill *config with the defaults above; shape fields are zero and must be set. */
@@ -289,6 +292,7 @@ typedef struct cattn_stats {
     uint64_t tier_dropped;         /* chunks that were not written, since they were evicted first or too many were queued */
     double tier_read_seconds;      /* that the tier's thread has spent on reads */
     double tier_write_seconds;     /* that it has spent on writes */
+    uint64_t tokens_imported;      /* made ready by cattn_seq_import instead of computing */
 } cattn_stats;
 
 /* Fill *stats; also while a step is open. Errors: CATTN_ERR_ARG for NULL or a struct_size that is not set. */
@@ -454,6 +458,53 @@ CATTN_API cattn_status cattn_seq_get_info(const cattn_cache *cache, cattn_seq se
  */
 CATTN_API cattn_status cattn_seq_get_tokens(const cattn_cache *cache, cattn_seq seq, int64_t first, int64_t n_tokens,
                                             int32_t *tokens, cattn_error *error);
+
+/* ---- Export and import ----------------------------------------------------------------------------------------------- */
+
+/*
+ * The K/V of a sequence's first tokens can leave a cache as bytes, an export, and enter a cache of the same kind: that of
+ * another process, or of a later one. An export holds the tokens, the K/V, checksums (XXH3), and what K/V depend on:
+ * tier_fingerprint, the version of this library, the kernel level, and K/V type, shape and options of cattn_config. A cache of
+ * the same kind has the same of all of these. Sharing mode, retention, budget, threads and domain may differ.
+ *
+ * Equal tokens give equal bytes, however the exporting cache shares and stores them. Numbers are in the byte order of the
+ * machine. The checksums find damage, not forgery: who can change an export can make the importing cache attend over any K/V.
+ */
+
+/* Bytes of an export of n_tokens tokens from this cache. 0 for NULL, n_tokens < 1, and a cache on a device. */
+CATTN_API uint64_t cattn_cache_export_bytes(const cattn_cache *cache, int64_t n_tokens);
+
+/*
+ * Export the first n_tokens tokens of a running sequence, from 1 to those that are ready. `write` gets the bytes in their
+ * order, in pieces of at most cattn_stats.chunk_bytes + 4096 bytes, each borrowed for the call of `write`. It returns 0, or
+ * anything else to stop the export, and must not call the cache. Allocates memory for one piece, which is freed at the end and
+ * does not count against the budget. The sequence and its tokens stay as they are.
+ *
+ * Errors: CATTN_ERR_ARG, also where tier_fingerprint is 0; CATTN_ERR_NOMEM; CATTN_ERR_WRITE if `write` has stopped the export;
+ * CATTN_ERR_STATE while a step is open; CATTN_ERR_UNSUPPORTED on a device.
+ */
+CATTN_API cattn_status cattn_seq_export(cattn_cache *cache, cattn_seq seq, int64_t n_tokens,
+                                        int (*write)(void *ctx, const void *bytes, size_t n_bytes), void *ctx,
+                                        cattn_error *error);
+
+/*
+ * Start a sequence with the tokens of an export, all of them ready: as cattn_seq_join, after which no step needs to compute
+ * them. Tokens that are ready in the cache already are shared and stay as they are, all others get their K/V from the export,
+ * for all sequences that cover them. Tokens that were on the way from the file tier do so, too, and their reads stop. The
+ * sequence can be appended to, or leave, after which joins match its tokens.
+ *
+ * bytes: [n_bytes] a whole export, which must not change during the call; of any alignment, such as a file that is mapped. All
+ *        of it is verified before the cache changes.
+ * options, result: as for cattn_seq_join; the domain need not be that of the exported sequence. *result says what was in the
+ *        cache before. options, result and error may be NULL.
+ *
+ * Errors: CATTN_ERR_DATA, with a message that says what is damaged or differs, and the index of a damaged record as entry;
+ * CATTN_ERR_ARG, also where tier_fingerprint is 0; CATTN_ERR_BUDGET and CATTN_ERR_NOMEM as cattn_seq_join; CATTN_ERR_STATE
+ * while a step is open; CATTN_ERR_UNSUPPORTED on a device. *seq is 0 then.
+ */
+CATTN_API cattn_status cattn_seq_import(cattn_cache *cache, const void *bytes, size_t n_bytes,
+                                        const cattn_join_options *options, cattn_seq *seq, cattn_join_result *result,
+                                        cattn_error *error);
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------------- */
 

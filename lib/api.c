@@ -4,7 +4,9 @@
 #include "chunkattn.h"
 #include "config.h"
 #include "error.h"
+#include "export.h"
 #include "file_tier.h"
+#include "fingerprint.h"
 #include "lib/attn/kernels.h"
 #include "lib/cuda/device.h"
 #include "setup.h"
@@ -26,6 +28,8 @@ const char *cattn_status_name(cattn_status status) {
     case CATTN_ERR_BUDGET: return "CATTN_ERR_BUDGET";
     case CATTN_ERR_STATE: return "CATTN_ERR_STATE";
     case CATTN_ERR_UNSUPPORTED: return "CATTN_ERR_UNSUPPORTED";
+    case CATTN_ERR_DATA: return "CATTN_ERR_DATA";
+    case CATTN_ERR_WRITE: return "CATTN_ERR_WRITE";
     }
     return "unknown status";
 }
@@ -81,6 +85,7 @@ static cattn_status create_on_cpu(cattn_cache *c, const cattn_config *config, ca
     s = ca_chunk_pool_create(&c->pool, &c->alloc, c->layout.n_tiles, c->layout.tile_bytes, config->budget_bytes);
     if ((s = check_pool(c, s, error))) return s;
     const int32_t group = config->n_heads / config->n_kv_heads;
+    ca_fingerprint_init(c, config);
     const ca_attn_options options = {config->softcap, config->alibi_slopes, config->sink_logits};
     if (ca_attn_init(&c->attn, kernel, &c->layout, c->pool, &c->alloc, &c->parallel, config->n_threads, group, config->scale,
                      &options))
@@ -210,6 +215,7 @@ cattn_status cattn_cache_stats(const cattn_cache *c, cattn_stats *stats) {
         .tokens_retained = t->tokens_retained,
         .slots_padding = (t->chunks_live + t->chunks_retained) * (uint64_t)c->layout.c - t->tokens_stored,
         .chunks_pinned = c->chunks_pinned,
+        .tokens_imported = t->tokens_imported,
     };
     ca_file_tier_stats(c, &now);
     return CA_STRUCT_WRITE(cattn_stats, n_nodes, stats, &now, NULL);
@@ -534,6 +540,51 @@ cattn_status cattn_seq_get_tokens(const cattn_cache *c, cattn_seq id, int64_t fi
     if ((s = ca_need(tokens, "tokens", error))) return s;
     ca_seq_tokens(seq, first, n_tokens, tokens);
     return CATTN_OK;
+}
+
+/* ---- Export and import ---- */
+
+uint64_t cattn_cache_export_bytes(const cattn_cache *c, int64_t n_tokens) {
+    return c && !c->device && n_tokens > 0 ? ca_export_bytes(c, n_tokens) : 0;
+}
+
+/* No step is open, and the cache can say what its K/V depend on. */
+static cattn_status check_transfer(const cattn_cache *c, cattn_error *error) {
+    const cattn_status s = check_closed(c, error);
+    if (s) return s;
+    if (c->device)
+        return ca_fail(error, CATTN_ERR_UNSUPPORTED, -1, "the cache is on CUDA device %d, which neither exports nor imports",
+                       c->device->id);
+    if (c->model[0] == 0 && c->model[1] == 0)
+        return ca_fail(error, CATTN_ERR_ARG, -1,
+                       "tier_fingerprint of the cache's config is 0; set it to a hash of the model and of the program");
+    return CATTN_OK;
+}
+
+cattn_status cattn_seq_export(cattn_cache *c, cattn_seq id, int64_t n_tokens,
+                              int (*write)(void *ctx, const void *bytes, size_t n_bytes), void *ctx, cattn_error *error) {
+    ca_seq *seq;
+    cattn_status s;
+    if ((s = check_transfer(c, error)) || (s = find_running(c, id, &seq, error))) return s;
+    if (!write) return ca_fail(error, CATTN_ERR_ARG, -1, "write is NULL");
+    const int64_t n_ready = ca_path_n_ready(seq->leaf);
+    if (n_tokens < 1 || n_tokens > n_ready)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "n_tokens is %lld; it must be from 1 to the %lld tokens that are ready",
+                       (long long)n_tokens, (long long)n_ready);
+    return ca_export(c, seq, n_tokens, write, ctx, error);
+}
+
+cattn_status cattn_seq_import(cattn_cache *c, const void *bytes, size_t n_bytes, const cattn_join_options *options,
+                              cattn_seq *seq, cattn_join_result *result, cattn_error *error) {
+    cattn_status s;
+    if ((s = ca_need(seq, "seq", error))) return s;
+    *seq = 0;
+    if ((s = check_transfer(c, error)) || (s = ca_need(bytes, "bytes", error))) return s;
+    cattn_join_options o;
+    if ((s = read_join_options(options, &o, error))) return s;
+    s = ca_import(c, bytes, n_bytes, &o, seq, result, error);
+    ca_cache_note_bytes(c);
+    return s;
 }
 
 /* ---- Steps ---- */

@@ -51,6 +51,8 @@ struct cattn_cache {
     ca_pool *threads; /* owned; NULL with a cattn_parallel hook */
     cattn_parallel parallel;
     ca_layout layout;
+    ca_record_format record; /* of the file tier and of exports */
+    uint64_t model[2];       /* the caller's fingerprint; as `record` only on the CPU */
     ca_chunk_pool *pool;
     ca_tree *tree;
     CA_ARRAY(ca_plan) plans;  /* one for each window that a layer has */

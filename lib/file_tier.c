@@ -1,13 +1,10 @@
-/* A cache's file tier: opening it with the cache's fingerprint, copying chunks, measuring steps: see file_tier.h. */
+/* A cache's file tier: opening it, copying chunks, measuring steps: see file_tier.h. */
 #include "file_tier.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "error.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* ---- Chunks ---- */
 
@@ -26,42 +23,6 @@ static void scatter(void *ctx, int32_t chunk, const void *payload) {
         memcpy(ca_chunk_tile(c->pool, chunk, i), from, c->layout.tile_bytes);
 }
 
-/* ---- Fingerprint ---- */
-
-/* What is hashed of an array that may be absent. */
-static void add_array(XXH3_state_t *state, const void *array, size_t bytes) {
-    const uint8_t present = array != NULL;
-    XXH3_128bits_update(state, &present, sizeof present);
-    if (array) XXH3_128bits_update(state, array, bytes);
-}
-
-static void add_text(XXH3_state_t *state, const char *text) { XXH3_128bits_update(state, text, strlen(text) + 1); }
-
-/*
- * Everything of this library and of the configuration on which the K/V of a token depend: by their layout, or because the
- * output of one layer is the input of the next. The caller's fingerprint stands for the model and the program.
- */
-static void fingerprint_of(const cattn_cache *c, const cattn_config *config, uint64_t fingerprint[2]) {
-    const ca_layout *l = &c->layout;
-    const size_t n_layers = (size_t)l->n_layers, n_heads = (size_t)config->n_heads;
-    const int32_t numbers[] = {(int32_t)l->type, l->n_layers, config->n_heads, l->n_kv_heads,        l->d_k, l->d_v, l->c,
-                               l->open_words,    CA_SEGMENT,  CA_SLOT_GROUP,   config->n_sink_tokens};
-    const float reals[] = {config->scale, config->softcap};
-    XXH3_state_t state;
-    XXH3_128bits_reset(&state);
-    XXH3_128bits_update(&state, config->tier_fingerprint, sizeof config->tier_fingerprint);
-    add_text(&state, cattn_version());
-    add_text(&state, c->level);
-    XXH3_128bits_update(&state, numbers, sizeof numbers);
-    XXH3_128bits_update(&state, reals, sizeof reals);
-    add_array(&state, config->windows, n_layers * sizeof *config->windows);
-    add_array(&state, config->sink_logits, n_layers * n_heads * sizeof *config->sink_logits);
-    add_array(&state, config->alibi_slopes, n_heads * sizeof *config->alibi_slopes);
-    const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    fingerprint[0] = hash.high64;
-    fingerprint[1] = hash.low64;
-}
-
 /* ---- Life ---- */
 
 cattn_status ca_file_tier_open(cattn_cache *c, const cattn_config *config, const ca_file_tier_hooks *hooks,
@@ -69,14 +30,14 @@ cattn_status ca_file_tier_open(cattn_cache *c, const cattn_config *config, const
     if (!config->tier_dir) return CATTN_OK;
     ca_tier_config tier = {.dir = config->tier_dir,
                            .bytes = config->tier_bytes,
-                           .chunk_tokens = c->layout.c,
-                           .payload_bytes = c->layout.chunk_bytes,
+                           .fingerprint = {c->record.fingerprint[0], c->record.fingerprint[1]},
+                           .chunk_tokens = c->record.chunk_tokens,
+                           .payload_bytes = c->record.payload_bytes,
                            .chunks = {gather, scatter, c}};
     if (hooks) {
         tier.files = hooks->files;
         tier.no_thread = hooks->no_thread;
     }
-    fingerprint_of(c, config, tier.fingerprint);
     return ca_tier_open(&c->tier, &tier, &c->alloc, error);
 }
 

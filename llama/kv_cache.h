@@ -28,7 +28,9 @@ static inline cl_status cl_kv_status(cattn_status status) {
     case CATTN_ERR_BUDGET: return CL_ERR_LIMIT;
     case CATTN_ERR_UNSUPPORTED: return CL_ERR_UNSUPPORTED;
     case CATTN_ERR_ARG:
-    case CATTN_ERR_STATE: break;
+    case CATTN_ERR_STATE:
+    case CATTN_ERR_DATA:
+    case CATTN_ERR_WRITE: break; /* ChunkLlama neither exports nor imports */
     }
     return CL_ERR_ARG;
 }

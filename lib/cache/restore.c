@@ -276,6 +276,17 @@ void ca_tree_drop_orphans(ca_tree *tree) {
     end_finished(tree);
 }
 
+void ca_tree_stop_restores(ca_tree *tree, const ca_seq *seq) {
+    for (size_t i = 0; i < tree->restores.n; i++) {
+        const ca_restore *r = &tree->restores.at[i];
+        if (r->n_done == r->n_chunks) continue;
+        const ca_node *at = r->seq->leaf; /* has the first token that is not ready */
+        while (at->start > begin_of(tree, r, r->n_done)) at = at->parent;
+        if (passes(seq->leaf, at)) give_up(tree, r, r->n_done);
+    }
+    end_finished(tree);
+}
+
 void ca_tree_detach_tier(ca_tree *tree) {
     for (size_t i = 0; i < tree->restores.n; i++) {
         const ca_restore *r = &tree->restores.at[i];

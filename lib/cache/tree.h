@@ -127,7 +127,7 @@ typedef struct ca_tree_config {
 typedef struct ca_tree_counts {
     uint64_t chunks_live, chunks_live_peak, chunks_retained, chunks_reserved, chunks_unshared, chunks_unshared_peak;
     uint64_t tokens_stored, tokens_retained, tokens_referenced, tokens_joined, tokens_matched, tokens_evicted, n_seqs, n_nodes;
-    uint64_t tokens_restored;
+    uint64_t tokens_restored, tokens_imported;
 } ca_tree_counts;
 
 /* ---- The tree ---- */
@@ -198,8 +198,42 @@ void ca_tree_drop_orphans(ca_tree *tree);
 /* Queue the writes of the full chunks of a sequence whose tokens are all ready. */
 void ca_tree_write_behind(ca_tree *tree, const ca_seq *seq);
 
+/* Stop the restores of tokens that seq covers, and of those below them. */
+void ca_tree_stop_restores(ca_tree *tree, const ca_seq *seq);
+
 /* Stop all restores and forget the tier, which is about to be closed. */
 void ca_tree_detach_tier(ca_tree *tree);
+
+/* ---- Places of K/V, for exports and imports; while no token is claimed ---- */
+
+/* Slots [begin, end) of a chunk. */
+typedef struct ca_place {
+    ca_chunk_id chunk;
+    int32_t begin, end;
+} ca_place;
+
+enum { CA_MAX_PLACES = 256 }; /* of one absolute chunk: two for each pair of its tokens */
+
+/*
+ * Fill places [CA_MAX_PLACES] with those of the positions [begin, end), all of one absolute chunk, on the path to leaf. Returns
+ * their number. Pending K/V commands may still change the slots.
+ */
+int32_t ca_path_places(const ca_tree *tree, const ca_node *leaf, int64_t begin, int64_t end, ca_place *places);
+
+/*
+ * Let the caller write the K/V of seq's tokens that are not ready, as a step would: pending K/V commands are carried out, and
+ * restores of these tokens stop. Returns the position of the first of them.
+ */
+int64_t ca_tree_begin_import(ca_tree *tree, const ca_seq *seq);
+
+/*
+ * As ca_path_places, for positions that are about to be written. Places in front of them are added where a branch needs copies
+ * of the slots before it: they get the K/V of the positions of these slots. Slot groups are as ca_chunk.open says afterwards.
+ */
+int32_t ca_tree_places_to_write(ca_tree *tree, const ca_seq *seq, int64_t begin, int64_t end, ca_place *places);
+
+/* All tokens of seq are ready. */
+void ca_tree_end_import(ca_tree *tree, const ca_seq *seq);
 
 /* Copy n tokens of seq, from position `first` on, to tokens [n]. */
 void ca_seq_tokens(const ca_seq *seq, int64_t first, int64_t n, int32_t *tokens);

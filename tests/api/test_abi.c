@@ -144,7 +144,7 @@ SAME(cuda_device_info, memory_bytes);
     _Static_assert(offsetof(cattn_##type, last) + sizeof((cattn_##type *)0)->last == sizeof(cattn_##type),                     \
                    "cattn_" #type " ends with padding; fill it with a reserved field")
 NO_PADDING(config, tier_fingerprint);
-NO_PADDING(stats, tier_write_seconds);
+NO_PADDING(stats, tokens_imported);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, n_seqs);
