@@ -11,8 +11,9 @@
 #include "../cache/check_tree.h"
 #include "../support/rng.h"
 #include "../support/status.h"
+#include "../tier/disk.h"
 #include "cache.h"
-#include "lib/cache_handle.h"
+#include "lib/file_tier.h"
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_TOKENS = 200, HEADER = 256 };
 
@@ -38,6 +39,8 @@ static int64_t n_tokens_of(const cattn_cache *cache, cattn_seq seq, int64_t *n_r
 }
 
 /* ---- Computing: K, V and Q of a position are functions of the tokens up to it, so equal prefixes have equal K/V ---- */
+
+static uint64_t model = 1; /* what it makes of tokens */
 
 static float element(uint64_t hash, int i) {
     return (float)((hash + (uint64_t)i) * UINT64_C(0x9e3779b97f4a7c15) >> 40) / (1 << 23) - 1;
@@ -65,7 +68,7 @@ static void step(cattn_cache *cache, cattn_seq seq, int64_t max_rows, result *r)
     cattn_error error;
     check(cattn_step_begin(cache, &entry, 1, 0, &error), &error);
     for (int layer = 0; layer < LAYERS; layer++) {
-        uint64_t hash = 1;
+        uint64_t hash = model;
         for (int64_t p = 0; p < entry.first_pos + entry.n_rows; p++) {
             hash = (hash ^ (uint64_t)tokens[p]) * UINT64_C(0xbf58476d1ce4e5b9);
             hash ^= hash >> 29;
@@ -221,6 +224,26 @@ static void a_part_is_exported(void **state) {
     cattn_cache_destroy(&b);
 }
 
+/* After an append at an odd length the last token's K/V are to be copied by the next step. */
+static void copies_that_wait_for_a_step_are_made(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        cattn_config config = small();
+        if (i == 2) config.sharing = CATTN_PRIVATE; /* where a fork copies everything */
+        cattn_cache *a = create(&config);
+        const cattn_seq seq = join_and_compute(a, tokens_from(0, 0), 21);
+        bytes x = export_of(a, seq, 21);
+        cattn_seq fork;
+        assert_int_equal(cattn_seq_fork(a, seq, 0, &fork, NULL), CATTN_OK);
+        if (i < 2) append(a, i == 0 ? seq : fork, 9);
+        bytes y = export_of(a, fork, 21), z = export_of(a, seq, 21);
+        assert_memory_equal(x.at, y.at, x.n);
+        assert_memory_equal(x.at, z.at, x.n);
+        free_bytes(x), free_bytes(y), free_bytes(z);
+        cattn_cache_destroy(&a);
+    }
+}
+
 /* Two trees of random forms: any sequence of one is imported into the other. */
 static void any_tree_exports_and_imports(void **state) {
     (void)state;
@@ -292,6 +315,27 @@ static void imported_tokens_are_stored_once(void **state) {
     cattn_cache_destroy(&b);
 }
 
+/* The K/V that are ready stay as they are. Those of the export differ here, which tier_fingerprint must rule out otherwise. */
+static void ready_tokens_keep_their_kv(void **state) {
+    (void)state;
+    const cattn_config config = small();
+    cattn_cache *a = create(&config), *b = create(&config);
+    model = 2;
+    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
+    model = 1;
+    const cattn_seq seq = join_and_compute(b, tokens_from(22, 1), 22);
+    bytes before = export_of(b, seq, 22);
+    leave(b, seq); /* so that the import continues in its chunk */
+    cattn_join_result r;
+    const cattn_seq to = import(b, &x, &r);
+    assert_int_equal(r.n_ready, 22);
+    bytes after = export_of(b, to, 22);
+    assert_memory_equal(before.at, after.at, before.n);
+    free_bytes(x), free_bytes(before), free_bytes(after);
+    cattn_cache_destroy(&a);
+    cattn_cache_destroy(&b);
+}
+
 /* A sequence that waits to be computed gets the K/V, too. */
 static void who_waits_for_tokens_gets_them(void **state) {
     (void)state;
@@ -337,6 +381,83 @@ static void a_domain_of_its_own_shares_nothing(void **state) {
     assert_same(a, from, a, to);
     free_bytes(x);
     cattn_cache_destroy(&a);
+}
+
+/* ---- With a file tier ---- */
+
+/* A cache whose reads and writes of the tier are carried out by ca_tier_work only, and when it ends. */
+static cattn_cache *create_with_tier(disk *d) {
+    cattn_config config = small();
+    config.tier_dir = "anywhere";
+    config.tier_bytes = 1 << 20;
+    const ca_file_tier_hooks hooks = {&d->files, true};
+    cattn_cache *cache;
+    cattn_error error;
+    check(ca_cache_create(&config, &hooks, &cache, &error), &error);
+    return cache;
+}
+
+/* Tokens on the way come from the import, and their reads stop. n_reads of 6: chunks that are read before. */
+static void import_while_tokens_are_on_the_way(int n_reads) {
+    disk d;
+    disk_init(&d);
+    cattn_cache *cache = create_with_tier(&d);
+    const cattn_seq seq = join_and_compute(cache, tokens_from(0, 0), 100);
+    bytes x = export_of(cache, seq, 100);
+    leave(cache, seq);
+    cattn_cache_destroy(&cache);
+
+    cache = create_with_tier(&d);
+    const cattn_seq waits = join(cache, tokens_from(0, 0), 100);
+    cattn_seq_info info = {.struct_size = sizeof info};
+    assert_int_equal(cattn_seq_get_info(cache, waits, &info, NULL), CATTN_OK);
+    assert_int_equal(info.n_coming, 96);
+    for (int i = 0; i < n_reads; i++) assert_true(ca_tier_work(cache->tier));
+    cattn_join_result r;
+    const cattn_seq to = import(cache, &x, &r);
+    assert_int_equal(r.n_matched, 98);
+    assert_int_equal(r.n_ready, 16 * n_reads);
+    assert_int_equal(stats_of(cache).tokens_imported, 100 - 16 * n_reads);
+    assert_int_equal(stats_of(cache).tokens_restored, 16 * n_reads);
+    assert_int_equal(stats_of(cache).tier_queued, 0);
+    assert_int_equal(cattn_seq_get_info(cache, waits, &info, NULL), CATTN_OK);
+    assert_int_equal(info.n_coming, 0);
+    assert_int_equal(info.n_ready, 98);
+    compute(cache, waits, 2);
+    assert_same(cache, waits, cache, to);
+    free_bytes(x);
+    cattn_cache_destroy(&cache);
+    disk_free(&d);
+}
+
+static void tokens_on_the_way_come_from_the_import(void **state) {
+    (void)state;
+    import_while_tokens_are_on_the_way(0);
+    import_while_tokens_are_on_the_way(2);
+    import_while_tokens_are_on_the_way(6);
+}
+
+static void imported_chunks_are_written(void **state) {
+    (void)state;
+    disk d;
+    disk_init(&d);
+    const cattn_config config = small();
+    cattn_cache *a = create(&config), *b = create_with_tier(&d);
+    bytes x = export_of(a, join_and_compute(a, tokens_from(0, 0), 60), 60);
+    leave(b, import(b, &x, NULL));
+    cattn_cache_destroy(&b);
+    b = create_with_tier(&d);
+    assert_int_equal(stats_of(b).tier_chunks, 3);
+    const cattn_seq seq = join(b, tokens_from(0, 0), 60);
+    while (cattn_cache_wait(b, 1)) continue;
+    compute(b, seq, MAX_TOKENS);
+    bytes y = export_of(b, seq, 60);
+    assert_memory_equal(x.at, y.at, x.n);
+    assert_int_equal(stats_of(b).tokens_restored, 48);
+    free_bytes(x), free_bytes(y);
+    cattn_cache_destroy(&a);
+    cattn_cache_destroy(&b);
+    disk_free(&d);
 }
 
 /* ---- What is refused, with nothing changed ---- */
@@ -498,9 +619,13 @@ int main(void) {
         cmocka_unit_test(what_arrives_has_the_same_bits),
         cmocka_unit_test(a_part_is_exported),
         cmocka_unit_test(any_tree_exports_and_imports),
+        cmocka_unit_test(copies_that_wait_for_a_step_are_made),
         cmocka_unit_test(imported_tokens_are_stored_once),
+        cmocka_unit_test(ready_tokens_keep_their_kv),
         cmocka_unit_test(who_waits_for_tokens_gets_them),
         cmocka_unit_test(a_domain_of_its_own_shares_nothing),
+        cmocka_unit_test(tokens_on_the_way_come_from_the_import),
+        cmocka_unit_test(imported_chunks_are_written),
         cmocka_unit_test(every_damage_is_refused),
         cmocka_unit_test(other_kinds_of_cache_are_refused),
         cmocka_unit_test(a_cache_without_room_is_left_alone),

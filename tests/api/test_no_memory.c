@@ -11,7 +11,7 @@
 #include "../support/failing_alloc.h"
 #include "chunkattn.h"
 
-enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_ROWS = 160, MAX_OUT = 1 << 19, MAX_SEQS = 5 };
+enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 32, MAX_ROWS = 160, MAX_OUT = 1 << 19, MAX_EXPORT = 1 << 18, MAX_SEQS = 5 };
 
 /* An allocator that fails and counts what remains. */
 typedef struct memory {
@@ -41,6 +41,8 @@ typedef struct life {
     int n_failures;
     float out[MAX_OUT]; /* [n_out] of all steps */
     size_t n_out;
+    char exported[MAX_EXPORT]; /* [n_exported] */
+    size_t n_exported;
 } life;
 
 static cattn_stats stats_of(const life *l) {
@@ -80,6 +82,7 @@ static void create(life *l, cattn_type kv_type) {
     config.budget_bytes = 4 << 20;
     config.n_threads = 1;
     config.windows = windows;
+    config.tier_fingerprint[0] = 1;
     config.allocator = (cattn_allocator){allocate, release, &l->memory};
     l->before = stats_of(l);
     do assert_null(l->cache);
@@ -134,6 +137,26 @@ static void step(life *l) {
     l->before = stats_of(l);
 }
 
+static int add(void *ctx, const void *bytes, size_t n) {
+    life *l = ctx;
+    assert_true(l->n_exported + n <= sizeof l->exported);
+    memcpy(l->exported + l->n_exported, bytes, n);
+    l->n_exported += n;
+    return 0;
+}
+
+/* Nothing is written before the memory is there, so there is nothing to forget when the call is repeated. */
+static void export(life *l, int i, int64_t n) {
+    l->n_exported = 0;
+    do assert_int_equal(l->n_exported, 0);
+    while (failed(l, cattn_seq_export(l->cache, l->seqs[i], n, add, l, &l->error)));
+}
+
+static void import(life *l, int i) {
+    do assert_int_equal(l->seqs[i], 0);
+    while (failed(l, cattn_seq_import(l->cache, l->exported, l->n_exported, NULL, &l->seqs[i], NULL, &l->error)));
+}
+
 /* All calls of a cache that allocate, some of them where nodes are cut or grow. */
 static void live(life *l, cattn_type kv_type) {
     cattn_seq pin = 0;
@@ -156,6 +179,13 @@ static void live(life *l, cattn_type kv_type) {
     join(l, 3, 70, 120);
     join(l, 4, 30, 60);
     step(l);
+    export(l, 3, 110);
+    for (int i = 3; i < 5; i++) assert_int_equal(cattn_seq_leave(l->cache, &l->seqs[i], &l->error), CATTN_OK);
+    assert_int_equal(cattn_cache_drop_retained(l->cache, &l->error), CATTN_OK);
+    l->before = stats_of(l);
+    import(l, 3);
+    append(l, 3, 7);
+    step(l);
     assert_int_equal(cattn_cache_unpin(l->cache, &pin, &l->error), CATTN_OK);
     cattn_cache_destroy(&l->cache);
     assert_int_equal(l->memory.n_allocated, 0);
@@ -176,6 +206,8 @@ static void every_allocation_may_fail(void **state) {
                 live(l, types[t]);
                 assert_int_equal(l->n_out, undisturbed->n_out);
                 assert_memory_equal(l->out, undisturbed->out, l->n_out * sizeof *l->out);
+                assert_int_equal(l->n_exported, undisturbed->n_exported);
+                assert_memory_equal(l->exported, undisturbed->exported, l->n_exported);
                 n++;
             } while (l->memory.failing.left <= 0);
             assert_true(n > 50);
