@@ -27,7 +27,8 @@
  * one sixteenth is for the steps' workspace, which is allocated when a step needs it. cattn_stats.bytes_in_use counts the
  * chunks that have been used so far and the workspace. The host's memory (the tree, the plan and the memory from which the
  * device copies) counts against no budget; `allocator` provides it, but for the memory from which the device copies.
- * cattn_cache_prefault does nothing, and cattn_cache_drop_retained returns no memory to the device.
+ * cattn_cache_prefault does nothing, and cattn_cache_drop_retained returns no memory to the device. There is no file tier, and
+ * cattn_seq_export and cattn_seq_import fail with CATTN_ERR_UNSUPPORTED.
  *
  * Exact as on the CPU: a row's bits do not depend on the rest of the batch, on one device and build; CPU and device differ in
  * rounding. Queries are rounded to kv_type, like K and V; with CATTN_E4M3 they are rounded to f16.

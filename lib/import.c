@@ -88,8 +88,8 @@ static cattn_status check_records(const cattn_cache *c, const char *records, int
 
 /* ---- Scattering ---- */
 
-/* Copy a payload's slots to places [n] of the cache. room: a tile pair, aligned. */
-static void scatter(const cattn_cache *c, const char *payload, const ca_place *places, int32_t n, void *room) {
+/* Copy a payload's slots to places [n] of the cache. staging: aligned, for a K tile and its V tile. */
+static void scatter(const cattn_cache *c, const char *payload, const ca_place *places, int32_t n, void *staging) {
     const ca_layout *l = &c->layout;
     const bool whole = n == 1 && places->begin == 0 && places->end == l->c && ca_chunk_open(c->pool, places->chunk) == 0;
     for (size_t tile = 0; tile < l->n_tiles; tile++, payload += l->tile_bytes) {
@@ -97,16 +97,16 @@ static void scatter(const cattn_cache *c, const char *payload, const ca_place *p
             memcpy(ca_chunk_tile(c->pool, places->chunk, tile), payload, l->tile_bytes);
             continue;
         }
-        memcpy(room, payload, l->tile_bytes); /* the caller's bytes may have any alignment */
+        memcpy(staging, payload, l->tile_bytes); /* the caller's bytes may have any alignment */
         for (int32_t i = 0; i < n; i++) {
             const ca_kv_tile to = {ca_chunk_tile(c->pool, places[i].chunk, tile), ca_chunk_open(c->pool, places[i].chunk)};
-            ca_kv_copy_tile(l, to, (ca_kv_tile){room, 0}, places[i].begin, places[i].end, 0);
+            ca_kv_copy_tile(l, to, (ca_kv_tile){staging, 0}, places[i].begin, places[i].end, 0);
         }
     }
 }
 
 /* Bring the K/V of a sequence that has joined with the tokens of the records, and make them ready. */
-static void bring(cattn_cache *c, const ca_seq *seq, const char *records, void *room) {
+static void bring(cattn_cache *c, const ca_seq *seq, const char *records, void *staging) {
     const int64_t chunk = c->layout.c;
     for (int64_t begin = ca_tree_begin_import(c->tree, seq), end; begin < seq->n_tokens; begin = end) {
         const int64_t i = begin / chunk;
@@ -114,7 +114,7 @@ static void bring(cattn_cache *c, const ca_seq *seq, const char *records, void *
         ca_place places[CA_MAX_PLACES];
         const int32_t n = ca_tree_places_to_write(c->tree, seq, begin, end, places);
         const char *record = records + (uint64_t)i * ca_export_record_bytes(c);
-        scatter(c, record + CA_RECORD_HEADER_BYTES, places, n, room);
+        scatter(c, record + CA_RECORD_HEADER_BYTES, places, n, staging);
     }
     ca_tree_end_import(c->tree, seq);
 }
@@ -127,8 +127,8 @@ cattn_status ca_import(cattn_cache *c, const void *bytes, size_t n_bytes, const 
     if (status) return status;
     ca_alloc beside_budget = c->alloc;
     int32_t *tokens = ca_new(&beside_budget, (size_t)n_tokens, sizeof *tokens);
-    void *room = ca_new(&beside_budget, 1, c->layout.tile_bytes);
-    if (tokens && room)
+    void *staging = ca_new(&beside_budget, 1, c->layout.tile_bytes);
+    if (tokens && staging)
         status = check_records(c, records, n_tokens, tokens, error);
     else
         status = ca_fail(error, CATTN_ERR_NOMEM, -1, "import: no memory for %lld tokens and a tile", (long long)n_tokens);
@@ -136,8 +136,8 @@ cattn_status ca_import(cattn_cache *c, const void *bytes, size_t n_bytes, const 
         ca_file_tier_poll(c);
         status = ca_tree_join(c->tree, tokens, n_tokens, options->domain, options->reserve_tokens, seq, result, error);
     }
-    if (status == CATTN_OK) bring(c, ca_tree_find(c->tree, *seq), records, room);
-    ca_delete(&beside_budget, room, 1, c->layout.tile_bytes);
+    if (status == CATTN_OK) bring(c, ca_tree_find(c->tree, *seq), records, staging);
+    ca_delete(&beside_budget, staging, 1, c->layout.tile_bytes);
     ca_delete(&beside_budget, tokens, (size_t)n_tokens, sizeof *tokens);
     return status;
 }

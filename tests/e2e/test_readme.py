@@ -83,10 +83,11 @@ def test_library_installs():
 
 
 def test_programs_are_those_that_are_compiled():
-    program, _, pages = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
+    program, export, _, pages = re.findall(r"```c\n(.*?)```", LIBRARY, re.S)
     assert program == (ROOT / "docs/decode.c").read_text()
     (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs/chunkllama.md").read_text(), re.S)
     assert program == (ROOT / "docs/example_llama.c").read_text()
+    assert all(line.strip() in (ROOT / "docs/example_export.c").read_text() for line in export.splitlines())
     assert textwrap.indent(pages, "    ") in (ROOT / "docs/example_pages.c").read_text()
     (excerpt,) = re.findall(r"```c\n(.*?)```", TEXT, re.S)
     assert len(excerpt.splitlines()) == 15

@@ -3,7 +3,7 @@
  *
  * After each call the tree's invariants are recomputed. A failed call must have changed nothing. The sequences' tokens are kept
  * in a list as well. K and V of a position are functions of the tokens up to it, so the attention of each row is compared with
- * plain sums over its sequence.
+ * plain sums over its sequence. Exports are imported as they are and damaged.
  */
 #include "../support/testing.h"
 
@@ -44,6 +44,9 @@ static struct world {
     bool open, stepped;
     model_row rows[MAX_ROWS]; /* [n_rows] of the open step */
     int n_rows;
+    uint8_t *export; /* [n_export] of `exported`, whose n tokens it has; NULL: none */
+    size_t n_export;
+    model_seq exported;
     cattn_error error;
 } w;
 
@@ -269,6 +272,84 @@ static void do_fit(void) {
     for (int64_t i = 0; i < request.n_seqs; i++) cattn_seq_leave(w.cache, &seqs[i], NULL);
 }
 
+/* ---- Exports and imports ---- */
+
+static int add_bytes(void *ctx, const void *bytes, size_t n) {
+    uint8_t *const *end = ctx; /* of the memory, behind which the next bytes must not go */
+    FUZZ_CHECK(w.export + w.n_export + n <= *end, "an export is larger than it says");
+    memcpy(w.export + w.n_export, bytes, n);
+    w.n_export += n;
+    return 0;
+}
+
+static void do_export(void) {
+    cattn_seq id;
+    const int i = pick(&id);
+    if (i < 0) return;
+    cattn_seq_info info = {.struct_size = sizeof info};
+    FUZZ_CHECK(cattn_seq_get_info(w.cache, id, &info, NULL) == CATTN_OK, "info");
+    const int64_t n = 1 + fuzz_below(&w.in, MAX_TOKENS);
+    const size_t n_bytes = (size_t)cattn_cache_export_bytes(w.cache, n);
+    free(w.export);
+    w.export = malloc(n_bytes);
+    w.n_export = 0;
+    uint8_t *end = w.export + n_bytes;
+    const uint64_t before = hash();
+    const cattn_status status = cattn_seq_export(w.cache, id, n, add_bytes, (void *)&end, &w.error);
+    FUZZ_CHECK(hash() == before, "the tree has changed");
+    if (done(status, before, n > info.n_ready)) {
+        FUZZ_CHECK(w.n_export == n_bytes, "an export is smaller than it says");
+        w.exported = w.seqs[i];
+        w.exported.n = n;
+        return;
+    }
+    free(w.export);
+    w.export = NULL;
+}
+
+/* Import an export as it is, damaged, or cut off; or any bytes. */
+static void do_import(void) {
+    const int damage = fuzz_below(&w.in, 4);
+    size_t n = damage == 2 ? (size_t)fuzz_below(&w.in, 65536) : w.n_export;
+    if (!w.export || w.n_seqs == MAX_SEQS || n > w.n_export) return;
+    uint8_t *bytes = malloc(n + 1);
+    memcpy(bytes, w.export, n);
+    bool damaged = n < w.n_export;
+    if (damage == 1) {
+        const size_t at = (size_t)fuzz_below(&w.in, 65536) * 7 % n;
+        const uint8_t bits = fuzz_byte(&w.in);
+        bytes[at] ^= bits;
+        damaged = bits != 0;
+    } else if (damage == 3) {
+        for (size_t i = 0; i < n && w.in.at < w.in.end; i++) bytes[i] = fuzz_byte(&w.in);
+        damaged = memcmp(bytes, w.export, n) != 0;
+    }
+    cattn_join_options options = read_options();
+    options.domain = w.exported.domain; /* K/V are functions of the domain here */
+    model_seq *s = &w.seqs[w.n_seqs];
+    cattn_join_result result;
+    const uint64_t before = hash();
+    cattn_seq id = 1;
+    const cattn_status status = cattn_seq_import(w.cache, bytes, n, &options, &id, &result, &w.error);
+    free(bytes);
+    if (status == CATTN_ERR_DATA) {
+        FUZZ_CHECK(damaged && id == 0 && hash() == before, "%s", w.error.message);
+        return;
+    }
+    if (!done(status, before, damaged || options.reserve_tokens < 0 || options.reserve_tokens > INT32_MAX)) {
+        FUZZ_CHECK(id == 0, "a sequence in spite of %s", w.error.message);
+        return;
+    }
+    check_match(&result, w.exported.n);
+    *s = w.exported;
+    s->id = id;
+    w.n_seqs++;
+    cattn_seq_info info = {.struct_size = sizeof info};
+    FUZZ_CHECK(cattn_seq_get_info(w.cache, id, &info, NULL) == CATTN_OK && info.n_ready == s->n, "imported and not ready");
+}
+
+static void do_transfer(void) { (fuzz_below(&w.in, 2) ? do_import : do_export)(); }
+
 /* ---- Steps ---- */
 
 static void read_entries(cattn_entry *entries, int n) {
@@ -474,7 +555,7 @@ static void do_wrong(void) {
 static void do_fail(void) { w.memory.n_until_failure = fuzz_below(&w.in, 8) - 1; }
 
 static void (*const calls[])(void) = {do_join,  do_append, do_truncate, do_fork,  do_reserve, do_leave, do_drop, do_fit,
-                                      do_begin, do_end,    do_step,     do_visit, do_sizes,   do_wrong, do_fail, do_append};
+                                      do_begin, do_end,    do_step,     do_visit, do_sizes,   do_wrong, do_fail, do_transfer};
 enum { N_CALLS = sizeof calls / sizeof *calls };
 
 /* ---- A run ---- */
@@ -501,6 +582,7 @@ static bool create(void) {
     w.config.n_sink_tokens = w.config.windows ? modes >> 5 & 3 : 0;
     w.config.budget_bytes = 4096 + (uint64_t)fuzz_below(&w.in, 512) * 4096;
     w.config.n_threads = 1 + fuzz_below(&w.in, 3);
+    w.config.tier_fingerprint[0] = 1;
     w.config.allocator = (cattn_allocator){fuzz_alloc, fuzz_free, &w.memory};
     w.config.parallel = (cattn_parallel){run_tasks, NULL};
     w.memory.n_until_failure = fuzz_below(&w.in, 256) - 1;
@@ -525,6 +607,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     }
     cattn_cache_destroy(&w.cache);
+    free(w.export);
     FUZZ_CHECK(w.memory.n == 0 && w.memory.bytes == 0, "%zu allocations of %zu bytes remain", w.memory.n, w.memory.bytes);
     return 0;
 }

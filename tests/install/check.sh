@@ -57,7 +57,7 @@ else
   grep -q 'built without CUDA' "$work/cmake.txt" || { cat "$work/cmake.txt"; exit 1; }
 fi
 
-for program in example decode example_pages; do
+for program in example decode example_export example_pages; do
   echo "docs/$program.c"
   # shellcheck disable=SC2046
   cc -std=c11 -Wall -Wextra -Werror "$here/../../docs/$program.c" -o "$work/$program" $(pkg-config --cflags --libs chunkattn)

@@ -167,6 +167,9 @@ static void calls_for_the_other_kind_of_cache_are_refused(void **state) {
     expect(cattn_cuda_step_begin(cpu, &entry, 1, 0, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
     expect(cattn_cuda_step_write(cpu, 0, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
     expect(cattn_cuda_step_attend(cpu, 0, NULL, NULL, NULL, NULL, &error), CATTN_ERR_ARG, &error, "on the CPU");
+    expect(cattn_seq_export(device, 1, 1, NULL, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports nor imports");
+    expect(cattn_seq_import(device, "", 1, NULL, &entry.seq, NULL, &error), CATTN_ERR_UNSUPPORTED, &error, "neither exports");
+    assert_int_equal(cattn_cache_export_bytes(device, 100), 0);
     assert_string_equal(cattn_cache_level(device), "cuda");
     assert_int_equal(cattn_cache_prefault(device, 100), 0);
     cattn_cache_destroy(&cpu);
