@@ -332,6 +332,8 @@ void ca_tier_get_stats(ca_tier *tier, ca_tier_stats *stats) {
     *stats = tier->stats;
     stats->n_slots = (uint64_t)tier->index.n_slots;
     stats->n_records = tier->index.used.n;
+    stats->n_free_slots = tier->index.free.n;
+    stats->n_broken_slots = tier->index.aside.n;
     stats->slot_bytes = tier->file.slot_bytes;
     stats->file_bytes = tier->file.slot_bytes * (uint64_t)tier->file.n_grown;
     stats->n_queued_writes = tier->queue.writes.n + tier->is_writing;

@@ -138,6 +138,7 @@ double ca_tier_read_seconds(ca_tier *tier);
 
 typedef struct ca_tier_stats {
     uint64_t n_slots, n_records, slot_bytes, file_bytes; /* now */
+    uint64_t n_free_slots, n_broken_slots;               /* now; broken: set aside, since a write to it has failed */
     uint64_t n_queued_writes, n_queued_reads;            /* now, with those in progress */
     uint64_t n_writes, n_reads;                          /* records written; records read, verified and copied to a chunk */
     uint64_t n_write_errors, n_read_errors;              /* system calls that failed */
