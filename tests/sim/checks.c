@@ -1,10 +1,13 @@
 /* Invariants that hold in every run: see world_internal.h. */
 #include <math.h>
+#include <string.h>
 
 #include "../cache/check_tree.h"
 #include "engine/overtake.h"
+#include "io_thread.h"
 #include "lib/cache/tree_internal.h"
 #include "lib/cache_handle.h"
+#include "sim_disk.h"
 #include "world_internal.h"
 
 void checks_note(world *w) {
@@ -82,6 +85,12 @@ static bool keeps_all(world *w) {
            n_used + n_context + kv.chunks_capacity / 8 < kv.chunks_capacity;
 }
 
+static bool is_lowered(const world *w) {
+    cattn_stats stats = {.struct_size = sizeof stats};
+    cattn_cache_stats(sim_caches()[0], &stats);
+    return stats.budget_bytes < w->config.kv_budget_bytes;
+}
+
 /* What was found in the cache is what an earlier request of the domain has computed: no more, and no less if all is kept. */
 static void check_cached(world *w, const client *c) {
     int64_t most = 0, least = 0;
@@ -107,7 +116,8 @@ static void check_cached(world *w, const client *c) {
     int64_t n_pinned = events_n_pinned(w, (uint32_t)c->planned->domain, c->prompt, c->request.n_prompt - 1);
     for (int32_t k = 0; k < c->request.n; k++)
         if (c->request.prompt_logprobs || c->r->choices[k].shares_none) n_pinned = 0;
-    if (c->r->n_cached < n_pinned - n_pinned % 2)
+    /* With a lower budget, a longer prefix that is retained may be found instead, and then given up for lack of chunks. */
+    if (c->r->n_cached < n_pinned - n_pinned % 2 && !is_lowered(w))
         sim_fail(w, "request %d has found %lld tokens where %lld are pinned", client_number(c), (long long)c->r->n_cached,
                  (long long)n_pinned);
     w->counts->cached_tokens += c->r->n_cached;
@@ -145,6 +155,7 @@ static void check_cache(const world *w, cattn_cache *cache) {
     uint64_t limit = s.budget_bytes;
     if (cache == sim_caches()[0] && w->lower_bytes > limit) /* and the table of sequences may double before a refusal */
         limit = w->lower_bytes + cache->tree->slots_capacity * sizeof(ca_seq_slot);
+    if (cache == sim_caches()[0] && w->engine_lowered && w->config.kv_budget_bytes > limit) limit = w->config.kv_budget_bytes;
     if (s.bytes_in_use > limit + spare_bytes + 2 * s.n_seqs * node_bytes)
         sim_fail(w, "the cache has %llu bytes, and its budget is %llu", (unsigned long long)s.bytes_in_use,
                  (unsigned long long)s.budget_bytes);
@@ -152,18 +163,23 @@ static void check_cache(const world *w, cattn_cache *cache) {
 
 /*
  * Nobody starves. Each step computes a row, and a row is computed again only after a preemption. So a request ends before the
- * rows of all requests that compete with it have been computed a few times.
+ * rows of all requests that compete with it have been computed a few times. Steps that only wait for the tier do not count,
+ * but each record that they wait for takes the place of rows, and a few calls of the disk at most.
  */
 static void check_progress(world *w) {
-    enum { TIMES = 4, SLACK = 50, FAULT_STEPS = 20 };
+    enum { TIMES = 4, SLACK = 50, FAULT_STEPS = 20, CALLS = 4 };
     for (int64_t i = 0; i < w->n_submitted; i++) {
         const client *c = &w->clients[i];
         if (!c->r) continue;
-        const int64_t steps = w->step - c->submitted_at;
+        const int64_t n_waits = w->n_waits - c->waits_before, steps = w->step - c->submitted_at - n_waits;
         const int64_t bound = TIMES * (w->work_submitted + c->work_before) + SLACK + FAULT_STEPS * w->plan->n_faults;
         const int64_t part = 1000 * steps / bound;
         if (part > w->counts->longest_wait) w->counts->longest_wait = part;
         if (part > 1000) sim_fail(w, "request %d has not ended after %lld steps", (int)i, (long long)steps);
+        const double waited = w->seconds_waited - c->waited_before;
+        const double steps_took = 1e-6 * (double)(n_waits * (w->plan->engine.step_us + 1));
+        if (waited > (double)bound * CALLS * io_thread_longest_wait() + steps_took)
+            sim_fail(w, "request %d waits for the disk: %.3f s", (int)i, waited);
     }
 }
 
@@ -206,8 +222,62 @@ static void check_stats(world *w) {
     CHECK(w, stats.waiting_tokens == n_tokens);
 }
 
+/* ---- The file tier ---- */
+
+/* Whether a slot of the file has a whole record that the tier finds by its key, which is *key then. */
+static bool is_found(ca_tier *tier, const uint8_t *slot, ca_tier_key *key) {
+    static ca_record_header header;
+    memcpy(&header, slot, sizeof header);
+    const ca_record_format *format = ca_tier_format(tier);
+    *key = header.key;
+    return ca_record_header_valid(format, &header) && ca_tier_has(tier, header.key) &&
+           ca_record_valid(format, &header, slot + CA_RECORD_HEADER_BYTES, header.parent, header.tokens);
+}
+
+/* The number of records that are found in the file; some may be there twice, of which the tier lists one. */
+static uint64_t count_found(ca_tier *tier, size_t slot_bytes) {
+    enum { MOST = 4 * PLAN_TIER_SLOTS }; /* records of small K/V are smaller than the slots that the plan counts */
+    static ca_tier_key keys[MOST];
+    uint64_t n = 0;
+    for (uint64_t at = 0; at + slot_bytes <= sim_disk()->size && n < MOST; at += slot_bytes) {
+        uint64_t i = 0;
+        if (!is_found(tier, sim_disk()->bytes + at, &keys[n])) continue;
+        while (!ca_tier_key_equal(keys[i], keys[n])) i++;
+        n += i == n;
+    }
+    return n;
+}
+
+void checks_tier(const world *w) {
+    ca_tier *tier = world_tier();
+    if (!tier) return;
+    const sim_disk_state *disk = sim_disk();
+    ca_tier_stats stats;
+    ca_tier_get_stats(tier, &stats);
+    const uint64_t n_found = count_found(tier, stats.slot_bytes);
+    if (!disk->has_lied && n_found != stats.n_records)
+        sim_fail(w, "the tier lists %llu records, and the file has %llu of them", (unsigned long long)stats.n_records,
+                 (unsigned long long)n_found);
+}
+
+/* No slot is used twice or forgotten, and only what the disk did wrong is counted. */
+static void check_tier(const world *w) {
+    ca_tier *tier = world_tier();
+    if (!tier) return;
+    const sim_disk_state *disk = sim_disk();
+    ca_tier_stats stats;
+    ca_tier_get_stats(tier, &stats);
+    if (disk->wrong) sim_fail(w, "the tier's file: %s", disk->wrong);
+    const uint64_t n_slots = stats.n_records + stats.n_free_slots + stats.n_broken_slots;
+    CHECK(w, n_slots == stats.n_slots || (n_slots + 1 == stats.n_slots && stats.n_queued_writes > 0));
+    CHECK(w, stats.file_bytes <= w->config.kv_tier_bytes && disk->size <= w->config.kv_tier_bytes);
+    CHECK(w, (int64_t)(stats.n_read_errors + stats.n_write_errors) <= disk->n_failed);
+    CHECK(w, disk->has_lied || (int64_t)stats.n_refused <= disk->n_lying_reads);
+}
+
 void checks_state(world *w) {
     check_stats(w);
+    check_tier(w);
     for (int i = 0; i < SIM_CACHES; i++)
         if (sim_caches()[i]) check_cache(w, sim_caches()[i]);
     check_progress(w);

@@ -150,6 +150,8 @@ void client_submit(client *c) {
     c->oracle = oracle_create(&c->request);
     c->r = r;
     c->submitted_at = w->step;
+    c->waits_before = w->n_waits;
+    c->waited_before = w->seconds_waited;
     c->work_before = -w->work_ended;
     w->work_submitted += client_work(c);
     r->id = ++w->last_id;

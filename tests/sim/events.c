@@ -77,35 +77,62 @@ int64_t events_n_pinned(const world *w, uint32_t domain, const int32_t *tokens, 
 
 /* ---- The budget ---- */
 
-static void set_budget(world *w, int64_t percent) {
-    const uint64_t budget = w->config.kv_budget_bytes / 100 * (uint64_t)percent;
-    enter_engine(w);
-    const cattn_status status = cattn_cache_set_budget(cache_of(), percent == 100 ? w->config.kv_budget_bytes : budget, NULL);
-    leave_engine();
-    CHECK(w, status == CATTN_OK);
+static uint64_t budget_of(const world *w, int64_t percent) {
+    return percent == 100 ? w->config.kv_budget_bytes : w->config.kv_budget_bytes / 100 * (uint64_t)percent;
+}
+
+static void note_bytes(world *w) {
     cattn_stats stats = {.struct_size = sizeof stats};
     cattn_cache_stats(cache_of(), &stats);
     w->lower_bytes = stats.bytes_in_use;
+}
+
+static void set_budget(world *w, int64_t percent) {
+    enter_engine(w);
+    const cattn_status status = cattn_cache_set_budget(cache_of(), budget_of(w, percent), NULL);
+    leave_engine();
+    CHECK(w, status == CATTN_OK);
+    note_bytes(w);
     if (percent < 100) w->is_short = true;
 }
 
+/* The engine knows of this one, so it excuses no error. */
+static void set_engine_budget(world *w, int64_t percent) {
+    enter_engine(w);
+    cl_scheduler_set_budget(w->scheduler, budget_of(w, percent));
+    leave_engine();
+    note_bytes(w);
+    w->engine_lowered = percent < 100;
+}
+
 /* ---- Events ---- */
+
+static void jump(double seconds) {
+    sim_time += seconds;
+    sim_jumped += seconds;
+}
 
 void events_due(world *w) {
     const plan *p = w->plan;
     for (; w->next_fault < p->n_faults && p->faults[w->next_fault].at <= w->step; w->next_fault++) {
         const plan_fault *f = &p->faults[w->next_fault];
         switch (f->kind) {
-        case EVENT_JUMP: sim_time += (double)f->n / 1000; break;
+        case EVENT_JUMP: jump((double)f->n / 1000); break;
         case EVENT_BUDGET: set_budget(w, f->n); break;
+        case EVENT_ENGINE_BUDGET: set_engine_budget(w, f->n); break;
         case EVENT_PIN: pin(w, f->n); break;
         case EVENT_UNPIN: unpin(w, &w->pins[f->n]); break;
+        case EVENT_RESTART: world_restart(w, f->n); break;
         default: fault_request((fault_kind)f->kind, f->n, f->times);
         }
     }
 }
 
-void events_end(world *w) {
+void events_unpin_all(world *w) {
     for (world_pin *p = w->pins; p < w->pins + PLAN_PINS; p++) unpin(w, p);
+}
+
+void events_end(world *w) {
+    events_unpin_all(w);
     set_budget(w, 100);
 }

@@ -41,6 +41,8 @@ static const plan_field engine_fields[] = {
     FIELD(target_us, 0),
     FIELD(stop_at, -1),
     FIELD(create_fault, 0),
+    FIELD(tier_slots, 0),
+    FIELD(disk_us, 0),
 };
 FIELDS(engine, "engine");
 #undef FIELD
@@ -115,6 +117,9 @@ static void make_engine(plan_engine *e, rng *r) {
     e->kv_budget_bytes = 40000 + context_bytes * rng_range(r, 5, ONE_OF(r, 15, 30, 100)) / 10;
     e->max_step_rows = e->max_seqs + ONE_OF(r, 0, 1, 7, 30, 100, 400);
     for (int i = 0; i < 4; i++) e->weights[i] = ONE_OF(r, 1000, 1000, 3000, 250);
+    const bool retains = e->sharing != CATTN_PRIVATE && e->retention != CATTN_RETAIN_NONE;
+    e->tier_slots = retains && !rng_chance(r, 3) ? ONE_OF(r, 1, 3, 10, 40, 100, PLAN_TIER_SLOTS) : 0;
+    e->disk_us = ONE_OF(r, 0, 1, 100, 5000, 100000);
 }
 
 /* What the requests of a plan have in common. */
@@ -186,21 +191,41 @@ static plan_fault make_failure(rng *r) {
 }
 
 static plan_fault make_event(rng *r) {
-    plan_fault f = {.kind = ONE_OF(r, EVENT_JUMP, EVENT_BUDGET, EVENT_PIN, EVENT_PIN, EVENT_UNPIN), .times = 1};
+    plan_fault f = {
+        .kind = ONE_OF(r, EVENT_JUMP, EVENT_BUDGET, EVENT_ENGINE_BUDGET, EVENT_PIN, EVENT_PIN, EVENT_UNPIN, EVENT_RESTART),
+        .times = 1};
     if (f.kind == EVENT_JUMP) f.n = rng_range(r, -100000, 100000);
-    if (f.kind == EVENT_BUDGET) f.n = ONE_OF(r, 0, 30, 60, 90, 100, 100);
+    if (f.kind == EVENT_BUDGET || f.kind == EVENT_ENGINE_BUDGET) f.n = ONE_OF(r, 0, 30, 60, 90, 100, 100);
+    if (f.kind == EVENT_RESTART) f.n = rng_below(r, RESTART_KINDS);
     if (f.kind == EVENT_PIN) f.n = rng_chance(r, 2) ? 0 : rng_range(r, 0, 40);
     if (f.kind == EVENT_UNPIN) f.n = rng_below(r, PLAN_PINS);
     return f;
 }
 
-/* In most plans only failures, only events, or neither, since either excuses much of what must hold otherwise. */
+/* Of the tier: its disk, its thread, its engine. */
+static plan_fault make_tier_failure(rng *r) {
+    if (rng_chance(r, 6)) return (plan_fault){.kind = EVENT_RESTART, .n = rng_below(r, RESTART_KINDS), .times = 1};
+    return (plan_fault){
+        .kind = rng_range(r, FAULT_OPEN, FAULT_THREAD),
+        .n = rng_range(r, 1, rng_chance(r, 2) ? 3 : 20),
+        .times = rng_chance(r, 3) ? rng_range(r, 1, 40) : 1,
+    };
+}
+
+static plan_fault make_fault(bool fails, bool happens, bool wears, rng *r) {
+    if (wears && ((!fails && !happens) || rng_chance(r, 2))) return make_tier_failure(r);
+    return happens && (!fails || rng_chance(r, 3)) ? make_event(r) : make_failure(r);
+}
+
+/*
+ * In most plans only failures, only events, or neither, since either excuses much of what must hold otherwise. What happens to
+ * the tier excuses nothing.
+ */
 static void make_faults(plan *p, int64_t n_steps, rng *r) {
-    const bool fails = rng_chance(r, 2), happens = rng_chance(r, 4);
-    p->n_faults = fails || happens ? rng_range(r, 1, PLAN_FAULTS) : 0;
+    const bool fails = rng_chance(r, 2), happens = rng_chance(r, 4), wears = p->engine.tier_slots > 0 && !rng_chance(r, 3);
+    p->n_faults = fails || happens || wears ? rng_range(r, 1, PLAN_FAULTS) : 0;
     for (int64_t i = 0; i < p->n_faults; i++) {
-        const bool event = happens && (!fails || rng_chance(r, 3));
-        p->faults[i] = event ? make_event(r) : make_failure(r);
+        p->faults[i] = make_fault(fails, happens, wears, r);
         p->faults[i].at = rng_range(r, 0, n_steps);
     }
     qsort(p->faults, (size_t)p->n_faults, sizeof *p->faults, compare_faults);

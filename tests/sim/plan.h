@@ -26,6 +26,8 @@ typedef struct plan_engine {
     int64_t target_us;    /* target_itl_s; 0: none */
     int64_t stop_at;      /* the step before which the engine is destroyed; -1: when all requests have ended */
     int64_t create_fault; /* the allocation that fails while the engine is created first; 0: none */
+    int64_t tier_slots;   /* the file tier's, each for the record of a chunk; 0: there is no tier */
+    int64_t disk_us;      /* that a read or write of the tier's file takes on average */
 } plan_engine;
 
 typedef struct plan_request {
@@ -52,9 +54,20 @@ typedef struct plan_request {
 enum {
     EVENT_JUMP = FAULT_KINDS, /* the clock jumps by n milliseconds, forward or back */
     EVENT_BUDGET,             /* the cache's budget becomes n percent of the configured one */
+    EVENT_ENGINE_BUDGET,      /* the engine's budget does, as by cl_engine_set_kv_budget */
     EVENT_PIN,                /* what a running choice has is pinned, less its last n tokens */
     EVENT_UNPIN,              /* pin n is ended, if there is one */
+    EVENT_RESTART,            /* the engine ends with all its requests, and begins anew; n: how it ends */
     EVENT_KINDS,
+};
+
+/* How an engine ends before it begins anew. */
+enum {
+    RESTART_STOP,
+    RESTART_KILL,
+    RESTART_POWER,
+    RESTART_STOP_POWER /* the power fails after it has stopped */,
+    RESTART_KINDS
 };
 
 /* A failure, or another event from outside. */
@@ -64,7 +77,7 @@ typedef struct plan_fault {
     int64_t n, times; /* as for fault_request */
 } plan_fault;
 
-enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4 };
+enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4, PLAN_TIER_SLOTS = 200 };
 
 typedef struct plan {
     uint64_t seed; /* that it was made from */

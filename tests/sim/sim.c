@@ -1,5 +1,5 @@
 /*
- * Deterministic simulation of the scheduler and the prefix tree.
+ * Deterministic simulation of the scheduler, the prefix tree and the file tier.
  *
  *   sim --seed N --steps M     run the plans of the seeds N, N + 1, ... until they have taken M steps together
  *   sim --each N --steps M     the same, but run each plan once for every call that can fail, which is its only failure
@@ -13,13 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "faults.h"
 #include "world.h"
 
-enum { RUN_SECONDS = 20 };  /* a run that takes longer hangs */
+enum { RUN_SECONDS = 20 };  /* of the processor's time; a run that takes longer hangs */
 enum { EACH_REQUESTS = 6 }; /* of a plan that is run for every call that can fail */
 
 /* What a child has done so far, in memory that it shares with its parent. */
@@ -64,7 +65,7 @@ static bool run_apart(void (*task)(const void *arg), const void *arg, bool quiet
 }
 
 static void run_plan(const void *plan) {
-    alarm(RUN_SECONDS);
+    setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value = {RUN_SECONDS, 0}}, NULL);
     world_run(plan, &state->counts, report_failure);
 }
 
@@ -94,12 +95,12 @@ static void fail_each(int64_t kind, int64_t times, int64_t n_steps) {
     int64_t n_failed;
     state->fault = (plan_fault){.kind = kind, .times = times};
     do {
-        n_failed = state->counts.faults;
+        n_failed = state->counts.faults + state->counts.disk_faults;
         state->fault.n++;
         make_plan(&p);
         run_plan(&p);
         state->n_runs++;
-    } while (state->counts.faults > n_failed && state->counts.steps < n_steps);
+    } while (state->counts.faults + state->counts.disk_faults > n_failed && state->counts.steps < n_steps);
 }
 
 static void run_each(const void *n_steps_) {
@@ -143,16 +144,23 @@ static void print_counts(double seconds) {
     printf("%lld preemptions, %lld faults, %lld drafted tokens accepted; %lld tokens found in the cache, %lld evicted\n",
            (long long)c->preemptions, (long long)c->faults, (long long)c->drafts_accepted, (long long)c->cached_tokens,
            (long long)c->evicted_tokens);
+    printf("%lld restarts; file tier: %lld tokens restored, %lld records written, %lld refused, %lld faults\n",
+           (long long)c->restarts, (long long)c->restored_tokens, (long long)c->records_written, (long long)c->records_refused,
+           (long long)c->disk_faults);
     printf("longest wait: %.1f %% of its bound; a tenant's largest lead: %.1f %%\n", (double)c->longest_wait / 10,
            (double)c->largest_lead / 10);
 }
 
 static int simulate(uint64_t seed, int64_t n_steps, bool each) {
-    const double start = clock_seconds();
+    const double start = real_seconds();
     state->seed = seed;
     printf("seeds from %llu, %lld steps\n", (unsigned long long)seed, (long long)n_steps);
     const bool ok = run_apart(each ? run_each : run_seeds, &n_steps, false);
-    print_counts(clock_seconds() - start);
+    print_counts(real_seconds() - start);
+    if (ok && !each && n_steps >= 100000 && (state->counts.restored_tokens == 0 || state->counts.records_refused == 0)) {
+        printf("FAILED: the file tier was not used\n");
+        return 1;
+    }
     if (ok) return 0;
     static plan p;
     printf("FAILED: repeat it with  sim --%s %llu --steps 1\n", each ? "each" : "seed", (unsigned long long)state->seed);
@@ -171,10 +179,10 @@ static int run_file(const char *path) {
     const bool read = plan_read(&p, file);
     fclose(file);
     if (!read) return 2;
-    const double start = clock_seconds();
+    const double start = real_seconds();
     state->n_runs = 1;
     if (run_apart(run_plan, &p, false)) {
-        print_counts(clock_seconds() - start);
+        print_counts(real_seconds() - start);
         return 0;
     }
     shrink(&p);

@@ -51,7 +51,11 @@ void sim_set_window(int32_t window) {
     model.params.windows = window > 0 ? windows : NULL;
 }
 
-const cl_model *sim_model(void) { return &model; }
+const cl_model *sim_model(void) {
+    model.kernels = cl_kernels_find(NULL);
+    model.has_fingerprint = true;
+    return &model;
+}
 const cl_model *sim_draft_model(void) { return &draft_model; }
 
 /* ---- Tokenizer: token i is the letter 'a' + i, except the end token, which has no text ---- */

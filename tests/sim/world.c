@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io_thread.h"
+#include "lib/cache_handle.h"
+#include "lib/file_tier.h"
+#include "lib/tier/queue.h"
+#include "sim_disk.h"
 #include "world_internal.h"
 
 void sim_fail(const world *w, const char *format, ...) {
@@ -52,17 +57,34 @@ static void drop(world *w, bool all) {
     }
 }
 
+/* Count a step that has computed no row because the tier reads. */
+static void count_wait(world *w, double began) {
+    w->n_waits++;
+    w->seconds_waited += sim_steady_time() - began;
+}
+
+static bool reads(void) {
+    ca_tier_stats stats = {0};
+    if (world_tier()) ca_tier_get_stats(world_tier(), &stats);
+    return stats.n_queued_reads > 0;
+}
+
 /* A step, as the engine's thread does it. */
 static void run_step(world *w) {
     cl_engine_stats stats;
     cattn_stats kv;
     cl_scheduler_get_stats(w->scheduler, &stats, &kv);
     checks_note(w);
+    const double began = sim_steady_time();
+    const int64_t n_rows = sim_n_rows();
+    const bool read = reads();
     enter_engine(w);
     cl_scheduler_step(w->scheduler);
     leave_engine();
     checks_joined(w, stats.preemptions);
     sim_time += 1e-6 * (double)w->plan->engine.step_us;
+    if (sim_n_rows() == n_rows && (read || reads())) count_wait(w, began);
+    io_thread_run();
     faults_arm(); /* what fails in the step may be reported now */
     cl_scheduler_report(w->scheduler);
     leave_engine();
@@ -97,10 +119,26 @@ static void run_steps(world *w) {
             return;
         else
             idle(w);
+        io_thread_run();
     }
 }
 
 /* ---- Life ---- */
+
+/* Takes the place of cattn_cache_create: the tier's file is on the simulated disk. */
+cattn_status __wrap_cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
+cattn_status __wrap_cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error) {
+    static const ca_file_tier_hooks hooks = {.files = &sim_disk_files};
+    return ca_cache_create(config, &hooks, cache, error);
+}
+
+ca_tier *world_tier(void) { return sim_caches()[0] ? sim_caches()[0]->tier : NULL; }
+
+/* Bytes of the tier's file: slots of a header, and of K and V of a chunk at four bytes an element, beside all layers. */
+static uint64_t tier_bytes(const plan_engine *e) {
+    const uint64_t token_bytes = e->window > 0 ? 512 : 256;
+    return (uint64_t)e->tier_slots * (CA_RECORD_HEADER_BYTES + (uint64_t)e->chunk_size * token_bytes);
+}
 
 static void make_config(world *w) {
     const plan_engine *e = &w->plan->engine;
@@ -125,10 +163,26 @@ static void make_config(world *w) {
     to->n_threads = 1;
     to->weights = w->weights;
     to->n_weights = 4;
+    if (e->tier_slots == 0) return;
+    to->kv_tier_dir = "anywhere";
+    to->kv_tier_bytes = tier_bytes(e);
+}
+
+/* Create a scheduler, again and again while the disk fails. The engine's code does not fail. */
+static cl_status create_now(world *w, const cl_engine_config *config, cl_error *error) {
+    cl_status status;
+    int64_t n_fired;
+    do {
+        n_fired = faults_n_fired_disk();
+        status = cl_scheduler_create(sim_model(), w->pool, config, &w->scheduler, error);
+        CHECK(w, (status == CL_OK) == (w->scheduler != NULL));
+        CHECK(w, io_thread_exists() == (status == CL_OK && config->kv_tier_dir));
+    } while (status != CL_OK && status != CL_ERR_LIMIT && faults_n_fired_disk() > n_fired);
+    return status;
 }
 
 /* Create the scheduler; first once with an allocation that fails. False: the budget is too small. */
-static bool create(world *w, ca_pool *pool) {
+static bool create(world *w) {
     cl_engine_config config;
     cl_error error = {.message = ""};
     make_config(w);
@@ -136,36 +190,76 @@ static bool create(world *w, ca_pool *pool) {
     if (w->plan->engine.create_fault > 0) {
         fault_request(FAULT_ALLOCATION, w->plan->engine.create_fault, 1);
         enter_engine(w);
-        cl_status status = cl_scheduler_create(sim_model(), pool, &config, &w->scheduler, &error);
+        cl_status status = cl_scheduler_create(sim_model(), w->pool, &config, &w->scheduler, &error);
         leave_engine();
         fault_request(FAULT_ALLOCATION, 0, 0);
         if (status == CL_OK && !fault_fired(w)) return true;
         if (status == CL_OK) cl_scheduler_free(&w->scheduler);
         if (w->scheduler) sim_fail(w, "a scheduler that was not created is there");
     }
-    const cl_status status = cl_scheduler_create(sim_model(), pool, &config, &w->scheduler, &error);
+    const cl_status status = create_now(w, &config, &error);
     if (status != CL_OK && status != CL_ERR_LIMIT) sim_fail(w, "the engine is not created: %s", error.message);
     return status == CL_OK;
 }
 
-/* At the end the cache is as empty as it was at the beginning. */
-static void check_empty(world *w, uint64_t bytes_before) {
+/* When all requests have ended, nothing in the cache is in use. Counts what the engine did. */
+static void check_unused(world *w) {
     cl_engine_stats stats;
     cattn_stats kv;
     cl_scheduler_get_stats(w->scheduler, &stats, &kv);
-    const uint64_t evicted = kv.tokens_evicted;
+    CHECK(w, kv.n_seqs + kv.tokens_referenced + kv.chunks_live + kv.chunks_reserved == 0);
+    CHECK(w, stats.n_running + stats.n_waiting == 0);
+    CHECK(w, stats.completion_tokens >= w->n_completion);
+    for (int64_t i = 0; i < w->n_submitted; i++) CHECK(w, !w->clients[i].r);
+    world_counts *c = w->counts;
+    c->preemptions += stats.preemptions;
+    c->evicted_tokens += (int64_t)kv.tokens_evicted;
+    c->drafts_accepted += stats.drafts.n_accepted;
+    c->restored_tokens += (int64_t)kv.tokens_restored;
+    c->records_written += (int64_t)kv.tier_writes;
+    c->records_refused += (int64_t)kv.tier_refused;
+    checks_tier(w);
+}
+
+/* At the end the cache is as empty as it was at the beginning, but for arrays of sequences, nodes and the tier's queue. */
+static void check_empty(world *w, uint64_t bytes_before) {
+    cl_engine_stats stats;
+    cattn_stats kv;
+    check_unused(w);
     for (int i = 0; i < SIM_CACHES; i++)
         if (sim_caches()[i]) cattn_cache_drop_retained(sim_caches()[i], NULL);
     cl_scheduler_get_stats(w->scheduler, &stats, &kv);
     CHECK(w, kv.n_seqs + kv.n_nodes + kv.tokens_stored + kv.tokens_referenced == 0);
     CHECK(w, kv.chunks_live + kv.chunks_retained + kv.chunks_reserved == 0);
-    CHECK(w, kv.bytes_in_use <= bytes_before + 16384); /* arrays of sequences and nodes stay */
-    CHECK(w, stats.n_running + stats.n_waiting == 0);
-    CHECK(w, stats.completion_tokens >= w->n_completion);
-    for (int64_t i = 0; i < w->n_submitted; i++) CHECK(w, !w->clients[i].r);
-    w->counts->preemptions += stats.preemptions;
-    w->counts->evicted_tokens += (int64_t)evicted;
-    w->counts->drafts_accepted += stats.drafts.n_accepted;
+    const uint64_t request_bytes =
+        sizeof(ca_request) + sizeof(ca_link) + (uint64_t)(w->config.chunk_size + 1) * sizeof(int32_t);
+    const uint64_t queue_bytes = world_tier() ? 2 * kv.chunks_capacity * request_bytes : 0; /* one for each chunk at most */
+    CHECK(w, kv.bytes_in_use <= bytes_before + queue_bytes + 16384);
+}
+
+void world_restart(world *w, int64_t how) {
+    if (how == RESTART_KILL) sim_disk_kill();
+    if (how == RESTART_POWER) sim_disk_lose_power();
+    for (int64_t i = 0; i < w->n_submitted; i++) {
+        w->clients[i].cancelled = true;
+        w->clients[i].is_retained = false;
+    }
+    drop(w, true);
+    events_unpin_all(w);
+    check_unused(w);
+    cl_scheduler_free(&w->scheduler);
+    if (how == RESTART_STOP_POWER) sim_disk_lose_power();
+    sim_disk_start();
+    w->n_completion = 0;
+    w->is_short = false;
+    w->engine_lowered = false;
+    w->lower_bytes = 0;
+    w->counts->restarts++;
+    cl_error error = {.message = ""};
+    cl_engine_config config;
+    if (cl_check_config(&w->config, sim_model(), &config, NULL) != CL_OK || create_now(w, &config, &error) != CL_OK)
+        sim_fail(w, "the engine is not created again: %s", error.message);
+    checks_tier(w);
 }
 
 static void run(world *w) {
@@ -185,20 +279,25 @@ void world_run(const plan *p, world_counts *counts, world_fail *fail_fn) {
     oracle_prepare();
     if (!pool) pool = ca_pool_create(1);
     assert(pool);
-    const int64_t allocated = faults_n_allocated(), fired = faults_n_fired(), rows = sim_n_rows();
+    const int64_t allocated = faults_n_allocated(), fired = faults_n_fired(), rows = sim_n_rows(),
+                  disk_fired = faults_n_fired_disk();
     memset(&w, 0, sizeof w);
     w.plan = p;
     w.counts = counts;
     w.fail = fail_fn;
     w.fired_before = fired;
-    sim_time = 0;
+    w.pool = pool;
+    sim_time = sim_jumped = 0;
+    if (p->engine.tier_slots > 0) sim_disk_reset(tier_bytes(&p->engine), 1e-6 * (double)p->engine.disk_us);
     sim_set_window((int32_t)p->engine.window);
     sim_row_seconds = 1e-6 * (double)p->engine.row_us;
     for (int i = 0; i < FAULT_KINDS; i++) fault_request((fault_kind)i, 0, 0);
     for (int64_t i = 0; i < p->n_requests; i++) w.clients[i] = (client){.world = &w, .planned = &p->requests[i]};
-    if (create(&w, pool)) run(&w);
+    if (create(&w)) run(&w);
+    CHECK(&w, !io_thread_exists());
     for (int64_t i = 0; i < p->n_requests; i++) oracle_free(w.clients[i].oracle);
     counts->faults += faults_n_fired() - fired;
+    counts->disk_faults += faults_n_fired_disk() - disk_fired;
     counts->rows += sim_n_rows() - rows;
     CHECK(&w, faults_n_allocated() == allocated);
 }

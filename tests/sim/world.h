@@ -10,7 +10,8 @@
 /* What runs did, summed up. It may be in memory that processes share. */
 typedef struct world_counts {
     int64_t engines, steps, rows, requests, refused, events, cancelled, errors, preemptions, faults, drafts_accepted,
-        cached_tokens, evicted_tokens;
+        cached_tokens, evicted_tokens, restarts;
+    int64_t restored_tokens, records_written, records_refused, disk_faults; /* of the file tier */
     int64_t longest_wait; /* steps of the request that took longest in relation to its bound, in thousandths of it */
     int64_t largest_lead; /* of a tenant's counter before a waiting one's, in thousandths of its bound */
 } world_counts;

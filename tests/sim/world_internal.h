@@ -4,6 +4,7 @@
 
 #include "engine/scheduler.h"
 #include "faults.h"
+#include "lib/tier/tier.h"
 #include "oracle.h"
 #include "world.h"
 
@@ -20,8 +21,10 @@ typedef struct client {
     cl_request *r;  /* the engine's; NULL: not submitted, refused or ended */
     oracle *oracle; /* NULL: not submitted, or refused */
     int64_t n_events, submitted_at;
-    int64_t work_before; /* rows of the requests that were there when it came, less all that were submitted by then */
-    int32_t n_overtaken; /* choices of later requests that joined while it waited */
+    int64_t waits_before;
+    double waited_before; /* the world's counters when it came */
+    int64_t work_before;  /* rows of the requests that were there when it came, less all that were submitted by then */
+    int32_t n_overtaken;  /* choices of later requests that joined while it waited */
     bool cancelled;
     bool is_retained; /* its prompt was computed in its domain, and stays in the cache until something is evicted */
 
@@ -43,6 +46,7 @@ typedef struct world {
     const plan *plan;
     world_counts *counts;
     world_fail *fail;
+    ca_pool *pool;
     cl_scheduler *scheduler;
     cl_engine_config config;
     cl_engine_weight weights[4];
@@ -51,11 +55,14 @@ typedef struct world {
     int64_t faults_before;              /* that had fired when the engine was called last */
     int64_t fired_before;               /* that had fired when the run began */
     int64_t n_completion;
+    int64_t n_waits;       /* steps without rows while the tier read */
+    double seconds_waited; /* in these */
     uint64_t last_id;
     bool cancels;
     world_pin pins[PLAN_PINS];
     int64_t n_pins;
     bool is_short;        /* pins or a lower budget take what a request was promised when it was submitted */
+    bool engine_lowered;  /* the engine's budget: a choice that is alone may use all of the configured one */
     uint64_t lower_bytes; /* in use when the budget was last changed: it may be above the budget until sequences leave */
     client clients[PLAN_REQUESTS];
 } world;
@@ -80,12 +87,21 @@ static inline void leave_engine(void) { faults_disarm(); }
 /* Whether a call has failed since enter_engine, which excuses errors. */
 static inline bool fault_fired(const world *w) { return faults_n_fired() > w->faults_before; }
 
+/* ---- world.c: the run ---- */
+
+/* End the engine and all requests in the way that `how` says, and begin anew with what the disk has. */
+void world_restart(world *w, int64_t how);
+
+/* The cache's tier; NULL: there is none. */
+ca_tier *world_tier(void);
+
 /* ---- events.c: what happens from outside ---- */
 
 /* Request the failures that are due, and do what else is. */
 void events_due(world *w);
 
-/* End all pins, and set the budget back. */
+/* End all pins, or set the budget back. */
+void events_unpin_all(world *w);
 void events_end(world *w);
 
 /* The tokens at the beginning of a prompt of n tokens that are pinned. */
@@ -110,5 +126,8 @@ void checks_joined(world *w, int64_t preemptions_before);
 
 /* To be called when the results are reported: caches, statistics, progress and fairness. */
 void checks_state(world *w);
+
+/* The file tier and its disk. Reads the whole file. */
+void checks_tier(const world *w);
 
 #endif
