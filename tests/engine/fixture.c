@@ -33,6 +33,7 @@ cl_engine_config setting_config(const setting *set, cattn_type kv_type) {
 void fixture_start(fixture *f, const cl_engine_config *config, int n_threads) {
     cl_error error = {.message = ""};
     f->config = *config;
+    toy_release(); /* in case a test failed that held it */
     f->pool = ca_pool_create(n_threads);
     assert_non_null(f->pool);
     if (cl_engine_create_on_pool(toy_model(), f->pool, config, &f->engine, &error) != CL_OK) fail_msg("%s", error.message);
@@ -76,6 +77,33 @@ uint64_t submit(fixture *f, const cl_engine_request *request) {
     return id;
 }
 
+void submit_together(fixture *f, const cl_engine_request *requests, int n, uint64_t *ids) {
+    toy_hold();
+    for (int i = 0; i < n; i++) {
+        const uint64_t id = submit(f, &requests[i]);
+        if (ids) ids[i] = id;
+        if (i == 0) toy_pass(0);
+    }
+    toy_release();
+}
+
+int64_t longest_completion(fixture *f, cl_engine_request request) {
+    int64_t max_tokens = 0;
+    for (int64_t step = 1024; step > 0; step /= 2) {
+        recording *r = recording_create();
+        request.max_tokens = max_tokens + step;
+        request.ctx = r;
+        uint64_t id;
+        if (cl_engine_submit(f->engine, &request, &id, NULL) == CL_OK) {
+            max_tokens += step;
+            cl_engine_cancel(f->engine, id);
+            recording_wait(r);
+        }
+        recording_free(r);
+    }
+    return max_tokens;
+}
+
 cl_engine_stats stats_of(fixture *f) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     assert_int_equal(cl_engine_get_stats(f->engine, &stats), CL_OK);
@@ -112,13 +140,16 @@ cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const draft
     fixture f;
     fixture_start(&f, &config, set->n_threads);
     int32_t *tokens = calloc((size_t)n * (size_t)max_prompt, sizeof *tokens);
-    assert_non_null(tokens);
+    cl_engine_request *requests = calloc((size_t)n, sizeof *requests);
+    assert_true(tokens && requests);
     for (int i = 0; i < n; i++) {
         recordings[i] = recording_create();
-        const cl_engine_request request = make(i, tokens + (size_t)i * (size_t)max_prompt, recordings[i]);
-        submit(&f, &request);
-        if (set->one_by_one) recording_wait(recordings[i]);
+        requests[i] = make(i, tokens + (size_t)i * (size_t)max_prompt, recordings[i]);
+        if (!set->one_by_one) continue;
+        submit(&f, &requests[i]);
+        recording_wait(recordings[i]);
     }
+    if (!set->one_by_one) submit_together(&f, requests, n, NULL);
     int64_t n_completion = 0;
     for (int i = 0; i < n; i++) {
         recording_wait(recordings[i]);
@@ -130,6 +161,7 @@ cl_engine_stats run_requests(const setting *set, cattn_type kv_type, const draft
     const cattn_stats kv = kv_stats_of(&f);
     assert_int_equal(kv.n_seqs + kv.chunks_live + kv.chunks_reserved, 0);
     fixture_stop(&f);
+    free(requests);
     free(tokens);
     return stats;
 }

@@ -21,7 +21,7 @@ typedef struct setting {
     cattn_retention retention;
     int32_t max_seqs, prefill_piece, max_step_rows, n_threads;
     uint64_t kv_budget_bytes;
-    bool one_by_one; /* each request is submitted when the one before has ended */
+    bool one_by_one; /* each request is submitted when the one before has ended; otherwise all together */
 } setting;
 enum { MIB = 1 << 20 };
 cl_engine_config setting_config(const setting *set, cattn_type kv_type);
@@ -38,6 +38,15 @@ cl_engine_request make_request(const int32_t *prompt, int64_t n_prompt, int64_t 
 
 /* Submit and fail the test if it is refused. */
 uint64_t submit(fixture *f, const cl_engine_request *request);
+
+/*
+ * Submit n >= 1 requests to an idle engine, which has all of them before its second step: what it does does not depend on when
+ * the test's thread runs. ids [n] may be NULL.
+ */
+void submit_together(fixture *f, const cl_engine_request *requests, int n, uint64_t *ids);
+
+/* The largest max_tokens with which the engine accepts this request. */
+int64_t longest_completion(fixture *f, cl_engine_request request);
 
 cl_engine_stats stats_of(fixture *f);
 cattn_stats kv_stats_of(fixture *f);

@@ -5,6 +5,7 @@
 #include "../support/testing.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,31 +202,10 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     return request;
 }
 
+/* With two threads, the ordinary requests draft. */
 static cl_engine_stats run_all(const setting *set, cattn_type kv_type, recording **recordings) {
-    cl_engine_config config = setting_config(set, kv_type);
-    config.speculate = set->n_threads == 2; /* of the ordinary requests */
-    config.row_cost = 0;
-    fixture f;
-    fixture_start(&f, &config, set->n_threads);
-    static int32_t tokens[N_REQUESTS][MAX_PROMPT];
-    int64_t n_completion = 0;
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recordings[i] = recording_create();
-        const cl_engine_request request = variety(i, tokens[i], recordings[i]);
-        submit(&f, &request);
-        if (set->one_by_one) recording_wait(recordings[i]);
-    }
-    for (int i = 0; i < N_REQUESTS; i++) {
-        recording_wait(recordings[i]);
-        n_completion += recordings[i]->n_completion;
-    }
-    const cl_engine_stats stats = stats_when_idle(&f);
-    assert_int_equal(stats.completion_tokens, n_completion);
-    assert_int_equal(stats.requests_finished, N_REQUESTS);
-    const cattn_stats kv = kv_stats_of(&f);
-    assert_int_equal(kv.n_seqs + kv.chunks_live + kv.chunks_reserved, 0);
-    fixture_stop(&f);
-    return stats;
+    const drafting drafting = {set->n_threads == 2, NULL};
+    return run_requests(set, kv_type, &drafting, variety, N_REQUESTS, MAX_PROMPT, recordings);
 }
 
 /* Alone in a fresh cache, batched, found in the cache, in every sharing mode, preempted, at several thread counts. */
@@ -246,13 +226,10 @@ static void same_bytes_however_it_runs(void **state) {
         recording *expected[N_REQUESTS], *got[N_REQUESTS];
         assert_int_equal(run_all(&undisturbed, types[t], expected).preemptions, 0);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            const int64_t n = run_all(&settings[s], types[t], got).preemptions;
-            n_preemptions += n;
-            for (int i = 0; i < N_REQUESTS; i++) {
-                if (!recording_equal(expected[i], got[i]))
-                    fail_msg("K/V type %zu, setting %zu, request %d: something else was reported", t, s, i);
-                recording_free(got[i]);
-            }
+            char text[64];
+            snprintf(text, sizeof text, "K/V type %zu, setting %zu", t, s);
+            n_preemptions += run_all(&settings[s], types[t], got).preemptions;
+            expect_same_reports(expected, got, N_REQUESTS, text);
         }
         for (int i = 0; i < N_REQUESTS; i++) recording_free(expected[i]);
     }
@@ -294,24 +271,6 @@ static void common_tokens_are_shared(void **state) {
     fixture_stop(&f);
 }
 
-/* The longest completion of a request that is accepted. */
-static int64_t longest_completion(fixture *f, cl_engine_request request) {
-    int64_t max_tokens = 0;
-    for (int64_t step = 1024; step > 0; step /= 2) {
-        recording *r = recording_create();
-        request.max_tokens = max_tokens + step;
-        request.ctx = r;
-        uint64_t id;
-        if (cl_engine_submit(f->engine, &request, &id, NULL) == CL_OK) {
-            max_tokens += step;
-            cl_engine_cancel(f->engine, id);
-            recording_wait(r);
-        }
-        recording_free(r);
-    }
-    return max_tokens;
-}
-
 /* Searches that need the whole budget each, among ordinary requests that compete for it: all end, with what they find alone. */
 static void what_fits_alone_finishes(void **state) {
     (void)state;
@@ -327,15 +286,18 @@ static void what_fits_alone_finishes(void **state) {
     const int64_t max_tokens = longest_completion(&f, largest);
     assert_in_range(max_tokens, 30, 1000);
     for (int turn = 0; turn < 2; turn++) {
+        cl_engine_request requests[N];
         for (int i = 0; i < N; i++) {
             recording *r = recording_create();
             *(turn ? &got[i] : &expected[i]) = r;
-            cl_engine_request request = beam_request(tokens[i], N_PROMPT, WIDTH, max_tokens, r);
-            if (i % 3 == 1) request = make_request(tokens[i], N_PROMPT, max_tokens, r);
-            request.ignore_eos = true;
-            submit(&f, &request);
-            if (turn == 0) recording_wait(r);
+            requests[i] = i % 3 == 1 ? make_request(tokens[i], N_PROMPT, max_tokens, r)
+                                     : beam_request(tokens[i], N_PROMPT, WIDTH, max_tokens, r);
+            requests[i].ignore_eos = true;
+            if (turn == 1) continue;
+            submit(&f, &requests[i]);
+            recording_wait(r);
         }
+        if (turn == 1) submit_together(&f, requests, N, NULL);
         for (int i = 0; i < N && turn == 1; i++) recording_wait(got[i]);
     }
     for (int i = 0; i < N; i++) {

@@ -29,18 +29,15 @@ static void count(void *ctx, const cl_engine_event *event) {
     if (t->n_left == N_MOST / 4) memcpy(t->to, t->tokens, sizeof t->to);
 }
 
-/* Submit n requests of a tenant, of 1 to 60 tokens each. */
-static void flood(fixture *f, tally *t, client *c, int tenant, int n, recording **recordings) {
-    static int32_t tokens[N_PROMPT];
-    *c = (client){t, tenant};
-    for (int i = 0; i < n; i++) {
-        make_prompt(tokens, N_PROMPT, 0, (uint32_t)tenant, (uint32_t)(1000 * tenant + i));
+/* N_MOST requests of a tenant, of 1 to 60 tokens each. */
+static void make_flood(const client *c, int32_t tokens[][N_PROMPT], cl_engine_request *requests, recording **recordings) {
+    for (int i = 0; i < N_MOST; i++) {
+        make_prompt(tokens[i], N_PROMPT, 0, (uint32_t)c->tenant, (uint32_t)(1000 * c->tenant + i));
         recordings[i] = recording_create();
         recordings[i]->hook = count;
-        recordings[i]->hook_ctx = c;
-        cl_engine_request request = make_request(tokens, N_PROMPT, 1 + (i * 37 + tenant) % 60, recordings[i]);
-        request.domain = (uint32_t)tenant;
-        submit(f, &request);
+        recordings[i]->hook_ctx = (void *)c;
+        requests[i] = make_request(tokens[i], N_PROMPT, 1 + (i * 37 + c->tenant) % 60, recordings[i]);
+        requests[i].domain = (uint32_t)c->tenant;
     }
 }
 
@@ -56,13 +53,16 @@ static void tokens_go_by_weight(void **state) {
         config.n_weights = 1;
         fixture f;
         fixture_start(&f, &config, 1);
-        static recording *r[2][N_MOST];
+        static int32_t tokens[N_TENANTS * N_MOST][N_PROMPT];
+        static cl_engine_request requests[N_TENANTS * N_MOST];
+        static recording *r[N_TENANTS * N_MOST];
         tally t = {.n_left = N_MOST};
-        client clients[2];
-        for (int i = 0; i < 2; i++) flood(&f, &t, &clients[i], i, N_MOST, r[i]);
-        for (int i = 0; i < 2 * N_MOST; i++) recording_wait(r[i / N_MOST][i % N_MOST]);
+        client clients[N_TENANTS] = {{&t, 0}, {&t, 1}};
+        for (int i = 0; i < N_TENANTS; i++) make_flood(&clients[i], tokens + i * N_MOST, requests + i * N_MOST, r + i * N_MOST);
+        submit_together(&f, requests, N_TENANTS * N_MOST, NULL);
+        for (int i = 0; i < N_TENANTS * N_MOST; i++) recording_wait(r[i]);
         assert_in_range((t.to[1] - t.from[1]) * 100 / (t.to[0] - t.from[0]), 250, 350);
-        for (int i = 0; i < 2 * N_MOST; i++) recording_free(r[i / N_MOST][i % N_MOST]);
+        for (int i = 0; i < N_TENANTS * N_MOST; i++) recording_free(r[i]);
         fixture_stop(&f);
     }
 }
@@ -100,6 +100,7 @@ static void a_flood_delays_no_other(void **state) {
         fixture f;
         fixture_start(&f, &config, 1);
         int32_t tokens[N_FLOOD][N_PROMPT], other_tokens[N_OTHER][N_PROMPT];
+        cl_engine_request requests[N_FLOOD];
         recording *r[N_FLOOD], *other[N_OTHER];
         deluge d = {.f = &f};
         for (int i = 0; i < N_OTHER; i++) {
@@ -115,9 +116,9 @@ static void a_flood_delays_no_other(void **state) {
             r[i] = recording_create();
             r[i]->hook = arrive;
             r[i]->hook_ctx = &d;
-            const cl_engine_request request = make_request(tokens[i], N_PROMPT, 200, r[i]);
-            submit(&f, &request);
+            requests[i] = make_request(tokens[i], N_PROMPT, 200, r[i]);
         }
+        submit_together(&f, requests, N_FLOOD, NULL);
         for (int i = 0; i < N_FLOOD; i++) recording_wait(r[i]);
         assert_true(stats_when_idle(&f).preemptions > 0);
         for (int i = 0; i < N_OTHER; i++) assert_in_range(d.waited[i], 0, 3 * config.max_seqs); /* a few steps */
@@ -170,6 +171,7 @@ static void watch_prompts(int n, rows_watch *w) {
     fixture f;
     fixture_start(&f, &config, 1);
     static int32_t tokens[N_LONG][LONG], other_tokens[N_OTHER][LONG];
+    static cl_engine_request requests[N_LONG];
     static recording *r[N_LONG], *other[N_OTHER];
     *w = (rows_watch){.d.f = &f};
     for (int i = 0; i < N_OTHER; i++) {
@@ -185,9 +187,9 @@ static void watch_prompts(int n, rows_watch *w) {
         r[i] = recording_create();
         r[i]->hook = arrive_and_watch;
         r[i]->hook_ctx = w;
-        const cl_engine_request request = make_request(tokens[i], LONG, N_GENERATED, r[i]);
-        submit(&f, &request);
+        requests[i] = make_request(tokens[i], LONG, N_GENERATED, r[i]);
     }
+    submit_together(&f, requests, N_LONG, NULL);
     for (int i = 0; i < N_LONG; i++) recording_wait(r[i]);
     for (int i = 0; i < N_OTHER; i++) recording_wait(other[i]);
     for (int i = 0; i < N_LONG; i++) recording_free(r[i]);
@@ -223,8 +225,9 @@ static void priority_orders(void **state) {
     recording *busy = recording_create(), *r[N];
     make_prompt(tokens, N_PROMPT, 0, 0, 999);
     cl_engine_request request = make_request(tokens, N_PROMPT, 1000, busy);
+    toy_hold();
     const uint64_t id = submit(&f, &request);
-    recording_wait_events(busy, 1);
+    toy_pass(1);
     for (int i = 0; i < N; i++) {
         make_prompt(tokens, N_PROMPT, 0, 0, (uint32_t)i);
         r[i] = recording_create();
@@ -233,6 +236,7 @@ static void priority_orders(void **state) {
         submit(&f, &request);
     }
     cl_engine_cancel(f.engine, id);
+    toy_release();
     for (int i = 0; i < N; i++) recording_wait(r[i]);
     for (int i = 0; i < N; i++)
         for (int k = 0; k < N; k++) {

@@ -79,26 +79,6 @@ static void start_short_of_memory(fixture *f) {
     fixture_start(f, &config, 1);
 }
 
-/* The longest completion of a prompt of n tokens that is accepted. */
-static int64_t longest_completion(fixture *f, const int32_t *tokens, int64_t n) {
-    int64_t max_tokens = 0;
-    recording *r = recording_create();
-    cl_engine_request request = make_request(tokens, n, 0, r);
-    for (int64_t step = 1024; step > 0; step /= 2) {
-        request.max_tokens = max_tokens + step;
-        uint64_t id;
-        if (cl_engine_submit(f->engine, &request, &id, NULL) != CL_OK) continue;
-        max_tokens += step;
-        cl_engine_cancel(f->engine, id);
-        recording_wait(r);
-        recording_free(r);
-        r = recording_create();
-        request.ctx = r;
-    }
-    recording_free(r);
-    return max_tokens;
-}
-
 /* Each request needs all of the budget in the end, and there are many: all finish, and each is preempted a few times at most.
  */
 static void what_fits_alone_finishes(void **state) {
@@ -108,14 +88,15 @@ static void what_fits_alone_finishes(void **state) {
     start_short_of_memory(&f);
     int32_t tokens[N][N_PROMPT];
     recording *r[N];
+    cl_engine_request requests[N];
     for (int i = 0; i < N; i++) make_prompt(tokens[i], N_PROMPT, 20, 1, (uint32_t)i);
-    const int64_t max_tokens = longest_completion(&f, tokens[0], N_PROMPT);
+    const int64_t max_tokens = longest_completion(&f, make_request(tokens[0], N_PROMPT, 0, NULL));
     assert_in_range(max_tokens, 100, 1000);
     for (int i = 0; i < N; i++) {
         r[i] = recording_create();
-        const cl_engine_request request = make_request(tokens[i], N_PROMPT, max_tokens, r[i]);
-        submit(&f, &request);
+        requests[i] = make_request(tokens[i], N_PROMPT, max_tokens, r[i]);
     }
+    submit_together(&f, requests, N, NULL);
     for (int i = 0; i < N; i++) {
         recording_wait(r[i]);
         assert_int_equal(r[i]->choices[0].finish, CL_ENGINE_LENGTH);
@@ -155,6 +136,21 @@ static void choices_run_in_turns(void **state) {
     for (int i = 0; i < 3; i++) recording_free(r[i]);
 }
 
+/* Cancels every second request when a request reports its event number `at`. */
+typedef struct canceller {
+    fixture *f;
+    const uint64_t *ids; /* [n] */
+    int first, n;
+    int64_t n_events, at;
+} canceller;
+
+static void cancel_some(void *ctx, const cl_engine_event *event) {
+    (void)event;
+    canceller *c = ctx;
+    if (c->n_events++ != c->at) return;
+    for (int i = c->first; i < c->n; i += 2) cl_engine_cancel(c->f->engine, c->ids[i]);
+}
+
 /* Cancel requests in every state while the budget is too small for them; the engine goes down amid the others. */
 static void cancelled_in_every_state(void **state) {
     (void)state;
@@ -164,18 +160,20 @@ static void cancelled_in_every_state(void **state) {
         fixture f;
         start_short_of_memory(&f);
         int32_t tokens[N][N_PROMPT];
+        cl_engine_request requests[N];
         recording *r[N];
         uint64_t ids[N];
+        canceller c = {.f = &f, .ids = ids, .first = turn % 2, .n = N, .at = 20 + 9 * turn};
         for (int i = 0; i < N; i++) {
             make_prompt(tokens[i], N_PROMPT, 20, 1, (uint32_t)i);
             r[i] = recording_create();
-            cl_engine_request request = make_request(tokens[i], N_PROMPT, 100, r[i]);
-            if (i % 3 == 2) request.n = 3;
-            ids[i] = submit(&f, &request);
+            requests[i] = make_request(tokens[i], N_PROMPT, 100, r[i]);
+            if (i % 3 == 2) requests[i].n = 3;
         }
-        recording_wait_events(r[0], 20 + 9 * turn);
-        for (int i = turn % 2; i < N; i += 2) cl_engine_cancel(f.engine, ids[i]);
-        for (int i = turn % 2; i < N; i += 2) {
+        r[0]->hook = cancel_some;
+        r[0]->hook_ctx = &c;
+        submit_together(&f, requests, N, ids);
+        for (int i = c.first; i < N; i += 2) {
             recording_wait(r[i]);
             n_cancelled += r[i]->choices[0].finish == CL_ENGINE_CANCELLED;
         }

@@ -95,12 +95,9 @@ static void same_bytes_with_drafts(void **state) {
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
             for (int way = 0; way < (t == 0 ? 3 : 1); way++) {
                 const cl_engine_drafts drafts = run_all(&settings[s], types[t], &ways[way], got);
-                assert_true(drafts.n_accepted > 0);
-                /* Requests that run together learn of each other's completions by chance, so only their bytes are the same. */
-                if (settings[s].one_by_one) {
-                    assert_true(drafts.n_accepted > 50);
-                    if (way < 2) assert_true(drafts.n_tokens > drafts.n_accepted + 50);
-                }
+                assert_true(drafts.n_accepted > 50);
+                /* Requests that run together have few completions to learn from, so hardly a draft of theirs is refused. */
+                if (settings[s].one_by_one && way < 2) assert_true(drafts.n_tokens > drafts.n_accepted + 50);
                 char text[64];
                 snprintf(text, sizeof text, "K/V type %zu, setting %zu, way %d", t, s, way);
                 expect_same_reports(expected, got, N_REQUESTS, text);

@@ -1,6 +1,7 @@
 /* The toy model: see toy_model.h. Its functions take the place of those of the same names in llama. */
 #include "toy_model.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,46 @@ static bool fails(void) {
     atomic_fetch_sub(&failures_left, 1);
     return true;
 }
+
+/* ---- Steps that wait ---- */
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
+static bool gate_is_closed, a_step_waits;
+static int n_to_pass; /* steps that a closed gate lets pass */
+
+static void set_gate(bool closed) {
+    pthread_mutex_lock(&gate);
+    gate_is_closed = closed;
+    n_to_pass = 0;
+    pthread_cond_broadcast(&gate_changed);
+    pthread_mutex_unlock(&gate);
+}
+
+void toy_hold(void) { set_gate(true); }
+void toy_release(void) { set_gate(false); }
+
+void toy_pass(int n) {
+    pthread_mutex_lock(&gate);
+    n_to_pass = n;
+    pthread_cond_broadcast(&gate_changed);
+    while (n_to_pass > 0 || !a_step_waits) pthread_cond_wait(&gate_changed, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void pass_gate(void) {
+    pthread_mutex_lock(&gate);
+    while (gate_is_closed && n_to_pass == 0) {
+        a_step_waits = true;
+        pthread_cond_broadcast(&gate_changed);
+        pthread_cond_wait(&gate_changed, &gate);
+    }
+    a_step_waits = false;
+    if (n_to_pass > 0) n_to_pass--;
+    pthread_mutex_unlock(&gate);
+}
+
+/* ---- The model ---- */
 
 const cl_model *toy_model(void) {
     static cl_tokenizer tok;
@@ -125,6 +166,7 @@ static void compute_logits(const cl_forward *f, const float *out, int32_t token,
 
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
                           const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
+    pass_gate();
     if (fails()) return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
     for (int32_t row = 0; row < n_rows; row++) {
         const uint32_t t = (uint32_t)tokens[row], p = (uint32_t)positions[row];

@@ -23,4 +23,10 @@ int64_t toy_take_rows(void);
 /* Of the steps from now on, n fail, beginning with the one with number `first` >= 1. */
 void toy_fail_steps(int first, int n);
 
+/* From now on steps wait before they compute anything, so that a test knows what has been submitted when. */
+void toy_hold(void);
+/* Let n of them pass, and wait until the next one waits; the engine must have work for it. */
+void toy_pass(int n);
+void toy_release(void);
+
 #endif
