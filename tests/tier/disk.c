@@ -61,8 +61,8 @@ static void enter(atomic_int *n, atomic_int *most) {
 static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, int error) {
     if (((uintptr_t)memory | *n | offset) % CA_TIER_ALIGN != 0) return -EINVAL;
     const int call = atomic_fetch_add(&d->n_calls, 1);
-    if (d->slow_seconds > 0)
-        nanosleep(&(struct timespec){(time_t)d->slow_seconds, (long)((d->slow_seconds - (time_t)d->slow_seconds) * 1e9)}, NULL);
+    while (atomic_load(&d->is_held)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (d->slow_seconds > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(d->slow_seconds * 1e9)}, NULL);
     if (d->call_seconds > 0) d->seconds += d->call_seconds;
     if (d->interrupts && call % 2 == 0) return -EINTR;
     if (error) return error;
@@ -70,8 +70,7 @@ static int begin_call(disk *d, const void *memory, size_t *n, uint64_t offset, i
     return 0;
 }
 
-static int64_t read_bytes(disk *d, void *to, size_t n, uint64_t offset) {
-    d->n_reads++;
+static int64_t read_bytes(const disk *d, void *to, size_t n, uint64_t offset) {
     if (offset >= d->size) return 0;
     if (n > d->size - offset) n = d->size - offset;
     memcpy(to, d->bytes + offset, n);

@@ -1,6 +1,6 @@
 /*
  * A disk in memory for the tier's system calls (lib/tier/file.h), which fails on command: short, interrupted, full, broken,
- * lying or slow. It has one file, which stays when it is closed.
+ * lying, slow or held. It has one file, which stays when it is closed.
  */
 #ifndef TESTS_TIER_DISK_H
 #define TESTS_TIER_DISK_H
@@ -25,14 +25,15 @@ typedef struct disk {
     bool interrupts;                    /* every second call returns -EINTR */
     uint64_t broken_at, n_broken;       /* writes to these bytes return -EIO */
     size_t lies_at;                     /* offset in what a call reads where a bit is wrong; SIZE_MAX: nowhere */
-    double slow_seconds;                /* that each read or write sleeps */
+    double slow_seconds;                /* below 1, that each read or write sleeps */
+    atomic_bool is_held;                /* reads and writes wait until it is false again */
     double seconds;                     /* the clock, which the test advances; negative: the real one */
     double call_seconds;                /* by which each read or write advances the clock */
     atomic_int n_calls;                 /* of read and write, that have begun */
     atomic_int n_reading, most_reading; /* calls now, and at once */
     atomic_int n_writing, most_writing;
-    pthread_mutex_t mutex; /* guards bytes, size and the next two */
-    int n_reads, n_writes;
+    pthread_mutex_t mutex; /* guards bytes, size and the next one */
+    int n_writes;          /* that succeeded */
     ca_tier_files files;
 } disk;
 

@@ -148,6 +148,21 @@ static void other_sizes(void **state) {
     small_teardown(&s);
 }
 
+/* A read comes before writes that were queued earlier. */
+static void reads_first(void **state) {
+    (void)state;
+    static small_tier s;
+    small_setup(&s, 40);
+    small_put(&s, 1, 0);
+    for (int i = 0; i < 20; i++) assert_true(small_write(&s, 2, i, 10 + i));
+    assert_true(small_read(&s, 1, 0, 1, 0) && ca_tier_work(s.tier));
+    ca_tier_done done;
+    assert_int_equal(ca_tier_poll(s.tier, &done, 1), 1);
+    assert_true(done.ok && small_holds(&s, 1, 1, 0));
+    assert_int_equal(small_stats(&s).n_queued_writes, 20);
+    small_teardown(&s);
+}
+
 /* What is released is neither written, read nor reported. */
 static void released(void **state) {
     (void)state;
@@ -281,10 +296,11 @@ static void closed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written_and_read), cmocka_unit_test(keys),          cmocka_unit_test(replacement),
-        cmocka_unit_test(long_path),        cmocka_unit_test(opened_again),  cmocka_unit_test(other_sizes),
-        cmocka_unit_test(released),         cmocka_unit_test(written_once),  cmocka_unit_test(full_queue),
-        cmocka_unit_test(no_memory),        cmocka_unit_test(expected_time), cmocka_unit_test(closed),
+        cmocka_unit_test(written_and_read), cmocka_unit_test(keys),         cmocka_unit_test(replacement),
+        cmocka_unit_test(long_path),        cmocka_unit_test(opened_again), cmocka_unit_test(other_sizes),
+        cmocka_unit_test(reads_first),      cmocka_unit_test(released),     cmocka_unit_test(written_once),
+        cmocka_unit_test(full_queue),       cmocka_unit_test(no_memory),    cmocka_unit_test(expected_time),
+        cmocka_unit_test(closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
