@@ -33,4 +33,7 @@ typedef struct fake_config {
  */
 cl_engine *fake_engine_create(const fake_config *config);
 
+/* While steps are held, no step ends, and running requests report nothing. Destroying an engine lets them go on. */
+void fake_hold_steps(bool hold);
+
 #endif

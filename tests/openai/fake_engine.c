@@ -1,6 +1,7 @@
 /* An engine without a model: its thread sends each running request a token of the request's own prompt at every step. */
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -120,6 +121,15 @@ static void admit(cl_engine *e) {
     }
 }
 
+static atomic_bool steps_are_held;
+
+void fake_hold_steps(bool hold) { atomic_store(&steps_are_held, hold); }
+
+static void take_a_step(int32_t us) {
+    do nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
+    while (atomic_load(&steps_are_held));
+}
+
 /* The engine's thread. It sends events without holding the lock, since their receivers may call the engine. */
 static void *run(void *arg) {
     cl_engine *e = arg;
@@ -131,7 +141,7 @@ static void *run(void *arg) {
         }
         admit(e);
         pthread_mutex_unlock(&e->lock);
-        nanosleep(&(struct timespec){.tv_nsec = e->config.step_us * 1000L}, NULL);
+        take_a_step(e->config.step_us);
         pthread_mutex_lock(&e->lock);
         for (fake_request **at = &e->requests; *at;) {
             fake_request *r = *at;
@@ -170,6 +180,7 @@ cl_engine *fake_engine_create(const fake_config *config) {
 
 void cl_engine_destroy(cl_engine **engine) {
     struct cl_engine *e = *engine;
+    fake_hold_steps(false);
     pthread_mutex_lock(&e->lock);
     e->stop = true;
     pthread_cond_signal(&e->changed);

@@ -75,7 +75,7 @@ int set_up_tenants(void **state) {
 int set_up_impatient(void **state) {
     server_config config = base_config();
     config.timeout_s = 1;
-    return set_up_with(state, &config, &(fake_config){.step_us = 5000, .max_running = 2, .prefill_steps = 800, .n_ctx = 4096});
+    return set_up_with(state, &config, &slow);
 }
 
 int set_up_few(void **state) {
@@ -97,7 +97,7 @@ int set_up_busy(void **state) {
 int set_up_hurried(void **state) {
     server_config config = base_config();
     fake_config fake = slow;
-    config.generation_timeout_s = 0.2;
+    config.generation_timeout_s = 2;
     fake.max_running = 1;
     return set_up_with(state, &config, &fake);
 }
