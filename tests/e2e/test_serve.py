@@ -127,6 +127,7 @@ def test_memory_that_is_lacking_for_a_body(start):
     small = b'{"prompt": "a", "max_tokens": 1}'
     urllib.request.urlopen(url + "/v1/completions", small, timeout=60).close()
     kib = int(re.search(r"VmSize:\s*(\d+)", open(f"/proc/{server.pid}/status").read())[1])
+    n_refused = 0
     for mib in (16, 32, 64):
         limit = (kib + mib * 1024) * 1024
         resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -137,6 +138,8 @@ def test_memory_that_is_lacking_for_a_body(start):
             except urllib.error.HTTPError as caught:
                 assert caught.code == 503, caught.read()
                 assert "memory" in json.load(caught)["error"]["message"]
+                n_refused += 1
+    assert n_refused > 0  # the first body's JSON takes more than 64 MiB
     resource.prlimit(server.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     urllib.request.urlopen(url + "/v1/completions", small, timeout=60).close()
 
@@ -204,13 +207,13 @@ def test_a_queue_of_tokens(start):
 
 def test_a_time_limit(start):
     """A request that does not end in time gets status 504, and a stream an error, also while it waits."""
-    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--timeout", "0.5"))
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--timeout", "3"))
     assert post(url, prompt="One", max_tokens=1)[0] == 200
     with endless(url) as stream:
         status, _, text = post(url, prompt="Two", max_tokens=8000, ignore_eos=True)
         events = stream.read()
     error = json.loads(text)["error"]
-    assert status == 504 and error["code"] == "timeout" and error["type"] == "server_error" and "0.5 s" in error["message"]
+    assert status == 504 and error["code"] == "timeout" and error["type"] == "server_error" and "3 s" in error["message"]
     *_, last, done = events.decode().split("\n\n")[:-1]
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout" and done == "data: [DONE]"
     wait_for_metric(url, "vllm:num_requests_running", 0)
@@ -353,13 +356,13 @@ def test_memory_pressure(start, tmp_path, args):
     url, _ = read_hello(server)
     flood(url)
     assert metric(url, "chunkattn_kv_bytes_budget") == 32 << 20 and metric(url, "chunkattn_kv_bytes_in_use") > 24 << 20
-    stalled = 0
-    deadline = time.monotonic() + 60
+    begin = time.monotonic()
+    deadline = begin + 60
     with open(path, "r+") as file:
         while metric(url, "chunkattn_kv_bytes_budget") > 8 << 20:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-            stalled += 100_000  # half of the time
+            stalled = int((time.monotonic() - begin) * 500_000)  # half of the time
             file.seek(0)
             file.write(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled:012}\n")
             file.flush()
@@ -387,6 +390,8 @@ UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, 
     b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"prompt": "a',
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{\"prompt",
 ]
+
+AT_ONCE = 5  # seconds, on a busy machine too: an unfinished request keeps its place for 10 s
 
 
 def limited_files(soft, hard):
@@ -439,26 +444,26 @@ def test_it_lives_on_after_more_clients_than_files(start):
     url, _ = read_hello(server)
     clients = connect_many(url, 300)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(url + "/health", timeout=5)
+        urllib.request.urlopen(url + "/health", timeout=60)
     assert caught.value.code == 503 and int(caught.value.headers["Retry-After"]) > 0
     error = json.load(caught.value)["error"]
     assert error.keys() == {"message", "type", "param", "code"} and "connections" in error["message"]
     assert is_idle(server)
     for client in clients:
         client.close()
-    assert answers_within(url, 1)
+    assert answers_within(url, AT_ONCE)
 
 
 def test_it_lives_on_after_clients_that_leave_at_once(start):
     url, _ = read_hello(start("--port", "0", **limited_files(64, 64)))
     connect_many(url, 300, leave=True)
-    assert answers_within(url, 1)
+    assert answers_within(url, AT_ONCE)
 
 
 def test_the_limit_of_files_is_raised(start):
     url, _ = read_hello(start("--port", "0", **limited_files(64, 2048)))
     clients = connect_many(url, 300)
-    assert answers_within(url, 5)
+    assert answers_within(url, AT_ONCE)
     for client in clients:
         client.close()
 

@@ -22,17 +22,22 @@ def requests(tmp_path_factory):
 def job(chunkllama_bin, model_path, requests, tmp_path):
     """Starts a job whose records come one after another, and waits for the first of them."""
     out = tmp_path / "out.jsonl"
+    running = []
 
     def start(**more):
         command = [chunkllama_bin, "batch", "-m", model_path, "-i", requests, "-o", out, "--max-seqs", "1", "--temperature", "0"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        running.append(process)
         deadline = time.monotonic() + 60
         while process.poll() is None and not (out.exists() and out.stat().st_size):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return process, out
 
-    return start
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,7 @@ def test_a_job_that_was_stopped_continues(job, expected):
 def test_a_job_that_was_ended_leaves_whole_records(job, expected, end):
     process, out = job()
     process.send_signal(end)
-    assert process.wait(timeout=20) in (-end, 0)
+    assert process.wait(timeout=60) in (-end, 0)
     text = out.read_text()
     assert text.endswith("\n") and expected.startswith(text)
 
@@ -81,13 +86,13 @@ def test_a_server_that_was_stopped_continues(chunkllama_bin, model_path):
 
 @pytest.mark.parametrize("megabytes", [60, 150, 250, 400, 600])
 def test_little_memory_is_an_error(job, expected, megabytes):
-    """Some of these suffice for the model and some do not."""
+    """The first does not suffice for the model, and the last does on most machines."""
     limit = megabytes << 20
     process, out = job(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
     status = process.wait(timeout=120)
     error = process.stderr.read()
     if status == 0:
-        assert out.read_text() == expected
+        assert megabytes > 60 and out.read_text() == expected
     else:
         assert status == 1 and error.startswith("chunkllama batch: ") and error.count("\n") == 1, error
 
