@@ -71,13 +71,10 @@ def ttft_ms(system, prompt, key=None):
 
 
 def rounds(args, measure):
-    """[(measured, reference)] of rounds in random order, until the time of a row is over; measure(measured, round) is one side."""
-    order, pairs, start = random.Random(1), [], time.monotonic()
+    """[(measured, reference)] of rounds, until the time of a row is over; measure(round) is one of them."""
+    pairs, start = [], time.monotonic()
     while not pairs or not args.quick and (len(pairs) < 6 or time.monotonic() - start < args.row_seconds):
-        sides = {}
-        for side in order.sample([True, False], 2):
-            sides[side] = measure(side, len(pairs))
-        pairs.append((sides[True], sides[False]))
+        pairs.append(measure(len(pairs)))
     return pairs
 
 
@@ -108,6 +105,7 @@ def served_flood(args):
         keys.flush()
         system = systems.chunkllama(args, "shared", more=["--api-keys", keys.name])
         system.key = "key-of-quiet"
+        order = random.Random(1)  # of the two sides of a round
 
         def median_ttft(n_round, side):
             times = []
@@ -116,12 +114,16 @@ def served_flood(args):
                 times.append(ttft_ms(system, tokens(prompt, (n_round, side, i)), system.key))
             return statistics.median(times)
 
-        def measure(flooded, n_round):
+        def ttft(n_round, flooded):
             with flood(args, system, "key-of-loud", requests) if flooded else contextlib.nullcontext():
                 value = median_ttft(n_round, flooded)
             if flooded:
                 time.sleep(0.5)  # until the flood's requests are cancelled
             return value
+
+        def measure(n_round):
+            sides = {flooded: ttft(n_round, flooded) for flooded in order.sample([True, False], 2)}
+            return sides[True], sides[False]
 
         with load.machine(args), system, system.awake():
             pairs = rounds(args, measure)
@@ -140,16 +142,14 @@ def restart(args):
             ttft_ms(system, tokens(16, random.random()))  # the first request loads pages of the weights
             return ttft_ms(system, prompt)
 
-    def ratio_of(n_round):
+    def measure(n_round):
         prompt = tokens(n, n_round)
         computed = ttft_after_start(prompt)
         return computed, ttft_after_start(prompt)
 
     try:
         with load.machine(args):
-            pairs, start = [], time.monotonic()
-            while not pairs or not args.quick and (len(pairs) < 6 or time.monotonic() - start < args.row_seconds):
-                pairs.append(ratio_of(len(pairs)))
+            pairs = rounds(args, measure)
     finally:
         shutil.rmtree(folder)
     return row_of("TTFT after a restart, computed / from the file tier", f"server; a prompt of {n} tokens", "ms",

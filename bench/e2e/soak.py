@@ -198,6 +198,6 @@ def soak(args, _):
             for client in clients:
                 client.join()
             shutil.rmtree(folder)
-    out.notes += [f"chunkllama serve {' '.join(str(o) for o in options if o != folder)}"] if options else []
+    out.notes += [f"chunkllama serve {' '.join(str(o) for o in options if o != folder)}"]
     out.notes += soak_state.messages
     out.close()

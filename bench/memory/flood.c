@@ -4,12 +4,13 @@
  * A round sends some requests of the first tenant one after the other, with the flood and without it. The flood is submitted
  * before them, and is cancelled after them; they begin when it has filled all places.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "memory.h"
 
-enum { FLOOD = 1000, SENT = 5, PLACES = 32 };
+enum { FLOOD = 1000, SENT = 5, PLACES = 32, DECODED = 64 };
 
 typedef struct flood {
     memory_bench *b;
@@ -29,7 +30,7 @@ static bool begin_flood(flood *f) {
         memory_fill(f->b, f->flood_prompts + i * f->n_flood, f->n_flood);
         f->requests[i] = (driver_request){.prompt = f->flood_prompts + i * f->n_flood,
                                           .n_prompt = f->n_flood,
-                                          .max_tokens = 64,
+                                          .max_tokens = DECODED,
                                           .domain = FLOODER,
                                           .ignore_eos = true};
     }
@@ -69,11 +70,11 @@ bool memory_flood(memory_bench *b) {
     f.requests = memory_alloc((size_t)f.n_requests, sizeof *f.requests);
     bool ok = f.prompt && f.flood_prompts && f.requests && driver_open(&f.d, b->model, &config);
     ok = ok && memory_measure(b, 0.1, ttft, &f);
-    const memory_row row = {.figure = "median TTFT of a tenant, another floods / idle",
-                            .work = "512-token prompts beside 1000 requests of 256 tokens, 64 decoded",
-                            .unit = "ms",
-                            .scale = 1e3,
-                            .bar = 3};
+    char work[96];
+    snprintf(work, sizeof work, "%d-token prompts beside %d requests of %d tokens, %d decoded", (int)f.n_prompt,
+             (int)f.n_requests, (int)f.n_flood, DECODED);
+    const memory_row row = {
+        .figure = "median TTFT of a tenant, another floods / idle", .work = work, .unit = "ms", .scale = 1e3, .bar = 3};
     if (ok) memory_add(b, &row, &b->pairs);
     if (f.d.engine) driver_close(&f.d);
     free(f.prompt);

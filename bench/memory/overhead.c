@@ -3,6 +3,7 @@
  * common, with the retention policy `learned` over that with `none`. Both engines have used their memory once before, so that
  * retained prefixes are evicted in each round and no first write to a page is timed.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -51,11 +52,10 @@ bool memory_overhead(memory_bench *b) {
     overhead o = {.b = b, .n_prompt = quick ? 16 : 128, .n_completion = quick ? 4 : 32};
     o.prompts = memory_alloc((size_t)(REQUESTS * o.n_prompt), sizeof *o.prompts);
     const bool ok = o.prompts && open_engines(&o) && memory_measure(b, 0.005, answer, &o);
-    const memory_row row = {.figure = "time without hits, retention learned / none",
-                            .work = "16 requests at once, 128 tokens, 32 decoded",
-                            .unit = "ms",
-                            .scale = 1e3,
-                            .bar = 1.01};
+    char work[96];
+    snprintf(work, sizeof work, "%d requests at once, %d tokens, %d decoded", REQUESTS, (int)o.n_prompt, (int)o.n_completion);
+    const memory_row row = {
+        .figure = "time without hits, retention learned / none", .work = work, .unit = "ms", .scale = 1e3, .bar = 1.01};
     if (ok) memory_add(b, &row, &b->pairs);
     for (int way = 0; way < 2; way++)
         if (o.drivers[way].engine) driver_close(&o.drivers[way]);

@@ -56,7 +56,8 @@ bool memory_measure(memory_bench *b, double precision, paired_work *work, void *
 /* An eighth of the budget is left for workspace and metadata. */
 cl_engine_config memory_config(const memory_bench *b, int32_t max_seqs, int64_t n_tokens) {
     const cl_model_params *p = &b->model->params;
-    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * 4;
+    enum { K_AND_V_BYTES = 2 * 2 }; /* of an element in bf16, the default */
+    const uint64_t token = (uint64_t)p->n_layers * (uint64_t)p->n_kv_heads * (uint64_t)p->head_dim * K_AND_V_BYTES;
     cl_engine_config config;
     cl_engine_config_init(&config);
     config.kv_budget_bytes = (uint64_t)n_tokens * token * 8 / 7;
@@ -95,11 +96,9 @@ static const results_spec spec = {
     .n_columns = sizeof columns / sizeof *columns,
     .note =
         "Each round measures both sides of a figure in random order, one directly after the other. measured, reference: "
-        "medians; "
-        "ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if the whole interval "
-        "keeps "
-        "it, missed if none of it does, and undecided otherwise. Without speculation; completions are greedy. p99 ITL: of the "
-        "16 chats of a window, in which each generates 128 tokens behind 512 that are in the cache.\n",
+        "medians; ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if the whole "
+        "interval keeps it, missed if none of it does, and undecided otherwise. Without speculation; completions are greedy. "
+        "p99 ITL: of the 16 chats of a window, in which each generates 128 tokens behind 512 that are in the cache.\n",
 };
 
 /* The index of the figure whose name begins a list, up to a comma or the end; -1: there is none. */
