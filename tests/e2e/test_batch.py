@@ -59,7 +59,7 @@ def test_parameters_of_a_line_win(batch):
 
 def test_priorities(batch):
     """A smaller one comes first: it computes the prompt that the others then find."""
-    lines = [{"prompt": "Once", "max_tokens": 64, "ignore_eos": True}]
+    lines = [{"prompt": "Once", "max_tokens": 400, "ignore_eos": True}]  # runs until the others have been read
     lines += [{"prompt": [9] * 200, "priority": priority} for priority in (7, -7)]
     records, _ = batch(lines, "--max-tokens", 1, "--max-seqs", 1)
     late, early = (r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in records[1:])

@@ -61,7 +61,7 @@ static next_tokens ask(fixture *f, const hypothesis *h, int32_t n_top) {
     return next;
 }
 
-/* The higher one first; qsort is not stable, so `n` and the address would not do: ties keep the order of creation. */
+/* The higher one first. Ties keep the order of creation, which qsort would not. */
 static void sort(list *l, bool by_score) {
     for (int i = 1; i < l->n; i++) {
         const hypothesis h = l->items[i];
@@ -144,7 +144,6 @@ static void equals_the_plain_search(void **state) {
         {4, 17, 40, 1, false, true, 0},  {5, 31, 24, 0.5f, false, true, 3}, {3, 100, 30, 10, false, false, 0},
         {2, 1, 40, 3, false, false, 0},  {2, 2, 40, 2, false, false, 1},    {3, 1, 40, 5, false, false, 0},
         {4, 1, 40, 1, false, false, 2},  {2, 1, 40, -3, false, false, 2},   {3, 2, 40, -1, false, false, 0},
-
     };
     fixture f;
     const cl_engine_config config = fixture_config();

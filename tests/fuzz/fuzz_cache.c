@@ -149,7 +149,7 @@ static cattn_join_options read_options(void) {
     return options;
 }
 
-/* What join and match have in common: the longest prefix among the running sequences is a lower bound of what they find. */
+/* A match ends at an even length and before the last of n tokens, and only what is matched can be ready. */
 static void check_match(const cattn_join_result *r, int64_t n) {
     FUZZ_CHECK(r->n_matched % 2 == 0 && 0 <= r->n_ready && r->n_ready <= r->n_matched && r->n_matched < n, "match");
 }
