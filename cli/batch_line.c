@@ -33,7 +33,7 @@ static bool find_endpoint(batch_line *line, const json_t *object, const json_t *
     const json_t *url = line->openai_form ? json_object_get(object, "url") : NULL;
     const char *path = json_string_value(url);
     if (!url)
-        *endpoint = json_object_get(body, "messages") ? OPENAI_CHAT : OPENAI_COMPLETION;
+        *endpoint = openai_endpoint_of(body);
     else if (path && !strcmp(path, "/v1/chat/completions"))
         *endpoint = OPENAI_CHAT;
     else if (path && !strcmp(path, "/v1/completions"))

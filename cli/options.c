@@ -83,7 +83,10 @@ const option option_table[] = {
          "the cache",
          IN(SERVE)),
     {"pin-budget", 0, OPT_SIZE, AT(pin_budget), "0", 0, 1e15, NULL, "BYTES",
-     "the part of --kv-budget that only the prompts of --pin use; 0: a quarter", IN(SERVE)},
+     "the part of --kv-budget that only pinned prompts use, those of --pin and of POST /cache/pin; 0: a quarter with --pin, "
+     "else "
+     "none",
+     IN(SERVE)},
     TEXT("warm", 0, warm, "FILE",
          "compute the prompts of this file's requests before the server listens; they stay in the cache until memory is needed",
          IN(SERVE)),

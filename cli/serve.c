@@ -51,6 +51,7 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
     config.model_name = opt->model_name;
     config.keys = keys->n ? keys : NULL;
     config.cors_origin = opt->cors_origin;
+    config.can_pin = session_can_pin(opt);
     config.request.sampling = session_sampling(opt);
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;

@@ -58,6 +58,8 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     return cl_model_load_on_pool(opt->draft_model, opt->level, s->pool, &s->draft_model, error);
 }
 
+bool session_can_pin(const options *opt) { return opt->pin || opt->pin_budget > 0; }
+
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error) {
     cl_engine_config_init(config);
@@ -79,10 +81,12 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->target_itl_s = opt->target_itl;
     config->weights = s->weights;
     config->n_weights = s->n_weights;
-    if (opt->pin && config->sharing == CATTN_PRIVATE)
+    const bool pins = session_can_pin(opt);
+    if (pins && config->sharing == CATTN_PRIVATE)
         return cl_fail(error, CL_ERR_ARG,
-                       "--pin with --sharing private, where no request finds a pinned prompt; leave one of them out");
-    if (opt->pin) config->pin_bytes = (uint64_t)(opt->pin_budget ? opt->pin_budget : opt->kv_budget / 4);
+                       "%s with --sharing private, where no request finds a pinned prompt; leave one of them out",
+                       opt->pin ? "--pin" : "--pin-budget");
+    if (pins) config->pin_bytes = (uint64_t)(opt->pin_budget ? opt->pin_budget : opt->kv_budget / 4);
     return session_attention_level(opt, &config->level, error);
 }
 

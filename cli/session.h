@@ -27,6 +27,9 @@ cl_status session_load(session *s, const options *opt, cl_error *error);
 /* The error of a command that needs --model. Returns CL_ERR_ARG. */
 cl_status session_no_model(cl_error *error);
 
+/* Whether the options set memory aside for pins. */
+bool session_can_pin(const options *opt);
+
 /* Fill *config from the options, for max_seqs sequences at once. */
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error);

@@ -76,6 +76,8 @@ cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint3
 
 /* The name of a domain's tenant, owned by *tenants; NULL: it was not used. */
 const char *openai_tenants_name(const openai_tenants *tenants, uint32_t domain);
+/* The domain of a tenant whose name was used. False: it was not. */
+bool openai_tenants_find(const openai_tenants *tenants, const char *name, uint32_t *domain);
 
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
@@ -147,6 +149,15 @@ typedef struct openai_request {
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error);
 void openai_request_free(openai_request *request);
+
+/*
+ * Read a body of either endpoint, a chat if it has `messages`, as a request that pins its prompt and generates nothing. There
+ * must be one prompt. Otherwise as openai_request_parse.
+ */
+bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* The endpoint of a body that does not come with one: a chat if it has `messages`. */
+openai_endpoint openai_endpoint_of(const json_t *body);
 
 /* One prompt of a request that was submitted: the ctx of its events. */
 typedef struct openai_job {

@@ -19,6 +19,26 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     return false;
 }
 
+openai_endpoint openai_endpoint_of(const json_t *body) {
+    return json_object_get(body, "messages") ? OPENAI_CHAT : OPENAI_COMPLETION;
+}
+
+bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
+    if (!openai_request_parse(context, openai_endpoint_of(body), body, request, error)) return false;
+    if (request->n_prompts != 1) {
+        openai_fail(error, "prompt", "prompt has %zu prompts; pin them one by one", request->n_prompts);
+        openai_request_free(request);
+        return false;
+    }
+    cl_engine_request *p = &request->params;
+    request->stream = false;
+    request->n = p->n = 1;
+    p->max_tokens = 0;
+    p->beam_search = p->prompt_logprobs = false;
+    p->pin = true;
+    return true;
+}
+
 void openai_request_free(openai_request *request) {
     for (int32_t i = 0; i < request->params.n_stop; i++) free(request->stop[i]);
     for (size_t i = 0; i < request->n_prompts; i++) {

@@ -76,14 +76,13 @@ static bool enlist(generation *g) {
 /* ---- Beginning and end, on the connection's thread ---- */
 
 /* A new generation, which takes over x's body; NULL if memory is lacking. */
-static generation *generation_create(exchange *x, openai_endpoint endpoint) {
+static generation *generation_create(exchange *x) {
     generation *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->srv = x->srv;
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    g->endpoint = endpoint;
     g->task.domain = x->key ? x->key->domain : 0;
     g->arrived_at = clock_seconds();
     g->body = x->body;
@@ -93,9 +92,9 @@ static generation *generation_create(exchange *x, openai_endpoint endpoint) {
     return g;
 }
 
-enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint) {
+/* Begin a generation; NULL: memory was lacking for it. */
+static enum MHD_Result begin(exchange *x, generation *g) {
     openai_error error;
-    generation *g = generation_create(x, endpoint);
     if (!g) return http_reply_error(x, generation_memory_error(&error));
     if (!enlist(g)) {
         generation_free(g);
@@ -108,8 +107,23 @@ enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint) {
     return generation_resumed(x);
 }
 
+enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint) {
+    generation *g = generation_create(x);
+    if (g) g->endpoint = endpoint;
+    return begin(x, g);
+}
+
+enum MHD_Result generation_begin_pin(exchange *x) {
+    generation *g = generation_create(x);
+    if (g) g->pins = true;
+    return begin(x, g);
+}
+
 void generation_cancel_jobs(generation *g) {
-    for (size_t i = 0; i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
+    for (size_t i = 0; i < g->n_jobs; i++) {
+        cl_engine_cancel(g->srv->engine, g->jobs[i].id);
+        if (g->pins && !g->kept) cl_engine_unpin(g->srv->engine, g->jobs[i].id); /* no client learns of the pin */
+    }
 }
 
 /* Stop all work for an answer that no client waits for. If the preparer still works on it, the preparer cancels the prompts. */

@@ -29,8 +29,8 @@
  *   2. generation.lock,
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
- * The locks inside the engine, the preparer, the acceptor and the metrics come last: while those hold them, they call nothing
- * of the server. The engine calls on_event without holding a lock.
+ * The locks inside the engine, the preparer, the acceptor, the metrics and the list of pins come last: while those hold them,
+ * they call nothing of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
@@ -44,6 +44,9 @@ typedef struct generation generation;
  * same connection. On the connection's thread.
  */
 enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint);
+
+/* The same for a request that pins the prompt of its body (openai_pin_parse), of the tenant that the body names. */
+enum MHD_Result generation_begin_pin(exchange *x);
 
 /* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
 enum MHD_Result generation_resumed(exchange *x);

@@ -33,6 +33,17 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
 
 /* ---- Whole answers ---- */
 
+/* Add the pin to the list. False: memory is lacking, or no one waits for the answer; the pin ends with the generation. */
+static bool keep_pin(generation *g) {
+    g->pin.id = g->jobs[0].id;
+    g->pin.n_tokens = openai_result_usage(&g->result).prompt_tokens / 2 * 2; /* the last one of an odd number is not pinned */
+    g->pin.created = g->result.created;
+    pthread_mutex_lock(&g->lock);
+    g->kept = !g->abandoned && pins_add(&g->srv->pins, &g->pin);
+    pthread_mutex_unlock(&g->lock);
+    return g->kept;
+}
+
 static enum MHD_Result reply_whole(exchange *x) {
     generation *g = x->gen;
     queued_event *events = generation_take_events(g);
@@ -40,7 +51,12 @@ static enum MHD_Result reply_whole(exchange *x) {
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, &g->result.error);
     openai_writer w = {0};
-    openai_write_answer(&w, NULL, &g->result);
+    if (!g->pins)
+        openai_write_answer(&w, NULL, &g->result);
+    else if (keep_pin(g))
+        pins_write(&w, NULL, &g->pin);
+    else
+        return http_reply_no_memory(x);
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 

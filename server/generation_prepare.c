@@ -1,12 +1,37 @@
 /* The preparer's thread: parses a request's body and submits its prompts. */
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "generation_state.h"
 #include "openai/json.h"
+#include "openai/parse.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
 enum { LARGE_BODY = 1 << 20 };
+
+/* Set the name and the domain of the tenant that a body names, which must have a key. */
+static bool find_tenant(generation *g, const json_t *body, uint32_t *domain) {
+    const server_keys *keys = g->srv->config.keys;
+    const char *name = OPENAI_DEFAULT_TENANT;
+    const json_t *tenant = field_get(body, "tenant");
+    *domain = 0;
+    if (tenant && !field_name(tenant, "tenant", &name, &g->error)) return false;
+    if (strcmp(name, OPENAI_DEFAULT_TENANT) != 0 && !(keys && openai_tenants_find(&keys->tenants, name, domain)))
+        return openai_fail(&g->error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", name);
+    snprintf(g->pin.tenant, sizeof g->pin.tenant, "%s", name);
+    return true;
+}
+
+static bool parse_pin(generation *g, const json_t *body) {
+    uint32_t domain;
+    if (!g->srv->config.can_pin)
+        return openai_fail(&g->error, NULL, "this server has no memory for pins; start it with --pin-budget");
+    if (!find_tenant(g, body, &domain) || !openai_pin_parse(&g->srv->context, body, &g->request, &g->error)) return false;
+    g->request.params.domain = domain;
+    return true;
+}
 
 /*
  * Read the body into g->request. The body and its JSON are freed at once, and if they were large, so is the allocator's memory:
@@ -16,9 +41,11 @@ static bool read_request(generation *g) {
     json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;
-    const bool ok = body && openai_request_parse(&g->srv->context, g->endpoint, body, &g->request, &g->error);
+    const openai_context *context = &g->srv->context;
+    const bool ok =
+        body && (g->pins ? parse_pin(g, body) : openai_request_parse(context, g->endpoint, body, &g->request, &g->error));
     json_decref(body);
-    g->request.params.domain = g->task.domain;
+    if (!g->pins) g->request.params.domain = g->task.domain;
     if (g->body_size > LARGE_BODY) malloc_trim(0);
     return ok;
 }

@@ -18,6 +18,7 @@ struct generation {
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
     openai_endpoint endpoint;
+    bool pins;         /* its prompt is to be pinned, and `endpoint` does not count */
     double arrived_at; /* clock_seconds() */
 
     /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */
@@ -26,6 +27,7 @@ struct generation {
     openai_request request;
     openai_result result;
     openai_error error; /* why the request was refused */
+    server_pin pin;     /* with `pins`: what the list of pins will have */
 
     /* Allocated by the preparer's thread before the first prompt is submitted. */
     openai_job *jobs; /* [request.n_prompts] */
@@ -49,6 +51,7 @@ struct generation {
     bool abandoned;  /* no client waits for the answer any more */
     bool lost_event; /* memory was lacking for an event, so the answer cannot be whole */
     bool stopped;    /* the server stops */
+    bool kept;       /* the list of pins has `pin`; does not change once the generation is abandoned */
 
     /* A stream. Of the connection's thread. */
     openai_writer out;  /* the latest events */

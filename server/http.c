@@ -119,7 +119,7 @@ static enum MHD_Result reply_preflight(exchange *x) {
     if (!response) return http_reply_no_memory(x);
     const char *wanted =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
-    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE");
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
                             wanted && *wanted ? wanted : "Authorization, Content-Type");
     return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
@@ -160,7 +160,8 @@ static bool may_call(const exchange *x, const route *r) {
     const server_keys *keys = x->srv->config.keys;
     switch (r->access) {
     case ROUTE_TENANTS: return !keys || x->key;
-    case ROUTE_OPERATOR: return !keys || !keys->has_tenants || (x->key && x->key->domain == 0);
+    case ROUTE_MONITOR: return !keys || !keys->has_tenants || (x->key && x->key->domain == 0);
+    case ROUTE_OPERATOR: return !keys || (x->key && x->key->domain == 0);
     default: return true;
     }
 }
@@ -168,7 +169,8 @@ static bool may_call(const exchange *x, const route *r) {
 static enum MHD_Result refuse_access(exchange *x) {
     if (x->key)
         return refuse(x, MHD_HTTP_FORBIDDEN, "forbidden",
-                      "this endpoint shows the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT "'");
+                      "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
+                      "'");
     return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
                        "this server requires its API key; send it as 'Authorization: Bearer KEY'",
                        MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");

@@ -72,7 +72,8 @@ bool head_has_zero(struct MHD_Connection *connection, const char *method, const 
 typedef enum route_access {
     ROUTE_ALL,
     ROUTE_TENANTS,  /* clients with any key */
-    ROUTE_OPERATOR, /* if there are several tenants: clients with a key of the tenant "default" */
+    ROUTE_MONITOR,  /* all, but if there are several tenants only clients with a key of the tenant "default" */
+    ROUTE_OPERATOR, /* clients with a key of the tenant "default" */
 } route_access;
 
 typedef struct route {

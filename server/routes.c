@@ -5,8 +5,8 @@
 
 static enum MHD_Result handle_index(exchange *x) {
     static const char text[] = "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix "
-                               "once.\nPOST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /health, GET "
-                               "/metrics\n";
+                               "once.\nPOST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /cache, POST "
+                               "/cache/pin, DELETE /cache/pin/ID, GET /health, GET /metrics\n";
     return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", strdup(text), sizeof text - 1);
 }
 
@@ -63,6 +63,63 @@ static enum MHD_Result handle_model(exchange *x) {
     return http_reply_error(x, &error);
 }
 
+/* ---- The cache ---- */
+
+static enum MHD_Result handle_cache(exchange *x) {
+    cattn_stats kv = {.struct_size = sizeof kv};
+    cl_engine_get_kv_stats(x->srv->engine, &kv);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {
+        {"budget_bytes", kv.budget_bytes},
+        {"bytes_in_use", kv.bytes_in_use},
+        {"live_bytes", kv.chunks_live * kv.chunk_bytes},
+        {"retained_bytes", kv.chunks_retained * kv.chunk_bytes},
+        {"reserved_bytes", kv.chunks_reserved * kv.chunk_bytes},
+        {"unshared_bytes", kv.chunks_unshared * kv.chunk_bytes},
+        {"pinned_bytes", kv.chunks_pinned * kv.chunk_bytes},
+        {"sequences", kv.n_seqs},
+        {"nodes", kv.n_nodes},
+        {"tokens_stored", kv.tokens_stored},
+        {"tokens_retained", kv.tokens_retained},
+        {"tokens_referenced", kv.tokens_referenced},
+        {"slots_padding", kv.slots_padding},
+    };
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "object", "cache");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        writer_integer(&w, members[i].name, (int64_t)members[i].value);
+    pins_write_all(&w, "pins", &x->srv->pins);
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+static const char PIN_PATH[] = "/cache/pin/";
+
+static enum MHD_Result handle_unpin(exchange *x) {
+    const char *name = x->path + sizeof PIN_PATH - 1;
+    const uint64_t id = pins_id(name);
+    if (!pins_remove(&x->srv->pins, id)) {
+        openai_error error;
+        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists those that POST /cache/pin has made", name);
+        error.status = MHD_HTTP_NOT_FOUND;
+        error.code = "pin_not_found";
+        return http_reply_error(x, &error);
+    }
+    cl_engine_unpin(x->srv->engine, id);
+    openai_writer w = {0};
+    writer_open(&w, NULL, '{');
+    writer_string(&w, "id", name);
+    writer_string(&w, "object", "cache.pin");
+    writer_value(&w, "deleted", json_true());
+    writer_close(&w);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+/* ---- Requests ---- */
+
 static enum MHD_Result handle_chat(exchange *x) { return generation_begin(x, OPENAI_CHAT); }
 
 static enum MHD_Result handle_completions(exchange *x) { return generation_begin(x, OPENAI_COMPLETION); }
@@ -70,11 +127,14 @@ static enum MHD_Result handle_completions(exchange *x) { return generation_begin
 static const route routes[] = {
     {"/", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_index},
     {"/health", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_health},
-    {"/metrics", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_metrics},
+    {"/metrics", MHD_HTTP_METHOD_GET, false, ROUTE_MONITOR, handle_metrics},
     {"/v1/models", MHD_HTTP_METHOD_GET, false, ROUTE_TENANTS, handle_models},
     {"/v1/models/", MHD_HTTP_METHOD_GET, true, ROUTE_TENANTS, handle_model},
     {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_chat},
     {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_completions},
+    {"/cache", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_cache},
+    {"/cache/pin", MHD_HTTP_METHOD_POST, false, ROUTE_OPERATOR, generation_begin_pin},
+    {PIN_PATH, MHD_HTTP_METHOD_DELETE, true, ROUTE_OPERATOR, handle_unpin},
 };
 
 const route *route_find(const char *path) {

@@ -100,6 +100,7 @@ static void server_free(server *s) {
     watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
     metrics_destroy(&s->metrics);
+    pins_destroy(&s->pins);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->freed);
     free(s->model_name);
@@ -132,6 +133,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
                                   .timeout_s = config->generation_timeout_s,
                                   .defaults = config->request};
     metrics_init(&s->metrics);
+    pins_init(&s->pins);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
     if (!s->model_name || !http_create_no_memory_reply(s) || !start_threads(s, fd)) goto no_memory;

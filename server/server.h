@@ -1,5 +1,6 @@
 /*
- * An OpenAI-compatible HTTP/1.1 server on an engine: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics.
+ * An OpenAI-compatible HTTP/1.1 server on an engine: /v1/chat/completions, /v1/completions, /v1/models, /cache, /health,
+ * /metrics.
  *
  * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked. generation.h describes
  * these threads and the order of the locks. All functions here are called on the program's thread.
@@ -41,6 +42,7 @@ typedef struct server_config {
     int32_t request_timeout_s;
     /* Seconds from a request's submission to the engine after which it ends with status 504; 0 (default): no limit. */
     double generation_timeout_s;
+    bool can_pin;      /* the engine has pin_bytes, so /cache/pin may be used; default false */
     int32_t n_threads; /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 

@@ -7,6 +7,7 @@
 
 #include "acceptor.h"
 #include "metrics.h"
+#include "pins.h"
 #include "preparer.h"
 #include "server.h"
 #include "watch.h"
@@ -29,6 +30,7 @@ struct server {
     watch *hangups;                 /* the sockets of clients that may hang up */
 
     server_metrics metrics;
+    server_pins pins;
 
     /* Guarded by `lock`, as are the generations' n_owners. generation.h describes the order of locks. */
     pthread_mutex_t lock;

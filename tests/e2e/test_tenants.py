@@ -101,7 +101,7 @@ def test_wrong_files_are_refused(chunkllama, tmp_path, keys, message):
     path = tmp_path / "keys"
     path.write_text(keys)
     done = chunkllama("serve", "--port", 0, "--api-keys", path, status=1)
-    assert done.stderr == f"chunkllama serve: {path}{message}\n"
+    assert done.stderr == f"chunkllama serve: --api-keys: {path}{message}\n"
 
 
 # ---- Time ----

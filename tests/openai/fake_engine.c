@@ -27,6 +27,7 @@ struct cl_engine {
     pthread_cond_t changed;
     pthread_t thread;
     fake_request *requests; /* oldest first */
+    fake_request *pinned;   /* those that ended with a pin */
     uint64_t last_id;
     cl_engine_stats stats;
     bool stop;
@@ -130,6 +131,11 @@ static void take_a_step(int32_t us) {
     while (atomic_load(&steps_are_held));
 }
 
+static void free_request(fake_request *r) {
+    free(r->prompt);
+    free(r);
+}
+
 /* The engine's thread. It sends events without holding the lock, since their receivers may call the engine. */
 static void *run(void *arg) {
     cl_engine *e = arg;
@@ -160,8 +166,11 @@ static void *run(void *arg) {
             e->stats.requests_finished++;
             e->stats.completion_tokens += r->n_completion;
             *at = r->next;
-            free(r->prompt);
-            free(r);
+            if (r->params.pin && now.n_sent == r->params.max_tokens && !now.cancelled) {
+                r->next = e->pinned;
+                e->pinned = r;
+            } else
+                free_request(r);
         }
         count(e);
     }
@@ -186,6 +195,10 @@ void cl_engine_destroy(cl_engine **engine) {
     pthread_cond_signal(&e->changed);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->thread, NULL);
+    for (fake_request *r = e->pinned, *next; r; r = next) {
+        next = r->next;
+        free_request(r);
+    }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->changed);
     free(e);
@@ -207,8 +220,7 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     pthread_mutex_lock(&e->lock);
     if (e->config.max_waiting > 0 && e->stats.n_waiting >= e->config.max_waiting) {
         pthread_mutex_unlock(&e->lock);
-        free(r->prompt);
-        free(r);
+        free_request(r);
         return cl_fail(error, CL_ERR_BUSY, "%lld requests wait", (long long)e->stats.n_waiting);
     }
     r->id = *id = ++e->last_id;
@@ -235,6 +247,21 @@ void cl_engine_cancel(cl_engine *e, uint64_t id) {
     pthread_mutex_unlock(&e->lock);
 }
 
+void cl_engine_unpin(cl_engine *e, uint64_t id) {
+    pthread_mutex_lock(&e->lock);
+    for (fake_request *r = e->requests; r; r = r->next)
+        if (r->id == id) r->params.pin = false;
+    for (fake_request **at = &e->pinned; *at;) {
+        fake_request *r = *at;
+        if (r->id == id) {
+            *at = r->next;
+            free_request(r);
+        } else
+            at = &r->next;
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
 cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
     pthread_mutex_lock(&e->lock);
     *stats = e->stats;
@@ -243,14 +270,18 @@ cl_status cl_engine_get_stats(cl_engine *e, cl_engine_stats *stats) {
 }
 
 cl_status cl_engine_get_kv_stats(cl_engine *e, cattn_stats *stats) {
-    (void)e;
+    uint64_t n_pins = 0;
+    pthread_mutex_lock(&e->lock);
+    for (const fake_request *r = e->pinned; r; r = r->next) n_pins++;
+    pthread_mutex_unlock(&e->lock);
     *stats = (cattn_stats){.struct_size = sizeof *stats,
                            .chunk_bytes = 1024,
                            .chunks_capacity = 100,
                            .tokens_retained = 31,
                            .tokens_evicted = 32,
                            .slots_padding = 33,
-                           .chunks_pinned = 34};
+                           .chunks_pinned = 34,
+                           .n_seqs = n_pins};
     return CL_OK;
 }
 

@@ -94,6 +94,11 @@ int set_up_busy(void **state) {
     fake.max_waiting = 3;
     return set_up_with(state, &config, &fake);
 }
+int set_up_pins(void **state) {
+    server_config config = base_config();
+    config.can_pin = true;
+    return set_up_with(state, &config, &fast);
+}
 int set_up_hurried(void **state) {
     server_config config = base_config();
     fake_config fake = slow;

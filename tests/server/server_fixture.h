@@ -25,6 +25,7 @@ int set_up_tenants(void **state);      /* requires "secret", or "key-a", which i
 int set_up_impatient(void **state);    /* connections may be idle for a second */
 int set_up_few(void **state);          /* five connections; a request must arrive within a second */
 int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */
+int set_up_pins(void **state);         /* as fast; prompts can be pinned */
 int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within two seconds */
 int tear_down(void **state);
 

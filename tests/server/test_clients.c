@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -54,6 +55,50 @@ static void hanging_up_before_the_first_token_cancels(void **state) {
         close(fd);
         assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
     }
+}
+
+/* The number of pins that the server lists, once the engine has no others; no request may run. */
+static size_t count_pins(uint16_t port) {
+    for (int i = 0; i < 6000; i++) {
+        json_t *cache;
+        assert_int_equal(client_call_json(port, "GET", "/cache", NULL, &cache), 200);
+        const size_t n = json_array_size(json_object_get(cache, "pins"));
+        const json_int_t n_seqs = json_integer_value(json_object_get(cache, "sequences"));
+        json_decref(cache);
+        if ((size_t)n_seqs == n) return n;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    fail_msg("the engine has pins that the server does not list");
+    return 0;
+}
+
+/* A pin that no client learns of ends, whenever the client hangs up; the others stay until they are deleted. */
+static void hanging_up_before_the_answer_ends_a_pin(void **state) {
+    static const char body[] = "{\"prompt\":\"abcd\"}";
+    const fixture *f = *state;
+    enum { N = 100 };
+    for (int i = 0; i < N; i++) {
+        const int fd = client_connect(f->port);
+        client_send(fd, "POST", "/cache/pin", body);
+        nanosleep(&(struct timespec){.tv_nsec = 20000L * i}, NULL);
+        close(fd);
+    }
+    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    assert_true(comes_to(f->port, "vllm:num_requests_waiting", 0));
+    const size_t n_before = count_pins(f->port);
+    char paths[N][64], *text;
+    for (int i = 0; i < N; i++) {
+        json_t *pin;
+        assert_int_equal(client_call_json(f->port, "POST", "/cache/pin", body, &pin), 200);
+        snprintf(paths[i], sizeof paths[i], "/cache/pin/%.40s", json_string_value(json_object_get(pin, "id")));
+        json_decref(pin);
+    }
+    assert_int_equal(count_pins(f->port), n_before + N);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(client_call(f->port, "DELETE", paths[i], NULL, &text), 200);
+        free(text);
+    }
+    assert_int_equal(count_pins(f->port), n_before);
 }
 
 /* A client that does not read delays no other, and gets all its tokens in the end. */
@@ -372,6 +417,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_before_the_answer_ends_a_pin, set_up_pins, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_delays_no_other, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(only_idle_clients_time_out, set_up_impatient, tear_down),
         cmocka_unit_test_setup_teardown(preparing_a_request_delays_no_other, set_up_slow, tear_down),

@@ -51,6 +51,7 @@ static void whole_answers_become_errors(void **state) {
     assert_refused(f->port, "POST", "/v1/completions", "{", 500, NULL, lacking); /* not even its error can be written */
     assert_refused(f->port, "GET", "/v1/models", NULL, 500, NULL, lacking);
     assert_refused(f->port, "GET", "/health", NULL, 500, NULL, lacking);
+    assert_refused(f->port, "GET", "/cache", NULL, 500, NULL, lacking);
     no_text = false;
     assert_recovered(f);
 }
