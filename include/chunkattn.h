@@ -200,8 +200,8 @@ typedef struct cattn_cache cattn_cache;
  * and the metadata; CATTN_ERR_UNSUPPORTED for a level or kv_type that this CPU lacks, and where the CUDA backend or driver is
  * missing, there is no device, or the device cannot run the kernels; CATTN_ERR_ARG if no device has the number cuda_device.
  * Of the file tier: CATTN_ERR_ARG names tier_dir or tier_bytes if the file cannot be opened, another cache has it, tier_bytes
- * holds no chunk, or the cache retains nothing; CATTN_ERR_UNSUPPORTED on a device; CATTN_ERR_NOMEM if the tier's thread cannot
- * be started. *cache is NULL then.
+ * holds no chunk, or the cache retains nothing; CATTN_ERR_UNSUPPORTED on a device; CATTN_ERR_NOMEM if the tier's threads
+ * cannot be started. *cache is NULL then.
  */
 CATTN_API cattn_status cattn_cache_create(const cattn_config *config, cattn_cache **cache, cattn_error *error);
 
@@ -290,8 +290,8 @@ typedef struct cattn_stats {
     uint64_t tier_refused;         /* chunks read that were damaged, or not those expected; their tokens are computed */
     uint64_t tier_replaced;        /* chunks that gave their place in the file to others */
     uint64_t tier_dropped;         /* chunks that were not written, since they were evicted first or too many were queued */
-    double tier_read_seconds;      /* that the tier's thread has spent on reads */
-    double tier_write_seconds;     /* that it has spent on writes */
+    double tier_read_seconds;      /* in which at least one chunk was being read */
+    double tier_write_seconds;     /* in which one was being written */
     uint64_t tokens_imported;      /* made ready by cattn_seq_import instead of computing */
 } cattn_stats;
 
