@@ -2,10 +2,25 @@
 #include "json_doc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "file_bytes.h"
+
+/*
+ * If jansson 2.14 cannot enlarge its buffer for a string, it does not notice, and reads beyond the buffer; other failures it
+ * reports as invalid text. So the memory that it takes for a file is tried first: a buffer of up to 2 * size, its predecessor
+ * of half that size, the strings, and as much for all else.
+ */
+json_t *cl_json_parse(const char *text, size_t size, size_t flags, json_error_t *wrong, bool *no_memory) {
+    void *probe = malloc(8 * size);
+    free(probe);
+    *no_memory = !probe;
+    json_t *root = probe ? json_loadb(text, size, flags, wrong) : NULL;
+    if (probe && !root) *no_memory = wrong->text[0] == 0; /* it reports some failures without a text */
+    return root;
+}
 
 void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, unsigned how, cl_error *error) {
     *doc = (cl_json_doc){.error = error};
@@ -27,8 +42,12 @@ void cl_json_doc_open(cl_json_doc *doc, const char *folder, const char *name, un
     }
     const size_t reals = how & CL_JSON_DOC_REALS ? JSON_DECODE_INT_AS_REAL : 0;
     json_error_t wrong;
-    doc->root = json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong);
-    if (!doc->root)
+    bool no_memory;
+    doc->root = cl_json_parse((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | reals, &wrong,
+                              &no_memory);
+    if (no_memory)
+        cl_json_doc_fail(doc, CL_ERR_NOMEM, "no memory to parse its %zu bytes", bytes.size);
+    else if (!doc->root)
         cl_json_doc_fail(doc, CL_ERR_FORMAT, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
     else if (!json_is_object(doc->root))
         cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s", "it must be an object");

@@ -8,6 +8,12 @@
 #include "llama/common/error.h"
 #include "llama/common/str.h"
 
+/*
+ * As json_loadb, but says whether memory was lacking: then *no_memory is true, `wrong` is undefined and the value NULL. Free
+ * the value with json_decref.
+ */
+json_t *cl_json_parse(const char *text, size_t size, size_t flags, json_error_t *wrong, bool *no_memory);
+
 /* After the first failure the functions below do nothing, so it is enough to check `status` at the end. */
 typedef struct cl_json_doc {
     char path[512];   /* for messages */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_doc.h"
+
 enum { SIZE_BYTES = 8, MAX_HEADER = 100 << 20, SHOWN = 80 };
 
 typedef struct reader {
@@ -158,7 +160,11 @@ cl_status cl_safetensors_parse(const char *path, cl_file_bytes *bytes, cl_safete
     if (cl_file_bytes_fetch(bytes, SIZE_BYTES + (size_t)size, &cause) != CL_OK)
         return cl_fail(error, cause.code, "%s: %s", path, cause.message);
     json_error_t wrong;
-    file->header = json_loadb((const char *)bytes->data + SIZE_BYTES, (size_t)size, JSON_REJECT_DUPLICATES, &wrong);
+    bool no_memory;
+    file->header =
+        cl_json_parse((const char *)bytes->data + SIZE_BYTES, (size_t)size, JSON_REJECT_DUPLICATES, &wrong, &no_memory);
+    if (no_memory)
+        return cl_fail(error, CL_ERR_NOMEM, "%s: no memory to parse its header of %llu bytes", path, (unsigned long long)size);
     if (!json_is_object(file->header)) {
         const cl_status status = cl_fail(error, CL_ERR_FORMAT, "%s: its header is no JSON object: byte %d: %s", path,
                                          file->header ? 0 : wrong.position, file->header ? "another value" : wrong.text);
