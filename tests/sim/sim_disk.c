@@ -51,7 +51,7 @@ static void store(const uint8_t *from, size_t n, uint64_t offset) {
 }
 
 /* The first blocks of a write, at most n bytes of it. */
-static size_t some_blocks(size_t n) { return (size_t)rng_range(&disk.r, 0, (int64_t)(n / BLOCK)) * BLOCK; }
+static size_t some_blocks(size_t n) { return rng_next(&disk.r) % (n / BLOCK + 1) * BLOCK; }
 
 void sim_disk_reset(uint64_t max_bytes, double seconds) {
     if (max_bytes > MAX_BYTES) abort();
