@@ -137,7 +137,8 @@ static int add(void *ctx, const void *piece, size_t n) {
 
 static bytes export_of(cattn_cache *cache, cattn_seq seq, int64_t n_tokens) {
     const size_t n = (size_t)cattn_cache_export_bytes(cache, n_tokens);
-    bytes b = {(char *)malloc(n + 1) + 1, 0, n, -1};
+    char *memory = malloc(n + 1);
+    bytes b = {memory + 1, 0, n, -1};
     cattn_error error;
     check(cattn_seq_export(cache, seq, n_tokens, add, &b, &error), &error);
     assert_int_equal(b.n, n);
