@@ -310,6 +310,24 @@ static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {
     end(&t);
 }
 
+/* A step that is aborted leaves slot groups of its chunks open, and their tokens unready. In a record all are closed. */
+static void a_restore_closes_what_an_aborted_step_has_opened(void **state) {
+    (void)state;
+    tier_world t;
+    begin(&t);
+    record(&t, "abcdefghij");
+    close_tree(&t);
+    open_tree(&t);
+    join(&t.w, "abcdefghij");
+    ca_chunk *chunk = ca_chunk_at(t.w.pool, ca_path_chunk(t.w.tree, at(&t.w, 1)->leaf, 0));
+    chunk->open = 1;
+    assert_int_equal(enter(&t, "abcdefghij", 0), 8);
+    work(&t, 2);
+    assert_int_equal(n_ready(&t, 1), 8);
+    assert_int_equal(chunk->open, 0);
+    end(&t);
+}
+
 static void a_restore_ends_when_nobody_waits(void **state) {
     (void)state;
     tier_world t;
@@ -436,6 +454,7 @@ int main(void) {
         cmocka_unit_test(a_later_sequence_extends_what_is_on_the_way),
         cmocka_unit_test(a_failed_read_leaves_the_rest_to_steps),
         cmocka_unit_test(a_read_does_not_overtake_commands_on_its_chunk),
+        cmocka_unit_test(a_restore_closes_what_an_aborted_step_has_opened),
         cmocka_unit_test(a_restore_ends_when_nobody_waits),
         cmocka_unit_test(tokens_on_the_way_are_not_claimed_after_appends_and_splits),
         cmocka_unit_test(a_queued_write_is_dropped_when_its_chunk_changes),
