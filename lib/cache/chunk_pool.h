@@ -40,6 +40,7 @@ typedef struct ca_chunk {
     uint32_t open;          /* ca_slot_group_bit */
     uint32_t packed;        /* a bit for each unit of slots (pack.c) */
     uint32_t n_uses;        /* sequences that have used its tokens when it was full, as the history says (reuse.h) */
+    uint32_t prefix;        /* when it was full: the hash of all tokens up to its end (reuse.h); 0: not known */
     ca_chunk_id next, prev; /* of a free chunk: private; of a packing chunk: in the tree's list; -1: none */
 } ca_chunk;
 

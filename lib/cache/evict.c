@@ -7,7 +7,15 @@
  *
  * The worth of a leaf is that of its last chunk, which depends on its class and age, times the used part of its slots, since a
  * chunk with few tokens frees as much memory as a full one. Only the oldest and the youngest leaf of each class are compared:
- * within a class the worth usually falls or rises with the age.
+ * within a class the worth usually falls or rises with the age. For each kind of choice duels (duel.h) say whether the worth or
+ * the age alone has chosen better; until the worth has, the least recently used leaf is evicted.
+ *
+ * A shared prefix seldom ends with a chunk. If the leaf's last chunk is full and was used once, but the one before it more
+ * often, the chunk holds the prefix's end, followed by one sequence's own tokens:
+ *
+ *   [prefix, used 9 times |prefix, used 9 times |prefix, own tokens, used once]
+ *
+ * Such an end counts as the chunk before it, with half of its tokens, which is how many it has of the prefix on average.
  */
 #include "tree_internal.h"
 
@@ -71,12 +79,28 @@ static ca_node *end_of(ca_node *root, int side) {
 
 /* ---- The set of leaves ---- */
 
-/* The class of a leaf's last chunk. A chunk that is not full is in no history, and counts as the one before it. */
+static const ca_chunk *chunk_from_end(const ca_tree *tree, const ca_node *leaf, size_t i) {
+    return ca_chunk_at(tree->pool, leaf->chunks[leaf->n_chunks - i]);
+}
+
+static bool has_full_end(const ca_tree *tree, const ca_node *leaf) { return ca_slot_of(tree, ca_node_end(leaf)) == 0; }
+
+/* Whether the leaf's last chunk holds the end of a prefix that was used more often than the chunk. */
+static bool is_prefix_end(const ca_tree *tree, const ca_node *leaf) {
+    return leaf->n_chunks > 1 && has_full_end(tree, leaf) && chunk_from_end(tree, leaf, 1)->n_uses <= 1 &&
+           chunk_from_end(tree, leaf, 2)->n_uses > 1;
+}
+
+/* The chunk whose uses stand for those of the leaf's last one. A chunk that is not full is in no history; NULL: none stands. */
+static const ca_chunk *chunk_to_judge(const ca_tree *tree, const ca_node *leaf) {
+    if (has_full_end(tree, leaf) && !is_prefix_end(tree, leaf)) return chunk_from_end(tree, leaf, 1);
+    return leaf->n_chunks > 1 ? chunk_from_end(tree, leaf, 2) : NULL;
+}
+
 static int class_of(const ca_tree *tree, const ca_node *leaf) {
     if (tree->reuse.n_sets == 0) return 0;
-    const bool is_full = ca_slot_of(tree, ca_node_end(leaf)) == 0;
-    if (!is_full && leaf->n_chunks == 1) return 0;
-    return ca_use_class(ca_chunk_at(tree->pool, leaf->chunks[leaf->n_chunks - (is_full ? 1 : 2)])->n_uses);
+    const ca_chunk *chunk = chunk_to_judge(tree, leaf);
+    return chunk ? ca_use_class(chunk->n_uses) : 0;
 }
 
 void ca_evict_forget(ca_tree *tree, ca_node *node) {
@@ -104,26 +128,69 @@ static int64_t last_chunk_start(const ca_tree *tree, const ca_node *leaf) {
     return ca_max(leaf->start, ca_chunk_of(tree, ca_node_end(leaf) - 1) << tree->layout->log2_c);
 }
 
-static double worth_of(const ca_tree *tree, const ca_node *leaf) {
+/* Tokens of the leaf's last chunk that are as often used as its class says. */
+static int64_t tokens_of(const ca_tree *tree, const ca_node *leaf) {
     const int64_t n_tokens = ca_node_end(leaf) - last_chunk_start(tree, leaf);
-    return (double)n_tokens * ca_reuse_worth(&tree->reuse, leaf->use_class, tree->clock - leaf->last_use);
+    return is_prefix_end(tree, leaf) ? n_tokens / 2 : n_tokens;
 }
 
-static ca_node *choose(const ca_tree *tree) {
-    ca_node *oldest = NULL, *least = NULL;
-    double least_worth = 0;
-    for (int i = 0; i < 2 * CA_USE_CLASSES; i++) {
-        ca_node *root = tree->evictable[i / 2];
-        if (!root) continue;
-        ca_node *leaf = end_of(root, i % 2);
-        if (!oldest || before(leaf, oldest)) oldest = leaf;
-        if (tree->reuse.n_sets == 0) continue;
-        const double worth = worth_of(tree, leaf);
-        if (least && worth >= least_worth) continue;
-        least = leaf;
-        least_worth = worth;
+static double worth_of(const ca_tree *tree, const ca_node *leaf) {
+    return (double)tokens_of(tree, leaf) * ca_reuse_worth(&tree->reuse, leaf->use_class, tree->clock - leaf->last_use);
+}
+
+/* The kind of choice (duel.h) between a leaf and the least recently used one. */
+static int choice_of(const ca_tree *tree, const ca_node *leaf, const ca_node *oldest) {
+    return (is_prefix_end(tree, leaf) ? CA_USE_CLASSES : leaf->use_class) * CA_USE_CLASSES + oldest->use_class;
+}
+
+/* Evicted is about to be evicted, and kept is not, as one of the policies wishes. */
+static void start_duel(ca_tree *tree, const ca_node *evicted, const ca_node *kept, int choice, bool learned) {
+    const ca_chunk *gone = chunk_to_judge(tree, evicted), *stays = chunk_to_judge(tree, kept);
+    if (!gone || !stays || gone->prefix == 0 || stays->prefix == 0) return;
+    const ca_duel duel = {.evicted = gone->prefix,
+                          .kept = stays->prefix,
+                          .n_evicted_tokens = (int32_t)tokens_of(tree, evicted),
+                          .n_kept_tokens = (int32_t)tokens_of(tree, kept),
+                          .last_use = (uint32_t)evicted->last_use,
+                          .started = (uint32_t)tree->clock,
+                          .use_class = evicted->use_class,
+                          .choice = (uint8_t)choice,
+                          .learned = learned};
+    ca_duels_start(&tree->duels, &duel, tree->reuse.memory);
+}
+
+static ca_node *find_oldest(const ca_tree *tree) {
+    ca_node *oldest = NULL;
+    for (int k = 0; k < CA_USE_CLASSES; k++) {
+        ca_node *leaf = tree->evictable[k] ? end_of(tree->evictable[k], 0) : NULL;
+        if (leaf && (!oldest || before(leaf, oldest))) oldest = leaf;
     }
-    return least && least_worth * MARGIN < worth_of(tree, oldest) ? least : oldest;
+    return oldest;
+}
+
+static ca_node *choose(ca_tree *tree) {
+    ca_node *oldest = find_oldest(tree);
+    if (!oldest || tree->reuse.n_sets == 0) return oldest;
+    const double limit = worth_of(tree, oldest) / MARGIN;
+    ca_node *least = NULL, *trusted = NULL; /* the leaf that is worth least, and among those in choices that are trusted */
+    double least_worth = limit, trusted_worth = limit;
+    for (int i = 0; i < 2 * CA_USE_CLASSES; i++) {
+        ca_node *leaf = tree->evictable[i / 2] ? end_of(tree->evictable[i / 2], i % 2) : NULL;
+        if (!leaf || leaf == oldest) continue;
+        const double worth = worth_of(tree, leaf);
+        if (worth < least_worth) {
+            least = leaf;
+            least_worth = worth;
+        }
+        if (worth < trusted_worth && ca_duels_trust(&tree->duels, choice_of(tree, leaf, oldest))) {
+            trusted = leaf;
+            trusted_worth = worth;
+        }
+    }
+    ca_duels_follow(&tree->duels, &tree->reuse, (uint32_t)tree->clock, (uint32_t)oldest->last_use, least_worth * MARGIN);
+    if (least && (!trusted || trusted == least))
+        start_duel(tree, trusted ? least : oldest, trusted ? oldest : least, choice_of(tree, least, oldest), trusted);
+    return trusted ? trusted : oldest;
 }
 
 bool ca_evict_one(ca_tree *tree) {
@@ -157,7 +224,10 @@ void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq) {
             start = ca_max(node->start, chunk * c);
             if (end == (chunk + 1) * c && end <= n_ready) {
                 const ca_chunk_id id = node->chunks[chunk - ca_chunk_of(tree, node->start)];
-                ca_chunk_at(tree->pool, id)->n_uses = ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
+                ca_chunk *full = ca_chunk_at(tree->pool, id);
+                full->prefix = hash;
+                full->n_uses = ca_reuse_note(&tree->reuse, hash, (uint32_t)seq->joined, now);
+                ca_duels_note(&tree->duels, hash, (uint32_t)seq->joined, end <= seq->n_found);
             }
             hash -= ca_reuse_hash(node->tokens + (start - node->start), start, end - start);
         }

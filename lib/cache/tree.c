@@ -8,6 +8,7 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     if (!t) return CATTN_ERR_NOMEM;
     *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
     t->commands.executor = config->executor;
+    t->duels.c = (int32_t)layout->c;
     ca_pack_init(t);
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) goto fail_root;

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 
+#include "duel.h"
 #include "lib/error.h"
 #include "lib/tier/tier.h"
 #include "reuse.h"
@@ -54,6 +55,7 @@ struct ca_tree {
     ca_seq_slot *slots; /* [slots_capacity] running sequences, by the low bits of their ids */
     size_t slots_capacity, free_slot;
     ca_reuse reuse;                     /* n_sets is 0 unless the retention is learned */
+    ca_duels duels;                     /* whether it chooses well */
     ca_node *evictable[CA_USE_CLASSES]; /* treaps of the leaves that no sequence covers; NULL: empty */
     size_t n_evictable;
     ca_packing packing;
