@@ -188,6 +188,23 @@ static void sequences_that_run_at_once_count_as_one_use(void **state) {
     teardown(&w);
 }
 
+static void the_end_of_a_shared_prefix_counts_as_the_prefix(void **state) {
+    (void)state;
+    world w;
+    setup(&w, CATTN_SHARED, CATTN_RETAIN_LEARNED, N_CHUNKS);
+    join(&w, "abcdefghi");
+    compute(&w, 1, 9);
+    leave(&w, 1);
+    assert_int_equal(join(&w, "abcdxyzwv"), C);
+    compute(&w, 2, 5);
+    leave(&w, 2);
+    assert_true(ca_evict_one(w.tree)); /* efgh; abcd, which both have used, and xyzw become one leaf */
+    const ca_node *leaf = w.tree->root->children[0];
+    assert_int_equal(leaf->n_tokens, 2 * C);
+    assert_int_equal(leaf->use_class, ca_use_class(2));
+    teardown(&w);
+}
+
 /* The history knows a prompt's uses after its chunks have been evicted. */
 static void evicted_chunks_are_remembered(void **state) {
     (void)state;
@@ -227,6 +244,7 @@ int main(void) {
         cmocka_unit_test(what_its_policy_has_lost_by_then_is_no_gain),
         cmocka_unit_test(duels_leave_room_for_other_choices),
         cmocka_unit_test(sequences_that_run_at_once_count_as_one_use),
+        cmocka_unit_test(the_end_of_a_shared_prefix_counts_as_the_prefix),
         cmocka_unit_test(evicted_chunks_are_remembered),
         cmocka_unit_test(the_same_calls_evict_the_same),
     };
