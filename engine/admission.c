@@ -158,6 +158,8 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
     cattn_join_options options;
     cattn_join_options_init(&options);
     options.domain = domain_of(a, c);
+    /* The domain is one of the next process, too, and the file tier outlives this one. */
+    if (options.domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
     options.reserve_tokens = n_reserved;
     cattn_join_result result;
     const cattn_status status = cattn_seq_join(a->cache, c->tokens, c->n_tokens, &options, &c->seq, &result, error);

@@ -358,10 +358,13 @@ CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, c
 /* A running sequence. Values are never reused, so a sequence that has left is recognised. 0 is never valid. */
 typedef uint64_t cattn_seq;
 
+enum { CATTN_JOIN_NO_TIER = 1 }; /* neither the sequence nor its forks are read from the file tier or written to it */
+
 typedef struct cattn_join_options {
     size_t struct_size;     /* set by cattn_join_options_init */
     uint32_t domain;        /* only sequences of one domain share; default 0 */
     int64_t reserve_tokens; /* reserve chunks for this many tokens after those of the join; default 0 */
+    uint64_t flags;         /* 0 (default) or CATTN_JOIN_NO_TIER */
 } cattn_join_options;
 
 CATTN_API void cattn_join_options_init(cattn_join_options *options);

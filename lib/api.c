@@ -353,7 +353,11 @@ static cattn_status find_seq(const cattn_cache *c, cattn_seq id, ca_seq **seq, c
 static cattn_status read_join_options(const cattn_join_options *options, cattn_join_options *o, cattn_error *error) {
     cattn_join_options_init(o);
     const cattn_status s = options ? CA_STRUCT_READ(cattn_join_options, reserve_tokens, o, options, error) : CATTN_OK;
-    return s ? s : check_reserve("reserve_tokens", &o->reserve_tokens, error);
+    if (s) return s;
+    if (o->flags & ~(uint64_t)CATTN_JOIN_NO_TIER)
+        return ca_fail(error, CATTN_ERR_ARG, -1, "flags is %#llx; it must be 0 or CATTN_JOIN_NO_TIER",
+                       (unsigned long long)o->flags);
+    return check_reserve("reserve_tokens", &o->reserve_tokens, error);
 }
 
 cattn_status cattn_cache_match(const cattn_cache *c, const int32_t *tokens, int64_t n_tokens, const cattn_join_options *options,
@@ -391,8 +395,8 @@ cattn_status cattn_cache_set_budget(cattn_cache *c, uint64_t budget_bytes, cattn
 }
 
 /* Let tokens of a sequence that has joined come from the file tier. They count as matched, since they are not computed. */
-static void restore(cattn_cache *c, cattn_seq id, const int32_t *tokens, cattn_join_result *result) {
-    const int64_t n_coming = ca_tree_restore(c->tree, ca_tree_find(c->tree, id), tokens, c->row_seconds);
+static void restore(cattn_cache *c, ca_seq *seq, const int32_t *tokens, cattn_join_result *result) {
+    const int64_t n_coming = ca_tree_restore(c->tree, seq, tokens, c->row_seconds);
     if (result && n_coming > result->n_matched) result->n_matched = n_coming;
 }
 
@@ -407,7 +411,11 @@ cattn_status cattn_seq_join(cattn_cache *c, const int32_t *tokens, int64_t n_tok
     if ((s = read_join_options(options, &o, error))) return s;
     ca_file_tier_poll(c);
     s = ca_tree_join(c->tree, tokens, n_tokens, o.domain, o.reserve_tokens, seq, result, error);
-    if (s == CATTN_OK && c->tier) restore(c, *seq, tokens, result);
+    if (s == CATTN_OK) {
+        ca_seq *joined = ca_tree_find(c->tree, *seq);
+        joined->no_tier = o.flags & CATTN_JOIN_NO_TIER;
+        if (c->tier && !joined->no_tier) restore(c, joined, tokens, result);
+    }
     ca_cache_note_bytes(c);
     return s;
 }

@@ -136,7 +136,11 @@ cattn_status ca_import(cattn_cache *c, const void *bytes, size_t n_bytes, const 
         ca_file_tier_poll(c);
         status = ca_tree_join(c->tree, tokens, n_tokens, options->domain, options->reserve_tokens, seq, result, error);
     }
-    if (status == CATTN_OK) bring(c, ca_tree_find(c->tree, *seq), records, staging);
+    if (status == CATTN_OK) {
+        ca_seq *joined = ca_tree_find(c->tree, *seq);
+        joined->no_tier = options->flags & CATTN_JOIN_NO_TIER;
+        bring(c, joined, records, staging);
+    }
     ca_delete(&beside_budget, staging, 1, c->layout.tile_bytes);
     ca_delete(&beside_budget, tokens, (size_t)n_tokens, sizeof *tokens);
     return status;

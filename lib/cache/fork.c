@@ -61,6 +61,7 @@ cattn_status ca_tree_fork(ca_tree *tree, ca_seq *seq, int64_t reserve_tokens, ca
     ca_seq *fork = ca_seq_new(tree);
     if (!fork) return ca_no_memory(error, "fork");
     fork->domain = seq->domain;
+    fork->no_tier = seq->no_tier;
     fork->joined = tree->clock;
     fork->n_found = seq->n_tokens;
     fork->reserve_to = seq->n_tokens + reserve_tokens;
@@ -111,6 +112,7 @@ cattn_status ca_tree_pin(ca_tree *tree, const ca_seq *seq, int64_t n_tokens, cat
     ca_branch_cut(tree, &branch);
     ca_path_cover(tree, branch.at);
     pin->domain = seq->domain;
+    pin->no_tier = seq->no_tier;
     pin->joined = tree->clock;
     pin->n_found = pin->reserve_to = n_tokens;
     pin->is_pin = true;

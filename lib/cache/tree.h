@@ -110,6 +110,7 @@ struct ca_seq {
     uint64_t joined;    /* the tree's clock then */
     int64_t n_found;    /* tokens at its beginning that were in the tree before it came; truncation leaves them to retention */
     uint32_t domain;
+    bool no_tier;       /* its chunks are not written to the file tier */
     bool is_pin;        /* it only keeps its tokens in the cache */
     bool is_restore;    /* it only covers tokens that are on the way; not counted, and unknown outside the tree */
     int32_t step_entry; /* its index among a step's entries while they are looked up or planned; at other times -1 */

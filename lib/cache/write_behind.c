@@ -42,7 +42,7 @@ static void write(ca_tree *tree, const ca_seq *seq, int64_t n, const int32_t *to
 
 void ca_tree_write_behind(ca_tree *tree, const ca_seq *seq) {
     const int64_t n = ca_chunk_of(tree, ca_path_n_ready(seq->leaf)), n_tokens = n << tree->layout->log2_c;
-    if (n == 0) return;
+    if (n == 0 || seq->no_tier) return;
     int32_t *tokens = ca_new(tree->alloc, (size_t)n_tokens, sizeof *tokens);
     ca_chunk_id *ids = ca_new(tree->alloc, (size_t)n, sizeof *ids);
     if (tokens && ids) {

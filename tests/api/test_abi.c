@@ -148,7 +148,7 @@ NO_PADDING(stats, tokens_imported);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
 NO_PADDING(node_info, n_seqs);
-NO_PADDING(join_options, reserve_tokens);
+NO_PADDING(join_options, flags);
 NO_PADDING(seq_info, n_coming);
 NO_PADDING(cuda_device_info, memory_bytes);
 

@@ -154,6 +154,37 @@ static void another_fingerprint_or_domain_finds_nothing(void **state) {
     cattn_cache_destroy(&cache);
 }
 
+/* A sequence that is to stay out of the file tier finds nothing there, and leaves nothing, nor does its fork. */
+static void a_sequence_without_the_tier(void **state) {
+    (void)state;
+    const cattn_config c = small();
+    cattn_cache *cache = create(&c);
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    cattn_seq seq, fork;
+    cattn_join_result result;
+    cattn_error error;
+    options.flags = 2;
+    expect(cattn_seq_join(cache, prompt(1), N, &options, &seq, &result, &error), CATTN_ERR_ARG, &error, "flags is 0x2");
+    options.flags = CATTN_JOIN_NO_TIER;
+    for (int written = 0; written < 2; written++) {
+        assert_int_equal(cattn_seq_join(cache, prompt(1), N, &options, &seq, &result, NULL), CATTN_OK);
+        assert_int_equal(result.n_matched, 0);
+        assert_int_equal(step(cache, seq), N);
+        assert_int_equal(cattn_seq_fork(cache, seq, 0, &fork, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK);
+        assert_int_equal(cattn_seq_leave(cache, &fork, NULL), CATTN_OK);
+        cattn_cache_destroy(&cache);
+        cache = create(&c);
+        assert_int_equal(stats_of(cache).tier_chunks, written * RESTORED / CHUNK);
+        if (written) break;
+        run_prompt(cache, prompt(1));
+        cattn_cache_destroy(&cache);
+        cache = create(&c);
+    }
+    cattn_cache_destroy(&cache);
+}
+
 static void a_pin_is_written_while_it_stays(void **state) {
     (void)state;
     const cattn_config c = small();
@@ -213,6 +244,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(config_is_checked, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(tokens_come_back_after_a_restart, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(another_fingerprint_or_domain_finds_nothing, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_sequence_without_the_tier, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(a_pin_is_written_while_it_stays, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(one_cache_at_a_time_has_the_file, make_dir, remove_dir),
         cmocka_unit_test(waiting_is_checked),

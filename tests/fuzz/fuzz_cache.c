@@ -260,7 +260,7 @@ static void do_fit(void) {
     if (status != CATTN_OK || w.n_seqs > 0 || w.open || w.stepped || w.memory.n_until_failure >= 0) return;
     FUZZ_CHECK(result.max_reserve_tokens >= request.reserve_tokens, "fit");
     if (cattn_cache_drop_retained(w.cache, &w.error) != CATTN_OK) return;
-    const cattn_join_options options = {sizeof options, 0, request.reserve_tokens};
+    const cattn_join_options options = {sizeof options, 0, request.reserve_tokens, 0};
     cattn_seq seqs[MAX_SEQS];
     memset(tokens, 0, sizeof tokens);
     FUZZ_CHECK(cattn_seq_join(w.cache, tokens, request.n_tokens, &options, &seqs[0], NULL, &w.error) == CATTN_OK, "%s",

@@ -82,9 +82,11 @@ static uint64_t budget_of(const world *w, int64_t percent) {
 }
 
 static void note_bytes(world *w) {
-    cattn_stats stats = {.struct_size = sizeof stats};
-    cattn_cache_stats(cache_of(), &stats);
-    w->lower_bytes = stats.bytes_in_use;
+    for (int i = 0; i < SIM_CACHES; i++) {
+        cattn_stats stats = {.struct_size = sizeof stats};
+        if (sim_caches()[i]) cattn_cache_stats(sim_caches()[i], &stats);
+        w->lower_bytes[i] = stats.bytes_in_use;
+    }
 }
 
 static void set_budget(world *w, int64_t percent) {

@@ -1,4 +1,4 @@
-/* The coroutine, and the functions of pthread.h that it takes the place of: see io_thread.h. */
+/* The coroutines, and the functions of pthread.h that they take the place of: see io_thread.h. */
 #include "io_thread.h"
 
 #include <errno.h>
@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
+#include "base/threads.h"
 #include "faults.h"
 
+ca_pool *__real_ca_pool_create(int n_threads);
+ca_pool *__wrap_ca_pool_create(int n_threads);
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*start)(void *), void *arg);
@@ -19,28 +22,45 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, 
 int __wrap_pthread_cond_signal(pthread_cond_t *cond);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 
-enum { STACK_BYTES = 256 << 10, STALL_US = 300000 };
+enum { MAX_THREADS = 2, STACK_BYTES = 256 << 10, STALL_US = 300000 };
 
-/* The thread; all zero if there is none. */
-static struct {
-    ucontext_t program, own;
-    bool exists, runs, has_ended;
+typedef struct thread {
+    ucontext_t context;
+    bool exists, has_ended;
     double time, wake_at; /* wake_at: INFINITY if it waits for a signal */
     const pthread_cond_t *waits_for;
     void *(*start)(void *);
     void *arg;
 } thread;
 
-static char stack[STACK_BYTES];
+static thread threads[MAX_THREADS];
+static char stacks[MAX_THREADS][STACK_BYTES];
+static ucontext_t program;
+static thread *running; /* NULL: the program runs */
 static double longest_wait;
 
 /* What the program waits for; NULL: nothing, or it was signalled. */
 static const pthread_cond_t *program_waits_for;
 
-bool io_thread_exists(void) { return thread.exists; }
-bool io_thread_is_busy(void) { return thread.exists && thread.wake_at < INFINITY; }
+/* The thread that goes on first, of equal ones the one that was started first; NULL: none does before it is signalled. */
+static thread *first_to_wake(void) {
+    thread *first = NULL;
+    for (int i = 0; i < MAX_THREADS; i++) {
+        thread *t = &threads[i];
+        if (t->exists && t->wake_at < INFINITY && (!first || t->wake_at < first->wake_at)) first = t;
+    }
+    return first;
+}
+
+bool io_thread_exists(void) {
+    bool exists = false;
+    for (int i = 0; i < MAX_THREADS; i++) exists |= threads[i].exists;
+    return exists;
+}
+
+bool io_thread_is_busy(void) { return first_to_wake(); }
 double io_thread_longest_wait(void) { return longest_wait; }
-double io_thread_seconds(void) { return thread.runs ? thread.time : sim_steady_time(); }
+double io_thread_seconds(void) { return running ? running->time : sim_steady_time(); }
 
 /* A mistake of the tier, or a call that this file does not simulate. */
 static void require(bool condition, const char *otherwise) {
@@ -51,71 +71,78 @@ static void require(bool condition, const char *otherwise) {
 
 /* ---- Switching ---- */
 
-/* Run the thread until it waits. It allocates nothing, so that no allocation of its can fail. */
-static void resume(void) {
+/* Run a thread until it waits. It allocates nothing, so that no allocation of its can fail. */
+static void resume(thread *t) {
     const bool armed = faults_disarm();
     const int64_t n_allocations = faults_n_allocations();
-    if (thread.time < thread.wake_at) thread.time = thread.wake_at;
-    thread.runs = true;
-    swapcontext(&thread.program, &thread.own);
-    thread.runs = false;
-    require(faults_n_allocations() == n_allocations, "the tier's I/O thread allocates memory");
+    if (t->time < t->wake_at) t->time = t->wake_at;
+    running = t;
+    swapcontext(&program, &t->context);
+    running = NULL;
+    require(faults_n_allocations() == n_allocations, "an I/O thread of the tier allocates memory");
     if (armed) faults_arm();
 }
 
-/* In the thread: let the program go on until the thread's time has come, or it is signalled. */
+/* In a thread: let the program go on until the thread's time has come, or it is signalled. */
 static void wait_until(double time) {
-    if (time < INFINITY && time - thread.time > longest_wait) longest_wait = time - thread.time;
-    thread.wake_at = time;
-    swapcontext(&thread.own, &thread.program);
+    thread *t = running;
+    if (time < INFINITY && time - t->time > longest_wait) longest_wait = time - t->time;
+    t->wake_at = time;
+    swapcontext(&t->context, &program);
 }
 
-/* Let the clock run to the time at which the thread goes on, and let it go on. */
+/* Let the clock run to the time at which a thread goes on, and let it go on. */
 static void resume_later(void) {
-    require(thread.exists && thread.wake_at < INFINITY, "the program waits for the tier's I/O thread, and it does nothing");
-    if (thread.wake_at > sim_steady_time()) sim_time += thread.wake_at - sim_steady_time();
-    resume();
+    thread *t = first_to_wake();
+    require(t, "the program waits for the tier's I/O threads, and they do nothing");
+    if (t->wake_at > sim_steady_time()) sim_time += t->wake_at - sim_steady_time();
+    resume(t);
 }
 
 void io_thread_run(void) {
-    while (thread.exists && !thread.has_ended && thread.wake_at <= sim_steady_time()) resume();
+    for (thread *t; (t = first_to_wake()) && t->wake_at <= sim_steady_time();) resume(t);
 }
 
 void io_thread_sleep(double seconds) {
-    if (!thread.runs) return;
+    if (!running) return;
     if (fault_fires(FAULT_STALL)) seconds += 1e-6 * STALL_US;
-    wait_until(thread.time + seconds);
+    wait_until(running->time + seconds);
 }
 
 /* ---- Threads ---- */
 
 static void thread_main(void) {
-    thread.start(thread.arg);
-    thread.has_ended = true;
+    running->start(running->arg);
+    running->has_ended = true;
     wait_until(INFINITY);
 }
 
 int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*start)(void *), void *arg) {
     (void)attr;
-    require(!thread.exists, "a second thread is started");
+    int i = 0;
+    while (i < MAX_THREADS && threads[i].exists) i++;
+    require(i < MAX_THREADS, "more threads are started than the tier has");
     if (fault_fires(FAULT_THREAD)) return EAGAIN;
-    thread.exists = true;
-    thread.has_ended = false;
-    thread.time = thread.wake_at = sim_steady_time();
-    thread.start = start;
-    thread.arg = arg;
-    getcontext(&thread.own);
-    thread.own.uc_stack.ss_sp = stack;
-    thread.own.uc_stack.ss_size = sizeof stack;
-    makecontext(&thread.own, thread_main, 0);
-    *id = pthread_self();
+    thread *t = &threads[i];
+    *t = (thread){.exists = true, .time = sim_steady_time(), .wake_at = sim_steady_time(), .start = start, .arg = arg};
+    getcontext(&t->context);
+    t->context.uc_stack.ss_sp = stacks[i];
+    t->context.uc_stack.ss_size = sizeof stacks[i];
+    makecontext(&t->context, thread_main, 0);
+    *id = (pthread_t)i;
     return 0;
 }
 
+/* Where the tier would read headers in several threads, one after the other is read: no pool has more than its caller. */
+ca_pool *__wrap_ca_pool_create(int n_threads) {
+    (void)n_threads;
+    return __real_ca_pool_create(1);
+}
+
 int __wrap_pthread_join(pthread_t id, void **result) {
-    (void)id, (void)result;
-    while (!thread.has_ended) resume_later();
-    thread.exists = false;
+    (void)result;
+    while (!threads[id].has_ended) resume_later();
+    threads[id].exists = false;
     return 0;
 }
 
@@ -123,14 +150,14 @@ int __wrap_pthread_join(pthread_t id, void **result) {
 
 /* No thread waits with a mutex locked, so that a lock never has to wait. */
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
-    if (thread.runs && fault_fires(FAULT_STALL)) wait_until(thread.time + 1e-6 * STALL_US);
+    if (running && fault_fires(FAULT_STALL)) wait_until(running->time + 1e-6 * STALL_US);
     return __real_pthread_mutex_lock(mutex);
 }
 
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
     pthread_mutex_unlock(mutex);
-    if (thread.runs) {
-        thread.waits_for = cond;
+    if (running) {
+        running->waits_for = cond;
         wait_until(INFINITY);
     } else {
         program_waits_for = cond;
@@ -140,11 +167,11 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
 }
 
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *deadline) {
-    require(!thread.runs, "the tier's I/O thread waits for some time");
+    require(!running, "an I/O thread of the tier waits for some time");
     const double end = (double)deadline->tv_sec + 1e-9 * (double)deadline->tv_nsec;
     pthread_mutex_unlock(mutex);
     program_waits_for = cond;
-    while (program_waits_for && thread.wake_at <= end) resume_later();
+    for (const thread *t; program_waits_for && (t = first_to_wake()) && t->wake_at <= end;) resume_later();
     const bool in_time = !program_waits_for;
     program_waits_for = NULL;
     if (!in_time && end > sim_steady_time()) sim_time += end - sim_steady_time();
@@ -152,13 +179,24 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, 
     return in_time ? 0 : ETIMEDOUT;
 }
 
-int __wrap_pthread_cond_signal(pthread_cond_t *cond) {
+/* Wake the first thread that waits, or all, and the program. */
+static void wake(const pthread_cond_t *cond, bool all) {
     if (program_waits_for == cond) program_waits_for = NULL;
-    if (thread.exists && thread.waits_for == cond) {
-        thread.waits_for = NULL;
-        thread.wake_at = sim_steady_time();
+    for (int i = 0; i < MAX_THREADS; i++) {
+        thread *t = &threads[i];
+        if (!t->exists || t->waits_for != cond) continue;
+        t->waits_for = NULL;
+        t->wake_at = io_thread_seconds();
+        if (!all) return;
     }
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond) {
+    wake(cond, false);
     return 0;
 }
 
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond) { return __wrap_pthread_cond_signal(cond); }
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond) {
+    wake(cond, true);
+    return 0;
+}

@@ -1,11 +1,12 @@
 /*
- * The I/O thread of the file tier as a coroutine, so that one seed gives one interleaving. At link time the functions of
+ * The I/O threads of the file tier as coroutines, so that one seed gives one interleaving. At link time the functions of
  * io_thread.c take the place of pthread_create, pthread_join, pthread_mutex_lock and those for condition variables; the tier's
- * thread is the only one, since the engine runs with one.
+ * threads are the only ones, since the engine runs with one.
  *
- * The thread runs when the program calls io_thread_run, waits for a condition variable, or joins it. It stops where it waits:
- * for a signal, in a call of the disk, or before it locks a mutex, where the system may interrupt it. Each of these ends at a
- * virtual time. So the program may release a chunk while its record is being read, or while it is being copied.
+ * A thread runs when the program calls io_thread_run, waits for a condition variable, or joins a thread. It stops where it
+ * waits: for a signal, in a call of the disk, or before it locks a mutex, where the system may interrupt it. Each of these ends
+ * at a virtual time, and the thread whose time comes first goes on. So the program may release a chunk while its record is
+ * being read, or while it is being copied.
  */
 #ifndef TESTS_SIM_IO_THREAD_H
 #define TESTS_SIM_IO_THREAD_H
@@ -13,16 +14,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Let the thread do what it does up to now. */
+/* Let the threads do what they do up to now. */
 void io_thread_run(void);
 
-/* Wait: in the thread, so that the program goes on meanwhile; elsewhere, at once. */
+/* Wait: in a thread, so that the program goes on meanwhile; elsewhere, at once. */
 void io_thread_sleep(double seconds);
 
-/* The time where the caller is, in seconds: the thread's is behind that of the program while it is being run. */
+/* The time where the caller is, in seconds: a thread's is behind that of the program while it is being run. */
 double io_thread_seconds(void);
 
-/* Whether there is one, and whether it does anything, now or later, that the program does not wait for. */
+/* Whether there is a thread, and whether any goes on, now or later, without being signalled. */
 bool io_thread_exists(void);
 bool io_thread_is_busy(void);
 

@@ -253,7 +253,7 @@ void world_restart(world *w, int64_t how) {
     w->n_completion = 0;
     w->is_short = false;
     w->engine_lowered = false;
-    w->lower_bytes = 0;
+    for (int i = 0; i < SIM_CACHES; i++) w->lower_bytes[i] = 0;
     w->counts->restarts++;
     cl_error error = {.message = ""};
     cl_engine_config config;

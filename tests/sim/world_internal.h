@@ -6,6 +6,7 @@
 #include "faults.h"
 #include "lib/tier/tier.h"
 #include "oracle.h"
+#include "stub_model.h"
 #include "world.h"
 
 enum { MAX_STOP_TOKENS = 2, MAX_STOP = 2, MAX_STOP_BYTES = 70 };
@@ -61,9 +62,10 @@ typedef struct world {
     bool cancels;
     world_pin pins[PLAN_PINS];
     int64_t n_pins;
-    bool is_short;        /* pins or a lower budget take what a request was promised when it was submitted */
-    bool engine_lowered;  /* the engine's budget: a choice that is alone may use all of the configured one */
-    uint64_t lower_bytes; /* in use when the budget was last changed: it may be above the budget until sequences leave */
+    bool is_short;       /* pins or a lower budget take what a request was promised when it was submitted */
+    bool engine_lowered; /* the engine's budget: a choice that is alone may use all of the configured one */
+    uint64_t
+        lower_bytes[SIM_CACHES]; /* of each cache, when the budget was last changed: they may exceed it until sequences leave */
     client clients[PLAN_REQUESTS];
 } world;
 
