@@ -40,6 +40,16 @@ static void answer(const openai_request *request) {
     openai_result_free(&result);
 }
 
+static void parse_pin(const json_t *body) {
+    openai_request request;
+    openai_error error = {0};
+    if (openai_pin_parse(&context, body, &request, &error))
+        FUZZ_CHECK(request.n_prompts == 1 && request.params.pin && request.params.max_tokens == 0 && !request.stream, "pin");
+    else
+        check_error(&error);
+    openai_request_free(&request);
+}
+
 static void parse(const json_t *body, openai_endpoint endpoint) {
     openai_request request;
     openai_error error = {0};
@@ -61,6 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     parse(body, OPENAI_CHAT);
     parse(body, OPENAI_COMPLETION);
+    parse_pin(body);
     json_decref(body);
     return 0;
 }
