@@ -116,13 +116,18 @@ static void holds(tier_world *t, int i, const char *letters, int n) {
     for (int p = 0; p < n; p++) assert_int_equal(*slot(t, i, p), mark(letters, p));
 }
 
+/* Begin with the records of a sequence in the file, and an empty tree. */
+static void begin_with(tier_world *t, const char *letters) {
+    begin(t);
+    record(t, letters);
+    close_tree(t);
+    open_tree(t);
+}
+
 static void tokens_become_ready_in_order_after_a_restart(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghij");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghij");
     assert_int_equal(enter(&t, "abcdefghij", 0), 8);
     assert_int_equal(n_ready(&t, 1), 0);
     assert_int_equal(t.w.tree->counts.n_seqs, 1);
@@ -145,10 +150,7 @@ static void tokens_become_ready_in_order_after_a_restart(void **state) {
 static void the_last_token_is_always_computed(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefgh");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefgh");
     assert_int_equal(enter(&t, "abcdefgh", 0), 6);
     assert_int_equal(enter(&t, "abc", 0), 2);      /* on the way for the first sequence */
     assert_int_equal(enter(&t, "abcdefgh", 0), 6); /* likewise; a record is not read for two tokens */
@@ -169,10 +171,7 @@ static void the_last_token_is_always_computed(void **state) {
 static void tokens_behind_the_last_ones_of_a_prompt(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnop");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnop");
     assert_int_equal(enter(&t, "abcdefgh", 0), 6);
     assert_int_equal(enter(&t, "abcdefghijklmnop", 0), 6);
     cut_to(&t.w, 1, 6);
@@ -218,10 +217,7 @@ static void a_branch_in_a_chunk_gets_the_whole_chunk(void **state) {
 static void what_shares_its_chunk_with_ready_tokens_is_computed(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklm");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklm");
     join(&t.w, "abcdef");
     compute(&t.w, 1, 6);
     leave(&t.w, 1);
@@ -233,10 +229,7 @@ static void what_shares_its_chunk_with_ready_tokens_is_computed(void **state) {
 static void a_later_sequence_extends_what_is_on_the_way(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnopq");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnopq");
     assert_int_equal(enter(&t, "abcdefghij", 0), 8);
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 0), 8); /* its chunk at 8 is also the first sequence's */
     assert_int_equal(t.w.tree->restores.n, 1);
@@ -287,10 +280,7 @@ static void execute(void *ctx, const ca_kv_command *commands, size_t n) {
 static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklm");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklm");
     t.w.tree->commands.executor = (ca_kv_executor){execute, &t.w};
     join(&t.w, "xyxyx");
     compute(&t.w, 1, 5);
@@ -314,10 +304,7 @@ static void a_read_does_not_overtake_commands_on_its_chunk(void **state) {
 static void a_restore_closes_what_an_aborted_step_has_opened(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghij");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghij");
     join(&t.w, "abcdefghij");
     ca_chunk *chunk = ca_chunk_at(t.w.pool, ca_path_chunk(t.w.tree, at(&t.w, 1)->leaf, 0));
     chunk->open = 1;
@@ -331,10 +318,7 @@ static void a_restore_closes_what_an_aborted_step_has_opened(void **state) {
 static void a_restore_ends_when_nobody_waits(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnopq");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnopq");
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 0), 16);
     work(&t, 1);
     go(&t, 1);
@@ -358,10 +342,7 @@ static void a_restore_ends_when_nobody_waits(void **state) {
 static void tokens_on_the_way_are_not_claimed_after_appends_and_splits(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnopq");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnopq");
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 0), 16);
     append(&t.w, 1, "rst");
     check(&t);
@@ -402,10 +383,7 @@ static void a_queued_write_is_dropped_when_its_chunk_changes(void **state) {
 static void reading_that_takes_longer_than_computing_is_not_done(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnopq");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnopq");
     assert_int_equal(enter(&t, "abcdefghijklmnopq", 1e-9), 16); /* no read has been measured yet */
     t.disk.seconds = -1;                                        /* from here on the clock runs */
     t.disk.slow_seconds = 1e-3;
@@ -421,10 +399,7 @@ static void reading_that_takes_longer_than_computing_is_not_done(void **state) {
 static void nothing_is_restored_without_memory(void **state) {
     (void)state;
     tier_world t;
-    begin(&t);
-    record(&t, "abcdefghijklmnopq");
-    close_tree(&t);
-    open_tree(&t);
+    begin_with(&t, "abcdefghijklmnopq");
     int32_t tokens[64];
     parse("abcdefghijklmnopq", tokens);
     join(&t.w, "abcdefghijklmnopq");
