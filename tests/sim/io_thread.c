@@ -117,6 +117,14 @@ static void thread_main(void) {
     wait_until(INFINITY);
 }
 
+/* Let the thread begin with thread_main, when it is resumed. */
+static void prepare(thread *t, char *stack) {
+    getcontext(&t->context);
+    t->context.uc_stack.ss_sp = stack;
+    t->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&t->context, thread_main, 0);
+}
+
 int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*start)(void *), void *arg) {
     (void)attr;
     int i = 0;
@@ -125,10 +133,7 @@ int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*sta
     if (fault_fires(FAULT_THREAD)) return EAGAIN;
     thread *t = &threads[i];
     *t = (thread){.exists = true, .time = sim_steady_time(), .wake_at = sim_steady_time(), .start = start, .arg = arg};
-    getcontext(&t->context);
-    t->context.uc_stack.ss_sp = stacks[i];
-    t->context.uc_stack.ss_size = sizeof stacks[i];
-    makecontext(&t->context, thread_main, 0);
+    prepare(t, stacks[i]);
     *id = (pthread_t)i;
     return 0;
 }

@@ -101,7 +101,7 @@ static uint64_t elsewhere(size_t n) {
 }
 
 static void flip_bit(uint8_t *bytes, size_t n) {
-    bytes[rng_range(&disk.r, 0, (int64_t)n - 1)] ^= (uint8_t)(1 << rng_below(&disk.r, 8));
+    bytes[rng_below(&disk.r, (int32_t)n)] ^= (uint8_t)(1 << rng_below(&disk.r, 8));
 }
 
 /* What every transfer begins with: it takes time, and may be interrupted or do less. Returns 0, or the negative errno. */
