@@ -218,10 +218,11 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     r->wait = -1;
     r->deadline = request->timeout_s > 0 ? clock_seconds() + request->timeout_s : INFINITY;
     pthread_mutex_lock(&e->lock);
-    if (e->config.max_waiting > 0 && e->stats.n_waiting >= e->config.max_waiting) {
+    const int64_t n_waiting = e->stats.n_waiting;
+    if (e->config.max_waiting > 0 && n_waiting >= e->config.max_waiting) {
         pthread_mutex_unlock(&e->lock);
         free_request(r);
-        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait", (long long)e->stats.n_waiting);
+        return cl_fail(error, CL_ERR_BUSY, "%lld requests wait", (long long)n_waiting);
     }
     r->id = *id = ++e->last_id;
     fake_request **end = &e->requests;
