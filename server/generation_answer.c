@@ -39,9 +39,10 @@ static bool keep_pin(generation *g) {
     g->pin.n_tokens = openai_result_usage(&g->result).prompt_tokens / 2 * 2; /* the last one of an odd number is not pinned */
     g->pin.created = g->result.created;
     pthread_mutex_lock(&g->lock);
-    g->kept = !g->abandoned && pins_add(&g->srv->pins, &g->pin);
+    const bool kept = !g->abandoned && pins_add(&g->srv->pins, &g->pin);
+    if (kept) g->kept = true; /* an abandoned generation is read without the lock */
     pthread_mutex_unlock(&g->lock);
-    return g->kept;
+    return kept;
 }
 
 static enum MHD_Result reply_whole(exchange *x) {
