@@ -77,9 +77,6 @@ cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint3
 /* The name of a domain's tenant, owned by *tenants; NULL: it was not used. */
 const char *openai_tenants_name(const openai_tenants *tenants, uint32_t domain);
 
-/* The domain of a tenant whose name was used. False: it was not. */
-bool openai_tenants_find(const openai_tenants *tenants, const char *name, uint32_t *domain);
-
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
 /* The values of fields that a request's body leaves out. */

@@ -38,13 +38,6 @@ static uint32_t domain_of(const char *name) {
     return strcmp(name, OPENAI_DEFAULT_TENANT) == 0 ? 0 : domain ? domain : 1;
 }
 
-bool openai_tenants_find(const openai_tenants *tenants, const char *name, uint32_t *domain) {
-    const tenant wanted = {.domain = domain_of(name)};
-    tenant *const *found = tfind(&wanted, &tenants->names, compare);
-    *domain = wanted.domain;
-    return found && strcmp((*found)->name, name) == 0;
-}
-
 cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint32_t *domain, cl_error *error) {
     if (!is_valid(name))
         return cl_fail(error, CL_ERR_ARG, "a tenant's name must be 1 to %d printable ASCII characters without blanks",

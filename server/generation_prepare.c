@@ -2,7 +2,6 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "generation_state.h"
 #include "openai/json.h"
@@ -13,12 +12,10 @@ enum { LARGE_BODY = 1 << 20 };
 
 /* Set the name and the domain of the tenant that a body names, which must have a key. */
 static bool find_tenant(generation *g, const json_t *body, uint32_t *domain) {
-    const server_keys *keys = g->srv->config.keys;
     const char *name = OPENAI_DEFAULT_TENANT;
     const json_t *tenant = field_get(body, "tenant");
-    *domain = 0;
     if (tenant && !field_name(tenant, "tenant", &name, &g->error)) return false;
-    if (strcmp(name, OPENAI_DEFAULT_TENANT) != 0 && !(keys && openai_tenants_find(&keys->tenants, name, domain)))
+    if (!server_keys_find_tenant(g->srv->config.keys, name, domain))
         return openai_fail(&g->error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", name);
     snprintf(g->pin.tenant, sizeof g->pin.tenant, "%s", name);
     return true;

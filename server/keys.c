@@ -41,11 +41,14 @@ static const char *tenant_of(const server_keys *keys, size_t i) {
     return openai_tenants_name(&keys->tenants, keys->keys[i].domain);
 }
 
-bool server_keys_admit_tenant(const server_keys *keys, const char *name) {
-    if (keys->n == 0) return strcmp(name, OPENAI_DEFAULT_TENANT) == 0;
+bool server_keys_find_tenant(const server_keys *keys, const char *name, uint32_t *domain) {
+    *domain = 0;
+    if (!keys || keys->n == 0) return strcmp(name, OPENAI_DEFAULT_TENANT) == 0;
     size_t i = 0;
     while (i < keys->n && strcmp(tenant_of(keys, i), name) != 0) i++;
-    return i < keys->n;
+    if (i == keys->n) return false;
+    *domain = keys->keys[i].domain;
+    return true;
 }
 
 /* Whether an earlier key is of the same tenant. */

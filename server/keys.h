@@ -42,8 +42,11 @@ cl_status server_keys_read(server_keys *keys, const char *path, cl_error *error)
 /* The key that was sent [size]; NULL: there is none. The time depends on the number of keys, and on `size`, only. */
 const server_key *server_keys_find(const server_keys *keys, const char *sent, size_t size);
 
-/* Whether requests of a tenant can come: a key is its, or there are no keys and it is "default". */
-bool server_keys_admit_tenant(const server_keys *keys, const char *name);
+/*
+ * Find the domain of a tenant of which requests can come: a key is its, or there are no keys (keys may be NULL then) and it is
+ * "default". False: there is none of this name.
+ */
+bool server_keys_find_tenant(const server_keys *keys, const char *name, uint32_t *domain);
 
 /*
  * Write the names of the tenants of which requests can come, in the order of their first keys and separated by commas, to text

@@ -140,18 +140,21 @@ static void wrong_lines_are_named(void **state) {
 static void tenants_are_listed(void **state) {
     (void)state;
     char text[32];
+    uint32_t domain;
     server_keys keys = {0};
     server_keys_list_tenants(&keys, text, sizeof text);
     assert_string_equal(text, "default");
-    assert_true(server_keys_admit_tenant(&keys, "default"));
-    assert_false(server_keys_admit_tenant(&keys, "bob"));
+    assert_true(server_keys_find_tenant(&keys, "default", &domain) && domain == 0);
+    assert_true(server_keys_find_tenant(NULL, "default", &domain) && domain == 0);
+    assert_false(server_keys_find_tenant(NULL, "bob", &domain));
+    assert_false(server_keys_find_tenant(&keys, "bob", &domain));
     static const char *const lines[][2] = {{"bob", "k1"}, {"alice", "k2"}, {"bob", "k3"}, {"long-name", "k4"}};
     for (size_t i = 0; i < 4; i++) assert_int_equal(server_keys_add(&keys, lines[i][0], lines[i][1], NULL), CL_OK);
     server_keys_list_tenants(&keys, text, sizeof text);
     assert_string_equal(text, "bob, alice, long-name");
-    assert_true(server_keys_admit_tenant(&keys, "alice"));
-    assert_false(server_keys_admit_tenant(&keys, "default"));
-    assert_false(server_keys_admit_tenant(&keys, "alic"));
+    assert_true(server_keys_find_tenant(&keys, "alice", &domain) && domain == keys.keys[1].domain);
+    assert_false(server_keys_find_tenant(&keys, "default", &domain));
+    assert_false(server_keys_find_tenant(&keys, "alic", &domain));
     server_keys_list_tenants(&keys, text, 20);
     assert_string_equal(text, "bob, alice, ...");
     server_keys_list_tenants(&keys, text, 4);
