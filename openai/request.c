@@ -49,11 +49,11 @@ void openai_request_free(openai_request *request) {
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
-/* Whole seconds after which the requests that wait will be admitted, at least 1. */
+/* Whole seconds after which the requests that wait will be admitted. */
 static int64_t retry_after(cl_engine *e) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(e, &stats);
-    return stats.retry_after_s > 1 ? (int64_t)ceil(fmin(stats.retry_after_s, INT32_MAX)) : 1;
+    return (int64_t)ceil(stats.retry_after_s);
 }
 
 size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
