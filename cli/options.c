@@ -78,14 +78,12 @@ const option option_table[] = {
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
          IN(SERVE)),
     TEXT("pin", 0, pin, "FILE",
-         "compute the prompts of this file's requests, in the forms that batch reads, before the server listens, and keep them "
-         "in "
-         "the cache",
+         "compute the prompts of this file's requests, in the forms that batch reads, before the server listens, and keep "
+         "them in the cache",
          IN(SERVE)),
     {"pin-budget", 0, OPT_SIZE, AT(pin_budget), "0", 0, 1e15, NULL, "BYTES",
-     "the part of --kv-budget that only pinned prompts use, those of --pin and of POST /cache/pin; 0: a quarter with --pin, "
-     "else "
-     "none",
+     "the part of --kv-budget that only pinned prompts use, those of --pin and of POST /cache/pin; 0: a quarter with "
+     "--pin, else none",
      IN(SERVE)},
     TEXT("warm", 0, warm, "FILE",
          "compute the prompts of this file's requests before the server listens; they stay in the cache until memory is needed",

@@ -25,10 +25,9 @@ cl_status warm_open(warm_file *file, const char *path, cl_error *error);
  * in the cache until the engine ends; otherwise until their memory is needed. context and keys, which say the tenants of which
  * requests will come, are borrowed for the call.
  *
- * Errors name the file, the line and the limit: CL_ERR_ARG for a line that is wrong or of a tenant without a key, and for
- * a file without requests;
- * CL_ERR_LIMIT for a prompt that the context or the K/V budget does not hold, and for one that the budget of pins does not;
- * CL_ERR_FILE; CL_ERR_NOMEM. Prompts before that line are in the cache.
+ * Errors name the file, the line and the limit: CL_ERR_ARG for a line that is wrong or of a tenant without a key, and for a
+ * file without requests; CL_ERR_LIMIT for a prompt that the context or the K/V budget does not hold, and for one that the
+ * budget of pins does not; CL_ERR_FILE; CL_ERR_NOMEM. Prompts before that line are in the cache.
  */
 cl_status warm_compute(warm_file *file, bool pin, const openai_context *context, const server_keys *keys, cl_engine *engine,
                        cl_error *error);

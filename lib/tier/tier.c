@@ -89,7 +89,7 @@ static int start_threads(ca_tier *t) {
     return failed;
 }
 
-/* Let the threads finish what is queued, for at most so many seconds. */
+/* Let the threads finish what is queued, and stop them; no write begins after `seconds`. */
 static void stop_threads(ca_tier *t, double seconds) {
     pthread_mutex_lock(&t->mutex);
     t->stop_at = ca_tier_now(t) + seconds;

@@ -1,5 +1,4 @@
-/* Which leaf is evicted: the order of least recent use, what is learnt from uses, duels of both, the same choice for equal
- * calls. */
+/* Which leaf is evicted: by least recent use, by what is learnt from uses, by duels of both; the same for equal calls. */
 #include "../support/testing.h"
 
 #include "small_tree.h"

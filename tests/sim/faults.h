@@ -24,8 +24,8 @@ typedef enum fault_kind {
     FAULT_INTERRUPT,   /* a read or write returns EINTR */
     FAULT_LYING_READ,  /* a read returns wrong bytes, and success */
     FAULT_LYING_WRITE, /* a write writes nothing, a part, wrong bytes or elsewhere, and returns success */
-    FAULT_STALL,       /* the I/O thread stops for a while, in a call or before it locks a mutex */
-    FAULT_THREAD,      /* the I/O thread cannot be started */
+    FAULT_STALL,       /* an I/O thread stops for a while, in a call or before it locks a mutex */
+    FAULT_THREAD,      /* an I/O thread cannot be started */
     FAULT_KINDS,
 } fault_kind;
 
