@@ -391,8 +391,6 @@ UNFINISHED = [  # what clients send before they stop: nothing, parts of a head, 
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{\"prompt",
 ]
 
-AT_ONCE = 5  # seconds, on a busy machine too: an unfinished request keeps its place for 10 s
-
 
 def limited_files(soft, hard):
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))}
@@ -444,26 +442,26 @@ def test_it_lives_on_after_more_clients_than_files(start):
     url, _ = read_hello(server)
     clients = connect_many(url, 300)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(url + "/health", timeout=60)
+        urllib.request.urlopen(url + "/health", timeout=5)
     assert caught.value.code == 503 and int(caught.value.headers["Retry-After"]) > 0
     error = json.load(caught.value)["error"]
     assert error.keys() == {"message", "type", "param", "code"} and "connections" in error["message"]
     assert is_idle(server)
     for client in clients:
         client.close()
-    assert answers_within(url, AT_ONCE)
+    assert answers_within(url, 1)
 
 
 def test_it_lives_on_after_clients_that_leave_at_once(start):
     url, _ = read_hello(start("--port", "0", **limited_files(64, 64)))
     connect_many(url, 300, leave=True)
-    assert answers_within(url, AT_ONCE)
+    assert answers_within(url, 1)
 
 
 def test_the_limit_of_files_is_raised(start):
     url, _ = read_hello(start("--port", "0", **limited_files(64, 2048)))
     clients = connect_many(url, 300)
-    assert answers_within(url, AT_ONCE)
+    assert answers_within(url, 5)
     for client in clients:
         client.close()
 
