@@ -116,8 +116,11 @@ static void check_cached(world *w, const client *c) {
     int64_t n_pinned = events_n_pinned(w, (uint32_t)c->planned->domain, c->prompt, c->request.n_prompt - 1);
     for (int32_t k = 0; k < c->request.n; k++)
         if (c->request.prompt_logprobs || c->r->choices[k].shares_none) n_pinned = 0;
-    /* With a lower budget, a longer prefix that is retained may be found instead, and then given up for lack of chunks. */
-    if (c->r->n_cached < n_pinned - n_pinned % 2 && !is_lowered(w))
+    /*
+     * With a lower budget, a longer prefix that is retained may be found instead, which leaves the pinned one within its last
+     * chunk, and is then given up for lack of chunks.
+     */
+    if (c->r->n_cached < n_pinned - n_pinned % (is_lowered(w) ? w->config.chunk_size : 2))
         sim_fail(w, "request %d has found %lld tokens where %lld are pinned", client_number(c), (long long)c->r->n_cached,
                  (long long)n_pinned);
     w->counts->cached_tokens += c->r->n_cached;
