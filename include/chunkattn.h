@@ -218,8 +218,8 @@ CATTN_API const char *cattn_cache_level(const cattn_cache *cache);
 /*
  * Make memory for n_chunks free chunks resident before the steps that write them: the first write to a page waits until the
  * system has found and cleared it, which in a virtual machine may take longer than computing the tokens. A call prepares at
- * most 2 MB, so that an idle caller can return to other work, and returns 1; it returns 0 if nothing is left to do or the
- * budget holds no more. CATTN_ERR_ARG for NULL or a negative n_chunks.
+ * most 2 MB, so that an idle caller can return to other work, and returns 1; it returns 0 if nothing is left to do, the budget
+ * holds no more, or the system cannot do it (Linux before 5.14). CATTN_ERR_ARG for NULL or a negative n_chunks.
  */
 CATTN_API int cattn_cache_prefault(cattn_cache *cache, int64_t n_chunks);
 

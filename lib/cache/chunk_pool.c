@@ -170,11 +170,6 @@ cattn_status ca_chunk_pool_prepare(ca_chunk_pool *p, size_t n_chunks) {
     return CATTN_OK;
 }
 
-/* Make pages resident by writing to each what it holds. */
-static void touch(volatile char *page, const volatile char *end) {
-    for (; page < end; page += PAGE) *page = *page;
-}
-
 /* The lowest slab that has one of the next n_chunks free chunks and is not resident; NULL if there is none. */
 static slab *find_cold(ca_chunk_pool *p, size_t n_chunks) {
     const size_t n = n_chunks < p->n_free ? n_chunks : p->n_free;
@@ -193,7 +188,8 @@ bool ca_chunk_pool_prefault(ca_chunk_pool *p, size_t n_chunks) {
     if (!cold) return false;
     const size_t left = p->slab_bytes - cold->n_resident, n = left < HUGE_PAGE ? left : HUGE_PAGE;
     char *from = p->data + (size_t)(cold - p->slabs) * p->slab_bytes + cold->n_resident;
-    touch(from, from + n);
+    /* The system makes pages resident without writing to them: the tier's threads may read and write chunks in use there. */
+    if (madvise(from, n, MADV_POPULATE_WRITE) != 0) return false;
     cold->n_resident += n;
     return true;
 }

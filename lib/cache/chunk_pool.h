@@ -80,8 +80,8 @@ cattn_status ca_chunk_pool_prepare(ca_chunk_pool *pool, size_t n_chunks);
 
 /*
  * Make at most 2 MB of free chunks resident, so that the step that first writes to them need not wait until the system has
- * found and cleared memory. A slab is committed for this if fewer than n_chunks chunks are free. False if nothing was left to
- * do.
+ * found and cleared memory. A slab is committed for this if fewer than n_chunks chunks are free. Other threads may use chunks
+ * that are taken meanwhile. False if nothing was left to do, or the system has no memory or cannot do it (Linux before 5.14).
  */
 bool ca_chunk_pool_prefault(ca_chunk_pool *pool, size_t n_chunks);
 

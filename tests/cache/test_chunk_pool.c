@@ -1,6 +1,8 @@
 /* The chunk pool: its budget, chunks that do not overlap, ids that depend on the calls alone, and slabs that are returned. */
 #include "../support/testing.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -204,6 +206,45 @@ static void free_chunks_are_made_resident(void **state) {
     assert_int_equal(alloc.bytes, 0);
 }
 
+typedef struct chunk_user {
+    volatile char *chunk;
+    size_t n_bytes;
+    atomic_bool uses, stop;
+    int64_t n_lost; /* writes that were undone */
+} chunk_user;
+
+static void *use_chunk(void *arg) {
+    chunk_user *user = arg;
+    for (char c = 1; !atomic_load(&user->stop); c++) {
+        for (size_t i = 0; i < user->n_bytes; i += 4096) user->chunk[i] = c;
+        for (size_t i = 0; i < user->n_bytes; i += 4096) user->n_lost += user->chunk[i] != c;
+        atomic_store(&user->uses, true);
+    }
+    return NULL;
+}
+
+/* As a thread of the tier reads and writes chunks. Under TSan: memory is made resident without an access to it. */
+static void another_thread_uses_a_chunk(void **state) {
+    (void)state;
+    enum { CHUNK = 64 << 10, BUDGET = 256 << 20 };
+    ca_alloc alloc = ca_alloc_default();
+    ca_chunk_pool *pool;
+    assert_int_equal(ca_chunk_pool_create(&pool, &alloc, 1, CHUNK, BUDGET), CATTN_OK);
+    ca_chunk_id id;
+    assert_int_equal(ca_chunk_pool_get(pool, &id), CATTN_OK);
+    chunk_user user = {.chunk = ca_chunk_tile(pool, id, 0), .n_bytes = CHUNK};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, use_chunk, &user), 0);
+    while (!atomic_load(&user.uses)) continue;
+    const int n = n_prefaults(pool, SIZE_MAX);
+    atomic_store(&user.stop, true);
+    pthread_join(thread, NULL);
+    assert_true(n > 1);
+    assert_int_equal(user.n_lost, 0);
+    ca_chunk_pool_destroy(&pool);
+    assert_int_equal(alloc.bytes, 0);
+}
+
 /* The pool has records only, and other memory has a budget of its own. */
 static void memory_may_be_elsewhere(void **state) {
     (void)state;
@@ -266,6 +307,7 @@ int main(void) {
         cmocka_unit_test(empty_slabs_are_returned),
         cmocka_unit_test(other_memory_counts),
         cmocka_unit_test(free_chunks_are_made_resident),
+        cmocka_unit_test(another_thread_uses_a_chunk),
         cmocka_unit_test(memory_may_be_elsewhere),
         cmocka_unit_test(every_allocation_fails),
     };
