@@ -1,29 +1,11 @@
-/* The chat formats, and the text that they write, which records what parts of it are the format's own. */
+/* The chat formats, which write the text of a prompt. */
 #ifndef LLAMA_CHAT_CHAT_FORMATS_H
 #define LLAMA_CHAT_CHAT_FORMATS_H
 
 #include <stdbool.h>
 
 #include "chat.h"
-#include "llama/text/tokenizer.h"
-
-/* Zero-initialise, free with cl_prompt_free. */
-typedef struct cl_prompt {
-    char *text; /* [size] owned */
-    size_t size, capacity;
-    cl_text_span *own; /* [n_own] the parts that are the format's own; owned */
-    size_t n_own, own_capacity;
-    bool no_memory; /* an allocation failed, and a part is missing */
-} cl_prompt;
-
-void cl_prompt_free(cl_prompt *p);
-
-/* Append the text of a message. */
-void cl_prompt_add(cl_prompt *p, cl_str text);
-/* Append text of the format. Consecutive ones form one part, so that together they can be the name of a special token. */
-void cl_prompt_add_format(cl_prompt *p, const char *text);
-/* Append the name of a token as text of the format; nothing for -1. */
-void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id);
+#include "llama/text/prompt.h"
 
 /* What a format is written from. The messages are checked. All pointers are borrowed. */
 typedef struct cl_chat_input {

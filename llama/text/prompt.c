@@ -1,0 +1,48 @@
+/* The text of a prompt grows. */
+#include "prompt.h"
+
+#include <stdlib.h>
+
+void cl_prompt_free(cl_prompt *p) {
+    free(p->text);
+    free(p->own);
+}
+
+void cl_prompt_add(cl_prompt *p, cl_str text) {
+    if (p->capacity - p->size < text.size) {
+        const size_t capacity = 2 * p->capacity + text.size;
+        char *grown = realloc(p->text, capacity);
+        p->no_memory |= !grown;
+        if (!grown) return;
+        p->text = grown;
+        p->capacity = capacity;
+    }
+    if (text.size > 0) memcpy(p->text + p->size, text.data, text.size);
+    p->size += text.size;
+}
+
+void cl_prompt_add_own(cl_prompt *p, cl_str text) {
+    const size_t start = p->size;
+    cl_prompt_add(p, text);
+    if (p->n_own > 0 && p->own[p->n_own - 1].end == start) {
+        p->own[p->n_own - 1].end = p->size;
+        return;
+    }
+    if (p->n_own == p->own_capacity) {
+        const size_t capacity = 2 * p->own_capacity + 16;
+        cl_text_span *grown = realloc(p->own, capacity * sizeof *grown);
+        p->no_memory |= !grown;
+        if (!grown) return;
+        p->own = grown;
+        p->own_capacity = capacity;
+    }
+    p->own[p->n_own++] = (cl_text_span){start, p->size};
+}
+
+void cl_prompt_add_format(cl_prompt *p, const char *text) { cl_prompt_add_own(p, cl_str_of(text)); }
+
+void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id) {
+    char name[256];
+    const size_t size = cl_tokenizer_piece(tok, id, true, name, sizeof name);
+    cl_prompt_add_own(p, (cl_str){name, size < sizeof name ? size : sizeof name});
+}
