@@ -9,10 +9,9 @@
  * or writing as JSON. What Jinja itself writes, such as the digits of a number and the braces of JSON, counts as the
  * caller's.
  *
- * Different from Jinja: integers have 64 bits, and more is an error; `safe` and `escape` return plain strings, so that nothing
- * is escaped later; `random`, `urlize`, `xmlattr`, `filesizeformat`, `wordwrap`, `pprint`, `striptags`, `groupby` and
- * `forceescape`, recursive loops, template inheritance, `include` and `import` do not exist; str.format knows no format
- * specification.
+ * Different from Jinja: integers have 64 bits, and more is an error; `random`, `urlize`, `xmlattr`, `filesizeformat`,
+ * `wordwrap`, `pprint`, `striptags`, `groupby` and `forceescape`, recursive loops, template inheritance, `include` and `import`
+ * do not exist; str.format knows no format specification.
  */
 #ifndef LLAMA_JINJA_JINJA_H
 #define LLAMA_JINJA_JINJA_H
@@ -31,7 +30,7 @@ typedef struct cl_jinja cl_jinja;
  * Compile a template, text [size], which is borrowed for the call. Free *t with cl_jinja_free; it is NULL after an error.
  *
  * CL_ERR_FORMAT: it is not UTF-8 or not Jinja; CL_ERR_UNSUPPORTED: it uses what this subset lacks; CL_ERR_LIMIT: it is too
- * large or nested too deeply; CL_ERR_NOMEM. Messages begin with the line ("line 12: ...").
+ * large or nested too deeply; CL_ERR_NOMEM. Messages about the text begin with the line ("line 12: ...").
  */
 cl_status cl_jinja_compile(const char *text, size_t size, cl_jinja **t, cl_error *error);
 

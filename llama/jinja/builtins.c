@@ -1,0 +1,187 @@
+/* Finds what templates can call, matches arguments with parameters, and looks up attributes. */
+#include "builtins.h"
+
+#include "print.h"
+
+/* ---- Finding ---- */
+
+const cj_builtin *cj_find_builtin(const cj_builtin *table, cl_str name) {
+    for (; table->name; table++)
+        if (cl_str_is(name, table->name)) return table;
+    return NULL;
+}
+
+const cj_builtin *cj_find_filter(cl_str name) {
+    const cj_builtin *found = cj_find_builtin(cj_filters_of_text, name);
+    if (!found) found = cj_find_builtin(cj_filters_of_lists, name);
+    return found ? found : cj_find_builtin(cj_filters_of_numbers, name);
+}
+
+const cj_builtin *cj_find_test(cl_str name) { return cj_find_builtin(cj_tests, name); }
+
+cj_value cj_bound(cj_run *r, const cj_builtin *method, const cj_value *self) {
+    cj_function *function = CJ_NEW(r, cj_function);
+    *function = (cj_function){method, *self};
+    return (cj_value){.kind = CJ_FUNCTION, .function = function};
+}
+
+/* ---- Calling ---- */
+
+enum { MAX_PARAMETERS = 8 };
+
+/* The parameters' names; returns their number. */
+static size_t split_parameters(const char *parameters, cl_str names[MAX_PARAMETERS]) {
+    size_t n = 0;
+    while (*parameters) {
+        const size_t size = strcspn(parameters, " ");
+        names[n++] = (cl_str){parameters, size};
+        parameters += size;
+        while (*parameters == ' ') parameters++;
+    }
+    return n;
+}
+
+cj_value cj_run_builtin(cj_run *r, const cj_builtin *builtin, const char *what, const cj_args *args) {
+    cj_step(r);
+    if (!builtin->parameters) return builtin->run(r, args);
+    cl_str names[MAX_PARAMETERS];
+    cj_value at[MAX_PARAMETERS] = {0};
+    char shown[64];
+    const size_t n = split_parameters(builtin->parameters, names);
+    if (args->n > n)
+        cj_fail(r, CL_ERR_ARG, "%s '%s' takes at most %zu arguments, and got %zu", what, builtin->name, n, args->n);
+    if (args->n > 0) memcpy(at, args->at, args->n * sizeof *at);
+    for (size_t i = 0; i < args->n_named; i++) {
+        const cl_str name = {args->names[i].data, args->names[i].size};
+        size_t place = 0;
+        while (place < n && !(names[place].size == name.size && memcmp(names[place].data, name.data, name.size) == 0)) place++;
+        if (place == n || at[place].kind != CJ_ABSENT)
+            cj_fail(r, CL_ERR_ARG, "%s '%s' takes no %sargument '%s'", what, builtin->name, place == n ? "" : "second ",
+                    cl_str_show(name, shown, sizeof shown));
+        at[place] = args->named[i];
+    }
+    for (size_t i = 0; i < (size_t)builtin->n_required; i++)
+        if (at[i].kind == CJ_ABSENT) cj_fail(r, CL_ERR_ARG, "%s '%s' needs more arguments", what, builtin->name);
+    const cj_args bound = {.at = at, .n = n};
+    return builtin->run(r, &bound);
+}
+
+cj_text cj_arg_text(cj_run *r, const cj_args *a, size_t i) {
+    if (a->at[i].kind == CJ_UNDEFINED) cj_fail_undefined(r, &a->at[i]);
+    if (a->at[i].kind != CJ_STRING) cj_fail(r, CL_ERR_ARG, "expected a string, got '%s'", cj_type(&a->at[i]));
+    return a->at[i].text;
+}
+
+cj_text cj_arg_str(cj_run *r, const cj_args *a, size_t i) { return cj_str_of(r, &a->at[i]); }
+
+int64_t cj_arg_int(cj_run *r, const cj_args *a, size_t i, int64_t otherwise) {
+    int64_t value = otherwise;
+    if (a->at[i].kind == CJ_ABSENT || cj_is_int(&a->at[i], &value)) return value;
+    if (a->at[i].kind == CJ_UNDEFINED) cj_fail_undefined(r, &a->at[i]);
+    cj_fail(r, CL_ERR_ARG, "expected an integer, got '%s'", cj_type(&a->at[i]));
+}
+
+bool cj_arg_bool(const cj_args *a, size_t i, bool otherwise) {
+    return a->at[i].kind == CJ_ABSENT ? otherwise : cj_truth(&a->at[i]);
+}
+
+/* ---- Attributes ---- */
+
+static cj_value loop_attribute(cj_run *r, const cj_value *object, cl_str name) {
+    cj_loop *loop = object->loop;
+    const int64_t n = (int64_t)loop->items->n, i = (int64_t)loop->index;
+    if (cl_str_is(name, "index")) return cj_int(i + 1);
+    if (cl_str_is(name, "index0")) return cj_int(i);
+    if (cl_str_is(name, "revindex")) return cj_int(n - i);
+    if (cl_str_is(name, "revindex0")) return cj_int(n - i - 1);
+    if (cl_str_is(name, "first")) return cj_bool(i == 0);
+    if (cl_str_is(name, "last")) return cj_bool(i == n - 1);
+    if (cl_str_is(name, "length")) return cj_int(n);
+    if (cl_str_is(name, "depth")) return cj_int(1);
+    if (cl_str_is(name, "depth0")) return cj_int(0);
+    if (cl_str_is(name, "previtem") && i > 0) return loop->items->at[i - 1];
+    if (cl_str_is(name, "nextitem") && i < n - 1) return loop->items->at[i + 1];
+    const cj_builtin *method = cj_find_builtin(cj_loop_methods, name);
+    return method ? cj_bound(r, method, object) : cj_undefined(cj_own(name));
+}
+
+static const cj_builtin *find_method(const cj_value *object, cl_str name) {
+    switch (object->kind) {
+    case CJ_STRING: return cj_find_builtin(cj_str_methods, name);
+    case CJ_DICT: return cj_find_builtin(cj_dict_methods, name);
+    case CJ_LIST:
+    case CJ_TUPLE:
+    case CJ_RANGE: return cj_find_builtin(cj_list_methods, name);
+    case CJ_CYCLER: return cj_find_builtin(cj_cycler_methods, name);
+    default: return NULL;
+    }
+}
+
+/* What Python's getattr finds; CJ_ABSENT: nothing. */
+static cj_value attribute_of(cj_run *r, const cj_value *object, cl_str name) {
+    if (object->kind == CJ_UNDEFINED) cj_fail_undefined(r, object);
+    if (object->kind == CJ_LOOP) return loop_attribute(r, object, name);
+    if (object->kind == CJ_CYCLER && cl_str_is(name, "current")) return object->cycler->items[object->cycler->at];
+    if (object->kind == CJ_NAMESPACE) {
+        const cj_value *v = cj_dict_get_name(r, object->dict, cj_own(name));
+        if (v) return *v;
+    }
+    const cj_builtin *method = find_method(object, name);
+    return method ? cj_bound(r, method, object) : (cj_value){.kind = CJ_ABSENT};
+}
+
+/* What Python's object[key] finds; CJ_ABSENT: nothing. */
+static cj_value item_of(cj_run *r, const cj_value *object, const cj_value *key) {
+    int64_t i;
+    if (object->kind == CJ_UNDEFINED) cj_fail_undefined(r, object);
+    if (object->kind == CJ_DICT) {
+        const bool hashable = key->kind != CJ_LIST && key->kind != CJ_DICT;
+        const cj_value *v = hashable ? cj_dict_get(r, object->dict, key) : NULL;
+        return v ? *v : (cj_value){.kind = CJ_ABSENT};
+    }
+    const bool indexed = object->kind == CJ_STRING || (object->kind >= CJ_LIST && object->kind <= CJ_RANGE);
+    if (!indexed || !cj_is_int(key, &i)) return (cj_value){.kind = CJ_ABSENT};
+    const int64_t n = (int64_t)cj_length(r, object);
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) return (cj_value){.kind = CJ_ABSENT};
+    if (object->kind != CJ_STRING) return object->list->at[i];
+    const size_t at = cj_offset(object->text, (size_t)i);
+    return cj_string(cj_part(object->text, at, at + cj_char_size(object->text.data[at])));
+}
+
+cj_value cj_attribute(cj_run *r, const cj_value *object, cl_str name) {
+    cj_value v = attribute_of(r, object, name);
+    if (v.kind != CJ_ABSENT) return v;
+    const cj_value key = cj_string(cj_own(name));
+    v = item_of(r, object, &key);
+    return v.kind != CJ_ABSENT ? v : cj_undefined(key.text);
+}
+
+cj_value cj_item(cj_run *r, const cj_value *object, const cj_value *key) {
+    cj_value v = item_of(r, object, key);
+    if (v.kind != CJ_ABSENT) return v;
+    if (key->kind == CJ_STRING) v = attribute_of(r, object, (cl_str){key->text.data, key->text.size});
+    return v.kind != CJ_ABSENT ? v : cj_undefined(key->kind == CJ_STRING ? key->text : cj_own(cl_str_of("an element")));
+}
+
+/* A part of a path: digits are an index. */
+static cj_value path_key(cj_text part) {
+    int64_t index = 0;
+    for (size_t i = 0; i < part.size; i++)
+        if (part.data[i] < '0' || part.data[i] > '9' || i == 18) return cj_string(part);
+    for (size_t i = 0; i < part.size; i++) index = index * 10 + part.data[i] - '0';
+    return part.size > 0 ? cj_int(index) : cj_string(part);
+}
+
+cj_value cj_path(cj_run *r, const cj_value *object, const cj_value *path) {
+    if (path->kind == CJ_ABSENT || path->kind == CJ_NONE) return *object;
+    if (path->kind != CJ_STRING) return cj_item(r, object, path);
+    cj_value v = *object;
+    for (size_t at = 0;;) {
+        const size_t dot = cj_find(path->text, cj_foreign_of("."), at), end = dot == SIZE_MAX ? path->text.size : dot;
+        const cj_value key = path_key(cj_part(path->text, at, end));
+        v = cj_item(r, &v, &key);
+        if (dot == SIZE_MAX) return v;
+        at = dot + 1;
+    }
+}

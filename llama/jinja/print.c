@@ -1,0 +1,276 @@
+/* Writes values as Python prints them, and as json.dumps does. What is written between strings counts as the caller's. */
+#include "print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utf8proc.h>
+
+/* ---- Numbers ---- */
+
+void cj_print_int(int64_t i, char *buf) { snprintf(buf, 32, "%" PRId64, i); }
+
+/* The shortest digits that give the same number again; with an exponent below 1e-4 and from 1e16 on. */
+void cj_print_float(double f, char *buf) {
+    if (isnan(f) || isinf(f)) {
+        snprintf(buf, 32, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        return;
+    }
+    int digits = 1;
+    for (; digits < 17; digits++) {
+        snprintf(buf, 32, "%.*e", digits - 1, f);
+        if (strtod(buf, NULL) == f) break;
+    }
+    snprintf(buf, 32, "%.*e", digits - 1, f);
+    const int exponent = atoi(strchr(buf, 'e') + 1);
+    if (exponent < -4 || exponent >= 16) return; /* Python, too, writes at least two digits of it */
+    if (exponent >= digits - 1)
+        snprintf(buf, 32, "%.1f", f);
+    else
+        snprintf(buf, 32, "%.*f", digits - 1 - exponent, f);
+}
+
+static void put_int(cj_builder *b, int64_t i) {
+    char buf[32];
+    cj_print_int(i, buf);
+    cj_put_foreign(b, buf);
+}
+
+static void put_float(cj_builder *b, double f) {
+    char buf[32];
+    cj_print_float(f, buf);
+    cj_put_foreign(b, buf);
+}
+
+/* ---- As Python ---- */
+
+/* Whether Python's repr writes a character as it is. */
+static bool is_printable(int32_t c) {
+    if (c < 0x7f) return c >= 0x20;
+    const utf8proc_category_t category = utf8proc_category(c);
+    return category != UTF8PROC_CATEGORY_CC && category != UTF8PROC_CATEGORY_CF && category != UTF8PROC_CATEGORY_CS &&
+           category != UTF8PROC_CATEGORY_CO && category != UTF8PROC_CATEGORY_CN && category != UTF8PROC_CATEGORY_ZS &&
+           category != UTF8PROC_CATEGORY_ZL && category != UTF8PROC_CATEGORY_ZP;
+}
+
+static void put_quoted(cj_builder *b, cj_text t) {
+    const bool single = t.size > 0 && memchr(t.data, '\'', t.size), twice = t.size > 0 && memchr(t.data, '"', t.size);
+    const char quote = single && !twice ? '"' : '\'';
+    cj_put_char(b, quote);
+    for (size_t at = 0, end; at < t.size; at = end) {
+        end = at + cj_char_size(t.data[at]);
+        const int32_t c = cj_char(t, at);
+        char escape[12];
+        if (c == quote || c == '\\')
+            snprintf(escape, sizeof escape, "\\%c", (char)c);
+        else if (c == '\n' || c == '\r' || c == '\t')
+            snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (is_printable(c)) {
+            cj_put(b, cj_part(t, at, end));
+            continue;
+        } else
+            snprintf(escape, sizeof escape, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        cj_put_foreign(b, escape);
+    }
+    cj_put_char(b, quote);
+}
+
+static void put_elements(cj_builder *b, const cj_list *list, const char *open, const char *close) {
+    cj_put_foreign(b, open);
+    for (size_t i = 0; i < list->n; i++) {
+        if (i > 0) cj_put_foreign(b, ", ");
+        cj_put_repr(b, &list->at[i]);
+    }
+    cj_put_foreign(b, close);
+}
+
+static void put_dict(cj_builder *b, const cj_dict *dict) {
+    cj_put_foreign(b, "{");
+    for (size_t i = 0; i < dict->n; i++) {
+        if (i > 0) cj_put_foreign(b, ", ");
+        cj_put_repr(b, &dict->at[i].key);
+        cj_put_foreign(b, ": ");
+        cj_put_repr(b, &dict->at[i].value);
+    }
+    cj_put_foreign(b, "}");
+}
+
+static void put_range(cj_builder *b, const cj_list *range) {
+    cj_put_foreign(b, "range(");
+    put_int(b, range->start);
+    cj_put_foreign(b, ", ");
+    put_int(b, range->stop);
+    if (range->stride != 1) {
+        cj_put_foreign(b, ", ");
+        put_int(b, range->stride);
+    }
+    cj_put_foreign(b, ")");
+}
+
+void cj_put_repr(cj_builder *b, const cj_value *v) {
+    cj_enter(b->r);
+    cj_step(b->r);
+    switch (v->kind) {
+    case CJ_UNDEFINED: cj_put_foreign(b, "Undefined"); break;
+    case CJ_NONE: cj_put_foreign(b, "None"); break;
+    case CJ_BOOL: cj_put_foreign(b, v->boolean ? "True" : "False"); break;
+    case CJ_INT: put_int(b, v->integer); break;
+    case CJ_FLOAT: put_float(b, v->real); break;
+    case CJ_STRING: put_quoted(b, v->text); break;
+    case CJ_LIST: put_elements(b, v->list, "[", "]"); break;
+    case CJ_TUPLE: put_elements(b, v->list, "(", v->list->n == 1 ? ",)" : ")"); break;
+    case CJ_RANGE: put_range(b, v->list); break;
+    case CJ_VIEW:
+        cj_put_foreign(b, v->list->name);
+        put_elements(b, v->list, "([", "])");
+        break;
+    case CJ_DICT: put_dict(b, v->dict); break;
+    case CJ_NAMESPACE:
+        cj_put_foreign(b, "<Namespace ");
+        put_dict(b, v->dict);
+        cj_put_foreign(b, ">");
+        break;
+    case CJ_LOOP:
+        cj_put_foreign(b, "<LoopContext ");
+        put_int(b, (int64_t)v->loop->index + 1);
+        cj_put_foreign(b, "/");
+        put_int(b, (int64_t)v->loop->items->n);
+        cj_put_foreign(b, ">");
+        break;
+    default: /* Python prints an address */
+        cj_put_foreign(b, "<");
+        cj_put_foreign(b, cj_type(v));
+        cj_put_foreign(b, " object>");
+    }
+    cj_leave(b->r);
+}
+
+void cj_put_str(cj_builder *b, const cj_value *v) {
+    if (v->kind == CJ_STRING)
+        cj_put(b, v->text);
+    else if (v->kind != CJ_UNDEFINED)
+        cj_put_repr(b, v);
+}
+
+cj_text cj_str_of(cj_run *r, const cj_value *v) {
+    if (v->kind == CJ_STRING) return v->text;
+    cj_builder b = {.r = r};
+    cj_put_str(&b, v);
+    return cj_built(&b);
+}
+
+/* ---- As JSON ---- */
+
+static void put_json_string(cj_builder *b, cj_text t, bool ascii) {
+    static const char names[] = "\"\"\\\\\nn\rr\tt\bb\ff";
+    cj_put_char(b, '"');
+    size_t plain = 0; /* from here on nothing needs an escape */
+    for (size_t at = 0, end; at < t.size; at = end) {
+        const unsigned char first = (unsigned char)t.data[at];
+        end = at + cj_char_size((char)first);
+        if (first >= 0x20 && first != '"' && first != '\\' && (first < 0x7f || !ascii)) continue;
+        cj_put(b, cj_part(t, plain, at));
+        plain = end;
+        const int32_t c = cj_char(t, at);
+        const char *name = c > 0 && c < 0x80 ? strchr(names, c) : NULL;
+        char escape[16];
+        if (name)
+            snprintf(escape, sizeof escape, "\\%c", name[1]);
+        else if (c < 0x10000)
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+        else
+            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800u + (((unsigned)c - 0x10000) >> 10),
+                     0xdc00u + (((unsigned)c - 0x10000) & 0x3ff));
+        cj_put_foreign(b, escape);
+    }
+    cj_put(b, cj_part(t, plain, t.size));
+    cj_put_char(b, '"');
+}
+
+static void put_json(cj_builder *b, const cj_value *v, const cj_json_style *style, int level);
+
+static void put_line(cj_builder *b, const cj_json_style *style, int level) {
+    if (!style->indent) return;
+    cj_put_char(b, '\n');
+    cj_put_times(b, *style->indent, (size_t)level);
+}
+
+static void put_json_list(cj_builder *b, const cj_list *list, const cj_json_style *style, int level) {
+    cj_put_char(b, '[');
+    for (size_t i = 0; i < list->n; i++) {
+        if (i > 0) cj_put(b, style->item);
+        put_line(b, style, level + 1);
+        put_json(b, &list->at[i], style, level + 1);
+    }
+    if (list->n > 0) put_line(b, style, level);
+    cj_put_char(b, ']');
+}
+
+/* A key is written as a string, whatever it is. */
+static void put_json_key(cj_builder *b, const cj_value *key, const cj_json_style *style) {
+    char buf[32];
+    switch (key->kind) {
+    case CJ_STRING: put_json_string(b, key->text, style->ascii); return;
+    case CJ_NONE: cj_put_foreign(b, "\"null\""); return;
+    case CJ_BOOL: cj_put_foreign(b, key->boolean ? "\"true\"" : "\"false\""); return;
+    case CJ_INT: cj_print_int(key->integer, buf); break;
+    case CJ_FLOAT: cj_print_float(key->real, buf); break;
+    default: cj_fail(b->r, CL_ERR_ARG, "keys of JSON must be strings, numbers, booleans or none, not '%s'", cj_type(key));
+    }
+    cj_put_char(b, '"');
+    cj_put_foreign(b, buf);
+    cj_put_char(b, '"');
+}
+
+typedef struct by_key {
+    cj_run *r;
+    const cj_dict *dict;
+} by_key;
+
+static int compare_keys(void *context, size_t a, size_t b) {
+    const by_key *by = context;
+    bool unordered;
+    return cj_compare(by->r, &by->dict->at[a].key, &by->dict->at[b].key, &unordered);
+}
+
+static void put_json_dict(cj_builder *b, const cj_dict *dict, const cj_json_style *style, int level) {
+    by_key by = {b->r, dict};
+    const size_t *order = style->sorted ? cj_sort(b->r, dict->n, compare_keys, &by) : NULL;
+    cj_put_char(b, '{');
+    for (size_t i = 0; i < dict->n; i++) {
+        const cj_entry *entry = &dict->at[order ? order[i] : i];
+        if (i > 0) cj_put(b, style->item);
+        put_line(b, style, level + 1);
+        put_json_key(b, &entry->key, style);
+        cj_put(b, style->colon);
+        put_json(b, &entry->value, style, level + 1);
+    }
+    if (dict->n > 0) put_line(b, style, level);
+    cj_put_char(b, '}');
+}
+
+static void put_json(cj_builder *b, const cj_value *v, const cj_json_style *style, int level) {
+    cj_enter(b->r);
+    cj_step(b->r);
+    switch (v->kind) {
+    case CJ_NONE: cj_put_foreign(b, "null"); break;
+    case CJ_BOOL: cj_put_foreign(b, v->boolean ? "true" : "false"); break;
+    case CJ_INT: put_int(b, v->integer); break;
+    case CJ_FLOAT:
+        if (isnan(v->real) || isinf(v->real))
+            cj_put_foreign(b, isnan(v->real) ? "NaN" : v->real > 0 ? "Infinity" : "-Infinity");
+        else
+            put_float(b, v->real);
+        break;
+    case CJ_STRING: put_json_string(b, v->text, style->ascii); break;
+    case CJ_LIST:
+    case CJ_TUPLE: put_json_list(b, v->list, style, level); break;
+    case CJ_DICT: put_json_dict(b, v->dict, style, level); break;
+    case CJ_UNDEFINED: cj_fail_undefined(b->r, v);
+    default: cj_fail(b->r, CL_ERR_ARG, "a value of type '%s' cannot be written as JSON", cj_type(v));
+    }
+    cj_leave(b->r);
+}
+
+void cj_put_json(cj_builder *b, const cj_value *v, const cj_json_style *style) { put_json(b, v, style, 0); }
