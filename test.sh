@@ -98,6 +98,7 @@ check "shellcheck" scripts
 run_ctest "tests" release
 run_pytest "set-up" tests/setup
 run_pytest "end to end" tests/e2e tests/model
+run_pytest "templates" tests/jinja
 check "aarch64 build" build_strict aarch64
 check "asan build" build_strict asan
 run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer

@@ -1,0 +1,308 @@
+/*
+ * Errors name the line and what is wrong there, limits end what has no end, and a template serves several threads.
+ * test_*.py compare what is rendered with Jinja.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "render.h"
+
+static const char VARIABLES[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"n\": 3, \"s\": \"text\"}";
+
+static void expect(const char *text, const char *expected) {
+    json_t *variables = parse_json(VARIABLES);
+    cl_prompt out = {0};
+    cl_error error = {.message = ""};
+    if (render(text, variables, NULL, NULL, &out, &error) != CL_OK) fail_msg("%s: %s", text, error.message);
+    assert_int_equal(out.size, strlen(expected));
+    assert_memory_equal(out.size ? out.text : "", expected, out.size);
+    cl_prompt_free(&out);
+    json_decref(variables);
+}
+
+static void expect_error_of(const char *text, const json_t *variables, const cl_jinja_options *options, cl_status status,
+                            const char *message) {
+    cl_prompt out = {0};
+    cl_error error = {.message = ""};
+    cl_prompt_add(&out, cl_str_of("before"));
+    if (render(text, variables, NULL, options, &out, &error) != status || error.code != status ||
+        !strstr(error.message, message))
+        fail_msg("%s: status %d, \"%s\", not \"%s\"", text, (int)error.code, error.message, message);
+    assert_int_equal(out.size, strlen("before"));
+    assert_int_equal(out.n_own, 0);
+    cl_prompt_free(&out);
+}
+
+static void expect_error(const char *text, cl_status status, const char *message) {
+    json_t *variables = parse_json(VARIABLES);
+    expect_error_of(text, variables, NULL, status, message);
+    json_decref(variables);
+}
+
+static void errors_name_line_and_construct(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        cl_status status;
+        const char *message;
+    } cases[] = {
+        {"a\nb {{ s|foo }}", CL_ERR_UNSUPPORTED, "line 2: unknown filter 'foo'"},
+        {"{{ s is foo }}", CL_ERR_UNSUPPORTED, "line 1: unknown test 'foo'"},
+        {"\n\n{% foo %}", CL_ERR_FORMAT, "line 3: unknown tag 'foo'"},
+        {"{% include 'x' %}", CL_ERR_UNSUPPORTED, "line 1: the tag 'include' is not supported"},
+        {"x\n{% if s %}\ny", CL_ERR_FORMAT, "line 2: the tag has no 'endif'"},
+        {"{{ s", CL_ERR_FORMAT, "line 1: '{{' has no '}}'"},
+        {"{{ (s }}", CL_ERR_FORMAT, "line 1: unexpected '}'"},
+        {"{{ s s }}", CL_ERR_FORMAT, "line 1: expected '}}', found s"},
+        {"{{ 'x }}", CL_ERR_FORMAT, "line 1: a string has no end"},
+        {"\n{# x", CL_ERR_FORMAT, "line 2: the comment has no end"},
+        {"{{ s ? 1 }}", CL_ERR_FORMAT, "line 1: unexpected character '?'"},
+        {"{{ '\\ud800' }}", CL_ERR_FORMAT, "line 1: an escape of a string is no character of Unicode"},
+        {"\xff", CL_ERR_FORMAT, "line 1: the template is not UTF-8"},
+        {"{% break %}", CL_ERR_FORMAT, "line 1: 'break' is not in a loop"},
+        {"{% for x in s recursive %}{% endfor %}", CL_ERR_UNSUPPORTED, "line 1: recursive loops are not supported"},
+        {"a\n{{ missing.x }}", CL_ERR_ARG, "line 2: 'missing' is undefined"},
+        {"{{ s.nosuch() }}", CL_ERR_ARG, "line 1: 'nosuch' is undefined"},
+        {"{{ [].append(1) }}", CL_ERR_ARG, "line 1: 'append' is undefined"},
+        {"{{ s + 1 }}", CL_ERR_ARG, "line 1: '+' cannot be applied to 'str' and 'int'"},
+        {"{{ n / 0 }}", CL_ERR_ARG, "line 1: division by zero"},
+        {"{{ n() }}", CL_ERR_ARG, "line 1: 'int' object is not callable"},
+        {"{{ n|length }}", CL_ERR_ARG, "line 1: object of type 'int' has no len()"},
+        {"{{ s|indent(1, 2, 3, 4) }}", CL_ERR_ARG, "line 1: filter 'indent' takes at most 4 arguments, and got 5"},
+        {"{{ s|indent(foo=1) }}", CL_ERR_ARG, "line 1: filter 'indent' takes no argument 'foo'"},
+        {"{% macro m(a) %}{% endmacro %}\n{{ m(1, 2) }}", CL_ERR_ARG, "line 2: macro 'm' takes at most 1 arguments"},
+        {"{% set s.x = 1 %}", CL_ERR_ARG, "line 1: 's' is no namespace, so its attributes cannot be set"},
+        {"{% set a, b = [1] %}", CL_ERR_ARG, "line 1: 1 values cannot be unpacked to 2 names"},
+        {"\n{{ raise_exception('roles must\nalternate') }}", CL_ERR_ARG, "line 2: roles must?alternate"},
+        {"{{ 9223372036854775807 + 1 }}", CL_ERR_LIMIT, "line 1: an integer is beyond 64 bits"},
+        {"{{ range(100001) }}", CL_ERR_LIMIT, "line 1: range has more than the allowed 100000 elements"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_error(cases[i].text, cases[i].status, cases[i].message);
+}
+
+static void the_simplest_templates(void **state) {
+    (void)state;
+    expect("", "");
+    expect("text", "text");
+    expect("{{ s }}{% for m in messages %}<{{ m.role }}>{{ m['content'] }}{% endfor %}", "text<user>Hi");
+    cl_prompt out = {0};
+    cl_jinja *t;
+    cl_jinja_options options;
+    cl_jinja_options_init(&options);
+    assert_int_equal(cl_jinja_compile("a{{ x }}b", 9, &t, NULL), CL_OK);
+    assert_int_equal(cl_jinja_render(t, NULL, NULL, &options, &out, NULL), CL_OK); /* no variables at all */
+    assert_int_equal(cl_jinja_render(t, NULL, NULL, &options, &out, NULL), CL_OK); /* appends */
+    assert_int_equal(out.size, 4);
+    assert_memory_equal(out.text, "abab", 4);
+    assert_int_equal(out.n_own, 1);
+    assert_true(own_part_is(&out, 0, 0, 4));
+    cl_prompt_free(&out);
+    cl_jinja_free(&t);
+    cl_jinja_free(&t);
+    assert_int_equal(cl_jinja_compile("{{", 2, &t, NULL), CL_ERR_FORMAT);
+    assert_null(t);
+}
+
+static void names_of_own_hide_variables(void **state) {
+    (void)state;
+    json_t *variables = parse_json("{\"bos_token\": \"<s>\", \"x\": \"<s>\"}"), *own = parse_json("{\"bos_token\": \"<bos>\"}");
+    cl_prompt out = {0};
+    assert_int_equal(render("{{ x }}{{ bos_token }}{{ x }}", variables, own, NULL, &out, NULL), CL_OK);
+    assert_int_equal(out.size, 11);
+    assert_memory_equal(out.text, "<s><bos><s>", 11);
+    assert_int_equal(out.n_own, 1);
+    assert_true(own_part_is(&out, 0, 3, 8));
+    cl_prompt_free(&out);
+    json_decref(variables);
+    json_decref(own);
+}
+
+/* ---- Limits ---- */
+
+static char *repeated(const char *part, int n, const char *end) {
+    char *text = malloc(strlen(part) * (size_t)n + strlen(end) + 1);
+    assert_non_null(text);
+    text[0] = 0;
+    char *at = text;
+    for (int i = 0; i < n; i++) at = stpcpy(at, part);
+    strcpy(at, end);
+    return text;
+}
+
+static void what_nests_too_deeply_is_refused(void **state) {
+    (void)state;
+    static const char *const parts[] = {
+        "{{ (",  "{{ ",           "{{ not ",         "{% if s %}",      "{% for x in s %}",  "{% set x %}",
+        "{{ s[", "{{ s|default(", "{{ s if s else ", "{% macro m() %}", "{% filter upper %}"};
+    static const char *const again[] = {
+        "(",  "-",          "not ",         "{% if s %}",      "{% for x in s %}",  "{% set x %}",
+        "s[", "s|default(", "s if s else ", "{% macro m() %}", "{% filter upper %}"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *deep = repeated(again[i], 50000, "");
+        char *text = malloc(strlen(deep) + 32);
+        assert_non_null(text);
+        strcpy(stpcpy(text, parts[i]), deep);
+        cl_jinja *t;
+        cl_error error = {.message = ""};
+        const cl_status status = cl_jinja_compile(text, strlen(text), &t, &error);
+        assert_null(t);
+        if (status != CL_ERR_LIMIT || !strstr(error.message, "nested")) fail_msg("%s...: \"%s\"", parts[i], error.message);
+        free(text);
+        free(deep);
+    }
+    char *sum = repeated("+1", 100000, " }}"), *text = malloc(strlen(sum) + 8);
+    assert_non_null(text);
+    strcpy(stpcpy(text, "{{ 1"), sum);
+    expect_error(text, CL_ERR_LIMIT, "line 1: the template is nested deeper than the allowed 200 levels");
+    free(text);
+    free(sum);
+}
+
+static void hostile_templates_end(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+         "line 1: the template needs more than the allowed"},
+        {"\n{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "line 2: nested deeper than the allowed 400 levels"},
+        {"{{ 'x' * 100000000000 }}", "line 1: a text is longer than the allowed 16777216 bytes"},
+        {"{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}",
+         "line 1: a text is longer than the allowed 16777216 bytes"},
+        {"{{ [1] * 10000000000 }}", "line 1: the template needs more than the allowed 20000000 steps"},
+        {"{{ ([1] * 100000 ) * 10000 }}", "allowed"},
+        {"{% set ns = namespace(x='x' * 1000) %}{% for a in range(100000) %}{% set ns.x = ns.x + 'x' %}{% endfor %}",
+         "allowed 268435456 bytes of memory"},
+        {"{% set ns = namespace(x=[]) %}{% for a in range(100000) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+         "line 1: nested deeper than"},
+        {"{% set ns = namespace(x=[]) %}{% for a in range(30) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+         "allowed"},
+        {"{% set ns = namespace(x=[]) %}{% for a in range(30) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+         "allowed"},
+        {"{% set ns = namespace(x=[], y=[]) %}{% for a in range(30) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] "
+         "%}{% endfor %}{{ ns.x == ns.y }}",
+         "steps"},
+        {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "line 1: nested deeper than"},
+        {"{{ 'x'|center(1000000000) }}", "bytes"},
+        {"{{ 'x'|indent(1000000000, true) }}", "bytes"},
+        {"{{ ('a' * 20000)|replace('a', 'b' * 1000) }}", "bytes"},
+        {"{{ ('a' * 4000000 + 'b').rfind('b' + 'a' * 2000000) }}{{ ('a' * 4000000).rfind('a' * 2000000 + 'b') }}", "steps"},
+        {"{{ [[]] * 100000 == [[]] * 100000 }}{% for x in range(1000) %}{{ ([1] * 100000) == ([1] * 100000) }}{% endfor %}",
+         "allowed"},
+        {"{% for x in range(100000) %}{{ range(100000)|sort|list|length }}{% endfor %}", "allowed"},
+        {"{{ strftime_now('%1000000d') }}", "line 1: the text of strftime_now is longer than 1000 bytes"},
+        {"{{ '%1000000s' % 'x' }}", "line 1: a width or precision with '%' is above 100"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct timespec begin, end;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+        expect_error(cases[i].text, CL_ERR_LIMIT, cases[i].message);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+        if (end.tv_sec - begin.tv_sec > 30)
+            fail_msg("%ld s of CPU time for %s", (long)(end.tv_sec - begin.tv_sec), cases[i].text);
+    }
+}
+
+/* What a model's file brings is compiled when the model is loaded. */
+static void hostile_templates_are_compiled_soon(void **state) {
+    (void)state;
+    enum { SIZE = 1 << 20 };
+    char *text = malloc(SIZE + 64), *at = text;
+    assert_non_null(text);
+    for (int i = 0; at < text + SIZE / 2; i++) at += sprintf(at, "{%%set x%d=x%d%%}", i, i + 1);
+    for (int i = 0; at < text + SIZE - 32; i++) at += sprintf(at, "{%%if x%d%%}{%%endif%%}", i);
+    struct timespec begin, end;
+    cl_jinja *t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    const cl_status status = cl_jinja_compile(text, (size_t)(at - text), &t, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    assert_int_equal(status, CL_ERR_LIMIT);
+    assert_true(end.tv_sec - begin.tv_sec <= 30);
+    memset(text, ' ', SIZE + 1);
+    assert_int_equal(cl_jinja_compile(text, SIZE + 1, &t, NULL), CL_ERR_LIMIT);
+    assert_int_equal(cl_jinja_compile(text, SIZE, &t, NULL), CL_OK);
+    cl_jinja_free(&t);
+    free(text);
+}
+
+static void hostile_variables_end(void **state) {
+    (void)state;
+    json_t *deep = json_array();
+    for (int i = 0; i < 1000; i++) {
+        json_t *outer = json_array();
+        json_array_append_new(outer, deep);
+        deep = outer;
+    }
+    json_t *variables = json_pack("{s:o}", "deep", deep);
+    expect_error_of("{{ 1 }}", variables, NULL, CL_ERR_LIMIT, "nested deeper than the allowed 400 levels");
+    json_decref(variables);
+}
+
+static void the_callers_limits_count(void **state) {
+    (void)state;
+    json_t *variables = parse_json(VARIABLES);
+    cl_jinja_options options;
+    cl_jinja_options_init(&options);
+    options.max_bytes = 10;
+    expect_error_of("{{ 'x' * 11 }}", variables, &options, CL_ERR_LIMIT, "longer than the allowed 10 bytes");
+    expect_error_of("12345{{ s }}67", variables, &options, CL_ERR_LIMIT, "longer than the allowed 10 bytes");
+    cl_jinja_options_init(&options);
+    options.max_steps = 1000;
+    expect_error_of("{% for x in range(1000) %}{% endfor %}", variables, &options, CL_ERR_LIMIT, "the allowed 1000 steps");
+    cl_jinja_options_init(&options);
+    options.max_depth = 20;
+    expect_error_of("{{ ((((((((((((((((((((-(-(-(-(-(-(-(-(-(-(-(-(-(-(-(-(-(-(-1)))))))))))))))))))))))))))))))))))))) }}",
+                    variables, &options, CL_ERR_LIMIT, "the allowed 20 levels");
+    cl_jinja_options_init(&options);
+    options.max_memory = 100000;
+    expect_error_of("{{ range(10000)|list }}", variables, &options, CL_ERR_LIMIT, "the allowed 100000 bytes of memory");
+    json_decref(variables);
+}
+
+/* ---- Threads ---- */
+
+static void *render_often(void *context) {
+    json_t *variables = parse_json(VARIABLES);
+    cl_jinja_options options;
+    cl_jinja_options_init(&options);
+    for (int i = 0; i < 500; i++) {
+        cl_prompt out = {0};
+        if (cl_jinja_render(context, variables, NULL, &options, &out, NULL) != CL_OK) return context;
+        if (out.size != 16 || memcmp(out.text, "A012xHI(user)n=3", 16) != 0) return context;
+        cl_prompt_free(&out);
+    }
+    json_decref(variables);
+    return NULL;
+}
+
+static void threads_share_a_template(void **state) {
+    (void)state;
+    static const char text[] =
+        "{% macro m(x) %}{{ x|upper }}{% endmacro %}{% set ns = namespace(c=0) %}{{ m('a') }}{% for i in range(3) %}{% set "
+        "ns.c = i %}"
+        "{{ ns.c }}{% endfor %}x{% for y in messages %}{{ m(y.content) }}({{ y.role }}){% endfor %}{{ 'n=%d' % n }}";
+    cl_jinja *t;
+    assert_int_equal(cl_jinja_compile(text, sizeof text - 1, &t, NULL), CL_OK);
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, render_often, t), 0);
+    for (size_t i = 0; i < 4; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    cl_jinja_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_simplest_templates),         cmocka_unit_test(names_of_own_hide_variables),
+        cmocka_unit_test(errors_name_line_and_construct), cmocka_unit_test(what_nests_too_deeply_is_refused),
+        cmocka_unit_test(hostile_templates_end),          cmocka_unit_test(hostile_templates_are_compiled_soon),
+        cmocka_unit_test(hostile_variables_end),          cmocka_unit_test(the_callers_limits_count),
+        cmocka_unit_test(threads_share_a_template),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
