@@ -279,8 +279,8 @@ static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error)
     c->defaults.ignore_eos = opt->ignore_eos;
     c->defaults.logprobs = opt->logprobs >= 0;
     c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
-    c->chat = j->s.model->chat;
-    return opt->chat_format ? cl_chat_by_name(opt->chat_format, &c->chat, error) : CL_OK;
+    c->chat = session_chat(&j->s);
+    return CL_OK;
 }
 
 /* ---- The summary ---- */

@@ -49,10 +49,10 @@ static void on_interrupt(int signal) {
  * Print the answer to the conversation and append it. After an error the user's last message is dropped, so that the user can
  * go on.
  */
-static cl_status answer_turn(const session *s, const options *opt, cl_chat_format format, conversation *c, cl_error *error) {
+static cl_status answer_turn(const session *s, const options *opt, const cl_chat *chat, conversation *c, cl_error *error) {
     cl_token_list tokens = {0};
     answer a = {0};
-    cl_status status = cl_chat_render(format, s->model->tok, s->model->file, c->messages, c->n, &tokens, error);
+    cl_status status = cl_chat_tokenize_messages(chat, c->messages, c->n, &tokens, error);
     if (status == CL_OK) {
         /* During an answer an interrupt cancels the answer; at other times it ends the program. SA_RESTART: writes go on. */
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
@@ -74,7 +74,7 @@ static cl_status answer_turn(const session *s, const options *opt, cl_chat_forma
 }
 
 /* Answer the user's lines until the input ends. */
-static cl_status converse(const session *s, const options *opt, cl_chat_format format, cl_error *error) {
+static cl_status converse(const session *s, const options *opt, const cl_chat *chat, cl_error *error) {
     const bool terminal = isatty(STDIN_FILENO);
     conversation c = {0};
     char *line = NULL;
@@ -95,7 +95,7 @@ static cl_status converse(const session *s, const options *opt, cl_chat_format f
         if (!size || strcmp(line, "/clear") == 0) continue;
         status = add(&c, "user", line, (size_t)size, error);
         if (status != CL_OK) break;
-        const cl_status answered = answer_turn(s, opt, format, &c, error);
+        const cl_status answered = answer_turn(s, opt, chat, &c, error);
         if (answered == CL_ERR_LIMIT)
             fprintf(stderr, "chunkllama chat: %s; /clear begins a new conversation\n", error->message);
         else
@@ -109,12 +109,12 @@ static cl_status converse(const session *s, const options *opt, cl_chat_format f
 
 int cmd_chat(const options *opt) {
     session s = {0};
-    cl_chat_format format;
+    const cl_chat *chat;
     cl_error error;
     cl_status status = session_load(&s, opt, &error);
-    if (status == CL_OK) status = session_chat_format(&s, opt, &format, &error);
+    if (status == CL_OK) status = session_require_chat(&s, &chat, &error);
     if (status == CL_OK) status = session_start(&s, opt, 1, &error);
-    if (status == CL_OK) status = converse(&s, opt, format, &error);
+    if (status == CL_OK) status = converse(&s, opt, chat, &error);
     session_close(&s);
     return status == CL_OK ? 0 : session_fail(CMD_CHAT, &error);
 }

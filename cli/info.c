@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "llama/chat/chat.h"
 #include "llama/file/model_file.h"
 #include "session.h"
 
@@ -72,6 +73,24 @@ static void print_tensors(const cl_model_file *file) {
     }
 }
 
+/* Print how chats are written, and by which key of the file, or why its template cannot be used. */
+static void print_chat(const cl_model_file *file) {
+    cl_tokenizer *tok;
+    cl_chat *chat = NULL;
+    cl_error error;
+    cl_status status = cl_tokenizer_create(file, &tok, &error);
+    if (status == CL_OK) status = cl_chat_of_file(file, tok, &chat, &error);
+    if (status != CL_OK)
+        printf("chat template   %s\n", error.message);
+    else if (!chat)
+        printf("chat template   none; use --chat-template or --chat-format\n");
+    else
+        printf("chat template   tokenizer.chat_template%s\n",
+               cl_chat_has_tools(chat) ? ", which writes tools" : "; tools are described in the system message");
+    cl_chat_free(&chat);
+    cl_tokenizer_free(&tok);
+}
+
 static void print_head(const cl_model_file *file, const char *path) {
     cl_str name, arch;
     printf("file            %s (%s)\n", path, cl_model_file_format(file));
@@ -84,12 +103,7 @@ static void print_head(const cl_model_file *file, const char *path) {
     }
     printf("parameters      %" PRId64 ", %.1f MB, %.2f bits each\n", elements, (double)bytes / 1e6,
            elements ? 8.0 * (double)bytes / (double)elements : 0.0);
-    cl_chat_format format;
-    cl_error error;
-    if (cl_chat_detect(file, &format, &error) == CL_OK)
-        printf("chat format     %s\n", format == CL_CHAT_NONE ? "none" : cl_chat_name(format));
-    else
-        printf("chat format     %s\n", error.message);
+    print_chat(file);
 }
 
 int cmd_info(const options *opt) {

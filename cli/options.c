@@ -172,8 +172,10 @@ const option option_table[] = {
     FLAG("ignore-eos", 0, ignore_eos, "go on after the model's end token", IN(RUN) | IN(BATCH)),
     INT("logprobs", 0, logprobs, "-1", -1, 20, "report the logprobs of each token and of the N likeliest tokens; -1: none",
         IN(BATCH)),
+    TEXT("chat-template", 0, chat_template, "FILE",
+         "write chats with the Jinja template in this file; by default with the one in the model's file", SAMPLES),
     TEXT("chat-format", 0, chat_format, "NAME",
-         "chatml, llama2, llama3, zephyr, mistral or gemma; by default the format of the model's file", SAMPLES),
+         "write chats with the built-in template of this name: chatml, llama2, llama3, zephyr, mistral or gemma", SAMPLES),
 
     /* The cache and the machine */
     INT("ctx", 'c', ctx, "0", 0, 1 << 24, "largest number of tokens of a prompt with its completion; 0: the model's context",

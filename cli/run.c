@@ -19,7 +19,7 @@ static cl_status read_prompt(const options *opt, text_buffer *prompt, cl_error *
     return status;
 }
 
-/* The prompt's tokens, in the chat format unless --raw is set. */
+/* The prompt's tokens, as a chat unless --raw is set. */
 static cl_status tokenize_prompt(const session *s, const options *opt, const text_buffer *prompt, cl_token_list *tokens,
                                  cl_error *error) {
     const cl_tokenizer *tok = s->model->tok;
@@ -27,14 +27,14 @@ static cl_status tokenize_prompt(const session *s, const options *opt, const tex
         cl_status status = cl_tokenizer_adds_bos(tok) ? cl_token_list_add(tokens, cl_tokenizer_bos(tok), error) : CL_OK;
         return status == CL_OK ? cl_tokenizer_encode(tok, prompt->data, prompt->size, true, tokens, error) : status;
     }
-    cl_chat_format format;
-    const cl_status status = session_chat_format(s, opt, &format, error);
+    const cl_chat *chat;
+    const cl_status status = session_require_chat(s, &chat, error);
     if (status != CL_OK) return status;
     cl_chat_message messages[2];
     size_t n = 0;
     if (opt->system) messages[n++] = (cl_chat_message){"system", opt->system, strlen(opt->system)};
     messages[n++] = (cl_chat_message){"user", prompt->data, prompt->size};
-    return cl_chat_render(format, tok, s->model->file, messages, n, tokens, error);
+    return cl_chat_tokenize_messages(chat, messages, n, tokens, error);
 }
 
 int cmd_run(const options *opt) {

@@ -25,12 +25,6 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
     fflush(stdout);
 }
 
-/* The format of chats; none is CL_CHAT_NONE, with which chats are refused. */
-static cl_status chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error) {
-    *format = s->model->chat;
-    return opt->chat_format ? cl_chat_by_name(opt->chat_format, format, error) : CL_OK;
-}
-
 /* Wait for one of the signals, and adapt the K/V budget to the system's memory meanwhile; NULL: do not. */
 static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engine) {
     const struct timespec second = {.tv_sec = 1};
@@ -56,9 +50,9 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
     config.request.has_seed = opt->seed >= 0;
     config.request.max_tokens_chat = opt->max_tokens;
     config.generation_timeout_s = opt->timeout;
-    cl_status status = chat_format(s, opt, &config.chat, error);
+    config.chat = session_chat(s);
     server *running = NULL;
-    if (status == CL_OK) status = server_start(&config, s->engine, s->model, &running, error);
+    cl_status status = server_start(&config, s->engine, s->model, &running, error);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
     if (status != CL_OK) {
         server_stop(&running);
@@ -86,12 +80,10 @@ static void *end_at_signal(void *ends) {
 }
 
 /* Compute the prompts of both files. */
-static cl_status warm_up(const session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
-                         cl_error *error) {
-    openai_context context = {.model = s->model, .model_name = "", .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
+static cl_status warm_up(const session *s, const server_keys *keys, warm_file *pinned, warm_file *warm, cl_error *error) {
+    openai_context context = {
+        .model = s->model, .model_name = "", .chat = session_chat(s), .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
     openai_defaults_init(&context.defaults);
-    const cl_status status = chat_format(s, opt, &context.chat, error);
-    if (status != CL_OK) return status;
     if (warm_compute(pinned, true, &context, keys, s->engine, error) != CL_OK) return option_fail("pin", error);
     return warm_compute(warm, false, &context, keys, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);
 }
@@ -112,6 +104,8 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     warm_file pinned = {0}, warm = {0};
     const char *const paths[] = {opt->model, opt->draft_model, NULL};
     cl_status status = open_files(opt, &pinned, &warm, memory, error);
+    if (status == CL_OK) status = session_read_template(s, opt, error);
+    tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, error);
     if (status != CL_OK) goto close_files;
     if (pthread_create(&waiting, NULL, end_at_signal, ends)) {
@@ -120,7 +114,7 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     }
     status = session_load(s, opt, error);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
-    if (status == CL_OK) status = warm_up(s, keys, opt, &pinned, &warm, error);
+    if (status == CL_OK) status = warm_up(s, keys, &pinned, &warm, error);
     pthread_cancel(waiting);
     pthread_join(waiting, NULL);
 

@@ -34,6 +34,26 @@ cl_status session_no_model(cl_error *error) {
                    "CHUNKLLAMA_MODEL");
 }
 
+cl_status session_read_template(session *s, const options *opt, cl_error *error) {
+    if (!opt->chat_template || s->template.data) return CL_OK;
+    if (opt->chat_format) return cl_fail(error, CL_ERR_ARG, "--chat-template with --chat-format; leave one of them out");
+    return text_buffer_read(&s->template, opt->chat_template, error) == CL_OK ? CL_OK : option_fail("chat-template", error);
+}
+
+/* Make the chat that the options ask for. */
+static cl_status load_chat(session *s, const options *opt, cl_error *error) {
+    const cl_model *m = s->model;
+    cl_status status = session_read_template(s, opt, error);
+    if (status != CL_OK) return status;
+    if (opt->chat_template) {
+        status = cl_chat_of_template(s->template.data, s->template.size, m->file, m->tok, &s->chat, error);
+        return status == CL_OK ? CL_OK : option_fail("chat-template", error);
+    }
+    if (!opt->chat_format) return CL_OK;
+    status = cl_chat_by_name(opt->chat_format, m->file, m->tok, &s->chat, error);
+    return status == CL_OK ? CL_OK : option_fail("chat-format", error);
+}
+
 cl_status session_load(session *s, const options *opt, cl_error *error) {
     if (!opt->model) return session_no_model(error);
     const char *level;
@@ -50,8 +70,9 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
     /* Linear layers accept the names of attention's levels. */
-    const cl_status loaded = (opt->kv_tier ? cl_model_load_with_fingerprint : cl_model_load_on_pool)(opt->model, opt->level,
-                                                                                                     s->pool, &s->model, error);
+    cl_status loaded = (opt->kv_tier ? cl_model_load_with_fingerprint : cl_model_load_on_pool)(opt->model, opt->level, s->pool,
+                                                                                               &s->model, error);
+    if (loaded == CL_OK) loaded = load_chat(s, opt, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate)
         return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
@@ -101,20 +122,22 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
 
 void session_close(session *s) {
     if (s->engine) cl_engine_destroy(&s->engine);
+    cl_chat_free(&s->chat);
+    text_buffer_free(&s->template);
     if (s->model) cl_model_free(&s->model);
     if (s->draft_model) cl_model_free(&s->draft_model);
     if (s->pool) ca_pool_destroy(&s->pool);
 }
 
-cl_status session_chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error) {
-    if (opt->chat_format) return cl_chat_by_name(opt->chat_format, format, error);
-    *format = s->model->chat;
-    if (*format != CL_CHAT_NONE) return CL_OK;
-    if (s->model->chat_error.code != CL_OK) {
-        if (error) *error = s->model->chat_error;
-        return s->model->chat_error.code;
-    }
-    return cl_fail(error, CL_ERR_ARG, "the model's file has no chat template; name a format with --chat-format");
+const cl_chat *session_chat(const session *s) { return s->chat ? s->chat : s->model->chat; }
+
+cl_status session_require_chat(const session *s, const cl_chat **chat, cl_error *error) {
+    *chat = session_chat(s);
+    if (*chat) return CL_OK;
+    const cl_error *cause = &s->model->chat_error;
+    if (cause->code != CL_OK) return cl_fail(error, cause->code, "%s", cause->message);
+    return cl_fail(error, CL_ERR_ARG,
+                   "the model's file has no chat template; name one with --chat-template or a format with --chat-format");
 }
 
 cl_sampler_params session_sampling(const options *opt) {

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "llama/model.h"
 #include "options.h"
+#include "text_buffer.h"
 
 /*
  * Zero-initialise; free with session_close, also after a failure. The fields are owned, and NULL until they are made, unless
@@ -14,13 +15,15 @@ typedef struct session {
     ca_pool *pool;
     cl_model *model, *draft_model; /* no draft model without --draft-model */
     cl_engine *engine;
+    text_buffer template;            /* the file of --chat-template */
+    cl_chat *chat;                   /* of --chat-template or --chat-format */
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
 } session;
 
 /*
- * Start the threads and load --model, and --draft-model if it is set. Errors: CL_ERR_ARG names the option; others are those of
- * cl_model_load.
+ * Start the threads and load --model, and --draft-model and --chat-template if they are set. Errors: CL_ERR_ARG names the
+ * option; others are those of cl_model_load.
  */
 cl_status session_load(session *s, const options *opt, cl_error *error);
 
@@ -40,8 +43,20 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
 /* End the engine, whose requests are cancelled, and free everything. */
 void session_close(session *s);
 
-/* The format that --chat-format names, otherwise the model's own. An error if there is neither. */
-cl_status session_chat_format(const session *s, const options *opt, cl_chat_format *format, cl_error *error);
+/*
+ * Read the file of --chat-template, if it is set: session_load does, too, unless this was called before. Errors name the
+ * option.
+ */
+cl_status session_read_template(session *s, const options *opt, cl_error *error);
+
+/*
+ * How chats are written: as --chat-template or --chat-format says, otherwise as the model's file does. Valid until
+ * session_close; NULL if there is none of them.
+ */
+const cl_chat *session_chat(const session *s);
+
+/* The same; an error if there is none. */
+cl_status session_require_chat(const session *s, const cl_chat **chat, cl_error *error);
 
 /* How to draw tokens. Without --seed the seed differs from call to call. */
 cl_sampler_params session_sampling(const options *opt);

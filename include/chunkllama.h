@@ -175,25 +175,27 @@ CL_API cl_status cl_model_detokenize(const cl_model *model, const int32_t *token
 
 /* A message of a conversation. All pointers are borrowed for the call that they are passed to. */
 typedef struct cl_chat_message {
-    const char *role;    /* "system", "user" or "assistant" */
+    const char *role;    /* "system", "user" or "assistant", or another one that the model's template knows */
     const char *content; /* [content_size] UTF-8, not terminated */
     size_t content_size;
 } cl_chat_message;
 
 /*
- * The name of the chat format that the model's file asks for: "chatml", "llama2", "llama3", "zephyr", "mistral" or "gemma";
- * static storage. NULL: the file has no chat template, or one that is not known.
+ * How the model's chats are written: "template", by the Jinja template in its file; static storage. NULL: the file has no chat
+ * template, or one that cannot be used.
  */
 CL_API const char *cl_model_chat_format(const cl_model *model);
 
 /*
  * Append the tokens of the prompt that a conversation makes, up to where the assistant's answer begins, to *tokens, which
- * usually is empty. messages: [n_messages >= 1]. format: one of the names above, or NULL for the model's own. Special tokens
- * come from the format only, never from the text of a message.
+ * usually is empty. messages: [n_messages >= 1]. format: NULL or "template" for the template in the model's file, or the name
+ * of a built-in one: "chatml", "llama2", "llama3", "zephyr", "mistral" or "gemma". Special tokens come from the template only,
+ * never from the text of a message. A template may write the current date (local time).
  *
- * Errors: CL_ERR_ARG names the message whose role is unknown or out of turn (llama2, mistral and gemma take at most one system
- * message, first, and then user and assistant alternately), or an unknown format; CL_ERR_UNSUPPORTED where format is NULL and
- * the model has none; CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
+ * Errors: CL_ERR_ARG with the template's message where it refuses the conversation, or an unknown format; the built-in ones
+ * name the message whose role is unknown or out of turn (llama2, mistral and gemma take at most one system message, first, and
+ * then user and assistant alternately). CL_ERR_UNSUPPORTED where format is NULL and the model has no template that can be used;
+ * CL_ERR_NOMEM. *tokens keeps what it held, and nothing more.
  */
 CL_API cl_status cl_model_format_chat(const cl_model *model, const char *format, const cl_chat_message *messages,
                                       size_t n_messages, cl_token_list *tokens, cl_error *error);

@@ -29,6 +29,17 @@ static cl_status level_refused(const char *level, cl_error *error) {
     }
 }
 
+/* A template that cannot be used is no error, since completions need none, and chats may use another one. */
+static cl_status load_chat(cl_model *m, cl_error *error) {
+    cl_error cause;
+    const cl_status status = cl_chat_of_file(m->file, m->tok, &m->chat, &cause);
+    if (status == CL_ERR_NOMEM) return cl_fail(error, status, "%s", cause.message);
+    if (status != CL_OK)
+        cl_error_set(&m->chat_error, CL_ERR_UNSUPPORTED,
+                     "%.400s; use another template (options --chat-template, --chat-format)", cause.message);
+    return CL_OK;
+}
+
 static cl_status load(const char *path, const char *level, bool has_fingerprint, ca_pool *pool, cl_model **out,
                       cl_error *error) {
     *out = NULL;
@@ -50,13 +61,10 @@ static cl_status load(const char *path, const char *level, bool has_fingerprint,
     m->has_fingerprint = has_fingerprint;
     if (status == CL_OK && has_fingerprint) status = cl_model_file_fingerprint(m->file, m->fingerprint, error);
     if (status == CL_OK) status = cl_model_file_end_loading(m->file, error);
-    if (status != CL_OK) {
-        cl_model_free(&m);
-        return status;
-    }
-    if (cl_chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK) m->chat = CL_CHAT_NONE; /* completions work without */
+    if (status == CL_OK) status = load_chat(m, error);
+    if (status != CL_OK) cl_model_free(&m);
     *out = m;
-    return CL_OK;
+    return status;
 }
 
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error) {
@@ -93,6 +101,7 @@ void cl_model_free(cl_model **model) {
     if (!m) return;
     cl_weights_free(&m->weights);
     cl_params_free(&m->params);
+    cl_chat_free(&m->chat);
     cl_tokenizer_free(&m->tok);
     cl_model_file_close(&m->file);
     free(m->path);
@@ -107,7 +116,7 @@ int32_t cl_model_n_ctx(const cl_model *m) { return m ? m->params.n_ctx_train : 0
 int32_t cl_model_bos(const cl_model *m) { return m ? cl_tokenizer_bos(m->tok) : -1; }
 int32_t cl_model_eos(const cl_model *m) { return m ? cl_tokenizer_eos(m->tok) : -1; }
 bool cl_model_is_end(const cl_model *m, int32_t token) { return m && cl_tokenizer_is_end(m->tok, token); }
-const char *cl_model_chat_format(const cl_model *m) { return m && m->chat != CL_CHAT_NONE ? cl_chat_name(m->chat) : NULL; }
+const char *cl_model_chat_format(const cl_model *m) { return m && m->chat ? cl_chat_name(m->chat) : NULL; }
 
 /* ---- Text ---- */
 
@@ -148,6 +157,20 @@ cl_status cl_model_detokenize(const cl_model *m, const int32_t *tokens, size_t n
     return CL_OK;
 }
 
+/* The chat of a format's name, or the model's own; the caller frees *made. */
+static cl_status find_chat(const cl_model *m, const char *format, const cl_chat **chat, cl_chat **made, cl_error *error) {
+    *made = NULL;
+    *chat = m->chat;
+    if (format && strcmp(format, CL_CHAT_TEMPLATE) != 0) {
+        const cl_status status = cl_chat_by_name(format, m->file, m->tok, made, error);
+        *chat = *made;
+        return status;
+    }
+    if (m->chat) return CL_OK;
+    if (m->chat_error.code != CL_OK) return cl_fail(error, m->chat_error.code, "%s", m->chat_error.message);
+    return cl_fail(error, CL_ERR_UNSUPPORTED, "the model's file has no chat template; name a format: " CL_CHAT_NAMES);
+}
+
 cl_status cl_model_format_chat(const cl_model *m, const char *format, const cl_chat_message *messages, size_t n_messages,
                                cl_token_list *tokens, cl_error *error) {
     if (!m || !tokens || (!messages && n_messages > 0))
@@ -155,12 +178,12 @@ cl_status cl_model_format_chat(const cl_model *m, const char *format, const cl_c
     for (size_t i = 0; i < n_messages; i++)
         if (!messages[i].role || (!messages[i].content && messages[i].content_size > 0))
             return cl_fail(error, CL_ERR_ARG, "messages[%zu].%s is NULL", i, messages[i].role ? "content" : "role");
-    cl_chat_format f = m->chat;
-    const cl_status known = format ? cl_chat_by_name(format, &f, error) : CL_OK;
-    if (known != CL_OK) return known;
-    if (!format && m->chat_error.code != CL_OK) return cl_fail(error, m->chat_error.code, "%s", m->chat_error.message);
+    const cl_chat *chat;
+    cl_chat *made;
     const size_t n_before = tokens->n;
-    const cl_status status = cl_chat_render(f, m->tok, m->file, messages, n_messages, tokens, error);
+    cl_status status = find_chat(m, format, &chat, &made, error);
+    if (status == CL_OK) status = cl_chat_tokenize_messages(chat, messages, n_messages, tokens, error);
     if (status != CL_OK) tokens->n = n_before;
+    cl_chat_free(&made);
     return status;
 }

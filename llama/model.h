@@ -18,7 +18,7 @@ struct cl_model {
     char *path;          /* owned, as it was given */
     cl_model_params params;
     cl_tokenizer *tok;         /* owned */
-    cl_chat_format chat;       /* CL_CHAT_NONE: the file has no template, or chat_error says why it cannot be used */
+    cl_chat *chat;             /* owned; NULL: the file has no template, or chat_error says why it cannot be used */
     cl_error chat_error;       /* code CL_OK: none */
     cl_model_weights weights;  /* owned */
     const cl_kernels *kernels; /* of the level in use, static */

@@ -100,7 +100,7 @@ void openai_defaults_init(openai_defaults *defaults);
 typedef struct openai_context {
     const cl_model *model;
     const char *model_name; /* the model's name in answers, UTF-8 */
-    cl_chat_format chat;    /* the model's own, or the one that the user chose instead */
+    const cl_chat *chat;    /* how chats are written: the model's own, or what the user chose; NULL: chats are refused */
     int32_t n_ctx;          /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
     double timeout_s;       /* cl_engine_request.timeout_s of all requests; 0: none */
     openai_defaults defaults;
@@ -132,6 +132,7 @@ typedef struct openai_request {
     bool include_usage;    /* stream_options.include_usage */
     bool continuous_usage; /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
     bool echo;             /* completions only */
+    bool hides_tools;      /* chats only: `tools` do not become a part of the prompt */
     bool return_token_ids; /* each choice carries `token_ids` and `prompt_token_ids` */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];

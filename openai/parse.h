@@ -16,8 +16,19 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
 /* Read how to generate and what to report (params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Read `messages` or `prompt` as token ids (prompt.c). request->echo must be set before. */
+/* Read `messages` or `prompt` as token ids (prompt.c). request->echo and hides_tools must be set before. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/* Read a chat, with its tools and what else its template gets, as token ids (chat.c). */
+bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *request, openai_prompt *prompt,
+                       openai_error *error);
+
+/*
+ * Refuse text of `size` bytes that cannot fit the context whatever it contains (prompt.c). The engine would refuse it too, by
+ * its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
+ * text's field.
+ */
+bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error);
 
 /* ---- Fields of an object (field.c); an absent field and null leave *value unchanged ---- */
 

@@ -1,4 +1,4 @@
-/* Reads a request's prompts as token ids: chat messages through the chat format, text and token ids as they are. */
+/* Reads a request's prompts as token ids: text and token ids as they are. chat.c reads the prompt of a chat. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,7 @@ static bool no_memory(openai_error *error) {
  */
 enum { MAX_SHORTENED = 4 };
 
-/*
- * Refuse text that cannot fit the context whatever it contains. The engine would refuse it too, by its number of tokens; but
- * tokenizing megabytes takes seconds, during which all requests behind this one wait.
- */
-static bool check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
+bool openai_check_size(const openai_context *context, const char *where, size_t size, openai_error *error) {
     const cl_tokenizer *tok = context->model->tok;
     const size_t shortened = cl_tokenizer_shortens(tok) ? MAX_SHORTENED : 1;
     const size_t limit = (size_t)context->n_ctx * shortened * cl_tokenizer_longest(tok);
@@ -30,111 +26,6 @@ static bool check_size(const openai_context *context, const char *where, size_t 
             (long long)context->n_ctx, limit, where, size);
     return openai_fail_from(error, where, &cause);
 }
-
-/* ---- Chat ---- */
-
-/* Join the text parts of message i's content, which is an array, into one allocated string, one part per line. */
-static char *join_parts(const json_t *parts, size_t i, size_t *size, openai_error *error) {
-    char where[64];
-    *size = 0;
-    for (size_t j = 0; j < json_array_size(parts); j++) {
-        const json_t *part = json_array_get(parts, j);
-        const json_t *kind = json_object_get(part, "type");
-        const char *type = NULL;
-        snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, j);
-        if (json_is_string(kind) && !field_name(kind, where, &type, error)) return NULL;
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(json_object_get(part, "text"))) {
-            openai_fail(error, where, "'%s' must be {\"type\": \"text\", \"text\": ...}; this model accepts only text", where);
-            return NULL;
-        }
-        *size += (j > 0) + json_string_length(json_object_get(part, "text"));
-    }
-    char *text = malloc(*size + 1), *end = text;
-    if (!text) {
-        no_memory(error);
-        return NULL;
-    }
-    for (size_t j = 0; j < json_array_size(parts); j++) {
-        const json_t *part = json_object_get(json_array_get(parts, j), "text");
-        if (j > 0) *end++ = '\n'; /* as vLLM and llama.cpp do for templates that expect a string */
-        memcpy(end, json_string_value(part), json_string_length(part));
-        end += json_string_length(part);
-    }
-    *end = '\0';
-    return text;
-}
-
-/* Read a message's role; `where` is its name in messages. */
-static bool parse_role(const json_t *value, const char *where, const char **role, openai_error *error) {
-    if (!json_is_string(value)) value = NULL;
-    *role = "";
-    if (value && !field_name(value, where, role, error)) return false;
-    if (strcmp(*role, "developer") == 0) *role = "system"; /* OpenAI's newer name for "system" */
-    return strcmp(*role, "system") == 0 || strcmp(*role, "user") == 0 || strcmp(*role, "assistant") == 0 ||
-           openai_fail(error, where, "'%s' must be \"system\", \"user\" or \"assistant\"", where);
-}
-
-/* Read message i. If its content must be joined from parts, it is allocated in *joined, for the caller to free. */
-static bool parse_message(const json_t *value, size_t i, cl_chat_message *message, char **joined, openai_error *error) {
-    char where[64];
-    snprintf(where, sizeof where, "messages[%zu]", i);
-    if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
-
-    snprintf(where, sizeof where, "messages[%zu].role", i);
-    if (!parse_role(json_object_get(value, "role"), where, &message->role, error)) return false;
-    if (field_get_requested(value, "tool_calls") || field_get_requested(value, "function_call")) {
-        snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
-        return openai_fail(error, where, "'%s' is not supported by this server; describe the call in 'content'", where);
-    }
-    const json_t *content = field_get(value, "content");
-    snprintf(where, sizeof where, "messages[%zu].content", i);
-    if (json_is_string(content)) {
-        message->content = json_string_value(content);
-        message->content_size = json_string_length(content);
-        return true;
-    }
-    if (!json_is_array(content))
-        return openai_fail(error, where, "'%s' must be a string or an array of text parts%s%s", where, content ? ", not " : "",
-                           content ? field_kind(content) : "");
-    message->content = *joined = join_parts(content, i, &message->content_size, error);
-    return *joined;
-}
-
-/* check_size of all messages together. Text that a chat format would trim counts too; no real prompt comes near the limit. */
-static bool check_messages(const openai_context *context, const cl_chat_message *messages, size_t n, openai_error *error) {
-    size_t size = 0;
-    for (size_t i = 0; i < n; i++) size += messages[i].content_size;
-    return check_size(context, "messages", size, error);
-}
-
-static bool parse_messages(const openai_context *context, const json_t *body, openai_prompt *prompt, openai_error *error) {
-    const json_t *value = field_get(body, "messages");
-    if (!json_is_array(value) || json_array_size(value) == 0)
-        return openai_fail(error, "messages", "'messages' must be an array of at least one message");
-    const cl_model *m = context->model;
-    if (context->chat == CL_CHAT_NONE)
-        return openai_fail(error, "messages", "this model has no chat format: %s",
-                           m->chat_error.code != CL_OK
-                               ? m->chat_error.message
-                               : "its file has no chat template; send 'prompt' to /v1/completions instead");
-
-    const size_t n = json_array_size(value);
-    cl_chat_message *messages = calloc(n, sizeof *messages);
-    char **joined = calloc(n, sizeof *joined);
-    bool ok = messages && joined;
-    if (!ok) no_memory(error);
-    for (size_t i = 0; ok && i < n; i++) ok = parse_message(json_array_get(value, i), i, &messages[i], &joined[i], error);
-    ok = ok && check_messages(context, messages, n, error);
-    cl_error cause;
-    if (ok && cl_chat_render(context->chat, m->tok, m->file, messages, n, &prompt->tokens, &cause) != CL_OK)
-        ok = openai_fail_from(error, "messages", &cause);
-    for (size_t i = 0; joined && i < n; i++) free(joined[i]);
-    free(joined);
-    free(messages);
-    return ok;
-}
-
-/* ---- Completions ---- */
 
 /* Refuse more tokens than the context holds. The engine would too, but only after all prompts have been tokenized. */
 static bool check_count(const openai_context *context, const char *where, size_t n_tokens, openai_error *error) {
@@ -156,7 +47,7 @@ static bool parse_text(const openai_context *context, const json_t *value, const
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
     const bool bos = cl_tokenizer_adds_bos(tok) || (size == 0 && cl_tokenizer_bos(tok) >= 0);
-    if (!check_size(context, where, size, error)) return false;
+    if (!openai_check_size(context, where, size, error)) return false;
     if (bos && !add_token(&prompt->tokens, cl_tokenizer_bos(tok), error)) return false;
     cl_error cause;
     if (cl_tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
@@ -224,7 +115,7 @@ bool openai_parse_prompts(const openai_context *context, const json_t *body, ope
     r->prompts = calloc(n, sizeof *r->prompts);
     if (!r->prompts) return no_memory(error);
     r->n_prompts = n;
-    if (chat) return parse_messages(context, body, r->prompts, error);
+    if (chat) return openai_parse_chat(context, body, r, r->prompts, error);
     if (!several) return parse_prompt(context, value, "prompt", r->echo, r->prompts, error);
     for (size_t i = 0; i < n; i++) {
         char where[64];

@@ -1,12 +1,19 @@
 /* Reads a request's body, and submits its prompts to the engine. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "parse.h"
 
+/* Whether a chat's tools must not be called, so that the prompt does without them. */
+static bool hides_tools(const json_t *body) {
+    const json_t *choice = field_get(body, "tool_choice");
+    return json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
+}
+
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error) {
-    *request = (openai_request){.endpoint = endpoint};
+    *request = (openai_request){.endpoint = endpoint, .hides_tools = hides_tools(body)};
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");

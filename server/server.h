@@ -27,7 +27,7 @@ typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
     uint16_t port;           /* default 8080; 0: any free port, which server_port reports */
     const char *model_name;  /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of its path */
-    cl_chat_format chat;     /* default: the model's */
+    const cl_chat *chat;     /* how chats are written; default: as the model's; NULL: chats are refused */
     openai_defaults request; /* values of fields that requests leave out; default: OpenAI's */
     const server_keys *keys; /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
     const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */

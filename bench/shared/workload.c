@@ -18,14 +18,14 @@ cl_status prompt_model_open(const char *path, prompt_model *m, cl_error *error) 
         prompt_model_close(m);
         return status;
     }
-    if (cl_chat_detect(m->file, &m->chat, &m->chat_error) != CL_OK)
-        m->chat = CL_CHAT_NONE; /* needed only for lines with messages */
-    else if (m->chat == CL_CHAT_NONE)
+    /* An error counts only for lines with messages. */
+    if (cl_chat_of_file(m->file, m->tok, &m->chat, &m->chat_error) == CL_OK && !m->chat)
         cl_error_set(&m->chat_error, CL_ERR_UNSUPPORTED, "the model file has no chat template");
     return CL_OK;
 }
 
 void prompt_model_close(prompt_model *m) {
+    cl_chat_free(&m->chat);
     if (m->tok) cl_tokenizer_free(&m->tok);
     if (m->file) cl_model_file_close(&m->file);
 }
@@ -33,23 +33,17 @@ void prompt_model_close(prompt_model *m) {
 /* ---- A line ---- */
 
 static cl_status add_messages(const prompt_model *m, const json_t *array, cl_token_list *out, cl_error *error) {
-    const size_t n = json_array_size(array);
-    if (n == 0) return cl_fail(error, CL_ERR_FORMAT, "messages must be an array of at least one message");
-    if (m->chat == CL_CHAT_NONE) return cl_fail(error, CL_ERR_UNSUPPORTED, "messages: %s", m->chat_error.message);
-    cl_chat_message *messages = calloc(n, sizeof *messages);
-    if (!messages) return cl_fail(error, CL_ERR_NOMEM, "no memory for messages");
-    cl_status status = CL_OK;
-    for (size_t i = 0; status == CL_OK && i < n; i++) {
-        const json_t *message = json_array_get(array, i), *content = json_object_get(message, "content");
-        messages[i].role = json_string_value(json_object_get(message, "role"));
-        messages[i].content = json_string_value(content);
-        messages[i].content_size = json_string_length(content);
-        if (!messages[i].role || !messages[i].content)
-            status = cl_fail(error, CL_ERR_FORMAT, "messages[%zu] must have a role and a content, both strings", i);
+    cl_chat_input in;
+    if (json_array_size(array) == 0) return cl_fail(error, CL_ERR_FORMAT, "messages must be an array of at least one message");
+    if (!m->chat) return cl_fail(error, CL_ERR_UNSUPPORTED, "messages: %s", m->chat_error.message);
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *message = json_array_get(array, i);
+        if (!json_is_string(json_object_get(message, "role")) || !json_is_string(json_object_get(message, "content")))
+            return cl_fail(error, CL_ERR_FORMAT, "messages[%zu] must have a role and a content, both strings", i);
     }
-    if (status == CL_OK) status = cl_chat_render(m->chat, m->tok, m->file, messages, n, out, error);
-    free(messages);
-    return status;
+    cl_chat_input_init(&in);
+    in.messages = array;
+    return cl_chat_tokenize(m->chat, &in, out, error);
 }
 
 static cl_status add_ids(const prompt_model *m, const json_t *array, cl_token_list *out, cl_error *error) {

@@ -13,11 +13,11 @@ typedef struct workload {
     size_t n, capacity;
 } workload;
 
-/* The tokenizer and chat format of a model file; its weights are not read. */
+/* The tokenizer and chat template of a model file; its weights are not read. */
 typedef struct prompt_model {
     cl_model_file *file;
     cl_tokenizer *tok;
-    cl_chat_format chat; /* CL_CHAT_NONE: chat_error says why messages cannot be rendered */
+    cl_chat *chat; /* NULL: chat_error says why messages cannot be rendered */
     cl_error chat_error;
 } prompt_model;
 

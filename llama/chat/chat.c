@@ -1,109 +1,151 @@
-/* Recognises a file's chat format, checks messages, and turns them into the tokens of a prompt. */
+/* Makes the chats of a file, of a template and of the built-in ones: compiles their templates and finds out what they write. */
 #include "chat.h"
 
-#include "chat_formats.h"
+#include <stdio.h>
+#include <stdlib.h>
 
-/* ---- Formats ---- */
+#include "chat_builtin.h"
+#include "chat_internal.h"
+#include "chat_probe.h"
 
-static const char TEMPLATE[] = "tokenizer.chat_template";
+/* ---- Own variables ---- */
 
-typedef struct chat_kind {
-    const char *name;
-    void (*write)(cl_prompt *p, const cl_chat_input *in);
-    bool in_turn; /* at most one system message, then user and assistant alternately */
-    bool bos;     /* BOS comes first, whatever the file says */
-} chat_kind;
+/* Set a variable of the template's own to a text, which need not be UTF-8. */
+static bool set_own(json_t *own, const char *name, cl_str text) {
+    size_t size;
+    char *mended = cl_utf8_mended(text.data, text.size, &size);
+    const bool ok = mended && json_object_set_new_nocheck(own, name, json_stringn_nocheck(mended, size)) == 0;
+    free(mended);
+    return ok;
+}
 
-static const chat_kind kinds[] = {
-    [CL_CHAT_NONE] = {"none", NULL, false, false},
-    [CL_CHAT_CHATML] = {"chatml", cl_chat_write_chatml, false, false},
-    [CL_CHAT_LLAMA2] = {"llama2", cl_chat_write_llama2, true, true},
-    [CL_CHAT_LLAMA3] = {"llama3", cl_chat_write_llama3, false, true},
-    [CL_CHAT_ZEPHYR] = {"zephyr", cl_chat_write_zephyr, false, false},
-    [CL_CHAT_MISTRAL] = {"mistral", cl_chat_write_mistral, true, true},
-    [CL_CHAT_GEMMA] = {"gemma", cl_chat_write_gemma, true, true},
-};
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
-#define NAMES "chatml, llama2, llama3, zephyr, mistral or gemma"
-
-const char *cl_chat_name(cl_chat_format format) { return kinds[format].name; }
-
-cl_status cl_chat_by_name(const char *name, cl_chat_format *format, cl_error *error) {
-    for (int i = CL_CHAT_NONE + 1; i < N_KINDS; i++)
-        if (strcmp(name, kinds[i].name) == 0) {
-            *format = (cl_chat_format)i;
-            return CL_OK;
+/*
+ * Set the special tokens that templates know by name. A folder's tokenizer_config.json names them by their text; a GGUF file
+ * has ids.
+ */
+static bool set_tokens(json_t *own, const cl_model_file *file, const cl_tokenizer *tok) {
+    static const char *const tokens[][3] = {
+        {"bos_token", "tokenizer.bos_token", "tokenizer.ggml.bos_token_id"},
+        {"eos_token", "tokenizer.eos_token", "tokenizer.ggml.eos_token_id"},
+        {"unk_token", "tokenizer.unk_token", "tokenizer.ggml.unknown_token_id"},
+        {"pad_token", "tokenizer.pad_token", "tokenizer.ggml.padding_token_id"},
+    };
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        cl_str text;
+        uint64_t id;
+        char name[256];
+        if (!cl_model_file_get_string(file, tokens[i][1], &text)) {
+            if (!cl_model_file_get_u64(file, tokens[i][2], &id) || id >= (uint64_t)cl_tokenizer_n_vocab(tok)) continue;
+            const size_t size = cl_tokenizer_piece(tok, (int32_t)id, true, name, sizeof name);
+            text = (cl_str){name, size < sizeof name ? size : sizeof name};
         }
-    return cl_fail(error, CL_ERR_ARG, "chat format '%.40s' is not known; use " NAMES, name);
-}
-
-/* The file's template; empty if it has none. */
-static cl_str template_of(const cl_model_file *file) {
-    cl_str text = {"", 0};
-    cl_model_file_get_string(file, TEMPLATE, &text);
-    return text;
-}
-
-cl_status cl_chat_detect(const cl_model_file *file, cl_chat_format *format, cl_error *error) {
-    const cl_str text = template_of(file);
-    *format = CL_CHAT_NONE;
-    if (text.size == 0) return CL_OK;
-    if (cl_str_contains(text, "<|im_start|>") && cl_str_contains(text, "<|im_end|>"))
-        *format = CL_CHAT_CHATML;
-    else if (cl_str_contains(text, "<|start_header_id|>") && cl_str_contains(text, "<|eot_id|>"))
-        *format = CL_CHAT_LLAMA3;
-    else if (cl_str_contains(text, "<start_of_turn>") && cl_str_contains(text, "<end_of_turn>"))
-        *format = CL_CHAT_GEMMA;
-    else if (cl_str_contains(text, "[INST]") && cl_str_contains(text, "<<SYS>>"))
-        *format = CL_CHAT_LLAMA2;
-    else if (cl_str_contains(text, "[INST]") && !cl_str_contains(text, "[SYSTEM_PROMPT]"))
-        *format = CL_CHAT_MISTRAL;
-    else if (cl_str_contains(text, "<|user|>") && cl_str_contains(text, "<|assistant|>") && cl_str_contains(text, "eos_token"))
-        *format = CL_CHAT_ZEPHYR;
-    if (*format != CL_CHAT_NONE) return CL_OK;
-    return cl_fail(error, CL_ERR_UNSUPPORTED,
-                   "%s: the file's chat format is none of the known ones; name one (option --chat-format): " NAMES, TEMPLATE);
-}
-
-static cl_status check_roles(const cl_chat_message *messages, size_t n, bool in_turn, cl_error *error) {
-    if (n == 0) return cl_fail(error, CL_ERR_ARG, "messages: at least one is needed");
-    const bool system = cl_chat_is_role(&messages[0], "system");
-    for (size_t i = 0; i < n; i++) {
-        const cl_chat_message *m = &messages[i];
-        if (!cl_chat_is_role(m, "system") && !cl_chat_is_role(m, "user") && !cl_chat_is_role(m, "assistant"))
-            return cl_fail(error, CL_ERR_ARG, "messages[%zu].role: '%.40s' is not known; use system, user or assistant", i,
-                           m->role);
-        if (!in_turn || (i == 0 && system)) continue;
-        const char *turn = (i - system) % 2 == 0 ? "user" : "assistant";
-        if (!cl_chat_is_role(m, turn))
-            return cl_fail(error, CL_ERR_ARG,
-                           "messages[%zu].role: '%s' is out of turn, '%s' is next; in this model's chat format user and "
-                           "assistant alternate after at most one system message",
-                           i, m->role, turn);
+        if (!set_own(own, tokens[i][0], text)) return false;
     }
-    if (in_turn && !cl_chat_is_role(&messages[n - 1], "user"))
-        return cl_fail(error, CL_ERR_ARG, "messages[%zu].role: in this model's chat format the last message is the user's",
-                       n - 1);
-    return CL_OK;
+    return true;
 }
 
-cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
-                         const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error) {
-    if (format == CL_CHAT_NONE)
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "the model file has no chat format; name one (option --chat-format): " NAMES);
-    const chat_kind *kind = &kinds[format];
-    cl_status status = check_roles(messages, n, kind->in_turn, error);
-    if (status != CL_OK) return status;
+/* ---- Making a chat ---- */
 
-    const bool apart = kind->in_turn && cl_chat_is_role(&messages[0], "system");
-    const cl_chat_input in = {tok, template_of(file), apart ? messages : NULL, messages + apart, n - apart};
-    cl_prompt p = {0};
-    if (kind->bos || cl_tokenizer_adds_bos(tok)) cl_prompt_add_token(&p, tok, cl_tokenizer_bos(tok));
-    kind->write(&p, &in);
-    if (p.no_memory)
-        status = cl_fail(error, CL_ERR_NOMEM, "no memory for a prompt of %zu messages", n);
-    else
-        status = cl_tokenizer_encode_spans(tok, p.text, p.size, true, p.own, p.n_own, out, error);
-    cl_prompt_free(&p);
+static void free_template(cl_chat_template *t) {
+    cl_jinja_free(&t->jinja);
+    free(t->text);
+}
+
+void cl_chat_free(cl_chat **chat) {
+    cl_chat *c = chat ? *chat : NULL;
+    if (!c) return;
+    free_template(&c->main);
+    free_template(&c->tool_use);
+    json_decref(c->own);
+    free(c);
+    *chat = NULL;
+}
+
+/* A chat without a template. */
+static cl_status new_chat(const char *name, const cl_model_file *file, const cl_tokenizer *tok, cl_chat **chat,
+                          cl_error *error) {
+    cl_chat *c = *chat = calloc(1, sizeof *c);
+    if (!c) return cl_fail(error, CL_ERR_NOMEM, "no memory for a chat template");
+    c->tok = tok;
+    c->name = name;
+    c->own = json_object();
+    if (c->own && set_tokens(c->own, file, tok)) return CL_OK;
+    cl_chat_free(chat);
+    return cl_fail(error, CL_ERR_NOMEM, "no memory for a chat template");
+}
+
+/* Compile a template and find out what it writes. `what` names it in messages. */
+static cl_status load(const cl_chat *chat, cl_chat_template *t, const char *what, cl_str text, cl_error *error) {
+    cl_error cause;
+    const cl_status status = cl_jinja_compile(text.data, text.size, &t->jinja, &cause);
+    if (status != CL_OK) return cl_fail(error, status, "%s: %s", what, cause.message);
+    t->text = malloc(text.size + 1);
+    if (!t->text) return cl_fail(error, CL_ERR_NOMEM, "no memory for %s", what);
+    memcpy(t->text, text.data, text.size);
+    t->size = text.size;
+    return cl_chat_probe(t->jinja, text, chat->own, &t->can, error);
+}
+
+cl_status cl_chat_of_template(const char *text, size_t size, const cl_model_file *file, const cl_tokenizer *tok, cl_chat **chat,
+                              cl_error *error) {
+    cl_status status = new_chat(CL_CHAT_TEMPLATE, file, tok, chat, error);
+    if (status == CL_OK) status = load(*chat, &(*chat)->main, "the chat template", (cl_str){text, size}, error);
+    if (status != CL_OK) cl_chat_free(chat);
     return status;
+}
+
+cl_status cl_chat_of_file(const cl_model_file *file, const cl_tokenizer *tok, cl_chat **chat, cl_error *error) {
+    static const char key[] = "tokenizer.chat_template", tool_key[] = "tokenizer.chat_template.tool_use";
+    cl_str text = {"", 0}, tool_text = {"", 0};
+    *chat = NULL;
+    cl_model_file_get_string(file, key, &text);
+    cl_model_file_get_string(file, tool_key, &tool_text);
+    if (text.size == 0) return CL_OK;
+    cl_status status = new_chat(CL_CHAT_TEMPLATE, file, tok, chat, error);
+    if (status == CL_OK) status = load(*chat, &(*chat)->main, key, text, error);
+    if (status == CL_OK && tool_text.size > 0) status = load(*chat, &(*chat)->tool_use, tool_key, tool_text, error);
+    if (status != CL_OK) cl_chat_free(chat);
+    return status;
+}
+
+/* Take over what the file's own template writes before a chat without a system message, if it writes as this one otherwise. */
+static cl_status set_start(const cl_chat *chat, const cl_model_file *file, cl_error *error) {
+    cl_chat *own;
+    cl_prompt start = {0};
+    cl_status status = cl_chat_of_file(file, chat->tok, &own, error);
+    if (status != CL_OK && status != CL_ERR_NOMEM) return CL_OK; /* it is not needed */
+    if (own) status = cl_chat_probe_start(own->main.jinja, chat->main.jinja, chat->own, &start, error);
+    if (status == CL_OK && !set_own(chat->own, CL_CHAT_BUILTIN_START, (cl_str){start.text ? start.text : "", start.size}))
+        status = cl_fail(error, CL_ERR_NOMEM, "no memory for a chat template");
+    cl_prompt_free(&start);
+    cl_chat_free(&own);
+    return status;
+}
+
+cl_status cl_chat_by_name(const char *name, const cl_model_file *file, const cl_tokenizer *tok, cl_chat **chat,
+                          cl_error *error) {
+    *chat = NULL;
+    const cl_chat_builtin *builtin = cl_chat_builtin_find(name);
+    if (!builtin) return cl_fail(error, CL_ERR_ARG, "chat format '%.40s' is not known; use " CL_CHAT_NAMES, name);
+    cl_status status = new_chat(builtin->name, file, tok, chat, error);
+    if (status == CL_OK) status = load(*chat, &(*chat)->main, builtin->name, cl_str_of(builtin->text), error);
+    if (status == CL_OK) status = set_start(*chat, file, error);
+    if (status != CL_OK) cl_chat_free(chat);
+    return status;
+}
+
+/* ---- Properties ---- */
+
+const char *cl_chat_name(const cl_chat *chat) { return chat->name; }
+
+cl_str cl_chat_text(const cl_chat *chat, bool with_tools) {
+    const cl_chat_template *t = cl_chat_template_for(chat, with_tools);
+    return (cl_str){t->text, t->size};
+}
+
+bool cl_chat_has_tools(const cl_chat *chat) { return cl_chat_template_for(chat, true)->can.tools; }
+
+bool cl_chat_takes_argument_text(const cl_chat *chat, bool with_tools) {
+    const cl_chat_abilities *can = &cl_chat_template_for(chat, with_tools)->can;
+    return can->argument_text || !can->calls;
 }

@@ -1,4 +1,4 @@
-/* Reads special tokens and the chat template from tokenizer_config.json, or from the other files if it lacks them. */
+/* Reads special tokens and the chat templates from tokenizer_config.json, or from other files. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,13 +23,19 @@ static int32_t find_text(const reader *r, cl_str text) {
     return -1;
 }
 
-/* The id of the token that a field names by its text, which may be in an object; `otherwise` if the field is missing. */
-static int32_t named_token(const reader *r, cl_json_doc *doc, const char *name, int32_t otherwise) {
+/* The text of a token that tokenizer_config.json names, which may be in an object; no data: it names none. */
+static cl_str token_text(const cl_json_doc *doc, const char *name) {
     const json_t *value = json_object_get(doc->root, name);
     if (json_is_object(value)) value = json_object_get(value, "content");
-    if (!json_is_string(value)) return otherwise;
-    const int32_t id = find_text(r, cl_json_str(value));
-    if (id < 0) cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(cl_json_str(value)));
+    return json_is_string(value) ? cl_json_str(value) : (cl_str){NULL, 0};
+}
+
+/* The id of the token that a field names; `otherwise` if the field is missing. */
+static int32_t named_token(const reader *r, cl_json_doc *doc, const char *name, int32_t otherwise) {
+    const cl_str text = token_text(doc, name);
+    if (!text.data) return otherwise;
+    const int32_t id = find_text(r, text);
+    if (id < 0) cl_json_doc_fail(doc, CL_ERR_FORMAT, "%s '%s' is not in the vocabulary", name, SHOW(text));
     return id;
 }
 
@@ -45,33 +51,66 @@ static bool template_adds_bos(const reader *r, int32_t bos) {
     return false;
 }
 
-/* The template: a string, or the default one of several with names. */
-static cl_str template_in(cl_json_doc *doc) {
-    const json_t *all = json_object_get(doc->root, "chat_template");
-    if (!json_is_array(all)) return cl_json_doc_string(doc, doc->root, "", "chat_template");
-    for (size_t i = 0; i < json_array_size(all); i++) {
-        const json_t *one = json_array_get(all, i);
-        if (cl_str_is(cl_json_doc_string(doc, one, "chat_template[].", "name"), "default"))
-            return cl_json_doc_string(doc, one, "chat_template[].", "template");
-    }
-    return (cl_str){"", 0};
+/* ---- Chat templates ---- */
+
+static const char DEFAULT_KEY[] = "tokenizer.chat_template", TOOL_KEY[] = "tokenizer.chat_template.tool_use";
+
+/* Put a template under a key of GGUF, unless there is one. */
+static void put_template(cl_model_file *file, const char *key, cl_str text) {
+    if (text.size > 0 && !cl_model_file_has(file, key)) cl_meta_put_string(file, key, text);
 }
 
-static cl_status read_template_file(const char *folder, cl_model_file *file, cl_error *error) {
+/* The field chat_template: a string, or an array of templates with names, of which two are used. */
+static void read_templates(cl_json_doc *doc, cl_model_file *file) {
+    static const char where[] = "chat_template[].";
+    const json_t *all = json_object_get(doc->root, "chat_template");
+    if (!json_is_array(all)) put_template(file, DEFAULT_KEY, cl_json_doc_string(doc, doc->root, "", "chat_template"));
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *one = json_array_get(all, i);
+        const cl_str name = cl_json_doc_string(doc, one, where, "name"), text = cl_json_doc_string(doc, one, where, "template");
+        if (cl_str_is(name, "default")) put_template(file, DEFAULT_KEY, text);
+        if (cl_str_is(name, "tool_use")) put_template(file, TOOL_KEY, text);
+    }
+}
+
+/* Put the template that a file of its own has, if there is such a file. */
+static cl_status read_template_file(const char *folder, const char *name, const char *key, cl_model_file *file,
+                                    cl_error *error) {
     char path[512];
     cl_file_bytes bytes;
     cl_error absent = {0};
-    (void)snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     cl_status status = cl_file_bytes_open(path, &bytes, &absent);
     if (status == CL_ERR_FILE) return CL_OK;
     if (status != CL_OK) return cl_fail(error, status, "%s", absent.message);
     status = cl_file_bytes_fetch(&bytes, bytes.size, &absent);
     if (status == CL_OK)
-        cl_meta_put_string(file, "tokenizer.chat_template", (cl_str){(const char *)bytes.data, bytes.size});
+        put_template(file, key, (cl_str){(const char *)bytes.data, bytes.size});
     else
         (void)cl_fail(error, status, "%s: %s", path, absent.message);
     cl_file_bytes_close(&bytes);
     return status;
+}
+
+/* As in Transformers, files of their own come before the field of tokenizer_config.json. */
+static cl_status read_all_templates(const char *folder, cl_json_doc *doc, cl_model_file *file, cl_error *error) {
+    cl_status status = read_template_file(folder, "chat_template.jinja", DEFAULT_KEY, file, error);
+    if (status == CL_OK) status = read_template_file(folder, "additional_chat_templates/tool_use.jinja", TOOL_KEY, file, error);
+    if (status == CL_OK) read_templates(doc, file);
+    return status == CL_OK ? doc->status : status;
+}
+
+/* ---- Special tokens ---- */
+
+/* Put the texts by which chat templates know special tokens: config.json may name another end of sequence. */
+static void put_token_texts(const cl_json_doc *doc, cl_model_file *file) {
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char key[32];
+        const cl_str text = token_text(doc, names[i]);
+        (void)snprintf(key, sizeof key, "tokenizer.%s", names[i]);
+        if (text.size > 0) cl_meta_put_string(file, key, text);
+    }
 }
 
 static void read_special(const reader *r, cl_json_doc *doc) {
@@ -96,10 +135,8 @@ cl_status cl_hf_read_special(const char *folder, const cl_hf_config *config, con
     /* model_max_length is 10^30 if there is no limit, which no integer type holds. */
     cl_json_doc_open(&doc, folder, "tokenizer_config.json", CL_JSON_DOC_REALS, error);
     if (doc.status == CL_OK) read_special(&r, &doc);
-    const cl_str text = template_in(&doc);
-    if (text.size > 0) cl_meta_put_string(file, "tokenizer.chat_template", text);
-    cl_status status = doc.status;
+    put_token_texts(&doc, file);
+    const cl_status status = doc.status == CL_OK ? read_all_templates(folder, &doc, file, error) : doc.status;
     cl_json_doc_close(&doc);
-    if (status == CL_OK && text.size == 0) status = read_template_file(folder, file, error);
     return status;
 }

@@ -8,6 +8,7 @@
  *   tokenizer.space_prefix       string, spm.h
  *   tokenizer.fuse_unknown       bool, spm.h
  *   tokenizer.normalized_tokens  bool [n], vocab.h
+ *   tokenizer.bos_token          string, by which chat templates know the token; likewise eos_token, unk_token, pad_token
  *
  * A file is checked completely when it is opened. Everything returned points into the file or the handle and is valid until
  * cl_model_file_close. Immutable; safe from any number of threads.

@@ -1,4 +1,4 @@
-/* The text of a prompt grows. */
+/* The text of a prompt grows and shrinks. */
 #include "prompt.h"
 
 #include <stdlib.h>
@@ -45,4 +45,18 @@ void cl_prompt_add_token(cl_prompt *p, const cl_tokenizer *tok, int32_t id) {
     char name[256];
     const size_t size = cl_tokenizer_piece(tok, id, true, name, sizeof name);
     cl_prompt_add_own(p, (cl_str){name, size < sizeof name ? size : sizeof name});
+}
+
+void cl_prompt_remove(cl_prompt *p, size_t start, size_t end) {
+    if (start == end) return;
+    memmove(p->text + start, p->text + end, p->size - end);
+    p->size -= end - start;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_own; i++) {
+        size_t *const ends[] = {&p->own[i].start, &p->own[i].end};
+        for (int k = 0; k < 2; k++)
+            if (*ends[k] > start) *ends[k] = *ends[k] < end ? start : *ends[k] - (end - start);
+        if (p->own[i].start < p->own[i].end) p->own[n++] = p->own[i];
+    }
+    p->n_own = n;
 }

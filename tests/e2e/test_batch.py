@@ -92,7 +92,7 @@ def test_openai_form(batch):
 def test_bad_lines_do_not_stop_the_others(batch):
     good = {"id": "good", "prompt": "Once upon", "max_tokens": 2}
     lines = [good, "{not json", "[1]", "", {"id": "n", "prompt": "x", "n": 2}, {"id": "none"}, {"id": "t", "prompt": "x", "temperature": -1},
-             {"id": "long", "prompt": "word " * 20000}, {"id": "role", "messages": [{"role": "x", "content": "y"}]}, good]
+             {"id": "long", "prompt": "word " * 20000}, {"id": "role", "messages": [{"role": "", "content": "y"}]}, good]
     records, _ = batch(lines, n_failed=7)
     assert len(records) == 9
     assert records[0]["text"] == records[-1]["text"]

@@ -133,7 +133,7 @@ def test_unknown_level(chunkllama):
 def test_info(chunkllama, model_path):
     text = chunkllama("info", "--tensors").stdout
     assert re.search(r"^architecture +llama$", text, re.M)
-    assert re.search(r"^chat format +chatml$", text, re.M)
+    assert re.search(r"^chat template +tokenizer\.chat_template; tools are described in the system message$", text, re.M)
     assert re.search(r"^  llama\.block_count +u32 +30$", text, re.M)
     assert re.search(r"^  Q4_1 ", text, re.M)
     assert re.search(r"^  token_embd\.weight +\w+ +576 x 49152 ", text, re.M)

@@ -5,6 +5,7 @@
  */
 #include "../support/testing.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,7 +58,7 @@ static uint64_t put_tensors(gguf_bytes *b, uint64_t n_vocab, uint32_t *seed) {
 
 static void write_model(char path[32]) {
     small_vocab v = byte_level_vocab("smollm");
-    v.chat_template = "{{ '<|im_start|>' + message['role'] }}<|im_end|>";
+    v.chat_template = "{% for m in messages %}{{ '<|im_start|>' + m.role + m.content }}<|im_end|>{% endfor %}";
     add_piece(&v, "<|im_start|>", 3, 0);
     v.eos = add_piece(&v, "<|im_end|>", 3, 0);
     v.bos = v.eos;
@@ -130,8 +131,12 @@ static bool same_tokens(const cl_token_list *a, const cl_token_list *b) {
     return a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof *a->ids) == 0;
 }
 
+void *__real_malloc(size_t size);
+
+/* Jansson is spared, with which chat templates are tried, since it does not notice all failures (llama/file/json_doc.c). */
 static cl_status load(const char *path, int n_threads, cl_model **m, cl_error *error) {
     cl_model_options options;
+    json_set_alloc_funcs(__real_malloc, free);
     cl_model_options_init(&options);
     options.n_threads = n_threads;
     return cl_model_load(path, &options, m, error);
@@ -221,7 +226,7 @@ static void models_are_loaded_whole_or_not(void **state) {
                 continue;
             }
             tokens t;
-            assert_string_equal(cl_model_chat_format(m), "chatml");
+            assert_string_equal(cl_model_chat_format(m), "template");
             assert_int_equal(make_tokens(m, &t, NULL), CL_OK);
             assert_true(same_tokens(&t.text, &s->tokens.text) && same_tokens(&t.chat, &s->tokens.chat));
             if (f.done) {

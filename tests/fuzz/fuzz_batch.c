@@ -12,7 +12,7 @@ static openai_context context;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    context = (openai_context){.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML, .n_ctx = 4096};
+    context = (openai_context){.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096};
     openai_defaults_init(&context.defaults);
     return 0;
 }

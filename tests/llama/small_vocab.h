@@ -9,8 +9,8 @@
 enum { MAX_TOKENS = 512 };
 
 typedef struct small_vocab {
-    const char *model, *pre, *chat_template; /* NULL: the key is absent */
-    int bos, eos, add_bos;                   /* -1: the key is absent */
+    const char *model, *pre, *chat_template, *tool_template; /* NULL: the key is absent */
+    int bos, eos, add_bos;                                   /* -1: the key is absent */
     int n;
     char texts[MAX_TOKENS][64];
     float scores[MAX_TOKENS];
@@ -56,6 +56,7 @@ static inline uint64_t put_vocab(gguf_bytes *b, const small_vocab *v) {
     if (v->model) put_key_string(b, "tokenizer.ggml.model", v->model), n_keys++;
     if (v->pre) put_key_string(b, "tokenizer.ggml.pre", v->pre), n_keys++;
     if (v->chat_template) put_key_string(b, "tokenizer.chat_template", v->chat_template), n_keys++;
+    if (v->tool_template) put_key_string(b, "tokenizer.chat_template.tool_use", v->tool_template), n_keys++;
     if (v->bos >= 0) put_key_u32(b, "tokenizer.ggml.bos_token_id", (uint32_t)v->bos), n_keys++;
     if (v->eos >= 0) put_key_u32(b, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos), n_keys++;
     if (v->add_bos >= 0) put_key_bool(b, "tokenizer.ggml.add_bos_token", (unsigned char)v->add_bos), n_keys++;

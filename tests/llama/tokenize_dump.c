@@ -1,6 +1,7 @@
 /*
  * tokenize_dump MODEL.gguf < strings.jsonl > ids.jsonl: each line a JSON string in, a JSON array of its token ids out, encoded
- * as the start of a prompt without BOS. With --decode: each line an array of ids in, the string of their bytes out.
+ * as the start of a prompt without BOS. With --decode: each line an array of ids in, the string of their bytes out. With
+ * --chat: each line a chat in, its ids out, or a string: why the template refuses it.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@ static int give_up(const char *what, const char *why) {
     fprintf(stderr, "%s: %s\n", what, why);
     return 1;
 }
+
+static const char *format; /* of --chat-format; NULL: the file's own template */
 
 static json_t *ids_to_json(cl_token_list *ids) {
     json_t *out = json_array();
@@ -30,21 +33,30 @@ static json_t *encode(const cl_model_file *file, const cl_tokenizer *tok, const 
     return ids_to_json(&ids);
 }
 
+/* A chat: its messages, or an object with the members of cl_chat_input. --chat-format NAME stands for a built-in template. */
 static json_t *chat(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
-    const size_t n = json_array_size(line);
-    cl_chat_message *messages = calloc(n + 1, sizeof *messages);
-    for (size_t i = 0; i < n && messages; i++) {
-        const json_t *content = json_object_get(json_array_get(line, i), "content");
-        messages[i].role = json_string_value(json_object_get(json_array_get(line, i), "role"));
-        messages[i].content = json_string_value(content);
-        messages[i].content_size = json_string_length(content);
-    }
+    static cl_chat *of_all;
     cl_token_list ids = {0};
-    cl_error error;
-    cl_chat_format format;
-    if (cl_chat_detect(file, &format, &error) != CL_OK || cl_chat_render(format, tok, file, messages, n, &ids, &error) != CL_OK)
-        exit(give_up("chat_render", error.message));
-    free(messages);
+    cl_error error = {.message = "no template"};
+    const cl_status status = of_all   ? CL_OK
+                             : format ? cl_chat_by_name(format, file, tok, &of_all, &error)
+                                      : cl_chat_of_file(file, tok, &of_all, &error);
+    if (status != CL_OK || !of_all) exit(give_up("chat", error.message));
+    const bool whole = json_is_object(line);
+    cl_chat_input in;
+    cl_chat_input_init(&in);
+    in.messages = whole ? json_object_get(line, "messages") : line;
+    in.tools = json_object_get(line, "tools");
+    in.documents = json_object_get(line, "documents");
+    in.kwargs = json_object_get(line, "kwargs");
+    in.continue_final_message = json_is_true(json_object_get(line, "continue_final_message"));
+    in.add_generation_prompt = !in.continue_final_message && !json_is_false(json_object_get(line, "add_generation_prompt"));
+    if (json_object_get(line, "now")) in.now = json_integer_value(json_object_get(line, "now"));
+    if (cl_chat_tokenize(of_all, &in, &ids, &error) != CL_OK) {
+        json_t *refused = json_string(error.message);
+        cl_token_list_free(&ids);
+        return refused;
+    }
     return ids_to_json(&ids);
 }
 
@@ -70,8 +82,12 @@ int main(int argc, char **argv) {
     json_t *(*work)(const cl_model_file *, const cl_tokenizer *, const json_t *) = encode;
     if (argc == 3 && strcmp(argv[2], "--decode") == 0) work = decode;
     if (argc == 3 && strcmp(argv[2], "--chat") == 0) work = chat;
-    if (argc != 2 + (work != encode))
-        return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat] < in.jsonl > out.jsonl");
+    if (argc == 4 && strcmp(argv[2], "--chat-format") == 0) {
+        work = chat;
+        format = argv[3];
+    }
+    if (argc != 2 + (work != encode) + (format != NULL))
+        return give_up("usage", "tokenize_dump MODEL.gguf [--decode | --chat | --chat-format NAME] < in.jsonl > out.jsonl");
     cl_model_file *file;
     cl_tokenizer *tok;
     cl_error error;

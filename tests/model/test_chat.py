@@ -4,6 +4,7 @@ import random
 
 import gguf
 import jinja2
+import pytest
 from test_tokenizer import SEED, assert_same, texts
 from tokenizers_by_hand import from_gguf, tokenize_dump
 
@@ -20,14 +21,16 @@ def chats(n):
     return out
 
 
-def test_smollm2_template(bin_dir, model_path):
+@pytest.mark.parametrize("how", [["--chat"], ["--chat-format", "chatml"]])
+def test_smollm2_template(bin_dir, model_path, how):
+    """The file's own template, and the built-in ChatML template, write the same."""
     fields = gguf.GGUFReader(model_path).fields
     template = jinja2.Environment().from_string(fields["tokenizer.chat_template"].contents())
     lines = chats(2000)
     rendered = [template.render(messages=chat, add_generation_prompt=True) for chat in lines]
     assert any("named SmolLM" in text for text in rendered) and any("named SmolLM" not in text for text in rendered)
     theirs = [e.ids for e in from_gguf(model_path, special=True).encode_batch(rendered)]
-    assert_same(lines, tokenize_dump(bin_dir, model_path, lines, "--chat"), theirs)
+    assert_same(lines, tokenize_dump(bin_dir, model_path, lines, *how), theirs)
 
 
 def test_text_never_becomes_special(bin_dir, model_path):

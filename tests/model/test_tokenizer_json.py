@@ -112,7 +112,7 @@ def test_normalized_special(bin_dir, tmp_path, kind):
     for normalized in (False, True):
         for token in fields["added_tokens"][: len(SPECIAL)]:
             token["normalized"] = normalized
-        config = {"chat_template": "{{ '<|user|>\n' + eos_token }}{{ '<|assistant|>' }}"}
+        config = {"chat_template": "{% for m in messages %}{{ '<|user|>\n' + m.content + eos_token }}{% endfor %}"}
         folder = write_folder(tmp_path / f"hf{normalized}", json.dumps(fields), n_vocab, tokenizer_config=config)
         got.append((tokenize_dump(bin_dir, folder, lines), tokenize_dump(bin_dir, folder, [chat], "--chat")))
     assert got[0] == got[1] and 2 not in got[0][0][0] and 2 in got[0][1][0]
@@ -178,8 +178,9 @@ def test_chat_template(bin_dir, tmp_path, where):
     tok = train("qwen2")
     tok.add_special_tokens([AddedToken(t, normalized=False) for t in ("<|im_start|>", "<|im_end|>")])
     unknown = {"model_max_length": int(1e30)}  # as written where no limit is known; more than 64 bits
-    config = {"string": {"chat_template": TEMPLATE} | unknown, "file": {"bos_token": None},
-              "list": {"chat_template": [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]}}[where]  # fmt: skip
+    config = {"string": {"chat_template": TEMPLATE} | unknown, "file": {"bos_token": None, "chat_template": "not used"},
+              "list": {"chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": TEMPLATE},
+                                         {"name": "default", "template": "x"}]}}[where]  # fmt: skip
     folder = write_folder(tmp_path / "hf", tok, tokenizer_config=config)
     if where == "file":
         (folder / "chat_template.jinja").write_text(TEMPLATE)
@@ -189,6 +190,25 @@ def test_chat_template(bin_dir, tmp_path, where):
     special = [tok.token_to_id(t) for t in ("<|im_start|>", "<|im_end|>")]
     assert sum(i in special for i in ours) == 7 and tok.token_to_id("<s>") not in ours
     assert tokenize_dump(bin_dir, folder, [ours], "--decode") == [text]
+
+
+def test_tool_template(bin_dir, tmp_path):
+    """Chats with tools are written by the template named tool_use, in the list or in a file."""
+    tok = train("gpt-2")
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+    tool_use = "{{ tools[0].function.name }}: {{ messages[0].content }}{{ eos_token }}"
+    both = [{"name": "default", "template": TEMPLATE}, {"name": "tool_use", "template": tool_use}]
+    listed = write_folder(tmp_path / "list", tok, tokenizer_config={"chat_template": both, "eos_token": {"content": "</s>"}})
+    files = write_folder(tmp_path / "files", tok, tokenizer_config={"eos_token": "</s>"})
+    (files / "chat_template.jinja").write_text(TEMPLATE)
+    (files / "additional_chat_templates").mkdir()
+    (files / "additional_chat_templates" / "tool_use.jinja").write_text(tool_use)
+    for folder in (listed, files):
+        with_tools, without = tokenize_dump(bin_dir, folder, [chat, chat["messages"]], "--chat")
+        assert with_tools[-1] == tok.token_to_id("</s>")
+        assert tokenize_dump(bin_dir, folder, [with_tools], "--decode") == ["f: Hi</s>"]
+        assert tokenize_dump(bin_dir, folder, [without], "--decode") == [
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"]
 
 
 def test_bos(bin_dir, tmp_path):

@@ -10,6 +10,13 @@
 enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
 
 const cl_model *fake_model(void);
+/* The model's chat: it joins the contents of the messages. */
+cl_chat *fake_chat(void);
+/*
+ * Append to this array what is passed to chats from now on, by the names in cl_chat_input; NULL: stop. argument_text: what
+ * cl_chat_takes_argument_text returns. On one thread only.
+ */
+void fake_record_chats(json_t *chats, bool argument_text);
 
 /* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);

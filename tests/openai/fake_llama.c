@@ -1,4 +1,4 @@
-/* A tokenizer whose tokens are bytes, and a chat format that joins the messages. */
+/* A tokenizer whose tokens are bytes, and a chat that joins the messages. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,21 @@ static void wait_while_held(void) {
     pthread_mutex_unlock(&lock);
 }
 
+struct cl_chat {
+    bool argument_text;
+};
+static cl_chat the_chat;
+static json_t *recorded;
+
+cl_chat *fake_chat(void) { return &the_chat; }
+
+void fake_record_chats(json_t *chats, bool argument_text) {
+    recorded = chats;
+    the_chat.argument_text = argument_text;
+}
+
 const cl_model *fake_model(void) {
-    static const cl_model m = {.chat = CL_CHAT_CHATML};
+    static const cl_model m = {.chat = &the_chat};
     return &m;
 }
 
@@ -104,13 +117,50 @@ size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, cha
     return length;
 }
 
-cl_status cl_chat_render(cl_chat_format format, const cl_tokenizer *tok, const cl_model_file *file,
-                         const cl_chat_message *messages, size_t n, cl_token_list *out, cl_error *error) {
-    (void)format;
-    (void)file;
-    for (size_t i = 0; i < n; i++) {
-        const cl_status status = cl_tokenizer_encode(tok, messages[i].content, messages[i].content_size, i == 0, out, error);
-        if (status != CL_OK) return status;
+/* "</s>" is FAKE_END in a span. */
+cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, size_t size, bool first,
+                                    const cl_text_span *spans, size_t n_spans, cl_token_list *out, cl_error *error) {
+    size_t at = 0;
+    cl_status status = CL_OK;
+    for (size_t i = 0; status == CL_OK && i < n_spans; at = spans[i++].end) {
+        status = cl_tokenizer_encode(tok, text + at, spans[i].start - at, first, out, error);
+        if (status == CL_OK) status = cl_token_list_add(out, FAKE_END, error);
     }
-    return cl_token_list_add(out, FAKE_END, error);
+    return status == CL_OK ? cl_tokenizer_encode(tok, text + at, size - at, first, out, error) : status;
+}
+
+/* ---- Chats ---- */
+
+void cl_chat_input_init(cl_chat_input *in) { *in = (cl_chat_input){.add_generation_prompt = true}; }
+
+bool cl_chat_takes_argument_text(const cl_chat *chat, bool with_tools) {
+    (void)with_tools;
+    return chat->argument_text;
+}
+
+static void add_content(cl_prompt *text, const json_t *content) {
+    if (json_is_string(content)) cl_prompt_add(text, (cl_str){json_string_value(content), json_string_length(content)});
+    for (size_t i = 0; i < json_array_size(content); i++)
+        add_content(text, json_object_get(json_array_get(content, i), "text"));
+}
+
+static void record(const cl_chat_input *in) {
+    json_t *chat = json_pack("{s:O, s:O*, s:O*, s:O*, s:b, s:b}", "messages", in->messages, "tools", in->tools, "documents",
+                             in->documents, "kwargs", in->kwargs, "add_generation_prompt", in->add_generation_prompt,
+                             "continue_final_message", in->continue_final_message);
+    json_array_append_new(recorded, chat);
+}
+
+/* The contents, and FAKE_END. A message of the role "refused" is refused. */
+cl_status cl_chat_render(const cl_chat *chat, const cl_chat_input *in, cl_prompt *text, cl_error *error) {
+    (void)chat;
+    if (recorded) record(in);
+    for (size_t i = 0; i < json_array_size(in->messages); i++) {
+        const json_t *message = json_array_get(in->messages, i);
+        if (strcmp(json_string_value(json_object_get(message, "role")), "refused") == 0)
+            return cl_fail(error, CL_ERR_ARG, "the chat template refuses this chat: line 1: no such role");
+        add_content(text, json_object_get(message, "content"));
+    }
+    cl_prompt_add_own(text, cl_str_of("</s>"));
+    return text->no_memory ? cl_fail(error, CL_ERR_NOMEM, "out of memory") : CL_OK;
 }

@@ -5,7 +5,7 @@
 #include "fake.h"
 
 openai_context fake_context(void) {
-    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = CL_CHAT_CHATML};
+    openai_context c = {.model = fake_model(), .model_name = "fake", .chat = fake_chat()};
     openai_defaults_init(&c.defaults);
     return c;
 }

@@ -159,8 +159,9 @@ static void prompts_and_messages_become_tokens(void **state) {
              "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
              "\"text\":\"b\"},{\"type\":\"text\",\"text\":\"cd\"}]}],\"max_tokens\":9,\"max_completion_tokens\":5}",
              &r);
-    assert_int_equal(r.prompts[0].tokens.n, 6);
-    for (int i = 0; i < 5; i++) assert_int_equal(r.prompts[0].tokens.ids[i], "ab\ncd"[i]);
+    assert_int_equal(r.prompts[0].tokens.n, 5);
+    for (int i = 0; i < 4; i++) assert_int_equal(r.prompts[0].tokens.ids[i], "abcd"[i]);
+    assert_int_equal(r.prompts[0].tokens.ids[4], FAKE_END);
     assert_true(r.params.max_tokens == 5);
     openai_request_free(&r);
 }
@@ -177,7 +178,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_CHAT, "{\"messages\":\"x\"}", "messages", "array"},
         {OPENAI_CHAT, "{\"messages\":[1]}", "messages[0]", "not an integer"},
         {OPENAI_CHAT, "{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "\"user\""},
-        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "messages[0].role", "\"user\""},
+        {OPENAI_CHAT, "{\"messages\":[{\"role\":\"refused\",\"content\":\"x\"}]}", "messages", "no such role"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "string"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":3}]}", "messages[0].content", "not an integer"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content[0]",
@@ -185,13 +186,13 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0]",
          "text"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[{}]}]}",
-         "messages[0].tool_calls", "not supported"},
+         "messages[0].tool_calls[0].function.name", "the name of the function"},
         {OPENAI_CHAT, CHAT("\"model\":3"), "model", "string"},
         {OPENAI_CHAT, CHAT("\"max_tokens\":0"), "max_tokens", "from 1"},
         {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs 'logprobs' to be true"},
         {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "true or false"},
         {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs", "from 0 to 20"},
-        {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported"},
+        {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools[0].type", "must be \"function\""},
         {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format", "{\"type\": \"text\"}"},
         {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "not supported"},
         {OPENAI_COMPLETION, "{}", "prompt", "missing"},
@@ -250,7 +251,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
         {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
-        {OPENAI_CHAT, CHAT("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},
+        {OPENAI_COMPLETION, COMPLETION("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},
         {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or send true"},
         {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
         {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0"), "prompt_logprobs", "leave it out"},
@@ -347,9 +348,9 @@ static void check_text_that_cannot_fit(int shortened) {
         {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened, "prompt[1]"},
         {OPENAI_COMPLETION, "{\"prompt\":[\"a\",\"%s\",\"%s\"]}", 40 * shortened + 1, "prompt[1]"},
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
-         20 * shortened, NULL},
+         20 * shortened - 2, NULL}, /* the fake chat adds "</s>" */
         {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"%s\"}]}",
-         20 * shortened + 1, "messages"},
+         20 * shortened - 1, "messages"},
     };
     openai_context c = fake_context();
     c.n_ctx = 10;
@@ -375,7 +376,7 @@ static void check_text_that_cannot_fit(int shortened) {
         }
         snprintf(message, sizeof message,
                  "This model's maximum context length is 10 tokens, at most %d bytes of text; '%s' has %d bytes: shorten it",
-                 40 * shortened, cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size : cases[i].size);
+                 40 * shortened, cases[i].param, cases[i].endpoint == OPENAI_CHAT ? 2 * cases[i].size + 4 : cases[i].size);
         assert_string_equal(error.message, message);
     }
 }
@@ -405,7 +406,7 @@ static void without_a_chat_format_chat_is_refused(void **state) {
     openai_context c = fake_context();
     openai_request r;
     openai_error error;
-    c.chat = CL_CHAT_NONE;
+    c.chat = NULL;
     assert_false(parse(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &r, &error));
     assert_non_null(strstr(error.message, "no chat template"));
 }

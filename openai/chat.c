@@ -1,0 +1,120 @@
+/* Reads a chat: its messages and tools, and what else its template gets, rendered and tokenized. */
+#include <stdio.h>
+#include <string.h>
+
+#include "messages.h"
+#include "parse.h"
+
+/* A chat as its template gets it. Free with chat_free. */
+typedef struct chat {
+    cl_chat_input in;
+    json_t *messages, *tools, *kwargs; /* owned; those that `in` borrows */
+} chat;
+
+static void chat_free(chat *c) {
+    json_decref(c->messages);
+    json_decref(c->tools);
+    json_decref(c->kwargs);
+}
+
+/* ---- The template's variables ---- */
+
+/* Refuse variables that have fields of their own. Those of the template's own, such as bos_token, cannot be replaced anyway. */
+static bool check_kwargs(const json_t *kwargs, openai_error *error) {
+    static const char *const names[] = {
+        "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char field[64];
+        if (!json_object_get(kwargs, names[i])) continue;
+        snprintf(field, sizeof field, "chat_template_kwargs.%s", names[i]);
+        return openai_fail(error, field, "'%s' is no variable of a request; leave it out, or use the field '%s'", field,
+                           names[i]);
+    }
+    return true;
+}
+
+/* The variables of chat_template_kwargs, and reasoning_effort, which is a field of its own in OpenAI's API. */
+static bool read_kwargs(const json_t *body, chat *c, openai_error *error) {
+    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    const json_t *kwargs = field_get(body, "chat_template_kwargs"), *effort = field_get(body, "reasoning_effort");
+    if (kwargs && !json_is_object(kwargs))
+        return openai_fail(error, "chat_template_kwargs", "'chat_template_kwargs' must be an object, not %s",
+                           field_kind(kwargs));
+    if (kwargs && !check_kwargs(kwargs, error)) return false;
+    bool known = !effort;
+    for (size_t i = 0; json_is_string(effort) && i < sizeof efforts / sizeof *efforts; i++)
+        known |= strcmp(json_string_value(effort), efforts[i]) == 0;
+    if (!known)
+        return openai_fail(
+            error, "reasoning_effort",
+            "'reasoning_effort' must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
+    c->in.kwargs = c->kwargs = json_object();
+    if (c->kwargs && (!kwargs || json_object_update(c->kwargs, (json_t *)kwargs) == 0) &&
+        (!effort || json_object_set(c->kwargs, "reasoning_effort", (json_t *)effort) == 0))
+        return true;
+    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the chat"});
+}
+
+/* Documents that the template may quote (retrieval-augmented generation). */
+static bool read_documents(const json_t *body, chat *c, openai_error *error) {
+    c->in.documents = field_get_requested(body, "documents");
+    if (c->in.documents && !json_is_array(c->in.documents))
+        return openai_fail(error, "documents", "'documents' must be an array of objects, not %s", field_kind(c->in.documents));
+    for (size_t i = 0; i < json_array_size(c->in.documents); i++) {
+        const json_t *document = json_array_get(c->in.documents, i);
+        char field[64];
+        snprintf(field, sizeof field, "documents[%zu]", i);
+        if (!json_is_object(document))
+            return openai_fail(error, field, "'%s' must be an object, not %s", field, field_kind(document));
+    }
+    return true;
+}
+
+/* Where the text ends: where the answer begins, or within the last message. */
+static bool read_end(const json_t *body, chat *c, openai_error *error) {
+    if (!field_bool(body, "continue_final_message", &c->in.continue_final_message, error)) return false;
+    c->in.add_generation_prompt = !c->in.continue_final_message;
+    if (!field_bool(body, "add_generation_prompt", &c->in.add_generation_prompt, error)) return false;
+    if (c->in.add_generation_prompt && c->in.continue_final_message)
+        return openai_fail(error, "continue_final_message",
+                           "cannot set both 'continue_final_message' and 'add_generation_prompt' to true: clear one of them");
+    return true;
+}
+
+/* ---- The chat ---- */
+
+static bool read_chat(const openai_context *context, const json_t *body, bool hides_tools, chat *c, openai_error *error) {
+    c->tools = openai_read_tools(field_get(body, "tools"), error);
+    if (!c->tools) return false;
+    if (!hides_tools) c->in.tools = c->tools;
+    const bool argument_text = cl_chat_takes_argument_text(context->chat, json_array_size(c->in.tools) > 0);
+    c->in.messages = c->messages = openai_read_messages(field_get(body, "messages"), argument_text, error);
+    return c->messages && read_kwargs(body, c, error) && read_documents(body, c, error) && read_end(body, c, error);
+}
+
+static bool tokenize(const openai_context *context, const cl_chat_input *in, openai_prompt *prompt, openai_error *error) {
+    cl_prompt text = {0};
+    cl_error cause;
+    bool ok = cl_chat_render(context->chat, in, &text, &cause) == CL_OK || openai_fail_from(error, "messages", &cause);
+    ok = ok && openai_check_size(context, "messages", text.size, error);
+    if (ok && cl_tokenizer_encode_spans(context->model->tok, text.text, text.size, true, text.own, text.n_own, &prompt->tokens,
+                                        &cause) != CL_OK)
+        ok = openai_fail_from(error, "messages", &cause);
+    cl_prompt_free(&text);
+    return ok;
+}
+
+bool openai_parse_chat(const openai_context *context, const json_t *body, const openai_request *r, openai_prompt *prompt,
+                       openai_error *error) {
+    const cl_model *m = context->model;
+    if (!context->chat)
+        return openai_fail(error, "messages", "this model has no chat template: %s",
+                           m->chat_error.code != CL_OK ? m->chat_error.message
+                                                       : "its file has none; start the server with --chat-template or "
+                                                         "--chat-format, or send 'prompt' to /v1/completions instead");
+    chat c = {0};
+    cl_chat_input_init(&c.in);
+    const bool ok = read_chat(context, body, r->hides_tools, &c, error) && tokenize(context, &c.in, prompt, error);
+    chat_free(&c);
+    return ok;
+}
