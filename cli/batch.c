@@ -280,6 +280,7 @@ static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error)
     c->defaults.logprobs = opt->logprobs >= 0;
     c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
     c->chat = session_chat(&j->s);
+    c->chat_kwargs = j->s.chat_kwargs;
     return CL_OK;
 }
 

@@ -52,7 +52,7 @@ static void on_interrupt(int signal) {
 static cl_status answer_turn(const session *s, const options *opt, const cl_chat *chat, conversation *c, cl_error *error) {
     cl_token_list tokens = {0};
     answer a = {0};
-    cl_status status = cl_chat_tokenize_messages(chat, c->messages, c->n, &tokens, error);
+    cl_status status = cl_chat_tokenize_messages(chat, c->messages, c->n, s->chat_kwargs, &tokens, error);
     if (status == CL_OK) {
         /* During an answer an interrupt cancels the answer; at other times it ends the program. SA_RESTART: writes go on. */
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;

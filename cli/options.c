@@ -174,6 +174,8 @@ const option option_table[] = {
         IN(BATCH)),
     TEXT("chat-template", 0, chat_template, "FILE",
          "write chats with the Jinja template in this file; by default with the one in the model's file", SAMPLES),
+    TEXT("chat-template-kwargs", 0, chat_kwargs, "JSON",
+         "variables of the chat template, such as '{\"enable_thinking\": false}'; requests may replace them", SAMPLES),
     TEXT("chat-format", 0, chat_format, "NAME",
          "write chats with the built-in template of this name: chatml, llama2, llama3, zephyr, mistral or gemma", SAMPLES),
 

@@ -34,7 +34,7 @@ static cl_status tokenize_prompt(const session *s, const options *opt, const tex
     size_t n = 0;
     if (opt->system) messages[n++] = (cl_chat_message){"system", opt->system, strlen(opt->system)};
     messages[n++] = (cl_chat_message){"user", prompt->data, prompt->size};
-    return cl_chat_tokenize_messages(chat, messages, n, tokens, error);
+    return cl_chat_tokenize_messages(chat, messages, n, s->chat_kwargs, tokens, error);
 }
 
 int cmd_run(const options *opt) {

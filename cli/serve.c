@@ -51,6 +51,7 @@ static cl_status serve(const session *s, const server_keys *keys, const options 
     config.request.max_tokens_chat = opt->max_tokens;
     config.generation_timeout_s = opt->timeout;
     config.chat = session_chat(s);
+    config.chat_kwargs = s->chat_kwargs;
     server *running = NULL;
     cl_status status = server_start(&config, s->engine, s->model, &running, error);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
@@ -81,8 +82,11 @@ static void *end_at_signal(void *ends) {
 
 /* Compute the prompts of both files. */
 static cl_status warm_up(const session *s, const server_keys *keys, warm_file *pinned, warm_file *warm, cl_error *error) {
-    openai_context context = {
-        .model = s->model, .model_name = "", .chat = session_chat(s), .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
+    openai_context context = {.model = s->model,
+                              .model_name = "",
+                              .chat = session_chat(s),
+                              .chat_kwargs = s->chat_kwargs,
+                              .n_ctx = (int32_t)cl_engine_n_ctx(s->engine)};
     openai_defaults_init(&context.defaults);
     if (warm_compute(pinned, true, &context, keys, s->engine, error) != CL_OK) return option_fail("pin", error);
     return warm_compute(warm, false, &context, keys, s->engine, error) == CL_OK ? CL_OK : option_fail("warm", error);

@@ -40,10 +40,23 @@ cl_status session_read_template(session *s, const options *opt, cl_error *error)
     return text_buffer_read(&s->template, opt->chat_template, error) == CL_OK ? CL_OK : option_fail("chat-template", error);
 }
 
+/* Read the variables of --chat-template-kwargs. */
+static cl_status read_kwargs(session *s, const options *opt, cl_error *error) {
+    json_error_t wrong;
+    if (!opt->chat_kwargs) return CL_OK;
+    s->chat_kwargs = json_loads(opt->chat_kwargs, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &wrong);
+    if (!s->chat_kwargs)
+        return cl_fail(error, CL_ERR_ARG, "--chat-template-kwargs is not valid JSON: %s at column %d", wrong.text,
+                       wrong.column);
+    if (json_is_object(s->chat_kwargs)) return CL_OK;
+    return cl_fail(error, CL_ERR_ARG, "--chat-template-kwargs must be a JSON object, such as '{\"enable_thinking\": false}'");
+}
+
 /* Make the chat that the options ask for. */
 static cl_status load_chat(session *s, const options *opt, cl_error *error) {
     const cl_model *m = s->model;
     cl_status status = session_read_template(s, opt, error);
+    if (status == CL_OK) status = read_kwargs(s, opt, error);
     if (status != CL_OK) return status;
     if (opt->chat_template) {
         status = cl_chat_of_template(s->template.data, s->template.size, m->file, m->tok, &s->chat, error);
@@ -123,6 +136,7 @@ cl_status session_start(session *s, const options *opt, int64_t max_seqs, cl_err
 void session_close(session *s) {
     if (s->engine) cl_engine_destroy(&s->engine);
     cl_chat_free(&s->chat);
+    json_decref(s->chat_kwargs);
     text_buffer_free(&s->template);
     if (s->model) cl_model_free(&s->model);
     if (s->draft_model) cl_model_free(&s->draft_model);

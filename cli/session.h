@@ -17,6 +17,7 @@ typedef struct session {
     cl_engine *engine;
     text_buffer template;            /* the file of --chat-template */
     cl_chat *chat;                   /* of --chat-template or --chat-format */
+    json_t *chat_kwargs;             /* --chat-template-kwargs, an object */
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
 } session;

@@ -182,7 +182,7 @@ cl_status cl_model_format_chat(const cl_model *m, const char *format, const cl_c
     cl_chat *made;
     const size_t n_before = tokens->n;
     cl_status status = find_chat(m, format, &chat, &made, error);
-    if (status == CL_OK) status = cl_chat_tokenize_messages(chat, messages, n_messages, tokens, error);
+    if (status == CL_OK) status = cl_chat_tokenize_messages(chat, messages, n_messages, NULL, tokens, error);
     if (status != CL_OK) tokens->n = n_before;
     cl_chat_free(&made);
     return status;

@@ -33,8 +33,11 @@ static bool check_kwargs(const json_t *kwargs, openai_error *error) {
     return true;
 }
 
-/* The variables of chat_template_kwargs, and reasoning_effort, which is a field of its own in OpenAI's API. */
-static bool read_kwargs(const json_t *body, chat *c, openai_error *error) {
+static bool update(json_t *kwargs, const json_t *more) { return !more || json_object_update(kwargs, (json_t *)more) == 0; }
+
+/* The variables of the server and of chat_template_kwargs, and reasoning_effort, which is a field of its own in OpenAI's API.
+ */
+static bool read_kwargs(const openai_context *context, const json_t *body, chat *c, openai_error *error) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     const json_t *kwargs = field_get(body, "chat_template_kwargs"), *effort = field_get(body, "reasoning_effort");
     if (kwargs && !json_is_object(kwargs))
@@ -49,7 +52,7 @@ static bool read_kwargs(const json_t *body, chat *c, openai_error *error) {
             error, "reasoning_effort",
             "'reasoning_effort' must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"");
     c->in.kwargs = c->kwargs = json_object();
-    if (c->kwargs && (!kwargs || json_object_update(c->kwargs, (json_t *)kwargs) == 0) &&
+    if (c->kwargs && update(c->kwargs, context->chat_kwargs) && update(c->kwargs, kwargs) &&
         (!effort || json_object_set(c->kwargs, "reasoning_effort", (json_t *)effort) == 0))
         return true;
     return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the chat"});
@@ -89,7 +92,7 @@ static bool read_chat(const openai_context *context, const json_t *body, bool hi
     if (!hides_tools) c->in.tools = c->tools;
     const bool argument_text = cl_chat_takes_argument_text(context->chat, json_array_size(c->in.tools) > 0);
     c->in.messages = c->messages = openai_read_messages(field_get(body, "messages"), argument_text, error);
-    return c->messages && read_kwargs(body, c, error) && read_documents(body, c, error) && read_end(body, c, error);
+    return c->messages && read_kwargs(context, body, c, error) && read_documents(body, c, error) && read_end(body, c, error);
 }
 
 static bool tokenize(const openai_context *context, const cl_chat_input *in, openai_prompt *prompt, openai_error *error) {

@@ -104,6 +104,7 @@ typedef struct openai_context {
     int32_t n_ctx;          /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
     double timeout_s;       /* cl_engine_request.timeout_s of all requests; 0: none */
     openai_defaults defaults;
+    const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
 } openai_context;
 
 enum {

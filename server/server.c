@@ -129,6 +129,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
                                   .chat = config->chat,
+                                  .chat_kwargs = config->chat_kwargs,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
                                   .timeout_s = config->generation_timeout_s,
                                   .defaults = config->request};

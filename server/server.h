@@ -44,6 +44,8 @@ typedef struct server_config {
     double generation_timeout_s;
     bool can_pin;      /* the engine has pin_bytes, so /cache/pin may be used; default false */
     int32_t n_threads; /* threads that receive requests and write answers, besides one that parses them; default 2 */
+    /* Variables of the chat template that requests do not set, an object; default NULL. */
+    const json_t *chat_kwargs;
 } server_config;
 
 /* Set all fields to their defaults. m is not kept. */

@@ -94,8 +94,8 @@ cl_status cl_chat_render(const cl_chat *chat, const cl_chat_input *in, cl_prompt
 /* The same, and append the tokens of the text to *out. After an error *out may hold some of them. */
 cl_status cl_chat_tokenize(const cl_chat *chat, const cl_chat_input *in, cl_token_list *out, cl_error *error);
 
-/* The same for plain messages [n], in which bytes that are not UTF-8 become U+FFFD. */
-cl_status cl_chat_tokenize_messages(const cl_chat *chat, const cl_chat_message *messages, size_t n, cl_token_list *out,
-                                    cl_error *error);
+/* The same for plain messages [n], in which bytes that are not UTF-8 become U+FFFD. kwargs: as in cl_chat_input. */
+cl_status cl_chat_tokenize_messages(const cl_chat *chat, const cl_chat_message *messages, size_t n, const json_t *kwargs,
+                                    cl_token_list *out, cl_error *error);
 
 #endif

@@ -139,8 +139,8 @@ static json_t *mended_string(const char *text, size_t size) {
     return string;
 }
 
-cl_status cl_chat_tokenize_messages(const cl_chat *chat, const cl_chat_message *messages, size_t n, cl_token_list *out,
-                                    cl_error *error) {
+cl_status cl_chat_tokenize_messages(const cl_chat *chat, const cl_chat_message *messages, size_t n, const json_t *kwargs,
+                                    cl_token_list *out, cl_error *error) {
     cl_chat_input in;
     cl_chat_input_init(&in);
     json_t *array = json_array();
@@ -152,6 +152,7 @@ cl_status cl_chat_tokenize_messages(const cl_chat *chat, const cl_chat_message *
              set(message, "content", mended_string(messages[i].content, messages[i].content_size));
     }
     in.messages = array;
+    in.kwargs = kwargs;
     const cl_status status = ok ? cl_chat_tokenize(chat, &in, out, error) : no_memory(error);
     json_decref(array);
     return status;

@@ -140,7 +140,21 @@ def test_all_commands_use_it(chunkllama, chunkllama_bin, model_path, template, u
         assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 3
 
 
+def test_variables_of_the_server(chunkllama, chunkllama_bin, model_path, template):
+    """They apply where a request has none of that name, in all commands."""
+    options = ["--chat-template", template, "--chat-template-kwargs", '{"mood": "good"}']
+    begin = "<|im_start|>", "user: What is <|im_end|>?"
+    with serving(chunkllama_bin, model_path, *options) as other:
+        for mood, fields in (("good", {}), ("bad", {"chat_template_kwargs": {"mood": "bad"}})):
+            assert prompt_ids(other, **fields) == ids_of(
+                chunkllama, *begin, "<|im_end|>", f" Mood: {mood}", "<|im_start|>assistant:")
+        answer = post(other, messages=[QUESTION], max_tokens=8, temperature=0)["choices"][0]["message"]["content"]
+    assert chunkllama("run", *options, "--temperature", "0", "-n", "8", QUESTION["content"]).stdout.rstrip("\n") == answer.rstrip("\n")
+
+
 def test_bad_templates(chunkllama, template, tmp_path):
+    for wrong, part in (("{", "not valid JSON"), ("[]", "must be a JSON object")):
+        assert part in chunkllama("run", "x", "--chat-template-kwargs", wrong, status=1).stderr
     broken = tmp_path / "broken.jinja"
     broken.write_text("{% for m in messages %}\n{{ m.content ")
     error = chunkllama("run", "x", "--chat-template", broken, status=1).stderr

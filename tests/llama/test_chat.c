@@ -659,7 +659,7 @@ static void what_is_not_utf8_is_replaced(void **state) {
     cl_error error = {.message = ""};
     char text[64];
     size_t size = 0;
-    if (cl_chat_tokenize_messages(o.chat, &message, 1, &ids, &error) != CL_OK) fail_msg("%s", error.message);
+    if (cl_chat_tokenize_messages(o.chat, &message, 1, NULL, &ids, &error) != CL_OK) fail_msg("%s", error.message);
     for (size_t i = 0; i < ids.n; i++) size += cl_tokenizer_piece(o.tok, ids.ids[i], true, text + size, sizeof text - size);
     static const char expected[] = "<|user|>a\xef\xbf\xbd\0b<|end|><|assistant|>";
     assert_int_equal(size, sizeof expected - 1);

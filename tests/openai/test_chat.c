@@ -101,6 +101,21 @@ static void tools_and_variables_are_passed(void **state) {
     }
 }
 
+static void the_server_has_variables_too(void **state) {
+    (void)state;
+    openai_context c = fake_context();
+    openai_request r;
+    json_t *chats = json_array(), *kwargs = json_pack("{s:b, s:i}", "enable_thinking", 0, "depth", 3);
+    c.chat_kwargs = kwargs;
+    fake_record_chats(chats, false);
+    parse_ok(&c, OPENAI_CHAT, "{" MESSAGES ",\"chat_template_kwargs\":{\"depth\":4}}", &r);
+    fake_record_chats(NULL, false);
+    openai_request_free(&r);
+    expect_text(json_object_get(json_array_get(chats, 0), "kwargs"), "{\"enable_thinking\":false,\"depth\":4}");
+    json_decref(chats);
+    json_decref(kwargs);
+}
+
 static void the_end_of_the_text_can_be_chosen(void **state) {
     (void)state;
     static const struct {
@@ -202,6 +217,7 @@ int main(void) {
         cmocka_unit_test(messages_are_copied),
         cmocka_unit_test(arguments_are_an_object_or_its_text),
         cmocka_unit_test(tools_and_variables_are_passed),
+        cmocka_unit_test(the_server_has_variables_too),
         cmocka_unit_test(the_end_of_the_text_can_be_chosen),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(there_are_limits),
