@@ -35,8 +35,7 @@ static bool check_kwargs(const json_t *kwargs, openai_error *error) {
 
 static bool update(json_t *kwargs, const json_t *more) { return !more || json_object_update(kwargs, (json_t *)more) == 0; }
 
-/* The variables of the server and of chat_template_kwargs, and reasoning_effort, which is a field of its own in OpenAI's API.
- */
+/* The variables of the server, those of chat_template_kwargs, and reasoning_effort, a field of OpenAI's API. */
 static bool read_kwargs(const openai_context *context, const json_t *body, chat *c, openai_error *error) {
     static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     const json_t *kwargs = field_get(body, "chat_template_kwargs"), *effort = field_get(body, "reasoning_effort");

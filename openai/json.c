@@ -46,13 +46,14 @@ static contents count(const char *text, size_t size) {
     return c;
 }
 
-static bool check_limits(const char *what, const contents *c, openai_error *error) {
+/* used: with those of this text. */
+static bool check_limits(const char *what, const contents *c, const openai_json_used *used, openai_error *error) {
     const struct limit {
         const char *what;
         size_t n, max;
     } limits[] = {
-        {"values and names of fields", c->n_values, OPENAI_JSON_MAX_VALUES},
-        {"objects and arrays", c->n_containers, OPENAI_JSON_MAX_CONTAINERS},
+        {"values and names of fields", used->n_values, OPENAI_JSON_MAX_VALUES},
+        {"objects and arrays", used->n_containers, OPENAI_JSON_MAX_CONTAINERS},
         {"levels of nested objects and arrays", c->max_depth, OPENAI_JSON_MAX_DEPTH},
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
@@ -92,9 +93,16 @@ static bool has_memory(size_t size, const contents *c) {
 }
 
 json_t *openai_json_parse(const char *what, const char *text, size_t size, openai_error *error) {
+    openai_json_used used = {0};
+    return openai_json_parse_part(what, text, size, &used, error);
+}
+
+json_t *openai_json_parse_part(const char *what, const char *text, size_t size, openai_json_used *used, openai_error *error) {
     json_error_t at;
     const contents c = count(text, size);
-    if (!check_limits(what, &c, error)) return NULL;
+    used->n_values += c.n_values;
+    used->n_containers += c.n_containers;
+    if (!check_limits(what, &c, used, error)) return NULL;
     if (!has_memory(size, &c)) return no_memory(error);
     allocation_failed = false;
     json_t *json = json_loadb(text, size, JSON_ALLOW_NUL, &at);

@@ -83,17 +83,23 @@ static bool read_content(const json_t *value, json_t *message, bool may_be_missi
 
 /* ---- Calls ---- */
 
+/* How arguments of calls are read, all of which share limits. */
+typedef struct argument_reader {
+    bool as_text;
+    openai_json_used used;
+} argument_reader;
+
 /*
  * Arguments are an object, usually as JSON text, which is kept or parsed. Calls without arguments may have an empty text, as
  * some clients send it.
  */
-static bool read_arguments(const json_t *value, json_t *function, bool as_text, const char *field, openai_error *error) {
+static bool read_arguments(argument_reader *r, const json_t *value, json_t *function, const char *field, openai_error *error) {
     if (json_is_object(value)) return set(function, "arguments", json_incref((json_t *)value), error);
     if (value && !json_is_string(value))
         return openai_fail(error, field, "'%s' must be a string, the JSON text of an object, not %s", field, field_kind(value));
     if (json_string_length(value) == 0)
-        return set(function, "arguments", as_text ? json_string_nocheck("{}") : json_object(), error);
-    json_t *parsed = openai_json_parse(field, json_string_value(value), json_string_length(value), error);
+        return set(function, "arguments", r->as_text ? json_string_nocheck("{}") : json_object(), error);
+    json_t *parsed = openai_json_parse_part(field, json_string_value(value), json_string_length(value), &r->used, error);
     if (!parsed) {
         snprintf(error->param, sizeof error->param, "%s", field);
         return false;
@@ -102,12 +108,12 @@ static bool read_arguments(const json_t *value, json_t *function, bool as_text, 
     if (!ok)
         openai_fail(error, field, "'%s' must be the JSON text of an object, not of %s", field, field_kind(parsed));
     else
-        set(function, "arguments", json_incref(as_text ? (json_t *)value : parsed), error);
+        set(function, "arguments", json_incref(r->as_text ? (json_t *)value : parsed), error);
     json_decref(parsed);
     return ok;
 }
 
-static bool read_call(const json_t *value, json_t *calls, bool argument_text, const char *where, openai_error *error) {
+static bool read_call(argument_reader *r, const json_t *value, json_t *calls, const char *where, openai_error *error) {
     const json_t *function = json_object_get(value, "function"), *name = json_object_get(function, "name");
     path field = path_of("%s.function.name", where);
     if (!json_is_string(name) || json_string_length(name) == 0)
@@ -119,10 +125,10 @@ static bool read_call(const json_t *value, json_t *calls, bool argument_text, co
         return false;
     json_t *copy = json_object();
     return set(call, "function", copy, error) && set(copy, "name", json_incref((json_t *)name), error) &&
-           read_arguments(field_get(function, "arguments"), copy, argument_text, field.text, error);
+           read_arguments(r, field_get(function, "arguments"), copy, field.text, error);
 }
 
-static bool read_calls(const json_t *value, json_t *message, bool argument_text, const char *where, openai_error *error) {
+static bool read_calls(argument_reader *r, const json_t *value, json_t *message, const char *where, openai_error *error) {
     path field = path_of("%s.tool_calls", where);
     if (field_get_requested(value, "function_call"))
         return openai_fail(error, field.text, "'function_call' is not supported by this server; send '%s'", field.text);
@@ -137,7 +143,7 @@ static bool read_calls(const json_t *value, json_t *message, bool argument_text,
     bool ok = set(message, "tool_calls", out, error);
     for (size_t i = 0; ok && i < json_array_size(calls); i++) {
         field = path_of("%s.tool_calls[%zu]", where, i);
-        ok = read_call(json_array_get(calls, i), out, argument_text, field.text, error);
+        ok = read_call(r, json_array_get(calls, i), out, field.text, error);
     }
     return ok;
 }
@@ -153,13 +159,13 @@ static bool read_role(const json_t *value, json_t *message, const char **role, c
     return field_name(field, name.text, role, error) && set(message, "role", json_incref((json_t *)field), error);
 }
 
-static bool read_message(const json_t *value, json_t *messages, bool argument_text, const char *where, openai_error *error) {
+static bool read_message(argument_reader *r, const json_t *value, json_t *messages, const char *where, openai_error *error) {
     if (!json_is_object(value)) return openai_fail(error, where, "'%s' must be an object, not %s", where, field_kind(value));
     json_t *message = json_object();
     const char *role = "";
     if (!append(messages, message, error) || !read_role(value, message, &role, where, error) ||
         !read_content(value, message, strcmp(role, "assistant") == 0, where, error) ||
-        !read_calls(value, message, argument_text, where, error))
+        !read_calls(r, value, message, where, error))
         return false;
     const char *reasoning = field_get(value, "reasoning_content") ? "reasoning_content" : "reasoning"; /* vLLM's newer name */
     return copy_string(value, reasoning, message, "reasoning_content", where, error) &&
@@ -172,11 +178,12 @@ json_t *openai_read_messages(const json_t *value, bool argument_text, openai_err
         openai_fail(error, "messages", "'messages' must be an array of at least one message");
         return NULL;
     }
+    argument_reader r = {.as_text = argument_text};
     json_t *messages = json_array();
     bool ok = messages ? true : no_memory(error);
     for (size_t i = 0; ok && i < json_array_size(value); i++) {
         const path where = path_of("messages[%zu]", i);
-        ok = read_message(json_array_get(value, i), messages, argument_text, where.text, error);
+        ok = read_message(&r, json_array_get(value, i), messages, where.text, error);
     }
     if (!ok) json_decref(messages);
     return ok ? messages : NULL;

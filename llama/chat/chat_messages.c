@@ -66,8 +66,8 @@ static json_t *join(json_t *a, const char *separator, json_t *b) {
 
 typedef struct rewriter {
     const cl_chat_abilities *can;
-    json_t *out;     /* the messages so far; owned */
-    bool responding; /* the last one holds results of calls */
+    json_t *out;       /* the messages so far; owned */
+    cl_prompt results; /* of calls, the text of a message that is not among them yet; owned */
     bool no_memory;
 } rewriter;
 
@@ -134,26 +134,25 @@ static void describe_calls(rewriter *w, json_t *message) {
     json_object_del(message, "tool_calls");
 }
 
-/* Add the result of a call to the user's message that holds those before it, or begin such a message. */
+/* Add the result of a call to the text of those before it. */
 static void add_result(rewriter *w, const json_t *message) {
-    cl_prompt text = {0};
     json_t *content = content_text(json_object_get(message, "content"));
     w->no_memory |= !content;
-    add_literal(&text, "<tool_response>\n");
-    add_string(&text, content);
-    add_literal(&text, "\n</tool_response>");
+    add_literal(&w->results, w->results.size > 0 ? "\n<tool_response>\n" : "<tool_response>\n");
+    add_string(&w->results, content);
+    add_literal(&w->results, "\n</tool_response>");
     json_decref(content);
-    json_t *result = take_text(&text);
-    if (w->responding) {
-        json_t *last = json_array_get(w->out, json_array_size(w->out) - 1);
-        set(w, last, "content", join(json_incref(json_object_get(last, "content")), "\n", result));
-        return;
-    }
+}
+
+/* Add the message of the user that has the results of consecutive calls. */
+static void end_results(rewriter *w) {
+    w->no_memory |= w->results.no_memory;
+    if (w->results.size == 0) return;
     json_t *user = json_object();
     set(w, user, "role", json_string_nocheck("user"));
-    set(w, user, "content", result);
+    set(w, user, "content", take_text(&w->results));
     w->no_memory |= json_array_append_new(w->out, user) != 0;
-    w->responding = true;
+    w->results = (cl_prompt){0};
 }
 
 static void rewrite_calls(rewriter *w, json_t *message) {
@@ -180,7 +179,7 @@ static void add_message(rewriter *w, const json_t *original) {
         add_result(w, original);
         return;
     }
-    w->responding = false;
+    end_results(w);
     json_t *message = cl_chat_copy(original);
     w->no_memory |= !message;
     if (!message) return;
@@ -258,9 +257,11 @@ json_t *cl_chat_rewrite(const cl_chat_abilities *can, const json_t *messages, co
     rewriter w = {.can = can, .out = json_array()};
     w.no_memory = !w.out;
     for (size_t i = 0; !w.no_memory && i < json_array_size(messages); i++) add_message(&w, json_array_get(messages, i));
+    end_results(&w);
     if (!w.no_memory && json_array_size(tools) > 0 && !can->tools) add_tools(&w, tools);
     if (!w.no_memory && !can->system) move_system(&w);
     if (!w.no_memory && !can->strings) make_parts(&w);
+    cl_prompt_free(&w.results);
     if (w.no_memory) json_decref(w.out);
     return w.no_memory ? NULL : w.out;
 }

@@ -2,9 +2,11 @@
 #include "../support/testing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fake.h"
+#include "openai/json.h"
 #include "openai/messages.h"
 #include "openai_fixture.h"
 
@@ -212,6 +214,33 @@ static void there_are_limits(void **state) {
         }
 }
 
+/* The texts of arguments are JSON within JSON: together they have the limits of a body. */
+static void arguments_share_the_limits_of_a_body(void **state) {
+    (void)state;
+    enum { CALLS = 64, ARRAYS = OPENAI_JSON_MAX_CONTAINERS / CALLS - 2 };
+    const openai_context c = fake_context();
+    for (int over = 0; over < 2; over++) {
+        json_t *calls = json_array(), *body;
+        char *text = malloc(3 * (ARRAYS + 4) + 16), *end = text;
+        end += sprintf(end, "{\"a\":[1");
+        for (int i = 0; i < ARRAYS + 3 * over; i++) end += sprintf(end, ",[]");
+        strcpy(end, "]}");
+        for (int i = 0; i < CALLS; i++)
+            json_array_append_new(calls, json_pack("{s:{s:s, s:s}}", "function", "name", "f", "arguments", text));
+        body = json_pack("{s:[{s:s, s:o}]}", "messages", "role", "assistant", "tool_calls", calls);
+        openai_request r;
+        openai_error error;
+        assert_true(openai_request_parse(&c, OPENAI_CHAT, body, &r, &error) == !over);
+        if (over) {
+            assert_string_equal(error.param, "messages[0].tool_calls[63].function.arguments");
+            assert_non_null(strstr(error.message, "objects and arrays; at most 131072 are allowed"));
+        }
+        openai_request_free(&r);
+        json_decref(body);
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_are_copied),
@@ -221,6 +250,7 @@ int main(void) {
         cmocka_unit_test(the_end_of_the_text_can_be_chosen),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(there_are_limits),
+        cmocka_unit_test(arguments_share_the_limits_of_a_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
