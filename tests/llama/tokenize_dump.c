@@ -33,15 +33,26 @@ static json_t *encode(const cl_model_file *file, const cl_tokenizer *tok, const 
     return ids_to_json(&ids);
 }
 
-/* A chat: its messages, or an object with the members of cl_chat_input. --chat-format NAME stands for a built-in template. */
+/* How a line's chat is written: by its own template, by that of --chat-format, or as the file says. */
+static cl_chat *open_chat(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
+    cl_chat *made;
+    cl_error error = {.message = "no template"};
+    const json_t *text = json_object_get(line, "template");
+    const cl_status status =
+        text     ? cl_chat_of_template(json_string_value(text), json_string_length(text), file, tok, &made, &error)
+        : format ? cl_chat_by_name(format, file, tok, &made, &error)
+                 : cl_chat_of_file(file, tok, &made, &error);
+    if (status != CL_OK || !made) exit(give_up("chat", error.message));
+    return made;
+}
+
+/* A chat: its messages, or an object with the members of cl_chat_input, and perhaps a template. */
 static json_t *chat(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
     static cl_chat *of_all;
+    if (!of_all && !json_object_get(line, "template")) of_all = open_chat(file, tok, line);
+    cl_chat *own = json_object_get(line, "template") ? open_chat(file, tok, line) : NULL;
     cl_token_list ids = {0};
-    cl_error error = {.message = "no template"};
-    const cl_status status = of_all   ? CL_OK
-                             : format ? cl_chat_by_name(format, file, tok, &of_all, &error)
-                                      : cl_chat_of_file(file, tok, &of_all, &error);
-    if (status != CL_OK || !of_all) exit(give_up("chat", error.message));
+    cl_error error;
     const bool whole = json_is_object(line);
     cl_chat_input in;
     cl_chat_input_init(&in);
@@ -52,12 +63,11 @@ static json_t *chat(const cl_model_file *file, const cl_tokenizer *tok, const js
     in.continue_final_message = json_is_true(json_object_get(line, "continue_final_message"));
     in.add_generation_prompt = !in.continue_final_message && !json_is_false(json_object_get(line, "add_generation_prompt"));
     if (json_object_get(line, "now")) in.now = json_integer_value(json_object_get(line, "now"));
-    if (cl_chat_tokenize(of_all, &in, &ids, &error) != CL_OK) {
-        json_t *refused = json_string(error.message);
-        cl_token_list_free(&ids);
-        return refused;
-    }
-    return ids_to_json(&ids);
+    const cl_status status = cl_chat_tokenize(own ? own : of_all, &in, &ids, &error);
+    cl_chat_free(&own);
+    if (status == CL_OK) return ids_to_json(&ids);
+    cl_token_list_free(&ids);
+    return json_string(error.message);
 }
 
 static json_t *decode(const cl_model_file *file, const cl_tokenizer *tok, const json_t *line) {
