@@ -191,6 +191,50 @@ static void add_message(rewriter *w, const json_t *original) {
     w->no_memory |= json_array_append_new(w->out, message) != 0;
 }
 
+/* The index of the first call that a message of the role tool answers; the number of calls: there is none. */
+static size_t find_call(const json_t *calls, const json_t *result) {
+    const char *id = json_string_value(json_object_get(result, "tool_call_id"));
+    for (size_t i = 0; id && i < json_array_size(calls); i++) {
+        const char *other = json_string_value(json_object_get(json_array_get(calls, i), "id"));
+        if (other && strcmp(id, other) == 0) return i;
+    }
+    return json_array_size(calls);
+}
+
+/* Add a message with one of the calls of `original`, whose content and reasoning come with the first. */
+static void add_call(rewriter *w, const json_t *original, size_t i) {
+    json_t *message = cl_chat_copy(original), *calls = json_array();
+    set(w, message, "tool_calls", calls);
+    w->no_memory |= json_array_append(calls, json_array_get(json_object_get(original, "tool_calls"), i)) != 0;
+    if (i > 0) {
+        set(w, message, "content", json_null());
+        json_object_del(message, "reasoning_content");
+    }
+    if (!w->no_memory) add_message(w, message);
+    json_decref(message);
+}
+
+/*
+ * Add a message with several calls, which is at index `at`, as one for each call, followed by its results. They are among the
+ * messages of the role tool that follow; those that answer none of the calls come last. Returns the index after these messages.
+ */
+static size_t add_calls_apart(rewriter *w, const json_t *messages, size_t at) {
+    const json_t *original = json_array_get(messages, at), *calls = json_object_get(original, "tool_calls");
+    const size_t n_calls = json_array_size(calls), first = at + 1;
+    size_t end = first;
+    while (end < json_array_size(messages) && is_role(json_array_get(messages, end), "tool")) end++;
+    size_t *call_of = malloc((end - at) * sizeof *call_of); /* of the messages from `first` on */
+    w->no_memory |= !call_of;
+    for (size_t k = first; call_of && k < end; k++) call_of[k - first] = find_call(calls, json_array_get(messages, k));
+    for (size_t i = 0; !w->no_memory && i <= n_calls; i++) {
+        if (i < n_calls) add_call(w, original, i);
+        for (size_t k = first; k < end; k++)
+            if (call_of[k - first] == i) add_message(w, json_array_get(messages, k));
+    }
+    free(call_of);
+    return end;
+}
+
 /* ---- All messages ---- */
 
 /* The text that describes tools, as Qwen's templates have it. */
@@ -256,7 +300,13 @@ static void make_parts(rewriter *w) {
 json_t *cl_chat_rewrite(const cl_chat_abilities *can, const json_t *messages, const json_t *tools) {
     rewriter w = {.can = can, .out = json_array()};
     w.no_memory = !w.out;
-    for (size_t i = 0; !w.no_memory && i < json_array_size(messages); i++) add_message(&w, json_array_get(messages, i));
+    for (size_t i = 0; !w.no_memory && i < json_array_size(messages);) {
+        const json_t *message = json_array_get(messages, i);
+        if (can->single_calls && json_array_size(json_object_get(message, "tool_calls")) > 1)
+            i = add_calls_apart(&w, messages, i);
+        else
+            add_message(&w, json_array_get(messages, i++));
+    }
     end_results(&w);
     if (!w.no_memory && json_array_size(tools) > 0 && !can->tools) add_tools(&w, tools);
     if (!w.no_memory && !can->system) move_system(&w);

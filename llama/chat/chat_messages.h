@@ -6,6 +6,8 @@
  *   calls        in the content of the assistant's message, <tool_call> {"name", "arguments"} </tool_call>
  *   results      in a message of the user, <tool_response> ... </tool_response>
  *   a system message, where the template has no such role, before the first message of the user
+ *
+ * A message with several calls, where the template refuses it, becomes one for each call, followed by its result.
  */
 #ifndef LLAMA_CHAT_CHAT_MESSAGES_H
 #define LLAMA_CHAT_CHAT_MESSAGES_H
@@ -24,6 +26,7 @@ typedef struct cl_chat_abilities {
     bool argument_text; /* calls: arguments must be JSON text, rather than an object */
     bool null_content;  /* calls: content may be null, rather than "" */
     bool short_ids;     /* calls: ids must have nine letters and digits (Mistral) */
+    bool single_calls;  /* calls: a message must not have several (Llama 3.1) */
 } cl_chat_abilities;
 
 /* A copy of an object or array, which shares its values; NULL if memory is lacking, which json_copy does not always notice. */

@@ -72,6 +72,11 @@ static bool writes_call(const probe *p, bool argument_text) {
     return argument_text ? writes(p, "\"" FIELD "\": ") : !writes(p, "'" FIELD "'");
 }
 
+/* The parts of a chat with calls, whose arguments are: content; id and arguments; id and content. */
+#define CALLS    "{\"role\": \"assistant\", \"content\": %s, \"tool_calls\": ["
+#define ONE_CALL "{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"" CALL "\", \"arguments\": %s}}"
+#define RESULT   "{\"role\": \"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"
+
 /* Find a form of calls that the template writes. */
 static void probe_calls(probe *p, cl_chat_abilities *can) {
     static const char *const ids[] = {"call_0123456789", "abcdef012"};
@@ -81,18 +86,16 @@ static void probe_calls(probe *p, cl_chat_abilities *can) {
     for (int form = 0; form < 8 && !can->calls && !p->no_memory; form++) {
         const bool is_short = form & 4, is_empty = form & 2, is_text = form & 1;
         const char *id = ids[is_short];
-        const bool ok =
-            renders(p,
-                    TOOL_CHAT(MESSAGE("user") ", {\"role\": \"assistant\", \"content\": %s, \"tool_calls\": "
-                                              "[{\"id\": \"%s\", \"type\": \"function\", \"function\": "
-                                              "{\"name\": \"" CALL "\", \"arguments\": %s}}]}, {\"role\": "
-                                              "\"tool\", \"tool_call_id\": \"%s\", \"name\": \"" CALL "\", \"content\": %s}"),
-                    nothing, contents[is_empty], id, arguments[is_text], id, word);
+        const bool ok = renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL "]}, " RESULT), nothing, contents[is_empty],
+                                id, arguments[is_text], id, word);
         if (!ok || !writes_call(p, is_text) || !writes(p, WORD) || (!is_empty && writes(p, "None"))) continue;
         can->calls = true;
         can->argument_text = is_text;
         can->null_content = !is_empty;
         can->short_ids = is_short;
+        can->single_calls =
+            !renders(p, TOOL_CHAT(MESSAGE("user") ", " CALLS ONE_CALL ", " ONE_CALL "]}, " RESULT ", " RESULT), nothing,
+                     contents[is_empty], id, arguments[is_text], id, arguments[is_text], id, word, id, word);
     }
 }
 
@@ -105,7 +108,8 @@ cl_status cl_chat_probe(const cl_jinja *template, cl_str text, const json_t *own
     can->parts =
         renders(&p, CHAT(MESSAGE("user")), PARTS(WORD)) && writes(&p, WORD) && !writes(&p, "'text'") && !writes(&p, "\"text\"");
     if (!can->strings && !can->parts) {
-        *can = (cl_chat_abilities){true, true, true, false, true, true, false, true, false};
+        *can = (cl_chat_abilities){
+            .system = true, .developer = true, .strings = true, .tools = true, .calls = true, .null_content = true};
     } else {
         const char *other = can->strings ? STRING("It") : PARTS("It"), *word = can->strings ? STRING(WORD) : PARTS(WORD);
         can->system = renders(&p, CHAT(MESSAGE("system") ", " MESSAGE("user")), word, other) && writes(&p, WORD);

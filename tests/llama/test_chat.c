@@ -484,6 +484,21 @@ static void ids_are_shortened(void **state) {
            "<|user|> one <|tool|>abc456XYZr", 2);
 }
 
+/* Llama 3.1's template refuses several calls in one message: each gets a message, followed by its result. */
+static void several_calls_come_one_by_one(void **state) {
+    (void)state;
+    small_vocab v = vocab_with(WITH_CALLS("c.function.arguments | tojson",
+                                          "{% if m.tool_calls | length > 1 %}{{ raise_exception('one!') }}{% endif %}"
+                                          "{{ m.content or '' }}{{ m.reasoning_content or '' }}"),
+                               bars);
+    expect(&v, NULL,
+           CHAT(USER ", {'role': 'assistant', 'content': 'c', 'reasoning_content': 'r', 'tool_calls': [" CALL("1") ", " CALL(
+               "2") "]}, " RESULT("3") ", " RESULT("2") ", " RESULT("1") ", " ASSISTANT),
+           "<|user|> one <|assistant|>crcall_1f{\"a\": 1}<|tool|>call_1r1<|assistant|>call_2f{\"a\": 2}<|tool|>call_2r2<|tool|>"
+           "call_3r3<|assistant|>two ",
+           7);
+}
+
 #define PARTS "{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]}"
 
 static void content_has_the_form_that_the_template_takes(void **state) {
@@ -578,7 +593,7 @@ static void published_templates_are_known(void **state) {
         {"gemma3", "system strings parts"},
         {"llama2", "system strings"},
         {"llama3", "system strings"},
-        {"llama3_1", "system strings tools calls null_content"},
+        {"llama3_1", "system strings tools calls null_content single_calls"},
         {"mistral_v3", "system strings tools calls null_content short_ids"},
         {"phi3", "system strings"},
         {"qwen2_5", "system strings tools calls null_content"},
@@ -605,7 +620,8 @@ static void published_templates_are_known(void **state) {
                          {"calls", can.calls},
                          {"argument_text", can.argument_text},
                          {"null_content", can.null_content},
-                         {"short_ids", can.short_ids}};
+                         {"short_ids", can.short_ids},
+                         {"single_calls", can.single_calls}};
         for (size_t k = 0; k < sizeof abilities / sizeof *abilities; k++)
             if (abilities[k].is_set) {
                 if (found[0]) strcat(found, " ");
@@ -713,6 +729,7 @@ int main(void) {
         cmocka_unit_test(tools_are_described_in_turns),
         cmocka_unit_test(a_template_that_writes_calls_gets_them),
         cmocka_unit_test(ids_are_shortened),
+        cmocka_unit_test(several_calls_come_one_by_one),
         cmocka_unit_test(content_has_the_form_that_the_template_takes),
         cmocka_unit_test(developers_are_systems_elsewhere),
         cmocka_unit_test(the_last_message_can_be_continued),
