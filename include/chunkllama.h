@@ -221,6 +221,12 @@ typedef struct cl_sampler_params {
 
 CL_API void cl_sampler_params_init(cl_sampler_params *params);
 
+/* A number that is added to the logit of a token before penalties. */
+typedef struct cl_logit_bias {
+    int32_t token;
+    float bias; /* finite, or -INFINITY: the token is not drawn */
+} cl_logit_bias;
+
 /* A token and the natural logarithm of its probability in the model's own distribution, before any sampling parameter. */
 typedef struct cl_sampler_logprob {
     int32_t id; /* -1: no token */
@@ -353,7 +359,7 @@ typedef struct cl_engine_event {
     size_t struct_size; /* the library's: an older library does not have the fields beyond it */
     uint64_t request;   /* the id from cl_engine_submit; the first event may come before cl_engine_submit returns */
     int32_t choice;     /* 0 to n - 1 */
-    int32_t token;      /* -1: none. End tokens and stop tokens are reported too, but have no text */
+    int32_t token;      /* -1: none. End tokens and stop tokens are reported too, but have no text without include_stop */
     int64_t position;   /* of the token, in prompt and completion; meaningless if there is none */
     bool prompt;        /* the token belongs to the prompt; no text */
     bool last;          /* the request has ended, and no event of it will follow */
@@ -371,11 +377,13 @@ typedef struct cl_engine_event {
     int64_t n_cached;              /* tokens of the prompt that were in the cache when the request was admitted; 0 before */
     int64_t n_completion;          /* tokens of all choices so far, end tokens and stop tokens included */
     const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
+    int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
 } cl_engine_event;
 
 enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */
 enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
 enum { CL_ENGINE_MAX_PRIORITY = 1000000 };
+enum { CL_ENGINE_MAX_SALT = 1024 }; /* most bytes of a salt */
 
 /* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
 typedef struct cl_engine_request {
@@ -425,8 +433,8 @@ typedef struct cl_engine_request {
      * Beam search: the n choices are the completions of the highest score that are found by continuing the n best beginnings
      * token by token, best first; default false. The score is the sum of the logprobs, in the model's own distribution, divided
      * by (tokens of prompt and completion, without an end token) ^ length_penalty, as in vLLM. The other sampling parameters do
-     * not count. All choices are reported at the end, however they are computed. There must be no stop string and no penalty,
-     * and the limits on sequences and the K/V budget must hold all n at once.
+     * not count. All choices are reported at the end, however they are computed. There must be no stop string, no penalty and
+     * no rule on which tokens may be drawn, and the limits on sequences and the K/V budget must hold all n at once.
      */
     bool beam_search;
     /*
@@ -435,6 +443,39 @@ typedef struct cl_engine_request {
      */
     bool early_stopping;
     float length_penalty; /* -10 to 10; default 1 */
+
+    /*
+     * Which tokens may be drawn, as in vLLM and in its order: these rules come before penalties and temperature. Logprobs are
+     * of the model's own distribution all the same. Where bad words and min_tokens leave no token, they do not apply to that
+     * draw.
+     */
+    const cl_logit_bias *logit_bias; /* [n_logit_bias] those of one token are added; default none */
+    int32_t n_logit_bias;
+    int32_t n_allowed_tokens;
+    const int32_t *allowed_tokens; /* [n_allowed_tokens] no others are drawn; 0 (default): all are allowed */
+    /*
+     * Sequences of tokens, one after the other, and their lengths, >= 1: a completion contains none of them, because the last
+     * token of one is not drawn where the completion ends with those before it. Default none.
+     */
+    const int32_t *bad_words;
+    const int32_t *bad_word_sizes; /* [n_bad_words] */
+    int32_t n_bad_words;
+    int32_t n_shown_tokens;
+    /* Tokens of each choice before which none that ends it is drawn, and no stop string counts; 0 (default). */
+    int64_t min_tokens;
+
+    /* The text that is reported. */
+    const int32_t *shown_tokens; /* [n_shown_tokens] special tokens that have text; default none */
+    bool show_special;           /* all special tokens have text; default false */
+    bool include_stop;           /* the stop string, or the text of the stop token, ends a choice's text; default false */
+
+    /*
+     * Bytes, 1 to CL_ENGINE_MAX_SALT, that separate requests of one domain from each other: only those with equal salts share
+     * K/V and drafts. Their K/V are not kept in the file tier. Default none, which is a salt, too: such requests share with
+     * each other.
+     */
+    const char *salt;
+    size_t salt_size; /* 0: none */
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);

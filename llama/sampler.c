@@ -1,4 +1,4 @@
-/* Applies penalties to logits, cuts the distribution, and draws a token from the rest. */
+/* Applies rules and penalties to logits, cuts the distribution, and draws a token from the rest. */
 #include "sampler.h"
 
 #include <float.h>
@@ -16,10 +16,10 @@ typedef struct candidate {
 
 struct cl_sampler {
     int32_t n_vocab;
-    float *penalised;      /* [n_vocab] */
+    float *edited;         /* [n_vocab] logits under rules and penalties */
     float *weights;        /* [n_vocab] unnormalised probabilities of the candidates, in their order */
     candidate *candidates; /* [n_vocab] */
-    candidate *border;     /* [n_vocab] the candidates among which top-p cuts */
+    candidate *border;     /* [n_vocab] the candidates among which top-p cuts, and logits that rules replace */
     int32_t *classes;      /* [n_vocab] class of each candidate, for top-p */
     int32_t *counts;       /* [n_vocab] occurrences of each token in the completion; zeros between calls */
     bool *seen;            /* [n_vocab] whether a token occurs at all; false between calls */
@@ -34,21 +34,20 @@ cl_sampler *cl_sampler_create(int32_t n_vocab) {
     if (!s) return NULL;
     const size_t n = (size_t)n_vocab;
     s->n_vocab = n_vocab;
-    s->penalised = malloc(n * sizeof *s->penalised);
+    s->edited = malloc(n * sizeof *s->edited);
     s->weights = malloc(n * sizeof *s->weights);
     s->candidates = malloc(n * sizeof *s->candidates);
     s->border = malloc(n * sizeof *s->border);
     s->classes = malloc(n * sizeof *s->classes);
     s->counts = calloc(n, sizeof *s->counts);
     s->seen = calloc(n, sizeof *s->seen);
-    if (!s->penalised || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen)
-        cl_sampler_free(&s);
+    if (!s->edited || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen) cl_sampler_free(&s);
     return s;
 }
 
 void cl_sampler_free(cl_sampler **s) {
     if (!*s) return;
-    free((*s)->penalised);
+    free((*s)->edited);
     free((*s)->weights);
     free((*s)->candidates);
     free((*s)->border);
@@ -74,12 +73,18 @@ void cl_samplers_free(cl_sampler ***samplers, int32_t n) {
     *samplers = NULL;
 }
 
+/* The logits as a copy that may be changed. They may be that copy already. */
+static float *edit(cl_sampler *s, const float *logits) {
+    if (logits != s->edited) memcpy(s->edited, logits, (size_t)s->n_vocab * sizeof *logits);
+    return s->edited;
+}
+
 /* The logits with penalties for the tokens of the sequence. */
 static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const float *logits, const int32_t *history,
                              int64_t n_prompt, int64_t n_history) {
     const bool repetition = p->repetition_penalty != 1;
     if (!repetition && p->presence_penalty == 0 && p->frequency_penalty == 0) return logits;
-    memcpy(s->penalised, logits, (size_t)s->n_vocab * sizeof *logits);
+    float *edited = edit(s, logits);
     const int64_t first = repetition ? 0 : n_prompt;
     for (int64_t i = n_prompt; i < n_history; i++)
         if (history[i] >= 0 && history[i] < s->n_vocab) s->counts[history[i]]++;
@@ -87,18 +92,18 @@ static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const fl
         const int32_t id = history[i];
         if (id < 0 || id >= s->n_vocab || s->seen[id]) continue;
         s->seen[id] = true;
-        float x = s->penalised[id];
+        float x = edited[id];
         x = x > 0 ? x / p->repetition_penalty : x * p->repetition_penalty;
         x -= p->frequency_penalty * (float)s->counts[id];
         if (s->counts[id] > 0) x -= p->presence_penalty;
-        s->penalised[id] = x;
+        edited[id] = x;
     }
     for (int64_t i = first; i < n_history; i++) {
         if (history[i] < 0 || history[i] >= s->n_vocab) continue;
         s->seen[history[i]] = false;
         s->counts[history[i]] = 0;
     }
-    return s->penalised;
+    return edited;
 }
 
 /* The lowest id among the largest logits; 0 if all are NaN or minus infinity. */
@@ -115,6 +120,66 @@ static int32_t argmax(const float *logits, int32_t n) {
         if (logits[i] == max) return i;
     return 0;
 }
+
+/* ---- Rules ---- */
+
+/* Whether the completion ends with all tokens of a bad word but the last. */
+static bool is_begun(const int32_t *word, int32_t size, const int32_t *history, int64_t n_prompt, int64_t n_history) {
+    const int64_t n = size - 1;
+    return n <= n_history - n_prompt && (n == 0 || memcmp(word, history + n_history - n, (size_t)n * sizeof *word) == 0);
+}
+
+/* Add a token to the n in s->classes, unless it is one of them. Returns their number. */
+static int32_t add_excluded(cl_sampler *s, int32_t n, int32_t id) {
+    if (s->seen[id]) return n;
+    s->seen[id] = true;
+    s->classes[n] = id;
+    return n + 1;
+}
+
+/* The tokens that bad words and min_tokens exclude here, in s->classes. Returns their number. */
+static int32_t list_excluded(cl_sampler *s, const cl_sampler_rules *r, const int32_t *history, int64_t n_prompt,
+                             int64_t n_history) {
+    int32_t n = 0;
+    const int32_t *word = r->bad_words;
+    for (int32_t i = 0; i < r->n_bad_words; word += r->bad_word_sizes[i++])
+        if (is_begun(word, r->bad_word_sizes[i], history, n_prompt, n_history))
+            n = add_excluded(s, n, word[r->bad_word_sizes[i] - 1]);
+    for (int32_t i = 0; i < r->n_ends && n_history - n_prompt < r->min_tokens; i++) n = add_excluded(s, n, r->ends[i]);
+    for (int32_t i = 0; i < n; i++) s->seen[s->classes[i]] = false;
+    return n;
+}
+
+/* Exclude all tokens but the allowed ones. */
+static void keep_allowed(cl_sampler *s, const cl_sampler_rules *r, float *logits) {
+    const int32_t n = r->n_allowed;
+    for (int32_t i = 0; i < n; i++) s->border[i] = (candidate){logits[r->allowed[i]], r->allowed[i]};
+    for (int32_t i = 0; i < s->n_vocab; i++) logits[i] = -INFINITY;
+    for (int32_t i = 0; i < n; i++) logits[s->border[i].id] = s->border[i].logit;
+}
+
+/* Whether no token can be drawn. */
+static bool is_empty(const cl_sampler *s, const float *logits) { return !(logits[argmax(logits, s->n_vocab)] > -INFINITY); }
+
+const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *r, const float *logits, const int32_t *history,
+                                 int64_t n_prompt, int64_t n_history) {
+    const int32_t n_excluded = list_excluded(s, r, history, n_prompt, n_history);
+    if (n_excluded == 0 && r->n_allowed == 0 && r->n_bias == 0) return logits;
+    float *edited = edit(s, logits);
+    if (r->n_allowed > 0) keep_allowed(s, r, edited);
+    for (int32_t i = 0; i < r->n_bias; i++) edited[r->bias[i].token] += r->bias[i].bias;
+    for (int32_t i = 0; i < n_excluded; i++) {
+        const int32_t id = s->classes[i];
+        s->border[i] = (candidate){edited[id], id};
+        edited[id] = -INFINITY;
+    }
+    if (!is_empty(s, edited)) return edited;
+    for (int32_t i = 0; i < n_excluded; i++) edited[s->border[i].id] = s->border[i].logit;
+    if (r->n_allowed > 0 && is_empty(s, edited)) edited[r->allowed[0]] = 0;
+    return edited;
+}
+
+/* ---- Cuts ---- */
 
 /* Whether a ranks before b. */
 static bool before(candidate a, candidate b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
@@ -281,4 +346,10 @@ void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_samp
         top[i] = i < k ? (cl_sampler_logprob){s->candidates[i].id,
                                               finite ? (float)((double)s->candidates[i].logit - log_sum) : -INFINITY}
                        : (cl_sampler_logprob){-1, -INFINITY};
+}
+
+int32_t cl_sampler_rank(const float *logits, int32_t n_vocab, int32_t id) {
+    int32_t rank = 1;
+    for (int32_t i = 0; i < n_vocab; i++) rank += logits[i] > logits[id];
+    return rank;
 }

@@ -2,8 +2,8 @@
  * Draws tokens from logits. A draw is a function of (seed, choice, position), the parameters, the logits and the tokens of the
  * sequence, and never of the batch.
  *
- * The order is vLLM's: penalties, temperature, min-p, top-k, top-p. (Temperature comes first, so that min-p and top-p cut the
- * distribution that is drawn from.) Equal logits rank by id, the lower first; NaN counts as minus infinity.
+ * The order is vLLM's: rules, penalties, temperature, min-p, top-k, top-p. (Temperature comes first, so that min-p and top-p
+ * cut the distribution that is drawn from.) Equal logits rank by id, the lower first; NaN counts as minus infinity.
  */
 #ifndef LLAMA_SAMPLER_H
 #define LLAMA_SAMPLER_H
@@ -24,9 +24,29 @@ cl_sampler **cl_samplers_create(int32_t n, int32_t n_vocab);
 /* Free n samplers and the array, and set *samplers to NULL. NULL in *samplers is ignored. */
 void cl_samplers_free(cl_sampler ***samplers, int32_t n);
 
+/* Which tokens may be drawn: the fields of cl_engine_request. All zero: all tokens. Everything is borrowed. */
+typedef struct cl_sampler_rules {
+    const cl_logit_bias *bias;     /* [n_bias] */
+    const int32_t *allowed;        /* [n_allowed], at most n_vocab; 0: all tokens are allowed */
+    const int32_t *bad_words;      /* the tokens of all words, one after the other */
+    const int32_t *bad_word_sizes; /* [n_bad_words], >= 1 */
+    const int32_t *ends;           /* [n_ends] tokens that are not drawn before min_tokens */
+    int64_t min_tokens;
+    int32_t n_bias, n_allowed, n_bad_words, n_ends;
+} cl_sampler_rules;
+
+/*
+ * The logits [n_vocab] to draw from under rules, after a history as in cl_sampler_draw: those that were passed, if no rule
+ * applies here, or a copy in the sampler's scratch, valid until another draw's logits are made. The logits that were passed may
+ * be such a copy, which is changed then. Where bad words and min_tokens leave no token, these two do not apply; where no
+ * allowed token is possible, the first one is the only one left.
+ */
+const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *rules, const float *logits, const int32_t *history,
+                                 int64_t n_prompt, int64_t n_history);
+
 /*
  * Draw the token at `position` of choice `choice`. history: [n_history] the n_prompt tokens of the prompt, then those of the
- * completion so far. logits: [n_vocab], not changed.
+ * completion so far. logits: [n_vocab], not changed unless they are cl_sampler_restrict's copy.
  */
 int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
                         int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position);
@@ -37,5 +57,8 @@ int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const fl
  */
 void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,
                          cl_sampler_logprob *top);
+
+/* 1 and the number of tokens that are likelier than `id`, by logits [n_vocab] of which its own is not NaN. */
+int32_t cl_sampler_rank(const float *logits, int32_t n_vocab, int32_t id);
 
 #endif

@@ -226,6 +226,82 @@ static void penalties(void **state) {
     cl_sampler_free(&s);
 }
 
+/* The greedy draw under rules, which shows the largest of the restricted logits. */
+static int32_t restricted(cl_sampler *s, const cl_sampler_params *p, const cl_sampler_rules *r, const float *logits,
+                          const int32_t *history, int64_t n_prompt, int64_t n_history) {
+    const float *left = cl_sampler_restrict(s, r, logits, history, n_prompt, n_history);
+    return cl_sampler_draw(s, p, left, history, n_prompt, n_history, 0, 0);
+}
+
+static void rules_restrict_draws(void **state) {
+    (void)state;
+    cl_sampler *s = cl_sampler_create(4);
+    const int32_t history[] = {0, 3, 1, 2};
+    const float logits[4] = {1, 0.9f, 0.5f, 0};
+    const cl_sampler_params p = params_with(0);
+
+    const cl_logit_bias bias[] = {{1, 0.2f}, {0, -0.5f}, {2, 0.25f}, {2, 0.5f}};
+    cl_sampler_rules r = {.bias = bias, .n_bias = 1};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 2), 1);
+    r.n_bias = 4; /* those of one token add up */
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 2), 2);
+    const cl_logit_bias never = {0, -INFINITY};
+    r = (cl_sampler_rules){.bias = &never, .n_bias = 1};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 2), 1);
+
+    const int32_t allowed[] = {3, 2, 2};
+    r = (cl_sampler_rules){.allowed = allowed, .n_allowed = 3};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 2), 2);
+
+    /* 0; 3 1 0, which the prompt alone does not begin; 2 1 */
+    const int32_t words[] = {0, 3, 1, 0, 2, 1}, sizes[] = {1, 3, 2};
+    r = (cl_sampler_rules){.bad_words = words, .bad_word_sizes = sizes, .n_bad_words = 1};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 2), 1);
+    r = (cl_sampler_rules){.bad_words = words + 1, .bad_word_sizes = sizes + 1, .n_bad_words = 2};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 3), 0);
+    assert_int_equal(restricted(s, &p, &r, logits, history, 1, 3), 1);
+    assert_int_equal(restricted(s, &p, &r, logits, history, 3, 4), 0);
+    r.n_bad_words = 0;
+    assert_ptr_equal(cl_sampler_restrict(s, &r, logits, history, 2, 3), logits); /* nothing to do, nothing copied */
+
+    const int32_t ends[] = {0, 1, 1};
+    r = (cl_sampler_rules){.min_tokens = 2, .ends = ends, .n_ends = 3};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 3), 2);
+    assert_int_equal(restricted(s, &p, &r, logits, history, 2, 4), 0);
+    assert_ptr_equal(cl_sampler_restrict(s, &r, logits, history, 2, 4), logits);
+    cl_sampler_free(&s);
+}
+
+static void rules_leave_a_token(void **state) {
+    (void)state;
+    cl_sampler *s = cl_sampler_create(4);
+    const float logits[4] = {1, 0.9f, 0.5f, 0}, impossible[4] = {1, NAN, -INFINITY, 0};
+    const cl_sampler_params p = params_with(0);
+    const int32_t allowed[] = {2, 1}, ends[] = {1, 2};
+    const cl_sampler_rules r = {.allowed = allowed, .n_allowed = 2, .min_tokens = 1, .ends = ends, .n_ends = 2};
+    assert_int_equal(restricted(s, &p, &r, logits, NULL, 0, 0), 1);
+    assert_int_equal(restricted(s, &p, &r, impossible, NULL, 0, 0), 2);
+    cl_sampler_free(&s);
+}
+
+/* Rules come before penalties, and may be applied to logits that were restricted before. */
+static void rules_have_their_order(void **state) {
+    (void)state;
+    cl_sampler *s = cl_sampler_create(2);
+    const int32_t history[] = {1};
+    const float logits[2] = {1, 0.9f};
+    cl_sampler_params p = params_with(0);
+    const cl_logit_bias bias = {1, 0.3f};
+    const cl_sampler_rules r = {.bias = &bias, .n_bias = 1};
+    assert_int_equal(restricted(s, &p, &r, logits, history, 1, 1), 1);
+    p.repetition_penalty = 1.25f; /* 1.2 / 1.25 < 1 < 0.9 / 1.25 + 0.3 */
+    assert_int_equal(restricted(s, &p, &r, logits, history, 1, 1), 0);
+    const float *once = cl_sampler_restrict(s, &r, logits, history, 1, 1);
+    assert_true(once != logits && logits[1] == 0.9f);
+    assert_int_equal(restricted(s, &p, &r, once, history, 1, 1), 1); /* 1.5 / 1.25 */
+    cl_sampler_free(&s);
+}
+
 static uint64_t next(uint64_t *x) { return *x = *x * 6364136223846793005u + 1442695040888963407u; }
 
 static void random_logits(float *logits, int n, uint64_t *x) {
@@ -348,11 +424,13 @@ static void weights_are_exponentials(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),         cmocka_unit_test(draws_follow_the_distribution),
-        cmocka_unit_test(cuts_keep_the_likeliest),      cmocka_unit_test(edges_of_options),
-        cmocka_unit_test(odd_logits_do_not_crash),      cmocka_unit_test(penalties),
-        cmocka_unit_test(draws_depend_on_nothing_else), cmocka_unit_test(nucleus_on_a_large_vocabulary),
-        cmocka_unit_test(logprobs_against_double),      cmocka_unit_test(weights_are_exponentials),
+        cmocka_unit_test(philox_known_answers),          cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(cuts_keep_the_likeliest),       cmocka_unit_test(edges_of_options),
+        cmocka_unit_test(odd_logits_do_not_crash),       cmocka_unit_test(penalties),
+        cmocka_unit_test(rules_restrict_draws),          cmocka_unit_test(rules_leave_a_token),
+        cmocka_unit_test(rules_have_their_order),        cmocka_unit_test(draws_depend_on_nothing_else),
+        cmocka_unit_test(nucleus_on_a_large_vocabulary), cmocka_unit_test(logprobs_against_double),
+        cmocka_unit_test(weights_are_exponentials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
