@@ -14,8 +14,9 @@
  */
 static const double EXPECTED_PART = 0.5;
 
-/* Domains from here up belong to one request or choice each; the domains in requests are lower. */
-static const uint32_t OWN_DOMAINS = 0x80000000u;
+/* Domains from the first on belong to one request or choice each, those from the second on to salts. Those in requests are
+ * lower. */
+static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u;
 
 /* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
 static void count_chunks(cl_admission *a) {
@@ -23,6 +24,13 @@ static void count_chunks(cl_admission *a) {
     cattn_cache_stats(a->cache, &stats);
     const int64_t capacity = (int64_t)stats.chunks_capacity;
     a->n_chunks = capacity - (capacity + 7) / 8;
+}
+
+/* Domains of salts are used again: nothing that has left may be found in them. */
+static void drop_left(void *ctx) {
+    const cl_admission *a = ctx;
+    cattn_cache_drop_retained(a->cache, NULL);
+    if (a->speculation) cl_speculation_drop_left(a->speculation);
 }
 
 bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config) {
@@ -37,11 +45,15 @@ bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, 
         .chunk_size = config->chunk_size,
         .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
     };
+    cl_salts_init(&a->salts, SALT_DOMAINS, UINT32_MAX - SALT_DOMAINS, drop_left, a);
     count_chunks(a);
     return a->choices;
 }
 
-void cl_admission_free(cl_admission *a) { free((void *)a->choices); }
+void cl_admission_free(cl_admission *a) {
+    cl_salts_free(&a->salts);
+    free((void *)a->choices);
+}
 
 /* ---- The budget ---- */
 
@@ -144,12 +156,12 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error) {
 
 /* ---- Joining ---- */
 
-static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_domains++ % OWN_DOMAINS; }
+static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_domains++ % (SALT_DOMAINS - OWN_DOMAINS); }
 
 static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
     cl_request *r = c->owner;
     if (c->shares_none && !r->beams) return new_domain(a); /* beams share with each other */
-    if (!c->shares_none && !r->params.prompt_logprobs) return r->params.domain;
+    if (!c->shares_none && !r->params.prompt_logprobs) return cl_request_kv_domain(r);
     if (r->own_domain == 0) r->own_domain = new_domain(a);
     return r->own_domain;
 }
@@ -158,7 +170,7 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
     cattn_join_options options;
     cattn_join_options_init(&options);
     options.domain = domain_of(a, c);
-    /* The domain is one of the next process, too, and the file tier outlives this one. */
+    /* The domain is one of the next process, too, for another request or salt, and the file tier outlives this one. */
     if (options.domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
     options.reserve_tokens = n_reserved;
     cattn_join_result result;
@@ -171,7 +183,7 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
 static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
     cattn_join_options options;
     cattn_join_options_init(&options);
-    options.domain = c->owner->params.domain;
+    options.domain = cl_request_kv_domain(c->owner);
     cattn_join_result result = {0};
     const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
     cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);

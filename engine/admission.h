@@ -18,12 +18,15 @@
  * anything:
  *   - With prompt_logprobs the whole prompt must be computed, so that every position has logits. The domain is the request's.
  *   - If a choice is alone and finds no room, sharing a retained prefix takes copies that exceed the budget.
+ *
+ * Requests with a salt join in a domain of the salt (salts.h). Domains that requests do not name keep out of the file tier.
  */
 #ifndef ENGINE_ADMISSION_H
 #define ENGINE_ADMISSION_H
 
 #include "lengths.h"
 #include "queue.h"
+#include "salts.h"
 #include "speculation.h"
 
 typedef struct cl_admission {
@@ -39,9 +42,13 @@ typedef struct cl_admission {
     cl_lengths lengths;                         /* of completions that ended */
     bool full;                                  /* there was no room, and no choice has ended since */
     uint32_t n_own_domains;                     /* domains of single requests and choices that were used so far */
+    cl_salts salts;                             /* of requests in the roster */
 } cl_admission;
 
-/* Start with an empty cache, which is borrowed like sp (NULL: no speculation). False if memory is lacking. */
+/*
+ * Start with an empty cache, which is borrowed like sp (NULL: no speculation). *a must stay where it is. False if memory is
+ * lacking.
+ */
 bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config);
 void cl_admission_free(cl_admission *a);
 

@@ -116,6 +116,66 @@ static cl_status check_sampling(const cl_sampler_params *p, cl_error *error) {
     return CL_OK;
 }
 
+/* An array of n elements that is missing, or has a negative number. */
+static cl_status check_array(const char *field, const void *array, int32_t n, cl_error *error) {
+    if (n < 0) return cl_fail(error, CL_ERR_ARG, "n_%s is %d; it must be at least 0", field, n);
+    if (n > 0 && !array) return cl_fail(error, CL_ERR_ARG, "%s is NULL, but n_%s is %d; set both or neither", field, field, n);
+    return CL_OK;
+}
+
+static cl_status check_bias(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    cl_status status = check_array("logit_bias", r->logit_bias, r->n_logit_bias, error);
+    for (int32_t i = 0; status == CL_OK && i < r->n_logit_bias; i++) {
+        const cl_logit_bias *b = &r->logit_bias[i];
+        if (b->token < 0 || b->token >= limits->n_vocab)
+            status = cl_fail(error, CL_ERR_ARG, "logit_bias[%d].token is %d; the model's token ids are 0 to %d", i, b->token,
+                             limits->n_vocab - 1);
+        else if (!(b->bias < INFINITY)) /* nor NaN */
+            status =
+                cl_fail(error, CL_ERR_ARG, "logit_bias[%d].bias is %g; it must be finite, or -INFINITY", i, (double)b->bias);
+    }
+    return status;
+}
+
+static cl_status check_bad_words(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    cl_status status = check_array("bad_words", r->bad_words, r->n_bad_words, error);
+    if (status == CL_OK && r->n_bad_words > 0 && !r->bad_word_sizes)
+        status = cl_fail(error, CL_ERR_ARG, "bad_word_sizes is NULL; set it to the number of tokens of each of the %d words",
+                         r->n_bad_words);
+    const int32_t *word = r->bad_words;
+    for (int32_t i = 0; status == CL_OK && i < r->n_bad_words; word += r->bad_word_sizes[i++]) {
+        if (r->bad_word_sizes[i] < 1)
+            return cl_fail(error, CL_ERR_ARG, "bad_word_sizes[%d] is %d; a word needs at least one token", i,
+                           r->bad_word_sizes[i]);
+        status = check_tokens("bad_words", word, r->bad_word_sizes[i], limits->n_vocab, error);
+    }
+    return status;
+}
+
+/* Which tokens may be drawn. */
+static cl_status check_rules(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    cl_status status = check_bias(limits, r, error);
+    if (status == CL_OK) status = check_bad_words(limits, r, error);
+    if (status == CL_OK) status = check_array("allowed_tokens", r->allowed_tokens, r->n_allowed_tokens, error);
+    if (status != CL_OK) return status;
+    if (r->n_allowed_tokens > limits->n_vocab)
+        return cl_fail(error, CL_ERR_ARG, "n_allowed_tokens is %d; the model has %d tokens: list each once",
+                       r->n_allowed_tokens, limits->n_vocab);
+    if (r->min_tokens < 0 || (r->max_tokens >= 0 && r->min_tokens > r->max_tokens))
+        return cl_fail(error, CL_ERR_ARG, "min_tokens is %lld; it must be at least 0 and at most max_tokens, %lld",
+                       (long long)r->min_tokens, (long long)r->max_tokens);
+    return check_tokens("allowed_tokens", r->allowed_tokens, r->n_allowed_tokens, limits->n_vocab, error);
+}
+
+static cl_status check_salt(const cl_engine_request *r, cl_error *error) {
+    if (r->salt_size > CL_ENGINE_MAX_SALT)
+        return cl_fail(error, CL_ERR_ARG, "salt has %zu bytes; it may have at most %d: shorten it", r->salt_size,
+                       CL_ENGINE_MAX_SALT);
+    if (r->salt_size > 0 && !r->salt)
+        return cl_fail(error, CL_ERR_ARG, "salt is NULL, but salt_size is %zu; set both or neither", r->salt_size);
+    return CL_OK;
+}
+
 static cl_status check_stop(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (r->n_stop < 0 || (r->n_stop > 0 && !r->stop))
         return cl_fail(error, CL_ERR_ARG, "stop is NULL or n_stop, %d, is negative", r->n_stop);
@@ -155,6 +215,12 @@ static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_req
     if (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
         return cl_fail(error, CL_ERR_ARG,
                        "sampling has a penalty; a beam search goes by the model's own distribution: leave penalties out");
+    if (r->n_logit_bias > 0 || r->n_allowed_tokens > 0 || r->n_bad_words > 0 || r->min_tokens > 0)
+        return cl_fail(error, CL_ERR_ARG, "%s is set; a beam search goes by the model's own distribution: leave it out",
+                       r->n_logit_bias > 0       ? "logit_bias"
+                       : r->n_allowed_tokens > 0 ? "allowed_tokens"
+                       : r->n_bad_words > 0      ? "bad_words"
+                                                 : "min_tokens");
     return CL_OK;
 }
 
@@ -174,6 +240,10 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     cl_status status = r->pin ? check_pin(limits, r, error) : CL_OK;
     if (status == CL_OK) status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);
+    if (status == CL_OK) status = check_rules(limits, r, error);
+    if (status == CL_OK) status = check_array("shown_tokens", r->shown_tokens, r->n_shown_tokens, error);
+    if (status == CL_OK) status = check_tokens("shown_tokens", r->shown_tokens, r->n_shown_tokens, limits->n_vocab, error);
+    if (status == CL_OK) status = check_salt(r, error);
     if (status == CL_OK) status = check_beams(limits, r, error);
     if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
     return status;

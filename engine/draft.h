@@ -26,6 +26,8 @@ struct cl_drafter {
     void (*propose)(cl_drafter *d, cl_draft *drafts, int32_t n_drafts);
     /* A choice leaves the cache, with the tokens that it has now: it has ended, or returns later. */
     void (*leave)(cl_drafter *d, cl_choice *c);
+    /* Forget the tokens of choices that have left. Not while a step is open. */
+    void (*drop_left)(cl_drafter *d);
     /*
      * Keep to this part, from 0 to 1, of the memory that was configured for K/V. Not while a step is open. NULL: the drafter
      * has none.

@@ -6,6 +6,7 @@
  * domain and the two tokens before it; places with the same hash are linked, newest first.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "draft.h"
 
@@ -84,7 +85,7 @@ static void propose_one(const lookup *l, cl_draft *d) {
     d->n = 0;
     if (n < MATCH_MIN) return;
     find_own(c->tokens, n, &m);
-    find_stored(l, c->owner->params.domain, c->tokens, n, &m);
+    find_stored(l, cl_request_kv_domain(c->owner), c->tokens, n, &m);
     if (m.length == 0) return;
     for (; d->n < d->n_max; d->n++, m.next++) {
         int32_t token;
@@ -126,8 +127,14 @@ static void leave(cl_drafter *base, cl_choice *c) {
     int64_t from = known > MATCH_MAX ? known - MATCH_MAX : 0;
     if (from < c->n_tokens - STORE / 4) from = c->n_tokens - STORE / 4;
     if (c->n_tokens - known < 1) return;
-    put(l, -1, r->params.domain);
-    for (int64_t i = from; i < c->n_tokens; i++) put(l, c->tokens[i], r->params.domain);
+    put(l, -1, cl_request_kv_domain(r));
+    for (int64_t i = from; i < c->n_tokens; i++) put(l, c->tokens[i], cl_request_kv_domain(r));
+}
+
+static void drop_left(cl_drafter *base) {
+    lookup *l = (lookup *)base;
+    memset(l->heads, 0, HEADS * sizeof *l->heads);
+    l->n = 0;
 }
 
 static void free_lookup(cl_drafter *base) {
@@ -140,7 +147,7 @@ static void free_lookup(cl_drafter *base) {
 cl_drafter *cl_draft_lookup_create(void) {
     lookup *l = calloc(1, sizeof *l);
     if (!l) return NULL;
-    l->base = (cl_drafter){.propose = propose, .leave = leave, .free = free_lookup};
+    l->base = (cl_drafter){.propose = propose, .leave = leave, .drop_left = drop_left, .free = free_lookup};
     l->store = calloc(STORE, sizeof *l->store);
     l->heads = calloc(HEADS, sizeof *l->heads);
     if (l->store && l->heads) return &l->base;

@@ -60,7 +60,7 @@ static bool join(draft_model *m, const cl_draft *d) {
     cl_draft_seq *s = &c->model_seq;
     cattn_join_options options;
     cattn_join_options_init(&options);
-    options.domain = c->owner->params.domain;
+    options.domain = cl_request_kv_domain(c->owner);
     cattn_join_result result;
     if (s->declined || cattn_seq_join(m->runner.cache, c->tokens, c->n_tokens, &options, &s->seq, &result, NULL) != CATTN_OK)
         return false;
@@ -124,7 +124,9 @@ static void draw_one(void *arg, int32_t task, int32_t worker) {
     cl_choice *c = d->choice;
     const int64_t position = c->n_tokens + d->n;
     const cl_engine_request *params = &c->owner->params;
-    const float *logits = m->runner.logits + (size_t)task * (size_t)m->runner.model->params.n_vocab;
+    const float *computed = m->runner.logits + (size_t)task * (size_t)m->runner.model->params.n_vocab;
+    const float *logits =
+        cl_sampler_restrict(m->samplers[worker], &c->owner->rules, computed, c->tokens, params->n_prompt, position);
     const int32_t token = cl_sampler_draw(m->samplers[worker], &params->sampling, logits, c->tokens, params->n_prompt, position,
                                           c->index, position);
     c->tokens[position] = token;
@@ -161,6 +163,8 @@ static void propose(cl_drafter *base, cl_draft *drafts, int32_t n_drafts) {
 }
 
 static void leave(cl_drafter *base, cl_choice *c) { forget((draft_model *)base, c); }
+
+static void drop_left(cl_drafter *base) { cattn_cache_drop_retained(((draft_model *)base)->runner.cache, NULL); }
 
 /* Sequences that find no room under a lower budget leave when they are to draft next: see catch_up. */
 static void set_budget(cl_drafter *base, double part) {
@@ -212,7 +216,8 @@ cl_status cl_draft_model_create(const cl_model *small, const cl_model *target, c
     if (status != CL_OK) return status;
     draft_model *m = calloc(1, sizeof *m);
     if (!m) return cl_fail(error, CL_ERR_NOMEM, "no memory for the draft model");
-    m->base = (cl_drafter){.propose = propose, .leave = leave, .set_budget = set_budget, .free = free_model};
+    m->base =
+        (cl_drafter){.propose = propose, .leave = leave, .drop_left = drop_left, .set_budget = set_budget, .free = free_model};
     if (target->weights.bytes > 0) m->base.token_cost = (float)small->weights.bytes / (float)target->weights.bytes;
     m->pool = pool;
     m->row_cost = config->row_cost;

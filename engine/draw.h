@@ -20,6 +20,7 @@ typedef struct cl_draw {
     cl_sampler_logprob chosen;                 /* of the token, if logprobs are wanted; otherwise its id is -1 */
     cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] the likeliest tokens */
     int32_t n_top;
+    int32_t rank; /* of a token of the prompt; otherwise 0 */
 } cl_draw;
 
 /*
@@ -30,8 +31,9 @@ typedef struct cl_draw_list {
     ca_pool *pool;           /* borrowed */
     const cl_tokenizer *tok; /* borrowed */
     cl_sampler **samplers;   /* [workers of the pool] owned */
-    cl_draw *draws;          /* [n] owned */
-    int32_t *runs;           /* [n_runs] index of the first draw of each run; owned */
+    int32_t n_vocab;
+    cl_draw *draws; /* [n] owned */
+    int32_t *runs;  /* [n_runs] index of the first draw of each run; owned */
     int32_t n, n_runs;
 } cl_draw_list;
 

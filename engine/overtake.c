@@ -20,7 +20,7 @@ static int list_first(const cl_tenant *t, cl_request **first) {
 static bool is_cached(const cl_admission *a, const cl_request *r) {
     cattn_join_options options;
     cattn_join_options_init(&options);
-    options.domain = r->params.domain;
+    options.domain = cl_request_kv_domain(r);
     cattn_join_result result = {0};
     if (r->params.prompt_logprobs) return false;
     cattn_cache_match(a->cache, r->params.prompt, r->params.n_prompt, &options, &result, NULL);

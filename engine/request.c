@@ -51,21 +51,46 @@ static const char *const *copy_strings(const char *const *from, size_t n) {
     return to;
 }
 
+/* Replace what a request's parameters point to by copies that it owns. False if memory is lacking for one of them. */
+static bool own_params(cl_engine_request *p) {
+    const cl_engine_request from = *p;
+    size_t n_bad = 0;
+    for (int32_t i = 0; i < p->n_bad_words; i++) n_bad += (size_t)p->bad_word_sizes[i];
+    p->prompt = copy(from.prompt, (size_t)p->n_prompt, sizeof *p->prompt);
+    p->stop = copy_strings(from.stop, (size_t)p->n_stop);
+    p->stop_tokens = copy(from.stop_tokens, (size_t)p->n_stop_tokens, sizeof *p->stop_tokens);
+    p->logit_bias = copy(from.logit_bias, (size_t)p->n_logit_bias, sizeof *p->logit_bias);
+    p->allowed_tokens = copy(from.allowed_tokens, (size_t)p->n_allowed_tokens, sizeof *p->allowed_tokens);
+    p->bad_words = copy(from.bad_words, n_bad, sizeof *p->bad_words);
+    p->bad_word_sizes = copy(from.bad_word_sizes, (size_t)p->n_bad_words, sizeof *p->bad_word_sizes);
+    p->shown_tokens = copy(from.shown_tokens, (size_t)p->n_shown_tokens, sizeof *p->shown_tokens);
+    p->salt = copy(from.salt, p->salt_size, 1);
+    return p->prompt && (p->stop || p->n_stop == 0) && (p->stop_tokens || p->n_stop_tokens == 0) &&
+           (p->logit_bias || p->n_logit_bias == 0) && (p->allowed_tokens || p->n_allowed_tokens == 0) &&
+           ((p->bad_words && p->bad_word_sizes) || p->n_bad_words == 0) && (p->shown_tokens || p->n_shown_tokens == 0) &&
+           (p->salt || p->salt_size == 0);
+}
+
 cl_request *cl_request_create(const cl_engine_request *params) {
     cl_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->params = *params;
     r->n_unfinished = params->n;
     atomic_init(&r->cancelled, false);
-    r->params.prompt = copy(params->prompt, (size_t)params->n_prompt, sizeof *params->prompt);
-    r->params.stop_tokens = copy(params->stop_tokens, (size_t)params->n_stop_tokens, sizeof *params->stop_tokens);
     r->choices = calloc((size_t)params->n, sizeof *r->choices);
-    r->params.stop = copy_strings(params->stop, (size_t)params->n_stop);
-    if (!r->params.prompt || (params->n_stop > 0 && !r->params.stop) || (params->n_stop_tokens > 0 && !r->params.stop_tokens) ||
-        !r->choices) {
+    if (!own_params(&r->params) || !r->choices) {
         cl_request_free(r);
         return NULL;
     }
+    const cl_engine_request *p = &r->params;
+    r->rules = (cl_sampler_rules){.bias = p->logit_bias,
+                                  .n_bias = p->n_logit_bias,
+                                  .allowed = p->allowed_tokens,
+                                  .n_allowed = p->n_allowed_tokens,
+                                  .bad_words = p->bad_words,
+                                  .bad_word_sizes = p->bad_word_sizes,
+                                  .n_bad_words = p->n_bad_words,
+                                  .min_tokens = p->min_tokens};
     for (int32_t i = 0; i < params->n; i++) {
         cl_choice *c = &r->choices[i];
         c->owner = r;
@@ -73,8 +98,22 @@ cl_request *cl_request_create(const cl_engine_request *params) {
         c->n_tokens = params->n_prompt;
         c->text.stop = r->params.stop;
         c->text.n_stop = params->n_stop;
+        c->text.include_stop = params->include_stop;
     }
     return r;
+}
+
+bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_end_tokens) {
+    const cl_engine_request *p = &r->params;
+    const size_t n_ends = p->ignore_eos ? 0 : (size_t)n_end_tokens, n_stop = (size_t)p->n_stop_tokens;
+    if (p->min_tokens == 0 || n_ends + n_stop == 0) return true;
+    int32_t *ends = malloc((n_ends + n_stop) * sizeof *ends);
+    if (!ends) return false;
+    if (n_ends > 0) memcpy(ends, end_tokens, n_ends * sizeof *ends);
+    if (n_stop > 0) memcpy(ends + n_ends, p->stop_tokens, n_stop * sizeof *ends);
+    r->rules.ends = ends;
+    r->rules.n_ends = (int32_t)(n_ends + n_stop);
+    return true;
 }
 
 void cl_request_free(cl_request *r) {
@@ -87,6 +126,13 @@ void cl_request_free(cl_request *r) {
     free(r->choices);
     free((void *)r->params.stop);
     free((void *)r->params.stop_tokens);
+    free((void *)r->params.logit_bias);
+    free((void *)r->params.allowed_tokens);
+    free((void *)r->params.bad_words);
+    free((void *)r->params.bad_word_sizes);
+    free((void *)r->params.shown_tokens);
+    free((void *)r->params.salt);
+    free((void *)r->rules.ends);
     free((void *)r->params.prompt);
     free(r);
 }
@@ -146,6 +192,7 @@ static void add_draw(cl_engine_event *event, const cl_draw *d) {
     event->chosen = d->chosen;
     event->top = d->top;
     event->n_top = d->n_top;
+    event->rank = d->rank;
 }
 
 static void add_text(cl_engine_event *event, const cl_text *t) {
@@ -161,13 +208,27 @@ bool cl_request_is_end(const cl_request *r, const cl_tokenizer *tok, int32_t tok
     return !params->ignore_eos && cl_tokenizer_is_end(tok, token);
 }
 
-/* Add the text of a token to c->text. *stopped: a stop string is complete. False if memory is lacking. */
+/* The bytes of a token that are shown. Special tokens have none unless the request lists them. */
+static size_t get_piece(const cl_request *r, const cl_tokenizer *tok, int32_t token, char *buf, size_t size) {
+    const cl_engine_request *params = &r->params;
+    bool special = params->show_special;
+    for (int32_t i = 0; i < params->n_shown_tokens && !special; i++) special = params->shown_tokens[i] == token;
+    return cl_tokenizer_piece(tok, token, special, buf, size);
+}
+
+/* Whether stop strings count that the n-th next token completes. */
+static bool is_stoppable(const cl_choice *c, int32_t n) {
+    const cl_engine_request *params = &c->owner->params;
+    return c->n_tokens + n > params->n_prompt + params->min_tokens;
+}
+
+/* Add the text of the next token to c->text. *stopped: a stop string is complete. False if memory is lacking. */
 static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, bool *stopped) {
-    const size_t n = cl_tokenizer_piece(tok, token, false, NULL, 0);
+    const size_t n = get_piece(c->owner, tok, token, NULL, 0);
     char *room = cl_text_room(&c->text, n);
     if (!room) return false;
-    cl_tokenizer_piece(tok, token, false, room, n);
-    *stopped = cl_text_added(&c->text, n);
+    get_piece(c->owner, tok, token, room, n);
+    *stopped = cl_text_added(&c->text, n, is_stoppable(c, 1));
     return true;
 }
 
@@ -176,12 +237,15 @@ static bool detokenize(cl_choice *c, const cl_tokenizer *tok, int32_t token, boo
  * drafted and cl_choice_add meets the problem.
  */
 static bool completes_stop(cl_choice *c, const cl_tokenizer *tok, const int32_t *tokens, int32_t n) {
-    size_t size = 0, used = 0;
-    for (int32_t i = 0; i < n; i++) size += cl_tokenizer_piece(tok, tokens[i], false, NULL, 0);
+    size_t size = 0, used = 0, passed = 0; /* passed: of the tokens that no stop string may end with */
+    for (int32_t i = 0; i < n; i++) size += get_piece(c->owner, tok, tokens[i], NULL, 0);
     char *room = cl_text_room(&c->text, size);
     if (!room) return true;
-    for (int32_t i = 0; i < n; i++) used += cl_tokenizer_piece(tok, tokens[i], false, room + used, size - used);
-    return cl_text_completes(&c->text, size);
+    for (int32_t i = 0; i < n; i++) {
+        used += get_piece(c->owner, tok, tokens[i], room + used, size - used);
+        if (!is_stoppable(c, i + 1)) passed = used;
+    }
+    return cl_text_completes(&c->text, size, passed);
 }
 
 bool cl_choice_would_end(cl_choice *c, const cl_tokenizer *tok, int32_t n) {
@@ -193,8 +257,9 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     cl_request *r = c->owner;
     const cl_engine_request *params = &r->params;
     const bool ends = cl_request_is_end(r, tok, d->token);
-    bool stopped = ends;
-    if (!ends && !detokenize(c, tok, d->token, &stopped)) {
+    const bool has_text = !ends || params->include_stop;
+    bool stopped = false;
+    if (has_text && !detokenize(c, tok, d->token, &stopped)) {
         cl_error error;
         cl_fail(&error, CL_ERR_NOMEM, "no memory for the text of a token");
         cl_choice_end(c, CL_ENGINE_ERROR, &error);
@@ -204,9 +269,9 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     r->n_completion++;
     cl_engine_event event = event_of(c);
     add_draw(&event, d);
-    if (!ends) add_text(&event, &c->text);
+    if (has_text) add_text(&event, &c->text);
     report(r, &event);
-    if (stopped)
+    if (stopped || ends)
         cl_choice_end(c, CL_ENGINE_STOP, NULL);
     else if (c->n_tokens == params->n_prompt + params->max_tokens)
         cl_choice_end(c, CL_ENGINE_LENGTH, NULL);

@@ -15,6 +15,8 @@
 
 #include "chance.h"
 #include "engine.h"
+#include "llama/sampler.h"
+#include "salts.h"
 #include "text.h"
 
 typedef struct cl_request cl_request;
@@ -57,6 +59,8 @@ struct cl_request {
     cl_engine_request params;       /* its pointers point to copies that the request owns */
     cl_request *next;               /* in the list that holds it */
     size_t live_index;              /* in the engine's list of all requests */
+    cl_sampler_rules rules;         /* borrow from params, but for ends, which it owns */
+    cl_salt *salt;                  /* of params.salt, used until the request has ended; borrowed; NULL: none */
     cl_tenant *tenant;              /* whose request it is; borrowed */
     double due;                     /* the time, in seconds, that decides its rank */
     double deadline;                /* the time at which it ends; INFINITY: none */
@@ -81,6 +85,9 @@ static inline int32_t cl_request_n_waiting(const cl_request *r) { return r->n_un
 static inline bool cl_request_is_unpinned(const cl_request *r) {
     return atomic_load_explicit(&r->unpinned, memory_order_relaxed);
 }
+
+/* The domain of its K/V and drafts, unless it has a domain of its own. */
+static inline uint32_t cl_request_kv_domain(const cl_request *r) { return r->salt ? r->salt->kv_domain : r->params.domain; }
 
 /* The number of choices that join the cache, or leave it before they end, together: beams do. */
 static inline int32_t cl_request_n_together(const cl_request *r) { return r->beams ? r->params.n : 1; }
@@ -119,6 +126,8 @@ cl_request *cl_request_list_take(cl_request_list *list);
 
 /* Copy a request whose fields have been checked. NULL if memory is lacking. */
 cl_request *cl_request_create(const cl_engine_request *params);
+/* With min_tokens: list the tokens that end its choices, given those of the vocabulary that do. False if memory is lacking. */
+bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_end_tokens);
 void cl_request_free(cl_request *r);
 
 /*

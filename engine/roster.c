@@ -22,8 +22,17 @@ void cl_roster_free(cl_roster *ro) {
 
 /* ---- Leaving ---- */
 
-static void finish(cl_roster *ro, cl_request *r) {
+/* List a request that has ended: with the pinned ones, or with those that need nothing any more. */
+static void list_ended(cl_roster *ro, cl_request *r) {
+    if (!r->pin && r->salt) {
+        cl_salts_release(&ro->admission.salts, r->salt);
+        r->salt = NULL;
+    }
     cl_request_list_add(r->pin ? &ro->pinned : &ro->finished, r);
+}
+
+static void finish(cl_roster *ro, cl_request *r) {
+    list_ended(ro, r);
     ro->stats->requests_finished++;
 }
 
@@ -58,12 +67,20 @@ static void unpin(cl_roster *ro, bool all) {
     for (int64_t n = ro->pinned.n; n > 0; n--) {
         cl_request *r = cl_request_list_take(&ro->pinned);
         if (all || cl_request_is_unpinned(r)) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
-        cl_request_list_add(r->pin ? &ro->pinned : &ro->finished, r);
+        list_ended(ro, r);
     }
 }
 
+/* Find the salt of a request that has one. False if memory is lacking. */
+static bool find_salt(cl_roster *ro, cl_request *r) {
+    const cl_engine_request *p = &r->params;
+    if (p->salt_size == 0) return true;
+    r->salt = cl_salts_acquire(&ro->admission.salts, p->domain, p->salt, p->salt_size);
+    return r->salt;
+}
+
 void cl_roster_add(cl_roster *ro, cl_request *r, bool complete) {
-    if (complete && cl_queue_add(&ro->queue, r)) {
+    if (complete && find_salt(ro, r) && cl_queue_add(&ro->queue, r)) {
         ro->waiting_tokens += r->params.n_prompt;
         if (r->deadline < ro->first_deadline) ro->first_deadline = r->deadline;
         return;

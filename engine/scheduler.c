@@ -26,7 +26,8 @@ struct cl_scheduler {
     cl_speculation *speculation; /* NULL: off */
     cl_roster roster;
     cl_pace pace;
-    int32_t n_end_tokens;  /* of the vocabulary */
+    int32_t *end_tokens; /* [n_end_tokens] of the vocabulary; owned */
+    int32_t n_end_tokens;
     int32_t max_rows;      /* of the current step */
     cl_choice **prefills;  /* [max_seqs] owned; the choices of a step whose prompts lack rows */
     double recent_seconds; /* of steps: those of the last minute, since older ones decay, as roster.recent_tokens */
@@ -34,6 +35,17 @@ struct cl_scheduler {
 };
 
 /* ---- Life ---- */
+
+/* Find the tokens of the vocabulary that end a choice. False if memory is lacking. */
+static bool find_end_tokens(cl_scheduler *s) {
+    const int32_t n_vocab = s->model->params.n_vocab;
+    const cl_tokenizer *tok = s->model->tok;
+    for (int32_t id = 0; id < n_vocab; id++) s->n_end_tokens += cl_tokenizer_is_end(tok, id);
+    s->end_tokens = calloc((size_t)s->n_end_tokens + 1, sizeof *s->end_tokens);
+    for (int32_t id = 0, n = 0; id < n_vocab && s->end_tokens; id++)
+        if (cl_tokenizer_is_end(tok, id)) s->end_tokens[n++] = id;
+    return s->end_tokens;
+}
 
 static cl_status create_speculation(cl_scheduler *s, ca_pool *pool, const cl_engine_config *config, cl_error *error) {
     cl_drafter *d = NULL;
@@ -52,7 +64,6 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
     cl_scheduler *s = calloc(1, sizeof *s);
     if (!s) return cl_fail(error, CL_ERR_NOMEM, "no memory for the scheduler");
     s->model = m;
-    for (int32_t id = 0; id < m->params.n_vocab; id++) s->n_end_tokens += cl_tokenizer_is_end(m->tok, id);
     cl_pace_init(&s->pace, config->target_itl_s, config->max_step_rows);
     s->config = *config;
     s->config.level = s->config.kv_tier_dir = NULL; /* borrowed for the call only, like the weights */
@@ -65,7 +76,8 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     s->prefills = calloc((size_t)config->max_seqs, sizeof(cl_choice *));
-    if (status == CL_OK && !(s->prefills && cl_roster_init(&s->roster, s->runner.cache, s->speculation, config, &s->stats)))
+    if (status == CL_OK &&
+        !(s->prefills && find_end_tokens(s) && cl_roster_init(&s->roster, s->runner.cache, s->speculation, config, &s->stats)))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for %d sequences", config->max_seqs);
     if (status == CL_OK)
         *out = s;
@@ -80,6 +92,7 @@ void cl_scheduler_free(cl_scheduler **sp) {
     assert(cl_scheduler_idle(s) && s->roster.finished.n + s->roster.pinned.n == 0);
     cl_roster_free(&s->roster);
     free((void *)s->prefills);
+    free(s->end_tokens);
     cl_speculation_free(&s->speculation);
     cl_step_free(&s->step);
     cl_draw_list_free(&s->draws);
@@ -127,7 +140,8 @@ bool cl_scheduler_idle(const cl_scheduler *s) { return s->roster.queue.n_live ==
 
 void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
     if (r->params.beam_search) r->beams = cl_beams_create(&r->params, s->n_end_tokens);
-    cl_roster_add(&s->roster, r, r->beams || !r->params.beam_search);
+    const bool complete = r->beams || !r->params.beam_search;
+    cl_roster_add(&s->roster, r, complete && cl_request_list_ends(r, s->end_tokens, s->n_end_tokens));
 }
 
 void cl_scheduler_drop(cl_scheduler *s, bool cancels, bool all) { cl_roster_drop(&s->roster, cancels, all); }

@@ -184,4 +184,6 @@ void cl_speculation_set_budget(cl_speculation *sp, double part) {
     if (sp->drafter->set_budget) sp->drafter->set_budget(sp->drafter, part);
 }
 
+void cl_speculation_drop_left(cl_speculation *sp) { sp->drafter->drop_left(sp->drafter); }
+
 cl_engine_drafts cl_speculation_get_counts(const cl_speculation *sp) { return sp->counts; }

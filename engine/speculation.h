@@ -39,6 +39,9 @@ cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_dr
 /* A choice leaves the cache. */
 void cl_speculation_leave(cl_speculation *sp, cl_choice *c);
 
+/* Forget the tokens of choices that have left. Not while a step is open. */
+void cl_speculation_drop_left(cl_speculation *sp);
+
 /* Let the drafter keep to this part, from 0 to 1, of its K/V memory. */
 void cl_speculation_set_budget(cl_speculation *sp, double part);
 

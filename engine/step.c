@@ -65,7 +65,7 @@ static int32_t find_last_row(const cl_step *st, const cl_step_entry *e) {
     if (c->decoding) return row;
     for (int32_t i = 0; row < 0 && i < st->n_entries; i++) {
         const cl_choice *other = st->entries[i].choice;
-        if (row_at(&st->entries[i], last) >= 0 && other->owner->params.domain == c->owner->params.domain &&
+        if (row_at(&st->entries[i], last) >= 0 && cl_request_kv_domain(other->owner) == cl_request_kv_domain(c->owner) &&
             memcmp(other->tokens, c->tokens, (size_t)c->n_tokens * sizeof *c->tokens) == 0)
             row = row_at(&st->entries[i], last);
     }

@@ -45,24 +45,29 @@ static void release(cl_text *t, size_t n, bool all) {
         at += size;
     }
     t->held.size -= at;
+    t->n_passed -= at < t->n_passed ? at : t->n_passed;
     if (at > 0) memmove(t->held.data, t->held.data + at, t->held.size);
 }
 
+/* The bytes [start, end) of a stop string in a text. */
+typedef struct stop_match {
+    size_t start, end;
+} stop_match;
+
 /*
- * The start of the stop string that is complete first, as if the bytes came one by one; n if none is. If several end at the
- * same byte it is the longest one.
+ * The stop string that is complete first, as if the bytes of s [n] came one by one, but not before n_passed + 1 of them have
+ * come. start is n if there is none. If several end at the same byte it is the longest one.
  */
-static size_t find_stop(const cl_text *t, const char *s, size_t n) {
-    size_t start = n, end = n + 1;
+static stop_match find_stop(const cl_text *t, const char *s, size_t n, size_t n_passed) {
+    stop_match first = {n, n + 1};
     for (int i = 0; i < t->n_stop; i++) {
-        const size_t size = strlen(t->stop[i]);
-        const char *found = memmem(s, n, t->stop[i], size);
+        const size_t size = strlen(t->stop[i]), from = n_passed < size ? 0 : n_passed + 1 - size;
+        const char *found = from < n ? memmem(s + from, n - from, t->stop[i], size) : NULL;
         const size_t at = found ? (size_t)(found - s) : n;
-        if (!found || at + size > end || (at + size == end && at > start)) continue;
-        start = at;
-        end = at + size;
+        if (!found || at + size > first.end || (at + size == first.end && at > first.start)) continue;
+        first = (stop_match){at, at + size};
     }
-    return start;
+    return first;
 }
 
 /* The length of the longest end of s that is the beginning of a stop string. */
@@ -76,19 +81,21 @@ static size_t stop_begun(const cl_text *t, const char *s, size_t n) {
     return longest;
 }
 
-bool cl_text_added(cl_text *t, size_t n) {
+bool cl_text_added(cl_text *t, size_t n, bool stoppable) {
     t->held.size += n;
-    const size_t stop_at = find_stop(t, t->held.data, t->held.size);
-    const bool stopped = stop_at < t->held.size;
+    if (!stoppable) t->n_passed = t->held.size;
+    const stop_match stop = find_stop(t, t->held.data, t->held.size, t->n_passed);
+    const bool stopped = stop.start < t->held.size;
     const size_t keep = stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
-    release(t, stopped ? stop_at : t->held.size - keep, stopped);
+    const size_t shown = t->include_stop ? stop.end : stop.start;
+    release(t, stopped ? shown : t->held.size - keep, stopped);
     if (stopped) t->held.size = 0;
     return stopped;
 }
 
-bool cl_text_completes(const cl_text *t, size_t n) {
+bool cl_text_completes(const cl_text *t, size_t n, size_t n_passed) {
     const size_t size = t->held.size + n;
-    return find_stop(t, t->held.data, size) < size;
+    return find_stop(t, t->held.data, size, n_passed > 0 ? t->held.size + n_passed : t->n_passed).start < size;
 }
 
 void cl_text_finish(cl_text *t) { release(t, t->held.size, true); }

@@ -16,7 +16,7 @@ static bool feed(cl_text *t, const char *const *pieces, char *shown) {
         char *room = cl_text_room(t, n);
         assert_non_null(room);
         memcpy(room, *pieces, n);
-        stopped = cl_text_added(t, n);
+        stopped = cl_text_added(t, n, true);
         if (t->out.size > 0) strncat(shown, t->out.data, t->out.size);
         strcat(shown, "|");
     }
@@ -69,6 +69,61 @@ static void stop_across_tokens(void **state) {
     check(LIST("stop"), LIST("\xe2", "\x82stop"), "|\uFFFD|", true);
 }
 
+/* What shows of pieces (NULL at the end) of which the first n_early are not stoppable; "!" at its end: it stopped. */
+static void check_early(bool include_stop, const char *const *stop, int n_early, const char *const *pieces,
+                        const char *expected) {
+    cl_text t = {.stop = stop, .include_stop = include_stop};
+    while (stop[t.n_stop]) t.n_stop++;
+    char shown[256] = "";
+    bool stopped = false;
+    for (int i = 0; pieces[i] && !stopped; i++) {
+        const size_t n = strlen(pieces[i]);
+        memcpy(cl_text_room(&t, n), pieces[i], n);
+        const bool completes = cl_text_completes(&t, n, i < n_early ? n : 0);
+        stopped = cl_text_added(&t, n, i >= n_early);
+        assert_int_equal(completes, stopped);
+        strncat(shown, t.out.data, t.out.size);
+    }
+    cl_text_finish(&t);
+    if (t.out.size > 0) strncat(shown, t.out.data, t.out.size);
+    if (stopped) strcat(shown, "!");
+    assert_string_equal(shown, expected);
+    cl_text_free(&t);
+}
+
+static void the_stop_string_is_included(void **state) {
+    (void)state;
+    check_early(true, LIST("END"), 0, LIST("a E", "N", "D b"), "a END!");
+    check_early(true, LIST("x", "abx"), 0, LIST("ab", "xy"), "abx!");
+    check_early(true, LIST("abcd", "bc"), 0, LIST("abcd"), "abc!");
+    check_early(true, LIST("END"), 0, LIST("a E", "N"), "a EN");
+}
+
+/* A stop string counts if its last byte is stoppable, wherever it begins. */
+static void early_stop_strings_do_not_count(void **state) {
+    (void)state;
+    check_early(false, LIST("END"), 1, LIST("END", " a", "END"), "END a!");
+    check_early(false, LIST("END"), 2, LIST("E", "ND", "D"), "ENDD");
+    check_early(false, LIST("END"), 2, LIST("aE", "N", "D"), "a!");
+    check_early(false, LIST("aa"), 2, LIST("a", "a", "a"), "a!"); /* the second and third */
+    check_early(false, LIST("aa"), 3, LIST("a", "a", "a", "b", "a", "a"), "aaab!");
+    check_early(true, LIST("ab", "babc"), 2, LIST("ba", "b", "c"), "babc!");
+    check_early(false, LIST("ab"), 9, LIST("ab", "ab"), "abab");
+}
+
+/* A draft's tokens may begin before the first stoppable one. */
+static void drafts_pass_early_tokens(void **state) {
+    (void)state;
+    cl_text t = {.stop = LIST("END"), .n_stop = 1};
+    memcpy(cl_text_room(&t, 6), "ENDEND", 6);
+    assert_true(cl_text_completes(&t, 6, 0));
+    assert_true(cl_text_completes(&t, 6, 5));
+    assert_true(cl_text_completes(&t, 5, 2));
+    assert_false(cl_text_completes(&t, 5, 3));
+    assert_false(cl_text_completes(&t, 6, 6));
+    cl_text_free(&t);
+}
+
 static uint64_t next_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return *state >> 33;
@@ -96,7 +151,7 @@ static void any_cut_gives_the_same(void **state) {
                 char *room = cl_text_room(&t, n);
                 assert_non_null(room);
                 memcpy(room, whole + at, n);
-                stopped[cut] = cl_text_added(&t, n);
+                stopped[cut] = cl_text_added(&t, n, true);
                 if (t.out.size > 0) strncat(shown[cut], t.out.data, t.out.size);
             }
             cl_text_finish(&t);
@@ -111,9 +166,9 @@ static void any_cut_gives_the_same(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_across_tokens),
-        cmocka_unit_test(stop_across_tokens),
-        cmocka_unit_test(any_cut_gives_the_same),
+        cmocka_unit_test(utf8_across_tokens),          cmocka_unit_test(stop_across_tokens),
+        cmocka_unit_test(the_stop_string_is_included), cmocka_unit_test(early_stop_strings_do_not_count),
+        cmocka_unit_test(drafts_pass_early_tokens),    cmocka_unit_test(any_cut_gives_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,10 +109,10 @@ size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, cha
     static const char *const pieces[TOY_VOCAB - 256] = {"ab",   "€",  "\xe2\x82", "\x82\xac", " the", "END", "é", "\xc3",
                                                         "\n\n", "EN", "D",        "😀",        "a b",  "",    "b", "  "};
     (void)tok;
-    (void)special;
     const char byte = (char)id;
-    const char *piece = id < 256 ? &byte : pieces[id - 256];
-    const size_t n = id == TOY_END ? 0 : id < 256 ? 1 : strlen(piece);
+    const bool is_special = id == TOY_END || id == TOY_SPECIAL;
+    const char *piece = id == TOY_END ? "<end>" : id == TOY_SPECIAL ? "<s>" : id < 256 ? &byte : pieces[id - 256];
+    const size_t n = is_special && !special ? 0 : piece == &byte ? 1 : strlen(piece);
     if (n > 0 && size > 0) memcpy(buf, piece, n < size ? n : size);
     return n;
 }

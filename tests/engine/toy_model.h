@@ -9,9 +9,9 @@
 
 #include "llama/model.h"
 
-enum { TOY_END = 0, TOY_VOCAB = 272, TOY_CONTEXT = 4096 };
+enum { TOY_END = 0, TOY_SPECIAL = 269, TOY_VOCAB = 272, TOY_CONTEXT = 4096 };
 
-/* Static; token 0 ends, 1..255 are bytes, the rest longer pieces. */
+/* Static; token 0 ends, 1..255 are bytes, the rest longer pieces. TOY_END and TOY_SPECIAL are special: "<end>" and "<s>". */
 const cl_model *toy_model(void);
 
 /* Another model of the same vocabulary, whose logits are near those of the first, with this part of its bytes. */
