@@ -226,6 +226,8 @@ static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_req
 
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
+    if (r->grammar_kind != CL_GRAMMAR_NONE)
+        return cl_fail(error, CL_ERR_UNSUPPORTED, "grammar is set, which this version does not offer; leave it out");
     if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
     if (r->n < 1 || r->n > CL_ENGINE_MAX_CHOICES)
         return cl_fail(error, CL_ERR_ARG, "n is %d; it must be 1 to %d", r->n, CL_ENGINE_MAX_CHOICES);

@@ -385,6 +385,16 @@ enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
 enum { CL_ENGINE_MAX_PRIORITY = 1000000 };
 enum { CL_ENGINE_MAX_SALT = 1024 }; /* most bytes of a salt */
 
+enum { CL_ENGINE_MAX_GRAMMAR = 1 << 20 }; /* most bytes of a grammar */
+
+/* The languages of grammars, as llguidance defines them. */
+typedef enum cl_grammar_kind {
+    CL_GRAMMAR_NONE = 0,
+    CL_GRAMMAR_JSON_SCHEMA, /* a JSON schema; the completion is a value that it describes */
+    CL_GRAMMAR_REGEX,       /* a regular expression, which the whole completion matches */
+    CL_GRAMMAR_LARK,        /* a context-free grammar in Lark's notation, from its rule "start" */
+} cl_grammar_kind;
+
 /* Fill with cl_engine_request_init, set prompt, n_prompt and on_event, then change what you need. */
 typedef struct cl_engine_request {
     size_t struct_size;    /* set by cl_engine_request_init */
@@ -476,6 +486,11 @@ typedef struct cl_engine_request {
      */
     const char *salt;
     size_t salt_size; /* 0: none */
+
+    /* A grammar that the text of each choice must match. */
+    cl_grammar_kind grammar_kind; /* default CL_GRAMMAR_NONE */
+    const char *grammar;          /* [grammar_size] UTF-8, not terminated; default NULL */
+    size_t grammar_size;          /* 1 to CL_ENGINE_MAX_GRAMMAR; default 0 */
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
