@@ -1,4 +1,5 @@
 /* Reads typed fields of JSON objects. */
+#include <math.h>
 #include <string.h>
 
 #include "parse.h"
@@ -56,11 +57,24 @@ bool field_bool(const json_t *object, const char *name, bool *value, openai_erro
     return true;
 }
 
+bool field_is_integer(const json_t *value, int64_t *integer) {
+    const double exact = 9007199254740992; /* 2^53: up to there a double is one integer */
+    if (json_is_integer(value))
+        *integer = json_integer_value(value);
+    else if (json_is_real(value) && fabs(json_real_value(value)) <= exact &&
+             floor(json_real_value(value)) == json_real_value(value))
+        *integer = (int64_t)json_real_value(value);
+    else
+        return false;
+    return true;
+}
+
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error) {
     const json_t *field = field_get(object, name);
+    int64_t x;
     if (!field) return true;
-    if (!json_is_integer(field)) return openai_fail(error, name, "'%s' must be an integer, not %s", name, field_kind(field));
-    const int64_t x = json_integer_value(field);
+    if (!field_is_integer(field, &x))
+        return openai_fail(error, name, "'%s' must be an integer, not %s", name, field_kind(field));
     if (x < min || x > max)
         return openai_fail(error, name, "'%s' is %lld; it must be from %lld to %lld", name, (long long)x, (long long)min,
                            (long long)max);
@@ -86,13 +100,24 @@ bool field_float(const json_t *object, const char *name, double min, double max,
 }
 
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error) {
-    if (!json_is_integer(value))
+    int64_t x;
+    if (!field_is_integer(value, &x))
         return openai_fail(error, param, "'%s' must be an integer, a token id, not %s", param, field_kind(value));
     const int32_t n_vocab = cl_tokenizer_n_vocab(model->tok);
-    const int64_t x = json_integer_value(value);
     if (x < 0 || x >= n_vocab)
         return openai_fail(error, param, "'%s' is %lld; token ids of this model are from 0 to %d", param, (long long)x,
                            n_vocab - 1);
     *id = (int32_t)x;
+    return true;
+}
+
+bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,
+                 openai_error *error) {
+    *array = field_get(object, name);
+    if (*array && !json_is_array(*array))
+        return openai_fail(error, name, "'%s' must be an array of %s, not %s", name, what, field_kind(*array));
+    if (json_array_size(*array) > max)
+        return openai_fail(error, name, "'%s' has %zu %s; at most %zu are allowed: send fewer", name, json_array_size(*array),
+                           what, max);
     return true;
 }

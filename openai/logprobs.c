@@ -1,4 +1,4 @@
-/* Writes logprobs in OpenAI's two shapes: chat's list of tokens and completions' parallel arrays. */
+/* Writes logprobs in OpenAI's two shapes, chat's list of tokens and completions' parallel arrays, and in vLLM's for prompts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,9 @@
 
 #include "llama/common/str.h"
 #include "openai.h"
+
+/* The likeliest tokens that logprobs show of the n that are known. */
+static size_t n_shown(const openai_request *r, int32_t n_top) { return (size_t)(n_top < r->n_top ? n_top : r->n_top); }
 
 /* The bytes of a token, owned. */
 typedef struct piece {
@@ -22,6 +25,17 @@ static piece piece_get(openai_writer *w, const openai_result *result, int32_t id
     if (p.bytes && cl_tokenizer_piece(tok, id, true, p.bytes, size) == size) return p;
     writer_fail(w);
     p.size = 0;
+    return p;
+}
+
+/* A name by the token's id, as in vLLM. If memory is lacking, it is empty and the writer fails. */
+static piece id_get(openai_writer *w, int32_t id) {
+    enum { MAX = 32 };
+    piece p = {malloc(MAX), 0};
+    if (p.bytes)
+        p.size = (size_t)snprintf(p.bytes, MAX, "token_id:%d", id);
+    else
+        writer_fail(w);
     return p;
 }
 
@@ -42,7 +56,10 @@ static double reported(float logprob) { return isfinite(logprob) ? (double)logpr
 /* The members "token", "logprob" and "bytes". */
 static void write_chat_token(openai_writer *w, const openai_result *result, const cl_sampler_logprob *l) {
     piece p = piece_get(w, result, l->id);
-    writer_bytes(w, "token", p.bytes, p.size);
+    const bool by_id = result->request->tokens_as_ids;
+    piece name = by_id ? id_get(w, l->id) : p;
+    writer_bytes(w, "token", name.bytes, name.size);
+    if (by_id) free(name.bytes);
     writer_real(w, "logprob", reported(l->logprob));
     writer_open(w, "bytes", '[');
     for (size_t i = 0; i < p.size; i++) writer_integer(w, NULL, (unsigned char)p.bytes[i]);
@@ -58,7 +75,7 @@ static void write_chat(openai_writer *w, const openai_result *result, const open
         writer_open(w, NULL, '{');
         write_chat_token(w, result, &l->chosen[i]);
         writer_open(w, "top_logprobs", '[');
-        for (size_t j = 0; j < (size_t)l->n_top[i]; j++) {
+        for (size_t j = 0; j < n_shown(result->request, l->n_top[i]); j++) {
             writer_open(w, NULL, '{');
             write_chat_token(w, result, &l->top[i * stride + j]);
             writer_close(w);
@@ -95,6 +112,7 @@ typedef struct span_token {
  */
 static piece name_get(openai_writer *w, const openai_result *result, int32_t id) {
     static const char prefix[] = "bytes:";
+    if (result->request->tokens_as_ids) return id_get(w, id);
     piece p = piece_get(w, result, id);
     if (is_utf8(&p)) return p;
     char *name = malloc(sizeof prefix + 4 * p.size), *end = name;
@@ -126,7 +144,7 @@ static void put_candidate(span *s, const cl_sampler_logprob *l) {
 
 /* {token: logprob} of the likeliest tokens and of the chosen token, which may not be one of them. */
 static void put_candidates(span *s, const span_token *t) {
-    const size_t n_top = t->l ? (size_t)t->l->n_top[t->i] : 0;
+    const size_t n_top = t->l ? n_shown(s->result->request, t->l->n_top[t->i]) : 0;
     if (n_top == 0) {
         writer_null(s->w, NULL);
         return;
@@ -177,4 +195,36 @@ void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t
     write_array(&s, "text_offset", put_offset);
     writer_close(w);
     *text_offset = s.offset;
+}
+
+/* ---- Prompts ---- */
+
+/* {"logprob", "rank", "decoded_token"}, with the token's id as its name. */
+static void write_ranked(openai_writer *w, const openai_result *result, const cl_sampler_logprob *l, int32_t rank) {
+    char id[16];
+    snprintf(id, sizeof id, "%d", l->id);
+    piece p = piece_get(w, result, l->id);
+    writer_open(w, id, '{');
+    writer_real(w, "logprob", reported(l->logprob));
+    writer_integer(w, "rank", rank);
+    writer_bytes(w, "decoded_token", p.bytes, p.size);
+    writer_close(w);
+    free(p.bytes);
+}
+
+void openai_write_prompt_logprobs(openai_writer *w, const openai_result *result, size_t i) {
+    const openai_request *r = result->request;
+    const openai_logprobs *l = &result->prompt_logprobs[i];
+    writer_open(w, "prompt_logprobs", '[');
+    writer_null(w, NULL); /* nothing precedes the first token */
+    for (size_t k = 0; k < l->n; k++) {
+        writer_open(w, NULL, '{');
+        write_ranked(w, result, &l->chosen[k], l->ranks[k]);
+        for (int32_t j = 0; j < l->n_top[k] && j < r->n_prompt_top; j++) {
+            const cl_sampler_logprob *top = &l->top[k * (size_t)r->params.n_top + (size_t)j];
+            if (top->id >= 0 && top->id != l->chosen[k].id) write_ranked(w, result, top, j + 1);
+        }
+        writer_close(w);
+    }
+    writer_close(w);
 }

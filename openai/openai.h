@@ -114,7 +114,20 @@ enum {
     OPENAI_MAX_STOP_BYTES = 1024,
     OPENAI_MAX_STOP_TOKENS = 256,
     OPENAI_MAX_TOP_LOGPROBS = 20,
+    OPENAI_MAX_LOGIT_BIAS = 65536, /* tokens; OpenAI's own limit is 300 */
+    OPENAI_MAX_BAD_WORDS = 1024,
+    OPENAI_MAX_BAD_WORD_BYTES = 1024,
+    OPENAI_MAX_REQUEST_ID = 128, /* bytes */
 };
+
+/* What a request's rules on tokens point to (rules.c). Owned. */
+typedef struct openai_rules {
+    cl_logit_bias *bias;
+    size_t bias_capacity;
+    int32_t *allowed;
+    cl_token_list bad_words; /* one after the other */
+    int32_t *bad_word_sizes;
+} openai_rules;
 
 typedef struct openai_prompt {
     cl_token_list tokens;
@@ -127,14 +140,25 @@ typedef struct openai_request {
     openai_prompt *prompts; /* [n_prompts]; a chat has one */
     size_t n_prompts;
     cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
-    int32_t n;     /* choices of each prompt in the answer: the best of the params.n (`best_of`) that are generated */
-    bool logprobs; /* the answer has logprobs; params.logprobs is also set to choose the best */
+    int32_t n;            /* choices of each prompt in the answer: the best of the params.n (`best_of`) that are generated */
+    bool logprobs;        /* the answer has logprobs; params.logprobs is also set to choose the best */
+    int32_t n_top;        /* of the params.n_top likeliest tokens, those that logprobs show */
+    int32_t n_prompt_top; /* the same of prompt_logprobs; -1: the answer has none */
     bool stream;
-    bool include_usage;    /* stream_options.include_usage */
-    bool continuous_usage; /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
-    bool echo;             /* completions only */
-    bool hides_tools;      /* chats only: `tools` do not become a part of the prompt */
-    bool return_token_ids; /* each choice carries `token_ids` and `prompt_token_ids` */
+    bool include_usage;     /* stream_options.include_usage */
+    bool continuous_usage;  /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
+    bool echo;              /* completions only */
+    bool hides_tools;       /* chats only: `tools` do not become a part of the prompt */
+    bool return_token_ids;  /* each choice carries `token_ids` and `prompt_token_ids` */
+    bool tokens_as_ids;     /* logprobs name tokens by their ids, as in "token_id:5" */
+    bool timings;           /* the answer, or a choice's last chunk, has `timings` */
+    bool timings_per_token; /* each chunk has them */
+    int64_t truncate; /* prompts keep this many of their last tokens at most; 0: all; -1: as many as the context has room for */
+    char *id;         /* of the answer, behind its prefix; owned; NULL: a random one */
+    char *salt;       /* [params.salt_size] owned */
+    openai_rules rules;
+    char *grammar;             /* [params.grammar_size] owned; which field it came from is in grammar_field */
+    const char *grammar_field; /* a static string; NULL: the request has none */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
 } openai_request;
@@ -185,6 +209,7 @@ typedef struct openai_logprobs {
     cl_sampler_logprob *chosen; /* [n] */
     cl_sampler_logprob *top;    /* [n][params.n_top] */
     int32_t *n_top;             /* [n] how many entries of a row of `top` are filled */
+    int32_t *ranks;             /* [n] of tokens of the prompt; otherwise 0 */
     size_t n, capacity;
 } openai_logprobs;
 
@@ -204,6 +229,11 @@ typedef struct openai_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
 } openai_usage;
 
+/* When the tokens of a request came, by clock_seconds(). */
+typedef struct openai_times {
+    double begun, first, last; /* the request, and the first and last token of its completions; 0: none yet */
+} openai_times;
+
 /*
  * The events of a request so far. Choice c of prompt p is choices[p * params.n + c]. If fewer choices are returned than are
  * generated, those of a prompt are sorted with its last event: by the mean logprob of their tokens, the highest first. Those of
@@ -212,11 +242,13 @@ typedef struct openai_usage {
 typedef struct openai_result {
     const openai_context *context;
     const openai_request *request;
-    char id[40];     /* "chatcmpl-..." or "cmpl-..." */
-    int64_t created; /* seconds since 1970 */
+    char id[16 + OPENAI_MAX_REQUEST_ID]; /* "chatcmpl-..." or "cmpl-..." */
+    int64_t created;                     /* seconds since 1970 */
     openai_choice *choices;
     size_t n_choices;
-    /* [n_prompts], filled with echo and logprobs. Entry i is the token at position i + 1, as the first token has no logprob. */
+    openai_times times;
+    /* [n_prompts], filled with prompt_logprobs, or echo and logprobs. Entry i is the token at position i + 1, as the first
+     * token has no logprob. */
     openai_logprobs *prompt_logprobs;
     openai_usage *usage; /* [n_prompts] */
     size_t n_done;       /* prompts whose last event was added */
@@ -240,7 +272,7 @@ openai_usage openai_result_usage(const openai_result *result);
 /* "stop", "length", "abort" or "error"; NULL for CL_ENGINE_RUNNING. */
 const char *openai_finish_name(cl_engine_finish finish);
 
-/* ---- Answers (write.c, logprobs.c); if memory is lacking, the writer fails ---- */
+/* ---- Answers (write.c, logprobs.c, timings.c); if memory is lacking, the writer fails ---- */
 
 /* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} as the value of `key`. */
 void openai_write_usage(openai_writer *w, const char *key, const openai_usage *usage);
@@ -252,6 +284,15 @@ void openai_write_usage(openai_writer *w, const char *key, const openai_usage *u
  */
 void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t choice, size_t first, bool echo,
                            int64_t *text_offset);
+
+/* Write the member "prompt_logprobs" of vLLM's: those of prompt i, the first of which is null. */
+void openai_write_prompt_logprobs(openai_writer *w, const openai_result *result, size_t i);
+
+/* Note that a token came. */
+void openai_times_add(openai_times *times);
+
+/* Write llama-server's member "timings": tokens of the request so far, and the milliseconds that they took. */
+void openai_write_timings(openai_writer *w, const openai_result *result);
 
 /* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
 void openai_write_answer(openai_writer *w, const char *key, const openai_result *result);

@@ -29,9 +29,11 @@ static bool parse_seed(const openai_defaults *defaults, const json_t *body, uint
 static bool parse_sampling(const openai_context *context, const json_t *body, cl_sampler_params *s, openai_error *error) {
     *s = context->defaults.sampling;
     const int32_t n_vocab = cl_tokenizer_n_vocab(context->model->tok);
-    if (!field_float(body, "temperature", 0, 2, &s->temperature, error) ||
+    /* The aliases are llama-server's. OpenAI's largest temperature is 2, the others have no limit. */
+    if (!field_float(body, "temperature", 0, 10000, &s->temperature, error) ||
         !field_int32(body, "top_k", -1, n_vocab, &s->top_k, error) || !field_float(body, "top_p", 0, 1, &s->top_p, error) ||
         !field_float(body, "min_p", 0, 1, &s->min_p, error) ||
+        !field_float(body, "repeat_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "repetition_penalty", 0.01, 100, &s->repetition_penalty, error) ||
         !field_float(body, "presence_penalty", -2, 2, &s->presence_penalty, error) ||
         !field_float(body, "frequency_penalty", -2, 2, &s->frequency_penalty, error))
@@ -41,13 +43,20 @@ static bool parse_sampling(const openai_context *context, const json_t *body, cl
 }
 
 static bool parse_length(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    const bool chat = r->endpoint == OPENAI_CHAT;
+    static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens"}; /* the last one counts */
+    const int64_t min = r->endpoint == OPENAI_CHAT ? 1 : 0;
     const openai_defaults *d = &context->defaults;
-    r->params.max_tokens = chat ? d->max_tokens_chat : d->max_tokens_completion;
+    r->params.max_tokens = r->endpoint == OPENAI_CHAT ? d->max_tokens_chat : d->max_tokens_completion;
     r->params.ignore_eos = d->ignore_eos;
-    return field_int(body, "max_tokens", chat ? 1 : 0, INT32_MAX, &r->params.max_tokens, error) &&
-           field_int(body, "max_completion_tokens", chat ? 1 : 0, INT32_MAX, &r->params.max_tokens, error) &&
-           field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int64_t n = r->params.max_tokens;
+        if (!field_int(body, names[i], INT64_MIN, INT64_MAX, &n, error)) return false;
+        if (field_get(body, names[i]) && n != -1 && (n < min || n > INT32_MAX))
+            return openai_fail(error, names[i], "'%s' is %lld; it must be from %lld to %d, or -1 for no limit", names[i],
+                               (long long)n, (long long)min, INT32_MAX);
+        r->params.max_tokens = n;
+    }
+    return field_bool(body, "ignore_eos", &r->params.ignore_eos, error);
 }
 
 /*
@@ -97,23 +106,99 @@ static bool parse_stop(const openai_context *context, const json_t *body, openai
     return true;
 }
 
+static bool parse_chat_logprobs(const json_t *body, openai_request *r, openai_error *error) {
+    if (field_get(body, "logprobs")) r->n_top = 0;
+    if (!field_bool(body, "logprobs", &r->logprobs, error) ||
+        !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_top, error))
+        return false;
+    if (r->n_top > 0 && !r->logprobs) return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+    return true;
+}
+
+/* n_probs is llama-server's name; its 0 is no logprobs. */
+static bool parse_completion_logprobs(const json_t *body, openai_request *r, openai_error *error) {
+    r->logprobs = r->logprobs || field_get(body, "logprobs") || field_get_requested(body, "n_probs");
+    return field_int32(body, "n_probs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_top, error) &&
+           field_int32(body, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_top, error);
+}
+
+/* vLLM's prompt_logprobs, which is a part of whole answers. */
+static bool parse_prompt_logprobs(const json_t *body, openai_request *r, openai_error *error) {
+    r->n_prompt_top = -1;
+    if (!field_get(body, "prompt_logprobs")) return true;
+    if (!field_int32(body, "prompt_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &r->n_prompt_top, error)) return false;
+    if (r->stream)
+        return openai_fail(error, "prompt_logprobs",
+                           "'prompt_logprobs' is not part of a stream; clear 'stream', or use 'echo' with 'logprobs'");
+    return true;
+}
+
+/* The stream and echo have been read. */
 static bool parse_logprobs(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    cl_engine_request *p = &r->params;
     r->logprobs = context->defaults.logprobs;
-    p->n_top = context->defaults.n_top;
-    if (r->endpoint == OPENAI_CHAT) {
-        if (field_get(body, "logprobs")) p->n_top = 0;
-        if (!field_bool(body, "logprobs", &r->logprobs, error) ||
-            !field_int32(body, "top_logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error))
-            return false;
-        if (p->n_top > 0 && !r->logprobs)
-            return openai_fail(error, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
-        p->logprobs = r->logprobs;
-        return true;
-    }
-    p->logprobs = r->logprobs = r->logprobs || field_get(body, "logprobs");
-    if (!field_int32(body, "logprobs", 0, OPENAI_MAX_TOP_LOGPROBS, &p->n_top, error)) return false;
-    p->prompt_logprobs = r->echo && r->logprobs;
+    r->n_top = context->defaults.n_top;
+    if (!(r->endpoint == OPENAI_CHAT ? parse_chat_logprobs : parse_completion_logprobs)(body, r, error) ||
+        !parse_prompt_logprobs(body, r, error))
+        return false;
+    cl_engine_request *p = &r->params;
+    p->logprobs = r->logprobs;
+    p->prompt_logprobs = r->n_prompt_top >= 0 || (r->echo && r->logprobs);
+    p->n_top = r->n_prompt_top > r->n_top ? r->n_prompt_top : r->n_top;
+    return field_bool(body, "return_tokens_as_token_ids", &r->tokens_as_ids, error);
+}
+
+/* Which tokens have text. spaces_between_special_tokens makes no difference for the tokenizers of these models. */
+static bool parse_text(const json_t *body, cl_engine_request *p, openai_error *error) {
+    bool skip = true;
+    if (!field_bool(body, "skip_special_tokens", &skip, error) ||
+        !field_bool(body, "include_stop_str_in_output", &p->include_stop, error))
+        return false;
+    p->show_special = !skip;
+    return true;
+}
+
+/* vLLM's salt, which keeps what a request computes from those with another one. */
+static bool parse_salt(const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *salt = field_get(body, "cache_salt");
+    const size_t size = json_string_length(salt);
+    if (!salt) return true;
+    if (!json_is_string(salt))
+        return openai_fail(error, "cache_salt", "'cache_salt' must be a string, not %s", field_kind(salt));
+    if (size == 0 || size > CL_ENGINE_MAX_SALT)
+        return openai_fail(error, "cache_salt", "'cache_salt' has %zu bytes; it must have from 1 to %d, or be left out", size,
+                           CL_ENGINE_MAX_SALT);
+    r->salt = malloc(size);
+    if (!r->salt) return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    memcpy(r->salt, json_string_value(salt), size);
+    r->params.salt = r->salt;
+    r->params.salt_size = size;
+    return true;
+}
+
+/* vLLM's name for the answer, which becomes a part of its id. */
+static bool parse_id(const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *field = field_get(body, "request_id");
+    const char *id;
+    if (!field) return true;
+    if (!field_name(field, "request_id", &id, error)) return false;
+    if (!*id || strlen(id) > OPENAI_MAX_REQUEST_ID)
+        return openai_fail(error, "request_id", "'request_id' has %zu bytes; it must have from 1 to %d, or be left out",
+                           strlen(id), OPENAI_MAX_REQUEST_ID);
+    r->id = strdup(id);
+    return r->id || openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+}
+
+/* What the answer reports beside text and logprobs, and how much of the prompt counts. */
+static bool parse_reports(const json_t *body, openai_request *r, openai_error *error) {
+    if (!field_bool(body, "timings", &r->timings, error) ||
+        !field_bool(body, "timings_per_token", &r->timings_per_token, error) ||
+        !field_bool(body, "return_token_ids", &r->return_token_ids, error) ||
+        !field_int(body, "truncate_prompt_tokens", -1, INT32_MAX, &r->truncate, error))
+        return false;
+    if (field_get(body, "truncate_prompt_tokens") && r->truncate == 0)
+        return openai_fail(error, "truncate_prompt_tokens",
+                           "'truncate_prompt_tokens' is 0; it must be at least 1, or -1 for what the context has room for");
+    r->timings = r->timings || r->timings_per_token;
     return true;
 }
 
@@ -142,7 +227,8 @@ static bool parse_early_stopping(const json_t *body, openai_request *r, openai_e
 }
 
 /* Refuse what would change the tokens of a beam search elsewhere, and what only a beam search knows without it. */
-static bool check_beams(const cl_engine_request *p, openai_error *error) {
+static bool check_beams(const openai_request *r, openai_error *error) {
+    const cl_engine_request *p = &r->params;
     const cl_sampler_params *s = &p->sampling;
     const struct {
         const char *field;
@@ -153,6 +239,11 @@ static bool check_beams(const cl_engine_request *p, openai_error *error) {
         {"repetition_penalty", s->repetition_penalty != 1, "send 1"},
         {"presence_penalty", s->presence_penalty != 0, "send 0"},
         {"frequency_penalty", s->frequency_penalty != 0, "send 0"},
+        {"logit_bias", p->n_logit_bias > 0, "leave it out"},
+        {"allowed_token_ids", p->n_allowed_tokens > 0, "leave it out"},
+        {"bad_words", p->n_bad_words > 0, "leave it out"},
+        {"min_tokens", p->min_tokens > 0, "send 0"},
+        {r->grammar_field, r->grammar_field != NULL, "leave it out"},
     };
     for (size_t i = 0; p->beam_search && i < sizeof with / sizeof *with; i++)
         if (with[i].is_set)
@@ -167,7 +258,7 @@ static bool check_beams(const cl_engine_request *p, openai_error *error) {
 static bool parse_beams(const json_t *body, openai_request *r, openai_error *error) {
     return field_bool(body, "use_beam_search", &r->params.beam_search, error) &&
            field_float(body, "length_penalty", -10, 10, &r->params.length_penalty, error) &&
-           parse_early_stopping(body, r, error) && check_beams(&r->params, error);
+           parse_early_stopping(body, r, error) && check_beams(r, error);
 }
 
 /* How many choices are generated and how many returned; the stream and logprobs have been read. */
@@ -192,7 +283,8 @@ bool openai_parse_params(const openai_context *context, const json_t *body, open
     r->params.timeout_s = context->timeout_s;
     return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
            parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
-           parse_stop(context, body, r, error) && parse_logprobs(context, body, r, error) && parse_stream(body, r, error) &&
-           parse_beams(body, r, error) && parse_n(body, r, error) &&
-           field_bool(body, "return_token_ids", &r->return_token_ids, error);
+           openai_parse_rules(context, body, r, error) && parse_stop(context, body, r, error) && parse_stream(body, r, error) &&
+           parse_logprobs(context, body, r, error) && parse_text(body, &r->params, error) && parse_salt(body, r, error) &&
+           parse_id(body, r, error) && parse_reports(body, r, error) && openai_parse_constraint(body, r, error) &&
+           parse_beams(body, r, error) && parse_n(body, r, error);
 }

@@ -16,7 +16,14 @@ bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_e
 /* Read how to generate and what to report (params.c). */
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
-/* Read `messages` or `prompt` as token ids (prompt.c). request->echo and hides_tools must be set before. */
+/* Read which tokens may be drawn, once the number of tokens is known (rules.c). */
+bool openai_parse_rules(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+void openai_rules_free(openai_rules *rules);
+
+/* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (constraint.c). */
+bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
+
+/* Read `messages` or `prompt` as token ids (prompt.c), once all else has been read. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /* Read a chat, with its tools and what else its template gets, as token ids (chat.c). */
@@ -41,7 +48,10 @@ const json_t *field_get_requested(const json_t *object, const char *name);
 /* What kind of value this is, for messages: "a string", "an integer", ... */
 const char *field_kind(const json_t *value);
 
-/* Read a field of the type; a value of another type or outside [min, max] is an error. */
+/*
+ * Read a field of the type; a value of another type or outside [min, max] is an error. Integers may be written with a fraction
+ * of 0, as in 3.0.
+ */
 bool field_bool(const json_t *object, const char *name, bool *value, openai_error *error);
 bool field_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *value, openai_error *error);
 bool field_int32(const json_t *object, const char *name, int32_t min, int32_t max, int32_t *value, openai_error *error);
@@ -55,5 +65,15 @@ bool field_name(const json_t *value, const char *param, const char **name, opena
 
 /* Read a value as one of the model's token ids. param is the value's name in messages, such as "prompt[3]". */
 bool field_token(const json_t *value, const char *param, const cl_model *model, int32_t *id, openai_error *error);
+
+/*
+ * Read a field as an array of at most max elements; *array is NULL if it is absent. `what` names the elements in messages, such
+ * as "token ids".
+ */
+bool field_array(const json_t *object, const char *name, const char *what, size_t max, const json_t **array,
+                 openai_error *error);
+
+/* Whether a value is an integer, or a number with a fraction of 0. *integer is set only then. */
+bool field_is_integer(const json_t *value, int64_t *integer);
 
 #endif

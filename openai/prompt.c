@@ -41,8 +41,8 @@ static bool add_token(cl_token_list *list, int32_t id, openai_error *error) {
     return cl_token_list_add(list, id, &cause) == CL_OK || openai_fail_from(error, "prompt", &cause);
 }
 
-static bool parse_text(const openai_context *context, const json_t *value, const char *where, bool echo, openai_prompt *prompt,
-                       openai_error *error) {
+static bool parse_text(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
+                       openai_prompt *prompt, openai_error *error) {
     const cl_tokenizer *tok = context->model->tok;
     const char *text = json_string_value(value);
     const size_t size = json_string_length(value);
@@ -52,8 +52,8 @@ static bool parse_text(const openai_context *context, const json_t *value, const
     cl_error cause;
     if (cl_tokenizer_encode(tok, text, size, true, &prompt->tokens, &cause) != CL_OK)
         return openai_fail_from(error, "prompt", &cause);
-    if (!check_count(context, where, prompt->tokens.n, error)) return false;
-    if (!echo) return true;
+    if (r->truncate == 0 && !check_count(context, where, prompt->tokens.n, error)) return false;
+    if (!r->echo) return true;
     prompt->text = malloc(size + 1);
     if (!prompt->text) return no_memory(error);
     memcpy(prompt->text, text, size + 1);
@@ -75,9 +75,9 @@ static bool set_text(const cl_tokenizer *tok, openai_prompt *prompt, openai_erro
     return true;
 }
 
-static bool parse_ids(const openai_context *context, const json_t *value, const char *where, bool echo, openai_prompt *prompt,
-                      openai_error *error) {
-    if (!check_count(context, where, json_array_size(value), error)) return false;
+static bool parse_ids(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
+                      openai_prompt *prompt, openai_error *error) {
+    if (r->truncate == 0 && !check_count(context, where, json_array_size(value), error)) return false;
     char element[96];
     for (size_t i = 0; i < json_array_size(value); i++) {
         int32_t id;
@@ -86,15 +86,15 @@ static bool parse_ids(const openai_context *context, const json_t *value, const 
             !add_token(&prompt->tokens, id, error))
             return false;
     }
-    return !echo || set_text(context->model->tok, prompt, error);
+    return !r->echo || set_text(context->model->tok, prompt, error);
 }
 
-static bool parse_prompt(const openai_context *context, const json_t *value, const char *where, bool echo,
+static bool parse_prompt(const openai_context *context, const json_t *value, const char *where, const openai_request *r,
                          openai_prompt *prompt, openai_error *error) {
     if (json_is_string(value)) {
-        if (!parse_text(context, value, where, echo, prompt, error)) return false;
+        if (!parse_text(context, value, where, r, prompt, error)) return false;
     } else if (json_is_array(value)) {
-        if (!parse_ids(context, value, where, echo, prompt, error)) return false;
+        if (!parse_ids(context, value, where, r, prompt, error)) return false;
     } else {
         return openai_fail(error, where, "'%s' must be a string or an array of token ids, not %s", where, field_kind(value));
     }
@@ -102,13 +102,34 @@ static bool parse_prompt(const openai_context *context, const json_t *value, con
     return true;
 }
 
-bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+/* ---- Both ---- */
+
+/* The number of tokens that the context has room for, beside the completion if its length is known, but at least one. */
+static int64_t room_for_prompt(const openai_context *context, const openai_request *r) {
+    const int64_t n = context->n_ctx - (r->params.max_tokens > 0 ? r->params.max_tokens : 1);
+    return context->n_ctx == 0 ? INT64_MAX : n > 0 ? n : 1;
+}
+
+/* Keep a prompt's last tokens, as many as the request says. */
+static bool truncate_prompt(const openai_context *context, const openai_request *r, openai_prompt *prompt,
+                            openai_error *error) {
+    cl_token_list *list = &prompt->tokens;
+    const int64_t n_kept = r->truncate < 0 ? room_for_prompt(context, r) : r->truncate;
+    if (r->truncate == 0 || (int64_t)list->n <= n_kept) return true;
+    memmove(list->ids, list->ids + list->n - n_kept, (size_t)n_kept * sizeof *list->ids);
+    list->n = (size_t)n_kept;
+    free(prompt->text);
+    prompt->text = NULL;
+    return !r->echo || set_text(context->model->tok, prompt, error);
+}
+
+static bool parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     const bool chat = r->endpoint == OPENAI_CHAT;
     const json_t *value = chat ? NULL : field_get(body, "prompt");
     if (!chat && !value)
         return openai_fail(error, "prompt", "'prompt' is missing; send a string, an array of strings, or token ids");
-    /* An array of integers is one prompt; the elements of any other array are one prompt each. */
-    const bool several = json_is_array(value) && !json_is_integer(json_array_get(value, 0));
+    /* An array of numbers is one prompt; the elements of any other array are one prompt each. */
+    const bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     const size_t n = several ? json_array_size(value) : 1;
     if (n == 0 || n > OPENAI_MAX_PROMPTS)
         return openai_fail(error, "prompt", "'prompt' has %zu prompts; it must have from 1 to %d", n, OPENAI_MAX_PROMPTS);
@@ -116,11 +137,17 @@ bool openai_parse_prompts(const openai_context *context, const json_t *body, ope
     if (!r->prompts) return no_memory(error);
     r->n_prompts = n;
     if (chat) return openai_parse_chat(context, body, r, r->prompts, error);
-    if (!several) return parse_prompt(context, value, "prompt", r->echo, r->prompts, error);
+    if (!several) return parse_prompt(context, value, "prompt", r, r->prompts, error);
     for (size_t i = 0; i < n; i++) {
         char where[64];
         snprintf(where, sizeof where, "prompt[%zu]", i);
-        if (!parse_prompt(context, json_array_get(value, i), where, r->echo, &r->prompts[i], error)) return false;
+        if (!parse_prompt(context, json_array_get(value, i), where, r, &r->prompts[i], error)) return false;
     }
     return true;
+}
+
+bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    bool ok = parse_prompts(context, body, r, error);
+    for (size_t i = 0; i < r->n_prompts && ok; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
+    return ok;
 }

@@ -42,6 +42,7 @@ bool openai_pin_parse(const openai_context *context, const json_t *body, openai_
     request->n = p->n = 1;
     p->max_tokens = 0;
     p->beam_search = p->prompt_logprobs = false;
+    p->min_tokens = 0;
     p->pin = true;
     return true;
 }
@@ -53,6 +54,10 @@ void openai_request_free(openai_request *request) {
         free(request->prompts[i].text);
     }
     free(request->prompts);
+    free(request->id);
+    free(request->salt);
+    free(request->grammar);
+    openai_rules_free(&request->rules);
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
@@ -74,7 +79,9 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
         submitted.ctx = &jobs[i];
         cl_error cause;
         if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
-        openai_fail_from(error, NULL, &cause);
+        /* Only the engine knows whether a grammar is right. Everything else was checked when the body was read. */
+        const bool of_grammar = cause.code == CL_ERR_ARG || cause.code == CL_ERR_UNSUPPORTED;
+        openai_fail_from(error, of_grammar ? request->grammar_field : NULL, &cause);
         if (cause.code == CL_ERR_BUSY) error->retry_after_s = retry_after(e);
         return i;
     }

@@ -6,7 +6,18 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "openai.h"
+
+/* The request's own name or a random one, behind the prefix of the endpoint. False if the system has no random bytes. */
+static bool set_id(openai_result *result, const openai_request *request) {
+    const char *prefix = request->endpoint == OPENAI_CHAT ? "chatcmpl" : "cmpl";
+    uint64_t id[2] = {0};
+    if (request->id) return snprintf(result->id, sizeof result->id, "%s-%s", prefix, request->id) > 0;
+    if (getrandom(id, sizeof id, 0) != sizeof id) return false;
+    snprintf(result->id, sizeof result->id, "%s-%012" PRIx64 "%012" PRIx64, prefix, id[0] >> 16, id[1] >> 16);
+    return true;
+}
 
 bool openai_result_init(openai_result *result, const openai_context *context, const openai_request *request) {
     *result = (openai_result){
@@ -14,11 +25,9 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
         .request = request,
         .created = (int64_t)time(NULL),
         .n_choices = request->n_prompts * (size_t)request->params.n,
+        .times.begun = clock_seconds(),
     };
-    uint64_t id[2] = {0};
-    if (getrandom(id, sizeof id, 0) != sizeof id) return false;
-    snprintf(result->id, sizeof result->id, "%s-%012" PRIx64 "%012" PRIx64,
-             request->endpoint == OPENAI_CHAT ? "chatcmpl" : "cmpl", id[0] >> 16, id[1] >> 16);
+    if (!set_id(result, request)) return false;
     result->choices = calloc(result->n_choices, sizeof *result->choices);
     result->prompt_logprobs = calloc(request->n_prompts, sizeof *result->prompt_logprobs);
     result->usage = calloc(request->n_prompts, sizeof *result->usage);
@@ -31,6 +40,7 @@ static void logprobs_free(openai_logprobs *logprobs) {
     free(logprobs->chosen);
     free(logprobs->top);
     free(logprobs->n_top);
+    free(logprobs->ranks);
 }
 
 void openai_result_free(openai_result *result) {
@@ -59,12 +69,13 @@ static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_engine_event 
     if (l->n == l->capacity) {
         const size_t capacity = l->capacity ? 2 * l->capacity : 16;
         if (!resize(&l->chosen, capacity, sizeof *l->chosen) || !resize(&l->n_top, capacity, sizeof *l->n_top) ||
-            (n_top && !resize(&l->top, capacity * n_top, sizeof *l->top)))
+            !resize(&l->ranks, capacity, sizeof *l->ranks) || (n_top && !resize(&l->top, capacity * n_top, sizeof *l->top)))
             return false;
         l->capacity = capacity;
     }
     l->chosen[l->n] = event->chosen;
     l->n_top[l->n] = event->n_top;
+    l->ranks[l->n] = event->rank;
     if (event->n_top) memcpy(l->top + l->n * n_top, event->top, (size_t)event->n_top * sizeof *event->top);
     l->n++;
     return true;
@@ -114,6 +125,7 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     else if (event->position > 0)
         ok = add_logprob(&result->prompt_logprobs[i], (size_t)params->n_top, event);
     result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
+    if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;

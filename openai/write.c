@@ -53,6 +53,8 @@ static void write_choice(openai_writer *w, const openai_result *result, size_t i
         write_text(w, r->echo ? prompt : NULL, c->text, c->text_size);
     }
     openai_write_logprobs(w, result, i, 0, r->echo, &offset);
+    if (r->n_prompt_top >= 0 && r->endpoint == OPENAI_COMPLETION)
+        openai_write_prompt_logprobs(w, result, i / (size_t)r->params.n);
     writer_string(w, "finish_reason", openai_finish_name(c->finish));
     if (r->return_token_ids) {
         write_ids(w, "token_ids", &c->tokens, 0);
@@ -73,6 +75,9 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
     }
     writer_close(w);
     openai_write_usage(w, "usage", &usage);
+    if (result->request->n_prompt_top >= 0 && result->request->endpoint == OPENAI_CHAT)
+        openai_write_prompt_logprobs(w, result, 0);
+    if (result->request->timings) openai_write_timings(w, result);
     writer_close(w);
 }
 
@@ -133,6 +138,7 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
         openai_write_usage(w, "usage", &so_far);
     else if (r->include_usage)
         writer_null(w, "usage");
+    if (r->timings_per_token || (r->timings && event->finish != CL_ENGINE_RUNNING)) openai_write_timings(w, result);
     writer_close(w);
 }
 

@@ -249,7 +249,7 @@ def test_equals_batch(server, chunkllama, tmp_path):
 
 
 @pytest.mark.parametrize("param, fields", [
-    ("temperature", {"temperature": 9}),
+    ("temperature", {"temperature": -9}),
     ("top_p", {"top_p": "much"}),
     ("n", {"n": 0}),
     ("stop", {"stop": ["x"] * 40}),

@@ -1,6 +1,7 @@
 /* Bodies of requests become engine requests; what is wrong with one is refused, by field, limit and fix. */
 #include "../support/testing.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,6 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "true or false"},
         {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs", "from 0 to 20"},
         {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools[0].type", "must be \"function\""},
-        {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format", "{\"type\": \"text\"}"},
         {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "not supported"},
         {OPENAI_COMPLETION, "{}", "prompt", "missing"},
         {OPENAI_COMPLETION, "{\"prompt\":[]}", "prompt", "0 prompts"},
@@ -205,8 +205,11 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, "{\"prompt\":[-1]}", "prompt[0]", "0 to 257"},
         {OPENAI_COMPLETION, COMPLETION("\"n\":0"), "n", "from 1 to 128"},
         {OPENAI_COMPLETION, COMPLETION("\"n\":1.5"), "n", "not a number with a fraction"},
-        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-1"), "max_tokens", "from 0"},
-        {OPENAI_COMPLETION, COMPLETION("\"temperature\":-0.1"), "temperature", "from 0 to 2"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-2"), "max_tokens", "from 0 to 2147483647, or -1"},
+        {OPENAI_CHAT, CHAT("\"n_predict\":0"), "n_predict", "from 1"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":3.5"), "max_tokens", "not a number with a fraction"},
+        {OPENAI_COMPLETION, COMPLETION("\"max_tokens\":1e300"), "max_tokens", "integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"temperature\":-0.1"), "temperature", "from 0 to 10000"},
         {OPENAI_COMPLETION, COMPLETION("\"temperature\":\"hot\""), "temperature", "not a string"},
         {OPENAI_COMPLETION, COMPLETION("\"top_p\":1.1"), "top_p", "from 0 to 1"},
         {OPENAI_COMPLETION, COMPLETION("\"top_k\":-2"), "top_k", "from -1"},
@@ -248,26 +251,50 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_COMPLETION, COMPLETION("\"length_penalty\":2"), "length_penalty", "needs 'use_beam_search' to be true"},
         {OPENAI_CHAT, CHAT("\"early_stopping\":true"), "early_stopping", "needs 'use_beam_search' to be true"},
         {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
         {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
         {OPENAI_COMPLETION, COMPLETION("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},
-        {OPENAI_CHAT, CHAT("\"skip_special_tokens\":false"), "skip_special_tokens", "or send true"},
         {OPENAI_CHAT, CHAT("\"echo\":true"), "echo", "not supported"},
-        {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0"), "prompt_logprobs", "leave it out"},
-        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":1"), "prompt_logprobs", "use 'echo' with 'logprobs'"},
+        {OPENAI_CHAT, CHAT("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
+        {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":0"), "repeat_penalty", "from 0.01"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":3"), "logit_bias", "an object of token ids"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"258\":1}"), "logit_bias", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5x\":1}"), "logit_bias", "names the token '5x'"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"99999999999999999999\":1}"), "logit_bias", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":101}"), "logit_bias.5", "from -100 to 100"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":\"x\"}"), "logit_bias.5", "not a string"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":{\"5\":true}"), "logit_bias.5", "not a boolean"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":[[5,1],[5]]"), "logit_bias[1]", "and a bias"},
+        {OPENAI_COMPLETION, COMPLETION("\"logit_bias\":[[300,1]]"), "logit_bias[0]", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"allowed_token_ids\":5"), "allowed_token_ids", "array of token ids"},
+        {OPENAI_COMPLETION, COMPLETION("\"allowed_token_ids\":[5,-1]"), "allowed_token_ids[1]", "0 to 257"},
+        {OPENAI_COMPLETION, COMPLETION("\"bad_words\":\"x\""), "bad_words", "array of strings"},
+        {OPENAI_COMPLETION, COMPLETION("\"bad_words\":[\"x\",3]"), "bad_words[1]", "not an integer"},
+        {OPENAI_COMPLETION, COMPLETION("\"bad_words\":[\"  \"]"), "bad_words[0]", "from 1 to 1024"},
+        {OPENAI_COMPLETION, COMPLETION("\"min_tokens\":-1"), "min_tokens", "from 0"},
+        {OPENAI_COMPLETION, COMPLETION("\"min_tokens\":17"), "min_tokens", "'max_tokens' 16"},
+        {OPENAI_COMPLETION, COMPLETION("\"skip_special_tokens\":0"), "skip_special_tokens", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"include_stop_str_in_output\":1"), "include_stop_str_in_output", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":21"), "prompt_logprobs", "from 0 to 20"},
+        {OPENAI_COMPLETION, COMPLETION("\"prompt_logprobs\":-1"), "prompt_logprobs", "from 0 to 20"},
+        {OPENAI_CHAT, CHAT("\"prompt_logprobs\":0,\"stream\":true"), "prompt_logprobs", "clear 'stream'"},
+        {OPENAI_CHAT, CHAT("\"cache_salt\":\"\""), "cache_salt", "from 1 to 1024"},
+        {OPENAI_CHAT, CHAT("\"cache_salt\":3"), "cache_salt", "not an integer"},
+        {OPENAI_CHAT, CHAT("\"request_id\":\"\""), "request_id", "from 1 to 128"},
+        {OPENAI_CHAT, CHAT("\"request_id\":7"), "request_id", "not an integer"},
+        {OPENAI_CHAT, CHAT("\"truncate_prompt_tokens\":0"), "truncate_prompt_tokens", "at least 1"},
+        {OPENAI_CHAT, CHAT("\"truncate_prompt_tokens\":-2"), "truncate_prompt_tokens", "from -1"},
+        {OPENAI_CHAT, CHAT("\"timings_per_token\":1"), "timings_per_token", "true or false"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"logit_bias\":{\"5\":1}"), "logit_bias", "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"allowed_token_ids\":[5]"), "allowed_token_ids",
+         "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"bad_words\":[\"x\"]"), "bad_words", "leave it out"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"min_tokens\":1"), "min_tokens", "send 0"},
+        {OPENAI_COMPLETION, COMPLETION("\"use_beam_search\":true,\"guided_regex\":\"x\""), "guided_regex", "leave it out"},
         {OPENAI_COMPLETION, COMPLETION("\"prompt_embeds\":\"x\""), "prompt_embeds", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"return_tokens_as_token_ids\":true"), "return_tokens_as_token_ids",
-         "use 'return_token_ids'"},
         {OPENAI_COMPLETION, COMPLETION("\"logits_processors\":[\"x\"]"), "logits_processors", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"structured_outputs\":{\"json\":{}}"), "structured_outputs", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"grammar\":\"root ::= \\\"yes\\\"\""), "grammar", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"json_schema\":{\"type\":\"object\"}"), "json_schema", "not supported"},
-        {OPENAI_COMPLETION, COMPLETION("\"n_predict\":0"), "n_predict", "use 'max_tokens'"},
-        {OPENAI_COMPLETION, COMPLETION("\"repeat_penalty\":1.3"), "repeat_penalty", "use 'repetition_penalty'"},
         {OPENAI_COMPLETION, COMPLETION("\"mirostat\":2"), "mirostat", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"typical_p\":0.5"), "typical_p", "or send 1"},
-        {OPENAI_COMPLETION, COMPLETION("\"n_probs\":3"), "n_probs", "use 'logprobs'"},
         {OPENAI_COMPLETION, COMPLETION("\"dry_multiplier\":0.8"), "dry_multiplier", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"xtc_probability\":0.5"), "xtc_probability", "not supported"},
         {OPENAI_COMPLETION, COMPLETION("\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}"),
@@ -297,6 +324,9 @@ static void what_asks_for_nothing_is_taken(void **state) {
         {OPENAI_CHAT, CHAT("\"tools\":[],\"tool_choice\":\"auto\",\"functions\":[],\"function_call\":\"auto\"")},
         {OPENAI_CHAT,
          CHAT("\"echo\":false,\"add_special_tokens\":false,\"add_generation_prompt\":true,\"prompt_logprobs\":null")},
+        {OPENAI_CHAT,
+         CHAT("\"prompt_cache_key\":\"a\",\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"store\":true,\"service_tier\":"
+              "\"auto\",\"safety_identifier\":\"x\",\"cache_prompt\":false,\"spaces_between_special_tokens\":false")},
         {OPENAI_COMPLETION, COMPLETION("\"echo\":true,\"add_special_tokens\":true,\"skip_special_tokens\":true")},
         {OPENAI_COMPLETION, COMPLETION("\"best_of\":1,\"length_penalty\":1,\"use_beam_search\":false,\"early_stopping\":false,"
                                        "\"typical_p\":1.0,\"repeat_penalty\":1,\"mirostat\":0")},
@@ -309,6 +339,119 @@ static void what_asks_for_nothing_is_taken(void **state) {
         parse_ok(&c, cases[i].endpoint, cases[i].body, &r);
         openai_request_free(&r);
     }
+}
+
+/* 3.0 is an integer; -1 is no limit; the alias counts unless the other name is there, too. */
+static void numbers_come_in_many_forms(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    parse_ok(&c, OPENAI_COMPLETION,
+             "{\"prompt\":[5.0,6],\"max_tokens\":3.0,\"n\":2e0,\"temperature\":7,\"repeat_penalty\":1.5,\"n_probs\":2}", &r);
+    assert_true(r.params.max_tokens == 3 && r.params.n == 2 && r.params.sampling.temperature == 7);
+    assert_true(r.params.sampling.repetition_penalty == 1.5f && r.logprobs && r.n_top == 2 && r.params.n_top == 2);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"max_tokens\":-1"), &r);
+    assert_int_equal(r.params.max_tokens, -1);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"n_predict\":5"), &r);
+    assert_int_equal(r.params.max_tokens, 5);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"n_predict\":5,\"max_tokens\":6,\"repeat_penalty\":2,\"repetition_penalty\":3"), &r);
+    assert_true(r.params.max_tokens == 6 && r.params.sampling.repetition_penalty == 3);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"n_probs\":3,\"logprobs\":1"), &r);
+    assert_int_equal(r.n_top, 1);
+    openai_request_free(&r);
+}
+
+static void assert_bias(const openai_request *r, int32_t i, int32_t token, float bias) {
+    assert_true(i < r->params.n_logit_bias);
+    assert_int_equal(r->params.logit_bias[i].token, token);
+    assert_true(r->params.logit_bias[i].bias == bias);
+}
+
+static void rules_are_read(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    parse_ok(&c, OPENAI_CHAT,
+             CHAT("\"logit_bias\":{\"5\":1.5,\"257\":-100},\"allowed_token_ids\":[1,2.0],\"bad_words\":[\" ab\",\"c\"],"
+                  "\"min_tokens\":3,\"skip_special_tokens\":false,\"include_stop_str_in_output\":true"),
+             &r);
+    const cl_engine_request *p = &r.params;
+    assert_int_equal(p->n_logit_bias, 2);
+    assert_bias(&r, 0, 5, 1.5f);
+    assert_bias(&r, 1, 257, -100);
+    assert_int_equal(p->n_allowed_tokens, 2);
+    assert_int_equal(p->allowed_tokens[1], 2);
+    /* Words come with and without a space; the fake tokenizer's space is a token, so the word without it is enough. */
+    assert_int_equal(p->n_bad_words, 2);
+    assert_true(p->bad_word_sizes[0] == 2 && p->bad_word_sizes[1] == 1);
+    assert_true(p->bad_words[0] == 'a' && p->bad_words[1] == 'b' && p->bad_words[2] == 'c');
+    assert_int_equal(p->min_tokens, 3);
+    assert_true(p->show_special && p->include_stop);
+    openai_request_free(&r);
+
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"logit_bias\":[[5,-1],[\"ab\",2],[6,false]]"), &r);
+    assert_int_equal(r.params.n_logit_bias, 4);
+    assert_bias(&r, 0, 5, -1);
+    assert_bias(&r, 1, 'a', 2);
+    assert_bias(&r, 2, 'b', 2);
+    assert_bias(&r, 3, 6, -INFINITY);
+    openai_request_free(&r);
+
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"logit_bias\":[],\"allowed_token_ids\":[],\"bad_words\":[]"), &r);
+    assert_int_equal(r.params.n_logit_bias + r.params.n_allowed_tokens + r.params.n_bad_words, 0);
+    assert_false(r.params.show_special || r.params.include_stop);
+    openai_request_free(&r);
+}
+
+static void reports_are_read(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    parse_ok(
+        &c, OPENAI_CHAT,
+        CHAT("\"cache_salt\":\"a\\u0000b\",\"request_id\":\"r7\",\"prompt_logprobs\":3,\"logprobs\":true,\"top_logprobs\":1,"
+             "\"return_tokens_as_token_ids\":true,\"timings_per_token\":true"),
+        &r);
+    assert_int_equal(r.params.salt_size, 3);
+    assert_memory_equal(r.params.salt, "a\0b", 3);
+    assert_string_equal(r.id, "r7");
+    assert_true(r.params.prompt_logprobs && r.params.n_top == 3 && r.n_top == 1 && r.n_prompt_top == 3);
+    assert_true(r.tokens_as_ids && r.timings && r.timings_per_token);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"timings\":true"), &r);
+    assert_true(r.timings && !r.timings_per_token && r.n_prompt_top == -1 && !r.params.prompt_logprobs);
+    openai_request_free(&r);
+}
+
+/* The last tokens stay, and echo repeats these; -1 leaves room for the completion. */
+static void prompts_are_truncated(void **state) {
+    (void)state;
+    openai_context c = fake_context();
+    openai_request r;
+    c.n_ctx = 10;
+    parse_ok(&c, OPENAI_COMPLETION,
+             "{\"prompt\":[\"abcdef\",\"xy\"],\"truncate_prompt_tokens\":3,\"echo\":true,\"max_tokens\":1}", &r);
+    assert_tokens(&r.prompts[0], "def");
+    assert_string_equal(r.prompts[0].text, "def");
+    assert_int_equal(r.prompts[0].text_size, 3);
+    assert_tokens(&r.prompts[1], "xy");
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"0123456789abcdef\",\"truncate_prompt_tokens\":-1,\"max_tokens\":3}", &r);
+    assert_tokens(&r.prompts[0], "9abcdef");
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"0123456789abcdef\",\"truncate_prompt_tokens\":-1,\"max_tokens\":-1}", &r);
+    assert_tokens(&r.prompts[0], "789abcdef");
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[1,2,3],\"truncate_prompt_tokens\":1,\"max_tokens\":3}", &r);
+    assert_true(r.prompts[0].tokens.n == 1 && r.prompts[0].tokens.ids[0] == 3);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"truncate_prompt_tokens\":1"), &r);
+    assert_true(r.prompts[0].tokens.n == 1 && r.prompts[0].tokens.ids[0] == FAKE_END);
+    openai_request_free(&r);
 }
 
 static void stop_strings_have_a_limit(void **state) {
@@ -421,6 +564,10 @@ int main(void) {
         cmocka_unit_test(prompts_and_messages_become_tokens),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(what_asks_for_nothing_is_taken),
+        cmocka_unit_test(numbers_come_in_many_forms),
+        cmocka_unit_test(rules_are_read),
+        cmocka_unit_test(reports_are_read),
+        cmocka_unit_test(prompts_are_truncated),
         cmocka_unit_test(stop_strings_have_a_limit),
         cmocka_unit_test(ids_that_cannot_fit_are_not_read),
         cmocka_unit_test(text_that_cannot_fit_is_refused),

@@ -130,6 +130,147 @@ static void echo_reports_the_prompts_logprobs(void **state) {
     end(&s);
 }
 
+/* vLLM's: by token id, the prompt's token first, with ranks; more likely ones than the answer's logprobs show. */
+static void prompt_logprobs_are_by_id(void **state) {
+    (void)state;
+    static const char expected[] = "[null,{\"195\":{\"logprob\":-1.5,\"rank\":7,\"decoded_token\":\"\xef\xbf\xbd\"},"
+                                   "\"97\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\"a\"}}]";
+    for (int chat = 0; chat < 2; chat++) {
+        scene s;
+        if (chat)
+            begin(&s, OPENAI_CHAT, CHAT("\"prompt_logprobs\":2,\"logprobs\":true"));
+        else
+            begin(&s, OPENAI_COMPLETION, "{\"prompt\":[120,195],\"prompt_logprobs\":2,\"logprobs\":1}");
+        assert_true(s.request.params.n_top == 2);
+        for (int i = 0; i < 2; i++) {
+            cl_engine_event event = token(0, i ? 0xc3 : 120, i, "");
+            event.prompt = true;
+            event.rank = 7;
+            add(&s, event);
+        }
+        add(&s, token(0, 'b', 2, "b"));
+        add(&s, last(0, CL_ENGINE_STOP, "", 1));
+        openai_writer w = {0};
+        openai_write_answer(&w, NULL, &s.result);
+        json_t *answer = written(&w), *choice = json_array_get(json_object_get(answer, "choices"), 0);
+        json_t *logprobs = json_object_get(choice, "logprobs");
+        assert_json(json_incref(json_object_get(chat ? answer : choice, "prompt_logprobs")), expected);
+        assert_json(json_incref(json_object_get(logprobs, chat ? "content" : "top_logprobs")),
+                    chat ? "[{\"token\":\"b\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]"
+                         : "[{\"a\":-0.5,\"b\":-1.5}]");
+        json_decref(answer);
+        end(&s);
+    }
+}
+
+static void tokens_are_named_by_ids(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"logprobs\":2,\"return_tokens_as_token_ids\":true"));
+    add(&s, token(0, 'b', 1, "b"));
+    add(&s, last(0, CL_ENGINE_STOP, "", 1));
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    json_t *answer = written(&w);
+    assert_json(json_incref(json_object_get(json_array_get(json_object_get(answer, "choices"), 0), "logprobs")),
+                "{\"tokens\":[\"token_id:98\"],\"token_logprobs\":[-1.5],\"top_logprobs\":[{\"token_id:97\":-0.5,"
+                "\"token_id:195\":-9999.0,\"token_id:98\":-1.5}],\"text_offset\":[0]}");
+    json_decref(answer);
+    end(&s);
+    begin(&s, OPENAI_CHAT, CHAT("\"logprobs\":true,\"return_tokens_as_token_ids\":true"));
+    cl_engine_event event = token(0, 'b', 1, "b");
+    event.n_top = 0;
+    add(&s, event);
+    add(&s, last(0, CL_ENGINE_STOP, "", 1));
+    openai_write_answer(&w, NULL, &s.result);
+    answer = written(&w);
+    json_t *logprobs = json_object_get(json_array_get(json_object_get(answer, "choices"), 0), "logprobs");
+    assert_json(json_incref(json_object_get(logprobs, "content")),
+                "[{\"token\":\"token_id:98\",\"logprob\":-1.5,\"bytes\":[98],\"top_logprobs\":[]}]");
+    json_decref(answer);
+    end(&s);
+}
+
+static double number(const json_t *timings, const char *name) {
+    const json_t *value = json_object_get(timings, name);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* Counts are those of usage; rates follow from counts and times, which are not negative. */
+static void timings_are_measured(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, "{\"prompt\":\"abc\",\"timings\":true}");
+    for (int i = 0; i < 4; i++) {
+        cl_engine_event event = token(0, 'b', 3 + i, "b");
+        event.n_prompt = 3;
+        event.n_cached = 1;
+        event.n_completion = i + 1;
+        add(&s, event);
+    }
+    cl_engine_event event = last(0, CL_ENGINE_STOP, "", 4);
+    event.n_prompt = 3;
+    event.n_cached = 1;
+    add(&s, event);
+    s.result.times = (openai_times){.begun = 10, .first = 10.5, .last = 12.5};
+    openai_writer w = {0};
+    openai_write_answer(&w, NULL, &s.result);
+    json_t *answer = written(&w);
+    const json_t *t = json_object_get(answer, "timings");
+    assert_true(number(t, "cache_n") == 1 && number(t, "prompt_n") == 2 && number(t, "predicted_n") == 4);
+    assert_true(number(t, "prompt_ms") == 500 && number(t, "prompt_per_token_ms") == 250);
+    assert_true(number(t, "prompt_per_second") == 4 && number(t, "predicted_ms") == 2000);
+    assert_true(number(t, "predicted_per_token_ms") == 500 && number(t, "predicted_per_second") == 2);
+    json_decref(answer);
+    end(&s);
+}
+
+/* A stream has them in the last chunk of a choice, or in all; a request that does not ask has none. */
+static void streams_have_timings(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        bool first, last;
+    } cases[] = {
+        {CHAT("\"stream\":true"), false, false},
+        {CHAT("\"stream\":true,\"timings\":true"), false, true},
+        {CHAT("\"stream\":true,\"timings_per_token\":true"), true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scene s;
+        begin(&s, OPENAI_CHAT, cases[i].body);
+        for (int k = 0; k < 2; k++) {
+            const cl_engine_event event = k ? last(0, CL_ENGINE_STOP, "", 1) : token(0, 'a', 2, "a");
+            add(&s, event);
+            openai_writer w = {0};
+            openai_write_chunk(&w, &s.result, 0, &event);
+            json_t *chunk = written(&w);
+            assert_true((json_object_get(chunk, "timings") != NULL) == (k ? cases[i].last : cases[i].first));
+            json_decref(chunk);
+        }
+        assert_true((s.result.times.first > 0) == cases[i].last);
+        end(&s);
+    }
+}
+
+static void the_request_names_the_answer(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    for (int chat = 0; chat < 2; chat++) {
+        openai_request r;
+        openai_result result;
+        if (chat)
+            parse_ok(&c, OPENAI_CHAT, CHAT("\"request_id\":\"mine\""), &r);
+        else
+            parse_ok(&c, OPENAI_COMPLETION, COMPLETION("\"request_id\":\"mine\""), &r);
+        assert_true(openai_result_init(&result, &c, &r));
+        assert_string_equal(result.id, chat ? "chatcmpl-mine" : "cmpl-mine");
+        openai_result_free(&result);
+        openai_request_free(&r);
+    }
+}
+
 /* What a stream says about an event, without its head; NULL: nothing. */
 static void assert_chunk(scene *s, cl_engine_event event, const char *expected) {
     add(s, event);
@@ -252,9 +393,17 @@ static void failures_become_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chat_logprobs_have_bytes), cmocka_unit_test(echo_reports_the_prompts_logprobs),
-        cmocka_unit_test(streams_tell_each_event),  cmocka_unit_test(the_best_choices_are_returned),
-        cmocka_unit_test(beams_stay_in_order),      cmocka_unit_test(failures_become_errors),
+        cmocka_unit_test(prompt_logprobs_are_by_id),
+        cmocka_unit_test(tokens_are_named_by_ids),
+        cmocka_unit_test(timings_are_measured),
+        cmocka_unit_test(streams_have_timings),
+        cmocka_unit_test(the_request_names_the_answer),
+        cmocka_unit_test(chat_logprobs_have_bytes),
+        cmocka_unit_test(echo_reports_the_prompts_logprobs),
+        cmocka_unit_test(streams_tell_each_event),
+        cmocka_unit_test(the_best_choices_are_returned),
+        cmocka_unit_test(beams_stay_in_order),
+        cmocka_unit_test(failures_become_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,7 +170,8 @@ static void errors_have_openais_shape(void **state) {
     assert_refused(f->port, "POST", chat, "{\"messages\": [}", 400, NULL, "line 1, column 15");
     assert_refused(f->port, "POST", chat, "[]", 400, NULL, "must be a JSON object");
     assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"max_tokens\":5000}", 400, NULL, "4096");
-    assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"temperature\":3}", 400, "temperature", "from 0 to 2");
+    assert_refused(f->port, "POST", completions, "{\"prompt\":\"abc\",\"temperature\":-3}", 400, "temperature",
+                   "from 0 to 10000");
     assert_refused(f->port, "POST", completions, "{\"prompt\":[\"ok\",\"fails!\"],\"max_tokens\":1}", 503, NULL,
                    "fails on request");
     char *large = malloc(200001);

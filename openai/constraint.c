@@ -1,0 +1,259 @@
+/*
+ * Reads what the text must match, in the forms of OpenAI (response_format), vLLM (structured_outputs, guided_*) and
+ * llama-server (grammar, json_schema), as one grammar of a kind that the engine knows.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gbnf.h"
+#include "parse.h"
+
+enum { MAX_CHOICES = 4096 };
+
+static bool no_memory(openai_error *error) {
+    return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the grammar"});
+}
+
+/* What is read of a body so far. */
+typedef struct constraint {
+    openai_request *request;
+    json_t *whitespace; /* what llguidance calls x-guidance: how JSON is written; owned; NULL: as the model likes */
+    const char *whitespace_field;
+    openai_error *error;
+} constraint;
+
+/* Note that a field brings a grammar. Two of them are an error. */
+static bool claim(constraint *c, const char *field) {
+    if (c->request->grammar_field)
+        return openai_fail(c->error, field, "'%s' and '%s' both say what the text must match; send one of them",
+                           c->request->grammar_field, field);
+    c->request->grammar_field = field;
+    return true;
+}
+
+/* Set the grammar, which is taken over. NULL: memory was lacking for it. */
+static bool set(constraint *c, cl_grammar_kind kind, char *text, size_t size) {
+    openai_request *r = c->request;
+    if (!text) return no_memory(c->error);
+    r->grammar = text;
+    if (size > CL_ENGINE_MAX_GRAMMAR)
+        return openai_fail(c->error, r->grammar_field, "'%s' has %zu bytes; it may have at most %d: shorten it",
+                           r->grammar_field, size, CL_ENGINE_MAX_GRAMMAR);
+    r->params.grammar_kind = kind;
+    r->params.grammar = text;
+    r->params.grammar_size = size;
+    return true;
+}
+
+/* A string that is not empty and has no zero characters, which would end it elsewhere. */
+static bool read_string(constraint *c, const json_t *value, const char *field, const char **text) {
+    if (!field_name(value, field, text, c->error)) return false;
+    return **text || openai_fail(c->error, field, "'%s' is empty; leave it out", field);
+}
+
+/* ---- JSON ---- */
+
+static bool set_schema(constraint *c, const json_t *schema, const char *field) {
+    if (!json_is_object(schema))
+        return openai_fail(c->error, field, "'%s' must be a JSON schema, an object, not %s", field, field_kind(schema));
+    json_t *written = json_copy((json_t *)schema);
+    const bool ok = written && (!c->whitespace || json_object_set(written, "x-guidance", c->whitespace) == 0);
+    char *text = ok ? json_dumps(written, JSON_COMPACT) : NULL;
+    json_decref(written);
+    return set(c, CL_GRAMMAR_JSON_SCHEMA, text, text ? strlen(text) : 0);
+}
+
+/* A schema, which vLLM's clients may send as a string. */
+static bool read_schema(constraint *c, const json_t *value, const char *field) {
+    if (!json_is_string(value)) return set_schema(c, value, field);
+    json_error_t at;
+    json_t *parsed = json_loadb(json_string_value(value), json_string_length(value), JSON_DECODE_ANY, &at);
+    if (!parsed) return openai_fail(c->error, field, "'%s' is not valid JSON: %s (byte %d)", field, at.text, at.position);
+    const bool ok = set_schema(c, parsed, field);
+    json_decref(parsed);
+    return ok;
+}
+
+/* Any object, if the field is true. */
+static bool read_json_object(constraint *c, const json_t *value, const char *field) {
+    if (!json_is_true(value))
+        return openai_fail(c->error, field, "'%s' must be true or false, not %s", field, field_kind(value));
+    json_t *schema = json_pack("{ss}", "type", "object");
+    const bool ok = schema ? set_schema(c, schema, field) : no_memory(c->error);
+    json_decref(schema);
+    return ok;
+}
+
+/* ---- Regular expressions and choices ---- */
+
+static bool read_regex(constraint *c, const json_t *value, const char *field) {
+    const char *text;
+    if (!read_string(c, value, field, &text)) return false;
+    return set(c, CL_GRAMMAR_REGEX, strdup(text), strlen(text));
+}
+
+/* Write text so that each of its characters stands for itself in a regular expression. Returns the end. */
+static char *escape(char *to, const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c < ' ' || c == 0x7f)
+            to += sprintf(to, "\\x%02x", c);
+        else {
+            if (c < 0x80 && strchr("\\.+*?()|[]{}^$#&-~", c)) *to++ = '\\';
+            *to++ = (char)c;
+        }
+    }
+    return to;
+}
+
+/* One of some texts. */
+static bool read_choice(constraint *c, const json_t *value, const char *field) {
+    const size_t n = json_array_size(value);
+    char where[64];
+    size_t size = 0;
+    if (!json_is_array(value) || n == 0 || n > MAX_CHOICES)
+        return openai_fail(c->error, field, "'%s' must be an array of 1 to %d strings", field, MAX_CHOICES);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_array_get(value, i);
+        snprintf(where, sizeof where, "%s[%zu]", field, i);
+        if (!json_is_string(text))
+            return openai_fail(c->error, where, "'%s' must be a string, not %s", where, field_kind(text));
+        size += 4 * json_string_length(text) + 1; /* \x00 and a bar */
+    }
+    char *regex = malloc(size + 3), *end = regex;
+    if (!regex) return no_memory(c->error);
+    *end++ = '(';
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_array_get(value, i);
+        if (i > 0) *end++ = '|';
+        end = escape(end, json_string_value(text), json_string_length(text));
+    }
+    *end++ = ')';
+    *end = '\0';
+    return set(c, CL_GRAMMAR_REGEX, regex, (size_t)(end - regex));
+}
+
+/* ---- Grammars ---- */
+
+static bool set_gbnf(constraint *c, const char *text, const char *field) {
+    size_t size;
+    cl_error cause;
+    char *lark = gbnf_to_lark(text, strlen(text), &size, &cause);
+    if (lark) return set(c, CL_GRAMMAR_LARK, lark, size);
+    if (cause.code == CL_ERR_NOMEM) return no_memory(c->error);
+    return openai_fail(c->error, field, "'%s' cannot be read as GBNF: %s", field, cause.message);
+}
+
+/* llama-server's notation. */
+static bool read_gbnf(constraint *c, const json_t *value, const char *field) {
+    const char *text;
+    return read_string(c, value, field, &text) && set_gbnf(c, text, field);
+}
+
+/* vLLM's: Lark, or EBNF if rules are written name ::= ... */
+static bool read_grammar(constraint *c, const json_t *value, const char *field) {
+    const char *text;
+    if (!read_string(c, value, field, &text)) return false;
+    if (gbnf_is_likely(text, strlen(text))) return set_gbnf(c, text, field);
+    return set(c, CL_GRAMMAR_LARK, strdup(text), strlen(text));
+}
+
+/* ---- Fields ---- */
+
+/* OpenAI's response_format; the schema beside its type is llama-server's. */
+static bool parse_response_format(constraint *c, const json_t *body) {
+    const json_t *format = field_get_requested(body, "response_format"), *kind = json_object_get(format, "type");
+    const char *type = "";
+    if (!format) return true;
+    if (!json_is_object(format))
+        return openai_fail(c->error, "response_format", "'response_format' must be an object, not %s", field_kind(format));
+    if (kind && !field_name(kind, "response_format.type", &type, c->error)) return false;
+    if (strcmp(type, "text") == 0) return true;
+    const json_t *own = field_get(format, "schema"), *named = field_get(format, "json_schema");
+    if (strcmp(type, "json_object") == 0) {
+        if (!claim(c, "response_format")) return false;
+        return own ? set_schema(c, own, "response_format.schema") : read_json_object(c, json_true(), "response_format");
+    }
+    if (strcmp(type, "json_schema") != 0)
+        return openai_fail(c->error, "response_format.type",
+                           "'response_format.type' is \"%.32s\"; it must be \"text\", \"json_object\" or \"json_schema\"",
+                           type);
+    if (!claim(c, "response_format")) return false;
+    const json_t *schema = named ? field_get(named, "schema") : own;
+    if (!schema)
+        return openai_fail(c->error, "response_format.json_schema.schema",
+                           "'response_format.json_schema.schema' is missing; send a JSON schema");
+    return set_schema(c, schema, named ? "response_format.json_schema.schema" : "response_format.schema");
+}
+
+/* How JSON is written between its values: vLLM's fields, by llguidance's names. */
+static bool parse_whitespace(constraint *c, const json_t *object, const char *name, const char *field) {
+    const json_t *pattern = field_get_requested(object, name);
+    const char *text;
+    if (!pattern) return true;
+    if (!read_string(c, pattern, field, &text)) return false;
+    json_decref(c->whitespace);
+    c->whitespace = json_pack("{ss}", "whitespace_pattern", text);
+    c->whitespace_field = field;
+    return c->whitespace || no_memory(c->error);
+}
+
+/* The members of structured_outputs that are not grammars. */
+static bool parse_options(constraint *c, const json_t *object) {
+    static const char *const refused[] = {"structural_tag", "disable_additional_properties"};
+    bool compact = false;
+    char field[64];
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(field, sizeof field, "structured_outputs.%s", refused[i]);
+        if (field_get_requested(object, refused[i]))
+            return openai_fail(c->error, field, "'%s' is not supported by this server; leave it out", field);
+    }
+    if (!field_bool(object, "disable_any_whitespace", &compact, c->error)) return false;
+    if (!compact) return parse_whitespace(c, object, "whitespace_pattern", "structured_outputs.whitespace_pattern");
+    c->whitespace = json_pack("{sb}", "whitespace_flexible", 0);
+    c->whitespace_field = "structured_outputs.disable_any_whitespace";
+    return c->whitespace || no_memory(c->error);
+}
+
+static bool parse_fields(constraint *c, const json_t *body) {
+    const json_t *outputs = field_get_requested(body, "structured_outputs");
+    const struct {
+        const json_t *object;
+        const char *name, *field;
+        bool (*read)(constraint *c, const json_t *value, const char *field);
+    } fields[] = {
+        {outputs, "json", "structured_outputs.json", read_schema},
+        {outputs, "json_object", "structured_outputs.json_object", read_json_object},
+        {outputs, "regex", "structured_outputs.regex", read_regex},
+        {outputs, "choice", "structured_outputs.choice", read_choice},
+        {outputs, "grammar", "structured_outputs.grammar", read_grammar},
+        {body, "guided_json", "guided_json", read_schema},
+        {body, "guided_json_object", "guided_json_object", read_json_object},
+        {body, "guided_regex", "guided_regex", read_regex},
+        {body, "guided_choice", "guided_choice", read_choice},
+        {body, "guided_grammar", "guided_grammar", read_grammar},
+        {body, "json_schema", "json_schema", read_schema},
+        {body, "grammar", "grammar", read_gbnf},
+    };
+    if (outputs && !json_is_object(outputs))
+        return openai_fail(c->error, "structured_outputs", "'structured_outputs' must be an object, not %s",
+                           field_kind(outputs));
+    if (!parse_options(c, outputs) || !parse_whitespace(c, body, "guided_whitespace_pattern", "guided_whitespace_pattern") ||
+        !parse_response_format(c, body))
+        return false;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const json_t *value = field_get_requested(fields[i].object, fields[i].name);
+        if (value && (!claim(c, fields[i].field) || !fields[i].read(c, value, fields[i].field))) return false;
+    }
+    if (c->whitespace && c->request->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA)
+        return openai_fail(c->error, c->whitespace_field, "'%s' needs a JSON schema; leave it out", c->whitespace_field);
+    return true;
+}
+
+bool openai_parse_constraint(const json_t *body, openai_request *r, openai_error *error) {
+    constraint c = {.request = r, .error = error};
+    const bool ok = parse_fields(&c, body);
+    json_decref(c.whitespace);
+    return ok;
+}

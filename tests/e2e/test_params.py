@@ -1,0 +1,185 @@
+"""Fields of vLLM's and llama-server's requests, sent by OpenAI's client as their users send them."""
+import concurrent.futures
+import json
+import urllib.request
+
+import openai
+import pytest
+
+from test_server import LONG, QUESTION, serving
+
+
+@pytest.fixture(scope="module")
+def server(chunkllama_bin, model_path):
+    with serving(chunkllama_bin, model_path, "--temperature", "0") as running:
+        yield running
+
+
+def complete(server, prompt=LONG, **fields):
+    return server.complete(prompt, extra_body={"return_token_ids": True, "max_tokens": 24, **fields})
+
+
+def ids_of(answer):
+    return answer.choices[0].token_ids
+
+
+def test_logit_bias(server):
+    plain = ids_of(complete(server))
+    banned = {str(token): -100 for token in set(plain)}
+    assert not set(ids_of(complete(server, logit_bias=banned))) & set(plain)
+    assert set(ids_of(complete(server, logit_bias={"260": 100}, max_tokens=5))) == {260}
+    assert set(ids_of(complete(server, logit_bias=[[260, 100], [" a", False]], max_tokens=5))) == {260}
+
+
+def test_allowed_tokens(server):
+    allowed = [260, 282, 284]
+    assert set(ids_of(complete(server, allowed_token_ids=allowed))) <= set(allowed)
+
+
+def test_bad_words(server):
+    plain = complete(server).choices[0].text
+    word = max(plain.split(), key=len).strip(".,")
+    without = complete(server, bad_words=[word]).choices[0].text
+    assert word in plain and word not in without
+
+
+def test_min_tokens(server):
+    """The answer to the question ends early, unless it may not."""
+    answers = [server.chat(max_tokens=100, extra_body={"min_tokens": n, "return_token_ids": True}) for n in (0, 90)]
+    n_tokens = [a.usage.completion_tokens for a in answers]
+    assert n_tokens[0] < 90 <= n_tokens[1]
+    ids = [a.choices[0].token_ids for a in answers]
+    assert ids[0][:-1] == ids[1][:n_tokens[0] - 1]
+    stop = complete(server).choices[0].text.split()[2]
+    assert complete(server, stop=stop, min_tokens=20).usage.completion_tokens >= 20
+
+
+def test_stop_strings_and_special_tokens_are_shown(server):
+    stop = complete(server).choices[0].text[20:26]
+    without, included = (complete(server, stop=stop, include_stop_str_in_output=value).choices[0].text for value in (False, True))
+    assert included == without + stop
+    # <|im_start|> is a special token, which has no text by default.
+    fields = {"logit_bias": {"1": 100}, "max_tokens": 2}
+    assert complete(server, **fields).choices[0].text == ""
+    shown = complete(server, skip_special_tokens=False, **fields).choices[0].text
+    assert shown == "<|im_start|>" * 2
+    streamed = server.complete(extra_body={"skip_special_tokens": False, **fields}, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == shown
+
+
+def test_salts_separate(server):
+    prompt = list(range(2000, 2100))
+
+    def cached(**fields):
+        return complete(server, prompt, max_tokens=1, **fields).usage.prompt_tokens_details.cached_tokens
+
+    assert [cached(cache_salt=salt) for salt in ("a", "b", "aa")] == [0, 0, 0]
+    assert cached() == 0
+    assert all(cached(cache_salt=salt) > 90 for salt in ("a", "b", "aa"))
+    assert cached() > 90
+    assert cached(prompt_cache_key="another", user="u", cache_prompt=False, store=True) > 90
+
+
+def test_prompt_logprobs(server):
+    """vLLM's shape; the values are those of echo with logprobs."""
+    fields = {"max_tokens": 1, "logprobs": 1}
+    answer = complete(server, prompt_logprobs=3, **fields)
+    choice, echoed = answer.choices[0], complete(server, echo=True, **fields).choices[0]
+    entries = choice.prompt_logprobs
+    assert entries[0] is None and len(entries) == len(choice.prompt_token_ids) == answer.usage.prompt_tokens
+    for token, entry, logprob in zip(choice.prompt_token_ids[1:], entries[1:], echoed.logprobs.token_logprobs[1:]):
+        own = entry[str(token)]
+        assert own["logprob"] == logprob and own["decoded_token"]
+        ranks = sorted(e["rank"] for e in entry.values())
+        assert ranks[:3] == [1, 2, 3] and len(entry) == (3 if own["rank"] <= 3 else 4)
+        likelier = [e for e in entry.values() if e["rank"] < own["rank"]]
+        assert all(e["logprob"] >= logprob for e in likelier)
+    assert len(choice.logprobs.top_logprobs[0]) <= 2
+    chat = server.chat(max_tokens=1, extra_body={"prompt_logprobs": 0})
+    assert chat.prompt_logprobs[0] is None and len(chat.prompt_logprobs) == chat.usage.prompt_tokens
+
+
+def test_truncated_prompts(server):
+    words = "one two three four five six seven eight nine ten " * 3000
+    whole = complete(server, "one two three four", max_tokens=1).choices[0].prompt_token_ids
+    assert complete(server, "one two three four", max_tokens=1, truncate_prompt_tokens=2).choices[0].prompt_token_ids == whole[-2:]
+    fitted = complete(server, words, max_tokens=4, truncate_prompt_tokens=-1)
+    n_ctx = server.client.models.list().data[0].max_model_len
+    assert fitted.usage.prompt_tokens == n_ctx - 4
+    with pytest.raises(openai.BadRequestError):
+        complete(server, words, max_tokens=4)
+
+
+def test_names_of_answers_and_tokens(server):
+    assert complete(server, request_id="mine", max_tokens=1).id == "cmpl-mine"
+    assert server.chat(max_tokens=1, extra_body={"request_id": "mine"}).id == "chatcmpl-mine"
+    choice = complete(server, logprobs=0, return_tokens_as_token_ids=True, max_tokens=3).choices[0]
+    assert choice.logprobs.tokens == [f"token_id:{token}" for token in choice.token_ids]
+
+
+def test_timings(server):
+    """llama-server's object; the times add up to less than the request took."""
+    answer = complete(server, timings=True, seed=1)
+    t = answer.timings
+    assert t["predicted_n"] == answer.usage.completion_tokens == 24
+    assert t["prompt_n"] + t["cache_n"] == answer.usage.prompt_tokens
+    assert 0 < t["prompt_ms"] < 60000 and 0 < t["predicted_ms"] < 60000
+    assert t["predicted_per_token_ms"] == pytest.approx(t["predicted_ms"] / 24)
+    chunks = list(server.chat(max_tokens=5, stream=True, extra_body={"timings_per_token": True}))
+    numbers = [chunk.timings["predicted_n"] for chunk in chunks]
+    assert numbers == sorted(numbers) and numbers[-1] == 5
+    assert not hasattr(complete(server), "timings")
+
+
+def test_numbers_in_many_forms(server):
+    body = {"prompt": LONG, "n_predict": 3.0, "temperature": 3.5, "seed": 1, "repeat_penalty": 1.1, "n_probs": 2, "top_k": 40.0}
+    request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        answer = json.load(reply)
+    assert answer["usage"]["completion_tokens"] == 3 and len(answer["choices"][0]["logprobs"]["top_logprobs"][0]) >= 2
+    assert complete(server, "The end", max_tokens=-1, stop=".").choices[0].finish_reason == "stop"
+
+
+RULES = [
+    {"logit_bias": {"260": 2, "284": -5}, "temperature": 1, "seed": 3},
+    {"bad_words": ["the", "lighthouse"], "min_tokens": 20},
+    {"allowed_token_ids": list(range(200, 4000)), "temperature": 1, "seed": 4, "repetition_penalty": 1.2},
+    {"min_tokens": 30, "stop": ["a", "e"], "include_stop_str_in_output": True, "skip_special_tokens": False},
+    {"cache_salt": "x", "logit_bias": {"2": 50}, "min_tokens": 10},
+]
+
+
+def test_equals_batch(server, chunkllama, tmp_path):
+    """Answers under rules are those of the offline batch, byte for byte, whatever runs beside them."""
+    lines = [{"id": i, "prompt": f"{LONG} {i % 7}", "max_tokens": 32, "temperature": 0, "logprobs": 2, **RULES[i % len(RULES)]}
+             for i in range(30)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--temperature", "0")
+    batch = sorted(map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()), key=lambda record: record["id"])
+
+    def ask(line):
+        return complete(server, **{key: value for key, value in line.items() if key != "id"})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        served = [answer.choices[0] for answer in pool.map(ask, lines)]
+    for b, s in zip(batch, served, strict=True):
+        assert b["text"] == s.text and b["token_ids"] == s.token_ids and b["finish_reason"] == s.finish_reason
+        assert b["logprobs"]["token_logprobs"] == s.logprobs.token_logprobs
+
+
+@pytest.mark.parametrize("param, fields", [
+    ("logit_bias", {"logit_bias": {"x": 1}}),
+    ("logit_bias.5", {"logit_bias": {"5": 200}}),
+    ("allowed_token_ids[0]", {"allowed_token_ids": [-1]}),
+    ("bad_words[0]", {"bad_words": [""]}),
+    ("min_tokens", {"min_tokens": 100, "max_tokens": 10}),
+    ("cache_salt", {"cache_salt": ""}),
+    ("truncate_prompt_tokens", {"truncate_prompt_tokens": 0}),
+    ("grammar", {"grammar": "root ::= missing"}),
+    ("guided_regex", {"guided_regex": "a", "guided_json": {"type": "object"}}),
+    ("dry_multiplier", {"dry_multiplier": 0.8}),
+])
+def test_wrong_fields(server, param, fields):
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.chat(QUESTION, extra_body=fields)
+    assert caught.value.param == param and len(caught.value.body["message"]) > 20
