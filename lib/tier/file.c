@@ -146,7 +146,8 @@ int ca_tier_file_read(const ca_tier_file *file, int32_t slot, void *to, size_t n
         const int64_t more = f->read(f->ctx, file->fd, (char *)to + done, n - done, offset + done);
         if (more == -EINTR) continue;
         if (more < 0) return (int)more;
-        if (more == 0) return -ENODATA;
+        /* Where a file ends within a block, as after a lost write, the rest has no place from which it could be read. */
+        if (more == 0 || ((uint64_t)more < n - done && (uint64_t)more % CA_TIER_ALIGN != 0)) return -ENODATA;
         assert((uint64_t)more <= n - done);
         done += (size_t)more;
     }
