@@ -68,6 +68,29 @@ static void make_stops(client *c) {
     for (int i = 0; i < MAX_STOP_TOKENS; i++) c->stop_tokens[i] = token_at(c->planned->own, 1000 + i);
 }
 
+/* Rules that the model's likely tokens meet; words of one token to three. */
+static void make_rules(client *c) {
+    const plan_request *q = c->planned;
+    cl_engine_request *to = &c->request;
+    int32_t n = 0;
+    for (int i = 0; i < SIM_RULES; i++) {
+        const int32_t token = token_at(q->own, 4000 + i);
+        c->bias[i] = (cl_logit_bias){token, i == 0 ? -INFINITY : (float)(token_at(q->own, 5000 + i) - SIM_VOCAB / 2)};
+        c->allowed[i] = token_at(q->own, 6000 + i);
+        c->bad_word_sizes[i] = 1 + token_at(q->own, 7000 + i) % 3;
+        for (int32_t k = 0, word = token_at(q->own, 8000 + i); k < c->bad_word_sizes[i]; k++, word = sim_next(word))
+            c->bad_words[n++] = word;
+    }
+    to->logit_bias = c->bias;
+    to->n_logit_bias = (int32_t)q->n_bias;
+    to->allowed_tokens = c->allowed;
+    to->n_allowed_tokens = (int32_t)q->n_allowed;
+    to->bad_words = c->bad_words;
+    to->bad_word_sizes = c->bad_word_sizes;
+    to->n_bad_words = (int32_t)q->n_bad_words;
+    to->min_tokens = q->min_tokens;
+}
+
 static void make_request(client *c) {
     const plan_request *q = c->planned;
     cl_engine_request *to = &c->request;
@@ -95,9 +118,15 @@ static void make_request(client *c) {
     to->beam_search = q->beam_search;
     to->early_stopping = q->early_stopping;
     to->length_penalty = (float)q->length_penalty;
+    to->include_stop = q->include_stop;
+    c->salt = (char)q->salt;
+    to->salt = &c->salt;
+    to->salt_size = q->salt != 0;
+    make_rules(c);
     if (q->beam_search) {
         to->sampling.repetition_penalty = 1;
-        to->n_stop = 0;
+        to->n_stop = to->n_logit_bias = to->n_allowed_tokens = to->n_bad_words = 0;
+        to->min_tokens = 0;
         if (to->n > c->world->config.max_seqs) to->n = c->world->config.max_seqs;
     }
     to->on_event = on_event;

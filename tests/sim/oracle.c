@@ -73,6 +73,49 @@ static bool logprobs_agree(const oracle *o, const cl_engine_event *event, const 
     return true;
 }
 
+/* Whether the completion ends with a bad word's tokens but the last. */
+static bool is_begun(const cl_engine_request *q, const choice *c, const int32_t *word, int32_t size) {
+    for (int32_t k = 0; k + 1 < size; k++) {
+        const int64_t i = c->n_tokens - (size - 1) + k;
+        if (i < q->n_prompt || c->tokens[i] != word[k]) return false;
+    }
+    return true;
+}
+
+static bool is_allowed(const cl_engine_request *q, int32_t token) {
+    for (int32_t i = 0; i < q->n_allowed_tokens; i++)
+        if (q->allowed_tokens[i] == token) return true;
+    return q->n_allowed_tokens == 0;
+}
+
+static bool is_end(const cl_engine_request *q, int32_t token);
+
+/* Whether bad words and min_tokens exclude a token as the next one. */
+static bool is_excluded(const cl_engine_request *q, const choice *c, int32_t token) {
+    const int32_t *word = q->bad_words;
+    for (int32_t i = 0; i < q->n_bad_words; word += q->bad_word_sizes[i++])
+        if (word[q->bad_word_sizes[i] - 1] == token && is_begun(q, c, word, q->bad_word_sizes[i])) return true;
+    return c->n_tokens - q->n_prompt < q->min_tokens && is_end(q, token);
+}
+
+/*
+ * The logits [SIM_VOCAB] under the request's rules, of which those that exclude tokens do not count if they leave none. Where
+ * no allowed token is possible, the first one is drawn.
+ */
+static void restrict_logits(const cl_engine_request *q, const choice *c, float *logits) {
+    float biased[SIM_VOCAB];
+    bool any = false, possible = false;
+    for (int32_t id = 0; id < SIM_VOCAB; id++) {
+        biased[id] = is_allowed(q, id) ? logits[id] : -INFINITY;
+        for (int32_t i = 0; i < q->n_logit_bias; i++)
+            if (q->logit_bias[i].token == id) biased[id] += q->logit_bias[i].bias;
+        possible = possible || biased[id] > -INFINITY;
+        any = any || (biased[id] > -INFINITY && !is_excluded(q, c, id));
+    }
+    for (int32_t id = 0; id < SIM_VOCAB; id++) logits[id] = any && is_excluded(q, c, id) ? -INFINITY : biased[id];
+    if (!possible && q->n_allowed_tokens > 0) logits[q->allowed_tokens[0]] = 0;
+}
+
 static bool is_end(const cl_engine_request *q, int32_t token) {
     for (int32_t i = 0; i < q->n_stop_tokens; i++)
         if (q->stop_tokens[i] == token) return true;
@@ -86,7 +129,7 @@ static bool ends_with_stop(const cl_engine_request *q, choice *c) {
         const size_t n = strlen(q->stop[i]);
         if (n <= c->n_text && n > longest && memcmp(c->text + c->n_text - n, q->stop[i], n) == 0) longest = n;
     }
-    c->n_text -= longest;
+    if (!q->include_stop) c->n_text -= longest;
     return longest > 0;
 }
 
@@ -94,9 +137,9 @@ static void add_token(const cl_engine_request *q, choice *c, int32_t token) {
     c->tokens[c->n_tokens++] = token;
     sim_sums_add(&c->sums, c->tokens);
     bool stops = is_end(q, token);
-    if (!stops && token != SIM_END) {
+    if ((!stops || q->include_stop) && token != SIM_END) {
         c->text[c->n_text++] = (char)('a' + token);
-        stops = ends_with_stop(q, c);
+        stops = (c->n_tokens > q->n_prompt + q->min_tokens && ends_with_stop(q, c)) || stops;
     }
     if (stops)
         c->must_end = CL_ENGINE_STOP;
@@ -109,11 +152,13 @@ static const char *check_token(oracle *o, choice *c, const cl_engine_event *even
     if (c->must_end) return "a token after the last one";
     if (q->prompt_logprobs && o->n_scored != q->n_prompt) return "a token before the logprobs of the prompt";
     if (event->position != c->n_tokens) return "a token at the wrong position";
-    float logits[SIM_VOCAB];
+    float logits[SIM_VOCAB], restricted[SIM_VOCAB];
     sim_logits(&c->sums, c->tokens[c->n_tokens - 1], logits);
+    memcpy(restricted, logits, sizeof logits);
+    restrict_logits(q, c, restricted);
     const int32_t token = q->beam_search ? event->token
-                                         : cl_sampler_draw(sampler, &q->sampling, logits, c->tokens, q->n_prompt, c->n_tokens,
-                                                           event->choice, c->n_tokens);
+                                         : cl_sampler_draw(sampler, &q->sampling, restricted, c->tokens, q->n_prompt,
+                                                           c->n_tokens, event->choice, c->n_tokens);
     if (event->token != token) return "another token than the one that must be drawn";
     if (!logprobs_agree(o, event, q->logprobs ? logits : NULL)) return "a token with wrong logprobs";
     cl_sampler_logprob chosen;

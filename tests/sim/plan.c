@@ -76,6 +76,12 @@ static const plan_field request_fields[] = {
     FIELD(beam_search, 0),
     FIELD(early_stopping, 0),
     FIELD(length_penalty, 0),
+    FIELD(n_bias, 0),
+    FIELD(n_bad_words, 0),
+    FIELD(n_allowed, 0),
+    FIELD(min_tokens, 0),
+    FIELD(include_stop, 0),
+    FIELD(salt, 0),
 };
 FIELDS(request, "request");
 #undef FIELD
@@ -125,7 +131,7 @@ static void make_engine(plan_engine *e, rng *r) {
 /* What the requests of a plan have in common. */
 typedef struct mood {
     int64_t gap, longest, n_families, n_domains, most_choices;
-    int cancels, timeouts, turns; /* one request in so many */
+    int cancels, timeouts, turns, salts; /* one request in so many */
 } mood;
 
 static mood make_mood(rng *r, const plan_engine *e) {
@@ -138,6 +144,7 @@ static mood make_mood(rng *r, const plan_engine *e) {
         .cancels = (int)ONE_OF(r, 3, 10, 1000),
         .timeouts = (int)ONE_OF(r, 5, 1000, 1000),
         .turns = (int)ONE_OF(r, 2, 5, 1000),
+        .salts = (int)ONE_OF(r, 3, 1000, 1000),
     };
 }
 
@@ -175,6 +182,12 @@ static void make_request(plan_request *q, int64_t i, int64_t at, const mood *m, 
     };
     if (rng_chance(r, 3)) q->domain = 0; /* one tenant submits more than the others */
     if (q->beam_search) q->n = rng_range(r, 1, 6);
+    if (rng_chance(r, 6)) q->n_bias = rng_range(r, 1, SIM_RULES);
+    if (rng_chance(r, 6)) q->n_bad_words = rng_range(r, 1, SIM_RULES);
+    if (rng_chance(r, 12)) q->n_allowed = rng_range(r, 1, SIM_RULES);
+    if (rng_chance(r, 4)) q->min_tokens = rng_range(r, 0, q->max_tokens < 0 ? 30 : q->max_tokens);
+    q->include_stop = rng_chance(r, 3);
+    if (rng_chance(r, m->salts)) q->salt = rng_range(r, 1, 2);
 }
 
 static int compare_faults(const void *a, const void *b) {

@@ -44,6 +44,9 @@ typedef struct plan_request {
     int64_t logprobs, prompt_logprobs, n_top;
     int64_t beam_search; /* without stop strings and penalty then, and n is at most max_seqs */
     int64_t early_stopping, length_penalty;
+    int64_t n_bias, n_bad_words, n_allowed, min_tokens; /* which tokens may be drawn, and those depend on `own` */
+    int64_t include_stop;
+    int64_t salt; /* a byte; 0: none */
 
     int64_t timeout_ms;      /* 0: none */
     int64_t cancel_at;       /* the step before which it is cancelled; -1: none */
@@ -77,6 +80,7 @@ typedef struct plan_fault {
     int64_t n, times; /* as for fault_request */
 } plan_fault;
 
+enum { SIM_RULES = 6 }; /* the most of n_bias, n_bad_words and n_allowed */
 enum { PLAN_REQUESTS = 400, PLAN_FAULTS = 64, PLAN_PINS = 4, PLAN_TIER_SLOTS = 200 };
 
 typedef struct plan {

@@ -19,6 +19,9 @@ typedef struct client {
     int32_t prompt[SIM_CONTEXT], stop_tokens[MAX_STOP_TOKENS];
     char stop_strings[MAX_STOP][MAX_STOP_BYTES + 1];
     const char *stop[MAX_STOP];
+    cl_logit_bias bias[SIM_RULES];
+    int32_t allowed[SIM_RULES], bad_words[3 * SIM_RULES], bad_word_sizes[SIM_RULES];
+    char salt;
     cl_request *r;  /* the engine's; NULL: not submitted, refused or ended */
     oracle *oracle; /* NULL: not submitted, or refused */
     int64_t n_events, submitted_at;
