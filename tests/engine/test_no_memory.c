@@ -167,6 +167,18 @@ static cl_status submit(cl_engine *e, const cl_token_list *prompt, recording *r,
     request.n_top = 2;
     request.stop = stop;
     request.n_stop = 2;
+    static const cl_logit_bias bias = {7, 1};
+    static const int32_t tokens[] = {5, 6, 7}, sizes[] = {1, 2};
+    request.logit_bias = &bias;
+    request.n_logit_bias = 1;
+    request.bad_words = tokens;
+    request.bad_word_sizes = sizes;
+    request.n_bad_words = 2;
+    request.shown_tokens = tokens;
+    request.n_shown_tokens = 3;
+    request.min_tokens = 2;
+    request.salt = "salt";
+    request.salt_size = 4;
     request.on_event = recording_event;
     request.ctx = r;
     return cl_engine_submit(e, &request, id, error);

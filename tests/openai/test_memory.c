@@ -183,8 +183,23 @@ static const recipe recipes[] = {
     {"record of OpenAI's form", OPENAI_CHAT, OPEN_LINE(CHAT("\"n\":2,\"logprobs\":true")), write_record, "\"aé\""},
     {"record of the short form", OPENAI_COMPLETION, "{\"id\":{\"a\":[1]},\"prompt\":\"xy\",\"logprobs\":2}", write_record,
      "{\"a\": [1]}"},
+    {"completion with prompt_logprobs", OPENAI_COMPLETION,
+     "{\"prompt\":[120,195,169],\"prompt_logprobs\":2,\"logprobs\":1,\"return_tokens_as_token_ids\":true}", write_whole, NULL},
+    {"chat with prompt_logprobs", OPENAI_CHAT,
+     CHAT("\"prompt_logprobs\":1,\"logprobs\":true,\"return_tokens_as_token_ids\":true"), write_whole, NULL},
+    {"record of a request with rules", OPENAI_COMPLETION,
+     "{\"prompt\":\"xy\",\"logit_bias\":[[5,1],[\"ab\",2]],\"allowed_token_ids\":[1,2],\"bad_words\":[\"ab\",\"c\"],"
+     "\"cache_salt\":\"s\",\"request_id\":\"r\",\"truncate_prompt_tokens\":1,\"echo\":true}",
+     write_record, "7"},
+    {"record of a request with a schema", OPENAI_COMPLETION,
+     "{\"prompt\":\"xy\",\"structured_outputs\":{\"json\":\"{\\\"a\\\":1}\",\"disable_any_whitespace\":true}}", write_record,
+     "7"},
+    {"record of a request with choices", OPENAI_COMPLETION, "{\"prompt\":\"xy\",\"guided_choice\":[\"a\",\"b\"]}", write_record,
+     "7"},
+    {"record of a request with a grammar", OPENAI_COMPLETION,
+     "{\"prompt\":\"xy\",\"grammar\":\"root ::= \\\"a\\\" root | [b-c]* <[5]> x\\nx ::= \\\"ab\\\"\"}", write_record, "7"},
     {"record without an id", OPENAI_COMPLETION, "{\"prompt\":\"xy\"}", write_record, "7"},
-    {"record of a wrong request", OPENAI_COMPLETION, "{\"prompt\":\"xy\",\"temperature\":9}", write_record, "7"},
+    {"record of a wrong request", OPENAI_COMPLETION, "{\"prompt\":\"xy\",\"temperature\":-9}", write_record, "7"},
 };
 
 /* The answer's text; NULL: an error in its place. */
