@@ -2,7 +2,9 @@
 #include "generation_state.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -85,6 +87,8 @@ static generation *generation_create(exchange *x) {
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     g->task.domain = x->key ? x->key->domain : 0;
     g->arrived_at = clock_seconds();
+    const char *id = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "X-Request-Id");
+    if (id && strlen(id) < sizeof g->request_id) snprintf(g->request_id, sizeof g->request_id, "%s", id);
     g->body = x->body;
     g->body_size = x->body_size;
     x->body = NULL;

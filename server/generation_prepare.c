@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "generation_state.h"
 #include "openai/json.h"
@@ -30,6 +31,15 @@ static bool parse_pin(generation *g, const json_t *body) {
     return true;
 }
 
+/* Let the header's name replace the body's. */
+static bool name_request(generation *g) {
+    if (!g->request_id[0]) return true;
+    free(g->request.id);
+    g->request.id = strdup(g->request_id);
+    if (!g->request.id) generation_memory_error(&g->error);
+    return g->request.id;
+}
+
 /*
  * Read the body into g->request. The body and its JSON are freed at once, and if they were large, so is the allocator's memory:
  * the JSON of "[]" takes forty times its bytes.
@@ -44,7 +54,7 @@ static bool read_request(generation *g) {
     json_decref(body);
     if (!g->pins) g->request.params.domain = g->task.domain;
     if (g->body_size > LARGE_BODY) malloc_trim(0);
-    return ok;
+    return ok && name_request(g);
 }
 
 /* Allocate what the events of the prompts need. */

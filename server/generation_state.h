@@ -18,8 +18,9 @@ struct generation {
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
     openai_endpoint endpoint;
-    bool pins;         /* its prompt is to be pinned, and `endpoint` does not count */
-    double arrived_at; /* clock_seconds() */
+    bool pins;                                  /* its prompt is to be pinned, and `endpoint` does not count */
+    double arrived_at;                          /* clock_seconds() */
+    char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the header X-Request-Id, which precedes the body's request_id; "": none */
 
     /* Used by the preparer's thread until `prepared`, and by the connection's thread afterwards. */
     char *body; /* [body_size], freed once it is parsed */

@@ -113,6 +113,8 @@ def test_truncated_prompts(server):
 def test_names_of_answers_and_tokens(server):
     assert complete(server, request_id="mine", max_tokens=1).id == "cmpl-mine"
     assert server.chat(max_tokens=1, extra_body={"request_id": "mine"}).id == "chatcmpl-mine"
+    named = server.client.with_options(default_headers={"X-Request-Id": "header"})
+    assert named.completions.create(model="any", prompt="x", max_tokens=1, extra_body={"request_id": "mine"}).id == "cmpl-header"
     choice = complete(server, logprobs=0, return_tokens_as_token_ids=True, max_tokens=3).choices[0]
     assert choice.logprobs.tokens == [f"token_id:{token}" for token in choice.token_ids]
 
