@@ -221,20 +221,21 @@ static bool parse_fields(constraint *c, const json_t *body) {
     const struct {
         const json_t *object;
         const char *name, *field;
+        const json_t *(*get)(const json_t *object, const char *name);
         bool (*read)(constraint *c, const json_t *value, const char *field);
     } fields[] = {
-        {outputs, "json", "structured_outputs.json", read_schema},
-        {outputs, "json_object", "structured_outputs.json_object", read_json_object},
-        {outputs, "regex", "structured_outputs.regex", read_regex},
-        {outputs, "choice", "structured_outputs.choice", read_choice},
-        {outputs, "grammar", "structured_outputs.grammar", read_grammar},
-        {body, "guided_json", "guided_json", read_schema},
-        {body, "guided_json_object", "guided_json_object", read_json_object},
-        {body, "guided_regex", "guided_regex", read_regex},
-        {body, "guided_choice", "guided_choice", read_choice},
-        {body, "guided_grammar", "guided_grammar", read_grammar},
-        {body, "json_schema", "json_schema", read_schema},
-        {body, "grammar", "grammar", read_gbnf},
+        {outputs, "json", "structured_outputs.json", field_get, read_schema}, /* {} is the schema of any JSON */
+        {outputs, "json_object", "structured_outputs.json_object", field_get_requested, read_json_object},
+        {outputs, "regex", "structured_outputs.regex", field_get_requested, read_regex},
+        {outputs, "choice", "structured_outputs.choice", field_get_requested, read_choice},
+        {outputs, "grammar", "structured_outputs.grammar", field_get_requested, read_grammar},
+        {body, "guided_json", "guided_json", field_get, read_schema},
+        {body, "guided_json_object", "guided_json_object", field_get_requested, read_json_object},
+        {body, "guided_regex", "guided_regex", field_get_requested, read_regex},
+        {body, "guided_choice", "guided_choice", field_get_requested, read_choice},
+        {body, "guided_grammar", "guided_grammar", field_get_requested, read_grammar},
+        {body, "json_schema", "json_schema", field_get_requested, read_schema}, /* {} is llama-server's default */
+        {body, "grammar", "grammar", field_get_requested, read_gbnf},
     };
     if (outputs && !json_is_object(outputs))
         return openai_fail(c->error, "structured_outputs", "'structured_outputs' must be an object, not %s",
@@ -243,7 +244,7 @@ static bool parse_fields(constraint *c, const json_t *body) {
         !parse_response_format(c, body))
         return false;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const json_t *value = field_get_requested(fields[i].object, fields[i].name);
+        const json_t *value = fields[i].get(fields[i].object, fields[i].name);
         if (value && (!claim(c, fields[i].field) || !fields[i].read(c, value, fields[i].field))) return false;
     }
     if (c->whitespace && c->request->params.grammar_kind != CL_GRAMMAR_JSON_SCHEMA)

@@ -19,7 +19,7 @@
 enum {
     GBNF_MAX_NODES = 1 << 16, /* characters of literals, and other symbols */
     GBNF_MAX_RULES = 1 << 12,
-    GBNF_MAX_DEPTH = 128,    /* of parentheses, and of rules within rules that are one lexeme */
+    GBNF_MAX_DEPTH = 128,    /* of parentheses */
     GBNF_MAX_REPEAT = 65536, /* in braces */
 };
 

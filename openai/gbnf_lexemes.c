@@ -19,6 +19,7 @@ enum {
     MAX_INTERVALS = 2048,
     MAX_STATES = 1 << 18, /* of the automaton of single characters, and ids of its sets */
     MAX_WORK = 100000000, /* steps of the loops below: about a fifth of a second */
+    MAX_DEPTH = 1024,     /* of nodes within each other in a lexeme */
     MAX_COPIES = 8,       /* of a repetition with a count; longer ones run as loops, which go on at least as often */
     WORD_BITS = 64,
 };
@@ -342,7 +343,7 @@ static int32_t build_choice(chooser *c, const gbnf_node *n, int32_t from, int32_
 /* Add the states of a node behind `from`, which goes nowhere yet. Returns the last one, which does not either; -1: failed. */
 static int32_t build(chooser *c, int32_t node, int32_t from, int32_t lexeme, int depth) {
     const gbnf_node *n = &c->g->nodes[node];
-    if (depth > GBNF_MAX_DEPTH * 2) {
+    if (depth > MAX_DEPTH) {
         fail(c, CL_ERR_LIMIT, "the grammar has too many rules or parentheses within each other; use fewer");
         return -1;
     }

@@ -29,6 +29,7 @@ static void every_form_is_read(void **state) {
         {CHAT("\"response_format\":{\"type\":\"json_schema\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"array\"}"},
         {CHAT("\"structured_outputs\":{\"json\":{\"type\":\"object\"}}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"structured_outputs\":{\"json\":{}}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
         {CHAT("\"structured_outputs\":{\"json\":\"{\\\"type\\\": \\\"object\\\"}\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"structured_outputs\":{\"json_object\":true}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"structured_outputs\":{\"json_object\":true,\"disable_any_whitespace\":true}"), CL_GRAMMAR_JSON_SCHEMA,
