@@ -75,7 +75,8 @@ static void make_rules(client *c) {
     int32_t n = 0;
     for (int i = 0; i < SIM_RULES; i++) {
         const int32_t token = token_at(q->own, 4000 + i);
-        c->bias[i] = (cl_logit_bias){token, i == 0 ? -INFINITY : (float)(token_at(q->own, 5000 + i) - SIM_VOCAB / 2)};
+        const int32_t bias = token_at(q->own, 5000 + i) - SIM_VOCAB / 2;
+        c->bias[i] = (cl_logit_bias){token, i == 0 ? -INFINITY : (float)bias};
         c->allowed[i] = token_at(q->own, 6000 + i);
         c->bad_word_sizes[i] = 1 + token_at(q->own, 7000 + i) % 3;
         for (int32_t k = 0, word = token_at(q->own, 8000 + i); k < c->bad_word_sizes[i]; k++, word = sim_next(word))
