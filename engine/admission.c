@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "beam.h"
+#include "constraint.h"
 #include "llama/kv_cache.h"
 
 /*
@@ -112,7 +113,7 @@ cl_choice *cl_admission_worst(const cl_admission *a) {
  */
 static int64_t room_for(const cl_admission *a, const cl_choice *c) {
     const int64_t most = c->owner->params.n_prompt + c->owner->params.max_tokens, size = a->chunk_size;
-    const int64_t end = (c->n_tokens + a->step_tokens + size - 1) / size * size;
+    const int64_t end = (c->n_tokens + a->step_tokens + cl_constraint_n_forced(c) + size - 1) / size * size;
     return end < most && !c->shares_none ? end : most;
 }
 

@@ -224,10 +224,29 @@ static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_req
     return CL_OK;
 }
 
+static cl_status check_grammar(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
+    if (r->grammar_kind < CL_GRAMMAR_NONE || r->grammar_kind > CL_GRAMMAR_LARK)
+        return cl_fail(error, CL_ERR_ARG, "grammar_kind is %d; it must be one of cl_grammar_kind", (int)r->grammar_kind);
+    if (r->grammar_kind == CL_GRAMMAR_NONE)
+        return r->grammar_size == 0
+                   ? CL_OK
+                   : cl_fail(error, CL_ERR_ARG, "grammar is set, but grammar_kind is CL_GRAMMAR_NONE; set both or neither");
+    if (!r->grammar || r->grammar_size == 0)
+        return cl_fail(error, CL_ERR_ARG, "grammar is empty; it needs the text of a grammar, or grammar_kind CL_GRAMMAR_NONE");
+    if (r->grammar_size > CL_ENGINE_MAX_GRAMMAR)
+        return cl_fail(error, CL_ERR_LIMIT, "grammar has %zu bytes; it must have at most %d: simplify it", r->grammar_size,
+                       CL_ENGINE_MAX_GRAMMAR);
+    if (r->beam_search)
+        return cl_fail(error, CL_ERR_ARG, "grammar is set; a beam search knows no grammar: leave one of them out");
+    if (!limits->has_grammars)
+        return cl_fail(error, CL_ERR_UNSUPPORTED,
+                       "the request has a grammar, but this engine has no grammar_library: install llguidance, and name its "
+                       "shared object with --grammar-library or in grammar_library");
+    return CL_OK;
+}
+
 static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     if (!r->on_event) return cl_fail(error, CL_ERR_ARG, "on_event is NULL; set it to a function");
-    if (r->grammar_kind != CL_GRAMMAR_NONE)
-        return cl_fail(error, CL_ERR_UNSUPPORTED, "grammar is set, which this version does not offer; leave it out");
     if (!r->prompt || r->n_prompt < 1) return cl_fail(error, CL_ERR_ARG, "the prompt is empty; it needs at least one token");
     if (r->n < 1 || r->n > CL_ENGINE_MAX_CHOICES)
         return cl_fail(error, CL_ERR_ARG, "n is %d; it must be 1 to %d", r->n, CL_ENGINE_MAX_CHOICES);
@@ -247,6 +266,7 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     if (status == CL_OK) status = check_tokens("shown_tokens", r->shown_tokens, r->n_shown_tokens, limits->n_vocab, error);
     if (status == CL_OK) status = check_salt(r, error);
     if (status == CL_OK) status = check_beams(limits, r, error);
+    if (status == CL_OK) status = check_grammar(limits, r, error);
     if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
     return status;
 }

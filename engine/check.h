@@ -23,6 +23,7 @@ typedef struct cl_engine_limits {
     const cattn_cache *cache;                       /* borrowed; says what the K/V budget could hold */
     uint64_t kv_budget_bytes;
     uint64_t kv_headroom_bytes; /* of the K/V budget that requests may not use */
+    bool has_grammars;          /* the engine has a grammar library */
     bool can_pin;               /* prompts can be pinned */
 } cl_engine_limits;
 

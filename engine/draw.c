@@ -11,15 +11,16 @@ bool cl_draw_list_init(cl_draw_list *list, ca_pool *pool, const cl_tokenizer *to
         .pool = pool,
         .tok = tok,
         .samplers = cl_samplers_create(ca_pool_size(pool), n_vocab),
-        .n_vocab = n_vocab,
         .draws = calloc((size_t)max_draws, sizeof *list->draws),
         .runs = calloc((size_t)max_draws, sizeof *list->runs),
     };
-    return list->samplers && list->draws && list->runs;
+    return cl_constraint_scratch_init(&list->constraints, tok, n_vocab, ca_pool_size(pool)) && list->samplers && list->draws &&
+           list->runs;
 }
 
 void cl_draw_list_free(cl_draw_list *list) {
     if (list->samplers) cl_samplers_free(&list->samplers, ca_pool_size(list->pool));
+    cl_constraint_scratch_free(&list->constraints);
     free(list->draws);
     free(list->runs);
     memset(list, 0, sizeof *list);
@@ -35,7 +36,7 @@ static cl_draw *add(cl_draw_list *list, cl_choice *c, int64_t position, const fl
     d->logits = logits;
     d->position = position;
     d->n_ahead = 0;
-    d->drafted = false;
+    d->drafted = d->completes = false;
     d->chosen = (cl_sampler_logprob){.id = -1};
     d->n_top = d->rank = 0;
     return d;
@@ -100,22 +101,25 @@ void cl_draw_list_fill(cl_draw_list *list, const cl_step *st) {
 
 /* ---- Computing ---- */
 
-static void compute(cl_sampler *s, cl_draw *d, int32_t n_vocab) {
-    const cl_choice *c = d->choice;
+static void compute(const cl_draw_list *list, int32_t worker, cl_draw *d) {
+    cl_sampler *s = list->samplers[worker];
+    cl_choice *c = d->choice;
     const cl_engine_request *params = &c->owner->params;
     if (c->owner->beams && !d->prompt) {
         cl_beams_expand(s, c, d->logits);
         return;
     }
-    if (!d->prompt) {
+    if (!d->prompt && c->constraint) {
+        d->token = cl_constraint_draw(&list->constraints, worker, s, c, d->logits, d->position, &d->completes);
+    } else if (!d->prompt) {
         const float *logits = cl_sampler_restrict(s, &c->owner->rules, d->logits, c->tokens, params->n_prompt, d->position);
         d->token =
             cl_sampler_draw(s, &params->sampling, logits, c->tokens, params->n_prompt, d->position, c->index, d->position);
     }
-    if (!d->logits || !(d->prompt || params->logprobs)) return;
+    if (!d->logits || d->token < 0 || !(d->prompt || params->logprobs)) return;
     d->n_top = params->n_top;
     cl_sampler_logprobs(s, d->logits, d->token, &d->chosen, d->n_top, d->top);
-    if (d->prompt) d->rank = cl_sampler_rank(d->logits, n_vocab, d->token);
+    if (d->prompt) d->rank = cl_sampler_rank(d->logits, list->constraints.n_vocab, d->token);
 }
 
 /* Compute the draws of one run, one after the other as long as they equal the draft. */
@@ -123,9 +127,9 @@ static void compute_run(void *arg, int32_t task, int32_t worker) {
     cl_draw_list *list = arg;
     cl_draw *d = &list->draws[list->runs[task]];
     const cl_draw *end = &list->draws[task + 1 < list->n_runs ? list->runs[task + 1] : list->n];
-    cl_sampler *s = list->samplers[worker];
-    for (compute(s, d, list->n_vocab); d + 1 < end; compute(s, ++d, list->n_vocab)) {
-        d->drafted = d->token == d->choice->tokens[d->position] && !cl_choice_would_end(d->choice, list->tok, d->n_ahead + 1);
+    for (compute(list, worker, d); d + 1 < end; compute(list, worker, ++d)) {
+        d->drafted = d->token == d->choice->tokens[d->position] && !d->completes &&
+                     !cl_choice_would_end(d->choice, list->tok, d->n_ahead + 1);
         if (!d->drafted) break;
     }
 }

@@ -6,18 +6,21 @@
 #define ENGINE_DRAW_H
 
 #include "base/threads.h"
+#include "constraint.h"
 #include "llama/sampler.h"
 #include "step.h"
 
 typedef struct cl_draw {
     cl_choice *choice;
-    const float *logits; /* [n_vocab] after the token before, borrowed until the list has been computed; NULL at position 0 */
-    int64_t position;    /* of the token */
-    bool prompt;         /* the token is one of the prompt, of which only the logprob is computed */
-    int32_t n_ahead;     /* drafted tokens of the choice that come before this one */
-    bool drafted;        /* the draft has the same token here, and the choice's next draw follows in the list */
-    int32_t token;
-    cl_sampler_logprob chosen;                 /* of the token, if logprobs are wanted; otherwise its id is -1 */
+    /* [n_vocab] after the token before, borrowed until the list has been computed; NULL at position 0, or if it is forced */
+    const float *logits;
+    int64_t position;          /* of the token */
+    bool prompt;               /* the token is one of the prompt, of which only the logprob is computed */
+    int32_t n_ahead;           /* drafted tokens of the choice that come before this one */
+    bool drafted;              /* the draft has the same token here, and the choice's next draw follows in the list */
+    int32_t token;             /* -1: the choice's constraint has failed */
+    bool completes;            /* the grammar of the choice ends with it */
+    cl_sampler_logprob chosen; /* of the token, if logprobs are wanted; otherwise its id is -1 */
     cl_sampler_logprob top[CL_ENGINE_MAX_TOP]; /* [n_top] the likeliest tokens */
     int32_t n_top;
     int32_t rank; /* of a token of the prompt; otherwise 0 */
@@ -31,7 +34,7 @@ typedef struct cl_draw_list {
     ca_pool *pool;           /* borrowed */
     const cl_tokenizer *tok; /* borrowed */
     cl_sampler **samplers;   /* [workers of the pool] owned */
-    int32_t n_vocab;
+    cl_constraint_scratch constraints;
     cl_draw *draws; /* [n] owned */
     int32_t *runs;  /* [n_runs] index of the first draw of each run; owned */
     int32_t n, n_runs;

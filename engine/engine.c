@@ -8,12 +8,14 @@
 
 #include "base/cpu.h"
 #include "check.h"
+#include "grammar.h"
 #include "scheduler.h"
 
 struct cl_engine {
-    cl_scheduler *scheduler; /* used by the engine's thread only, once that runs */
-    cl_engine_limits limits; /* constant */
-    ca_pool *own_pool;       /* NULL: the pool is the caller's */
+    cl_scheduler *scheduler;      /* used by the engine's thread only, once that runs */
+    cl_engine_limits limits;      /* constant */
+    cl_grammar_library *grammars; /* NULL: none */
+    ca_pool *own_pool;            /* NULL: the pool is the caller's */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;   /* the thread has something to do */
@@ -122,20 +124,26 @@ static cl_status start(const cl_model *m, ca_pool *pool, const cl_engine_config 
     if (!e) return cl_fail(error, CL_ERR_NOMEM, "no memory for the engine");
     cl_status status = cl_scheduler_create(m, pool, config, &e->scheduler, error);
     if (status != CL_OK) goto free_engine;
+    if (config->grammar_library)
+        status = cl_grammar_open(config->grammar_library, m->tok, m->params.n_vocab, &e->grammars, error);
+    if (status != CL_OK) goto free_scheduler;
     e->limits = cl_scheduler_limits(e->scheduler);
+    e->limits.has_grammars = e->grammars;
     cl_scheduler_get_stats(e->scheduler, &e->stats, &e->kv_stats);
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->wake, NULL);
     if (start_thread(e) != 0) {
         status = cl_fail(error, CL_ERR_NOMEM, "the engine's thread cannot be started");
-        goto free_scheduler;
+        goto free_grammars;
     }
     *out = e;
     return CL_OK;
 
-free_scheduler:
+free_grammars:
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
+    if (e->grammars) e->grammars->free(e->grammars);
+free_scheduler:
     cl_scheduler_free(&e->scheduler);
 free_engine:
     free(e);
@@ -189,6 +197,7 @@ void cl_engine_destroy(cl_engine **ep) {
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->mutex);
     cl_scheduler_free(&e->scheduler);
+    if (e->grammars) e->grammars->free(e->grammars);
     ca_pool_destroy(&e->own_pool);
     free(e->live);
     free(e);
@@ -198,27 +207,32 @@ void cl_engine_destroy(cl_engine **ep) {
 /* ---- Requests ---- */
 
 /* Called with the mutex locked: whether the queue has room for a request. */
-static cl_status check_queue(const cl_engine *e, const cl_request *r, cl_error *error) {
+static cl_status check_queue(const cl_engine *e, const cl_engine_request *r, cl_error *error) {
     const int64_t n_seqs = (int64_t)e->kv_stats.n_seqs - e->stats.n_pins;
     const int64_t n_free = e->stats.n_waiting == 0 ? e->limits.max_seqs - n_seqs : 0;
     const cl_queue_load load = {.n_waiting = e->stats.n_waiting + e->inbox.n,
                                 .n_tokens = e->stats.waiting_tokens + e->inbox_tokens,
                                 .n_free = n_free,
                                 .retry_after_s = e->stats.retry_after_s};
-    return cl_check_queue(&e->limits, &load, r->params.n_prompt, error);
+    return cl_check_queue(&e->limits, &load, r->n_prompt, error);
 }
 
 /* Called with the mutex locked: whether a request is the only one of its domain, which others' queues must not keep out. */
-static bool is_alone(const cl_engine *e, const cl_request *r) {
+static bool is_alone(const cl_engine *e, const cl_engine_request *r) {
     for (size_t i = 0; i < e->n_live; i++)
-        if (e->live[i]->params.domain == r->params.domain) return false;
+        if (e->live[i]->params.domain == r->domain) return false;
     return true;
+}
+
+/* Called with the mutex locked: whether a request is accepted now. */
+static cl_status check_now(const cl_engine *e, const cl_engine_request *r, cl_error *error) {
+    if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it accepts no more requests");
+    return is_alone(e, r) ? CL_OK : check_queue(e, r, error);
 }
 
 /* Called with the mutex locked: add a request to the list and the inbox. */
 static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
-    if (e->stop) return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; it accepts no more requests");
-    const cl_status status = is_alone(e, r) ? CL_OK : check_queue(e, r, error);
+    const cl_status status = check_now(e, &r->params, error);
     if (status != CL_OK) return status;
     if (e->n_live == e->live_capacity) {
         const size_t capacity = e->live_capacity * 2 + 64;
@@ -238,6 +252,17 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     return CL_OK;
 }
 
+/* Compile a request's grammar, unless the request would be refused now; *grammar is NULL if it has none. */
+static cl_status compile_grammar(cl_engine *e, const cl_engine_request *r, cl_grammar **grammar, cl_error *error) {
+    *grammar = NULL;
+    if (r->grammar_kind == CL_GRAMMAR_NONE) return CL_OK;
+    pthread_mutex_lock(&e->mutex);
+    const cl_status status = check_now(e, r, error);
+    pthread_mutex_unlock(&e->mutex);
+    return status == CL_OK ? e->grammars->compile(e->grammars, r->grammar_kind, r->grammar, r->grammar_size, grammar, error)
+                           : status;
+}
+
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t *id, cl_error *error) {
     uint64_t ignored;
     if (!id) id = &ignored;
@@ -245,9 +270,15 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *from, uint64_t
     if (!e || !from) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "request" : "engine");
     cl_engine_request request;
     cl_status status = cl_check_request(&e->limits, from, &request, error);
+    cl_grammar *grammar = NULL;
+    if (status == CL_OK) status = compile_grammar(e, &request, &grammar, error);
     if (status != CL_OK) return status;
     cl_request *r = cl_request_create(&request);
-    if (!r) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)request.n_prompt);
+    if (!r && grammar) grammar->free(grammar);
+    if (!r || (grammar && !cl_request_set_grammar(r, grammar))) {
+        cl_request_free(r);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for a request of %lld tokens", (long long)request.n_prompt);
+    }
     pthread_mutex_lock(&e->mutex);
     r->id = e->last_id + 1;
     status = post(e, r, error);

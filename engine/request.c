@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "beam.h"
+#include "constraint.h"
 #include "draw.h"
 
 double cl_now(void) { return clock_seconds(); }
@@ -75,6 +76,7 @@ cl_request *cl_request_create(const cl_engine_request *params) {
     cl_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->params = *params;
+    r->params.grammar = NULL;
     r->n_unfinished = params->n;
     atomic_init(&r->cancelled, false);
     r->choices = calloc((size_t)params->n, sizeof *r->choices);
@@ -116,13 +118,23 @@ bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_en
     return true;
 }
 
+bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar) {
+    r->grammar = grammar;
+    r->constraints = calloc((size_t)r->params.n, sizeof *r->constraints);
+    for (int32_t i = 0; r->constraints && i < r->params.n; i++) r->choices[i].constraint = &r->constraints[i];
+    return r->constraints;
+}
+
 void cl_request_free(cl_request *r) {
     if (!r) return;
     for (int32_t i = 0; r->choices && i < r->params.n; i++) {
         free(r->choices[i].tokens);
+        cl_constraint_end(&r->choices[i]);
         cl_text_free(&r->choices[i].text);
     }
     cl_beams_free(&r->beams);
+    if (r->grammar) r->grammar->free(r->grammar);
+    free(r->constraints);
     free(r->choices);
     free((void *)r->params.stop);
     free((void *)r->params.stop_tokens);
@@ -271,7 +283,7 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
     add_draw(&event, d);
     if (has_text) add_text(&event, &c->text);
     report(r, &event);
-    if (stopped || ends)
+    if (stopped || ends || d->completes)
         cl_choice_end(c, CL_ENGINE_STOP, NULL);
     else if (c->n_tokens == params->n_prompt + params->max_tokens)
         cl_choice_end(c, CL_ENGINE_LENGTH, NULL);
@@ -280,6 +292,7 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
 void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error) {
     c->finish = finish;
     c->owner->n_unfinished--;
+    cl_constraint_end(c);
     cl_engine_event event = event_of(c);
     event.finish = finish;
     event.error = error;

@@ -20,9 +20,11 @@
 #include "text.h"
 
 typedef struct cl_request cl_request;
-typedef struct cl_tenant cl_tenant; /* queue.h */
-typedef struct cl_beams cl_beams;   /* beam.h */
-typedef struct cl_draw cl_draw;     /* draw.h */
+typedef struct cl_tenant cl_tenant;         /* queue.h */
+typedef struct cl_beams cl_beams;           /* beam.h */
+typedef struct cl_draw cl_draw;             /* draw.h */
+typedef struct cl_grammar cl_grammar;       /* grammar.h */
+typedef struct cl_constraint cl_constraint; /* constraint.h */
 
 enum { CL_DRAFT_MAX = 8 }; /* most tokens that are drafted for a choice in a step */
 
@@ -48,9 +50,11 @@ typedef struct cl_choice {
     bool shares_none;                  /* it joins in a domain of its own, because it found no room otherwise */
     bool decoding;                     /* only its last token lacks K/V */
     int32_t n_drafted;                 /* drafted tokens, after the n_tokens in `tokens` and in the sequence; 0 between steps */
-    uint8_t draft_ranks[CL_DRAFT_MAX]; /* [n_drafted] */
+    bool drafts_forced;                /* the grammar forces them; otherwise they are guesses of at most CL_DRAFT_MAX tokens */
+    uint8_t draft_ranks[CL_DRAFT_MAX]; /* [n_drafted] of guesses */
     cl_chance chance;                  /* of its drafts */
     cl_draft_seq model_seq;
+    cl_constraint *constraint; /* in owner->constraints; NULL: no grammar */
     cl_text text;
 } cl_choice;
 
@@ -70,6 +74,8 @@ struct cl_request {
     cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
     cl_choice *choices;             /* [params.n] owned */
     cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */
+    cl_grammar *grammar;            /* that the choices match; owned; NULL: none */
+    cl_constraint *constraints;     /* [params.n] of the choices, with a grammar; owned */
     int32_t n_overtaken;            /* choices of later requests that were admitted before it (overtake.h) */
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
@@ -124,10 +130,15 @@ void cl_request_list_add(cl_request_list *list, cl_request *r);
 /* Remove and return the first one. */
 cl_request *cl_request_list_take(cl_request_list *list);
 
-/* Copy a request whose fields have been checked. NULL if memory is lacking. */
+/* Copy a request whose fields have been checked, without its grammar. NULL if memory is lacking. */
 cl_request *cl_request_create(const cl_engine_request *params);
 /* With min_tokens: list the tokens that end its choices, given those of the vocabulary that do. False if memory is lacking. */
 bool cl_request_list_ends(cl_request *r, const int32_t *end_tokens, int32_t n_end_tokens);
+/*
+ * Give a new request what its grammar was compiled to, which it owns from then on, also after a failure. False if memory is
+ * lacking.
+ */
+bool cl_request_set_grammar(cl_request *r, cl_grammar *grammar);
 void cl_request_free(cl_request *r);
 
 /*

@@ -72,7 +72,7 @@ cl_status cl_scheduler_create(const cl_model *m, ca_pool *pool, const cl_engine_
                                       config->max_step_rows, cl_step_max_logits(config->max_seqs), error);
     if (status == CL_OK &&
         !(cl_step_init(&s->step, &s->runner, config->max_seqs) &&
-          cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_logits(config->max_seqs))))
+          cl_draw_list_init(&s->draws, pool, m->tok, m->params.n_vocab, cl_step_max_draws(config->max_seqs))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the logits of %d sequences", config->max_seqs);
     if (status == CL_OK && config->speculate) status = create_speculation(s, pool, config, error);
     s->prefills = calloc((size_t)config->max_seqs, sizeof(cl_choice *));
@@ -180,23 +180,52 @@ static int32_t count_decoding(const cl_scheduler *s) {
     return n;
 }
 
-/* Draft for the choices that decode, in rows that neither decoding nor prefill needs. */
-static void draft_tokens(cl_scheduler *s) {
+static int32_t at_most(int64_t n, int32_t limit) { return n < limit ? (int32_t)n : limit; }
+
+/* Most forced tokens that a step can compute of a choice: the last token of a completion is drawn, and needs no row. */
+static int32_t most_forced(const cl_choice *c) {
+    const int64_t length = c->owner->params.n_prompt + c->owner->params.max_tokens;
+    return at_most((c->room_to < length ? c->room_to : length) - c->n_tokens - 1, CL_FORCED_MAX);
+}
+
+/*
+ * Draft what grammars force, in rows that decoding leaves free: it is as good as drawn, so it comes before prefill. Returns the
+ * rows; *n_logits: those of them whose logits are computed.
+ */
+static int32_t draft_forced(cl_scheduler *s, int32_t n_left, int32_t *n_logits) {
+    int32_t n = 0;
+    *n_logits = 0;
+    n_left = at_most(n_left, CL_STEP_FORCED_ROWS);
+    for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) {
+        cl_choice *c = s->roster.admission.choices[i];
+        if (!decodes(c) || cl_constraint_n_forced(c) == 0) continue;
+        const bool logits = c->owner->params.logprobs;
+        const int32_t most = at_most(most_forced(c), logits ? CL_STEP_DRAFTED_ROWS - *n_logits : n_left);
+        const int32_t n_drafted = cl_constraint_draft(c, s->runner.cache, at_most(most, n_left));
+        n += n_drafted;
+        n_left -= n_drafted;
+        if (logits) *n_logits += n_drafted;
+    }
+    return n;
+}
+
+/* Draft for the choices that decode: what grammars force, and guesses in rows that neither decoding nor prefill needs. */
+static void draft_tokens(cl_scheduler *s, int32_t n_decoding) {
+    int32_t n_logits;
+    int64_t n_left = s->max_rows - n_decoding;
+    n_left -= draft_forced(s, (int32_t)n_left, &n_logits);
     if (!s->speculation) return;
     cl_speculation_clear(s->speculation);
-    int32_t n_decoding = 0;
-    int64_t n_left = s->max_rows;
     for (int32_t i = 0; i < s->roster.admission.n_seqs; i++) {
         cl_choice *c = s->roster.admission.choices[i];
         if (decodes(c)) {
-            if (!c->owner->beams) cl_speculation_add(s->speculation, c);
-            n_decoding++;
-            n_left--;
+            if (!c->owner->beams && cl_constraint_n_forced(c) == 0) cl_speculation_add(s->speculation, c);
         } else if (!c->decoding && computes(c)) {
             const int64_t n_missing = cl_step_n_missing(&s->step, c), piece = prefill_piece(s);
             n_left -= n_missing < piece ? n_missing : piece;
         }
     }
+    n_left = at_most(n_left, CL_STEP_DRAFTED_ROWS - n_logits);
     if (n_left > 0) cl_speculation_draft(s->speculation, n_decoding, (int32_t)n_left);
 }
 
@@ -256,9 +285,18 @@ static void fail_choice(cl_scheduler *s, cl_choice *c, const cattn_error *cause)
     cl_roster_end_choice(&s->roster, c, CL_ENGINE_ERROR, &error);
 }
 
+/*
+ * Keep the tokens of a choice's draft that its draws, n >= 1 in a row, agree with; n = 0: nothing was verified. After an error
+ * the sequence cannot be used any more.
+ */
 static void settle_draft(cl_scheduler *s, cl_choice *c, const cl_draw *draws, int32_t n) {
     cattn_error cause;
-    if (c->n_drafted > 0 && cl_speculation_settle(s->speculation, c, draws, n, &cause) != CATTN_OK) fail_choice(s, c, &cause);
+    const bool all = n == c->n_drafted + 1;
+    if (c->n_drafted == 0) return;
+    if (!c->drafts_forced) cl_speculation_learn(s->speculation, c, draws, n);
+    c->n_drafted = 0;
+    if (!all && cattn_seq_truncate(s->runner.cache, c->seq, c->n_tokens + (n > 0 ? n - 1 : 0), &cause) != CATTN_OK)
+        fail_choice(s, c, &cause);
 }
 
 /* Keep the drafted tokens that the draws agree with. */
@@ -315,7 +353,7 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     if (s->step.n_entries > stats->batch_peak) stats->batch_peak = s->step.n_entries;
     for (int32_t i = 0; i < s->draws.n; i++) {
         cl_request *r = s->draws.draws[i].choice->owner;
-        if (s->draws.draws[i].prompt) continue;
+        if (s->draws.draws[i].prompt || s->draws.draws[i].token < 0) continue;
         if (!r->beams) stats->completion_tokens++; /* those of beams count when they are reported */
         cl_tenant_charge(r->tenant, 1);
     }
@@ -330,7 +368,7 @@ void cl_scheduler_step(cl_scheduler *s) {
     const double start = cl_now();
     const int32_t n_decoding = count_decoding(s);
     s->max_rows = cl_pace_rows(&s->pace, n_decoding);
-    draft_tokens(s);
+    draft_tokens(s, n_decoding);
     list_entries(s);
     cl_error error;
     cl_status status = cl_step_run(&s->step, s->max_rows, &error);
@@ -367,6 +405,12 @@ static void report(cl_scheduler *s, const cl_draw *d) {
     if (c->finish != CL_ENGINE_RUNNING || (d->n_ahead > 0 && atomic_load_explicit(&c->owner->cancelled, memory_order_relaxed)))
         return;
     if (c->owner->beams) return;
+    if (d->token < 0) {
+        cl_error error;
+        cl_constraint_explain(c, &error);
+        cl_roster_end_choice(&s->roster, c, CL_ENGINE_ERROR, &error);
+        return;
+    }
     cl_choice_add(c, s->model->tok, d);
     if (c->finish != CL_ENGINE_RUNNING) {
         cl_roster_let_go(&s->roster, c);

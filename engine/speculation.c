@@ -1,4 +1,4 @@
-/* Decides what is drafted and what is kept: see speculation.h. */
+/* Decides what is drafted: see speculation.h. */
 #include "speculation.h"
 
 #include <assert.h>
@@ -102,6 +102,14 @@ static void limit_draft(cl_speculation *sp, cl_draft *d, int32_t n_decoding) {
     d->worth = (alone - spent / n_tokens) * (float)n_left(c) / 2;
 }
 
+/* Cut the drafts before what grammars forbid. */
+static void cut_drafts(cl_speculation *sp) {
+    for (int32_t i = 0; i < sp->n_drafts; i++) {
+        cl_draft *d = &sp->drafts[i];
+        d->n = cl_constraint_count_valid(d->choice, d->tokens, d->n);
+    }
+}
+
 static int32_t list_bids(cl_speculation *sp) {
     int32_t n = 0;
     for (int32_t i = 0; i < sp->n_drafts; i++) {
@@ -147,6 +155,7 @@ static void append(cl_speculation *sp, const cl_draft *d) {
     memcpy(c->tokens + c->n_tokens, d->tokens, (size_t)d->n * sizeof *d->tokens);
     memcpy(c->draft_ranks, d->ranks, (size_t)d->n * sizeof *d->ranks);
     c->n_drafted = d->n;
+    c->drafts_forced = false;
 }
 
 void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_rows) {
@@ -154,26 +163,20 @@ void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_ro
     if (sp->n_drafts == 0 || max_rows < 1 || !row_pays(sp, 1, (float)n_decoding, n_decoding)) return;
     for (int32_t i = 0; i < sp->n_drafts && sp->drafter->token_cost > 0; i++) limit_draft(sp, &sp->drafts[i], n_decoding);
     sp->drafter->propose(sp->drafter, sp->drafts, sp->n_drafts);
+    cut_drafts(sp);
     deal_rows(sp, n_decoding, max_rows);
     for (int32_t i = 0; i < sp->n_drafts; i++) append(sp, &sp->drafts[i]);
 }
 
 /* ---- After it ---- */
 
-static void learn(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n) {
+void cl_speculation_learn(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n) {
     if (n == 0) return;
     sp->counts.n_drafts++;
     sp->counts.n_tokens += c->n_drafted;
     sp->counts.n_accepted += n - 1;
     for (int32_t i = 0; i < n && i < c->n_drafted; i++)
         cl_chance_learn(&c->chance, common_of(sp, c), c->draft_ranks[i], draws[i].token == c->tokens[draws[i].position]);
-}
-
-cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n, cattn_error *error) {
-    learn(sp, c, draws, n);
-    const bool all = n == c->n_drafted + 1;
-    c->n_drafted = 0;
-    return all ? CATTN_OK : cattn_seq_truncate(sp->cache, c->seq, c->n_tokens + (n > 0 ? n - 1 : 0), error);
 }
 
 void cl_speculation_leave(cl_speculation *sp, cl_choice *c) {

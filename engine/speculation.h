@@ -1,10 +1,10 @@
 /*
- * Speculative decoding: decides which drafted tokens a step verifies, and keeps those that are accepted.
+ * Speculative decoding: decides which drafted tokens a step verifies.
  *
  * Between two steps no sequence holds drafted tokens. Before a step, a draft is appended to the choice's sequence, within the
  * room that the choice has reserved. The step computes it after the choice's last token, in rows that decoding and prefill
- * leave free. What the draws disagree with is truncated before any request joins, leaves or gets an event. So the output is
- * that of one token a step.
+ * leave free. What the draws disagree with is truncated before any request joins, leaves or gets an event (scheduler.c). So the
+ * output is that of one token a step. A draft ends before the first token that the choice's grammar forbids.
  *
  * A row is spent on a drafted token if the token is probable enough, given the cost of rows (cl_engine_config.row_cost).
  */
@@ -30,11 +30,8 @@ void cl_speculation_add(cl_speculation *sp, cl_choice *c);
  */
 void cl_speculation_draft(cl_speculation *sp, int32_t n_decoding, int32_t max_rows);
 
-/*
- * Keep the tokens of a choice's draft that its draws, n >= 1 in a row, agree with; n = 0: nothing was verified. After an error
- * the sequence cannot be used any more.
- */
-cattn_status cl_speculation_settle(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n, cattn_error *error);
+/* Learn from a choice's draft, which its n draws have verified; 0: it was not. */
+void cl_speculation_learn(cl_speculation *sp, cl_choice *c, const cl_draw *draws, int32_t n);
 
 /* A choice leaves the cache. */
 void cl_speculation_leave(cl_speculation *sp, cl_choice *c);

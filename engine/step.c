@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "constraint.h"
+
 bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs) {
     *st = (cl_step){
         .runner = runner,
@@ -72,6 +74,9 @@ static int32_t find_last_row(const cl_step *st, const cl_step_entry *e) {
     return row;
 }
 
+/* Whether the token after the next k ones of a choice needs logits: it is drawn, or its logprob is reported. */
+static bool needs_logits(const cl_choice *c, int32_t k) { return k >= cl_constraint_n_forced(c) || c->owner->params.logprobs; }
+
 /* Set logits_of to 0 for the rows whose logits are needed, and to -1 for all others. */
 static void mark_logits(cl_step *st) {
     for (int32_t row = 0; row < st->n_rows; row++) st->logits_of[row] = -1;
@@ -79,7 +84,8 @@ static void mark_logits(cl_step *st) {
         cl_step_entry *e = &st->entries[i];
         e->last_row = find_last_row(st, e);
         e->n_drawn = e->choice->decoding ? e->first_row + (int32_t)e->n_rows - e->last_row : 1;
-        for (int32_t k = 0; k < e->n_drawn && e->last_row >= 0; k++) st->logits_of[e->last_row + k] = 0;
+        for (int32_t k = 0; k < e->n_drawn && e->last_row >= 0; k++)
+            if (needs_logits(e->choice, k)) st->logits_of[e->last_row + k] = 0;
         if (!cl_step_scores(e->choice)) continue;
         for (int64_t k = 0; k < e->n_rows; k++) st->logits_of[e->first_row + k] = 0;
     }
@@ -102,6 +108,7 @@ cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error) {
 }
 
 const float *cl_step_logits(const cl_step *st, int32_t row) {
+    if (st->logits_of[row] < 0) return NULL;
     return st->runner->logits + (size_t)st->logits_of[row] * (size_t)st->runner->model->params.n_vocab;
 }
 

@@ -13,13 +13,15 @@
  * of the logits.
  */
 enum { CL_STEP_SCORED_ROWS = 64, CL_STEP_DRAFTED_ROWS = 64 };
+/* Most rows of forced tokens (constraint.h). Their logits are only computed for logprobs; then they count as drafts. */
+enum { CL_STEP_FORCED_ROWS = 256 };
 
 typedef struct cl_step_entry {
     cl_choice *choice;
     int64_t first_pos, n_rows; /* position of the first row, and rows: what the sequence was given */
     int32_t first_row;         /* index of the first row in the step */
     int32_t last_row;          /* the row of the choice's last token, perhaps one of another entry; -1: not in this step */
-    int32_t n_drawn;           /* rows from last_row on that tokens are drawn from: one, and one for each drafted token */
+    int32_t n_drawn;           /* rows from last_row on after which tokens are drawn: one, and one for each drafted token */
 } cl_step_entry;
 
 typedef struct cl_step {
@@ -32,6 +34,9 @@ typedef struct cl_step {
 
 /* The rows of logits that a step of max_seqs sequences computes at most: cl_runner_init's max_logits. */
 static inline int32_t cl_step_max_logits(int32_t max_seqs) { return max_seqs + CL_STEP_SCORED_ROWS + CL_STEP_DRAFTED_ROWS; }
+
+/* The draws of a step at most: cl_draw_list_init's max_draws. */
+static inline int32_t cl_step_max_draws(int32_t max_seqs) { return cl_step_max_logits(max_seqs) + CL_STEP_FORCED_ROWS; }
 
 /* Borrows the runner. False if memory is lacking; cl_step_free is due then too. */
 bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs);
@@ -48,7 +53,7 @@ void cl_step_add(cl_step *st, cl_choice *c, int64_t max_rows);
  */
 cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error);
 
-/* The logits [n_vocab] of a row that has them; valid until the next step. */
+/* The logits [n_vocab] of a row, valid until the next step; NULL: they were not computed. */
 const float *cl_step_logits(const cl_step *st, int32_t row);
 
 /* The number of a choice's tokens that lack K/V; between steps. */

@@ -305,6 +305,12 @@ typedef struct cl_engine_config {
      */
     const char *kv_tier_dir;
     uint64_t kv_tier_bytes; /* required with kv_tier_dir; otherwise 0 (default) */
+    /*
+     * The shared object of llguidance (1.9), which requests with a grammar need: a path, or a name without "/" that the
+     * system's search for libraries finds. It may be the file that its Python package contains, which also needs libpython3;
+     * Python is not started. NULL (default): requests with a grammar are refused. Borrowed for the call.
+     */
+    const char *grammar_library;
 } cl_engine_config;
 
 CL_API void cl_engine_config_init(cl_engine_config *config);
@@ -313,8 +319,9 @@ CL_API void cl_engine_config_init(cl_engine_config *config);
  * Start an engine. *config is borrowed for the call only; NULL: the defaults. The model is borrowed until cl_engine_destroy.
  *
  * Errors: CL_ERR_ARG names the field, also for an unknown level, a draft model of another vocabulary, and more pinned threads
- * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks, and for kv_tier_dir in a program without a GNU build id;
- * CL_ERR_LIMIT if the K/V budget does not hold the least that a cache needs; CL_ERR_NOMEM. *engine is NULL then.
+ * than CPUs; CL_ERR_UNSUPPORTED for a level that this CPU lacks, for kv_tier_dir in a program without a GNU build id, and for a
+ * grammar_library that lacks functions; CL_ERR_FILE if that cannot be loaded; CL_ERR_LIMIT if the K/V budget does not hold the
+ * least that a cache needs; CL_ERR_NOMEM. *engine is NULL then.
  */
 CL_API cl_status cl_engine_create(const cl_model *model, const cl_engine_config *config, cl_engine **engine, cl_error *error);
 
@@ -341,7 +348,7 @@ CL_API int64_t cl_engine_n_ctx(const cl_engine *engine);
 
 typedef enum cl_engine_finish {
     CL_ENGINE_RUNNING = 0,
-    CL_ENGINE_STOP,   /* an end token, a stop token or a stop string */
+    CL_ENGINE_STOP,   /* an end token, a stop token, a stop string, or the end of the grammar */
     CL_ENGINE_LENGTH, /* max_tokens, or the end of the context */
     CL_ENGINE_CANCELLED,
     CL_ENGINE_ERROR,
@@ -383,9 +390,8 @@ typedef struct cl_engine_event {
 enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */
 enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
 enum { CL_ENGINE_MAX_PRIORITY = 1000000 };
-enum { CL_ENGINE_MAX_SALT = 1024 }; /* most bytes of a salt */
-
-enum { CL_ENGINE_MAX_GRAMMAR = 1 << 20 }; /* most bytes of a grammar */
+enum { CL_ENGINE_MAX_SALT = 1024 };       /* most bytes of a salt */
+enum { CL_ENGINE_MAX_GRAMMAR = 1 << 18 }; /* most bytes of a grammar; of kinds other than JSON schemas less */
 
 /* The languages of grammars, as llguidance defines them. */
 typedef enum cl_grammar_kind {
@@ -487,7 +493,13 @@ typedef struct cl_engine_request {
     const char *salt;
     size_t salt_size; /* 0: none */
 
-    /* A grammar that the text of each choice must match. */
+    /*
+     * A grammar that the text of each choice must match: a token that the grammar forbids is not drawn, and where only one text
+     * is possible, its tokens follow without a draw. They are reported like others. End tokens are drawn only where the grammar
+     * may end; a choice also ends, with CL_ENGINE_STOP, when nothing can follow. With ignore_eos no end token is drawn as long
+     * as anything else may follow. max_tokens, stop strings and stop_tokens may end a choice before the grammar does. Logprobs
+     * stay those of the model's own distribution. Needs grammar_library, and no beam_search.
+     */
     cl_grammar_kind grammar_kind; /* default CL_GRAMMAR_NONE */
     const char *grammar;          /* [grammar_size] UTF-8, not terminated; default NULL */
     size_t grammar_size;          /* 1 to CL_ENGINE_MAX_GRAMMAR; default 0 */
@@ -504,9 +516,12 @@ CL_API void cl_engine_request_init(cl_engine_request *request);
  * *id, unless id is NULL, names the request in cl_engine_cancel, cl_engine_unpin and its events; ids are 1 or more and never
  * used again.
  *
+ * A grammar is compiled during the call, which takes milliseconds for most and up to seconds for those that are too complex.
+ *
  * Errors: CL_ERR_ARG names the field; CL_ERR_LIMIT for a request of which the context or the K/V budget could not hold one
- * choice alone, or all beams, with both numbers; CL_ERR_BUSY if more waits than max_queued_requests and max_queued_tokens
- * allow; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED if on_event calls it while cl_engine_destroy runs. No event comes then, and *id is 0.
+ * choice alone, or all beams, with both numbers, and for a grammar that is too large or too complex; CL_ERR_BUSY if more waits
+ * than max_queued_requests and max_queued_tokens allow; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED for a grammar without
+ * grammar_library, and if on_event calls it while cl_engine_destroy runs. No event comes then, and *id is 0.
  */
 CL_API cl_status cl_engine_submit(cl_engine *engine, const cl_engine_request *request, uint64_t *id, cl_error *error);
 

@@ -15,6 +15,7 @@ cl_engine_config fixture_config(void) {
     config.max_seqs = 16;
     config.chunk_size = 16;
     config.speculate = false;
+    config.grammar_library = "fake";
     return config;
 }
 

@@ -12,7 +12,7 @@ typedef struct fixture {
     cl_engine_config config;
 } fixture;
 
-/* Small chunks, f32, a budget that is never short, and no drafts, since rows and steps are counted. */
+/* Small chunks, f32, a budget that is never short, the fake grammar engine, and no drafts, since rows and steps are counted. */
 cl_engine_config fixture_config(void);
 
 /* Settings that do not change what is reported; all other fields are those of fixture_config. */
