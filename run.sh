@@ -8,6 +8,7 @@
 #
 # Environment:
 #   CHUNKLLAMA_MODEL=FILE     use another model; the default model is not downloaded then
+#   CHUNKLLAMA_GRAMMAR_LIBRARY=FILE   the same for llguidance, the library that constrains answers to JSON schemas and grammars
 #   CHUNKLLAMA_SKIP_SETUP=1   install and download nothing, only build and run
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -24,6 +25,10 @@ setup_packages run
 if [ -z "${CHUNKLLAMA_MODEL:-}" ]; then
     setup_python run
     [ -z "$MODEL" ] || export CHUNKLLAMA_MODEL=$MODEL
+fi
+if [ -z "${CHUNKLLAMA_GRAMMAR_LIBRARY:-}" ]; then
+    setup_grammars
+    [ -z "$GRAMMAR_LIBRARY" ] || export CHUNKLLAMA_GRAMMAR_LIBRARY=$GRAMMAR_LIBRARY
 fi
 build release --target chunkllama
 end_setup

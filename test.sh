@@ -9,10 +9,11 @@ cd "$(dirname "$0")"
 begin_setup
 setup_packages test
 setup_python test
+setup_grammars
 end_setup
 set +e
 
-export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_BIN_DIR=$PWD/build/release/bin PYTHON=$PWD/.venv/bin/python
+export CHUNKLLAMA_MODEL=$MODEL CHUNKLLAMA_GRAMMAR_LIBRARY=$GRAMMAR_LIBRARY CHUNKLLAMA_BIN_DIR=$PWD/build/release/bin PYTHON=$PWD/.venv/bin/python
 
 n_passed=0 n_failed=0 table=''
 log=build/test.log

