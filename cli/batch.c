@@ -334,6 +334,7 @@ int cmd_batch(const options *opt) {
     if (status == CL_OK) status = open_files(&j, opt, &error);
     openai_json_init();
     if (status == CL_OK) status = session_load(&j.s, opt, &error);
+    session_use_grammars(&j.s, opt);
     if (status == CL_OK) status = set_defaults(&j, opt, &error);
     if (status == CL_OK) status = session_start(&j.s, opt, opt->max_seqs, &error);
     if (status == CL_OK) status = empty_output(&j, opt, &error);

@@ -26,6 +26,7 @@ typedef enum command_id {
     CMD_PERPLEXITY,
     CMD_BENCH,
     CMD_BENCH_SERVE,
+    CMD_BENCH_GRAMMAR,
     N_COMMANDS
 } command_id;
 
@@ -41,5 +42,6 @@ int cmd_logits(const options *opt);
 int cmd_perplexity(const options *opt);
 int cmd_bench(const options *opt);
 int cmd_bench_serve(const options *opt);
+int cmd_bench_grammar(const options *opt);
 
 #endif

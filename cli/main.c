@@ -54,6 +54,13 @@ const command commands[N_COMMANDS] = {
          "time to the first token (TTFT), of the time per token after it (TPOT) and of the time from one output to the "
          "next (ITL). The exit status is 1 if a request failed.",
          cmd_bench_serve},
+    [CMD_BENCH_GRAMMAR] =
+        {"bench grammar", "", "measure what grammars add to a step",
+         "Sequences of random text decode together, in pairs of runs without and with each of some grammars. It prints the "
+         "time to submit a request, in which its grammar is compiled, the median time of a step without and with the grammar, "
+         "both in ms, the median of what it adds, and the tokens of a step: more than --streams where tokens are forced, each "
+         "of which also adds a row.",
+         cmd_bench_grammar},
 };
 
 /* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */

@@ -18,7 +18,7 @@ enum {
     /* draw tokens */
     SAMPLES = IN(RUN) | IN(CHAT) | IN(BATCH) | IN(SERVE),
     /* run the model */
-    STEPS = SAMPLES | IN(LOGITS) | IN(PERPLEXITY) | IN(BENCH),
+    STEPS = SAMPLES | IN(LOGITS) | IN(PERPLEXITY) | IN(BENCH) | IN(BENCH_GRAMMAR),
     /* read the model's file */
     ALL = STEPS | IN(INFO) | IN(TOKENIZE),
 };
@@ -108,9 +108,12 @@ const option option_table[] = {
     {"pp", 0, OPT_STRING, AT(pp), "512", 0, 0, NULL, "LIST", "numbers of prompt tokens of a sequence, separated by commas",
      IN(BENCH)},
     INT("tg", 0, tg, "128", 0, 1 << 20, "number of tokens to generate for each sequence", IN(BENCH)),
+    INT("tg", 0, tg, "128", 2, 1 << 20, "largest number of tokens to generate for each sequence", IN(BENCH_GRAMMAR)),
+    INT("streams", 0, streams, "32", 1, 4096, "number of sequences that decode together", IN(BENCH_GRAMMAR)),
+    INT("rounds", 0, rounds, "5", 1, 1000, "number of pairs of runs", IN(BENCH_GRAMMAR)),
     {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
-    FLAG("json", 0, json, "print the results as JSON, one object per line", IN(BENCH) | IN(PERPLEXITY)),
+    FLAG("json", 0, json, "print the results as JSON, one object per line", IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY)),
 
     /* bench serve */
     UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE)),
@@ -203,6 +206,9 @@ const option option_table[] = {
         SAMPLES),
     TEXT("draft-model", 0, draft_model, "FILE", "a smaller model with the same vocabulary that drafts instead of the lookup",
          SAMPLES),
+    TEXT("grammar-library", 0, grammar_library, "FILE",
+         "the shared object of llguidance, which requests with a grammar need; by default libllguidance.so, if it is installed",
+         IN(SERVE) | IN(BATCH) | IN(BENCH_GRAMMAR)),
     CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8", STEPS),
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES",
      "memory for keys and values; the number may end with K, M or G", STEPS},

@@ -35,6 +35,7 @@ struct options {
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
     int32_t speculate;                   /* 0: off */
     const char *draft_model;
+    const char *grammar_library;
     const char *kv_tier;
     int64_t kv_tier_size;
     int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_piece;
@@ -57,7 +58,7 @@ struct options {
     /* tokenize, logits, info, perplexity, bench */
     bool jsonl, special, bos, last, tensors, shared;
     bool json; /* also of bench serve */
-    int64_t chunks, tg;
+    int64_t chunks, tg, streams, rounds;
     const char *pp, *batch;
     /* bench serve */
     const char *url, *extra_body;

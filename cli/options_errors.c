@@ -13,6 +13,7 @@ static const struct {
     {"CATTN_RETAIN_NONE", "none"},
     {"budget_bytes", "--kv-budget"},
     {"chunk_size", "--chunk-size"},
+    {"grammar_library", "--grammar-library"},
     {"kv_budget_bytes", "--kv-budget"},
     {"kv_tier_bytes", "--kv-tier-size"},
     {"kv_tier_dir", "--kv-tier"},

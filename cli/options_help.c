@@ -48,7 +48,7 @@ void options_print_help(command_id cmd) {
 void options_print_commands(void) {
     printf("usage: chunkllama COMMAND [options]\n\n"
            "Inference with Llama-like models that stores, computes and reads a shared prompt prefix once.\n\ncommands:\n");
-    for (int i = 0; i < N_COMMANDS; i++) printf("  %-12s%s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < N_COMMANDS; i++) printf("  %-14s%s\n", commands[i].name, commands[i].summary);
     printf("\nchunkllama COMMAND --help explains a command; chunkllama --version prints the version.\n");
 }
 

@@ -106,7 +106,10 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
                        cl_error *error) {
     pthread_t waiting;
     warm_file pinned = {0}, warm = {0};
-    const char *const paths[] = {opt->model, opt->draft_model, NULL};
+    const char *paths[4] = {opt->model}; /* the last one is NULL */
+    size_t n_paths = 1;
+    if (opt->draft_model) paths[n_paths++] = opt->draft_model;
+    if (opt->grammar_library) paths[n_paths++] = opt->grammar_library;
     cl_status status = open_files(opt, &pinned, &warm, memory, error);
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
@@ -117,6 +120,7 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
         goto close_files;
     }
     status = session_load(s, opt, error);
+    session_use_grammars(s, opt);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
     if (status == CL_OK) status = warm_up(s, keys, &pinned, &warm, error);
     pthread_cancel(waiting);

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/threads.h"
+#include "engine/grammar.h"
 
 /* The error of an unknown level: "--level is 'mmx'; this CPU has ref, avx2". */
 static cl_status level_unknown(const char *level, cl_error *error) {
@@ -94,6 +95,12 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
 
 bool session_can_pin(const options *opt) { return opt->pin || opt->pin_budget > 0; }
 
+void session_use_grammars(session *s, const options *opt) {
+    const char *name;
+    s->grammar_library = opt->grammar_library;
+    if (!s->grammar_library && cl_grammar_find(&name)) s->grammar_library = name;
+}
+
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,
                                 cl_error *error) {
     cl_engine_config_init(config);
@@ -110,6 +117,7 @@ cl_status session_engine_config(const session *s, const options *opt, int64_t ma
     config->chunk_size = (int32_t)opt->chunk_size;
     config->speculate = opt->speculate != 0;
     config->draft_model = s->draft_model;
+    config->grammar_library = s->grammar_library;
     config->max_queued_requests = opt->max_queued_requests;
     config->max_queued_tokens = opt->max_queued_tokens;
     config->target_itl_s = opt->target_itl;

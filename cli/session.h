@@ -20,6 +20,7 @@ typedef struct session {
     json_t *chat_kwargs;             /* --chat-template-kwargs, an object */
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
+    const char *grammar_library; /* of the engine; borrowed until session_start; NULL: none */
 } session;
 
 /*
@@ -33,6 +34,9 @@ cl_status session_no_model(cl_error *error);
 
 /* Whether the options set memory aside for pins. */
 bool session_can_pin(const options *opt);
+
+/* Let requests have grammars: with the file of --grammar-library, or with the library if it is installed. */
+void session_use_grammars(session *s, const options *opt);
 
 /* Fill *config from the options, for max_seqs sequences at once. */
 cl_status session_engine_config(const session *s, const options *opt, int64_t max_seqs, cl_engine_config *config,

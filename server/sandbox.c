@@ -28,6 +28,7 @@ static const char *const system_paths[] = {
     "/lib",
     "/lib64",
     "/usr/lib",
+    "/usr/local/lib",
     "/etc/ld.so.cache",
     "/etc/nsswitch.conf",
     "/etc/host.conf",

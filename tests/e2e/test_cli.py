@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 COMMANDS = ["run", "chat", "batch", "serve", "info", "tokenize", "logits", "perplexity", "bench",
-            "bench serve"]
+            "bench serve", "bench grammar"]
 TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
 
 

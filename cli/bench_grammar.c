@@ -1,0 +1,172 @@
+/*
+ * `bench grammar`: measures what grammars cost in a step in which many sequences decode, in pairs of runs with and without one,
+ * and how long they take to compile.
+ */
+#include <jansson.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "session.h"
+
+typedef struct workload {
+    const char *name;
+    cl_grammar_kind kind;
+    const char *text;
+} workload;
+
+/* What clients send: from what allows nearly all tokens, which shows the cost of a mask alone, to a call of one of two tools.
+ */
+static const workload workloads[] = {
+    {"text", CL_GRAMMAR_REGEX, "(?s:.*)"},
+    {"json", CL_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":10000,\"items\":{}}"},
+    {"records", CL_GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"array\",\"minItems\":10000,\"items\":{\"type\":\"object\",\"properties\":{"
+     "\"name\":{\"type\":\"string\",\"maxLength\":40},\"email\":{\"type\":\"string\",\"format\":\"email\"},"
+     "\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":150},\"role\":{\"enum\":[\"admin\",\"editor\",\"viewer\"]},"
+     "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":5},\"active\":{\"type\":\"boolean\"}},"
+     "\"required\":[\"name\",\"email\",\"age\",\"role\",\"tags\",\"active\"],\"additionalProperties\":false}}"},
+    {"tools", CL_GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"array\",\"minItems\":10000,\"items\":{\"anyOf\":[{\"type\":\"object\",\"properties\":{"
+     "\"name\":{\"const\":\"get_weather\"},\"arguments\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},"
+     "\"unit\":{\"enum\":[\"celsius\",\"fahrenheit\"]},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":14}},"
+     "\"required\":[\"city\"],\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],"
+     "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"run_command\"},\"arguments\":{"
+     "\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+     "\"workdir\":{\"type\":\"string\"},\"timeout_ms\":{\"type\":\"integer\"}},\"required\":[\"command\"],"
+     "\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}]}}"},
+};
+enum { N_WORKLOADS = sizeof workloads / sizeof *workloads };
+
+/* One run: all sequences from the first to the last step. */
+typedef struct run {
+    double compile_s;      /* to submit a request, for the mean one; its grammar is compiled then */
+    double step_s;         /* for the mean step, without what prompts took */
+    int64_t steps, tokens; /* tokens of all completions */
+} run;
+
+typedef struct waiter {
+    sem_t ended;
+    bool failed; /* one of the requests has */
+} waiter;
+
+static void on_event(void *ctx, const cl_engine_event *event) {
+    waiter *w = ctx;
+    if (event->finish == CL_ENGINE_ERROR) w->failed = true;
+    if (event->last) sem_post(&w->ended);
+}
+
+/* Run --streams requests together. grammar: NULL for none. */
+static cl_status measure(const session *s, const options *opt, const cl_token_list *prompt, const workload *grammar, run *r,
+                         cl_error *error) {
+    waiter w = {0};
+    cl_engine_stats before = {.struct_size = sizeof before}, after = before;
+    cl_status status = CL_OK;
+    int64_t n = 0;
+    *r = (run){0};
+    sem_init(&w.ended, 0, 0);
+    cl_engine_get_stats(s->engine, &before);
+    for (; n < opt->streams && status == CL_OK; n++) {
+        cl_engine_request request;
+        cl_engine_request_init(&request);
+        request.prompt = prompt->ids;
+        request.n_prompt = (int64_t)prompt->n;
+        request.max_tokens = opt->tg;
+        request.ignore_eos = true;
+        request.sampling.seed = (uint64_t)n;
+        request.on_event = on_event;
+        request.ctx = &w;
+        if (grammar) {
+            request.grammar_kind = grammar->kind;
+            request.grammar = grammar->text;
+            request.grammar_size = strlen(grammar->text);
+        }
+        const double start = clock_seconds();
+        status = cl_engine_submit(s->engine, &request, NULL, error);
+        r->compile_s += (clock_seconds() - start) / (double)opt->streams;
+        if (status != CL_OK) break;
+    }
+    for (int64_t i = 0; i < n; i++) sem_wait(&w.ended);
+    sem_destroy(&w.ended);
+    if (status != CL_OK) return status;
+    if (w.failed) return cl_fail(error, CL_ERR_LIMIT, "a request of the workload %s failed", grammar ? grammar->name : "none");
+    cl_engine_get_stats(s->engine, &after);
+    r->steps = after.steps - before.steps;
+    r->tokens = after.completion_tokens - before.completion_tokens;
+    r->step_s = (after.decode_s - before.decode_s) / (double)r->steps;
+    return CL_OK;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int64_t n) {
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+enum { MAX_ROUNDS = 1000 };
+
+static void print_line(const options *opt, const workload *wl, const run *with, double step, double without, double added) {
+    const double per_step = (double)with->tokens / (double)with->steps;
+    if (opt->json) {
+        json_t *line = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "grammar", wl->name, "streams",
+                                 (json_int_t)opt->streams, "submit_ms", 1e3 * with->compile_s, "step_ms", 1e3 * step,
+                                 "step_ms_without", 1e3 * without, "added", added, "tokens_per_step", per_step);
+        json_dumpf(line, stdout, JSON_REAL_PRECISION(6));
+        json_decref(line);
+        printf("\n");
+    } else {
+        printf("| %-8s |%8lld |%10.3f |%9.3f |%9.3f |%7.2f |%14.2f |\n", wl->name, (long long)opt->streams,
+               1e3 * with->compile_s, 1e3 * without, 1e3 * step, 100 * added, per_step);
+    }
+    fflush(stdout);
+}
+
+/* --rounds pairs of runs, in turn in either order; the figures are medians, the added time that of the pairs' ratios. */
+static cl_status compare_workload(const session *s, const options *opt, const cl_token_list *prompt, const workload *wl,
+                                  cl_error *error) {
+    static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS];
+    run with = {0}, without = {0};
+    cl_status status = CL_OK;
+    for (int64_t i = 0; i < opt->rounds && status == CL_OK; i++) {
+        for (int k = 0; k < 2 && status == CL_OK; k++)
+            status = i % 2 == k ? measure(s, opt, prompt, wl, &with, error) : measure(s, opt, prompt, NULL, &without, error);
+        ratios[i] = with.step_s / without.step_s;
+        with_s[i] = with.step_s;
+        without_s[i] = without.step_s;
+    }
+    if (status == CL_OK)
+        print_line(opt, wl, &with, median(with_s, opt->rounds), median(without_s, opt->rounds),
+                   median(ratios, opt->rounds) - 1);
+    return status;
+}
+
+static cl_status run_all(const session *s, const options *opt, cl_error *error) {
+    static const char text[] = "Here is the list:\n";
+    cl_token_list prompt = {0};
+    run warm_up;
+    cl_status status = cl_model_tokenize(s->model, text, strlen(text), CL_TOKENIZE_BEGIN, &prompt, error);
+    if (status == CL_OK) status = measure(s, opt, &prompt, NULL, &warm_up, error);
+    if (!opt->json && status == CL_OK)
+        printf("| grammar  | streams | submit ms |  without |     with | added %% | tokens a step |\n"
+               "|----------|---------|-----------|----------|----------|---------|---------------|\n");
+    for (int i = 0; i < N_WORKLOADS && status == CL_OK; i++) status = compare_workload(s, opt, &prompt, &workloads[i], error);
+    cl_token_list_free(&prompt);
+    return status;
+}
+
+int cmd_bench_grammar(const options *opt) {
+    session s = {0};
+    cl_error error;
+    cl_status status = session_load(&s, opt, &error);
+    session_use_grammars(&s, opt);
+    if (status == CL_OK) status = session_start(&s, opt, opt->streams, &error);
+    if (status == CL_OK) status = run_all(&s, opt, &error);
+    session_close(&s);
+    return status == CL_OK ? 0 : session_fail(CMD_BENCH_GRAMMAR, &error);
+}
