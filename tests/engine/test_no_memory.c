@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,6 +109,9 @@ static bool again(failure *f, cl_status status, const cl_error *error) {
     return true;
 }
 
+/* The grammar engine's shared object; NULL: none, and requests have no grammar. */
+static const char *library;
+
 static const char text[TEXT] = "Hello, world! 12345 <|im_start|>";
 
 /* What a model makes of text and of a chat. */
@@ -151,6 +155,7 @@ static cl_status start(const cl_model *m, int n_threads, cl_engine **e, cl_error
     config.n_threads = n_threads;
     config.speculate = true;
     config.kv_type = CATTN_I8;
+    config.grammar_library = library;
     return cl_engine_create(m, &config, e, error);
 }
 
@@ -179,6 +184,11 @@ static cl_status submit(cl_engine *e, const cl_token_list *prompt, recording *r,
     request.min_tokens = 2;
     request.salt = "salt";
     request.salt_size = 4;
+    if (library) {
+        request.grammar_kind = CL_GRAMMAR_REGEX;
+        request.grammar = "[a-z]+ (forced)*";
+        request.grammar_size = strlen(request.grammar);
+    }
     request.on_event = recording_event;
     request.ctx = r;
     return cl_engine_submit(e, &request, id, error);
@@ -208,6 +218,8 @@ static recording *run(const cl_model *m, const cl_token_list *prompt) {
 static int set_up(void **state) {
     static scene s;
     cl_error error;
+    library = getenv("CHUNKLLAMA_GRAMMAR_LIBRARY");
+    if (library && !*library) library = NULL;
     write_model(s.path);
     if (load(s.path, 1, &s.model, &error) != CL_OK) fail_msg("%s", error.message);
     if (make_tokens(s.model, &s.tokens, &error) != CL_OK) fail_msg("%s", error.message);
@@ -329,6 +341,14 @@ static void requests_are_queued_whole_or_not(void **state) {
 /* Loading takes two threads beside the caller's, and an engine one more. */
 static void threads_may_be_lacking(void **state) {
     const scene *s = *state;
+    for (int n = 0; library && n < 3; n++) { /* grammars have two */
+        cl_engine *e;
+        threads_left = n;
+        assert_int_equal(start(s->model, 1, &e, NULL), CL_ERR_NOMEM);
+        assert_null(e);
+        assert_int_equal(threads_left, -1);
+    }
+    library = NULL;
     for (int n = 0; n < 3; n++) {
         cl_model *m = NULL;
         cl_engine *e;
