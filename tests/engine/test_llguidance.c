@@ -292,7 +292,7 @@ static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const c
     }
     const double seconds = clock_seconds() - start;
     print_message("%-28s %6.3f s, %6.3f s: %.90s\n", name, compiled, seconds, error.message);
-    assert_true(seconds < 15);
+    assert_true(seconds < 30); /* on a machine that does other things, under sanitizers */
     free(text);
 }
 
