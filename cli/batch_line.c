@@ -28,19 +28,14 @@ static bool set_id(batch_line *line, const json_t *object) {
     return line->id_text ? true : fail_memory(line);
 }
 
-/* Set *endpoint from the url of OpenAI's form; without a url from the fields of the body. */
-static bool find_endpoint(batch_line *line, const json_t *object, const json_t *body, openai_endpoint *endpoint) {
+/* Set the line's dialect from the url of OpenAI's form; without a url from the fields of the body. */
+static bool find_dialect(batch_line *line, const json_t *object, const json_t *body) {
     const json_t *url = line->openai_form ? json_object_get(object, "url") : NULL;
     const char *path = json_string_value(url);
-    if (!url)
-        *endpoint = openai_endpoint_of(body);
-    else if (path && !strcmp(path, "/v1/chat/completions"))
-        *endpoint = OPENAI_CHAT;
-    else if (path && !strcmp(path, "/v1/completions"))
-        *endpoint = OPENAI_COMPLETION;
-    else
-        return fail(line, "url", "url must be \"/v1/chat/completions\" or \"/v1/completions\"");
-    if (!url && *endpoint == OPENAI_COMPLETION && !json_object_get(body, "prompt"))
+    const openai_dialect *found = !url ? openai_dialect_of(body) : path ? openai_dialect_at(path) : NULL;
+    if (!found) return fail(line, "url", "url must be \"/v1/chat/completions\" or \"/v1/completions\"");
+    line->dialect = found;
+    if (!url && found == &openai_completion && !json_object_get(body, "prompt"))
         return fail(line, NULL, "the request has neither messages nor prompt");
     return true;
 }
@@ -65,9 +60,8 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
     const json_t *body = line->openai_form ? json_object_get(object, "body") : object;
     if (!json_is_object(body)) return fail(line, "body", "body must be an object, the request");
 
-    openai_endpoint endpoint;
-    if (!find_endpoint(line, object, body, &endpoint)) return false;
-    if (!openai_request_parse(context, endpoint, body, &line->request, &line->error)) {
+    if (!find_dialect(line, object, body)) return false;
+    if (!line->dialect->parse(context, body, &line->request, &line->error)) {
         line->failed = true;
         return false;
     }
@@ -81,6 +75,7 @@ static bool parse_object(batch_line *line, const json_t *object, const openai_co
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context,
                       openai_tenants *tenants) {
     line->number = number;
+    line->dialect = &openai_chat;
     const size_t mark = number == 1 ? cl_utf8_mark_size(text, size) : 0;
     json_t *object = openai_json_parse("line", text + mark, size - mark, &line->error);
     bool ok = false;
@@ -140,9 +135,9 @@ static void write_openai(openai_writer *w, const batch_line *line) {
     writer_integer(w, "status_code", has_error(line) ? error_of(line)->status : 200);
     writer_string(w, "request_id", id + strlen("batch_"));
     if (has_error(line))
-        openai_write_error_body(w, "body", error_of(line));
+        line->dialect->write_error(w, "body", error_of(line));
     else
-        openai_write_answer(w, "body", &line->result);
+        line->dialect->write_answer(w, "body", &line->result);
     writer_close(w);
     writer_null(w, "error");
     writer_close(w);
@@ -155,8 +150,8 @@ static bool print_no_memory(const batch_line *line, FILE *out) {
         return fprintf(out, "{\"id\": %s, \"line\": %zu, " OPENAI_NO_MEMORY_ERROR "}\n", id, line->number) > 0;
     return fprintf(out,
                    "{\"id\": \"batch_req_%zu\", \"custom_id\": %s, \"response\": {\"status_code\": 500, \"request_id\": "
-                   "\"req_%zu\", \"body\": {" OPENAI_NO_MEMORY_ERROR "}}, \"error\": null}\n",
-                   line->number, id, line->number) > 0;
+                   "\"req_%zu\", \"body\": %s}, \"error\": null}\n",
+                   line->number, id, line->number, line->dialect->no_memory_body) > 0;
 }
 
 bool batch_line_print(const batch_line *line, FILE *out, bool *is_error) {

@@ -6,14 +6,15 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "openai/openai.h"
+#include "openai/dialect.h"
 
 typedef struct batch_line {
     size_t number;    /* in the input, from 1 */
     bool openai_form; /* {"custom_id", "url", "body"}; otherwise the short form {"id", "messages" or "prompt", ...} */
     json_t *id;       /* custom_id or id; the line's number if the line has none; owned; NULL: it is not an object */
     char *id_text;    /* as JSON, owned; NULL: there is no id, or memory was lacking */
-    bool failed;      /* the line is invalid, or a prompt was refused: `error` says why */
+    const openai_dialect *dialect; /* of the request; openai_chat as long as it is not known */
+    bool failed;                   /* the line is invalid, or a prompt was refused: `error` says why */
     openai_error error;
     openai_request request;
     openai_result result; /* valid if has_result; the caller adds the events */

@@ -5,6 +5,8 @@
  *   body --openai_request_parse--> openai_request --openai_submit--> engine
  *   cl_engine_event --openai_result_add--> openai_result --openai_write_answer, openai_write_chunk--> answer
  *
+ * dialect.h has the table of what differs between APIs, through which both use it.
+ *
  * No function here keeps state between calls. Different requests and results may be used on different threads at once.
  */
 #ifndef OPENAI_OPENAI_H
@@ -137,6 +139,7 @@ typedef struct openai_prompt {
 
 typedef struct openai_request {
     openai_endpoint endpoint;
+    const char *id_prefix;  /* what the ids of its answers begin with, a static string: "chatcmpl-", "cmpl-" */
     openai_prompt *prompts; /* [n_prompts]; a chat has one */
     size_t n_prompts;
     cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
@@ -179,9 +182,6 @@ void openai_request_free(openai_request *request);
  * must be one prompt. Otherwise as openai_request_parse.
  */
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
-
-/* The endpoint of a body that does not come with one: a chat if it has `messages`. */
-openai_endpoint openai_endpoint_of(const json_t *body);
 
 /* One prompt of a request that was submitted: the ctx of its events. */
 typedef struct openai_job {
@@ -242,7 +242,7 @@ typedef struct openai_times {
 typedef struct openai_result {
     const openai_context *context;
     const openai_request *request;
-    char id[16 + OPENAI_MAX_REQUEST_ID]; /* "chatcmpl-..." or "cmpl-..." */
+    char id[16 + OPENAI_MAX_REQUEST_ID]; /* request->id_prefix, and request->id or 24 digits */
     int64_t created;                     /* seconds since 1970 */
     openai_choice *choices;
     size_t n_choices;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dialect.h"
 #include "parse.h"
 
 /* Whether a chat's tools must not be called, so that the prompt does without them. */
@@ -13,7 +14,9 @@ static bool hides_tools(const json_t *body) {
 
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error) {
-    *request = (openai_request){.endpoint = endpoint, .hides_tools = hides_tools(body)};
+    *request = (openai_request){.endpoint = endpoint,
+                                .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-",
+                                .hides_tools = hides_tools(body)};
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
@@ -26,12 +29,8 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     return false;
 }
 
-openai_endpoint openai_endpoint_of(const json_t *body) {
-    return json_object_get(body, "messages") ? OPENAI_CHAT : OPENAI_COMPLETION;
-}
-
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
-    if (!openai_request_parse(context, openai_endpoint_of(body), body, request, error)) return false;
+    if (!openai_dialect_of(body)->parse(context, body, request, error)) return false;
     if (request->n_prompts != 1) {
         openai_fail(error, "prompt", "prompt has %zu prompts; pin them one by one", request->n_prompts);
         openai_request_free(request);

@@ -9,13 +9,12 @@
 #include "base/clock.h"
 #include "openai.h"
 
-/* The request's own name or a random one, behind the prefix of the endpoint. False if the system has no random bytes. */
+/* The request's own name or a random one, behind its prefix. False if the system has no random bytes. */
 static bool set_id(openai_result *result, const openai_request *request) {
-    const char *prefix = request->endpoint == OPENAI_CHAT ? "chatcmpl" : "cmpl";
     uint64_t id[2] = {0};
-    if (request->id) return snprintf(result->id, sizeof result->id, "%s-%s", prefix, request->id) > 0;
+    if (request->id) return snprintf(result->id, sizeof result->id, "%s%s", request->id_prefix, request->id) > 0;
     if (getrandom(id, sizeof id, 0) != sizeof id) return false;
-    snprintf(result->id, sizeof result->id, "%s-%012" PRIx64 "%012" PRIx64, prefix, id[0] >> 16, id[1] >> 16);
+    snprintf(result->id, sizeof result->id, "%s%012" PRIx64 "%012" PRIx64, request->id_prefix, id[0] >> 16, id[1] >> 16);
     return true;
 }
 

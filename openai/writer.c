@@ -28,6 +28,17 @@ static int append(const char *bytes, size_t size, void *writer) {
 
 void writer_raw(openai_writer *w, const char *text) { append(text, strlen(text), w); }
 
+void writer_begin_event(openai_writer *w, const char *name) {
+    if (name) {
+        writer_raw(w, "event: ");
+        writer_raw(w, name);
+        writer_raw(w, "\n");
+    }
+    writer_raw(w, "data: ");
+}
+
+void writer_end_event(openai_writer *w) { writer_raw(w, "\n\n"); }
+
 /* ---- Values ---- */
 
 /* Put a value into the container that is open, or append it to the text. False: memory is lacking. */

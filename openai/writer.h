@@ -30,6 +30,10 @@ void writer_fail(openai_writer *w);
 /* Append text that is not a JSON value, such as what frames a stream's event. No object or array may be open. */
 void writer_raw(openai_writer *w, const char *text);
 
+/* Frame a server-sent event, whose data is one value that is written in between. name: its type; NULL: none. */
+void writer_begin_event(openai_writer *w, const char *name);
+void writer_end_event(openai_writer *w);
+
 /*
  * ---- Values ----
  *

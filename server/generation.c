@@ -83,6 +83,7 @@ static generation *generation_create(exchange *x) {
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->srv = x->srv;
+    g->dialect = x->dialect;
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     g->task.domain = x->key ? x->key->domain : 0;
@@ -111,11 +112,7 @@ static enum MHD_Result begin(exchange *x, generation *g) {
     return generation_resumed(x);
 }
 
-enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint) {
-    generation *g = generation_create(x);
-    if (g) g->endpoint = endpoint;
-    return begin(x, g);
-}
+enum MHD_Result generation_begin(exchange *x) { return begin(x, generation_create(x)); }
 
 enum MHD_Result generation_begin_pin(exchange *x) {
     generation *g = generation_create(x);

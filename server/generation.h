@@ -41,9 +41,9 @@ typedef struct generation generation;
 
 /*
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
- * same connection. On the connection's thread.
+ * same connection, in x's dialect. On the connection's thread.
  */
-enum MHD_Result generation_begin(exchange *x, openai_endpoint endpoint);
+enum MHD_Result generation_begin(exchange *x);
 
 /* The same for a request that pins the prompt of its body (openai_pin_parse), of the tenant that the body names. */
 enum MHD_Result generation_begin_pin(exchange *x);

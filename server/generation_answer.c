@@ -53,7 +53,7 @@ static enum MHD_Result reply_whole(exchange *x) {
     if (g->result.failed) return http_reply_error(x, &g->result.error);
     openai_writer w = {0};
     if (!g->pins)
-        openai_write_answer(&w, NULL, &g->result);
+        g->dialect->write_answer(&w, NULL, &g->result);
     else if (keep_pin(g))
         pins_write(&w, NULL, &g->pin);
     else
@@ -63,41 +63,18 @@ static enum MHD_Result reply_whole(exchange *x) {
 
 /* ---- Streams ---- */
 
-static void begin_event(generation *g) { writer_raw(&g->out, "data: "); }
-
-static void end_event(generation *g) { writer_raw(&g->out, "\n\n"); }
-
-static void put_error(generation *g, const openai_error *error) {
-    begin_event(g);
-    openai_write_error_body(&g->out, NULL, error);
-    end_event(g);
-}
-
-static void put_usage(generation *g) {
-    begin_event(g);
-    openai_write_usage_chunk(&g->out, &g->result);
-    end_event(g);
-}
-
 /* End the stream, with an error unless that is NULL. */
 static void put_end(generation *g, const openai_error *error) {
     g->out_ended = true;
-    if (error)
-        put_error(g, error);
-    else if (g->request.include_usage)
-        put_usage(g);
-    writer_raw(&g->out, "data: [DONE]\n\n");
+    g->dialect->stream_end(&g->out, &g->result, error);
 }
 
 static void put_event(generation *g, const queued_event *e) {
     openai_result_add(&g->result, e->prompt, &e->event);
-    if (g->result.failed || !openai_has_chunk(&g->request, &e->event)) return;
-    begin_event(g);
-    openai_write_chunk(&g->out, &g->result, e->prompt, &e->event);
-    end_event(g);
+    if (!g->result.failed) g->dialect->stream_event(&g->out, &g->result, e->prompt, &e->event);
 }
 
-/* Append the chunks of all queued events, and the end after the last event or an error. */
+/* Append what all queued events add to the stream, and the end after the last event or an error. */
 static void put_events(generation *g) {
     queued_event *events = generation_take_events(g);
     for (const queued_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
@@ -112,9 +89,8 @@ static bool has_events(const generation *g) { return g->events; }
 
 /* Send what `out` holds; if memory was lacking for it, the stream ends with an error in its place. */
 static void send_out(generation *g) {
-    static const char no_memory[] = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n";
-    g->unsent = g->out.failed ? no_memory : g->out.text;
-    g->n_unsent = g->out.failed ? sizeof no_memory - 1 : g->out.size;
+    g->unsent = g->out.failed ? g->dialect->no_memory_end : g->out.text;
+    g->n_unsent = g->out.failed ? strlen(g->unsent) : g->out.size;
     g->out_ended |= g->out.failed;
 }
 
@@ -143,7 +119,10 @@ static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) 
 }
 
 static enum MHD_Result begin_stream(exchange *x) {
-    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, x->gen, NULL);
+    generation *g = x->gen;
+    g->dialect->stream_begin(&g->out, &g->result);
+    send_out(g);
+    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, g, NULL);
     if (!response) return http_reply_no_memory(x);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* otherwise nginx as a proxy would hold tokens back */

@@ -49,8 +49,7 @@ static bool read_request(generation *g) {
     free(g->body);
     g->body = NULL;
     const openai_context *context = &g->srv->context;
-    const bool ok =
-        body && (g->pins ? parse_pin(g, body) : openai_request_parse(context, g->endpoint, body, &g->request, &g->error));
+    const bool ok = body && (g->pins ? parse_pin(g, body) : g->dialect->parse(context, body, &g->request, &g->error));
     json_decref(body);
     if (!g->pins) g->request.params.domain = g->task.domain;
     if (g->body_size > LARGE_BODY) malloc_trim(0);

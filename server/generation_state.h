@@ -17,8 +17,8 @@ struct generation {
     server *srv;
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
-    openai_endpoint endpoint;
-    bool pins;                                  /* its prompt is to be pinned, and `endpoint` does not count */
+    const openai_dialect *dialect;
+    bool pins;                                  /* its prompt is to be pinned, and the body is of any dialect */
     double arrived_at;                          /* clock_seconds() */
     char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the header X-Request-Id, which precedes the body's request_id; "": none */
 

@@ -20,18 +20,24 @@ static bool add_headers(const server *s, struct MHD_Response *response, const ch
            (!origin || MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin));
 }
 
-bool http_create_no_memory_reply(server *s) {
-    static char text[] = "{" OPENAI_NO_MEMORY_ERROR "}";
-    s->no_memory = MHD_create_response_from_buffer(sizeof text - 1, text, MHD_RESPMEM_PERSISTENT);
-    return s->no_memory && add_headers(s, s->no_memory, type_json);
+bool http_create_no_memory_replies(server *s) {
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
+        const char *text = openai_dialects[i]->no_memory_body;
+        s->no_memory[i] = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_PERSISTENT);
+        if (!s->no_memory[i] || !add_headers(s, s->no_memory[i], type_json)) return false;
+    }
+    return true;
 }
 
-void http_destroy_no_memory_reply(server *s) {
-    if (s->no_memory) MHD_destroy_response(s->no_memory);
+void http_destroy_no_memory_replies(server *s) {
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++)
+        if (s->no_memory[i]) MHD_destroy_response(s->no_memory[i]);
 }
 
 enum MHD_Result http_reply_no_memory(exchange *x) {
-    return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory);
+    size_t i = 0;
+    while (openai_dialects[i] != x->dialect) i++;
+    return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory[i]);
 }
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
@@ -68,7 +74,7 @@ enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *jso
 static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
     openai_writer w = {0};
     size_t size;
-    openai_write_error_body(&w, NULL, error);
+    x->dialect->write_error(&w, NULL, error);
     char *text = writer_end(&w, &size);
     return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
 }
@@ -189,6 +195,8 @@ static int socket_of(struct MHD_Connection *connection) {
 static enum MHD_Result dispatch(exchange *x, const char *method) {
     const route *r = route_find(x->path);
     char message[256];
+    const openai_dialect *dialect = openai_dialect_at(x->path);
+    if (dialect) x->dialect = dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
     if (!r) {
         snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
@@ -314,6 +322,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     if (!x) return NULL;
     x->srv = s;
     x->connection = connection;
+    x->dialect = &openai_chat;
     x->target_size = strlen(target);
     x->zero_in_target = strstr(target, "%00");
     return x;

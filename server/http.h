@@ -13,14 +13,15 @@ typedef struct exchange {
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
-    size_t target_size;     /* of the target as it was sent: path and query */
-    const server_key *key;  /* the API key that was sent; NULL: none, or a wrong one */
-    bool begun;             /* the head is complete and was checked */
-    bool zero_in_target;    /* the target contains %00 */
-    bool too_large;         /* the body exceeds config.max_body_bytes and is dropped */
-    bool no_memory;         /* the body is dropped because memory is lacking */
-    bool unwanted;          /* the body is dropped: no handler will read it */
-    struct generation *gen; /* the generation that the connection waits for; NULL: none */
+    size_t target_size;            /* of the target as it was sent: path and query */
+    const server_key *key;         /* the API key that was sent; NULL: none, or a wrong one */
+    bool begun;                    /* the head is complete and was checked */
+    bool zero_in_target;           /* the target contains %00 */
+    bool too_large;                /* the body exceeds config.max_body_bytes and is dropped */
+    bool no_memory;                /* the body is dropped because memory is lacking */
+    bool unwanted;                 /* the body is dropped: no handler will read it */
+    struct generation *gen;        /* the generation that the connection waits for; NULL: none */
+    const openai_dialect *dialect; /* that of the path; openai_chat for paths that have none */
 } exchange;
 
 /* ---- Callbacks of the daemon; cls is the server ---- */
@@ -38,9 +39,9 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
  * constant error of status 500.
  */
 
-/* Create and destroy that reply, since there may be no memory for it later. False: memory is lacking. */
-bool http_create_no_memory_reply(server *s);
-void http_destroy_no_memory_reply(server *s);
+/* Create and destroy that reply in all dialects, since there may be no memory for it later. False: memory is lacking. */
+bool http_create_no_memory_replies(server *s);
+void http_destroy_no_memory_replies(server *s);
 
 /* Reply with it. */
 enum MHD_Result http_reply_no_memory(exchange *x);

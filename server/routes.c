@@ -118,20 +118,14 @@ static enum MHD_Result handle_unpin(exchange *x) {
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-/* ---- Requests ---- */
-
-static enum MHD_Result handle_chat(exchange *x) { return generation_begin(x, OPENAI_CHAT); }
-
-static enum MHD_Result handle_completions(exchange *x) { return generation_begin(x, OPENAI_COMPLETION); }
-
 static const route routes[] = {
     {"/", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_index},
     {"/health", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_health},
     {"/metrics", MHD_HTTP_METHOD_GET, false, ROUTE_MONITOR, handle_metrics},
     {"/v1/models", MHD_HTTP_METHOD_GET, false, ROUTE_TENANTS, handle_models},
     {"/v1/models/", MHD_HTTP_METHOD_GET, true, ROUTE_TENANTS, handle_model},
-    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_chat},
-    {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, handle_completions},
+    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
+    {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
     {"/cache", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_cache},
     {"/cache/pin", MHD_HTTP_METHOD_POST, false, ROUTE_OPERATOR, generation_begin_pin},
     {PIN_PATH, MHD_HTTP_METHOD_DELETE, true, ROUTE_OPERATOR, handle_unpin},

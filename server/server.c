@@ -95,7 +95,7 @@ static bool start_threads(server *s, int fd) {
 }
 
 static void server_free(server *s) {
-    http_destroy_no_memory_reply(s);
+    http_destroy_no_memory_replies(s);
     acceptor_destroy(&s->arrivals);
     watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
@@ -137,7 +137,7 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     pins_init(&s->pins);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
-    if (!s->model_name || !http_create_no_memory_reply(s) || !start_threads(s, fd)) goto no_memory;
+    if (!s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd)) goto no_memory;
     *started = s;
     return CL_OK;
 

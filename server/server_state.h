@@ -7,6 +7,7 @@
 
 #include "acceptor.h"
 #include "metrics.h"
+#include "openai/dialect.h"
 #include "pins.h"
 #include "preparer.h"
 #include "server.h"
@@ -24,10 +25,10 @@ struct server {
     uint16_t port;
     int listener; /* the socket that listens, owned */
     struct MHD_Daemon *daemon;
-    struct MHD_Response *no_memory; /* http_reply_no_memory */
-    acceptor *arrivals;             /* accepts the daemon's connections */
-    preparer *requests;             /* generations whose requests are to be read */
-    watch *hangups;                 /* the sockets of clients that may hang up */
+    struct MHD_Response *no_memory[OPENAI_N_DIALECTS]; /* http_reply_no_memory */
+    acceptor *arrivals;                                /* accepts the daemon's connections */
+    preparer *requests;                                /* generations whose requests are to be read */
+    watch *hangups;                                    /* the sockets of clients that may hang up */
 
     server_metrics metrics;
     server_pins pins;

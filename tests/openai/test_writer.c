@@ -51,11 +51,12 @@ static void raw_text_separates_documents(void **state) {
     (void)state;
     openai_writer w = {0};
     for (int i = 0; i < 2; i++) {
-        writer_raw(&w, "data: ");
+        writer_begin_event(&w, i ? "name" : NULL);
         writer_integer(&w, NULL, i);
-        writer_raw(&w, "\n");
+        writer_end_event(&w);
     }
-    assert_text(&w, "data: 0\ndata: 1\n");
+    writer_raw(&w, "end");
+    assert_text(&w, "data: 0\n\nevent: name\ndata: 1\n\nend");
     assert_text(&w, "");
 }
 

@@ -1,0 +1,69 @@
+/* The dialects of chat completions and completions, whose streams end with "[DONE]". */
+#include "dialect.h"
+
+#include <string.h>
+
+static bool parse_chat(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
+    return openai_request_parse(context, OPENAI_CHAT, body, request, error);
+}
+
+static bool parse_completion(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
+    return openai_request_parse(context, OPENAI_COMPLETION, body, request, error);
+}
+
+static void stream_begin(openai_writer *w, openai_result *result) {
+    (void)w;
+    (void)result;
+}
+
+static void stream_event(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event) {
+    if (!openai_has_chunk(result->request, event)) return;
+    writer_begin_event(w, NULL);
+    openai_write_chunk(w, result, i, event);
+    writer_end_event(w);
+}
+
+static void stream_end(openai_writer *w, openai_result *result, const openai_error *error) {
+    if (error || result->request->include_usage) {
+        writer_begin_event(w, NULL);
+        error ? openai_write_error_body(w, NULL, error) : openai_write_usage_chunk(w, result);
+        writer_end_event(w);
+    }
+    writer_raw(w, "data: [DONE]\n\n");
+}
+
+const openai_dialect openai_chat = {
+    .path = "/v1/chat/completions",
+    .parse = parse_chat,
+    .write_error = openai_write_error_body,
+    .write_answer = openai_write_answer,
+    .stream_begin = stream_begin,
+    .stream_event = stream_event,
+    .stream_end = stream_end,
+    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
+    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+};
+
+const openai_dialect openai_completion = {
+    .path = "/v1/completions",
+    .parse = parse_completion,
+    .write_error = openai_write_error_body,
+    .write_answer = openai_write_answer,
+    .stream_begin = stream_begin,
+    .stream_event = stream_event,
+    .stream_end = stream_end,
+    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
+    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+};
+
+const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {&openai_chat, &openai_completion};
+
+const openai_dialect *openai_dialect_of(const json_t *body) {
+    return json_object_get(body, "messages") ? &openai_chat : &openai_completion;
+}
+
+const openai_dialect *openai_dialect_at(const char *path) {
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++)
+        if (strcmp(path, openai_dialects[i]->path) == 0) return openai_dialects[i];
+    return NULL;
+}
