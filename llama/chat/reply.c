@@ -1,0 +1,328 @@
+/* Splits a reply: finds markers, reads calls, and reports the parts. */
+#include "reply.h"
+
+#include <stdlib.h>
+
+#include "reply_call.h"
+
+typedef enum reply_state {
+    REPLY_IN_TEXT,
+    REPLY_IN_REASONING,
+    REPLY_BEFORE_CALL, /* behind the marker of calls */
+    REPLY_IN_CALL,
+    REPLY_AFTER_CALL /* another call may follow without a marker of its own */
+} reply_state;
+
+struct cl_reply {
+    cl_reply_options options;
+    reply_state state;
+    /*
+     * Text of which the bytes before `start` are done with, and those before `at` have been read. If the bytes in between turn
+     * out not to be what they seemed, the first n_plain of them are plain text, and the others are read once more.
+     */
+    reply_text held;
+    size_t start, at, n_plain;
+    reply_call call;
+    int32_t n_calls; /* that have begun */
+    bool in_array;   /* the calls are elements of an array */
+    bool is_marked;  /* a marker precedes the calls */
+    /* White space beside markers is left out. What ends a part is kept here until it is known whether a marker follows. */
+    reply_text space;
+    bool has_content, has_reasoning; /* other than white space */
+    reply_text out;                  /* the text of all parts */
+    cl_reply_part *parts;            /* [n_parts]; while parts are added, `text` is not set */
+    size_t n_parts, parts_capacity;
+    bool no_memory;
+};
+
+cl_reply *cl_reply_create(const cl_reply_options *options) {
+    cl_reply *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->options = *options;
+    if (options->reasoning && options->in_reasoning) r->state = REPLY_IN_REASONING;
+    return r;
+}
+
+void cl_reply_free(cl_reply **reply) {
+    cl_reply *r = *reply;
+    if (!r) return;
+    reply_call_free(&r->call);
+    free(r->held.data);
+    free(r->space.data);
+    free(r->out.data);
+    free(r->parts);
+    free(r);
+    *reply = NULL;
+}
+
+/* ---- Parts ---- */
+
+static void add_part(cl_reply *r, cl_reply_kind kind, const char *text, size_t size) {
+    const int32_t call = kind == CL_REPLY_CALL || kind == CL_REPLY_ARGUMENTS ? r->n_calls - 1 : 0;
+    cl_reply_part *last = r->n_parts ? &r->parts[r->n_parts - 1] : NULL;
+    reply_text_add(&r->out, text, size);
+    if (last && last->kind == kind && last->call == call) {
+        last->size += size;
+        return;
+    }
+    if (r->n_parts == r->parts_capacity) {
+        const size_t capacity = 2 * r->parts_capacity + 8;
+        cl_reply_part *grown = realloc(r->parts, capacity * sizeof *grown);
+        r->no_memory |= !grown;
+        if (!grown) return;
+        r->parts = grown;
+        r->parts_capacity = capacity;
+    }
+    r->parts[r->n_parts++] = (cl_reply_part){.kind = kind, .call = call, .size = size};
+}
+
+/* Whether something other than content was split off. */
+static bool is_split(const cl_reply *r) { return r->has_reasoning || r->n_calls > 0; }
+
+/* Report the white space before content or reasoning, unless that begins here, behind a marker. */
+static void add_space(cl_reply *r, cl_reply_kind kind) {
+    const bool begins = kind == CL_REPLY_REASONING ? !r->has_reasoning : !r->has_content && is_split(r);
+    if (!begins && r->space.size > 0) add_part(r, kind, r->space.data, r->space.size);
+    r->space.size = 0;
+}
+
+/* Report content or reasoning. */
+static void add_text(cl_reply *r, cl_reply_kind kind, const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (reply_is_space(text[i])) {
+            reply_text_add(&r->space, &text[i], 1);
+            continue;
+        }
+        add_space(r, kind);
+        add_part(r, kind, &text[i], 1);
+        *(kind == CL_REPLY_REASONING ? &r->has_reasoning : &r->has_content) = true;
+    }
+}
+
+/* Report what the call's reader has. */
+static void add_call(cl_reply *r) {
+    reply_call *c = &r->call;
+    if (!c->begun) return;
+    if (c->name.size > 0) {
+        r->n_calls++;
+        add_part(r, CL_REPLY_CALL, c->name.data, c->name.size);
+        c->name.size = 0;
+    }
+    if (c->arguments.size > 0) add_part(r, CL_REPLY_ARGUMENTS, c->arguments.data, c->arguments.size);
+    c->arguments.size = 0;
+}
+
+/* ---- What is held back ---- */
+
+/* What was read is done with. */
+static void release(cl_reply *r) {
+    r->start = r->at;
+    r->n_plain = 0;
+}
+
+/* What was read is not what it seemed: its first n_plain bytes are plain text, and the others are read once more. */
+static void give_up(cl_reply *r) {
+    const cl_reply_kind kind = r->state == REPLY_IN_REASONING ? CL_REPLY_REASONING : CL_REPLY_CONTENT;
+    if (r->state != REPLY_IN_REASONING) r->state = REPLY_IN_TEXT;
+    add_text(r, kind, r->held.data + r->start, r->n_plain);
+    r->at = r->start + r->n_plain;
+    release(r);
+}
+
+/* Read what was read once more, as text. */
+static void read_again(cl_reply *r) {
+    r->state = REPLY_IN_TEXT;
+    r->at = r->start;
+    release(r);
+}
+
+/* ---- Markers ---- */
+
+typedef enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE } match;
+
+/* Whether what was read, from byte `from` on, is a marker or its beginning. */
+static match match_marker(const cl_reply *r, const char *marker, size_t from) {
+    const size_t size = strlen(marker), n = r->at - from;
+    if (n > size || size == 0 || memcmp(marker, r->held.data + from, n) != 0) return MATCH_NONE;
+    return n == size ? MATCH_WHOLE : MATCH_PART;
+}
+
+/* What follows what was read may be a call; otherwise that is plain. */
+static void begin_call(cl_reply *r, bool is_marked) {
+    r->is_marked = is_marked;
+    r->in_array = false;
+    r->n_plain = r->at - r->start;
+    r->state = REPLY_BEFORE_CALL;
+}
+
+static void begin_reasoning(cl_reply *r) {
+    r->space.size = 0;
+    r->state = REPLY_IN_REASONING;
+    release(r);
+}
+
+/* Whether a call without a marker may begin with a byte. */
+static bool begins_bare_call(const cl_reply_format *f, char byte) {
+    return (f->syntax == CL_REPLY_BARE && byte == '{') || (f->syntax == CL_REPLY_PYTHON && byte == '[');
+}
+
+static void read_text(cl_reply *r) {
+    const cl_reply_format *f = r->options.format;
+    const bool fresh = !r->has_content; /* only the beginning of a reply is reasoning, or a call without a marker */
+    const bool may_call = r->options.tools && r->n_calls < CL_REPLY_MAX_CALLS;
+    const match thinks = r->options.reasoning && fresh ? match_marker(r, f->think, r->start) : MATCH_NONE;
+    const match calls = may_call ? match_marker(r, f->begin, r->start) : MATCH_NONE;
+    if (thinks == MATCH_WHOLE) {
+        begin_reasoning(r);
+    } else if (calls == MATCH_WHOLE) {
+        begin_call(r, true);
+    } else if (may_call && fresh && begins_bare_call(f, r->held.data[r->start])) {
+        begin_call(r, false);
+        r->at = r->start; /* that byte belongs to the call */
+    } else if (thinks == MATCH_NONE && calls == MATCH_NONE) {
+        r->n_plain = 1;
+        give_up(r);
+    }
+}
+
+static void read_reasoning(cl_reply *r) {
+    switch (match_marker(r, r->options.format->answer, r->start)) {
+    case MATCH_PART: break;
+    case MATCH_WHOLE:
+        r->space.size = 0;
+        r->has_reasoning = true;
+        r->state = REPLY_IN_TEXT;
+        release(r);
+        break;
+    case MATCH_NONE:
+        r->n_plain = 1;
+        give_up(r);
+        break;
+    }
+}
+
+/* ---- Calls ---- */
+
+static void begin_reader(cl_reply *r) {
+    reply_call_free(&r->call);
+    reply_call_init(&r->call, &r->options, !r->is_marked);
+    r->state = REPLY_IN_CALL;
+}
+
+static void read_before_call(cl_reply *r) {
+    const char byte = r->held.data[r->at - 1];
+    if (reply_is_space(byte)) return;
+    if (byte == '[' && !r->in_array && r->options.format->syntax != CL_REPLY_GEMMA) {
+        r->in_array = true;
+        return;
+    }
+    begin_reader(r);
+    r->at--;
+}
+
+static void read_call(cl_reply *r) {
+    const reply_verdict v = reply_call_read(&r->call, r->held.data[r->at - 1]);
+    r->no_memory |= reply_call_failed(&r->call);
+    if (!r->call.begun) {
+        if (v != REPLY_MORE) give_up(r);
+        return;
+    }
+    add_call(r);
+    if (v == REPLY_BROKEN) {
+        r->at--;
+        r->state = REPLY_IN_TEXT;
+    }
+    if (v == REPLY_WHOLE) r->state = REPLY_AFTER_CALL;
+    release(r);
+}
+
+/* Whether a byte may stand between two calls. */
+static bool is_separator(const cl_reply *r, char byte) {
+    if (r->in_array) return byte == ',' || byte == ']' || reply_is_space(byte);
+    return reply_is_space(byte) || (byte == ';' && r->options.format->syntax == CL_REPLY_BARE);
+}
+
+enum { MAX_SEPARATORS = 64 };
+
+/* Another call may follow in the same array or behind the same marker; then the marker of the end. */
+static void read_after_call(cl_reply *r) {
+    const cl_reply_syntax syntax = r->options.format->syntax;
+    const bool again = r->n_calls < CL_REPLY_MAX_CALLS && (r->in_array || syntax == CL_REPLY_JSON || syntax == CL_REPLY_BARE);
+    size_t i = r->start;
+    while (i < r->at && i - r->start < MAX_SEPARATORS && is_separator(r, r->held.data[i])) i++;
+    if (i == r->at && r->held.data[i - 1] == ']') {
+        r->in_array = false;
+        release(r);
+    }
+    if (i == r->at) return;
+    const match end = match_marker(r, r->options.format->end, i);
+    if (end == MATCH_WHOLE) {
+        r->state = REPLY_IN_TEXT;
+        release(r);
+    } else if (end == MATCH_NONE && again && (syntax == CL_REPLY_PYTHON || r->held.data[i] == '{')) {
+        r->n_plain = i + 1 - r->start;
+        begin_reader(r);
+        r->at = i;
+    } else if (end == MATCH_NONE) {
+        read_again(r);
+    }
+}
+
+/* ---- The text ---- */
+
+static void read_byte(cl_reply *r) {
+    r->at++;
+    switch (r->state) {
+    case REPLY_IN_TEXT: read_text(r); break;
+    case REPLY_IN_REASONING: read_reasoning(r); break;
+    case REPLY_BEFORE_CALL: read_before_call(r); break;
+    case REPLY_IN_CALL: read_call(r); break;
+    case REPLY_AFTER_CALL: read_after_call(r); break;
+    }
+    if (r->n_plain > 0 && r->at - r->start > CL_REPLY_MAX_HELD) give_up(r);
+}
+
+/* Nothing follows what is held back. */
+static void resolve(cl_reply *r) {
+    if (r->state == REPLY_AFTER_CALL) {
+        read_again(r);
+        return;
+    }
+    if (r->n_plain == 0) r->n_plain = 1; /* of the beginning of a marker */
+    give_up(r);
+}
+
+static bool take_parts(cl_reply *r, const cl_reply_part **parts, size_t *n) {
+    r->no_memory |= r->held.no_memory || r->space.no_memory || r->out.no_memory;
+    size_t at = 0;
+    for (size_t i = 0; !r->no_memory && i < r->n_parts; at += r->parts[i++].size) r->parts[i].text = r->out.data + at;
+    *parts = r->parts;
+    *n = r->no_memory ? 0 : r->n_parts;
+    r->held.size -= r->start;
+    if (r->held.size > 0) memmove(r->held.data, r->held.data + r->start, r->held.size);
+    r->at -= r->start;
+    r->start = r->out.size = r->n_parts = 0;
+    return !r->no_memory;
+}
+
+static void read_all(cl_reply *r) {
+    while (r->at < r->held.size && !r->no_memory) read_byte(r);
+}
+
+/* Report all that is held back. */
+static void finish(cl_reply *r) {
+    while (r->start < r->held.size && !r->no_memory) {
+        resolve(r);
+        read_all(r);
+    }
+    const bool keeps_space = r->state != REPLY_IN_REASONING && (r->has_content ? r->n_calls == 0 : !is_split(r));
+    if (keeps_space && r->space.size > 0) add_part(r, CL_REPLY_CONTENT, r->space.data, r->space.size);
+    r->space.size = 0;
+}
+
+bool cl_reply_add(cl_reply *r, const char *text, size_t size, bool last, const cl_reply_part **parts, size_t *n) {
+    reply_text_add(&r->held, text, size);
+    read_all(r);
+    if (last) finish(r);
+    return take_parts(r, parts, n);
+}
