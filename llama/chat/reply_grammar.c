@@ -1,0 +1,314 @@
+/* The grammars of replies with calls: one for each syntax, each with calls required or among text. */
+#include "reply_grammar.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "reply_call.h"
+
+/* White space in JSON: enough for indented text, and not without end, as small models like it. */
+#define JSON_SPACE "[ \\n\\r\\t]{1,40}"
+
+typedef struct writer {
+    const cl_reply_grammar *g;
+    reply_text out;
+    int32_t begin, end, think, answer, args, quote; /* the markers that are special tokens; -1: they are text */
+    bool no_memory;
+} writer;
+
+/* ---- Text ---- */
+
+static void put(writer *w, const char *text) { reply_text_add(&w->out, text, strlen(text)); }
+
+/* A literal, which is quoted. */
+static void put_literal(writer *w, const char *text) {
+    put(w, "\"");
+    for (; *text; text++) reply_text_add_escaped(&w->out, *text);
+    put(w, "\" ");
+}
+
+static void put_marker(writer *w, const char *marker, int32_t id) {
+    char token[32];
+    if (id < 0) {
+        put_literal(w, marker);
+        return;
+    }
+    snprintf(token, sizeof token, "<[%d]> ", id);
+    put(w, token);
+}
+
+/* The name of a rule of a tool's. */
+static void put_rule(writer *w, const char *name, size_t i) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s_%zu ", name, i);
+    put(w, rule);
+}
+
+static void put_json(writer *w, const json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    w->no_memory |= !text;
+    put(w, "%json ");
+    if (text) put(w, text);
+    put(w, "\n");
+    free(text);
+}
+
+/* ---- Schemas ---- */
+
+static bool set(json_t *object, const char *key, json_t *value) { return json_object_set_new_nocheck(object, key, value) == 0; }
+
+static bool is_object_type(const json_t *type) {
+    return json_is_string(type) && strcmp(json_string_value(type), "object") == 0;
+}
+
+/* The schema of a function's arguments, a new reference: always an object; NULL: memory is lacking. */
+static json_t *schema_of(const json_t *function) {
+    const json_t *given = json_object_get(function, "parameters");
+    const bool strict = json_is_true(json_object_get(function, "strict"));
+    json_t *schema = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+    bool ok = schema;
+    if (ok && !json_is_object(given)) ok = set(schema, "additionalProperties", json_false());
+    if (ok && !is_object_type(json_object_get(schema, "type"))) ok = set(schema, "type", json_string_nocheck("object"));
+    json_t *options = ok && !json_object_get(schema, "x-guidance") ? json_object() : NULL;
+    if (options) ok = set(schema, "x-guidance", options) && set(options, "whitespace_pattern", json_string(JSON_SPACE));
+    if (options && ok && !strict) ok = set(options, "lenient", json_true());
+    if (ok) return schema;
+    json_decref(schema);
+    return NULL;
+}
+
+static const json_t *function_at(const writer *w, size_t i) {
+    return json_object_get(json_array_get(w->g->tools, i), "function");
+}
+
+static const char *name_at(const writer *w, size_t i) { return json_string_value(json_object_get(function_at(w, i), "name")); }
+
+/* ---- Calls: the rule "body", a call without its markers ---- */
+
+static void put_body(writer *w) {
+    put(w, "body: ");
+    for (size_t i = 0; i < json_array_size(w->g->tools); i++) {
+        if (i > 0) put(w, "| ");
+        put_rule(w, "call", i);
+    }
+    put(w, "\n");
+}
+
+static void put_arguments(writer *w, size_t i) {
+    json_t *schema = schema_of(function_at(w, i));
+    put_rule(w, "arguments", i);
+    put(w, ": ");
+    put_json(w, schema);
+    json_decref(schema);
+}
+
+static void put_json_call(writer *w, size_t i) {
+    put_literal(w, "{\"name\": \"");
+    put_literal(w, name_at(w, i));
+    put_literal(w, "\", \"");
+    put_literal(w, w->g->format->arguments);
+    put_literal(w, "\": ");
+    put_rule(w, "arguments", i);
+    put_literal(w, "}");
+}
+
+static void put_mistral_call(writer *w, size_t i) {
+    put_literal(w, name_at(w, i));
+    put_marker(w, "[ARGS]", w->args);
+    put_rule(w, "arguments", i);
+}
+
+static void put_gemma_call(writer *w, size_t i) {
+    put_literal(w, "call:");
+    put_literal(w, name_at(w, i));
+    put(w, "object ");
+}
+
+static void put_python_call(writer *w, size_t i) {
+    put_literal(w, name_at(w, i));
+    put(w, "\"(\" (pair (\", \" pair)*)? \")\" ");
+}
+
+/* Gemma's values, which follow no schema. */
+static void put_gemma_values(writer *w) {
+    put(w, "object: \"{\" (pair (\",\" pair)*)? \"}\"\n"
+           "pair: KEY \":\" value\n"
+           "value: text | NUMBER | \"true\" | \"false\" | \"null\" | object | \"[\" (value (\",\" value)*)? \"]\"\n"
+           "text: ");
+    put_marker(w, "<escape>", w->quote);
+    if (w->quote >= 0) {
+        put(w, "TEXT ");
+        put_marker(w, "<escape>", w->quote);
+        put(w, "\n");
+    } else {
+        put(w, "quoted\nquoted[lazy]: TEXT ");
+        put_literal(w, "<escape>");
+        put(w, "\n");
+    }
+}
+
+/* Python's values, likewise. */
+static void put_python_values(writer *w) {
+    put(w, "pair: KEY \"=\" value\n"
+           "value: STRING | NUMBER | \"True\" | \"False\" | \"None\" | list | dict\n"
+           "list: \"[\" (value (\", \" value)*)? \"]\"\n"
+           "dict: \"{\" (STRING \": \" value (\", \" STRING \": \" value)*)? \"}\"\n"
+           "STRING: /\"([^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\nt])*\"/\n");
+}
+
+static void put_calls(writer *w) {
+    const cl_reply_format *f = w->g->format;
+    const bool literal = f->syntax == CL_REPLY_GEMMA || f->syntax == CL_REPLY_PYTHON;
+    put_body(w);
+    for (size_t i = 0; i < json_array_size(w->g->tools); i++) {
+        put_rule(w, "call", i);
+        put(w, ": ");
+        if (f->syntax == CL_REPLY_GEMMA)
+            put_gemma_call(w, i);
+        else if (f->syntax == CL_REPLY_PYTHON)
+            put_python_call(w, i);
+        else if (f->syntax == CL_REPLY_MISTRAL && f->names)
+            put_mistral_call(w, i);
+        else
+            put_json_call(w, i);
+        put(w, "\n");
+        if (!literal) put_arguments(w, i);
+    }
+    if (!literal) return;
+    put(w, "KEY: /[A-Za-z_][A-Za-z0-9_]{0,63}/\nNUMBER: /-?(0|[1-9][0-9]*)(\\.[0-9]+)?/\n");
+    f->syntax == CL_REPLY_GEMMA ? put_gemma_values(w) : put_python_values(w);
+}
+
+/* ---- What stands around calls: the rule "rest", behind the marker of their beginning ---- */
+
+/* Whether several calls are elements of one array. */
+static bool is_array(const cl_reply_format *f) {
+    return f->syntax == CL_REPLY_PYTHON || (f->syntax == CL_REPLY_MISTRAL && !f->names);
+}
+
+static void put_rest(writer *w) {
+    const cl_reply_format *f = w->g->format;
+    put(w, "rest: ");
+    if (is_array(f)) {
+        put(w, w->g->parallel ? "/ ?\\[/ body (\", \" body)* \"]\"" : "/ ?\\[/ body \"]\"");
+    } else if (f->syntax == CL_REPLY_JSON) {
+        put(w, "/\\n?/ body /\\n?/ ");
+        put_marker(w, f->end, w->end);
+    } else {
+        put(w, "body ");
+        if (f->end[0]) put_marker(w, f->end, w->end);
+    }
+    put(w, "\n");
+}
+
+/* The rule "calls" of a reply in which calls are required. */
+static void put_required(writer *w) {
+    const cl_reply_format *f = w->g->format;
+    const bool several = w->g->parallel && !is_array(f);
+    put(w, "calls: call ");
+    if (several)
+        put(w, f->syntax == CL_REPLY_JSON ? "(\"\\n\" call)*" : f->syntax == CL_REPLY_BARE ? "(\"; \" call)*" : "call*");
+    put(w, "\ncall: ");
+    if (f->syntax != CL_REPLY_BARE && f->begin[0]) put_marker(w, f->begin, w->begin);
+    put(w, "rest\n");
+}
+
+/* The rule "any" of a reply in which calls may stand among text. */
+static void put_optional(writer *w) {
+    const cl_reply_format *f = w->g->format;
+    const bool several = w->g->parallel && !is_array(f);
+    if (f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_PYTHON) {
+        put_required(w);
+        put(w, "any: plain | calls\nplain: /([ \\t\\r\\n]*[^ \\t\\r\\n");
+        put(w, f->syntax == CL_REPLY_BARE ? "{" : "\\[");
+        put(w, "](.|\\n)*)?/\n");
+    } else if (w->begin >= 0) {
+        put(w, several ? "any: TEXT (call TEXT)*\ncall: " : "any: TEXT call?\ncall: ");
+        put_marker(w, f->begin, w->begin);
+        put(w, "rest\n");
+    } else {
+        put(w, several ? "any: (head rest)* TEXT\nhead[lazy]: TEXT " : "any: TEXT | head rest\nhead[lazy]: TEXT ");
+        put_literal(w, f->begin);
+        put(w, "\n");
+    }
+}
+
+/* ---- The reply ---- */
+
+/* The rule "thought": reasoning up to its end, and the white space behind it. */
+static void put_thought(writer *w) {
+    const cl_reply_format *f = w->g->format;
+    if (w->answer >= 0) {
+        put(w, "thought: TEXT ");
+        put_marker(w, f->answer, w->answer);
+        put(w, "SPACE\n");
+    } else {
+        put(w, "thought: thinking SPACE\nthinking[lazy]: TEXT ");
+        put_literal(w, f->answer);
+        put(w, "\n");
+    }
+    put(w, "SPACE: /[ \\n\\r\\t]{0,4}/\n");
+}
+
+static void put_start(writer *w) {
+    const cl_reply_grammar *g = w->g;
+    put(w, "start: ");
+    if (g->in_reasoning) {
+        put(w, "thought ");
+    } else if (g->reasons) {
+        put(w, "(");
+        put_marker(w, g->format->think, w->think);
+        put(w, "thought)? ");
+    }
+    put(w, g->required ? "calls\n" : g->answer ? "(calls | answer)\n" : "any\n");
+    if (g->in_reasoning || g->reasons) put_thought(w);
+}
+
+static bool find_markers(writer *w, cl_error *error) {
+    const cl_reply_format *f = w->g->format;
+    const struct {
+        const char *text;
+        int32_t *id;
+    } markers[] = {{f->begin, &w->begin},   {f->end, &w->end},    {f->think, &w->think},
+                   {f->answer, &w->answer}, {"[ARGS]", &w->args}, {"<escape>", &w->quote}};
+    for (size_t i = 0; i < sizeof markers / sizeof *markers; i++)
+        if (cl_reply_special_token(w->g->tok, markers[i].text, markers[i].id, error) != CL_OK) return false;
+    return true;
+}
+
+cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, cl_error *error) {
+    writer w = {.g = grammar};
+    *text = NULL;
+    if (!find_markers(&w, error)) return CL_ERR_NOMEM;
+    put_start(&w);
+    if (grammar->required || grammar->answer)
+        put_required(&w);
+    else
+        put_optional(&w);
+    if (grammar->answer) {
+        put(&w, "answer: %json ");
+        put(&w, grammar->answer);
+        put(&w, "\n");
+    }
+    put_rest(&w);
+    put_calls(&w);
+    put(&w, "TEXT: /(.|\\n)*/\n");
+    reply_text_add(&w.out, "", 1);
+    if (w.no_memory || w.out.no_memory) {
+        free(w.out.data);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the grammar of the tools");
+    }
+    *text = w.out.data;
+    return CL_OK;
+}
+
+cl_status cl_reply_special_token(const cl_tokenizer *tok, const char *text, int32_t *id, cl_error *error) {
+    cl_token_list list = {0};
+    char nothing[1];
+    *id = -1;
+    cl_status status = CL_OK;
+    if (*text) status = cl_tokenizer_encode_template(tok, text, strlen(text), false, &list, error);
+    if (status == CL_OK && list.n == 1 && cl_tokenizer_piece(tok, list.ids[0], false, nothing, 0) == 0) *id = list.ids[0];
+    cl_token_list_free(&list);
+    return status;
+}

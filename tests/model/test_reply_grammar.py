@@ -1,0 +1,237 @@
+"""The grammars of replies with calls, through PyPI `llguidance`: they accept calls that follow the schemas and no others, and whatever
+they accept is split into such calls."""
+
+import json
+import random
+import subprocess
+
+import gguf
+import pytest
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+SEED = 27
+WALKS = 60  # random replies of each grammar
+
+TEMPLATES = {
+    "hermes": "<tool_call> <think> </think>",
+    "llama3": '<|start_header_id|> "parameters"',
+    "mistral": "[TOOL_CALLS][ARGS]",
+    "mistral_array": "[TOOL_CALLS]",
+    "gemma": "<start_function_call>",
+    "pythonic": "[func_name1(",
+}
+MARKERS = [
+    "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<start_function_call>",
+    "<end_function_call>", "<escape>",
+]  # fmt: skip
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "unit": {"enum": ["m", "km"]}, "note": {"type": "string", "maxLength": 5}},
+            "required": ["a", "unit"],
+            "additionalProperties": False,
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now"}}
+TOOLS = [ADD, NOW]
+
+CALLS = [("add", '{"a": 3, "unit": "km"}'), ("now", "{}")]
+WRONG = [("add", '{"a": "3", "unit": "km"}'), ("add", '{"a": 3}'), ("add", '{"a": 3, "unit": "mile"}'), ("sub", "{}"), ("now", '{"x": 1}')]
+
+
+def written(family, calls):
+    """Calls as a model of the family writes them."""
+    if family == "hermes":
+        return "\n".join(f'<tool_call>\n{{"name": "{n}", "arguments": {a}}}\n</tool_call>' for n, a in calls)
+    if family == "llama3":
+        return "; ".join(f'{{"name": "{n}", "parameters": {a}}}' for n, a in calls)
+    if family == "mistral":
+        return "".join(f"[TOOL_CALLS]{n}[ARGS]{a}" for n, a in calls)
+    if family == "mistral_array":
+        return "[TOOL_CALLS] [" + ", ".join(f'{{"name": "{n}", "arguments": {a}}}' for n, a in calls) + "]"
+    raise AssertionError(family)
+
+
+class Vocabulary:
+    """Every byte is a token; the markers are tokens of their own, which are special or not there at all."""
+
+    def __init__(self, special):
+        self.names = MARKERS if special else []
+        self.tokens = [b"<unk>", b"<s>", b"</s>"] + [bytes([i]) for i in range(256)] + [m.encode() for m in self.names]
+        self.bos_token_id, self.eos_token_id = 1, 2
+        self.special_token_ids = [0, 1, 2] + list(range(259, len(self.tokens)))
+
+    def __call__(self, text):
+        return [3 + b for b in (text if isinstance(text, bytes) else text.encode())]
+
+    def encode(self, text):
+        ids = []
+        while text:
+            marker = next((i for i, m in enumerate(self.names) if text.startswith(m)), None)
+            ids += self(text[0]) if marker is None else [259 + marker]
+            text = text[1 if marker is None else len(self.names[marker]) :]
+        return ids
+
+    def decode(self, ids):
+        return b"".join(self.tokens[i] for i in ids).decode(errors="replace")
+
+    def write(self, path):
+        kinds = [2, 3, 3] + [6] * 256 + [3] * len(self.names)
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + self.names)
+        writer.add_token_scores([0.0] * len(self.tokens))
+        writer.add_token_types(kinds)
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
+        writer.add_unk_token_id(0)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+
+
+class Replies:
+    """Grammars and their words, with markers that are special tokens or text."""
+
+    def __init__(self, bin_dir, path, special):
+        self.vocabulary = Vocabulary(special)
+        self.vocabulary.write(path)
+        self.tokenizer = LLTokenizer(TokenizerWrapper(self.vocabulary))
+        self.program = [bin_dir / "reply_dump", path]
+
+    def dump(self, lines):
+        done = subprocess.run(self.program, input="".join(json.dumps(x) + "\n" for x in lines), capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def matcher(self, family, **flags):
+        grammar = self.dump([{"template": TEMPLATES[family], "tools": TOOLS, **flags}])[0]
+        matcher = LLMatcher(self.tokenizer, grammar)
+        assert not matcher.is_error(), f"{matcher.get_error()}\n{grammar}"
+        return matcher
+
+    def accepts(self, matcher, text):
+        """Whether the text is a whole word of the grammar."""
+        ids = self.vocabulary.encode(text)
+        matcher.reset()
+        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+
+    def split(self, family, texts, **flags):
+        return self.dump([{"template": TEMPLATES[family], "tools": TOOLS, "text": text, **flags} for text in texts])
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["special", "text"])
+def replies(request, bin_dir, tmp_path_factory):
+    return Replies(bin_dir, tmp_path_factory.mktemp("vocabulary") / "model.gguf", request.param)
+
+
+JSON_FAMILIES = [f for f in TEMPLATES if f not in ("gemma", "pythonic")]
+
+
+@pytest.mark.parametrize("family", JSON_FAMILIES)
+def test_required_calls(replies, family):
+    several, one = (replies.matcher(family, required=True, parallel=parallel) for parallel in (True, False))
+    for call in CALLS:
+        assert replies.accepts(one, written(family, [call])), call
+    assert replies.accepts(several, written(family, CALLS))
+    assert not replies.accepts(one, written(family, CALLS))
+    for call in WRONG:
+        assert not replies.accepts(several, written(family, [call])), call
+    for text in ("", "I add.", written(family, CALLS)[:-1], written(family, CALLS) + " Done."):
+        assert not replies.accepts(several, text), text
+
+
+@pytest.mark.parametrize("family", JSON_FAMILIES)
+def test_optional_calls(replies, family):
+    several = replies.matcher(family, parallel=True)
+    for text in ("", "I add.", "a { b\n", written(family, CALLS)):
+        assert replies.accepts(several, text), text
+    if family != "llama3":
+        assert replies.accepts(several, "I add.\n" + written(family, CALLS))
+    if family == "mistral" or (family == "hermes"):
+        assert replies.accepts(several, written(family, CALLS) + "\nDone.")
+    for call in WRONG:
+        assert not replies.accepts(several, written(family, [call])), call
+
+
+def test_reasoning_comes_first(replies):
+    call = written("hermes", CALLS[:1])
+    may_think = replies.matcher("hermes", required=True, reasons=True)
+    assert replies.accepts(may_think, call)
+    assert replies.accepts(may_think, "<think>\nhm\n</think>\n\n" + call)
+    assert not replies.accepts(may_think, "<think>\nhm\n" + call)
+    thinks = replies.matcher("hermes", required=True, reasons=True, in_reasoning=True)
+    assert replies.accepts(thinks, "hm\n</think>\n\n" + call)
+    assert not replies.accepts(thinks, call)
+
+
+def test_a_schema_for_what_is_no_call(replies):
+    matcher = replies.matcher("hermes", parallel=True, answer='{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}')
+    assert replies.accepts(matcher, '{"x": 1}')
+    assert replies.accepts(matcher, written("hermes", CALLS))
+    assert not replies.accepts(matcher, "I add.")
+
+
+def check(name, arguments, family):
+    """That a call is one of the tools', and follows its schema."""
+    values = json.loads(arguments)
+    assert name in ("add", "now")
+    if family not in JSON_FAMILIES:
+        return
+    if name == "now":
+        assert values == {}
+        return
+    assert type(values["a"]) is int and values["unit"] in ("m", "km") and set(values) <= {"a", "unit", "note"}
+    assert len(values.get("note", "")) <= 5
+
+
+def walk(replies, matcher, rng, begin=""):
+    """A random word of the grammar, of printable bytes that may follow, more often than not such that end something; None: it got
+    too long."""
+    matcher.reset()
+    ids = replies.vocabulary.encode(begin)
+    assert matcher.try_consume_tokens(ids) == len(ids)
+    eager = set(replies.vocabulary('"},]\n<')) | set(range(259, len(replies.vocabulary.tokens)))
+    while len(ids) < 600:
+        mask = matcher.compute_bitmask()
+        allowed = [i for i in range(len(replies.vocabulary.tokens)) if mask[i // 8] >> i % 8 & 1]
+        if 2 in allowed and (len(allowed) == 1 or rng.random() < 0.3):
+            return replies.vocabulary.decode(ids)
+        allowed = [i for i in allowed if i == 3 + 10 or 3 + 32 <= i < 3 + 127 or i >= 259]
+        quick = [i for i in allowed if i in eager]
+        ids.append(rng.choice(quick if quick and rng.random() < 0.5 else allowed))
+        assert matcher.consume_token(ids[-1])
+    return None
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("parallel", [True, False])
+def test_every_word_is_split_into_calls(replies, family, parallel):
+    rng = random.Random(SEED)
+    matcher = replies.matcher(family, required=True, parallel=parallel)
+    words = [walk(replies, matcher, rng) for _ in range(WALKS)]
+    words = [w for w in words if w is not None]
+    assert len(words) > WALKS // 4
+    for word, parts in zip(words, replies.split(family, words)):
+        assert parts["content"] == "" and parts["reasoning"] == "", word
+        assert len(parts["calls"]) == 1 or (parallel and len(parts["calls"]) > 1), word
+        for name, arguments in parts["calls"]:
+            check(name, arguments, family)
+
+
+@pytest.mark.parametrize("family", ["hermes", "mistral", "mistral_array", "gemma"])
+def test_a_marker_among_text_begins_a_call(replies, family):
+    rng = random.Random(SEED)
+    marker = {"hermes": "<tool_call>", "gemma": "<start_function_call>"}.get(family, "[TOOL_CALLS]")
+    matcher = replies.matcher(family, parallel=False)
+    words = [walk(replies, matcher, rng, "I add.\n" + marker) for _ in range(WALKS // 3)]
+    words = [w for w in words if w is not None]
+    assert len(words) > WALKS // 12
+    for word, parts in zip(words, replies.split(family, words)):
+        assert parts["content"].startswith("I add.") and len(parts["calls"]) >= 1, word
+        check(*parts["calls"][0], family)
