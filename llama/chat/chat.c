@@ -90,6 +90,7 @@ cl_status cl_chat_of_template(const char *text, size_t size, const cl_model_file
                               cl_error *error) {
     cl_status status = new_chat(CL_CHAT_TEMPLATE, file, tok, chat, error);
     if (status == CL_OK) status = load(*chat, &(*chat)->main, "the chat template", (cl_str){text, size}, error);
+    if (status == CL_OK) status = cl_chat_find_reply(*chat, error);
     if (status != CL_OK) cl_chat_free(chat);
     return status;
 }
@@ -104,6 +105,7 @@ cl_status cl_chat_of_file(const cl_model_file *file, const cl_tokenizer *tok, cl
     cl_status status = new_chat(CL_CHAT_TEMPLATE, file, tok, chat, error);
     if (status == CL_OK) status = load(*chat, &(*chat)->main, key, text, error);
     if (status == CL_OK && tool_text.size > 0) status = load(*chat, &(*chat)->tool_use, tool_key, tool_text, error);
+    if (status == CL_OK) status = cl_chat_find_reply(*chat, error);
     if (status != CL_OK) cl_chat_free(chat);
     return status;
 }
@@ -130,6 +132,7 @@ cl_status cl_chat_by_name(const char *name, const cl_model_file *file, const cl_
     cl_status status = new_chat(builtin->name, file, tok, chat, error);
     if (status == CL_OK) status = load(*chat, &(*chat)->main, builtin->name, cl_str_of(builtin->text), error);
     if (status == CL_OK) status = set_start(*chat, file, error);
+    if (status == CL_OK) status = cl_chat_find_reply(*chat, error);
     if (status != CL_OK) cl_chat_free(chat);
     return status;
 }

@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "llama/text/prompt.h"
+#include "reply.h"
 
 /* Immutable; safe from any number of threads. */
 typedef struct cl_chat cl_chat;
@@ -56,6 +57,9 @@ cl_str cl_chat_text(const cl_chat *chat, bool with_tools);
 
 /* Whether the template writes `tools` itself. Otherwise they are described in the system message. */
 bool cl_chat_has_tools(const cl_chat *chat);
+
+/* How the model writes its replies; valid until cl_chat_free. */
+const cl_reply_format *cl_chat_reply(const cl_chat *chat);
 
 /*
  * Whether the arguments of calls are written from their JSON text, so that this text is what the model wrote. Otherwise the

@@ -19,7 +19,11 @@ struct cl_chat {
     cl_chat_template main;     /* for all chats, or for those without tools */
     cl_chat_template tool_use; /* for chats with tools, if the file has such a template */
     json_t *own;               /* the template's own variables, such as bos_token; owned */
+    cl_reply_format reply;
 };
+
+/* Set `reply`; all else is set. CL_ERR_NOMEM (chat_reply.c). */
+cl_status cl_chat_find_reply(cl_chat *chat, cl_error *error);
 
 static inline const cl_chat_template *cl_chat_template_for(const cl_chat *chat, bool with_tools) {
     return with_tools && chat->tool_use.jinja ? &chat->tool_use : &chat->main;

@@ -42,9 +42,10 @@ typedef struct cl_reply_format {
 
 /*
  * Find the format that a chat template (Jinja) makes its model write. has_tools: the template itself writes tools; otherwise
- * they are described to the model in the form of Hermes and Qwen, <tool_call>{"name": ..., "arguments": ...}</tool_call>.
+ * they are described to the model in the form of Hermes and Qwen, <tool_call>{"name": ..., "arguments": ...}</tool_call>. True:
+ * the template writes tools, but is of no known family; it gets that form, too, and should be probed.
  */
-void cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format);
+bool cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format);
 
 /* The call of which cl_reply_format_probe gets the text: its name, and its one argument and that one's value, a string. */
 #define CL_REPLY_PROBE_NAME  "probe_name"

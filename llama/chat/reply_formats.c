@@ -10,7 +10,7 @@ typedef struct family {
     cl_reply_format format;
 } family;
 
-/* The first whose texts are in a template is its family. */
+/* The first whose texts are in a template is its family; otherwise it is the last. */
 static const family families[] = {
     {{"<start_function_call>"},
      {.name = "gemma", .syntax = CL_REPLY_GEMMA, .begin = "<start_function_call>", .end = "<end_function_call>"}},
@@ -22,13 +22,16 @@ static const family families[] = {
     {{NULL}, {.name = "hermes", .syntax = CL_REPLY_JSON, .begin = "<tool_call>", .end = "</tool_call>"}},
 };
 
+static bool is_of(cl_str template, const family *f) {
+    return cl_str_contains(template, f->has[0]) && (!f->has[1] || cl_str_contains(template, f->has[1]));
+}
+
 /* What stands around reasoning. The template names the second, where it takes earlier reasoning out of the chat. */
 static const char *const thoughts[][2] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
 
-void cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format) {
-    const family *f = families;
-    if (!has_tools) f = &families[sizeof families / sizeof *families - 1];
-    while ((f->has[0] && !cl_str_contains(template, f->has[0])) || (f->has[1] && !cl_str_contains(template, f->has[1]))) f++;
+bool cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *format) {
+    const family *f = families, *last = &families[sizeof families / sizeof *families - 1];
+    while (f < last && (!has_tools || !is_of(template, f))) f++;
     *format = f->format;
     format->names = cl_str_contains(template, "[ARGS]");
     if (!format->arguments) format->arguments = "arguments";
@@ -38,6 +41,7 @@ void cl_reply_format_find(cl_str template, bool has_tools, cl_reply_format *form
         snprintf(format->answer, sizeof format->answer, "%s", thoughts[i][1]);
         break;
     }
+    return has_tools && f == last;
 }
 
 /* ---- Probing ---- */
