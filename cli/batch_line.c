@@ -103,11 +103,12 @@ static void write_short_answer(openai_writer *w, const batch_line *line) {
     const openai_choice *choice = &line->result.choices[0];
     const openai_usage usage = openai_result_usage(&line->result);
     int64_t offset = 0;
-    writer_bytes(w, "text", choice->text, choice->text_size);
+    writer_bytes(w, "text", choice->text.data, choice->text.size);
+    openai_write_split(w, choice);
     writer_open(w, "token_ids", '[');
     for (size_t i = 0; i < choice->tokens.n; i++) writer_integer(w, NULL, choice->tokens.ids[i]);
     writer_close(w);
-    writer_string(w, "finish_reason", openai_finish_name(choice->finish));
+    writer_string(w, "finish_reason", openai_finish_reason(choice));
     openai_write_usage(w, "usage", &usage);
     if (line->request.logprobs) openai_write_logprobs(w, &line->result, 0, 0, false, &offset);
 }

@@ -1,4 +1,4 @@
-/* Reads a chat: its messages and tools, and what else its template gets, rendered and tokenized. */
+/* Reads a chat: its messages, and what else its template gets, rendered and tokenized with its tools. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,12 +8,11 @@
 /* A chat as its template gets it. Free with chat_free. */
 typedef struct chat {
     cl_chat_input in;
-    json_t *messages, *tools, *kwargs; /* owned; those that `in` borrows */
+    json_t *messages, *kwargs; /* owned; those that `in` borrows */
 } chat;
 
 static void chat_free(chat *c) {
     json_decref(c->messages);
-    json_decref(c->tools);
     json_decref(c->kwargs);
 }
 
@@ -85,10 +84,9 @@ static bool read_end(const json_t *body, chat *c, openai_error *error) {
 
 /* ---- The chat ---- */
 
-static bool read_chat(const openai_context *context, const json_t *body, bool hides_tools, chat *c, openai_error *error) {
-    c->tools = openai_read_tools(field_get(body, "tools"), error);
-    if (!c->tools) return false;
-    if (!hides_tools) c->in.tools = c->tools;
+static bool read_chat(const openai_context *context, const json_t *body, const openai_request *r, chat *c,
+                      openai_error *error) {
+    if (r->tool_choice != OPENAI_TOOLS_NONE) c->in.tools = r->tools;
     const bool argument_text = cl_chat_takes_argument_text(context->chat, json_array_size(c->in.tools) > 0);
     c->in.messages = c->messages = openai_read_messages(field_get(body, "messages"), argument_text, error);
     return c->messages && read_kwargs(context, body, c, error) && read_documents(body, c, error) && read_end(body, c, error);
@@ -116,7 +114,7 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, const 
                                                          "--chat-format, or send 'prompt' to /v1/completions instead");
     chat c = {0};
     cl_chat_input_init(&c.in);
-    const bool ok = read_chat(context, body, r->hides_tools, &c, error) && tokenize(context, &c.in, prompt, error);
+    const bool ok = read_chat(context, body, r, &c, error) && tokenize(context, &c.in, prompt, error);
     chat_free(&c);
     return ok;
 }

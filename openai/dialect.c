@@ -17,10 +17,12 @@ static void stream_begin(openai_writer *w, openai_result *result) {
 }
 
 static void stream_event(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event) {
-    if (!openai_has_chunk(result->request, event)) return;
-    writer_begin_event(w, NULL);
-    openai_write_chunk(w, result, i, event);
-    writer_end_event(w);
+    const size_t n = openai_n_chunks(result, event);
+    for (size_t k = 0; k < n; k++) {
+        writer_begin_event(w, NULL);
+        openai_write_chunk(w, result, i, event, k);
+        writer_end_event(w);
+    }
 }
 
 static void stream_end(openai_writer *w, openai_result *result, const openai_error *error) {

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "llama/chat/reply.h"
 #include "llama/model.h"
 #include "writer.h"
 
@@ -120,6 +121,7 @@ enum {
     OPENAI_MAX_BAD_WORDS = 1024,
     OPENAI_MAX_BAD_WORD_BYTES = 1024,
     OPENAI_MAX_REQUEST_ID = 128, /* bytes */
+    OPENAI_MAX_MARKERS = 8,
 };
 
 /* What a request's rules on tokens point to (rules.c). Owned. */
@@ -137,6 +139,9 @@ typedef struct openai_prompt {
     size_t text_size;
 } openai_prompt;
 
+/* Whether the model may call tools. */
+typedef enum openai_tool_choice { OPENAI_TOOLS_NONE, OPENAI_TOOLS_AUTO, OPENAI_TOOLS_REQUIRED } openai_tool_choice;
+
 typedef struct openai_request {
     openai_endpoint endpoint;
     const char *id_prefix;  /* what the ids of its answers begin with, a static string: "chatcmpl-", "cmpl-" */
@@ -151,7 +156,6 @@ typedef struct openai_request {
     bool include_usage;     /* stream_options.include_usage */
     bool continuous_usage;  /* stream_options.continuous_usage_stats: each chunk reports its choice's usage so far */
     bool echo;              /* completions only */
-    bool hides_tools;       /* chats only: `tools` do not become a part of the prompt */
     bool return_token_ids;  /* each choice carries `token_ids` and `prompt_token_ids` */
     bool tokens_as_ids;     /* logprobs name tokens by their ids, as in "token_id:5" */
     bool timings;           /* the answer, or a choice's last chunk, has `timings` */
@@ -160,8 +164,20 @@ typedef struct openai_request {
     char *id;         /* of the answer, behind its prefix; owned; NULL: a random one */
     char *salt;       /* [params.salt_size] owned */
     openai_rules rules;
-    char *grammar;             /* [params.grammar_size] owned; which field it came from is in grammar_field */
-    const char *grammar_field; /* a static string; NULL: the request has none */
+    /*
+     * Chats: the tools, and those of them that may be called: arrays of {"type": "function", "function": {"name", ...}}, owned;
+     * NULL: none. The prompt describes all of them, unless none may be called.
+     */
+    json_t *tools, *callable;
+    openai_tool_choice tool_choice;
+    bool parallel_tool_calls; /* a reply may call several tools */
+    bool splits;              /* replies are split, with `reply`, into reasoning, content and calls */
+    bool include_reasoning;   /* the answer contains the reasoning that is split off */
+    cl_reply_options reply;
+    int32_t
+        markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show, because they are markers */
+    char *grammar;                   /* [params.grammar_size] owned; which field it came from is in grammar_field */
+    const char *grammar_field;       /* a static string; NULL: the request has none */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
 } openai_request;
@@ -213,9 +229,25 @@ typedef struct openai_logprobs {
     size_t n, capacity;
 } openai_logprobs;
 
+/* Text that grows. Zero-initialise. */
+typedef struct openai_text {
+    char *data; /* [size] and a zero; NULL while empty */
+    size_t size, capacity;
+} openai_text;
+
+/* A tool call in a reply. */
+typedef struct openai_call {
+    char id[32];
+    openai_text name;
+    openai_text arguments; /* JSON; of a reply that was cut, or malformed, perhaps not valid */
+} openai_call;
+
 typedef struct openai_choice {
-    char *text; /* [text_size] and a zero; without the text that echo repeats; NULL while empty */
-    size_t text_size, text_capacity;
+    openai_text text;      /* the content, without the text that echo repeats */
+    openai_text reasoning; /* that was split off */
+    openai_call *calls;    /* [n_calls] */
+    size_t n_calls, calls_capacity;
+    cl_reply *reply;          /* splits the text; NULL: all of it is content */
     cl_token_list tokens;     /* of the completion */
     openai_logprobs logprobs; /* of these tokens, if they were requested */
     double sum_logprob;       /* of these tokens, if they are known */
@@ -223,6 +255,14 @@ typedef struct openai_choice {
     int64_t text_offset;      /* streams: characters in the tokens written so far, for completions' logprobs */
     cl_engine_finish finish;
 } openai_choice;
+
+/* What an event adds to its choice. */
+typedef struct openai_delta {
+    cl_reply_kind kind;
+    size_t call;      /* of a call and its arguments: the index in the choice */
+    const char *text; /* [size] valid until the next event of the choice */
+    size_t size;
+} openai_delta;
 
 /* Numbers of tokens. */
 typedef struct openai_usage {
@@ -244,15 +284,18 @@ typedef struct openai_result {
     const openai_request *request;
     char id[16 + OPENAI_MAX_REQUEST_ID]; /* request->id_prefix, and request->id or 24 digits */
     int64_t created;                     /* seconds since 1970 */
+    uint64_t call_key;                   /* random; the ids of calls are made from it */
     openai_choice *choices;
     size_t n_choices;
     openai_times times;
     /* [n_prompts], filled with prompt_logprobs, or echo and logprobs. Entry i is the token at position i + 1, as the first
      * token has no logprob. */
     openai_logprobs *prompt_logprobs;
-    openai_usage *usage; /* [n_prompts] */
-    size_t n_done;       /* prompts whose last event was added */
-    bool failed;         /* the engine reported an error, or memory was lacking; error says which */
+    openai_usage *usage;  /* [n_prompts] */
+    openai_delta *deltas; /* [n_deltas] what the latest event added to its choice, in order, for streams */
+    size_t n_deltas, deltas_capacity;
+    size_t n_done; /* prompts whose last event was added */
+    bool failed;   /* the engine reported an error, or memory was lacking; error says which */
     openai_error error;
 } openai_result;
 
@@ -271,6 +314,9 @@ openai_usage openai_result_usage(const openai_result *result);
 
 /* "stop", "length", "abort" or "error"; NULL for CL_ENGINE_RUNNING. */
 const char *openai_finish_name(cl_engine_finish finish);
+
+/* Why a choice ended: one of these names, or "tool_calls" if it stopped after it had called tools. */
+const char *openai_finish_reason(const openai_choice *choice);
 
 /* ---- Answers (write.c, logprobs.c, timings.c); if memory is lacking, the writer fails ---- */
 
@@ -297,14 +343,19 @@ void openai_write_timings(openai_writer *w, const openai_result *result);
 /* Write the whole answer of a request that is not streamed, as the value of `key` (NULL: no key). */
 void openai_write_answer(openai_writer *w, const char *key, const openai_result *result);
 
-/* Whether a stream reports an event by a chunk. */
-bool openai_has_chunk(const openai_request *request, const cl_engine_event *event);
+/*
+ * Write the members "reasoning_content", also as "reasoning", and "tool_calls" of the message of a choice that has them.
+ */
+void openai_write_split(openai_writer *w, const openai_choice *choice);
+
+/* By how many chunks a stream reports an event that was just added to the result: one for each delta, if it reports it. */
+size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event);
 
 /*
- * Write the stream's chunk for an event of prompt i that has one and was just added to the result. A choice's first chunk also
- * carries the role (chat) or the echoed prompt (completions).
+ * Write chunk k of those for an event of prompt i that was just added to the result. A choice's first chunk also carries the
+ * role (chat) or the echoed prompt (completions).
  */
-void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
+void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k);
 
 /* Write the chunk with the usage that ends a stream with include_usage. */
 void openai_write_usage_chunk(openai_writer *w, const openai_result *result);

@@ -23,7 +23,16 @@ void openai_rules_free(openai_rules *rules);
 /* Read what the text must match: response_format, structured_outputs, guided_*, grammar or json_schema (constraint.c). */
 bool openai_parse_constraint(const json_t *body, openai_request *request, openai_error *error);
 
-/* Read `messages` or `prompt` as token ids (prompt.c), once all else has been read. */
+/* Read a chat's tools, which of them may be called, and what an answer has of a reply (tools.c). */
+bool openai_parse_tools(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/*
+ * Set how the replies to a chat are split, and the grammar that constrains them where calls are required or strict (tools.c).
+ * The prompt has been read.
+ */
+bool openai_prepare_replies(const openai_context *context, openai_request *request, openai_error *error);
+
+/* Read `messages` or `prompt` as token ids (prompt.c), once all else of the body has been read. */
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /* Read a chat, with its tools and what else its template gets, as token ids (chat.c). */

@@ -15,11 +15,11 @@ static const refused_field refused_fields[] = {
     /* OpenAI's */
     {.name = "audio"},
     {.name = "echo", .endpoints = CHAT},
-    {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}},
-    {.name = "functions"},
+    {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}, .instead = "use 'tool_choice'"},
+    {.name = "functions", .instead = "use 'tools'"},
     {.name = "modalities", .neutral = {"[\"text\"]"}},
     {.name = "suffix"},
-    {.name = "tool_choice", .neutral = {"\"none\"", "\"auto\""}},
+    {.name = "tool_choice", .neutral = {"\"none\"", "\"auto\""}, .endpoints = COMPLETION},
     {.name = "tools", .endpoints = COMPLETION},
     {.name = "web_search_options"},
     /* vLLM's */

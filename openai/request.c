@@ -1,29 +1,21 @@
 /* Reads a request's body, and submits its prompts to the engine. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dialect.h"
 #include "parse.h"
 
-/* Whether a chat's tools must not be called, so that the prompt does without them. */
-static bool hides_tools(const json_t *body) {
-    const json_t *choice = field_get(body, "tool_choice");
-    return json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
-}
-
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error) {
-    *request = (openai_request){.endpoint = endpoint,
-                                .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-",
-                                .hides_tools = hides_tools(body)};
+    *request = (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-"};
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     const json_t *model = field_get(body, "model");
     const char *name; /* any name is accepted: there is one model */
     if (model && !field_name(model, "model", &name, error)) return false;
     if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
-        openai_parse_prompts(context, body, request, error))
+        openai_parse_tools(context, body, request, error) && openai_parse_prompts(context, body, request, error) &&
+        openai_prepare_replies(context, request, error))
         return true;
     openai_request_free(request);
     return false;
@@ -57,6 +49,8 @@ void openai_request_free(openai_request *request) {
     free(request->salt);
     free(request->grammar);
     openai_rules_free(&request->rules);
+    json_decref(request->tools);
+    json_decref(request->callable);
     *request = (openai_request){.endpoint = request->endpoint};
 }
 

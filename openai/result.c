@@ -7,13 +7,15 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "llama/common/hash.h"
 #include "openai.h"
 
-/* The request's own name or a random one, behind its prefix. False if the system has no random bytes. */
+/* Set the ids: the request's own name or a random one, behind its prefix. False if the system has no random bytes. */
 static bool set_id(openai_result *result, const openai_request *request) {
-    uint64_t id[2] = {0};
-    if (request->id) return snprintf(result->id, sizeof result->id, "%s%s", request->id_prefix, request->id) > 0;
+    uint64_t id[3];
     if (getrandom(id, sizeof id, 0) != sizeof id) return false;
+    result->call_key = id[2];
+    if (request->id) return snprintf(result->id, sizeof result->id, "%s%s", request->id_prefix, request->id) > 0;
     snprintf(result->id, sizeof result->id, "%s%012" PRIx64 "%012" PRIx64, request->id_prefix, id[0] >> 16, id[1] >> 16);
     return true;
 }
@@ -30,7 +32,10 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
     result->choices = calloc(result->n_choices, sizeof *result->choices);
     result->prompt_logprobs = calloc(request->n_prompts, sizeof *result->prompt_logprobs);
     result->usage = calloc(request->n_prompts, sizeof *result->usage);
-    if (result->choices && result->prompt_logprobs && result->usage) return true;
+    bool ok = result->choices && result->prompt_logprobs && result->usage;
+    for (size_t i = 0; ok && request->splits && i < result->n_choices; i++)
+        ok = (result->choices[i].reply = cl_reply_create(&request->reply));
+    if (ok) return true;
     openai_result_free(result);
     return false;
 }
@@ -42,17 +47,27 @@ static void logprobs_free(openai_logprobs *logprobs) {
     free(logprobs->ranks);
 }
 
-void openai_result_free(openai_result *result) {
-    for (size_t i = 0; result->choices && i < result->n_choices; i++) {
-        free(result->choices[i].text);
-        cl_token_list_free(&result->choices[i].tokens);
-        logprobs_free(&result->choices[i].logprobs);
+static void choice_free(openai_choice *choice) {
+    for (size_t i = 0; i < choice->n_calls; i++) {
+        free(choice->calls[i].name.data);
+        free(choice->calls[i].arguments.data);
     }
+    free(choice->calls);
+    free(choice->text.data);
+    free(choice->reasoning.data);
+    cl_reply_free(&choice->reply);
+    cl_token_list_free(&choice->tokens);
+    logprobs_free(&choice->logprobs);
+}
+
+void openai_result_free(openai_result *result) {
+    for (size_t i = 0; result->choices && i < result->n_choices; i++) choice_free(&result->choices[i]);
     for (size_t i = 0; result->prompt_logprobs && i < result->request->n_prompts; i++)
         logprobs_free(&result->prompt_logprobs[i]);
     free(result->choices);
     free(result->prompt_logprobs);
     free(result->usage);
+    free(result->deltas);
     *result = (openai_result){0};
 }
 
@@ -80,21 +95,91 @@ static bool add_logprob(openai_logprobs *l, size_t n_top, const cl_engine_event 
     return true;
 }
 
-static bool add_text(openai_choice *choice, const char *text, size_t size) {
-    if (choice->text_size + size + 1 > choice->text_capacity) {
-        const size_t capacity = 2 * (choice->text_size + size) + 64;
-        if (!resize(&choice->text, capacity, 1)) return false;
-        choice->text_capacity = capacity;
+/* ---- Text ---- */
+
+static bool add_text(openai_text *t, const char *text, size_t size) {
+    if (t->size + size + 1 > t->capacity) {
+        const size_t capacity = 2 * (t->size + size) + 64;
+        if (!resize(&t->data, capacity, 1)) return false;
+        t->capacity = capacity;
     }
-    memcpy(choice->text + choice->text_size, text, size);
-    choice->text_size += size;
-    choice->text[choice->text_size] = '\0';
+    memcpy(t->data + t->size, text, size);
+    t->size += size;
+    t->data[t->size] = '\0';
     return true;
 }
 
-static bool add_to_choice(openai_choice *choice, const cl_engine_request *params, const cl_engine_event *event) {
+/* Ids differ in all answers, since clients put them into later requests. Mistral's templates accept only nine letters and
+ * digits. */
+static void set_call_id(const openai_result *result, const openai_choice *choice, openai_call *call) {
+    const cl_hash_key key = {result->call_key, UINT64_C(0x9e3779b97f4a7c15)};
+    const uint64_t index = (uint64_t)(choice - result->choices) << 32 | (uint64_t)(call - choice->calls);
+    const uint64_t id = cl_hash_u64(key, index);
+    if (result->request->reply.format->syntax == CL_REPLY_MISTRAL)
+        snprintf(call->id, sizeof call->id, "%09" PRIx64, id >> 28);
+    else
+        snprintf(call->id, sizeof call->id, "call_%016" PRIx64, id);
+}
+
+static bool add_call(const openai_result *result, openai_choice *choice) {
+    if (choice->n_calls == choice->calls_capacity) {
+        const size_t capacity = 2 * choice->calls_capacity + 2;
+        if (!resize(&choice->calls, capacity, sizeof *choice->calls)) return false;
+        choice->calls_capacity = capacity;
+    }
+    openai_call *call = &choice->calls[choice->n_calls++];
+    *call = (openai_call){0};
+    set_call_id(result, choice, call);
+    return true;
+}
+
+/* Where the text of a delta belongs in its choice; NULL: memory is lacking. */
+static openai_text *find_text(const openai_result *result, openai_choice *choice, const openai_delta *delta) {
+    switch (delta->kind) {
+    case CL_REPLY_REASONING: return &choice->reasoning;
+    case CL_REPLY_CALL: return add_call(result, choice) ? &choice->calls[delta->call].name : NULL;
+    case CL_REPLY_ARGUMENTS: return &choice->calls[delta->call].arguments;
+    default: return &choice->text;
+    }
+}
+
+/* Whether the answer leaves a part of a reply out. */
+static bool is_left_out(const openai_request *r, const cl_reply_part *part) {
+    return part->kind == CL_REPLY_REASONING ? !r->include_reasoning : part->call > 0 && !r->parallel_tool_calls;
+}
+
+static bool add_delta(openai_result *result, openai_choice *choice, openai_delta delta) {
+    if (result->n_deltas == result->deltas_capacity) {
+        const size_t capacity = 2 * result->deltas_capacity + 4;
+        if (!resize(&result->deltas, capacity, sizeof *result->deltas)) return false;
+        result->deltas_capacity = capacity;
+    }
+    result->deltas[result->n_deltas++] = delta;
+    openai_text *text = find_text(result, choice, &delta);
+    return text && add_text(text, delta.text, delta.size);
+}
+
+/* Add an event's text, split if the request's replies are. */
+static bool add_event_text(openai_result *result, openai_choice *choice, const cl_engine_event *event) {
+    const cl_reply_part *parts;
+    size_t n;
+    const bool last = event->finish != CL_ENGINE_RUNNING;
+    if (!choice->reply)
+        return event->text_size == 0 ||
+               add_delta(result, choice, (openai_delta){CL_REPLY_CONTENT, 0, event->text, event->text_size});
+    bool ok = cl_reply_add(choice->reply, event->text, event->text_size, last, &parts, &n);
+    for (size_t i = 0; ok && i < n; i++)
+        if (!is_left_out(result->request, &parts[i]))
+            ok = add_delta(result, choice, (openai_delta){parts[i].kind, (size_t)parts[i].call, parts[i].text, parts[i].size});
+    return ok;
+}
+
+/* ---- Events ---- */
+
+static bool add_to_choice(openai_result *result, openai_choice *choice, const cl_engine_event *event) {
+    const cl_engine_request *params = &result->request->params;
     if (event->finish != CL_ENGINE_RUNNING) choice->finish = event->finish;
-    if (event->text_size && !add_text(choice, event->text, event->text_size)) return false;
+    if (!add_event_text(result, choice, event)) return false;
     if (event->token < 0) return true;
     cl_error ignored;
     if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
@@ -115,20 +200,25 @@ static void sort_choices(openai_choice *choices, int32_t n) {
     }
 }
 
+/* Add what an event of prompt i reports of the prompt or of a choice. False: memory is lacking. */
+static bool add_event(openai_result *result, size_t i, openai_choice *choice, const cl_engine_event *event) {
+    if (!event->prompt) return add_to_choice(result, choice, event);
+    return event->position == 0 || add_logprob(&result->prompt_logprobs[i], (size_t)result->request->params.n_top, event);
+}
+
 void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event) {
     const cl_engine_request *params = &result->request->params;
     openai_choice *choices = &result->choices[i * (size_t)params->n];
-    bool ok = true;
-    if (!event->prompt)
-        ok = add_to_choice(&choices[event->choice], params, event);
-    else if (event->position > 0)
-        ok = add_logprob(&result->prompt_logprobs[i], (size_t)params->n_top, event);
+    result->n_deltas = 0;
+    /* After a failure a part is missing, so that later ones may not fit. */
+    const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
     result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
     if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
     result->failed = true;
+    result->n_deltas = 0;
     openai_fail_from(&result->error, NULL,
                      ok && event->error ? event->error : &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
 }
@@ -143,6 +233,10 @@ openai_usage openai_result_usage(const openai_result *result) {
         sum.completion_tokens += result->usage[i].completion_tokens;
     }
     return sum;
+}
+
+const char *openai_finish_reason(const openai_choice *choice) {
+    return choice->finish == CL_ENGINE_STOP && choice->n_calls > 0 ? "tool_calls" : openai_finish_name(choice->finish);
 }
 
 const char *openai_finish_name(cl_engine_finish finish) {

@@ -27,6 +27,50 @@ static void write_ids(openai_writer *w, const char *key, const cl_token_list *li
     writer_close(w);
 }
 
+/* ---- Messages ---- */
+
+static void write_reasoning(openai_writer *w, const char *text, size_t size) {
+    writer_bytes(w, "reasoning_content", text, size); /* DeepSeek's name, */
+    writer_bytes(w, "reasoning", text, size);         /* and OpenRouter's */
+}
+
+/* Write the member "function" of a call: its name, unless that is NULL, and arguments [size]. */
+static void write_function(openai_writer *w, const openai_text *name, const char *arguments, size_t size) {
+    writer_open(w, "function", '{');
+    if (name) writer_bytes(w, "name", name->data, name->size);
+    writer_bytes(w, "arguments", arguments, size);
+    writer_close(w);
+}
+
+void openai_write_split(openai_writer *w, const openai_choice *c) {
+    if (c->reasoning.size > 0) write_reasoning(w, c->reasoning.data, c->reasoning.size);
+    if (c->n_calls == 0) return;
+    writer_open(w, "tool_calls", '[');
+    for (size_t i = 0; i < c->n_calls; i++) {
+        const openai_call *call = &c->calls[i];
+        writer_open(w, NULL, '{');
+        writer_string(w, "id", call->id);
+        writer_string(w, "type", "function");
+        write_function(w, &call->name, call->arguments.data, call->arguments.size);
+        writer_close(w);
+    }
+    writer_close(w);
+}
+
+static void write_message(openai_writer *w, const openai_choice *c) {
+    writer_open(w, "message", '{');
+    writer_string(w, "role", "assistant");
+    if (c->n_calls > 0 && c->text.size == 0)
+        writer_null(w, "content");
+    else
+        writer_bytes(w, "content", c->text.data, c->text.size);
+    writer_null(w, "refusal");
+    openai_write_split(w, c);
+    writer_close(w);
+}
+
+/* ---- Whole answers ---- */
+
 /* A choice's text, after that of its prompt unless `echoed` is NULL. */
 static void write_text(openai_writer *w, const openai_prompt *echoed, const char *text, size_t size) {
     if (echoed)
@@ -43,19 +87,14 @@ static void write_choice(openai_writer *w, const openai_result *result, size_t i
     int64_t offset = 0;
     writer_open(w, NULL, '{');
     writer_integer(w, "index", (int64_t)index);
-    if (r->endpoint == OPENAI_CHAT) {
-        writer_open(w, "message", '{');
-        writer_string(w, "role", "assistant");
-        writer_bytes(w, "content", c->text, c->text_size);
-        writer_null(w, "refusal");
-        writer_close(w);
-    } else {
-        write_text(w, r->echo ? prompt : NULL, c->text, c->text_size);
-    }
+    if (r->endpoint == OPENAI_CHAT)
+        write_message(w, c);
+    else
+        write_text(w, r->echo ? prompt : NULL, c->text.data, c->text.size);
     openai_write_logprobs(w, result, i, 0, r->echo, &offset);
     if (r->n_prompt_top >= 0 && r->endpoint == OPENAI_COMPLETION)
         openai_write_prompt_logprobs(w, result, i / (size_t)r->params.n);
-    writer_string(w, "finish_reason", openai_finish_name(c->finish));
+    writer_string(w, "finish_reason", openai_finish_reason(c));
     if (r->return_token_ids) {
         write_ids(w, "token_ids", &c->tokens, 0);
         write_ids(w, "prompt_token_ids", &prompt->tokens, 0);
@@ -83,34 +122,58 @@ void openai_write_answer(openai_writer *w, const char *key, const openai_result 
 
 /* ---- Streams ---- */
 
-bool openai_has_chunk(const openai_request *r, const cl_engine_event *event) {
-    if (event->prompt) return false; /* the choice's first chunk reports the prompt */
-    return event->text_size || event->finish != CL_ENGINE_RUNNING ||
-           (event->token >= 0 && (r->logprobs || r->return_token_ids));
+size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event) {
+    const openai_request *r = result->request;
+    if (event->prompt) return 0; /* the choice's first chunk reports the prompt */
+    if (result->n_deltas > 0) return result->n_deltas;
+    return event->finish != CL_ENGINE_RUNNING || (event->token >= 0 && (r->logprobs || r->return_token_ids));
 }
 
-/* What a chunk of choice c, with index `index` in the answer, reports; first: it is the choice's first chunk. */
-static void write_piece(openai_writer *w, const openai_result *result, size_t index, openai_choice *c, bool first,
-                        const cl_engine_event *event) {
+/* Write what a delta of choice c adds to its message; first: it is the message's first. */
+static void write_delta(openai_writer *w, const openai_choice *c, const openai_delta *delta, bool first) {
+    writer_open(w, "delta", '{');
+    if (first) writer_string(w, "role", "assistant");
+    if (delta->kind == CL_REPLY_CONTENT && (first || delta->size > 0)) writer_bytes(w, "content", delta->text, delta->size);
+    if (delta->kind != CL_REPLY_CONTENT && first) writer_null(w, "content");
+    if (delta->kind == CL_REPLY_REASONING) write_reasoning(w, delta->text, delta->size);
+    if (delta->kind == CL_REPLY_CALL || delta->kind == CL_REPLY_ARGUMENTS) {
+        const openai_call *call = delta->kind == CL_REPLY_CALL ? &c->calls[delta->call] : NULL;
+        writer_open(w, "tool_calls", '[');
+        writer_open(w, NULL, '{');
+        writer_integer(w, "index", (int64_t)delta->call);
+        if (call) writer_string(w, "id", call->id);
+        if (call) writer_string(w, "type", "function");
+        write_function(w, call ? &call->name : NULL, delta->text, call ? 0 : delta->size);
+        writer_close(w);
+        writer_close(w);
+    }
+    writer_close(w);
+}
+
+/*
+ * What chunk k for an event of choice c, with index `index` in the answer, reports. An event's token is reported by its first
+ * chunk, and its end by its last.
+ */
+static void write_piece(openai_writer *w, const openai_result *result, size_t index, openai_choice *c,
+                        const cl_engine_event *event, size_t k) {
+    static const openai_delta nothing = {.kind = CL_REPLY_CONTENT, .text = ""};
     const openai_request *r = result->request;
     const openai_prompt *prompt = &r->prompts[index / (size_t)r->params.n];
-    const bool has_token = event->token >= 0, echo = first && r->echo;
+    const openai_delta *delta = k < result->n_deltas ? &result->deltas[k] : &nothing;
+    const bool first = !c->begun, has_token = event->token >= 0 && k == 0, echo = first && r->echo;
     const size_t first_token = c->tokens.n - has_token;
     writer_open(w, NULL, '{');
     writer_integer(w, "index", (int64_t)index);
-    if (r->endpoint == OPENAI_CHAT) {
-        writer_open(w, "delta", '{');
-        if (first) writer_string(w, "role", "assistant");
-        if (first || event->text_size) writer_bytes(w, "content", event->text, event->text_size);
-        writer_close(w);
-    } else {
-        write_text(w, echo ? prompt : NULL, event->text, event->text_size);
-    }
+    if (r->endpoint == OPENAI_CHAT)
+        write_delta(w, c, delta, first);
+    else
+        write_text(w, echo ? prompt : NULL, delta->text, delta->size);
     if (has_token || echo)
         openai_write_logprobs(w, result, index, first_token, echo, &c->text_offset);
     else
         writer_null(w, "logprobs");
-    writer_string(w, "finish_reason", openai_finish_name(event->finish));
+    const bool ends = event->finish != CL_ENGINE_RUNNING && k + 1 >= result->n_deltas;
+    writer_string(w, "finish_reason", ends ? openai_finish_reason(c) : NULL);
     if (r->return_token_ids) {
         write_ids(w, "token_ids", &c->tokens, first_token);
         if (first) write_ids(w, "prompt_token_ids", &prompt->tokens, 0);
@@ -124,12 +187,12 @@ static void begin_chunk(openai_writer *w, const openai_result *result) {
     writer_open(w, "choices", '[');
 }
 
-void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event) {
+void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k) {
     const openai_request *r = result->request;
     const size_t index = i * (size_t)r->params.n + (size_t)event->choice;
     openai_choice *c = &result->choices[index];
     begin_chunk(w, result);
-    write_piece(w, result, index, c, !c->begun, event);
+    write_piece(w, result, index, c, event, k);
     writer_close(w);
     c->begun = true;
     openai_usage so_far = result->usage[i];
@@ -138,7 +201,8 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
         openai_write_usage(w, "usage", &so_far);
     else if (r->include_usage)
         writer_null(w, "usage");
-    if (r->timings_per_token || (r->timings && event->finish != CL_ENGINE_RUNNING)) openai_write_timings(w, result);
+    if (r->timings_per_token || (r->timings && event->finish != CL_ENGINE_RUNNING && k + 1 >= result->n_deltas))
+        openai_write_timings(w, result);
     writer_close(w);
 }
 

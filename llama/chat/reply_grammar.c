@@ -260,7 +260,7 @@ static void put_start(writer *w) {
         put_marker(w, g->format->think, w->think);
         put(w, "thought)? ");
     }
-    put(w, g->required ? "calls\n" : g->answer ? "(calls | answer)\n" : "any\n");
+    put(w, !g->tools ? "answer\n" : g->required ? "calls\n" : g->answer ? "(calls | answer)\n" : "any\n");
     if (g->in_reasoning || g->reasons) put_thought(w);
 }
 
@@ -281,17 +281,16 @@ cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, c
     *text = NULL;
     if (!find_markers(&w, error)) return CL_ERR_NOMEM;
     put_start(&w);
-    if (grammar->required || grammar->answer)
-        put_required(&w);
-    else
-        put_optional(&w);
-    if (grammar->answer) {
+    if (grammar->tools) {
+        grammar->required || grammar->answer ? put_required(&w) : put_optional(&w);
+        put_rest(&w);
+        put_calls(&w);
+    }
+    if (grammar->answer && !grammar->required) {
         put(&w, "answer: %json ");
         put(&w, grammar->answer);
         put(&w, "\n");
     }
-    put_rest(&w);
-    put_calls(&w);
     put(&w, "TEXT: /(.|\\n)*/\n");
     reply_text_add(&w.out, "", 1);
     if (w.no_memory || w.out.no_memory) {

@@ -11,12 +11,12 @@
 typedef struct cl_reply_grammar {
     const cl_reply_format *format;
     const cl_tokenizer *tok;
-    const json_t *tools; /* that may be called, as in cl_reply_options; at least one */
+    const json_t *tools; /* that may be called, as in cl_reply_options; NULL: none, and there must be `answer` */
     bool required;       /* a reply consists of calls; otherwise of text, with or without calls */
     bool parallel;       /* several calls are allowed */
     bool reasons;        /* the reply may begin with reasoning, */
     bool in_reasoning;   /* or goes on with reasoning that the prompt has begun */
-    const char *answer;  /* the JSON schema of a reply without calls, JSON text; NULL: any text. Not with `required` */
+    const char *answer;  /* the JSON schema of a reply without calls, JSON text; NULL: any text. `required` overrides it */
 } cl_reply_grammar;
 
 /*

@@ -30,9 +30,11 @@ static inline void send_event(openai_result *result, size_t prompt, cl_engine_ev
     event.struct_size = sizeof event;
     if (!event.text) event.text = "";
     openai_result_add(result, prompt, &event);
-    if (!result->request->stream || !openai_has_chunk(result->request, &event)) return;
-    openai_write_chunk(&w, result, prompt, &event);
-    check_written(&w);
+    const size_t n_chunks = result->request->stream ? openai_n_chunks(result, &event) : 0;
+    for (size_t k = 0; k < n_chunks; k++) {
+        openai_write_chunk(&w, result, prompt, &event, k);
+        check_written(&w);
+    }
 }
 
 /* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */

@@ -18,6 +18,9 @@ cl_chat *fake_chat(void);
  */
 void fake_record_chats(json_t *chats, bool argument_text);
 
+/* Set what cl_chat_reply returns; NULL: the format of Hermes, without reasoning. Borrowed until the next call. */
+void fake_set_reply(const cl_reply_format *format);
+
 /* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 

@@ -43,6 +43,17 @@ static json_t *recorded;
 
 cl_chat *fake_chat(void) { return &the_chat; }
 
+static const cl_reply_format hermes = {
+    .name = "hermes", .syntax = CL_REPLY_JSON, .arguments = "arguments", .begin = "<tool_call>", .end = "</tool_call>"};
+static const cl_reply_format *the_reply = &hermes;
+
+void fake_set_reply(const cl_reply_format *format) { the_reply = format ? format : &hermes; }
+
+const cl_reply_format *cl_chat_reply(const cl_chat *chat) {
+    (void)chat;
+    return the_reply;
+}
+
 void fake_record_chats(json_t *chats, bool argument_text) {
     recorded = chats;
     the_chat.argument_text = argument_text;
@@ -107,6 +118,13 @@ cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t 
     wait_while_held();
     for (size_t i = 0; i < size && status == CL_OK; i++) status = cl_token_list_add(out, (unsigned char)text[i], error);
     return status;
+}
+
+/* The only special token is </s>. */
+cl_status cl_tokenizer_encode_template(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
+                                       cl_error *error) {
+    const bool is_end = size == strlen("</s>") && memcmp(text, "</s>", size) == 0;
+    return is_end ? cl_token_list_add(out, FAKE_END, error) : cl_tokenizer_encode(tok, text, size, first, out, error);
 }
 
 size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {

@@ -30,6 +30,14 @@ static cl_engine_event token(int32_t choice, int32_t id, int64_t position, bool 
                              .n_prompt = 2};
 }
 
+/* A piece of the calls that a request with tools gets, then of text. */
+static void set_call_text(cl_engine_event *event, int32_t i) {
+    static const char *const pieces[] = {"<tool_", "call>{\"name\": \"add\", \"argum", "ents\": {\"a\": \"\xc3\xa9\"", "}}",
+                                         "</tool_call>"};
+    event->text = pieces[i % 5];
+    event->text_size = strlen(event->text);
+}
+
 static cl_engine_event end_of(int32_t choice, bool is_last) {
     return (cl_engine_event){.choice = choice,
                              .token = -1,
@@ -49,7 +57,11 @@ static size_t list_events(const openai_request *r, cl_engine_event *events) {
     for (int32_t i = 0; r->params.prompt_logprobs && i < (int32_t)r->prompts[0].tokens.n; i++)
         events[n++] = token(0, r->prompts[0].tokens.ids[i], i, true);
     for (int32_t i = 0; i < N_TOKENS; i++)
-        for (int32_t c = 0; c < r->params.n; c++) events[n++] = token(c, i % 2 ? 0xa9 : 'b', 2 + i, false);
+        for (int32_t c = 0; c < r->params.n; c++) {
+            events[n] = token(c, i % 2 ? 0xa9 : 'b', 2 + i, false);
+            if (json_array_size(r->tools) > 0) set_call_text(&events[n], i);
+            n++;
+        }
     for (int32_t c = 0; c < r->params.n; c++) events[n++] = end_of(c, c + 1 == r->params.n);
     assert_true(n <= MAX_EVENTS);
     for (size_t i = 0; i < n; i++)
@@ -88,6 +100,7 @@ static void begin(const recipe *c, scene *s) {
     assert_true(openai_result_init(&s->result, &s->context, &s->request));
     strcpy(s->result.id, "id");
     s->result.created = 1;
+    s->result.call_key = 1;
     s->n_events = list_events(&s->request, s->events);
     fail_malloc(fail_at, fail_all);
 }
@@ -118,7 +131,8 @@ static char *write_stream(const recipe *c, bool *is_error) {
     begin(c, &s);
     for (size_t i = 0; i < s.n_events && !s.result.failed; i++) {
         openai_result_add(&s.result, 0, &s.events[i]);
-        if (openai_has_chunk(&s.request, &s.events[i])) openai_write_chunk(&w, &s.result, 0, &s.events[i]);
+        for (size_t k = 0; k < openai_n_chunks(&s.result, &s.events[i]); k++)
+            openai_write_chunk(&w, &s.result, 0, &s.events[i], k);
     }
     openai_write_usage_chunk(&w, &s.result);
     return finish(&s, &w, is_error);
@@ -147,6 +161,7 @@ static char *write_record(const recipe *c, bool *is_error) {
     if (batch_line_parse(&line, 7, c->body, strlen(c->body), &context, &tenants)) {
         strcpy(line.result.id, "id");
         line.result.created = 1;
+        line.result.call_key = 1;
         const size_t n = list_events(&line.request, events);
         for (size_t i = 0; i < n; i++) openai_result_add(&line.result, 0, &events[i]);
     }
@@ -166,6 +181,8 @@ static char *write_record(const recipe *c, bool *is_error) {
 
 #define OPEN_LINE(fields) "{\"custom_id\":\"a\\u00e9\",\"tenant\":\"t\",\"body\":" fields "}"
 
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]"
+
 static const recipe recipes[] = {
     {"chat", OPENAI_CHAT, CHAT("\"n\":2"), write_whole, NULL},
     {"chat with logprobs", OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2,\"return_token_ids\":true"), write_whole,
@@ -180,6 +197,10 @@ static const recipe recipes[] = {
      "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true,\"stream\":true,\"n\":2,"
      "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}",
      write_stream, NULL},
+    {"calls", OPENAI_CHAT, CHAT(TOOLS ",\"n\":2"), write_whole, NULL},
+    {"chunks of calls", OPENAI_CHAT, CHAT(TOOLS ",\"stream\":true"), write_stream, NULL},
+    {"record of calls", OPENAI_CHAT, "{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," TOOLS "}", write_record,
+     "1"},
     {"record of OpenAI's form", OPENAI_CHAT, OPEN_LINE(CHAT("\"n\":2,\"logprobs\":true")), write_record, "\"aé\""},
     {"record of the short form", OPENAI_COMPLETION, "{\"id\":{\"a\":[1]},\"prompt\":\"xy\",\"logprobs\":2}", write_record,
      "{\"a\": [1]}"},

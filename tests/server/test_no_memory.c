@@ -21,10 +21,10 @@ char *__wrap_writer_end(openai_writer *w, size_t *size) {
     return __real_writer_end(w, size);
 }
 
-void __real_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
-void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
-void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event) {
-    __real_openai_write_chunk(w, result, i, event);
+void __real_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k);
+void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k);
+void __wrap_openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event, size_t k) {
+    __real_openai_write_chunk(w, result, i, event, k);
     if (no_chunk && event->finish != CL_ENGINE_RUNNING) writer_fail(w);
 }
 
