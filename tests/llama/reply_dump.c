@@ -54,7 +54,7 @@ static json_t *grammar(const cl_reply_format *format, const cl_tokenizer *tok, c
     const cl_reply_grammar g = {
         .format = format,
         .tok = tok,
-        .tools = json_object_get(line, "tools"),
+        .tools = json_is_array(json_object_get(line, "tools")) ? json_object_get(line, "tools") : NULL,
         .required = flag(line, "required"),
         .parallel = flag(line, "parallel"),
         .reasons = flag(line, "reasons"),

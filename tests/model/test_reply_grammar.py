@@ -175,6 +175,9 @@ def test_a_schema_for_what_is_no_call(replies):
     assert replies.accepts(matcher, '{"x": 1}')
     assert replies.accepts(matcher, written("hermes", CALLS))
     assert not replies.accepts(matcher, "I add.")
+    thinks = replies.matcher("hermes", tools=None, reasons=True, in_reasoning=True, answer='{"type": "integer"}')
+    assert replies.accepts(thinks, "hm </think>\n\n12")
+    assert not replies.accepts(thinks, "12")
 
 
 def check(name, arguments, family):

@@ -89,6 +89,8 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"include_reasoning\":1"), "include_reasoning", "true or false"},
         {CHAT("\"reasoning_format\":1"), "reasoning_format", "a string"},
         {CHAT("\"functions\":[{}]"), "functions", "use 'tools'"},
+        {CHAT(TOOLS ",\"tool_choice\":\"required\",\"guided_regex\":\"a\""), "tool_choice", "'guided_regex' both say"},
+        {CHAT("\"tools\":[" STRICT "],\"guided_regex\":\"a\""), "tools", "or a JSON schema"},
         {CHAT("\"function_call\":{\"name\":\"x\"}"), "function_call", "use 'tool_choice'"},
     };
     const openai_context c = fake_context();
@@ -100,6 +102,37 @@ static void what_is_wrong_is_refused(void **state) {
         if (!strstr(error.message, cases[i].in_message)) fail_msg("%s: '%s'", cases[i].body, error.message);
         assert_int_equal(error.status, 400);
     }
+}
+
+/* A schema for the answer leaves calls possible, and reasoning before it; other grammars hold for the whole text. */
+static void schemas_hold_for_the_answer(void **state) {
+    (void)state;
+#define SCHEMA                                                                                                                 \
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"object\"}}}"
+    static const struct {
+        const char *template, *body;
+        cl_grammar_kind kind;
+        const char *start;
+    } cases[] = {
+        {"", CHAT(SCHEMA), CL_GRAMMAR_JSON_SCHEMA, "{"},
+        {"", CHAT(TOOLS "," SCHEMA), CL_GRAMMAR_LARK, "start: (calls | answer)\n"},
+        {"", CHAT(TOOLS ",\"tool_choice\":\"none\"," SCHEMA), CL_GRAMMAR_JSON_SCHEMA, "{"},
+        {"", CHAT(TOOLS ",\"tool_choice\":\"required\"," SCHEMA), CL_GRAMMAR_LARK, "start: calls\n"},
+        {"<think></think>", CHAT(SCHEMA), CL_GRAMMAR_LARK, "start: (\"<think>\" thought)? answer\n"},
+        {"", CHAT(TOOLS ",\"guided_regex\":\"a\""), CL_GRAMMAR_REGEX, "a"},
+    };
+    const openai_context c = fake_context();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const cl_reply_format format = format_of(cases[i].template);
+        openai_request r;
+        fake_set_reply(&format);
+        parse_ok(&c, OPENAI_CHAT, cases[i].body, &r);
+        assert_int_equal(r.params.grammar_kind, cases[i].kind);
+        assert_int_equal(r.params.grammar_size, strlen(r.grammar));
+        if (strncmp(r.grammar, cases[i].start, strlen(cases[i].start)) != 0) fail_msg("%s: %s", cases[i].body, r.grammar);
+        openai_request_free(&r);
+    }
+    fake_set_reply(NULL);
 }
 
 /* Markers that are special tokens are shown, and the prompt's end says whether reasoning has begun. */
@@ -316,10 +349,10 @@ static void streams_have_calls(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tool_choices_are_read),  cmocka_unit_test(what_is_wrong_is_refused),
-        cmocka_unit_test(markers_are_found),      cmocka_unit_test(answers_have_calls),
-        cmocka_unit_test(answers_have_reasoning), cmocka_unit_test(choices_are_split_apart),
-        cmocka_unit_test(streams_have_calls),
+        cmocka_unit_test(tool_choices_are_read),       cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(schemas_hold_for_the_answer), cmocka_unit_test(markers_are_found),
+        cmocka_unit_test(answers_have_calls),          cmocka_unit_test(answers_have_reasoning),
+        cmocka_unit_test(choices_are_split_apart),     cmocka_unit_test(streams_have_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
