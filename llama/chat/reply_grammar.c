@@ -6,8 +6,8 @@
 
 #include "reply_call.h"
 
-/* White space in JSON: enough for indented text, and not without end, as small models like it. */
-#define JSON_SPACE "[ \\n\\r\\t]{1,40}"
+/* White space in JSON: a blank, or line breaks with an indent. Small models would go on with it. */
+#define JSON_SPACE " |(\\r?\\n){1,2}[ \\t]{0,40}"
 
 typedef struct writer {
     const cl_reply_grammar *g;
@@ -61,12 +61,41 @@ static bool is_object_type(const json_t *type) {
     return json_is_string(type) && strcmp(json_string_value(type), "object") == 0;
 }
 
+static bool is_one_of(const char *key, const char *const *names) {
+    for (; *names; names++)
+        if (strcmp(key, *names) == 0) return true;
+    return false;
+}
+
+/*
+ * Remove what only describes values from a schema, or an array of schemas: it would only make the grammar longer. The depth of
+ * a request's JSON is limited.
+ */
+static void leave_annotations_out(json_t *schema) {
+    static const char *const annotations[] = {"description", "title", "examples", "default", "$comment", NULL};
+    static const char *const values[] = {"const", "enum", NULL};
+    static const char *const maps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", NULL};
+    const char *key, *name;
+    json_t *value, *member;
+    void *next;
+    for (size_t i = 0; i < json_array_size(schema); i++) leave_annotations_out(json_array_get(schema, i));
+    json_object_foreach_safe(schema, next, key, value) {
+        if (is_one_of(key, annotations))
+            json_object_del(schema, key);
+        else if (is_one_of(key, maps))
+            json_object_foreach(value, name, member) leave_annotations_out(member);
+        else if (!is_one_of(key, values))
+            leave_annotations_out(value);
+    }
+}
+
 /* The schema of a function's arguments, a new reference: always an object; NULL: memory is lacking. */
 static json_t *schema_of(const json_t *function) {
     const json_t *given = json_object_get(function, "parameters");
     const bool strict = json_is_true(json_object_get(function, "strict"));
-    json_t *schema = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+    json_t *schema = json_is_object(given) ? json_deep_copy(given) : json_object();
     bool ok = schema;
+    if (ok) leave_annotations_out(schema);
     if (ok && !json_is_object(given)) ok = set(schema, "additionalProperties", json_false());
     if (ok && !is_object_type(json_object_get(schema, "type"))) ok = set(schema, "type", json_string_nocheck("object"));
     json_t *options = ok && !json_object_get(schema, "x-guidance") ? json_object() : NULL;

@@ -32,7 +32,8 @@ ADD = {
         "strict": True,
         "parameters": {
             "type": "object",
-            "properties": {"a": {"type": "integer"}, "unit": {"enum": ["m", "km"]}, "note": {"type": "string", "maxLength": 5}},
+            "description": "A sum",
+            "properties": {"a": {"type": "integer", "description": "A number"}, "unit": {"enum": ["m", "km"]}, "description": {"type": "string", "maxLength": 5}},
             "required": ["a", "unit"],
             "additionalProperties": False,
         },
@@ -113,6 +114,7 @@ class Replies:
         grammar = self.dump([{"template": TEMPLATES[family], "tools": TOOLS, **flags}])[0]
         matcher = LLMatcher(self.tokenizer, grammar)
         assert not matcher.is_error(), f"{matcher.get_error()}\n{grammar}"
+        assert "A sum" not in grammar and "A number" not in grammar  # which only describe
         return matcher
 
     def accepts(self, matcher, text):
@@ -189,8 +191,8 @@ def check(name, arguments, family):
     if name == "now":
         assert values == {}
         return
-    assert type(values["a"]) is int and values["unit"] in ("m", "km") and set(values) <= {"a", "unit", "note"}
-    assert len(values.get("note", "")) <= 5
+    assert type(values["a"]) is int and values["unit"] in ("m", "km") and set(values) <= {"a", "unit", "description"}
+    assert len(values.get("description", "")) <= 5
 
 
 def walk(replies, matcher, rng, begin=""):

@@ -244,7 +244,7 @@ static void streams_have_timings(void **state) {
             const cl_engine_event event = k ? last(0, CL_ENGINE_STOP, "", 1) : token(0, 'a', 2, "a");
             add(&s, event);
             openai_writer w = {0};
-            openai_write_chunk(&w, &s.result, 0, &event);
+            openai_write_chunk(&w, &s.result, 0, &event, 0);
             json_t *chunk = written(&w);
             assert_true((json_object_get(chunk, "timings") != NULL) == (k ? cases[i].last : cases[i].first));
             json_decref(chunk);
