@@ -582,6 +582,42 @@ static const char *const all_special[] = {"<s>",
                                           "<\uff5cAssistant\uff5c>",
                                           NULL};
 
+static void expect_reply(const char *template, const char *family, const char *begin, const char *end, const char *think) {
+    const small_vocab v = vocab_with(template, all_special);
+    opened o = open_chat(&v, NULL);
+    const cl_reply_format *f = cl_chat_reply(o.chat);
+    assert_string_equal(f->name, family);
+    assert_string_equal(f->begin, begin);
+    assert_string_equal(f->end, end);
+    assert_string_equal(f->think, think);
+    assert_string_equal(f->arguments, strcmp(family, "llama3") == 0 ? "parameters" : "arguments");
+    close_chat(&o);
+}
+
+/* How the model replies, by what its template says, or by the markers around a call that it writes. */
+static void templates_name_their_replies(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *family, *begin, *end, *think;
+    } cases[] = {
+        {"deepseek_r1_distill", "hermes", "<tool_call>", "</tool_call>", "<think>"},
+        {"gemma3", "hermes", "<tool_call>", "</tool_call>", ""},
+        {"llama3", "hermes", "<tool_call>", "</tool_call>", ""}, /* knows no tools */
+        {"llama3_1", "llama3", "<|python_tag|>", "", ""},
+        {"qwen2_5", "hermes", "<tool_call>", "</tool_call>", ""},
+        {"qwen3", "hermes", "<tool_call>", "</tool_call>", "<think>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = published(cases[i].name);
+        expect_reply(text, cases[i].family, cases[i].begin, cases[i].end, cases[i].think);
+        free(text);
+    }
+    static const char own[] =
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls or [] %}\n[CALL]{{ {'name': "
+        "c.function.name, 'arguments': c.function.arguments} | tojson }}[/CALL]{% endfor %}{% endfor %}{{ tools | tojson }}";
+    expect_reply(own, "generic", "[CALL]", "[/CALL]", "");
+}
+
 /* What the trial of a template must find, by what its text says. */
 static void published_templates_are_known(void **state) {
     (void)state;
@@ -733,6 +769,7 @@ int main(void) {
         cmocka_unit_test(content_has_the_form_that_the_template_takes),
         cmocka_unit_test(developers_are_systems_elsewhere),
         cmocka_unit_test(the_last_message_can_be_continued),
+        cmocka_unit_test(templates_name_their_replies),
         cmocka_unit_test(published_templates_are_known),
         cmocka_unit_test(only_the_template_makes_special_tokens),
         cmocka_unit_test(what_is_not_utf8_is_replaced),
