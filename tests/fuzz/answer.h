@@ -39,7 +39,8 @@ static inline void send_event(openai_result *result, size_t prompt, cl_engine_ev
 
 /* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */
 static inline void send_events(openai_result *result, size_t prompt) {
-    static const char *const texts[] = {"", "a", "\xc3\xa9\"\\", "\xff\x01\n"};
+    static const char *const texts[] = {
+        "", "<tool_call>{\"name\": \"a\", \"argu", "ments\": {}}<think>", "a", "\xc3\xa9\"\\", "\xff\x01\n"};
     const openai_request *r = result->request;
     const cl_token_list *tokens = &r->prompts[prompt].tokens;
     const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
@@ -54,7 +55,7 @@ static inline void send_events(openai_result *result, size_t prompt) {
                                      .n_top = i ? n_top : 0});
     for (int32_t c = 0; c < r->params.n; c++) {
         for (int i = 0; i < 2; i++) {
-            const char *text = texts[((size_t)c + (size_t)i + tokens->n) % 4];
+            const char *text = texts[((size_t)c + (size_t)i + tokens->n) % 6];
             send_event(result, prompt,
                        (cl_engine_event){.choice = c,
                                          .token = i ? 0xc3 : 'a',
