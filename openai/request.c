@@ -34,6 +34,9 @@ bool openai_pin_parse(const openai_context *context, const json_t *body, openai_
     p->max_tokens = 0;
     p->beam_search = p->prompt_logprobs = false;
     p->min_tokens = 0;
+    p->grammar_kind = CL_GRAMMAR_NONE;
+    p->grammar = NULL;
+    p->grammar_size = 0;
     p->pin = true;
     return true;
 }

@@ -135,6 +135,19 @@ static void schemas_hold_for_the_answer(void **state) {
     fake_set_reply(NULL);
 }
 
+/* The prompt is pinned as it is, with the tools; nothing is generated that a grammar could constrain. */
+static void pins_have_no_grammar(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    openai_error error;
+    json_t *body = json_loads(CHAT(TOOLS ",\"tool_choice\":\"required\""), 0, NULL);
+    assert_true(openai_pin_parse(&c, body, &r, &error));
+    assert_true(r.params.pin && r.params.grammar_kind == CL_GRAMMAR_NONE && !r.params.grammar && r.params.grammar_size == 0);
+    openai_request_free(&r);
+    json_decref(body);
+}
+
 /* Markers that are special tokens are shown, and the prompt's end says whether reasoning has begun. */
 static void markers_are_found(void **state) {
     (void)state;
@@ -350,9 +363,10 @@ static void streams_have_calls(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tool_choices_are_read),       cmocka_unit_test(what_is_wrong_is_refused),
-        cmocka_unit_test(schemas_hold_for_the_answer), cmocka_unit_test(markers_are_found),
-        cmocka_unit_test(answers_have_calls),          cmocka_unit_test(answers_have_reasoning),
-        cmocka_unit_test(choices_are_split_apart),     cmocka_unit_test(streams_have_calls),
+        cmocka_unit_test(schemas_hold_for_the_answer), cmocka_unit_test(pins_have_no_grammar),
+        cmocka_unit_test(markers_are_found),           cmocka_unit_test(answers_have_calls),
+        cmocka_unit_test(answers_have_reasoning),      cmocka_unit_test(choices_are_split_apart),
+        cmocka_unit_test(streams_have_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
