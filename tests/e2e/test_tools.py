@@ -199,3 +199,16 @@ def test_reasoning(chunkllama_bin, model_path, library, tmp_path):
             QUESTION, response_format=schema, temperature=0, max_tokens=400, extra_body={"chat_template_kwargs": {"think": True}}
         ).choices[0].message
         assert message.content in ("12", "") and message.reasoning_content  # it may think to the end
+
+
+def test_a_batch(chunkllama, library):
+    asked = {"messages": QUESTION, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+    lines = [{"id": 1, **asked}, {"custom_id": "a", "url": "/v1/chat/completions", "body": asked}]
+    done = chunkllama(
+        "batch", "-i", "-", "--grammar-library", library, "--temperature", 0, stdin="".join(json.dumps(line) + "\n" for line in lines)
+    )
+    short, whole = (json.loads(line) for line in done.stdout.splitlines())
+    message = whole["response"]["body"]["choices"][0]["message"]
+    assert message["content"] is None and short["text"] == ""
+    assert short["tool_calls"][0]["function"] == message["tool_calls"][0]["function"]
+    assert short["finish_reason"] == "tool_calls"
