@@ -130,6 +130,16 @@ static bool ends_with(const cl_tokenizer *tok, const cl_token_list *prompt, cons
     return size > 0 && size <= end - begin && memcmp(tail + end - size, text, size) == 0;
 }
 
+/* Let a reply with calls end where the results of the calls would begin. */
+static bool add_stop(const openai_context *context, openai_request *r, openai_error *error) {
+    int32_t id;
+    cl_error cause;
+    if (cl_reply_special_token(context->model->tok, r->reply.format->stop, &id, &cause) != CL_OK)
+        return openai_fail_from(error, NULL, &cause);
+    if (id >= 0 && r->params.n_stop_tokens < OPENAI_MAX_STOP_TOKENS) r->stop_tokens[r->params.n_stop_tokens++] = id;
+    return true;
+}
+
 /* Find the markers that are special tokens, which replies must show. */
 static bool find_markers(const openai_context *context, openai_request *r, openai_error *error) {
     const char *marker;
@@ -204,5 +214,6 @@ bool openai_prepare_replies(const openai_context *context, openai_request *r, op
     r->reply.reasoning &= thinks;
     r->reply.in_reasoning = thinks && ends_with(tok, prompt, format->think);
     r->splits = calls || r->reply.reasoning;
-    return (!r->splits || find_markers(context, r, error)) && constrain(context, r, calls, reasons, error);
+    return (!calls || add_stop(context, r, error)) && (!r->splits || find_markers(context, r, error)) &&
+           constrain(context, r, calls, reasons, error);
 }

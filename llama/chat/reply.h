@@ -38,6 +38,7 @@ typedef struct cl_reply_format {
     const char *arguments;                                        /* the name of the arguments in JSON calls, static */
     char begin[CL_REPLY_MAX_MARKER], end[CL_REPLY_MAX_MARKER];    /* around each call; end "": none */
     char think[CL_REPLY_MAX_MARKER], answer[CL_REPLY_MAX_MARKER]; /* around reasoning, e.g. <think>, </think>; "": none */
+    char stop[CL_REPLY_MAX_MARKER]; /* a special token behind the last call, with which the client would go on; "": none */
 } cl_reply_format;
 
 /*

@@ -13,7 +13,11 @@ typedef struct family {
 /* The first whose texts are in a template is its family; otherwise it is the last. */
 static const family families[] = {
     {{"<start_function_call>"},
-     {.name = "gemma", .syntax = CL_REPLY_GEMMA, .begin = "<start_function_call>", .end = "<end_function_call>"}},
+     {.name = "gemma",
+      .syntax = CL_REPLY_GEMMA,
+      .begin = "<start_function_call>",
+      .end = "<end_function_call>",
+      .stop = "<start_function_response>"}},
     {{"[TOOL_CALLS]"}, {.name = "mistral", .syntax = CL_REPLY_MISTRAL, .begin = "[TOOL_CALLS]"}},
     {{"<tool_call>"}, {.name = "hermes", .syntax = CL_REPLY_JSON, .begin = "<tool_call>", .end = "</tool_call>"}},
     {{"[func_name1("}, {.name = "pythonic", .syntax = CL_REPLY_PYTHON}},

@@ -165,6 +165,13 @@ static void markers_are_found(void **state) {
     parse_ok(&c, OPENAI_CHAT, CHAT("\"max_tokens\":1"), &r);
     assert_true(r.reply.in_reasoning && r.params.n_shown_tokens == 1 && r.params.shown_tokens[0] == FAKE_END);
     openai_request_free(&r);
+    strcpy(format.stop, "</s>"); /* where there are calls, they end with it */
+    parse_ok(&c, OPENAI_CHAT, CHAT("\"stop_token_ids\":[5]"), &r);
+    assert_int_equal(r.params.n_stop_tokens, 1);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_CHAT, CHAT(TOOLS ",\"stop_token_ids\":[5]"), &r);
+    assert_true(r.params.n_stop_tokens == 2 && r.params.stop_tokens[1] == FAKE_END);
+    openai_request_free(&r);
     fake_set_reply(NULL);
 }
 
