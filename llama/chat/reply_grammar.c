@@ -4,52 +4,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "reply_call.h"
+#include "reply_grammar_writer.h"
 
 /* White space in JSON: a blank, or line breaks with an indent. Small models would go on with it. */
 #define JSON_SPACE " |(\\r?\\n){1,2}[ \\t]{0,40}"
 
-typedef struct writer {
-    const cl_reply_grammar *g;
-    reply_text out;
-    int32_t begin, end, think, answer, args, quote; /* the markers that are special tokens; -1: they are text */
-    bool no_memory;
-} writer;
-
 /* ---- Text ---- */
 
-static void put(writer *w, const char *text) { reply_text_add(&w->out, text, strlen(text)); }
+void reply_put(reply_writer *w, const char *text) { reply_text_add(&w->out, text, strlen(text)); }
 
-/* A literal, which is quoted. */
-static void put_literal(writer *w, const char *text) {
-    put(w, "\"");
+void reply_put_literal(reply_writer *w, const char *text) {
+    reply_put(w, "\"");
     for (; *text; text++) reply_text_add_escaped(&w->out, *text);
-    put(w, "\" ");
+    reply_put(w, "\" ");
 }
 
-static void put_marker(writer *w, const char *marker, int32_t id) {
+void reply_put_marker(reply_writer *w, const char *marker, int32_t id) {
     char token[32];
     if (id < 0) {
-        put_literal(w, marker);
+        reply_put_literal(w, marker);
         return;
     }
     snprintf(token, sizeof token, "<[%d]> ", id);
-    put(w, token);
+    reply_put(w, token);
 }
 
-/* The name of a rule of a tool's. */
-static void put_rule(writer *w, const char *name, size_t i) {
+void reply_put_rule(reply_writer *w, const char *name, size_t i) {
     char rule[64];
     snprintf(rule, sizeof rule, "%s_%zu ", name, i);
-    put(w, rule);
+    reply_put(w, rule);
 }
 
-static void put_json(writer *w, const json_t *json) {
+static void put_json(reply_writer *w, const json_t *json) {
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     w->no_memory |= !text;
-    put(w, "%json ");
-    if (text) put(w, text);
-    put(w, "\n");
+    reply_put(w, "%json ");
+    if (text) reply_put(w, text);
+    reply_put(w, "\n");
     free(text);
 }
 
@@ -106,106 +97,66 @@ static json_t *schema_of(const json_t *function) {
     return NULL;
 }
 
-static const json_t *function_at(const writer *w, size_t i) {
+static const json_t *function_at(const reply_writer *w, size_t i) {
     return json_object_get(json_array_get(w->g->tools, i), "function");
 }
 
-static const char *name_at(const writer *w, size_t i) { return json_string_value(json_object_get(function_at(w, i), "name")); }
+static const char *name_at(const reply_writer *w, size_t i) {
+    return json_string_value(json_object_get(function_at(w, i), "name"));
+}
 
 /* ---- Calls: the rule "body", a call without its markers ---- */
 
-static void put_body(writer *w) {
-    put(w, "body: ");
+static void put_body(reply_writer *w) {
+    reply_put(w, "body: ");
     for (size_t i = 0; i < json_array_size(w->g->tools); i++) {
-        if (i > 0) put(w, "| ");
-        put_rule(w, "call", i);
+        if (i > 0) reply_put(w, "| ");
+        reply_put_rule(w, "call", i);
     }
-    put(w, "\n");
+    reply_put(w, "\n");
 }
 
-static void put_arguments(writer *w, size_t i) {
+static void put_arguments(reply_writer *w, size_t i) {
     json_t *schema = schema_of(function_at(w, i));
-    put_rule(w, "arguments", i);
-    put(w, ": ");
+    reply_put_rule(w, "arguments", i);
+    reply_put(w, ": ");
     put_json(w, schema);
     json_decref(schema);
 }
 
-static void put_json_call(writer *w, size_t i) {
-    put_literal(w, "{\"name\": \"");
-    put_literal(w, name_at(w, i));
-    put_literal(w, "\", \"");
-    put_literal(w, w->g->format->arguments);
-    put_literal(w, "\": ");
-    put_rule(w, "arguments", i);
-    put_literal(w, "}");
+static void put_json_call(reply_writer *w, size_t i) {
+    reply_put_literal(w, "{\"name\": \"");
+    reply_put_literal(w, name_at(w, i));
+    reply_put_literal(w, "\", \"");
+    reply_put_literal(w, w->g->format->arguments);
+    reply_put_literal(w, "\": ");
+    reply_put_rule(w, "arguments", i);
+    reply_put_literal(w, "}");
 }
 
-static void put_mistral_call(writer *w, size_t i) {
-    put_literal(w, name_at(w, i));
-    put_marker(w, "[ARGS]", w->args);
-    put_rule(w, "arguments", i);
+static void put_mistral_call(reply_writer *w, size_t i) {
+    reply_put_literal(w, name_at(w, i));
+    reply_put_marker(w, "[ARGS]", w->args);
+    reply_put_rule(w, "arguments", i);
 }
 
-static void put_gemma_call(writer *w, size_t i) {
-    put_literal(w, "call:");
-    put_literal(w, name_at(w, i));
-    put(w, "object ");
-}
-
-static void put_python_call(writer *w, size_t i) {
-    put_literal(w, name_at(w, i));
-    put(w, "\"(\" (pair (\", \" pair)*)? \")\" ");
-}
-
-/* Gemma's values, which follow no schema. */
-static void put_gemma_values(writer *w) {
-    put(w, "object: \"{\" (pair (\",\" pair)*)? \"}\"\n"
-           "pair: KEY \":\" value\n"
-           "value: text | NUMBER | \"true\" | \"false\" | \"null\" | object | \"[\" (value (\",\" value)*)? \"]\"\n"
-           "text: ");
-    put_marker(w, "<escape>", w->quote);
-    if (w->quote >= 0) {
-        put(w, "TEXT ");
-        put_marker(w, "<escape>", w->quote);
-        put(w, "\n");
-    } else {
-        put(w, "quoted\nquoted[lazy]: TEXT ");
-        put_literal(w, "<escape>");
-        put(w, "\n");
-    }
-}
-
-/* Python's values, likewise. */
-static void put_python_values(writer *w) {
-    put(w, "pair: KEY \"=\" value\n"
-           "value: STRING | NUMBER | \"True\" | \"False\" | \"None\" | list | dict\n"
-           "list: \"[\" (value (\", \" value)*)? \"]\"\n"
-           "dict: \"{\" (STRING \": \" value (\", \" STRING \": \" value)*)? \"}\"\n"
-           "STRING: /\"([^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\nt])*\"/\n");
-}
-
-static void put_calls(writer *w) {
+static void put_calls(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     const bool literal = f->syntax == CL_REPLY_GEMMA || f->syntax == CL_REPLY_PYTHON;
     put_body(w);
     for (size_t i = 0; i < json_array_size(w->g->tools); i++) {
-        put_rule(w, "call", i);
-        put(w, ": ");
-        if (f->syntax == CL_REPLY_GEMMA)
-            put_gemma_call(w, i);
-        else if (f->syntax == CL_REPLY_PYTHON)
-            put_python_call(w, i);
+        reply_put_rule(w, "call", i);
+        reply_put(w, ": ");
+        if (literal)
+            reply_put_literal_call(w, function_at(w, i), i);
         else if (f->syntax == CL_REPLY_MISTRAL && f->names)
             put_mistral_call(w, i);
         else
             put_json_call(w, i);
-        put(w, "\n");
+        reply_put(w, "\n");
         if (!literal) put_arguments(w, i);
     }
-    if (!literal) return;
-    put(w, "KEY: /[A-Za-z_][A-Za-z0-9_]{0,63}/\nNUMBER: /-?(0|[1-9][0-9]*)(\\.[0-9]+)?/\n");
-    f->syntax == CL_REPLY_GEMMA ? put_gemma_values(w) : put_python_values(w);
+    if (literal) reply_put_literal_values(w);
 }
 
 /* ---- What stands around calls: the rule "rest", behind the marker of their beginning ---- */
@@ -215,85 +166,85 @@ static bool is_array(const cl_reply_format *f) {
     return f->syntax == CL_REPLY_PYTHON || (f->syntax == CL_REPLY_MISTRAL && !f->names);
 }
 
-static void put_rest(writer *w) {
+static void put_rest(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
-    put(w, "rest: ");
+    reply_put(w, "rest: ");
     if (is_array(f)) {
-        put(w, w->g->parallel ? "/ ?\\[/ body (\", \" body)* \"]\"" : "/ ?\\[/ body \"]\"");
+        reply_put(w, w->g->parallel ? "/ ?\\[/ body (\", \" body)* \"]\"" : "/ ?\\[/ body \"]\"");
     } else if (f->syntax == CL_REPLY_JSON) {
-        put(w, "/\\n?/ body /\\n?/ ");
-        put_marker(w, f->end, w->end);
+        reply_put(w, "/\\n?/ body /\\n?/ ");
+        reply_put_marker(w, f->end, w->end);
     } else {
-        put(w, "body ");
-        if (f->end[0]) put_marker(w, f->end, w->end);
+        reply_put(w, "body ");
+        if (f->end[0]) reply_put_marker(w, f->end, w->end);
     }
-    put(w, "\n");
+    reply_put(w, "\n");
 }
 
 /* The rule "calls" of a reply in which calls are required. */
-static void put_required(writer *w) {
+static void put_required(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     const bool several = w->g->parallel && !is_array(f);
-    put(w, "calls: call ");
+    reply_put(w, "calls: call ");
     if (several)
-        put(w, f->syntax == CL_REPLY_JSON ? "(\"\\n\" call)*" : f->syntax == CL_REPLY_BARE ? "(\"; \" call)*" : "call*");
-    put(w, "\ncall: ");
-    if (f->syntax != CL_REPLY_BARE && f->begin[0]) put_marker(w, f->begin, w->begin);
-    put(w, "rest\n");
+        reply_put(w, f->syntax == CL_REPLY_JSON ? "(\"\\n\" call)*" : f->syntax == CL_REPLY_BARE ? "(\"; \" call)*" : "call*");
+    reply_put(w, "\ncall: ");
+    if (f->syntax != CL_REPLY_BARE && f->begin[0]) reply_put_marker(w, f->begin, w->begin);
+    reply_put(w, "rest\n");
 }
 
 /* The rule "any" of a reply in which calls may stand among text. */
-static void put_optional(writer *w) {
+static void put_optional(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     const bool several = w->g->parallel && !is_array(f);
     if (f->syntax == CL_REPLY_BARE || f->syntax == CL_REPLY_PYTHON) {
         put_required(w);
-        put(w, "any: plain | calls\nplain: /([ \\t\\r\\n]*[^ \\t\\r\\n");
-        put(w, f->syntax == CL_REPLY_BARE ? "{" : "\\[");
-        put(w, "](.|\\n)*)?/\n");
+        reply_put(w, "any: plain | calls\nplain: /([ \\t\\r\\n]*[^ \\t\\r\\n");
+        reply_put(w, f->syntax == CL_REPLY_BARE ? "{" : "\\[");
+        reply_put(w, "](.|\\n)*)?/\n");
     } else if (w->begin >= 0) {
-        put(w, several ? "any: TEXT (call TEXT)*\ncall: " : "any: TEXT call?\ncall: ");
-        put_marker(w, f->begin, w->begin);
-        put(w, "rest\n");
+        reply_put(w, several ? "any: TEXT (call TEXT)*\ncall: " : "any: TEXT call?\ncall: ");
+        reply_put_marker(w, f->begin, w->begin);
+        reply_put(w, "rest\n");
     } else {
-        put(w, several ? "any: (head rest)* TEXT\nhead[lazy]: TEXT " : "any: TEXT | head rest\nhead[lazy]: TEXT ");
-        put_literal(w, f->begin);
-        put(w, "\n");
+        reply_put(w, several ? "any: (head rest)* TEXT\nhead[lazy]: TEXT " : "any: TEXT | head rest\nhead[lazy]: TEXT ");
+        reply_put_literal(w, f->begin);
+        reply_put(w, "\n");
     }
 }
 
 /* ---- The reply ---- */
 
 /* The rule "thought": reasoning up to its end, and the white space behind it. */
-static void put_thought(writer *w) {
+static void put_thought(reply_writer *w) {
     const cl_reply_format *f = w->g->format;
     if (w->answer >= 0) {
-        put(w, "thought: TEXT ");
-        put_marker(w, f->answer, w->answer);
-        put(w, "SPACE\n");
+        reply_put(w, "thought: TEXT ");
+        reply_put_marker(w, f->answer, w->answer);
+        reply_put(w, "SPACE\n");
     } else {
-        put(w, "thought: thinking SPACE\nthinking[lazy]: TEXT ");
-        put_literal(w, f->answer);
-        put(w, "\n");
+        reply_put(w, "thought: thinking SPACE\nthinking[lazy]: TEXT ");
+        reply_put_literal(w, f->answer);
+        reply_put(w, "\n");
     }
-    put(w, "SPACE: /[ \\n\\r\\t]{0,4}/\n");
+    reply_put(w, "SPACE: /[ \\n\\r\\t]{0,4}/\n");
 }
 
-static void put_start(writer *w) {
+static void put_start(reply_writer *w) {
     const cl_reply_grammar *g = w->g;
-    put(w, "start: ");
+    reply_put(w, "start: ");
     if (g->in_reasoning) {
-        put(w, "thought ");
+        reply_put(w, "thought ");
     } else if (g->reasons) {
-        put(w, "(");
-        put_marker(w, g->format->think, w->think);
-        put(w, "thought)? ");
+        reply_put(w, "(");
+        reply_put_marker(w, g->format->think, w->think);
+        reply_put(w, "thought)? ");
     }
-    put(w, !g->tools ? "answer\n" : g->required ? "calls\n" : g->answer ? "(calls | answer)\n" : "any\n");
+    reply_put(w, !g->tools ? "answer\n" : g->required ? "calls\n" : g->answer ? "(calls | answer)\n" : "any\n");
     if (g->in_reasoning || g->reasons) put_thought(w);
 }
 
-static bool find_markers(writer *w, cl_error *error) {
+static bool find_markers(reply_writer *w, cl_error *error) {
     const cl_reply_format *f = w->g->format;
     const struct {
         const char *text;
@@ -306,7 +257,7 @@ static bool find_markers(writer *w, cl_error *error) {
 }
 
 cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, cl_error *error) {
-    writer w = {.g = grammar};
+    reply_writer w = {.g = grammar};
     *text = NULL;
     if (!find_markers(&w, error)) return CL_ERR_NOMEM;
     put_start(&w);
@@ -316,11 +267,11 @@ cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, c
         put_calls(&w);
     }
     if (grammar->answer && !grammar->required) {
-        put(&w, "answer: %json ");
-        put(&w, grammar->answer);
-        put(&w, "\n");
+        reply_put(&w, "answer: %json ");
+        reply_put(&w, grammar->answer);
+        reply_put(&w, "\n");
     }
-    put(&w, "TEXT: /(.|\\n)*/\n");
+    reply_put(&w, "TEXT: /(.|\\n)*/\n");
     reply_text_add(&w.out, "", 1);
     if (w.no_memory || w.out.no_memory) {
         free(w.out.data);

@@ -21,10 +21,10 @@ typedef struct cl_reply_grammar {
 
 /*
  * Write a grammar to *text, terminated, for the caller to free. Schemas that are not `strict` are followed as far as llguidance
- * knows them, others exactly, or the engine refuses the grammar. In the forms of FunctionGemma and Python arguments are only
- * some values with names.
+ * knows them, others exactly, or the engine refuses the grammar. In the forms of FunctionGemma and Python arguments follow the
+ * names, types and enums of the schema's properties, and nothing else of it.
  *
- * CL_ERR_ARG names a tool whose name cannot be written; CL_ERR_NOMEM.
+ * CL_ERR_NOMEM.
  */
 cl_status cl_reply_grammar_write(const cl_reply_grammar *grammar, char **text, cl_error *error);
 
