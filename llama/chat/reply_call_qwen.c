@@ -1,4 +1,5 @@
 /* The form of Qwen3-Coder: <function=NAME> <parameter=KEY> text </parameter> ... </function>. */
+#include "llama/file/json_doc.h"
 #include "reply_call.h"
 
 static const char VALUE_END[] = "</parameter>";
@@ -83,7 +84,11 @@ static void end_json_value(reply_call *c) {
     for (; value.size > 0 && reply_is_space(*value.data); value.size--) value.data++;
     for (size_t i = 0; i < sizeof python / sizeof *python; i++)
         if (cl_str_is(value, python[i][0])) value = cl_str_of(python[i][1]);
-    json_t *json = json_loadb(value.size ? value.data : "", value.size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_error_t wrong;
+    bool no_memory = false;
+    json_t *json =
+        cl_json_parse(value.size ? value.data : "", value.size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &wrong, &no_memory);
+    c->value.no_memory |= no_memory;
     if (json) {
         reply_text_add(&c->arguments, value.data, value.size);
     } else {

@@ -187,6 +187,11 @@ static const recipe recipes[] = {
     {"chat", OPENAI_CHAT, CHAT("\"n\":2"), write_whole, NULL},
     {"chat with logprobs", OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":2,\"return_token_ids\":true"), write_whole,
      NULL},
+    {"record of required calls", OPENAI_CHAT,
+     "{\"id\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"required\",\"tools\":[{\"type\":"
+     "\"function\","
+     "\"function\":{\"name\":\"add\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"string\",\"description\":\"d\"}}}}}]}",
+     write_record, "1"},
     {"completion", OPENAI_COMPLETION, COMPLETION("\"n\":3"), write_whole, NULL},
     {"completion with logprobs", OPENAI_COMPLETION,
      "{\"prompt\":[120,195,169],\"echo\":true,\"logprobs\":2,\"return_token_ids\":true}", write_whole, NULL},
