@@ -1,4 +1,5 @@
 """Tools and reasoning with a real model and OpenAI's Python client: calls that are required, and replies whose text a grammar fixes."""
+import concurrent.futures
 import importlib.util
 import json
 import pathlib
@@ -92,6 +93,18 @@ def test_streams_have_the_same_calls(server):
     assert len(more) > 3 and all(c.id is None and c.function.name is None for c in more)
     assert "".join(c.function.arguments for c in more) == call.function.arguments
     assert [chunk.finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["tool_calls"]
+
+
+def test_calls_are_the_same_alone_and_together(server):
+    def ask(seed):
+        choice = server.chat(QUESTION, tools=TOOLS, tool_choice="required", seed=seed, temperature=1, max_tokens=60, logprobs=True).choices[0]
+        calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls]
+        return calls, choice.message.content, [token.logprob for token in choice.logprobs.content]
+
+    alone = [ask(seed) for seed in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6))) == alone
+    assert len({str(answer) for answer in alone}) > 1
 
 
 def test_the_clients_stream_helper(server):
