@@ -193,6 +193,7 @@ static cl_engine_event event_of(const cl_choice *c) {
         .n_prompt = r->params.n_prompt,
         .n_cached = r->n_cached,
         .n_completion = r->n_completion,
+        .stop = -1,
     };
 }
 
@@ -297,6 +298,7 @@ void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error)
     event.finish = finish;
     event.error = error;
     event.last = c->owner->n_unfinished == 0;
+    if (finish == CL_ENGINE_STOP) event.stop = c->text.n_found - 1;
     cl_text_finish(&c->text);
     add_text(&event, &c->text);
     report(c->owner, &event);

@@ -49,9 +49,10 @@ static void release(cl_text *t, size_t n, bool all) {
     if (at > 0) memmove(t->held.data, t->held.data + at, t->held.size);
 }
 
-/* The bytes [start, end) of a stop string in a text. */
+/* The bytes [start, end) of a stop string in a text, and which one it is; -1: none. */
 typedef struct stop_match {
     size_t start, end;
+    int which;
 } stop_match;
 
 /*
@@ -59,13 +60,13 @@ typedef struct stop_match {
  * come. start is n if there is none. If several end at the same byte it is the longest one.
  */
 static stop_match find_stop(const cl_text *t, const char *s, size_t n, size_t n_passed) {
-    stop_match first = {n, n + 1};
+    stop_match first = {n, n + 1, -1};
     for (int i = 0; i < t->n_stop; i++) {
         const size_t size = strlen(t->stop[i]), from = n_passed < size ? 0 : n_passed + 1 - size;
         const char *found = from < n ? memmem(s + from, n - from, t->stop[i], size) : NULL;
         const size_t at = found ? (size_t)(found - s) : n;
         if (!found || at + size > first.end || (at + size == first.end && at > first.start)) continue;
-        first = (stop_match){at, at + size};
+        first = (stop_match){at, at + size, i};
     }
     return first;
 }
@@ -86,6 +87,7 @@ bool cl_text_added(cl_text *t, size_t n, bool stoppable) {
     if (!stoppable) t->n_passed = t->held.size;
     const stop_match stop = find_stop(t, t->held.data, t->held.size, t->n_passed);
     const bool stopped = stop.start < t->held.size;
+    t->n_found = stop.which + 1;
     const size_t keep = stopped ? 0 : stop_begun(t, t->held.data, t->held.size);
     const size_t shown = t->include_stop ? stop.end : stop.start;
     release(t, stopped ? shown : t->held.size - keep, stopped);

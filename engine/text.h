@@ -21,6 +21,7 @@ typedef struct cl_text {
     cl_text_bytes held; /* not released yet */
     size_t n_passed;    /* of these, the first ones with which no stop string may end */
     cl_text_bytes out;  /* what the last call released */
+    int n_found;        /* 1 + the index of the stop string that is complete; 0: none is */
 } cl_text;
 
 void cl_text_free(cl_text *t);

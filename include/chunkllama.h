@@ -385,6 +385,7 @@ typedef struct cl_engine_event {
     int64_t n_completion;          /* tokens of all choices so far, end tokens and stop tokens included */
     const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
     int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
+    int32_t stop; /* with CL_ENGINE_STOP: the index in the request's `stop` of the string that ended the choice; otherwise -1 */
 } cl_engine_event;
 
 enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */

@@ -45,6 +45,7 @@ static void keep(recording *r, const cl_engine_event *event) {
     append(c, &event->position, sizeof event->position);
     append(c, &event->prompt, sizeof event->prompt);
     append(c, &event->finish, sizeof event->finish);
+    append(c, &event->stop, sizeof event->stop);
     append(c, event->text, event->text_size);
     append_logprob(c, &event->chosen);
     for (int32_t i = 0; i < event->n_top; i++) append_logprob(c, &event->top[i]);
@@ -60,6 +61,7 @@ static void keep(recording *r, const cl_engine_event *event) {
     memcpy(c->text + c->text_size, event->text, event->text_size);
     c->text_size += event->text_size;
     c->finish = event->finish;
+    c->stop = event->stop;
     r->request = event->request;
     r->n_cached = event->n_cached;
     r->n_completion = event->n_completion;

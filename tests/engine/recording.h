@@ -21,6 +21,7 @@ typedef struct recorded_choice {
     char text[8192];
     size_t text_size;
     cl_engine_finish finish;
+    int32_t stop; /* the last event's */
 } recorded_choice;
 
 typedef struct recording {

@@ -132,6 +132,7 @@ static void ends_and_texts(void **state) {
     recording *whole = run(&f, request);
     const recorded_choice *w = &whole->choices[0];
     assert_int_equal(w->finish, CL_ENGINE_LENGTH);
+    assert_int_equal(w->stop, -1);
     assert_int_equal(w->n_tokens, 100);
     assert_int_equal(whole->n_completion, 100);
     assert_int_equal(stats_of(&f).completion_tokens, 100); /* counted when the last event comes */
@@ -143,6 +144,7 @@ static void ends_and_texts(void **state) {
     int64_t first = 0;
     while (w->tokens[first] != w->tokens[20]) first++;
     assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
+    assert_int_equal(r->choices[0].stop, -1);
     assert_int_equal(r->choices[0].n_tokens, first + 1);
     assert_memory_equal(r->choices[0].tokens, w->tokens, (size_t)(first + 1) * sizeof(int32_t));
     recording_free(r);
@@ -153,12 +155,13 @@ static void ends_and_texts(void **state) {
         char part[6] = "";
         memcpy(part, w->text + at, 5);
         if (strlen(part) < 5 || strstr(part, "\xef") || strstr(part, "\xbf") || strstr(part, "\xbd")) continue;
-        const char *stop = part;
-        request.stop = &stop;
-        request.n_stop = 1;
+        const char *const stop[] = {"is not in the text", part};
+        request.stop = stop;
+        request.n_stop = 2;
         r = run(&f, request);
         const char *found = memmem(w->text, w->text_size, part, 5);
         assert_int_equal(r->choices[0].finish, CL_ENGINE_STOP);
+        assert_int_equal(r->choices[0].stop, 1);
         assert_int_equal(r->choices[0].text_size, found - w->text);
         assert_memory_equal(r->choices[0].text, w->text, r->choices[0].text_size);
         assert_true(r->choices[0].n_tokens < 100);

@@ -25,11 +25,13 @@ static bool feed(cl_text *t, const char *const *pieces, char *shown) {
     return stopped;
 }
 
-static void check(const char *const *stop, const char *const *pieces, const char *expected, bool expect_stop) {
+/* found: 1 + the index of the stop string that the pieces contain; 0: none. */
+static void check(const char *const *stop, const char *const *pieces, const char *expected, int found) {
     cl_text t = {.stop = stop};
     while (stop && stop[t.n_stop]) t.n_stop++;
     char shown[256];
-    assert_int_equal(feed(&t, pieces, shown), expect_stop);
+    assert_int_equal(feed(&t, pieces, shown), found > 0);
+    assert_int_equal(t.n_found, found);
     assert_string_equal(shown, expected);
     cl_text_free(&t);
 }
@@ -39,34 +41,34 @@ static void check(const char *const *stop, const char *const *pieces, const char
 
 static void utf8_across_tokens(void **state) {
     (void)state;
-    check(NULL, LIST("a", "\xe2", "\x82", "\xac", "b"), "a|||€|b|", false);
-    check(NULL, LIST("\xf0\x9f\x98", "\x80!"), "|😀!|", false);
-    check(NULL, LIST("", "x"), "|x|", false);
-    check(NULL, LIST("x", "\xe2\x82"), "x||\uFFFD", false);
+    check(NULL, LIST("a", "\xe2", "\x82", "\xac", "b"), "a|||€|b|", 0);
+    check(NULL, LIST("\xf0\x9f\x98", "\x80!"), "|😀!|", 0);
+    check(NULL, LIST("", "x"), "|x|", 0);
+    check(NULL, LIST("x", "\xe2\x82"), "x||\uFFFD", 0);
     check(NULL, LIST("\xe2\x82", "a"),
           "|\uFFFD"
           "a|",
-          false);
-    check(NULL, LIST("\xff\x80"), "\uFFFD\uFFFD|", false);
-    check(NULL, LIST("\xe0\x80\xc0\xaf"), "\uFFFD\uFFFD\uFFFD\uFFFD|", false); /* overlong: four broken parts */
-    check(NULL, LIST("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD|", false);           /* a surrogate */
-    check(NULL, LIST("\xf4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD|", false); /* past U+10FFFF */
-    check(NULL, LIST("\xf0\x90\x80", "\xf4\x8f\xbf\xbf"), "|\uFFFD\U0010FFFF|", false);
+          0);
+    check(NULL, LIST("\xff\x80"), "\uFFFD\uFFFD|", 0);
+    check(NULL, LIST("\xe0\x80\xc0\xaf"), "\uFFFD\uFFFD\uFFFD\uFFFD|", 0); /* overlong: four broken parts */
+    check(NULL, LIST("\xed\xa0\x80"), "\uFFFD\uFFFD\uFFFD|", 0);           /* a surrogate */
+    check(NULL, LIST("\xf4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD|", 0); /* past U+10FFFF */
+    check(NULL, LIST("\xf0\x90\x80", "\xf4\x8f\xbf\xbf"), "|\uFFFD\U0010FFFF|", 0);
 }
 
 static void stop_across_tokens(void **state) {
     (void)state;
-    check(LIST("END"), LIST("a E", "N", "D b"), "a |||", true);
-    check(LIST("END"), LIST("a E", "N", "d b"), "a ||ENd b|", false);
-    check(LIST("END"), LIST("EEN", "DE"), "E||", true);
-    check(LIST("END"), LIST("xEN"), "x|EN", false); /* held back to the end */
-    check(LIST("\n\n", "b"), LIST("a\n", "\nb"), "a||", true);
-    check(LIST("aab", "aaab"), LIST("a", "a", "a", "a", "b"), "|||a||", true);
-    check(LIST("abcd", "bc"), LIST("abcd"), "a|", true);  /* the one that is complete first */
-    check(LIST("x", "abx"), LIST("ab", "x"), "||", true); /* the longest of those */
-    check(LIST("€"), LIST("1\xe2", "\x82", "\xac"), "1|||", true);
-    check(LIST("é"), LIST("\xc3", "\xa8"), "|è|", false);
-    check(LIST("stop"), LIST("\xe2", "\x82stop"), "|\uFFFD|", true);
+    check(LIST("END"), LIST("a E", "N", "D b"), "a |||", 1);
+    check(LIST("END"), LIST("a E", "N", "d b"), "a ||ENd b|", 0);
+    check(LIST("END"), LIST("EEN", "DE"), "E||", 1);
+    check(LIST("END"), LIST("xEN"), "x|EN", 0); /* held back to the end */
+    check(LIST("\n\n", "b"), LIST("a\n", "\nb"), "a||", 1);
+    check(LIST("aab", "aaab"), LIST("a", "a", "a", "a", "b"), "|||a||", 2);
+    check(LIST("abcd", "bc"), LIST("abcd"), "a|", 2);  /* the one that is complete first */
+    check(LIST("x", "abx"), LIST("ab", "x"), "||", 2); /* the longest of those */
+    check(LIST("€"), LIST("1\xe2", "\x82", "\xac"), "1|||", 1);
+    check(LIST("é"), LIST("\xc3", "\xa8"), "|è|", 0);
+    check(LIST("stop"), LIST("\xe2", "\x82stop"), "|\uFFFD|", 1);
 }
 
 /* What shows of pieces (NULL at the end) of which the first n_early are not stoppable; "!" at its end: it stopped. */
