@@ -19,6 +19,7 @@
 
 #include "engine/engine.h"
 #include "llama/chat/reply.h"
+#include "llama/common/str.h"
 #include "llama/model.h"
 #include "writer.h"
 
@@ -180,6 +181,7 @@ typedef struct openai_request {
     const char *grammar_field;       /* a static string; NULL: the request has none */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
+    json_t *repeated; /* what answers in the request's dialect repeat of its body, an object; owned; NULL: nothing */
 } openai_request;
 
 /*
@@ -242,6 +244,16 @@ typedef struct openai_call {
     openai_text arguments; /* JSON; of a reply that was cut, or malformed, perhaps not valid */
 } openai_call;
 
+/*
+ * Consecutive text of one kind within a choice: content, reasoning or a call. The items are in the order in which the model
+ * wrote them.
+ */
+typedef struct openai_item {
+    cl_reply_kind kind; /* not CL_REPLY_ARGUMENTS, which belong to CL_REPLY_CALL */
+    size_t call;        /* of a call: its index */
+    size_t begin, end;  /* otherwise: its bytes of the choice's text or reasoning */
+} openai_item;
+
 typedef struct openai_choice {
     openai_text text;      /* the content, without the text that echo repeats */
     openai_text reasoning; /* that was split off */
@@ -254,6 +266,9 @@ typedef struct openai_choice {
     bool begun;               /* streams: a chunk of this choice was written */
     int64_t text_offset;      /* streams: characters in the tokens written so far, for completions' logprobs */
     cl_engine_finish finish;
+    int32_t stop;       /* the index in request->stop of the string that ended the choice; -1: none did */
+    openai_item *items; /* [n_items] */
+    size_t n_items, items_capacity;
 } openai_choice;
 
 /* What an event adds to its choice. */
@@ -267,12 +282,20 @@ typedef struct openai_delta {
 /* Numbers of tokens. */
 typedef struct openai_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
+    int64_t reasoning_tokens; /* of the completion tokens, those of reasoning */
 } openai_usage;
 
 /* When the tokens of a request came, by clock_seconds(). */
 typedef struct openai_times {
     double begun, first, last; /* the request, and the first and last token of its completions; 0: none yet */
 } openai_times;
+
+/* How far the items of a stream's choice were written (openai_next_change). */
+typedef struct openai_position {
+    size_t item;   /* the first one that was not written to its end */
+    bool begun;    /* its beginning was written */
+    size_t n_sent; /* bytes of its text that were written */
+} openai_position;
 
 /*
  * The events of a request so far. Choice c of prompt p is choices[p * params.n + c]. If fewer choices are returned than are
@@ -297,6 +320,8 @@ typedef struct openai_result {
     size_t n_done; /* prompts whose last event was added */
     bool failed;   /* the engine reported an error, or memory was lacking; error says which */
     openai_error error;
+    openai_position position; /* streams of dialects that write items: of the only choice */
+    int64_t n_events;         /* streams of dialects that number their events: those that were written */
 } openai_result;
 
 /* Borrows context and request until openai_result_free. Returns false if memory is lacking. */
@@ -311,6 +336,31 @@ bool openai_result_done(const openai_result *result);
 
 /* The sum over all prompts. */
 openai_usage openai_result_usage(const openai_result *result);
+
+/* ---- Items (items.c) ---- */
+
+/*
+ * Add text [size] of a kind, which was just added to the choice, to its items; call: the call's index. False: memory is
+ * lacking.
+ */
+bool openai_items_add(openai_choice *choice, cl_reply_kind kind, size_t call, size_t size);
+
+/* The text of item i, or a call's arguments. Valid until an event is added. */
+cl_str openai_item_text(const openai_choice *choice, size_t i);
+
+typedef enum openai_change_kind { OPENAI_ITEM_BEGINS, OPENAI_ITEM_GROWS, OPENAI_ITEM_ENDS } openai_change_kind;
+
+typedef struct openai_change {
+    openai_change_kind kind;
+    size_t item;
+    cl_str text; /* what was added to the item; empty unless it grows */
+} openai_change;
+
+/*
+ * The next change to the items of the result's only choice that the stream has not written yet; false: there is none. All but
+ * the last item have ended, and it has with the choice.
+ */
+bool openai_next_change(openai_result *result, openai_change *change);
 
 /* "stop", "length", "abort" or "error"; NULL for CL_ENGINE_RUNNING. */
 const char *openai_finish_name(cl_engine_finish finish);

@@ -54,6 +54,7 @@ void openai_request_free(openai_request *request) {
     openai_rules_free(&request->rules);
     json_decref(request->tools);
     json_decref(request->callable);
+    json_decref(request->repeated);
     *request = (openai_request){.endpoint = request->endpoint};
 }
 

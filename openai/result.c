@@ -55,6 +55,7 @@ static void choice_free(openai_choice *choice) {
     free(choice->calls);
     free(choice->text.data);
     free(choice->reasoning.data);
+    free(choice->items);
     cl_reply_free(&choice->reply);
     cl_token_list_free(&choice->tokens);
     logprobs_free(&choice->logprobs);
@@ -156,7 +157,7 @@ static bool add_delta(openai_result *result, openai_choice *choice, openai_delta
     }
     result->deltas[result->n_deltas++] = delta;
     openai_text *text = find_text(result, choice, &delta);
-    return text && add_text(text, delta.text, delta.size);
+    return text && add_text(text, delta.text, delta.size) && openai_items_add(choice, delta.kind, delta.call, delta.size);
 }
 
 /* Add an event's text, split if the request's replies are. */
@@ -176,11 +177,21 @@ static bool add_event_text(openai_result *result, openai_choice *choice, const c
 
 /* ---- Events ---- */
 
-static bool add_to_choice(openai_result *result, openai_choice *choice, const cl_engine_event *event) {
+/* Whether the latest text is reasoning, as the first one is if the prompt begins it. */
+static bool is_reasoning(const openai_request *r, const openai_choice *c) {
+    if (c->n_items == 0) return r->splits && r->reply.reasoning && r->reply.in_reasoning;
+    return c->items[c->n_items - 1].kind == CL_REPLY_REASONING;
+}
+
+static bool add_to_choice(openai_result *result, size_t prompt, openai_choice *choice, const cl_engine_event *event) {
     const cl_engine_request *params = &result->request->params;
-    if (event->finish != CL_ENGINE_RUNNING) choice->finish = event->finish;
+    if (event->finish != CL_ENGINE_RUNNING) {
+        choice->finish = event->finish;
+        choice->stop = event->finish == CL_ENGINE_STOP && event->stop < params->n_stop ? event->stop : -1;
+    }
     if (!add_event_text(result, choice, event)) return false;
     if (event->token < 0) return true;
+    if (is_reasoning(result->request, choice)) result->usage[prompt].reasoning_tokens++;
     cl_error ignored;
     if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
     if (event->chosen.id >= 0) choice->sum_logprob += (double)event->chosen.logprob;
@@ -202,7 +213,7 @@ static void sort_choices(openai_choice *choices, int32_t n) {
 
 /* Add what an event of prompt i reports of the prompt or of a choice. False: memory is lacking. */
 static bool add_event(openai_result *result, size_t i, openai_choice *choice, const cl_engine_event *event) {
-    if (!event->prompt) return add_to_choice(result, choice, event);
+    if (!event->prompt) return add_to_choice(result, i, choice, event);
     return event->position == 0 || add_logprob(&result->prompt_logprobs[i], (size_t)result->request->params.n_top, event);
 }
 
@@ -212,7 +223,8 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     result->n_deltas = 0;
     /* After a failure a part is missing, so that later ones may not fit. */
     const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
-    result->usage[i] = (openai_usage){event->n_prompt, event->n_cached, event->n_completion};
+    openai_usage *usage = &result->usage[i];
+    *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens};
     if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
@@ -231,6 +243,7 @@ openai_usage openai_result_usage(const openai_result *result) {
         sum.prompt_tokens += result->usage[i].prompt_tokens;
         sum.cached_tokens += result->usage[i].cached_tokens;
         sum.completion_tokens += result->usage[i].completion_tokens;
+        sum.reasoning_tokens += result->usage[i].reasoning_tokens;
     }
     return sum;
 }

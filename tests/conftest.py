@@ -32,6 +32,15 @@ def model_path():
     return str(next(pathlib.Path(package.origin).parent.glob("*.gguf")))
 
 
+@pytest.fixture(scope="session")
+def grammar_library():
+    """llguidance: CHUNKLLAMA_GRAMMAR_LIBRARY, or the file in the installed package. Tests that need it are skipped without it."""
+    package = importlib.util.find_spec("llguidance")
+    found = list(pathlib.Path(package.origin).parent.glob("_lib*.so")) if package else []
+    path = os.environ.get("CHUNKLLAMA_GRAMMAR_LIBRARY", found and str(found[0]))
+    return path or pytest.skip("llguidance is not installed")
+
+
 @pytest.fixture
 def f32_activations(monkeypatch):
     """Limits programs to levels below avx512_bf16, which rounds activations that BF16 weights multiply: for tests whose bounds allow

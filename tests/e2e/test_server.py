@@ -16,9 +16,9 @@ LONG = "Once upon a time there was a lighthouse keeper who"
 
 
 class Server:
-    def __init__(self, process, url):
+    def __init__(self, process, url, key):
         self.process, self.url = process, url
-        self.client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=120)
         self.model = self.client.models.list().data[0].id
 
     def chat(self, messages=QUESTION, **more):
@@ -53,7 +53,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(binary, model_path, *args):
+def serving(binary, model_path, *args, key="none"):
     process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", *args], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     try:
@@ -62,7 +62,7 @@ def serving(binary, model_path, *args):
                 break
         else:
             pytest.fail(process.stderr.read())
-        yield Server(process, found[0])
+        yield Server(process, found[0], key)
         process.terminate()
         assert process.wait(timeout=30) == 0
         assert process.stderr.read() == ""

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "openai/openai.h"
+#include "openai/dialect.h"
 
 /* The text must be one JSON value. Jansson refuses a zero character in the name of a field, which JSON allows. */
 static inline void check_json(const char *text, size_t size) {
@@ -25,20 +25,32 @@ static inline void check_written(openai_writer *w) {
     free(text);
 }
 
-static inline void send_event(openai_result *result, size_t prompt, cl_engine_event event) {
+/* The text must be whole server-sent events, whose data are JSON but for the end of OpenAI's older streams. */
+static inline void check_events(openai_writer *w) {
+    size_t size = 0;
+    char *text = writer_end(w, &size);
+    FUZZ_CHECK(text && strlen(text) == size, "no memory, or a zero character");
+    FUZZ_CHECK(size == 0 || (size > 2 && strcmp(text + size - 2, "\n\n") == 0), "an event without an end: %s", text);
+    for (char *at = text, *line; (line = strsep(&at, "\n"));) {
+        const bool is_data = strncmp(line, "data: ", 6) == 0, is_name = strncmp(line, "event: ", 7) == 0;
+        FUZZ_CHECK(is_data || is_name || !*line, "<%s>", line);
+        if (is_data && strcmp(line + 6, "[DONE]") != 0) check_json(line + 6, strlen(line + 6));
+    }
+    free(text);
+}
+
+static inline void send_event(openai_result *result, const openai_dialect *dialect, size_t prompt, cl_engine_event event) {
     openai_writer w = {0};
     event.struct_size = sizeof event;
     if (!event.text) event.text = "";
     openai_result_add(result, prompt, &event);
-    const size_t n_chunks = result->request->stream ? openai_n_chunks(result, &event) : 0;
-    for (size_t k = 0; k < n_chunks; k++) {
-        openai_write_chunk(&w, result, prompt, &event, k);
-        check_written(&w);
-    }
+    if (!result->request->stream) return;
+    dialect->stream_event(&w, result, prompt, &event);
+    check_events(&w);
 }
 
 /* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */
-static inline void send_events(openai_result *result, size_t prompt) {
+static inline void send_events(openai_result *result, const openai_dialect *dialect, size_t prompt) {
     static const char *const texts[] = {
         "", "<tool_call>{\"name\": \"a\", \"argu", "ments\": {}}<think>", "a", "\xc3\xa9\"\\", "\xff\x01\n"};
     const openai_request *r = result->request;
@@ -46,7 +58,7 @@ static inline void send_events(openai_result *result, size_t prompt) {
     const cl_sampler_logprob top[2] = {{'a', -0.5f}, {0xc3, -INFINITY}};
     const int32_t n_top = r->params.n_top < 2 ? r->params.n_top : 2;
     for (size_t i = 0; r->params.prompt_logprobs && i < tokens->n; i++)
-        send_event(result, prompt,
+        send_event(result, dialect, prompt,
                    (cl_engine_event){.token = tokens->ids[i],
                                      .prompt = true,
                                      .position = (int64_t)i,
@@ -56,7 +68,7 @@ static inline void send_events(openai_result *result, size_t prompt) {
     for (int32_t c = 0; c < r->params.n; c++) {
         for (int i = 0; i < 2; i++) {
             const char *text = texts[((size_t)c + (size_t)i + tokens->n) % 6];
-            send_event(result, prompt,
+            send_event(result, dialect, prompt,
                        (cl_engine_event){.choice = c,
                                          .token = i ? 0xc3 : 'a',
                                          .position = (int64_t)tokens->n + i,
@@ -66,7 +78,7 @@ static inline void send_events(openai_result *result, size_t prompt) {
                                          .top = top,
                                          .n_top = n_top});
         }
-        send_event(result, prompt,
+        send_event(result, dialect, prompt,
                    (cl_engine_event){.choice = c,
                                      .token = -1,
                                      .finish = CL_ENGINE_STOP,

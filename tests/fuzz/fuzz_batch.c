@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const bool ok = batch_line_parse(&line, size % 2 + 1, (const char *)data, size, &context, &tenants);
     FUZZ_CHECK(ok == !line.failed && ok == line.has_result, "line");
     const bool large = ok && line.request.n_prompts * (size_t)line.request.params.n > 64;
-    for (size_t i = 0; ok && !large && i < line.request.n_prompts; i++) send_events(&line.result, i);
+    for (size_t i = 0; ok && !large && i < line.request.n_prompts; i++) send_events(&line.result, line.dialect, i);
     if (!large) print(&line);
     batch_line_free(&line);
     openai_tenants_free(&tenants);

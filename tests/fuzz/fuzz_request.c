@@ -1,6 +1,6 @@
 /*
- * A request's body: it is parsed as the server does, for both endpoints, and answered, whole and streamed, with events that do
- * not depend on it. Whatever is written must be JSON, an error's message too.
+ * A request's body: it is parsed as the server does, in all dialects, and answered, whole and streamed, with events that do not
+ * depend on it. Whatever is written must be JSON, an error's message too.
  */
 #include "fuzz.h"
 
@@ -20,22 +20,23 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-static void check_error(const openai_error *error) {
+static void check_error(const openai_dialect *dialect, const openai_error *error) {
     openai_writer w = {0};
     FUZZ_CHECK(error->status >= 400 && error->type && error->message[0], "error");
-    openai_write_error_body(&w, NULL, error);
+    dialect->write_error(&w, NULL, error);
     check_written(&w);
 }
 
-static void answer(const openai_request *request) {
+static void answer(const openai_dialect *dialect, const openai_request *request) {
     openai_result result;
     openai_writer w = {0};
     FUZZ_CHECK(openai_result_init(&result, &context, request), "no memory");
-    for (size_t i = 0; i < request->n_prompts; i++) send_events(&result, i);
+    if (request->stream) dialect->stream_begin(&w, &result);
+    for (size_t i = 0; i < request->n_prompts; i++) send_events(&result, dialect, i);
     FUZZ_CHECK(openai_result_done(&result), "not done");
-    openai_write_answer(&w, NULL, &result);
-    check_written(&w);
-    openai_write_usage_chunk(&w, &result);
+    if (request->stream) dialect->stream_end(&w, &result, NULL);
+    check_events(&w);
+    dialect->write_answer(&w, NULL, &result);
     check_written(&w);
     openai_result_free(&result);
 }
@@ -46,18 +47,19 @@ static void parse_pin(const json_t *body) {
     if (openai_pin_parse(&context, body, &request, &error))
         FUZZ_CHECK(request.n_prompts == 1 && request.params.pin && request.params.max_tokens == 0 && !request.stream, "pin");
     else
-        check_error(&error);
+        check_error(&openai_chat, &error);
     openai_request_free(&request);
 }
 
-static void parse(const json_t *body, openai_endpoint endpoint) {
+static void parse(const openai_dialect *dialect, const json_t *body) {
     openai_request request;
     openai_error error = {0};
-    if (openai_request_parse(&context, endpoint, body, &request, &error)) {
-        FUZZ_CHECK(request.n_prompts >= 1 && request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
-        if (request.n_prompts * (size_t)request.params.n <= 64) answer(&request);
+    if (dialect->parse(&context, body, &request, &error)) {
+        FUZZ_CHECK(request.n_prompts >= 1, "no prompt");
+        FUZZ_CHECK(request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
+        if (request.n_prompts * (size_t)request.params.n <= 64) answer(dialect, &request);
     } else {
-        check_error(&error);
+        check_error(dialect, &error);
     }
     openai_request_free(&request);
 }
@@ -66,11 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     openai_error error = {0};
     json_t *body = openai_json_parse("body", (const char *)data, size, &error);
     if (!body) {
-        check_error(&error);
+        check_error(&openai_chat, &error);
         return 0;
     }
-    parse(body, OPENAI_CHAT);
-    parse(body, OPENAI_COMPLETION);
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) parse(openai_dialects[i], body);
     parse_pin(body);
     json_decref(body);
     return 0;

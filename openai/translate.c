@@ -1,0 +1,227 @@
+/* Builds the body of a chat from that of another API, and renames the fields in its errors. */
+#include "translate.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool translation_no_memory(openai_translation *t) {
+    return openai_fail_from(t->error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request; send it again later"});
+}
+
+field_path path_of(const char *format, ...) {
+    field_path path;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path.text, sizeof path.text, format, args);
+    va_end(args);
+    return path;
+}
+
+json_t *translation_copy(const json_t *object) {
+    json_t *copy = json_object(), *value;
+    const char *name;
+    size_t size;
+    json_object_keylen_foreach((json_t *)object, name, size, value) {
+        if (json_object_setn_nocheck(copy, name, size, value) == 0) continue;
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* ---- Beginning and end ---- */
+
+bool translation_begin(openai_translation *t, const json_t *body, const char *const *own, size_t n_own, openai_error *error) {
+    *t = (openai_translation){.body = body, .error = error};
+    if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
+    t->chat = translation_copy(body);
+    t->names = json_object();
+    t->repeated = json_object();
+    if (!t->chat || !t->names || !t->repeated) return translation_no_memory(t);
+    for (size_t i = 0; i < n_own; i++) json_object_del(t->chat, own[i]);
+    return translation_set(t, t->chat, "messages", t->messages = json_array());
+}
+
+void translation_free(openai_translation *t) {
+    json_decref(t->chat);
+    json_decref(t->names);
+    json_decref(t->repeated);
+    *t = (openai_translation){0};
+}
+
+/* ---- Names in errors ---- */
+
+/*
+ * Write the body's name of the chat's field `name` [size] to `renamed`: the longest beginning that has another name is
+ * replaced. Returns its length, as snprintf does; 0: the name stays.
+ */
+static size_t rename_field(const openai_translation *t, const char *name, size_t size, char *renamed, size_t capacity) {
+    for (size_t n = size; n > 0; n--) {
+        if (n < size && name[n] != '.' && name[n] != '[') continue;
+        const json_t *own = json_object_getn(t->names, name, n);
+        if (own) return (size_t)snprintf(renamed, capacity, "%s%.*s", json_string_value(own), (int)(size - n), name + n);
+    }
+    return 0;
+}
+
+static void rename_param(const openai_translation *t) {
+    char renamed[sizeof t->error->param];
+    if (rename_field(t, t->error->param, strlen(t->error->param), renamed, sizeof renamed) > 0)
+        memcpy(t->error->param, renamed, sizeof renamed);
+}
+
+static bool is_of_name(char c) { return isalnum((unsigned char)c) || strchr("_.[]", c); }
+
+/* Rename the fields in the message, which are in single quotes. What does not fit is cut, as in every message. */
+static void rename_in_message(const openai_translation *t) {
+    char message[sizeof t->error->message];
+    size_t used = 0;
+    for (const char *at = t->error->message; *at && used + 1 < sizeof message;) {
+        message[used++] = *at++;
+        if (at[-1] != '\'') continue;
+        size_t size = 0;
+        while (at[size] && is_of_name(at[size])) size++;
+        const size_t n = at[size] == '\'' ? rename_field(t, at, size, message + used, sizeof message - used) : 0;
+        used += n < sizeof message - used ? n : sizeof message - used - 1;
+        if (n > 0) at += size;
+    }
+    message[used] = '\0';
+    memcpy(t->error->message, message, sizeof message);
+}
+
+bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request) {
+    if (!openai_request_parse(context, OPENAI_CHAT, t->chat, request, t->error)) {
+        rename_param(t);
+        rename_in_message(t);
+        return false;
+    }
+    request->repeated = t->repeated;
+    t->repeated = NULL;
+    return true;
+}
+
+/* ---- Parts of the chat ---- */
+
+bool translation_set(openai_translation *t, json_t *object, const char *name, json_t *value) {
+    return json_object_set_new_nocheck(object, name, value) == 0 || translation_no_memory(t);
+}
+
+bool translation_append(openai_translation *t, json_t *array, json_t *value) {
+    return json_array_append_new(array, value) == 0 || translation_no_memory(t);
+}
+
+bool translation_name(openai_translation *t, const char *field, const char *own) {
+    return strcmp(field, own) == 0 || translation_set(t, t->names, field, json_string(own));
+}
+
+bool translation_move(openai_translation *t, const char *field, const char *own) {
+    const json_t *value = field_get(t->body, own);
+    return !value || (translation_set(t, t->chat, field, json_incref((json_t *)value)) && translation_name(t, field, own));
+}
+
+json_t *translation_message(openai_translation *t, const char *role, const char *own) {
+    const field_path field = path_of("messages[%zu]", json_array_size(t->messages));
+    json_t *message = json_pack("{s:s}", "role", role);
+    return translation_append(t, t->messages, message) && translation_name(t, field.text, own) ? message : NULL;
+}
+
+/* Append a value to an array of an object, which may be absent. */
+static bool add_to(openai_translation *t, json_t *object, const char *name, json_t *value) {
+    json_t *array = json_object_get(object, name);
+    if (array || translation_set(t, object, name, array = json_array())) return translation_append(t, array, value);
+    json_decref(value);
+    return false;
+}
+
+bool translation_add_text(openai_translation *t, json_t *message, json_t *value) {
+    return add_to(t, message, "content", json_pack("{s:s, s:o}", "type", "text", "text", value));
+}
+
+static const char REASONING[] = "reasoning_content";
+
+bool translation_add_reasoning(openai_translation *t, json_t *message, json_t *value) {
+    return add_to(t, message, REASONING, value);
+}
+
+bool translation_add_call(openai_translation *t, json_t *message, const json_t *id, const json_t *name, json_t *arguments,
+                          const char *own) {
+    const field_path field = path_of("messages[%zu].tool_calls[%zu].function", json_array_size(t->messages) - 1,
+                                     json_array_size(json_object_get(message, "tool_calls")));
+    json_t *call =
+        json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments", arguments);
+    return add_to(t, message, "tool_calls", call) && translation_name(t, field.text, own);
+}
+
+bool translation_end_message(openai_translation *t, json_t *message) {
+    const json_t *parts = json_object_get(message, REASONING), *part;
+    size_t i, size = 0;
+    if (!parts) return true;
+    json_array_foreach(parts, i, part) size += json_string_length(part);
+    char *text = malloc(size + 1), *end = text;
+    if (!text) return translation_no_memory(t);
+    json_array_foreach(parts, i, part) {
+        memcpy(end, json_string_value(part), json_string_length(part));
+        end += json_string_length(part);
+    }
+    json_t *joined = json_stringn_nocheck(text, size);
+    free(text);
+    return translation_set(t, message, REASONING, joined);
+}
+
+/* ---- Thinking ---- */
+
+bool translation_set_thinking(openai_translation *t, bool on) {
+    const json_t *before = field_get(t->chat, "chat_template_kwargs");
+    if (before && !json_is_object(before)) return true; /* the chat refuses it */
+    json_t *kwargs = before ? translation_copy(before) : json_object();
+    return translation_set(t, t->chat, "chat_template_kwargs", kwargs) &&
+           translation_set(t, kwargs, "enable_thinking", json_boolean(on)) &&
+           translation_set(t, kwargs, "thinking", json_boolean(on));
+}
+
+/* ---- Tools ---- */
+
+bool translation_add_tool(openai_translation *t, const json_t *tool, const char *prefix, const char *schema,
+                          const char *where) {
+    const json_t *name = translation_string(t, tool, where, "name");
+    if (!name) return false;
+    json_t *function =
+        json_pack("{s:o, s:O*, s:O*, s:O*}", "name", json_sprintf("%s%s", prefix, json_string_value(name)), "description",
+                  field_get(tool, "description"), "parameters", field_get(tool, schema), "strict", field_get(tool, "strict"));
+    const field_path field = path_of("tools[%zu].function", json_array_size(json_object_get(t->chat, "tools")));
+    return add_to(t, t->chat, "tools", json_pack("{s:s, s:o}", "type", "function", "function", function)) &&
+           translation_name(t, field.text, where) &&
+           translation_name(t, path_of("%s.parameters", field.text).text, path_of("%s.%s", where, schema).text);
+}
+
+bool translation_read_tools(openai_translation *t, const char *where, const json_t *tools,
+                            bool (*read)(openai_translation *t, const json_t *tool, const char *where)) {
+    if (tools && !json_is_array(tools))
+        return openai_fail(t->error, where, "'%s' must be an array, not %s", where, field_kind(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const field_path path = path_of("%s[%zu]", where, i);
+        const json_t *tool = json_array_get(tools, i);
+        if (!json_is_object(tool))
+            return openai_fail(t->error, path.text, "'%s' must be an object, not %s", path.text, field_kind(tool));
+        if (!read(t, tool, path.text)) return false;
+    }
+    return true;
+}
+
+/* ---- The body ---- */
+
+const json_t *translation_string(openai_translation *t, const json_t *object, const char *where, const char *name) {
+    const json_t *value = field_get(object, name);
+    if (json_is_string(value)) return value;
+    const field_path param = path_of("%s%s%s", where, *where ? "." : "", name);
+    openai_fail(t->error, param.text, "'%s' must be a string%s%s", param.text, value ? ", not " : "",
+                value ? field_kind(value) : "");
+    return NULL;
+}
+
+bool json_is(const json_t *value, const char *text) {
+    return json_is_string(value) && json_string_length(value) == strlen(text) && strcmp(json_string_value(value), text) == 0;
+}
