@@ -33,7 +33,9 @@ static bool find_dialect(batch_line *line, const json_t *object, const json_t *b
     const json_t *url = line->openai_form ? json_object_get(object, "url") : NULL;
     const char *path = json_string_value(url);
     const openai_dialect *found = !url ? openai_dialect_of(body) : path ? openai_dialect_at(path) : NULL;
-    if (!found) return fail(line, "url", "url must be \"/v1/chat/completions\", \"/v1/completions\" or \"/v1/responses\"");
+    if (!found || found == &anthropic_count_tokens) /* there is nothing to generate */
+        return fail(line, "url",
+                    "url must be \"/v1/chat/completions\", \"/v1/completions\", \"/v1/responses\" or \"/v1/messages\"");
     line->dialect = found;
     if (!url && found == &openai_completion && !json_object_get(body, "prompt"))
         return fail(line, NULL, "the request has neither messages nor prompt");

@@ -58,7 +58,9 @@ const openai_dialect openai_completion = {
     .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
 };
 
-const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {&openai_chat, &openai_completion, &openai_responses};
+const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {
+    &openai_chat, &openai_completion, &openai_responses, &anthropic_messages, &anthropic_count_tokens,
+};
 
 const openai_dialect *openai_dialect_of(const json_t *body) {
     return json_object_get(body, "messages") ? &openai_chat : &openai_completion;

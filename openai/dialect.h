@@ -28,9 +28,9 @@ typedef struct openai_dialect {
     const char *no_memory_body, *no_memory_end;
 } openai_dialect;
 
-extern const openai_dialect openai_chat, openai_completion, openai_responses;
+extern const openai_dialect openai_chat, openai_completion, openai_responses, anthropic_messages, anthropic_count_tokens;
 
-enum { OPENAI_N_DIALECTS = 3 };
+enum { OPENAI_N_DIALECTS = 5 };
 extern const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS];
 
 /* The dialect of a body that does not come with a path: a chat if it has `messages`. */

@@ -102,17 +102,29 @@ static enum MHD_Result refuse(exchange *x, int status, const char *code, const c
     return refuse_with(x, status, code, message, NULL, NULL);
 }
 
-/* The API key that the client sent; NULL: none, or a wrong one. */
+/* A header's value [*size], terminated; NULL: it was not sent. */
+static const char *find_header(const exchange *x, const char *name, size_t *size) {
+    const char *value = NULL;
+    MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, name, strlen(name), &value, size);
+    return value;
+}
+
+/*
+ * The API key that the client sent, as OpenAI's clients do or as Anthropic's do; NULL: none, or a wrong one. Clients of
+ * Anthropic may send both headers, of which one has a key for something else.
+ */
 static const server_key *find_key(const exchange *x) {
     const server_keys *keys = x->srv->config.keys;
-    const char *sent = NULL;
+    const server_key *found = NULL;
     size_t size = 0;
     if (!keys) return NULL;
-    MHD_lookup_connection_value_n(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION,
-                                  strlen(MHD_HTTP_HEADER_AUTHORIZATION), &sent, &size);
-    if (!sent || strncasecmp(sent, "Bearer ", 7) != 0) return NULL;
-    const size_t begin = 7 + strspn(sent + 7, " ");
-    return server_keys_find(keys, sent + begin, size - begin);
+    const char *sent = find_header(x, MHD_HTTP_HEADER_AUTHORIZATION, &size);
+    if (sent && strncasecmp(sent, "Bearer ", 7) == 0) {
+        const size_t begin = 7 + strspn(sent + 7, " ");
+        found = server_keys_find(keys, sent + begin, size - begin);
+    }
+    sent = found ? NULL : find_header(x, "x-api-key", &size);
+    return sent ? server_keys_find(keys, sent, size) : found;
 }
 
 /*
@@ -178,7 +190,7 @@ static enum MHD_Result refuse_access(exchange *x) {
                       "this endpoint concerns the requests of all tenants; send a key of the tenant '" OPENAI_DEFAULT_TENANT
                       "'");
     return refuse_with(x, MHD_HTTP_UNAUTHORIZED, "invalid_api_key",
-                       "this server requires its API key; send it as 'Authorization: Bearer KEY'",
+                       "this server requires its API key; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
                        MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 }
 

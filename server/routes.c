@@ -5,8 +5,8 @@
 
 static enum MHD_Result handle_index(exchange *x) {
     static const char text[] = "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix "
-                               "once.\nPOST /v1/chat/completions, POST /v1/completions, POST /v1/responses, GET "
-                               "/v1/models, GET /cache, POST /cache/pin, "
+                               "once.\nPOST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST "
+                               "/v1/messages, POST /v1/messages/count_tokens, GET /v1/models, GET /cache, POST /cache/pin, "
                                "DELETE /cache/pin/ID, GET /health, GET /metrics\n";
     return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", strdup(text), sizeof text - 1);
 }
@@ -128,6 +128,8 @@ static const route routes[] = {
     {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
     {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
     {"/v1/responses", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
+    {"/v1/messages", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
+    {"/v1/messages/count_tokens", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
     {"/cache", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_cache},
     {"/cache/pin", MHD_HTTP_METHOD_POST, false, ROUTE_OPERATOR, generation_begin_pin},
     {PIN_PATH, MHD_HTTP_METHOD_DELETE, true, ROUTE_OPERATOR, handle_unpin},

@@ -55,7 +55,7 @@ static void parse(const openai_dialect *dialect, const json_t *body) {
     openai_request request;
     openai_error error = {0};
     if (dialect->parse(&context, body, &request, &error)) {
-        FUZZ_CHECK(request.n_prompts >= 1, "no prompt");
+        FUZZ_CHECK(request.n_prompts >= 1 || dialect == &anthropic_count_tokens, "no prompt");
         FUZZ_CHECK(request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
         if (request.n_prompts * (size_t)request.params.n <= 64) answer(dialect, &request);
     } else {

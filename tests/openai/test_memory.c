@@ -249,10 +249,18 @@ static const recipe recipes[] = {
      "\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":"
      "\"y\"}],\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}],\"metadata\":{\"a\":\"b\"}}}",
      write_record, "\"a\""},
+    {"record of a message", &openai_chat,
+     "{\"custom_id\":\"a\",\"url\":\"/v1/messages\",\"body\":{\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"messages\":[{"
+     "\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\"},{"
+     "\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{\"a\":1}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+     "\"tool_result\",\"tool_use_id\":\"c\",\"content\":\"y\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],"
+     "\"thinking\":{\"type\":\"disabled\"}}}",
+     write_record, "\"a\""},
     {"record of a wrong response", &openai_chat,
      "{\"custom_id\":\"a\",\"url\":\"/v1/responses\",\"body\":{\"input\":\"x\",\"temperature\":-1}}", write_record, "\"a\""},
     {"events of a response", &openai_responses, "{\"input\":\"x\",\"instructions\":\"be\",\"stream\":true}", write_events,
      NULL},
+    {"events of a message", &anthropic_messages, CHAT("\"stream\":true"), write_events, NULL},
 };
 
 /* The answer's text; NULL: an error in its place. */

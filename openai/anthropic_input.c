@@ -1,0 +1,215 @@
+/* Translates the system and the messages of Anthropic's API into the messages of a chat. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "anthropic.h"
+
+/* The conversation in the making. */
+typedef struct conversation {
+    openai_translation *t;
+    json_t *last;     /* the last message; NULL: there is none */
+    const char *role; /* its role, static */
+} conversation;
+
+/* The message for what follows, which is the last one if that has the role: consecutive messages of one role are one. */
+static json_t *message_of(conversation *c, const char *role, const char *where) {
+    if (c->last && strcmp(c->role, role) == 0 && strcmp(role, "tool") != 0) return c->last;
+    if (c->last && !translation_end_message(c->t, c->last)) return NULL;
+    c->role = role;
+    return c->last = translation_message(c->t, role, where);
+}
+
+/* ---- Blocks ---- */
+
+/* A block of a message. */
+typedef struct block {
+    const json_t *value; /* an object */
+    const char *role;    /* of its message, static */
+    const char *message; /* that one's name in messages, such as "messages[2]" */
+    const char *where;   /* its own name, such as "messages[2].content[0]" */
+} block;
+
+static bool add_text(conversation *c, const block *b, json_t *text) {
+    json_t *message = message_of(c, b->role, b->message);
+    return message && translation_add_text(c->t, message, json_incref(text));
+}
+
+static bool read_text(conversation *c, const block *b) {
+    const json_t *text = translation_string(c->t, b->value, b->where, "text");
+    return text && add_text(c, b, (json_t *)text);
+}
+
+static bool fail_kind(conversation *c, const char *where, const char *type) {
+    return openai_fail(c->t->error, where, "'%s' is of type \"%.64s\"; this model accepts only text", where, type);
+}
+
+/* A document is accepted if it is text. */
+static bool read_document(conversation *c, const block *b) {
+    const json_t *source = json_object_get(b->value, "source"), *data = json_object_get(source, "data");
+    if (json_is(json_object_get(source, "type"), "text") && json_is_string(data)) return add_text(c, b, (json_t *)data);
+    return fail_kind(c, b->where, "document");
+}
+
+static bool refuse_image(conversation *c, const block *b) { return fail_kind(c, b->where, "image"); }
+
+static bool read_thinking(conversation *c, const block *b) {
+    const json_t *text = translation_string(c->t, b->value, b->where, "thinking");
+    json_t *message = text ? message_of(c, b->role, b->message) : NULL;
+    return message && translation_add_reasoning(c->t, message, json_incref((json_t *)text));
+}
+
+static bool read_tool_use(conversation *c, const block *b) {
+    const json_t *id = translation_string(c->t, b->value, b->where, "id");
+    const json_t *name = id ? translation_string(c->t, b->value, b->where, "name") : NULL;
+    const json_t *input = json_object_get(b->value, "input");
+    if (!name) return false;
+    if (!json_is_object(input)) {
+        const field_path param = path_of("%s.input", b->where);
+        return openai_fail(c->t->error, param.text, "'%s' must be an object", param.text);
+    }
+    json_t *message = message_of(c, b->role, b->message);
+    if (!message) return false;
+    char *text = json_dumps(input, JSON_COMPACT);
+    json_t *arguments = text ? json_string(text) : NULL;
+    free(text);
+    return arguments ? translation_add_call(c->t, message, id, name, arguments, b->where) : translation_no_memory(c->t);
+}
+
+/* The text blocks of a result; those that refer to something else are skipped. */
+static bool add_result(conversation *c, json_t *message, const json_t *content, const char *where) {
+    size_t i;
+    const json_t *part;
+    if (!content) return translation_add_text(c->t, message, json_string(""));
+    if (json_is_string(content)) return translation_add_text(c->t, message, json_incref((json_t *)content));
+    if (!json_is_array(content))
+        return openai_fail(c->t->error, where, "'%s' must be a string or an array of blocks, not %s", where,
+                           field_kind(content));
+    json_array_foreach(content, i, part) {
+        const json_t *type = json_object_get(part, "type");
+        const field_path name = path_of("%s[%zu]", where, i);
+        if (json_is(type, "image") || json_is(type, "document")) return fail_kind(c, name.text, json_string_value(type));
+        if (!json_is(type, "text")) continue;
+        const json_t *text = translation_string(c->t, part, name.text, "text");
+        if (!text || !translation_add_text(c->t, message, json_incref((json_t *)text))) return false;
+    }
+    return json_object_get(message, "content") || translation_add_text(c->t, message, json_string(""));
+}
+
+static bool read_tool_result(conversation *c, const block *b) {
+    const json_t *id = translation_string(c->t, b->value, b->where, "tool_use_id");
+    json_t *message = id ? message_of(c, "tool", b->where) : NULL;
+    if (!message || !translation_set(c->t, message, "tool_call_id", json_incref((json_t *)id))) return false;
+    if (json_is_true(json_object_get(b->value, "is_error")) && !translation_add_text(c->t, message, json_string("Error:")))
+        return false;
+    return add_result(c, message, field_get(b->value, "content"), path_of("%s.content", b->where).text);
+}
+
+/* Blocks of other types, such as those of tools that run on Anthropic's side, are skipped. */
+static bool read_block(conversation *c, const block *b) {
+    static const struct {
+        const char *type;
+        const char *role; /* whose messages may have it; NULL: any */
+        bool (*read)(conversation *c, const block *b);
+    } types[] = {
+        {"text", NULL, read_text},
+        {"image", NULL, refuse_image},
+        {"document", NULL, read_document},
+        {"thinking", "assistant", read_thinking},
+        {"tool_use", "assistant", read_tool_use},
+        {"tool_result", "user", read_tool_result},
+    };
+    if (!json_is_object(b->value))
+        return openai_fail(c->t->error, b->where, "'%s' must be an object, not %s", b->where, field_kind(b->value));
+    const json_t *type = translation_string(c->t, b->value, b->where, "type");
+    if (!type) return false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (!json_is(type, types[i].type)) continue;
+        if (!types[i].role || strcmp(types[i].role, b->role) == 0) return types[i].read(c, b);
+        return openai_fail(c->t->error, b->where, "'%s' is of type \"%s\", which only messages of role \"%s\" have", b->where,
+                           types[i].type, types[i].role);
+    }
+    return true;
+}
+
+/* ---- Messages ---- */
+
+static bool read_message(conversation *c, const json_t *value, size_t i) {
+    static const char *const roles[] = {"user", "assistant", "system"};
+    const field_path message = path_of("messages[%zu]", i), role = path_of("%s.role", message.text);
+    const field_path where = path_of("%s.content", message.text);
+    size_t r = 0, j;
+    if (!json_is_object(value))
+        return openai_fail(c->t->error, message.text, "'%s' must be an object, not %s", message.text, field_kind(value));
+    while (r < sizeof roles / sizeof *roles && !json_is(json_object_get(value, "role"), roles[r])) r++;
+    if (r == sizeof roles / sizeof *roles)
+        return openai_fail(c->t->error, role.text, "'%s' must be \"user\", \"assistant\" or \"system\"", role.text);
+    const json_t *content = field_get(value, "content"), *part;
+    block b = {.role = roles[r], .message = message.text, .where = where.text};
+    if (json_is_string(content)) return add_text(c, &b, (json_t *)content);
+    if (!json_is_array(content))
+        return openai_fail(c->t->error, where.text, "'%s' must be a string or an array of blocks%s%s", where.text,
+                           content ? ", not " : "", content ? field_kind(content) : "");
+    json_array_foreach(content, j, part) {
+        const field_path path = path_of("%s[%zu]", where.text, j);
+        b.value = part;
+        b.where = path.text;
+        if (!read_block(c, &b)) return false;
+    }
+    return true;
+}
+
+/* ---- The system ---- */
+
+/* Add a text of the system without a billing header, which is its first line. */
+static bool add_system(conversation *c, const json_t *value, const char *where) {
+    static const char header[] = "x-anthropic-billing-header";
+    const char *text = json_string_value(value);
+    size_t size = json_string_length(value);
+    if (size >= sizeof header - 1 && memcmp(text, header, sizeof header - 1) == 0) {
+        const char *line_end = memchr(text, '\n', size);
+        size = line_end ? size - (size_t)(line_end + 1 - text) : 0;
+        text = line_end ? line_end + 1 : text;
+    }
+    if (size == 0) return true;
+    json_t *message = message_of(c, "system", where);
+    return message && translation_add_text(c->t, message, json_stringn_nocheck(text, size));
+}
+
+static bool read_system(conversation *c) {
+    const json_t *system = field_get(c->t->body, "system"), *part;
+    size_t i;
+    if (!system) return true;
+    if (json_is_string(system)) return add_system(c, system, "system");
+    if (!json_is_array(system))
+        return openai_fail(c->t->error, "system", "'system' must be a string or an array of text blocks, not %s",
+                           field_kind(system));
+    json_array_foreach(system, i, part) {
+        const json_t *text = translation_string(c->t, part, path_of("system[%zu]", i).text, "text");
+        if (!text || !add_system(c, text, "system")) return false;
+    }
+    return true;
+}
+
+/* ---- All ---- */
+
+/* The answer continues a last message of the assistant, unless that has called tools. */
+static bool read_end(conversation *c) {
+    if (!translation_end_message(c->t, c->last)) return false;
+    const bool continues =
+        strcmp(c->role, "assistant") == 0 && json_object_get(c->last, "content") && !json_object_get(c->last, "tool_calls");
+    if (!continues) return true;
+    return translation_set(c->t, c->t->chat, "add_generation_prompt", json_false()) &&
+           translation_set(c->t, c->t->chat, "continue_final_message", json_true());
+}
+
+bool anthropic_read_input(openai_translation *t) {
+    conversation c = {.t = t};
+    const json_t *messages = field_get(t->body, "messages"), *message;
+    size_t i;
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return openai_fail(t->error, "messages", "'messages' must be an array of at least one message");
+    if (!read_system(&c)) return false;
+    json_array_foreach(messages, i, message) if (!read_message(&c, message, i)) return false;
+    if (!c.last || json_array_size(t->messages) == 0) return openai_fail(t->error, "messages", "'messages' has no text");
+    return read_end(&c);
+}
