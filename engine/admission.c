@@ -162,7 +162,7 @@ static uint32_t new_domain(cl_admission *a) { return OWN_DOMAINS + a->n_own_doma
 static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
     cl_request *r = c->owner;
     if (c->shares_none && !r->beams) return new_domain(a); /* beams share with each other */
-    if (!c->shares_none && !r->params.prompt_logprobs) return cl_request_kv_domain(r);
+    if (!c->shares_none && !cl_request_computes_all(r)) return cl_request_kv_domain(r);
     if (r->own_domain == 0) r->own_domain = new_domain(a);
     return r->own_domain;
 }
@@ -282,7 +282,7 @@ void cl_admission_leave(cl_admission *a, cl_choice *c) {
     if (c->seq == 0) return;
     if (a->speculation) cl_speculation_leave(a->speculation, c);
     /* Nobody can match tokens in a domain of its own. The prompt of a fork stays, until memory is needed. */
-    if (c->owner->params.prompt_logprobs || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
+    if (cl_request_computes_all(c->owner) || c->shares_none) cattn_seq_truncate(a->cache, c->seq, 1, NULL);
     cattn_seq_leave(a->cache, &c->seq, NULL);
     const int64_t length = c->n_tokens - c->owner->params.n_prompt;
     if (length > 0 && (c->finish == CL_ENGINE_STOP || c->finish == CL_ENGINE_LENGTH)) cl_lengths_add(&a->lengths, length);

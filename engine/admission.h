@@ -16,7 +16,8 @@
  *
  * Some choices join in a domain of their own that was never used before, in which nothing is found, and later nobody finds
  * anything:
- *   - With prompt_logprobs the whole prompt must be computed, so that every position has logits. The domain is the request's.
+ *   - With prompt_logprobs, and for an embedding that is a mean, the whole prompt must be computed, so that every position has
+ *     logits or a state. The domain is the request's.
  *   - If a choice is alone and finds no room, sharing a retained prefix takes copies that exceed the budget.
  *
  * Requests with a salt join in a domain of the salt (salts.h). Domains that requests do not name keep out of the file tier.

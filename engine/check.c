@@ -198,6 +198,18 @@ static cl_status check_pin(const cl_engine_limits *limits, const cl_engine_reque
     return CL_OK;
 }
 
+static cl_status check_pooling(const cl_engine_request *r, cl_error *error) {
+    if (r->pooling < CL_ENGINE_POOL_NONE || r->pooling > CL_ENGINE_POOL_MEAN)
+        return cl_fail(error, CL_ERR_ARG, "pooling is %d; it must be one of CL_ENGINE_POOL_...", (int)r->pooling);
+    if (r->pooling && (r->max_tokens != 0 || r->n != 1 || r->pin || r->prompt_logprobs || r->beam_search))
+        return cl_fail(
+            error, CL_ERR_ARG,
+            "pooling is set with max_tokens %lld, n %d, pin %d, prompt_logprobs %d and beam_search %d; it needs 0, 1 "
+            "and false",
+            (long long)r->max_tokens, r->n, r->pin, r->prompt_logprobs, r->beam_search);
+    return CL_OK;
+}
+
 /* What a beam search cannot be combined with. */
 static cl_status check_beams(const cl_engine_limits *limits, const cl_engine_request *r, cl_error *error) {
     const cl_sampler_params *p = &r->sampling;
@@ -266,6 +278,7 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
     if (status == CL_OK) status = check_tokens("shown_tokens", r->shown_tokens, r->n_shown_tokens, limits->n_vocab, error);
     if (status == CL_OK) status = check_salt(r, error);
     if (status == CL_OK) status = check_beams(limits, r, error);
+    if (status == CL_OK) status = check_pooling(r, error);
     if (status == CL_OK) status = check_grammar(limits, r, error);
     if (status == CL_OK) status = check_tokens("prompt", r->prompt, r->n_prompt, limits->n_vocab, error);
     return status;

@@ -64,7 +64,7 @@ static void add_prompt(cl_draw_list *list, cl_choice *c, int64_t position, const
 /* The leader has computed the prompt: all choices that wait for it draw their first token. */
 static void add_first(cl_draw_list *list, cl_request *r, const float *logits) {
     const int32_t n = r->beams ? 1 : r->params.n; /* all beams continue the first one */
-    for (int32_t i = 0; i < n && r->params.max_tokens > 0; i++) {
+    for (int32_t i = 0; i < n; i++) {
         cl_choice *c = &r->choices[i];
         if (c->seq != 0 && c->n_tokens == r->params.n_prompt) add_next(list, c, 0, logits);
     }
@@ -92,6 +92,7 @@ void cl_draw_list_fill(cl_draw_list *list, const cl_step *st) {
         if (cl_step_scores(c)) add_scores(list, st, e);
         if (e->last_row < 0 || (!c->decoding && cl_step_n_missing(st, c) > 0)) continue;
         c->decoding = true;
+        if (c->owner->params.max_tokens == 0) continue;
         if (c->n_tokens == c->owner->params.n_prompt)
             add_first(list, c->owner, cl_step_logits(st, e->last_row));
         else

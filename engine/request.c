@@ -135,6 +135,7 @@ void cl_request_free(cl_request *r) {
     cl_beams_free(&r->beams);
     if (r->grammar) r->grammar->free(r->grammar);
     free(r->constraints);
+    cl_embedding_free(&r->embedding);
     free(r->choices);
     free((void *)r->params.stop);
     free((void *)r->params.stop_tokens);
@@ -291,10 +292,15 @@ void cl_choice_add(cl_choice *c, const cl_tokenizer *tok, const cl_draw *d) {
 }
 
 void cl_choice_end(cl_choice *c, cl_engine_finish finish, const cl_error *error) {
+    cl_embedding *embedding = c->owner->embedding;
     c->finish = finish;
     c->owner->n_unfinished--;
     cl_constraint_end(c);
     cl_engine_event event = event_of(c);
+    if (embedding && finish == CL_ENGINE_LENGTH) {
+        event.embedding = cl_embedding_value(embedding);
+        event.n_embedding = embedding->n;
+    }
     event.finish = finish;
     event.error = error;
     event.last = c->owner->n_unfinished == 0;

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "chance.h"
+#include "embedding.h"
 #include "engine.h"
 #include "llama/sampler.h"
 #include "salts.h"
@@ -73,6 +74,7 @@ struct cl_request {
     atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */
     cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
     cl_choice *choices;             /* [params.n] owned */
+    cl_embedding *embedding;        /* of the prompt, with params.pooling; owned; NULL: none */
     cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */
     cl_grammar *grammar;            /* that the choices match; owned; NULL: none */
     cl_constraint *constraints;     /* [params.n] of the choices, with a grammar; owned */
@@ -80,7 +82,7 @@ struct cl_request {
     int32_t n_unfinished;           /* choices that have not ended */
     int32_t n_in_cache;             /* those of them that are in the cache */
     bool admitted;                  /* one of its choices has been in the cache */
-    uint32_t own_domain;            /* in which its choices join, with prompt_logprobs; 0: none yet */
+    uint32_t own_domain;            /* in which its choices join, if it computes its whole prompt; 0: none yet */
     int64_t n_scored;               /* positions of the prompt whose logprobs are reported, with prompt_logprobs */
     int64_t n_cached, n_completion; /* as in cl_engine_event */
 };
@@ -94,6 +96,11 @@ static inline bool cl_request_is_unpinned(const cl_request *r) {
 
 /* The domain of its K/V and drafts, unless it has a domain of its own. */
 static inline uint32_t cl_request_kv_domain(const cl_request *r) { return r->salt ? r->salt->kv_domain : r->params.domain; }
+
+/* Whether the whole prompt is computed, whatever the cache holds, and shared with nobody: its logits or states are needed. */
+static inline bool cl_request_computes_all(const cl_request *r) {
+    return r->params.prompt_logprobs || r->params.pooling == CL_ENGINE_POOL_MEAN;
+}
 
 /* The number of choices that join the cache, or leave it before they end, together: beams do. */
 static inline int32_t cl_request_n_together(const cl_request *r) { return r->beams ? r->params.n : 1; }

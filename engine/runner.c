@@ -45,7 +45,8 @@ cl_status cl_runner_init(cl_runner *r, const cl_model *m, ca_pool *pool, const c
     r->positions = calloc(n_rows, sizeof *r->positions);
     r->logit_rows = calloc(n_logits, sizeof *r->logit_rows);
     r->logits = calloc(n_logits * (size_t)m->params.n_vocab, sizeof *r->logits);
-    if (r->entries && r->entry_tokens && r->tokens && r->positions && r->logit_rows && r->logits) return CL_OK;
+    r->state_rows = calloc(n_rows, sizeof *r->state_rows);
+    if (r->entries && r->entry_tokens && r->tokens && r->positions && r->logit_rows && r->logits && r->state_rows) return CL_OK;
     return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d sequences, %d rows and %d rows of logits", max_entries,
                    max_rows, max_logits);
 }
@@ -59,6 +60,7 @@ void cl_runner_free(cl_runner *r) {
     free(r->positions);
     free(r->logit_rows);
     free(r->logits);
+    free(r->state_rows);
     memset(r, 0, sizeof *r);
 }
 
@@ -86,16 +88,17 @@ static cl_status abort_step(cl_runner *r, cl_status status) {
     return status;
 }
 
-cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_logits *choose, void *ctx, cl_error *error) {
+cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_rows *choose, void *ctx, cl_error *error) {
     cattn_error cause;
-    r->n_rows = r->n_logits = 0;
+    r->n_rows = r->n_logits = r->n_states = 0;
     cattn_status kv = cattn_step_begin(r->cache, r->entries, r->n_entries, row_limit, &cause);
     if (kv != CATTN_OK) return cl_fail(error, cl_kv_status(kv), "opening a step: %s", cause.message);
     fill_rows(r);
     if (r->n_rows == 0) return abort_step(r, CL_OK);
     choose(ctx, r);
-    const cl_status status =
-        cl_forward_step(r->forward, r->tokens, r->positions, r->n_rows, r->logit_rows, r->n_logits, r->logits, error);
+    const cl_forward_output out = {r->logit_rows, r->n_logits,   r->logits,  r->state_rows,
+                                   r->n_states,   r->take_state, r->take_ctx};
+    const cl_status status = cl_forward_step(r->forward, r->tokens, r->positions, r->n_rows, &out, error);
     if (status != CL_OK) return abort_step(r, status);
     kv = cattn_step_end(r->cache, &cause);
     if (kv == CATTN_OK) return CL_OK;

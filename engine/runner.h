@@ -31,6 +31,12 @@ typedef struct cl_runner {
     int32_t *logit_rows; /* [n_logits] */
     float *logits;       /* [n_logits][n_vocab] */
     int32_t n_logits;
+
+    /* The rows whose final states are passed to take_state during the step, ascending. */
+    int32_t *state_rows; /* [n_states] */
+    int32_t n_states;
+    void (*take_state)(void *ctx, int32_t row, const float *state); /* as in cl_forward_output; set by the caller if needed */
+    void *take_ctx;
 } cl_runner;
 
 /*
@@ -49,15 +55,15 @@ void cl_runner_clear(cl_runner *r);
 void cl_runner_add(cl_runner *r, cattn_seq seq, int64_t max_rows, const int32_t *tokens);
 
 /*
- * Called when the rows of the step are known and not computed yet: fills in logit_rows and n_logits, which is 0 before. Must
- * not call the cache.
+ * Called when the rows of the step are known and not computed yet: fills in logit_rows and n_logits, which is 0 before, and
+ * state_rows and n_states likewise. Must not call the cache.
  */
-typedef void cl_runner_choose_logits(void *ctx, cl_runner *r);
+typedef void cl_runner_choose_rows(void *ctx, cl_runner *r);
 
 /*
  * Compute at most row_limit rows, itself at most max_rows. If no entry has a token to compute, n_rows is 0 and nothing else
  * happens. After an error nothing was computed; CL_ERR_LIMIT: the workspace of the rows exceeds the K/V budget.
  */
-cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_logits *choose, void *ctx, cl_error *error);
+cl_status cl_runner_step(cl_runner *r, int32_t row_limit, cl_runner_choose_rows *choose, void *ctx, cl_error *error);
 
 #endif

@@ -140,7 +140,8 @@ bool cl_scheduler_idle(const cl_scheduler *s) { return s->roster.queue.n_live ==
 
 void cl_scheduler_add(cl_scheduler *s, cl_request *r) {
     if (r->params.beam_search) r->beams = cl_beams_create(&r->params, s->n_end_tokens);
-    const bool complete = r->beams || !r->params.beam_search;
+    if (r->params.pooling) r->embedding = cl_embedding_create(s->model->params.n_embd);
+    const bool complete = (r->beams || !r->params.beam_search) && (r->embedding || !r->params.pooling);
     cl_roster_add(&s->roster, r, complete && cl_request_list_ends(r, s->end_tokens, s->n_end_tokens));
 }
 

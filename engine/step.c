@@ -6,19 +6,26 @@
 #include <string.h>
 
 #include "constraint.h"
+#include "embedding.h"
+
+static void take_state(void *step, int32_t row, const float *state);
 
 bool cl_step_init(cl_step *st, cl_runner *runner, int32_t max_seqs) {
     *st = (cl_step){
         .runner = runner,
         .entries = calloc((size_t)max_seqs, sizeof *st->entries),
         .logits_of = calloc((size_t)runner->max_rows, sizeof *st->logits_of),
+        .yields_state = calloc((size_t)runner->max_rows, sizeof *st->yields_state),
     };
-    return st->entries && st->logits_of;
+    runner->take_state = take_state;
+    runner->take_ctx = st;
+    return st->entries && st->logits_of && st->yields_state;
 }
 
 void cl_step_free(cl_step *st) {
     free(st->entries);
     free(st->logits_of);
+    free(st->yields_state);
     memset(st, 0, sizeof *st);
 }
 
@@ -84,6 +91,7 @@ static void mark_logits(cl_step *st) {
         cl_step_entry *e = &st->entries[i];
         e->last_row = find_last_row(st, e);
         e->n_drawn = e->choice->decoding ? e->first_row + (int32_t)e->n_rows - e->last_row : 1;
+        if (e->choice->owner->params.max_tokens == 0) e->n_drawn = 0;
         for (int32_t k = 0; k < e->n_drawn && e->last_row >= 0; k++)
             if (needs_logits(e->choice, k)) st->logits_of[e->last_row + k] = 0;
         if (!cl_step_scores(e->choice)) continue;
@@ -91,11 +99,37 @@ static void mark_logits(cl_step *st) {
     }
 }
 
-static void choose_logits(void *step, cl_runner *r) {
+static bool pools(const cl_step_entry *e, cl_engine_pooling pooling) { return e->choice->owner->params.pooling == pooling; }
+
+/* Set yields_state of all rows. */
+static void mark_states(cl_step *st) {
+    memset(st->yields_state, 0, (size_t)st->n_rows * sizeof *st->yields_state);
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const cl_step_entry *e = &st->entries[i];
+        if (pools(e, CL_ENGINE_POOL_LAST) && e->last_row >= 0) st->yields_state[e->last_row] = true;
+        for (int32_t k = 0; pools(e, CL_ENGINE_POOL_MEAN) && k < e->n_rows; k++) st->yields_state[e->first_row + k] = true;
+    }
+}
+
+/* A step that fails after its states were taken is computed again, with the same states, which are ignored then. */
+static void take_state(void *step, int32_t row, const float *state) {
+    cl_step *st = step;
+    for (int32_t i = 0; i < st->n_entries; i++) {
+        const cl_step_entry *e = &st->entries[i];
+        cl_embedding *embedding = e->choice->owner->embedding;
+        if (pools(e, CL_ENGINE_POOL_LAST) && row == e->last_row) cl_embedding_set(embedding, state);
+        if (pools(e, CL_ENGINE_POOL_MEAN) && row >= e->first_row && row < e->first_row + e->n_rows)
+            cl_embedding_add(embedding, e->first_pos + row - e->first_row, state);
+    }
+}
+
+static void choose_rows(void *step, cl_runner *r) {
     cl_step *st = step;
     place_entries(st);
     mark_logits(st);
+    mark_states(st);
     for (int32_t row = 0; row < st->n_rows; row++) {
+        if (st->yields_state[row]) r->state_rows[r->n_states++] = row;
         if (st->logits_of[row] < 0) continue;
         st->logits_of[row] = r->n_logits;
         r->logit_rows[r->n_logits++] = row;
@@ -104,7 +138,7 @@ static void choose_logits(void *step, cl_runner *r) {
 
 cl_status cl_step_run(cl_step *st, int32_t row_limit, cl_error *error) {
     st->n_rows = 0;
-    return cl_runner_step(st->runner, row_limit, choose_logits, st, error);
+    return cl_runner_step(st->runner, row_limit, choose_rows, st, error);
 }
 
 const float *cl_step_logits(const cl_step *st, int32_t row) {

@@ -1,6 +1,6 @@
 /*
- * One step of the engine: it lists choices, runs the model over the rows that their sequences get, and computes the logits of
- * the rows from which tokens are drawn or scored.
+ * One step of the engine: it lists choices, runs the model over the rows that their sequences get, computes the logits of the
+ * rows from which tokens are drawn or scored, and adds the states of others to embeddings.
  */
 #ifndef ENGINE_STEP_H
 #define ENGINE_STEP_H
@@ -21,7 +21,7 @@ typedef struct cl_step_entry {
     int64_t first_pos, n_rows; /* position of the first row, and rows: what the sequence was given */
     int32_t first_row;         /* index of the first row in the step */
     int32_t last_row;          /* the row of the choice's last token, perhaps one of another entry; -1: not in this step */
-    int32_t n_drawn;           /* rows from last_row on after which tokens are drawn: one, and one for each drafted token */
+    int32_t n_drawn; /* rows from last_row on after which tokens are drawn: one, one for each drafted token; 0: none */
 } cl_step_entry;
 
 typedef struct cl_step {
@@ -30,6 +30,7 @@ typedef struct cl_step {
     int32_t n_entries, n_rows;
     int32_t scored_rows_left; /* of CL_STEP_SCORED_ROWS, while choices are listed */
     int32_t *logits_of;       /* [max_rows] owned; index of each row's logits, or -1 if they are not computed */
+    bool *yields_state;       /* [max_rows] owned; whether each row's state is part of an embedding */
 } cl_step;
 
 /* The rows of logits that a step of max_seqs sequences computes at most: cl_runner_init's max_logits. */

@@ -386,7 +386,20 @@ typedef struct cl_engine_event {
     const cl_error *error;         /* with CL_ENGINE_ERROR: why; otherwise NULL */
     int32_t rank;                  /* of a prompt's token with a logprob: 1 for the likeliest one; otherwise 0 */
     int32_t stop; /* with CL_ENGINE_STOP: the index in the request's `stop` of the string that ended the choice; otherwise -1 */
+    const float *embedding; /* [n_embedding] with `pooling`, in the last event of a request that has not failed */
+    int32_t n_embedding;    /* 0: none */
 } cl_engine_event;
+
+/* How the final states of a prompt's tokens, which logits would be computed from, become one vector. */
+typedef enum cl_engine_pooling {
+    CL_ENGINE_POOL_NONE = 0, /* no vector */
+    CL_ENGINE_POOL_LAST,     /* the state of the last token */
+    /*
+     * The mean of the states of all tokens. The whole prompt is computed then, whatever the cache holds, because the cache
+     * stores K/V and not states: n_cached is 0.
+     */
+    CL_ENGINE_POOL_MEAN,
+} cl_engine_pooling;
 
 enum { CL_ENGINE_MAX_TOP = 32 };       /* most tokens that can be requested with each logprob */
 enum { CL_ENGINE_MAX_CHOICES = 4096 }; /* most choices of a request */
@@ -504,6 +517,12 @@ typedef struct cl_engine_request {
     cl_grammar_kind grammar_kind; /* default CL_GRAMMAR_NONE */
     const char *grammar;          /* [grammar_size] UTF-8, not terminated; default NULL */
     size_t grammar_size;          /* 1 to CL_ENGINE_MAX_GRAMMAR; default 0 */
+
+    /*
+     * Report an embedding of the prompt, as it is pooled and not normalised, with the last event. Needs max_tokens 0, one
+     * choice, and neither pin, prompt_logprobs nor beam_search. Default CL_ENGINE_POOL_NONE.
+     */
+    cl_engine_pooling pooling;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);

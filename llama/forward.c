@@ -57,6 +57,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     f->attended = new_floats(rows, (size_t)f->n_q);
     f->branch = new_floats(n_piece, (size_t)p->n_embd);
     f->h = new_floats(n_piece, (size_t)p->n_ff);
+    f->kept = malloc(rows * sizeof *f->kept);
     f->rope = p->rope_halves ? m->kernels->row_ops.rope_halves : m->kernels->row_ops.rope;
     f->activate = p->arch->gelu ? m->kernels->row_ops.geglu : m->kernels->row_ops.swiglu;
     f->embedding_scale = p->arch->scaled_embedding ? sqrtf((float)p->n_embd) : 1;
@@ -65,7 +66,7 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
     const int32_t widest = p->n_embd > f->n_q ? p->n_embd : f->n_q;
     f->in = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, widest, ca_pool_size(pool));
     f->in_h = cl_linear_input_create(m->kernels, m->weights.forms, (int32_t)n_piece, p->n_ff, ca_pool_size(pool));
-    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !angles || !f->in || !f->in_h) {
+    if (!f->x || !f->q || !f->k || !f->v || !f->attended || !f->branch || !f->h || !f->kept || !angles || !f->in || !f->in_h) {
         cl_forward_free(&f);
         return cl_fail(error, CL_ERR_NOMEM, "no memory for steps of %d rows; use smaller steps", max_rows);
     }
@@ -82,6 +83,7 @@ void cl_forward_free(cl_forward **forward_) {
         free(f->cos_sin[i]);
         free(f->frequency[i]);
     }
+    free(f->kept);
     cl_linear_input_free(&f->in);
     cl_linear_input_free(&f->in_h);
     free(f);
@@ -118,7 +120,7 @@ static void after_attention(cl_piece *p, int32_t layer) {
     cl_rows_add_ffn(p);
 }
 
-/* From the normed x to logits. */
+/* From the normed x to logits, of all rows of a piece. */
 static void output(cl_piece *p) {
     cl_forward *f = p->f;
     cl_linear_apply(f->in, &(cl_linear_product){&f->m->weights.output, p->logits, (size_t)f->m->params.n_vocab}, 1, NULL,
@@ -136,31 +138,80 @@ static cl_status attend(cl_forward *f, int32_t layer, cl_error *error) {
     return status == CATTN_OK ? CL_OK : cl_fail(error, cl_kv_status(status), "attention of layer %d: %s", layer, e.message);
 }
 
-/* Move rows `kept` [ascending] to the front: after the attention of the last layer no other row is needed. */
-static void keep_rows(cl_forward *f, const int32_t *kept, int32_t n) {
+/*
+ * Move the rows of *out to the front, where f->kept lists them: after the attention of the last layer no others are needed.
+ * Returns their number.
+ */
+static int32_t keep_rows(cl_forward *f, const cl_forward_output *out) {
     const int32_t n_embd = f->m->params.n_embd;
-    for (int32_t i = 0; i < n; i++) {
-        if (kept[i] == i) continue;
-        memcpy(cl_row_of(f->x, i, n_embd), cl_row_of(f->x, kept[i], n_embd), sizeof(float) * (size_t)n_embd);
-        memcpy(cl_row_of(f->attended, i, f->n_q), cl_row_of(f->attended, kept[i], f->n_q), sizeof(float) * (size_t)f->n_q);
+    int32_t n = 0;
+    for (int32_t i = 0, k = 0; i < out->n_logits || k < out->n_states; n++) {
+        const int32_t logit_row = i < out->n_logits ? out->logit_rows[i] : f->max_rows;
+        const int32_t state_row = k < out->n_states ? out->state_rows[k] : f->max_rows;
+        const int32_t row = f->kept[n] = logit_row < state_row ? logit_row : state_row;
+        i += logit_row == row;
+        k += state_row == row;
+        if (row == n) continue;
+        memcpy(cl_row_of(f->x, n, n_embd), cl_row_of(f->x, row, n_embd), sizeof(float) * (size_t)n_embd);
+        memcpy(cl_row_of(f->attended, n, f->n_q), cl_row_of(f->attended, row, f->n_q), sizeof(float) * (size_t)f->n_q);
     }
+    return n;
 }
 
 static cl_piece piece_at(cl_forward *f, int32_t first, int32_t n_rows) {
     return (cl_piece){.f = f, .first = first, .n = n_rows - first < PIECE ? n_rows - first : PIECE};
 }
 
+/* Whether rows [n] are ascending indices below n_rows. */
+static cl_status check_rows(const char *what, const int32_t *rows, int32_t n, int32_t n_rows, cl_error *error) {
+    for (int32_t i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= n_rows || (i > 0 && rows[i] <= rows[i - 1]))
+            return cl_fail(error, CL_ERR_ARG, "%s of row %d; allowed: 0 to %d, ascending", what, rows[i], n_rows - 1);
+    return CL_OK;
+}
+
+/*
+ * Yield the states and the logits of a piece of the kept rows, whose normed x is in `branch`. *n_logits, *n_states: how many of
+ * *out were yielded before. Where the piece has rows without logits, those with logits move to its front.
+ */
+static void yield(cl_piece *p, const cl_forward_output *out, int32_t *n_logits, int32_t *n_states) {
+    cl_forward *f = p->f;
+    const int32_t n_embd = f->m->params.n_embd;
+    int32_t n = 0;
+    p->logits = out->logits + (size_t)*n_logits * (size_t)f->m->params.n_vocab;
+    for (int32_t i = 0; i < p->n; i++) {
+        const int32_t row = f->kept[p->first + i];
+        float *state = cl_row_of(f->branch, i, n_embd);
+        if (*n_states < out->n_states && out->state_rows[*n_states] == row) {
+            out->take_state(out->ctx, row, state);
+            (*n_states)++;
+        }
+        if (*n_logits == out->n_logits || out->logit_rows[*n_logits] != row) continue;
+        if (n < i) memcpy(cl_row_of(f->branch, n, n_embd), state, sizeof(float) * (size_t)n_embd);
+        n++;
+        (*n_logits)++;
+    }
+    if (n == 0) return;
+    if (n < p->n) {
+        p->n = n;
+        cl_linear_set(f->in, f->branch, (size_t)n_embd, n, n_embd);
+        cl_linear_prepare(f->in, f->pool);
+    }
+    output(p);
+}
+
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
-                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
+                          const cl_forward_output *out, cl_error *error) {
     const cl_model *m = f->m;
     if (n_rows < 1 || n_rows > f->max_rows)
         return cl_fail(error, CL_ERR_ARG, "a step of %d rows; allowed: 1 to %d", n_rows, f->max_rows);
     for (int32_t i = 0; i < n_rows; i++)
         if (tokens[i] < 0 || tokens[i] >= m->params.n_vocab)
             return cl_fail(error, CL_ERR_ARG, "token %d of row %d; allowed: 0 to %d", tokens[i], i, m->params.n_vocab - 1);
-    for (int32_t i = 0; i < n_logits; i++)
-        if (logit_rows[i] < 0 || logit_rows[i] >= n_rows || (i > 0 && logit_rows[i] <= logit_rows[i - 1]))
-            return cl_fail(error, CL_ERR_ARG, "logits of row %d; allowed: 0 to %d, ascending", logit_rows[i], n_rows - 1);
+    cl_status status = check_rows("logits", out->logit_rows, out->n_logits, n_rows, error);
+    if (status == CL_OK) status = check_rows("state", out->state_rows, out->n_states, n_rows, error);
+    if (status != CL_OK) return status;
+
     f->tokens = tokens;
     f->positions = positions;
 
@@ -171,7 +222,7 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     }
     const int32_t last = m->params.n_layers - 1;
     for (int32_t layer = 0; layer < last; layer++) {
-        const cl_status status = attend(f, layer, error);
+        status = attend(f, layer, error);
         if (status != CL_OK) return status;
         for (int32_t first = 0; first < n_rows; first += PIECE) {
             cl_piece p = piece_at(f, first, n_rows);
@@ -179,14 +230,14 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
             before_attention(&p, layer + 1);
         }
     }
-    const cl_status status = attend(f, last, error);
+    status = attend(f, last, error);
     if (status != CL_OK) return status;
-    keep_rows(f, logit_rows, n_logits);
-    for (int32_t first = 0; first < n_logits; first += PIECE) {
-        cl_piece p = piece_at(f, first, n_logits);
-        p.logits = logits + (size_t)first * (size_t)m->params.n_vocab;
+    const int32_t n_kept = keep_rows(f, out);
+    int32_t n_logits = 0, n_states = 0;
+    for (int32_t first = 0; first < n_kept; first += PIECE) {
+        cl_piece p = piece_at(f, first, n_kept);
         after_attention(&p, last);
-        output(&p);
+        yield(&p, out, &n_logits, &n_states);
     }
     return CL_OK;
 }

@@ -15,13 +15,24 @@ cl_status cl_forward_create(const cl_model *m, cattn_cache *cache, ca_pool *pool
                             cl_error *error);
 void cl_forward_free(cl_forward **f);
 
+/* What a step yields of its rows beside K/V. Rows are ascending indices into those of the step. Borrowed for the call only. */
+typedef struct cl_forward_output {
+    const int32_t *logit_rows; /* [n_logits] the rows whose logits are computed */
+    int32_t n_logits;
+    float *logits;             /* [n_logits][n_vocab] f32, filled */
+    const int32_t *state_rows; /* [n_states] the rows whose final states are computed: the input of the output layer */
+    int32_t n_states;
+    /* Called for each of state_rows in their order, on the caller's thread. state: [n_embd] f32, valid during the call. */
+    void (*take_state)(void *ctx, int32_t row, const float *state);
+    void *ctx;
+} cl_forward_output;
+
 /*
  * Run all layers over the rows of the cache's open step, which the caller ends or aborts. Allocates nothing.
  *
- * tokens, positions: [n_rows] in the order of the step's rows. logit_rows: [n_logits] ascending indices of the rows whose
- * logits are computed. logits: [n_logits][n_vocab] f32, filled. All are borrowed for the call only.
+ * tokens, positions: [n_rows] in the order of the step's rows, borrowed for the call only. After an error *out holds nothing.
  */
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
-                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error);
+                          const cl_forward_output *out, cl_error *error);
 
 #endif

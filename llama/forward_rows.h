@@ -32,6 +32,8 @@ struct cl_forward {
     cl_linear_activate *activate;
     float embedding_scale; /* 1: none */
 
+    int32_t *kept; /* [max_rows] rows of which the last layer is computed to its end */
+
     /* The open step. */
     const int32_t *tokens;
     const int64_t *positions;

@@ -49,6 +49,10 @@ static void keep(recording *r, const cl_engine_event *event) {
     append(c, event->text, event->text_size);
     append_logprob(c, &event->chosen);
     for (int32_t i = 0; i < event->n_top; i++) append_logprob(c, &event->top[i]);
+    append(c, event->embedding, (size_t)event->n_embedding * sizeof *event->embedding);
+    assert(event->n_embedding <= RECORDING_EMBEDDING);
+    for (int32_t i = 0; i < event->n_embedding; i++) r->embedding[i] = event->embedding[i];
+    r->n_embedding = event->n_embedding;
     if (event->prompt) {
         assert(event->position == r->n_prompt_events);
         r->prompt_logprobs[r->n_prompt_events++] = event->chosen.logprob;

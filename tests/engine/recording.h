@@ -10,7 +10,7 @@
 
 #include "engine/engine.h"
 
-enum { RECORDING_CHOICES = 8 };
+enum { RECORDING_CHOICES = 8, RECORDING_EMBEDDING = 128 };
 
 typedef struct recorded_choice {
     unsigned char *log; /* every event's contents */
@@ -30,6 +30,8 @@ typedef struct recording {
     recorded_choice choices[RECORDING_CHOICES];
     float prompt_logprobs[4096];
     int64_t n_prompt_events;
+    float embedding[RECORDING_EMBEDDING];
+    int32_t n_embedding; /* of the last event */
     uint64_t request;
     int64_t n_events, n_cached, n_completion;
     int64_t first_event_order; /* counted over all recordings */

@@ -9,6 +9,7 @@
 #include "llama/forward.h"
 
 enum { N_HEADS = 2, HEAD_DIM = 64, Q_SIZE = N_HEADS * HEAD_DIM, TOY_BYTES = 1000 /* what it says it has */ };
+_Static_assert((int)Q_SIZE == (int)TOY_EMBD, "the output of attention is the state");
 
 struct cl_tokenizer {
     int unused;
@@ -80,6 +81,7 @@ const cl_model *toy_model(void) {
     static cl_tokenizer tok;
     static cl_model m = {
         .params = {.n_vocab = TOY_VOCAB,
+                   .n_embd = TOY_EMBD,
                    .n_layers = 1,
                    .n_heads = N_HEADS,
                    .n_kv_heads = 1,
@@ -165,7 +167,7 @@ static void compute_logits(const cl_forward *f, const float *out, int32_t token,
 }
 
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
-                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
+                          const cl_forward_output *wanted, cl_error *error) {
     pass_gate();
     if (fails()) return cl_fail(error, CL_ERR_NOMEM, "a failure that the test requested");
     for (int32_t row = 0; row < n_rows; row++) {
@@ -182,8 +184,12 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
     if (cattn_step_write(f->cache, 0, &k, &v, &cause) != CATTN_OK ||
         cattn_step_attend(f->cache, 0, &q, &out, NULL, &cause) != CATTN_OK)
         return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
-    for (int32_t i = 0; i < n_logits; i++)
-        compute_logits(f, f->out + (size_t)logit_rows[i] * Q_SIZE, tokens[logit_rows[i]], logits + (size_t)i * TOY_VOCAB);
+    for (int32_t i = 0; i < wanted->n_states; i++)
+        wanted->take_state(wanted->ctx, wanted->state_rows[i], f->out + (size_t)wanted->state_rows[i] * Q_SIZE);
+    for (int32_t i = 0; i < wanted->n_logits; i++) {
+        const int32_t row = wanted->logit_rows[i];
+        compute_logits(f, f->out + (size_t)row * Q_SIZE, tokens[row], wanted->logits + (size_t)i * TOY_VOCAB);
+    }
     atomic_fetch_add(&rows_computed, n_rows);
     return CL_OK;
 }

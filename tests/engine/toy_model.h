@@ -9,7 +9,7 @@
 
 #include "llama/model.h"
 
-enum { TOY_END = 0, TOY_SPECIAL = 269, TOY_VOCAB = 272, TOY_CONTEXT = 4096 };
+enum { TOY_END = 0, TOY_SPECIAL = 269, TOY_VOCAB = 272, TOY_CONTEXT = 4096, TOY_EMBD = 128 };
 
 /* Static; token 0 ends, 1..255 are bytes, the rest longer pieces. TOY_END and TOY_SPECIAL are special: "<end>" and "<s>". */
 const cl_model *toy_model(void);

@@ -102,8 +102,8 @@ static void step(run *t) {
             logit_rows[n_logits++] = row;
         }
     cl_error cause;
-    if (cl_forward_step(t->f, row_tokens, positions, row, logit_rows, n_logits, t->step_logits, &cause))
-        die("forward", cause.message);
+    const cl_forward_output out = {.logit_rows = logit_rows, .n_logits = n_logits, .logits = t->step_logits};
+    if (cl_forward_step(t->f, row_tokens, positions, row, &out, &cause)) die("forward", cause.message);
     cattn_step_end(t->cache, NULL);
     const size_t n_vocab = (size_t)the_model->params.n_vocab;
     for (int i = 0; i < n_logits; i++) memcpy(to[i], t->step_logits + (size_t)i * n_vocab, n_vocab * sizeof(float));

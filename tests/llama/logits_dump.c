@@ -91,7 +91,8 @@ static void step(cl_forward *f, cattn_cache *cache, cattn_seq seq, const int32_t
     cattn_entry entry = {.seq = seq, .max_rows = n};
     check_cache(cattn_step_begin(cache, &entry, 1, 0, &cache_error), &cache_error);
     if (entry.first_pos != first || entry.n_rows != n) give_up("cattn_step_begin", "other rows than requested");
-    check(cl_forward_step(f, tokens + first, positions, n, rows, n_wanted, logits, &error), &error);
+    const cl_forward_output out = {.logit_rows = rows, .n_logits = n_wanted, .logits = logits};
+    check(cl_forward_step(f, tokens + first, positions, n, &out, &error), &error);
     check_cache(cattn_step_end(cache, &cache_error), &cache_error);
     const size_t size = sizeof *logits * (size_t)n_vocab;
     for (int32_t i = n - 1, from = n_wanted; i >= 0; i--) { /* to their places, from the end */

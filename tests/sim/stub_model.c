@@ -194,7 +194,7 @@ static void row_logits(const cl_forward *f, size_t i, int32_t token, float *logi
 }
 
 cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *positions, int32_t n_rows,
-                          const int32_t *logit_rows, int32_t n_logits, float *logits, cl_error *error) {
+                          const cl_forward_output *wanted, cl_error *error) {
     if (fault_fires(FAULT_FORWARD)) return cl_fail(error, CL_ERR_NOMEM, "a failure that the plan requests");
     for (int32_t i = 0; i < n_rows; i++) fill_row(f, (size_t)i, tokens[i], positions[i]);
     const cattn_view q = {part(f, 0), CATTN_F32, DIM, DIM}, k = {part(f, 1), CATTN_F32, DIM, DIM};
@@ -206,8 +206,10 @@ cl_status cl_forward_step(cl_forward *f, const int32_t *tokens, const int64_t *p
             cattn_step_attend(f->cache, layer, &q, &out, lse_of(f, layer), &cause) != CATTN_OK)
             return cl_fail(error, CL_ERR_ARG, "%s", cause.message);
     }
-    for (int32_t i = 0; i < n_logits; i++)
-        row_logits(f, (size_t)logit_rows[i], tokens[logit_rows[i]], logits + (size_t)i * SIM_VOCAB);
+    for (int32_t i = 0; i < wanted->n_logits; i++) {
+        const int32_t row = wanted->logit_rows[i];
+        row_logits(f, (size_t)row, tokens[row], wanted->logits + (size_t)i * SIM_VOCAB);
+    }
     n_rows_computed += n_rows;
     sim_time += sim_row_seconds * n_rows;
     return CL_OK;
