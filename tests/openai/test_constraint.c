@@ -110,7 +110,7 @@ static void what_is_wrong_is_refused(void **state) {
     }
 }
 
-/* A grammar may have a mebibyte; what it becomes, too. */
+/* A grammar may have 256 KiB; what it becomes, too. */
 static void grammars_have_a_limit(void **state) {
     (void)state;
     const openai_context c = fake_context();
@@ -124,7 +124,7 @@ static void grammars_have_a_limit(void **state) {
         if (over) {
             assert_false(parse(&c, OPENAI_COMPLETION, body, &r, &error));
             assert_string_equal(error.param, "guided_regex");
-            assert_non_null(strstr(error.message, "1048577 bytes; it may have at most 1048576"));
+            assert_non_null(strstr(error.message, "262145 bytes; it may have at most 262144"));
         } else {
             parse_ok(&c, OPENAI_COMPLETION, body, &r);
             openai_request_free(&r);
