@@ -1,8 +1,6 @@
 """Tools and reasoning with a real model and OpenAI's Python client: calls that are required, and replies whose text a grammar fixes."""
 import concurrent.futures
-import importlib.util
 import json
-import pathlib
 
 import openai
 import pydantic
@@ -37,15 +35,8 @@ THINKING = """\
 
 
 @pytest.fixture(scope="module")
-def library():
-    """The library of the installed package llguidance."""
-    package = importlib.util.find_spec("llguidance")
-    return str(next(pathlib.Path(package.origin).parent.glob("_lib*.so")))
-
-
-@pytest.fixture(scope="module")
-def server(chunkllama_bin, model_path, library):
-    with serving(chunkllama_bin, model_path, "--grammar-library", library) as running:
+def server(chunkllama_bin, model_path, grammar_library):
+    with serving(chunkllama_bin, model_path, "--grammar-library", grammar_library) as running:
         yield running
 
 
@@ -190,10 +181,10 @@ def test_without_the_library(chunkllama_bin, model_path):
         assert server.chat(QUESTION, tools=TOOLS, max_tokens=4).choices[0].finish_reason in ("stop", "length", "tool_calls")
 
 
-def test_reasoning(chunkllama_bin, model_path, library, tmp_path):
+def test_reasoning(chunkllama_bin, model_path, grammar_library, tmp_path):
     template = tmp_path / "thinking.jinja"
     template.write_text(THINKING)
-    with serving(chunkllama_bin, model_path, "--grammar-library", library, "--chat-template", str(template)) as server:
+    with serving(chunkllama_bin, model_path, "--grammar-library", grammar_library, "--chat-template", str(template)) as server:
         fixed = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nYes."]}}
         message = server.chat(QUESTION, extra_body=fixed).choices[0].message
         assert (message.reasoning_content, message.reasoning, message.content) == ("Hm.", "Hm.", "Yes.")
@@ -214,12 +205,11 @@ def test_reasoning(chunkllama_bin, model_path, library, tmp_path):
         assert message.content in ("12", "") and message.reasoning_content  # it may think to the end
 
 
-def test_a_batch(chunkllama, library):
+def test_a_batch(chunkllama, grammar_library):
     asked = {"messages": QUESTION, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
     lines = [{"id": 1, **asked}, {"custom_id": "a", "url": "/v1/chat/completions", "body": asked}]
-    done = chunkllama(
-        "batch", "-i", "-", "--grammar-library", library, "--temperature", 0, stdin="".join(json.dumps(line) + "\n" for line in lines)
-    )
+    done = chunkllama("batch", "-i", "-", "--grammar-library", grammar_library, "--temperature", 0,
+                      stdin="".join(json.dumps(line) + "\n" for line in lines))
     short, whole = (json.loads(line) for line in done.stdout.splitlines())
     message = whole["response"]["body"]["choices"][0]["message"]
     assert message["content"] is None and short["text"] == ""

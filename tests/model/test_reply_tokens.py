@@ -1,8 +1,6 @@
 """Calls of a model whose markers are special tokens: its grammar forces them, and its replies show them."""
 
-import importlib.util
 import json
-import pathlib
 
 import gguf
 import pytest
@@ -42,9 +40,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("choice", ["required", "auto"])
-def test_calls(chunkllama, model, tmp_path, choice):
-    package = importlib.util.find_spec("llguidance")
-    library = next(pathlib.Path(package.origin).parent.glob("_lib*.so"))
+def test_calls(chunkllama, model, grammar_library, tmp_path, choice):
     template = tmp_path / "template.jinja"
     template.write_text(TEMPLATE)
     asked = {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "return_token_ids": True, "temperature": 1}
@@ -54,7 +50,7 @@ def test_calls(chunkllama, model, tmp_path, choice):
     else:  # among text: the markers are likelier than anything else
         strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
         lines = [{**asked, "tools": strict, "logit_bias": {"259": 100}, "seed": seed, "max_tokens": 200} for seed in range(8)]
-    done = chunkllama("batch", "-m", model, "-i", "-", "--grammar-library", library, "--chat-template", template,
+    done = chunkllama("batch", "-m", model, "-i", "-", "--grammar-library", grammar_library, "--chat-template", template,
                       stdin="".join(json.dumps(line) + "\n" for line in lines))  # fmt: skip
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(records) == 8
