@@ -4,6 +4,7 @@
  */
 #include "../support/testing.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,8 @@ static void set_grammar(cl_engine_request *request, const char *pattern) {
 static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     static const char *const stop[] = {"END", "ab", "; f", "e"};
     static const int32_t stop_tokens[] = {65, 66, '7', 130, 131, '}'};
+    static const int32_t bad_words[] = {'1', 'a', 'b'}, bad_word_sizes[] = {1, 2}; /* also where the grammar has no others */
+    static const cl_logit_bias bias[] = {{'5', 20}, {'x', -INFINITY}};
     const int kind = i % N_KINDS;
     const int64_t n = 1 + 13 * (kind % 7);
     make_prompt(tokens, n, n * 2 / 3, (uint32_t)(kind % 3), (uint32_t)kind);
@@ -56,6 +59,16 @@ static cl_engine_request variety(int i, int32_t *tokens, recording *r) {
     if (kind % 7 == 5) {
         request.stop_tokens = stop_tokens;
         request.n_stop_tokens = 6;
+    }
+    if (kind % 10 == 1 && request.max_tokens > 4) request.min_tokens = 4;
+    if (kind % 10 == 2) {
+        request.logit_bias = bias;
+        request.n_logit_bias = 2;
+    }
+    if (kind % 10 == 3) {
+        request.bad_words = bad_words;
+        request.bad_word_sizes = bad_word_sizes;
+        request.n_bad_words = 2;
     }
     if (kind % 9 == 8) {
         request.n = 3;
