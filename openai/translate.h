@@ -26,8 +26,10 @@ typedef struct openai_translation {
  */
 bool translation_begin(openai_translation *t, const json_t *body, const char *const *own, size_t n_own, openai_error *error);
 
-/* Parse the chat. The request takes over what answers repeat. If it wants more tokens than the context has room for, it gets
- * those. */
+/*
+ * Parse the chat. The request takes over what answers repeat. If it asks for more tokens than the context has room for, it gets
+ * as many as there is room for.
+ */
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request);
 
 void translation_free(openai_translation *t);
