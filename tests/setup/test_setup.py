@@ -112,7 +112,8 @@ class Machine:
         self.bin = folder / "bin"
         for path in (self.project / "scripts", self.state, self.bin):
             path.mkdir(parents=True)
-        for name in ("run.sh", "test.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt", "requirements-cuda.txt"):
+        for name in ("run.sh", "test.sh", "scripts/setup.sh", "packages.txt", "requirements-test.txt", "requirements-clients.txt",
+                     "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.project / name)
         for name in TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
@@ -331,6 +332,9 @@ def test_interrupt_ends_with_a_sentence(machine):
 # ---- The set-up of test.sh ----
 
 
+LISTS = ["requirements-test.txt", "requirements-clients.txt", "requirements-cuda.txt"]
+
+
 def lists_installed(machine):
     return [call.split()[-1] for call in machine.calls() if call.startswith("pip install") and " -r " in call]
 
@@ -338,10 +342,11 @@ def lists_installed(machine):
 def test_tests_need_more_packages(machine):
     done = machine.run_tests()
     assert sorted(installed_by_apt(machine)) == sorted(p[1] for p in packages())
-    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt"]
+    assert lists_installed(machine) == LISTS
     steps = re.findall(r"^  (\S.*) \.\.\.\n", done.stderr, flags=re.M)
-    assert [step.split(",")[0] for step in steps[-4:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
-                                                           "CUDA compiler of the tests", "Grammar engine llguidance"]
+    assert [step.split(",")[0] for step in steps[-5:]] == ["Model SmolLM2-135M-Instruct", "Python packages of the tests",
+                                                           "Clients of the server", "CUDA compiler of the tests",
+                                                           "Grammar engine llguidance"]
     assert "Ready after" in done.stderr and "cmake --preset release -DCATTN_WERROR=ON" in machine.calls()
 
 
@@ -357,7 +362,7 @@ def test_changed_list_is_installed_again(machine):
     with open(machine.project / "requirements-cuda.txt", "a", encoding="utf-8") as file:
         file.write("another-package==1.0\n")
     machine.run_tests()
-    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt", "requirements-cuda.txt"]
+    assert lists_installed(machine) == [*LISTS, "requirements-cuda.txt"]
 
 
 def test_missing_cuda_compiler_is_named(machine):
@@ -368,7 +373,7 @@ def test_missing_cuda_compiler_is_named(machine):
     assert failed.startswith("Failed: CUDA compiler of the tests") and "No matching distribution found" in failed
     assert "run ./test.sh again" in failed
     machine.run_tests()
-    assert lists_installed(machine) == ["requirements-test.txt", "requirements-cuda.txt", "requirements-cuda.txt"]
+    assert lists_installed(machine) == [*LISTS, "requirements-cuda.txt"]
 
 
 def test_run_takes_no_packages_of_the_tests(machine):
