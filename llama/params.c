@@ -199,6 +199,9 @@ cl_status cl_params_read(const cl_model_file *file, cl_model_params *p, cl_error
         return status;
     if (eps < 0) return cl_fail(error, CL_ERR_FORMAT, "the file has no number %s", key_name(&r));
     p->rms_eps = (float)eps;
+    uint64_t pooling = 0;
+    enum { POOLING_MEAN = 1 }; /* llama.cpp's number */
+    p->pools_mean = cl_model_file_get_u64(file, key(&r, "pooling_type"), &pooling) && pooling == POOLING_MEAN;
     return CL_OK;
 }
 

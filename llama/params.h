@@ -27,6 +27,7 @@ typedef struct cl_model_params {
     float score_scale;   /* multiplies q.k before softmax; 0: 1 / sqrt(head_dim) */
     float score_softcap; /* 0: none */
     float logit_softcap; /* 0: none */
+    bool pools_mean;     /* the file says that embeddings are the mean of all states */
 } cl_model_params;
 
 /*

@@ -23,7 +23,7 @@
 #include "llama/model.h"
 #include "writer.h"
 
-typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION } openai_endpoint;
+typedef enum openai_endpoint { OPENAI_CHAT, OPENAI_COMPLETION, OPENAI_EMBEDDING } openai_endpoint;
 
 /* ---- Errors (error.c) ---- */
 
@@ -92,6 +92,7 @@ typedef struct openai_defaults {
     bool ignore_eos;               /* default false */
     bool logprobs;                 /* default false */
     int32_t n_top;                 /* how many of the likeliest tokens are reported with each token; default 0 */
+    cl_engine_pooling pooling;     /* of embeddings; default CL_ENGINE_POOL_NONE: as the model's file says, or else the last */
 } openai_defaults;
 
 /* Set all fields to their defaults. */
@@ -123,6 +124,7 @@ enum {
     OPENAI_MAX_BAD_WORD_BYTES = 1024,
     OPENAI_MAX_REQUEST_ID = 128, /* bytes */
     OPENAI_MAX_MARKERS = 8,
+    OPENAI_MAX_INPUTS = 2048, /* of a request for embeddings; as OpenAI's */
 };
 
 /* What a request's rules on tokens point to (rules.c). Owned. */
@@ -179,6 +181,8 @@ typedef struct openai_request {
         markers[OPENAI_MAX_MARKERS]; /* [params.n_shown_tokens] special tokens that replies show, because they are markers */
     char *grammar;                   /* [params.grammar_size] owned; which field it came from is in grammar_field */
     const char *grammar_field;       /* a static string; NULL: the request has none */
+    bool base64;                     /* embeddings: write them as base64 of little-endian f32 */
+    int32_t dimensions;              /* embeddings: how many leading components are returned */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
     json_t *repeated; /* what answers in the request's dialect repeat of its body, an object; owned; NULL: nothing */
@@ -194,6 +198,12 @@ typedef struct openai_request {
 bool openai_request_parse(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_request *request,
                           openai_error *error);
 void openai_request_free(openai_request *request);
+
+/*
+ * Read a request for embeddings: `input` is a string, token ids, or an array of either, and each is a prompt (embedding.c).
+ * Otherwise as openai_request_parse.
+ */
+bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /*
  * Read a body of either endpoint, a chat if it has `messages`, as a request that pins its prompt and generates nothing. There
@@ -315,6 +325,7 @@ typedef struct openai_result {
      * token has no logprob. */
     openai_logprobs *prompt_logprobs;
     openai_usage *usage;  /* [n_prompts] */
+    float **embeddings;   /* [n_prompts][n_embd of the model] not normalised; NULL in requests without, and before they come */
     openai_delta *deltas; /* [n_deltas] what the latest event added to its choice, in order, for streams */
     size_t n_deltas, deltas_capacity;
     size_t n_done; /* prompts whose last event was added */
@@ -400,6 +411,8 @@ void openai_write_split(openai_writer *w, const openai_choice *choice);
 
 /* By how many chunks a stream reports an event that was just added to the result: one for each delta, if it reports it. */
 size_t openai_n_chunks(const openai_result *result, const cl_engine_event *event);
+/* Write the answer of a request for embeddings. Each has the length 1 after it was cut to the requested dimensions. */
+void openai_write_embeddings(openai_writer *w, const char *key, const openai_result *result);
 
 /*
  * Write chunk k of those for an event of prompt i that was just added to the result. A choice's first chunk also carries the
@@ -409,5 +422,30 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
 
 /* Write the chunk with the usage that ends a stream with include_usage. */
 void openai_write_usage_chunk(openai_writer *w, const openai_result *result);
+
+/*
+ * ---- Tokens (tokens.c) ----
+ *
+ * Requests that are answered without the engine. Functions that return bool write the whole answer, or return false with *error
+ * filled; then nothing was written, or what was must be dropped.
+ */
+
+/*
+ * Tokenize a body: `prompt` or `messages` in vLLM's form, or `content` in llama-server's.
+ */
+bool openai_tokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+
+/* Write the text of `tokens`, as both `prompt` and `content`. */
+bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+
+/*
+ * Read a request and write what the engine would get, as vLLM does: an object with token ids and sampling parameters, and for
+ * completions an array with one for each prompt.
+ */
+bool openai_render(const openai_context *context, openai_endpoint endpoint, const json_t *body, openai_writer *w,
+                   openai_error *error);
+
+/* Write what clients that tokenize need to know, under the names of Hugging Face's tokenizer_config.json. */
+void openai_write_tokenizer_info(openai_writer *w, const openai_context *context);
 
 #endif

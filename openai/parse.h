@@ -40,6 +40,12 @@ bool openai_parse_chat(const openai_context *context, const json_t *body, const 
                        openai_error *error);
 
 /*
+ * Read the value of a field called `name` as at most `most` prompts: a string, an array of token ids, or an array of either.
+ */
+bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
+                              openai_request *request, openai_error *error);
+
+/*
  * Refuse text of `size` bytes that cannot fit the context whatever it contains (prompt.c). The engine would refuse it too, by
  * its number of tokens; but tokenizing megabytes takes seconds, during which all requests behind this one wait. where: the
  * text's field.

@@ -123,31 +123,36 @@ static bool truncate_prompt(const openai_context *context, const openai_request 
     return !r->echo || set_text(context->model->tok, prompt, error);
 }
 
-static bool parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    const bool chat = r->endpoint == OPENAI_CHAT;
-    const json_t *value = chat ? NULL : field_get(body, "prompt");
-    if (!chat && !value)
-        return openai_fail(error, "prompt", "'prompt' is missing; send a string, an array of strings, or token ids");
+bool openai_parse_prompt_list(const openai_context *context, const json_t *value, const char *name, size_t most,
+                              openai_request *r, openai_error *error) {
+    if (!value) return openai_fail(error, name, "'%s' is missing; send a string, an array of strings, or token ids", name);
     /* An array of numbers is one prompt; the elements of any other array are one prompt each. */
     const bool several = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     const size_t n = several ? json_array_size(value) : 1;
-    if (n == 0 || n > OPENAI_MAX_PROMPTS)
-        return openai_fail(error, "prompt", "'prompt' has %zu prompts; it must have from 1 to %d", n, OPENAI_MAX_PROMPTS);
+    if (n == 0 || n > most) return openai_fail(error, name, "'%s' has %zu prompts; it must have from 1 to %zu", name, n, most);
     r->prompts = calloc(n, sizeof *r->prompts);
     if (!r->prompts) return no_memory(error);
     r->n_prompts = n;
-    if (chat) return openai_parse_chat(context, body, r, r->prompts, error);
-    if (!several) return parse_prompt(context, value, "prompt", r, r->prompts, error);
+    if (!several) return parse_prompt(context, value, name, r, r->prompts, error);
     for (size_t i = 0; i < n; i++) {
         char where[64];
-        snprintf(where, sizeof where, "prompt[%zu]", i);
+        snprintf(where, sizeof where, "%s[%zu]", name, i);
         if (!parse_prompt(context, json_array_get(value, i), where, r, &r->prompts[i], error)) return false;
     }
     return true;
 }
 
+static bool parse_chat(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    r->prompts = calloc(1, sizeof *r->prompts);
+    if (!r->prompts) return no_memory(error);
+    r->n_prompts = 1;
+    return openai_parse_chat(context, body, r, r->prompts, error);
+}
+
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    bool ok = parse_prompts(context, body, r, error);
+    bool ok = r->endpoint == OPENAI_CHAT
+                  ? parse_chat(context, body, r, error)
+                  : openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error);
     for (size_t i = 0; i < r->n_prompts && ok; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
     return ok;
 }

@@ -1,14 +1,14 @@
 /* Refuses fields of OpenAI's, vLLM's and llama-server's requests that are not offered here and would change the result. */
 #include "parse.h"
 
-enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION };
+enum { CHAT = 1u << OPENAI_CHAT, COMPLETION = 1u << OPENAI_COMPLETION, EMBEDDING = 1u << OPENAI_EMBEDDING };
 
 typedef struct refused_field {
     const char *name;
     const char *neutral[2]; /* values, as JSON, that change nothing and are accepted; null is always accepted */
     const char *instead;    /* what the message suggests; NULL: "leave it out" */
     bool strict;            /* false, 0, "", [] and {} are refused, too */
-    unsigned endpoints;     /* a set of CHAT and COMPLETION; 0: both */
+    unsigned endpoints;     /* a set of CHAT, COMPLETION and EMBEDDING; 0: all */
 } refused_field;
 
 static const refused_field refused_fields[] = {

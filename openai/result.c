@@ -32,7 +32,8 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
     result->choices = calloc(result->n_choices, sizeof *result->choices);
     result->prompt_logprobs = calloc(request->n_prompts, sizeof *result->prompt_logprobs);
     result->usage = calloc(request->n_prompts, sizeof *result->usage);
-    bool ok = result->choices && result->prompt_logprobs && result->usage;
+    result->embeddings = calloc(request->n_prompts, sizeof *result->embeddings);
+    bool ok = result->choices && result->prompt_logprobs && result->usage && result->embeddings;
     for (size_t i = 0; ok && request->splits && i < result->n_choices; i++)
         ok = (result->choices[i].reply = cl_reply_create(&request->reply));
     if (ok) return true;
@@ -65,10 +66,12 @@ void openai_result_free(openai_result *result) {
     for (size_t i = 0; result->choices && i < result->n_choices; i++) choice_free(&result->choices[i]);
     for (size_t i = 0; result->prompt_logprobs && i < result->request->n_prompts; i++)
         logprobs_free(&result->prompt_logprobs[i]);
+    for (size_t i = 0; result->embeddings && i < result->request->n_prompts; i++) free(result->embeddings[i]);
     free(result->choices);
     free(result->prompt_logprobs);
     free(result->usage);
     free(result->deltas);
+    free((void *)result->embeddings);
     *result = (openai_result){0};
 }
 
@@ -211,8 +214,17 @@ static void sort_choices(openai_choice *choices, int32_t n) {
     }
 }
 
+/* Copy the embedding of an event. False: memory is lacking. */
+static bool add_embedding(float **embedding, const cl_engine_event *event) {
+    const size_t bytes = (size_t)event->n_embedding * sizeof **embedding;
+    *embedding = malloc(bytes);
+    if (*embedding) memcpy(*embedding, event->embedding, bytes);
+    return *embedding;
+}
+
 /* Add what an event of prompt i reports of the prompt or of a choice. False: memory is lacking. */
 static bool add_event(openai_result *result, size_t i, openai_choice *choice, const cl_engine_event *event) {
+    if (event->n_embedding > 0 && !add_embedding(&result->embeddings[i], event)) return false;
     if (!event->prompt) return add_to_choice(result, i, choice, event);
     return event->position == 0 || add_logprob(&result->prompt_logprobs[i], (size_t)result->request->params.n_top, event);
 }

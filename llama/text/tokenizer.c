@@ -16,7 +16,7 @@ struct cl_tokenizer {
     cl_added_tokens normalized; /* added tokens that normalised text is searched for; their texts are normalised too */
     char **normalized_bufs;     /* [normalized.n] memory of their texts; entries may be NULL */
     int32_t bos, eos;
-    bool adds_bos;
+    bool adds_bos, adds_eos;
     bool *ends; /* [n_vocab] whether generation stops at a token */
 };
 
@@ -76,6 +76,8 @@ static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_err
     t->adds_bos = t->spm || cl_bpe_adds_bos(t->bpe);
     cl_model_file_get_bool(file, "tokenizer.ggml.add_bos_token", &t->adds_bos);
     t->adds_bos = t->adds_bos && t->bos >= 0;
+    cl_model_file_get_bool(file, "tokenizer.ggml.add_eos_token", &t->adds_eos);
+    t->adds_eos = t->adds_eos && t->eos >= 0;
     return status;
 }
 
@@ -145,6 +147,7 @@ int32_t cl_tokenizer_eos(const cl_tokenizer *tok) { return tok->eos; }
 size_t cl_tokenizer_longest(const cl_tokenizer *tok) { return tok->vocab.longest; }
 bool cl_tokenizer_shortens(const cl_tokenizer *tok) { return tok->spm || cl_bpe_normalizes(tok->bpe); }
 bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) { return tok->adds_bos; }
+bool cl_tokenizer_adds_eos(const cl_tokenizer *tok) { return tok->adds_eos; }
 
 static bool known(const cl_tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
 bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }

@@ -32,6 +32,9 @@ int32_t cl_tokenizer_eos(const cl_tokenizer *tok);
 /* Whether BOS comes before a plain prompt. */
 bool cl_tokenizer_adds_bos(const cl_tokenizer *tok);
 
+/* Whether EOS comes after a plain text of which an embedding is made. */
+bool cl_tokenizer_adds_eos(const cl_tokenizer *tok);
+
 /* Whether generation stops at a token: an end of sequence, turn or message. */
 bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id);
 

@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 
-enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258 };
+enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258, FAKE_EMBD = 3 };
 
 const cl_model *fake_model(void);
 /* The model's chat: it joins the contents of the messages. */
@@ -24,6 +24,9 @@ void fake_set_reply(const cl_reply_format *format);
 /* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 
+/* Set what cl_tokenizer_adds_eos returns. */
+void fake_add_eos(bool adds);
+
 /* While text is held, calls that tokenize text wait. */
 void fake_hold_text(bool hold);
 /* Wait until such a call waits. */
@@ -39,7 +42,8 @@ typedef struct fake_config {
 
 /*
  * Free with cl_engine_destroy. A request with max_tokens < 0 gets n_ctx - n_prompt tokens. A prompt with the byte '!' fails
- * with CL_ERR_NOMEM after its prefill. retry_after_s of the statistics is half a second for each request that waits.
+ * with CL_ERR_NOMEM after its prefill. An embedding is {number of tokens, last token, cl_engine_pooling}. retry_after_s of the
+ * statistics is half a second for each request that waits.
  */
 cl_engine *fake_engine_create(const fake_config *config);
 

@@ -43,8 +43,16 @@ static void send(fake_request *r, cl_engine_event event) {
 
 /* The last event of each choice. */
 static void finish(fake_request *r, cl_engine_finish how, const cl_error *error) {
+    const float embedding[FAKE_EMBD] = {(float)r->params.n_prompt, (float)r->prompt[r->params.n_prompt - 1],
+                                        (float)r->params.pooling};
     for (int32_t c = 0; c < r->params.n; c++)
-        send(r, (cl_engine_event){.choice = c, .token = -1, .finish = how, .last = c + 1 == r->params.n, .error = error});
+        send(r, (cl_engine_event){.choice = c,
+                                  .token = -1,
+                                  .finish = how,
+                                  .last = c + 1 == r->params.n,
+                                  .error = error,
+                                  .embedding = embedding,
+                                  .n_embedding = r->params.pooling && how == CL_ENGINE_LENGTH ? FAKE_EMBD : 0});
 }
 
 static void send_prompt(fake_request *r) {

@@ -8,10 +8,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool held;
-static bool may_shorten;
+static bool may_shorten, adds_eos;
 static int n_waiting;
 
 void fake_shorten(bool shortens) { may_shorten = shortens; }
+
+void fake_add_eos(bool adds) { adds_eos = adds; }
 
 void fake_hold_text(bool hold) {
     pthread_mutex_lock(&lock);
@@ -60,7 +62,7 @@ void fake_record_chats(json_t *chats, bool argument_text) {
 }
 
 const cl_model *fake_model(void) {
-    static const cl_model m = {.chat = &the_chat};
+    static const cl_model m = {.chat = &the_chat, .params = {.n_embd = FAKE_EMBD}};
     return &m;
 }
 
@@ -110,6 +112,16 @@ bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) {
     return false;
 }
 
+bool cl_tokenizer_adds_eos(const cl_tokenizer *tok) {
+    (void)tok;
+    return adds_eos;
+}
+
+int32_t cl_tokenizer_eos(const cl_tokenizer *tok) {
+    (void)tok;
+    return FAKE_END;
+}
+
 cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
                               cl_error *error) {
     (void)tok;
@@ -120,11 +132,19 @@ cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t 
     return status;
 }
 
-/* The only special token is </s>. */
+/* "</s>" is the end token. */
 cl_status cl_tokenizer_encode_template(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,
                                        cl_error *error) {
-    const bool is_end = size == strlen("</s>") && memcmp(text, "</s>", size) == 0;
-    return is_end ? cl_token_list_add(out, FAKE_END, error) : cl_tokenizer_encode(tok, text, size, first, out, error);
+    (void)tok;
+    (void)first;
+    cl_status status = CL_OK;
+    wait_while_held();
+    for (size_t i = 0; i < size && status == CL_OK; i++) {
+        const bool special = size - i >= 4 && memcmp(text + i, "</s>", 4) == 0;
+        status = cl_token_list_add(out, special ? FAKE_END : (unsigned char)text[i], error);
+        i += special ? 3 : 0;
+    }
+    return status;
 }
 
 size_t cl_tokenizer_piece(const cl_tokenizer *tok, int32_t id, bool special, char *buf, size_t size) {
@@ -150,6 +170,11 @@ cl_status cl_tokenizer_encode_spans(const cl_tokenizer *tok, const char *text, s
 /* ---- Chats ---- */
 
 void cl_chat_input_init(cl_chat_input *in) { *in = (cl_chat_input){.add_generation_prompt = true}; }
+
+cl_str cl_chat_text(const cl_chat *chat, bool with_tools) {
+    (void)chat;
+    return cl_str_of(with_tools ? "tools" : "{{ messages }}");
+}
 
 bool cl_chat_takes_argument_text(const cl_chat *chat, bool with_tools) {
     (void)with_tools;

@@ -1,0 +1,149 @@
+/* Requests about tokens: tokenize and detokenize in both forms, rendered requests, and the tokenizer. */
+#include "../support/testing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+#include "openai_fixture.h"
+
+typedef bool handler(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
+
+static bool render_chat(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    return openai_render(context, OPENAI_CHAT, body, w, error);
+}
+
+static bool render_completion(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    return openai_render(context, OPENAI_COMPLETION, body, w, error);
+}
+
+static bool handle(handler *h, const char *body, openai_writer *w, openai_error *error) {
+    openai_context c = fake_context();
+    c.n_ctx = 40;
+    json_t *json = json_loads(body, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    assert_non_null(json);
+    *w = (openai_writer){0};
+    const bool ok = h(&c, json, w, error);
+    json_decref(json);
+    return ok;
+}
+
+static void expect(handler *h, const char *body, const char *answer) {
+    openai_writer w;
+    openai_error error;
+    if (!handle(h, body, &w, &error)) fail_msg("%s: %s", body, error.message);
+    char *text = writer_end(&w, NULL);
+    assert_string_equal(text, answer);
+    free(text);
+}
+
+static void expect_refused(handler *h, const char *body, const char *param, const char *message) {
+    openai_writer w;
+    openai_error error;
+    if (handle(h, body, &w, &error)) fail_msg("%s was accepted", body);
+    writer_free(&w);
+    assert_int_equal(error.status, 400);
+    assert_string_equal(error.param, param);
+    if (!strstr(error.message, message)) fail_msg("'%s' does not say '%s'", error.message, message);
+}
+
+static void tokenize_answers_in_the_form_of_the_request(void **state) {
+    (void)state;
+    expect(openai_tokenize, "{\"prompt\":\"ab\",\"model\":\"m\"}",
+           "{\"count\":2,\"max_model_len\":40,\"tokens\":[97,98],\"token_strs\":null}");
+    expect(openai_tokenize, "{\"prompt\":\"a</s>\",\"return_token_strs\":true,\"add_special_tokens\":false}",
+           "{\"count\":2,\"max_model_len\":40,\"tokens\":[97,257],\"token_strs\":[\"a\",\"</s>\"]}");
+    expect(openai_tokenize, "{\"prompt\":\"</s>\",\"parse_special\":false}",
+           "{\"count\":4,\"max_model_len\":40,\"tokens\":[60,47,115,62],\"token_strs\":null}");
+    expect(openai_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"</s>\"}]}",
+           "{\"count\":5,\"max_model_len\":40,\"tokens\":[60,47,115,62,257],\"token_strs\":null}");
+    expect(openai_tokenize, "{\"content\":\"a</s>\"}", "{\"tokens\":[97,257]}");
+    expect(openai_tokenize, "{\"content\":\"\"}", "{\"tokens\":[]}");
+    expect(openai_tokenize, "{\"content\":\"a\\u00e4\",\"with_pieces\":true}",
+           "{\"tokens\":[{\"id\":97,\"piece\":\"a\"},{\"id\":195,\"piece\":[195]},{\"id\":164,\"piece\":[164]}]}");
+}
+
+static void tokenize_refuses(void **state) {
+    (void)state;
+    expect_refused(openai_tokenize, "[]", "", "must be a JSON object");
+    expect_refused(openai_tokenize, "{}", "prompt", "send 'prompt' or 'content'");
+    expect_refused(openai_tokenize, "{\"prompt\":[1]}", "prompt", "must be a string, not an array");
+    expect_refused(openai_tokenize, "{\"content\":1}", "content", "must be a string, not an integer");
+    expect_refused(openai_tokenize, "{\"content\":\"a\",\"with_pieces\":1}", "with_pieces", "true or false");
+    expect_refused(openai_tokenize, "{\"prompt\":\"a\",\"model\":1}", "model", "must be a string");
+    expect_refused(openai_tokenize, "{\"messages\":[{\"role\":5,\"content\":\"\"}]}", "messages[0].role", "must be");
+    char long_text[256] = "{\"content\":\"";
+    memset(long_text + strlen(long_text), 'x', 40 * strlen("</s>") + 1); /* the context's tokens of the longest piece */
+    strcat(long_text, "\"}");
+    expect_refused(openai_tokenize, long_text, "content", "maximum context length is 40 tokens");
+}
+
+static void detokenize_gives_the_text_under_both_names(void **state) {
+    (void)state;
+    expect(openai_detokenize, "{\"tokens\":[97,257,98]}", "{\"prompt\":\"a</s>b\",\"content\":\"a</s>b\"}");
+    expect(openai_detokenize, "{\"tokens\":[]}", "{\"prompt\":\"\",\"content\":\"\"}");
+    expect(openai_detokenize, "{\"tokens\":[195]}", "{\"prompt\":\"\xef\xbf\xbd\",\"content\":\"\xef\xbf\xbd\"}");
+    expect_refused(openai_detokenize, "{}", "tokens", "must be an array of token ids");
+    expect_refused(openai_detokenize, "{\"tokens\":\"a\"}", "tokens", "not a string");
+    expect_refused(openai_detokenize, "{\"tokens\":[1,258]}", "tokens[1]", "0 to 257");
+    expect_refused(openai_detokenize, "{\"tokens\":[1.5]}", "tokens[0]", "must be an integer");
+}
+
+static json_t *rendered(handler *h, const char *body) {
+    openai_writer w;
+    openai_error error;
+    if (!handle(h, body, &w, &error)) fail_msg("%s: %s", body, error.message);
+    char *text = writer_end(&w, NULL);
+    json_t *json = json_loads(text, 0, NULL);
+    free(text);
+    assert_non_null(json);
+    return json;
+}
+
+static void requests_are_rendered_as_the_engine_would_get_them(void **state) {
+    (void)state;
+    const char *id, *model, *stop;
+    int first, last, n, max_tokens;
+    double temperature;
+    json_t *chat = rendered(render_chat, CHAT("\"temperature\":0.5,\"n\":2,\"stop\":\"x\",\"stream\":true"));
+    assert_int_equal(json_unpack(chat, "{s:s, s:[i, i!], s:{s:i, s:F, s:i, s:[s!]}, s:s, s:b, s:i!}", "request_id", &id,
+                                 "token_ids", &first, &last, "sampling_params", "n", &n, "temperature", &temperature,
+                                 "max_tokens", &max_tokens, "stop", &stop, "model", &model, "stream", &(int){0}, "priority",
+                                 &(int){0}),
+                     0);
+    assert_memory_equal(id, "chatcmpl-", 9);
+    assert_true(first == 'x' && last == FAKE_END && n == 2 && max_tokens == 38 && temperature == 0.5);
+    json_decref(chat);
+    json_t *completions = rendered(render_completion, "{\"prompt\":[\"a\",[7,8]],\"max_tokens\":3}");
+    assert_int_equal(json_array_size(completions), 2);
+    assert_int_equal(json_unpack(completions, "[{s:[i!], s:{s:i}}, {s:[i, i!]}!]", "token_ids", &first, "sampling_params",
+                                 "max_tokens", &max_tokens, "token_ids", &n, &last),
+                     0);
+    assert_true(first == 'a' && max_tokens == 3 && n == 7 && last == 8);
+    json_decref(completions);
+    expect_refused(render_completion, "{\"prompt\":\"a\",\"n\":0}", "n", "from 1");
+}
+
+static void the_tokenizer_is_described(void **state) {
+    (void)state;
+    openai_context c = fake_context();
+    c.n_ctx = 40;
+    openai_writer w = {0};
+    openai_write_tokenizer_info(&w, &c);
+    char *text = writer_end(&w, NULL);
+    assert_string_equal(text, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"bos_token\":\"<s>\",\"eos_token\":\"</s>\","
+                              "\"add_bos_token\":false,\"add_eos_token\":false,\"model_max_length\":40,\"vocab_size\":258,"
+                              "\"chat_template\":\"{{ messages }}\"}");
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokenize_answers_in_the_form_of_the_request),
+        cmocka_unit_test(tokenize_refuses),
+        cmocka_unit_test(detokenize_gives_the_text_under_both_names),
+        cmocka_unit_test(requests_are_rendered_as_the_engine_would_get_them),
+        cmocka_unit_test(the_tokenizer_is_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
