@@ -11,6 +11,7 @@ static const char *const sharing_names[] = {"shared", "shared_storage", "private
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", "learned", NULL};
+static const char *const pooling_names[] = {"model", "last", "mean", NULL};
 
 /* Sets of commands. */
 #define IN(cmd) (1u << CMD_##cmd)
@@ -78,23 +79,28 @@ const option option_table[] = {
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
          IN(SERVE)),
     TEXT("pin", 0, pin, "FILE",
-         "compute the prompts of this file's requests, in the forms that batch reads, before the server listens, and keep "
+         "compute the prompts of this file's requests, in the forms that batch reads, before the server is ready, and keep "
          "them in the cache",
          IN(SERVE)),
     {"pin-budget", 0, OPT_SIZE, AT(pin_budget), "0", 0, 1e15, NULL, "BYTES",
      "the part of --kv-budget that only pinned prompts use, those of --pin and of POST /cache/pin; 0: a quarter with "
      "--pin, else none",
      IN(SERVE)},
-    TEXT("warm", 0, warm, "FILE",
-         "compute the prompts of this file's requests before the server listens; they stay in the cache until memory is needed",
-         IN(SERVE)),
+    TEXT(
+        "warm", 0, warm, "FILE",
+        "compute the prompts of this file's requests before the server is ready; they stay in the cache until memory is needed",
+        IN(SERVE)),
+    CHOICE("pooling", pooling, "model", pooling_names,
+           "embeddings are the state of the last token, or the mean of all; model: as the model's file says, or else last; a "
+           "request's field pooling overrides it",
+           IN(SERVE)),
     TEXT("memory-pressure", 0, memory_pressure, "FILE",
          "return K/V memory to the system while tasks wait for memory, as this PSI file says; auto: that of the control group, "
          "or "
          "/proc/pressure/memory; by default it is kept",
          IN(SERVE)),
     FLAG("sandbox", 0, sandbox,
-         "give up the right to write and run files, and, once the server listens, to open any file and to make connections",
+         "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
          IN(SERVE)),
 
     /* tokenize, logits, info, perplexity, bench */

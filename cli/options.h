@@ -33,6 +33,7 @@ struct options {
     bool pin_threads;
     const char *level;
     int32_t sharing, kv_type, retention; /* cattn_sharing, cattn_type, cattn_retention */
+    int32_t pooling;                     /* cl_engine_pooling */
     int32_t speculate;                   /* 0: off */
     const char *draft_model;
     const char *grammar_library;

@@ -35,37 +35,6 @@ static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engi
         while (sigtimedwait(ends, NULL, &second) < 0) pressure_follow(memory, engine);
 }
 
-/* Serve until one of the signals `ends` arrives. */
-static cl_status serve(const session *s, const server_keys *keys, const options *opt, pressure *memory, const sigset_t *ends,
-                       cl_error *error) {
-    server_config config;
-    server_config_init(&config, s->model);
-    config.host = opt->host;
-    config.port = (uint16_t)opt->port;
-    config.model_name = opt->model_name;
-    config.keys = keys->n ? keys : NULL;
-    config.cors_origin = opt->cors_origin;
-    config.can_pin = session_can_pin(opt);
-    config.request.sampling = session_sampling(opt);
-    config.request.has_seed = opt->seed >= 0;
-    config.request.max_tokens_chat = opt->max_tokens;
-    config.generation_timeout_s = opt->timeout;
-    config.chat = session_chat(s);
-    config.chat_kwargs = s->chat_kwargs;
-    server *running = NULL;
-    cl_status status = server_start(&config, s->engine, s->model, &running, error);
-    if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
-    if (status != CL_OK) {
-        server_stop(&running);
-        return status;
-    }
-    print_hello(opt->host, server_port(running), server_model_name(running));
-    wait_for_end(ends, memory, s->engine);
-    server_stop(&running);
-    printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
-    return CL_OK;
-}
-
 static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
     if (opt->api_key && server_keys_add(keys, OPENAI_DEFAULT_TENANT, opt->api_key, error) != CL_OK)
         return option_fail("api-key", error);
@@ -101,10 +70,47 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
     return CL_OK;
 }
 
+/* Listen, before the model is loaded; jansson is set up then, too. */
+static cl_status listen_for(const options *opt, const server_keys *keys, server **s, cl_error *error) {
+    server_config config;
+    if (!opt->model) return session_no_model(error);
+    server_config_init(&config);
+    config.host = opt->host;
+    config.port = (uint16_t)opt->port;
+    config.model_name = opt->model_name;
+    config.model_path = opt->model;
+    config.keys = keys->n ? keys : NULL;
+    config.cors_origin = opt->cors_origin;
+    config.can_pin = session_can_pin(opt);
+    config.chunk_size = (int32_t)opt->chunk_size;
+    config.request.sampling = session_sampling(opt);
+    config.request.has_seed = opt->seed >= 0;
+    config.request.max_tokens_chat = opt->max_tokens;
+    config.request.pooling = (cl_engine_pooling)opt->pooling;
+    config.generation_timeout_s = opt->timeout;
+    return server_start(&config, s, error);
+}
+
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
-static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, sigset_t *ends,
-                       cl_error *error) {
+static cl_status load(session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
+                      sigset_t *ends, cl_error *error) {
     pthread_t waiting;
+    if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    cl_status status = session_load(s, opt, error);
+    session_use_grammars(s, opt);
+    if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
+    if (status == CL_OK) status = warm_up(s, keys, pinned, warm, error);
+    pthread_cancel(waiting);
+    pthread_join(waiting, NULL);
+    return status;
+}
+
+/*
+ * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
+ * needed any more; while the model is loaded, clients are answered with the first alone.
+ */
+static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, sigset_t *ends,
+                       server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
@@ -114,27 +120,19 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, error);
-    if (status != CL_OK) goto close_files;
-    if (pthread_create(&waiting, NULL, end_at_signal, ends)) {
-        status = cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
-        goto close_files;
-    }
-    status = session_load(s, opt, error);
-    session_use_grammars(s, opt);
-    if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
-    if (status == CL_OK) status = warm_up(s, keys, &pinned, &warm, error);
-    pthread_cancel(waiting);
-    pthread_join(waiting, NULL);
-
-close_files:
+    if (status == CL_OK) status = listen_for(opt, keys, running, error);
+    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, ends, error);
     warm_close(&pinned);
     warm_close(&warm);
+    if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
+    if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return status;
 }
 
 int cmd_serve(const options *opt) {
     session s = {0};
     pressure *memory = NULL;
+    server *running = NULL;
     cl_error error;
     server_keys keys = {0};
     cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
@@ -145,8 +143,13 @@ int cmd_serve(const options *opt) {
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &ends, &error);
-    if (status == CL_OK) status = serve(&s, &keys, opt, memory, &ends, &error);
+    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &ends, &running, &error);
+    if (status == CL_OK) {
+        print_hello(opt->host, server_port(running), server_model_name(running));
+        wait_for_end(&ends, memory, s.engine);
+    }
+    server_stop(&running);
+    if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);
     pressure_close(&memory);
     server_keys_free(&keys);

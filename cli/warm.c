@@ -1,4 +1,4 @@
-/* Computes the prompts of a file before a server listens: see warm.h. */
+/* Computes the prompts of a file before a server is ready: see warm.h. */
 #include "warm.h"
 
 #include <errno.h>
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "batch_line.h"
-#include "openai/json.h"
 #include "options.h"
 
 /* The work on one file, and the prompt that is computed. */
@@ -154,8 +153,7 @@ cl_status warm_compute(warm_file *file, bool pin, const openai_context *context,
                  .lock = PTHREAD_MUTEX_INITIALIZER,
                  .changed = PTHREAD_COND_INITIALIZER};
     if (!file->in) return CL_OK;
-    openai_json_init();
-    printf("Computing the prompts of %s before the server listens.\n", file->path);
+    printf("Computing the prompts of %s before the server is ready.\n", file->path);
     fflush(stdout);
     const uint64_t n_before = tokens_evicted(&w);
     const cl_status status = compute_lines(&w, error);

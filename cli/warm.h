@@ -1,5 +1,5 @@
 /*
- * Computes the prompts of a file before a server listens, so that they are in the K/V cache when its first request comes.
+ * Computes the prompts of a file before a server is ready, so that they are in the K/V cache when its first request comes.
  *
  * A file has a request on each line, in the forms that `batch` reads (batch_line.h). Only its prompts count.
  */
@@ -23,7 +23,7 @@ cl_status warm_open(warm_file *file, const char *path, cl_error *error);
 /*
  * Compute the file's prompts, one after another, and print on stdout what was done; without a file do nothing. pin: they stay
  * in the cache until the engine ends; otherwise until their memory is needed. context and keys, which say the tenants of which
- * requests will come, are borrowed for the call.
+ * requests will come, are borrowed for the call. openai_json_init was called before.
  *
  * Errors name the file, the line and the limit: CL_ERR_ARG for a line that is wrong or of a tenant without a key, and for a
  * file without requests; CL_ERR_LIMIT for a prompt that the context or the K/V budget does not hold, and for one that the

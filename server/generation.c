@@ -36,6 +36,8 @@ static void generation_free(generation *g) {
     free(g->token_at);
     free(g->first_token);
     free(g->body);
+    free(g->own);
+    writer_free(&g->answer);
     writer_free(&g->out);
     free(g);
 }
@@ -78,11 +80,12 @@ static bool enlist(generation *g) {
 /* ---- Beginning and end, on the connection's thread ---- */
 
 /* A new generation, which takes over x's body; NULL if memory is lacking. */
-static generation *generation_create(exchange *x) {
+static generation *generation_create(exchange *x, const generation_kind *kind) {
     generation *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->srv = x->srv;
+    g->kind = kind;
     g->dialect = x->dialect;
     g->connection = x->connection;
     g->fd = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
@@ -97,9 +100,9 @@ static generation *generation_create(exchange *x) {
     return g;
 }
 
-/* Begin a generation; NULL: memory was lacking for it. */
-static enum MHD_Result begin(exchange *x, generation *g) {
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) {
     openai_error error;
+    generation *g = generation_create(x, kind);
     if (!g) return http_reply_error(x, generation_memory_error(&error));
     if (!enlist(g)) {
         generation_free(g);
@@ -112,19 +115,9 @@ static enum MHD_Result begin(exchange *x, generation *g) {
     return generation_resumed(x);
 }
 
-enum MHD_Result generation_begin(exchange *x) { return begin(x, generation_create(x)); }
-
-enum MHD_Result generation_begin_pin(exchange *x) {
-    generation *g = generation_create(x);
-    if (g) g->pins = true;
-    return begin(x, g);
-}
-
 void generation_cancel_jobs(generation *g) {
-    for (size_t i = 0; i < g->n_jobs; i++) {
-        cl_engine_cancel(g->srv->engine, g->jobs[i].id);
-        if (g->pins && !g->kept) cl_engine_unpin(g->srv->engine, g->jobs[i].id); /* no client learns of the pin */
-    }
+    for (size_t i = 0; i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
+    if (g->kind->undo) g->kind->undo(g);
 }
 
 /* Stop all work for an answer that no client waits for. If the preparer still works on it, the preparer cancels the prompts. */

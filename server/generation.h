@@ -1,5 +1,5 @@
 /*
- * A generation: one completion request, from its body to the last byte of its answer.
+ * A generation: one request that takes time, from its body to the last byte of its answer. Most of them generate text.
  *
  * Threads
  *
@@ -9,7 +9,8 @@
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
  *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
- *   the order of arrival, tenants in turn (generation_prepare.c).
+ *   the order of arrival, tenants in turn (generation_prepare.c). Requests that need no engine it answers itself, since text
+ * may take long to tokenize.
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_events.c).
  * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).
@@ -39,14 +40,34 @@
 
 typedef struct generation generation;
 
+/* What the requests of a route ask for. The functions are those of one source file each; NULL: there is nothing to do. */
+typedef struct generation_kind {
+    /*
+     * Read the body: either into g->request, whose prompts the engine then computes, or, without any prompts, write the whole
+     * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread.
+     */
+    bool (*prepare)(generation *g, const json_t *body);
+    /*
+     * Write the answer, unless it is a stream, once the engine has computed all prompts. NULL: g->answer has it. False: memory
+     * is lacking. On the connection's thread.
+     */
+    bool (*write)(generation *g, openai_writer *w);
+    /* Undo what the prompts have done beside the answer, which no client reads. On any thread, more than once. */
+    void (*undo)(generation *g);
+} generation_kind;
+
+/* Text in the dialect of the route, and embeddings, which the engine computes (generation_kinds.c). */
+extern const generation_kind generation_text, generation_embedding;
+/* Those that need no engine (generation_kinds.c). */
+extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion;
+/* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */
+extern const generation_kind generation_pin;
+
 /*
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the
  * same connection, in x's dialect. On the connection's thread.
  */
-enum MHD_Result generation_begin(exchange *x);
-
-/* The same for a request that pins the prompt of its body (openai_pin_parse), of the tenant that the body names. */
-enum MHD_Result generation_begin_pin(exchange *x);
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind);
 
 /* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
 enum MHD_Result generation_resumed(exchange *x);
@@ -66,7 +87,8 @@ void generation_stop_all(server *s);
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(server *s, double seconds);
 
-/* Fill *error with the error that memory is lacking, and return it. */
+/* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);
+const openai_error *generation_stopped_error(openai_error *error);
 
 #endif

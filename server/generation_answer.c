@@ -33,32 +33,15 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
 
 /* ---- Whole answers ---- */
 
-/* Add the pin to the list. False: memory is lacking, or no one waits for the answer; the pin ends with the generation. */
-static bool keep_pin(generation *g) {
-    g->pin.id = g->jobs[0].id;
-    g->pin.n_tokens = openai_result_usage(&g->result).prompt_tokens / 2 * 2; /* the last one of an odd number is not pinned */
-    g->pin.created = g->result.created;
-    pthread_mutex_lock(&g->lock);
-    const bool kept = !g->abandoned && pins_add(&g->srv->pins, &g->pin);
-    if (kept) g->kept = true; /* an abandoned generation is read without the lock */
-    pthread_mutex_unlock(&g->lock);
-    return kept;
-}
-
 static enum MHD_Result reply_whole(exchange *x) {
     generation *g = x->gen;
     queued_event *events = generation_take_events(g);
     for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event);
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, &g->result.error);
+    if (!g->kind->write) return http_reply_json(x, MHD_HTTP_OK, &g->answer);
     openai_writer w = {0};
-    if (!g->pins)
-        g->dialect->write_answer(&w, NULL, &g->result);
-    else if (keep_pin(g))
-        pins_write(&w, NULL, &g->pin);
-    else
-        return http_reply_no_memory(x);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
+    return g->kind->write(g, &w) ? http_reply_json(x, MHD_HTTP_OK, &w) : http_reply_no_memory(x);
 }
 
 /* ---- Streams ---- */

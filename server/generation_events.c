@@ -11,8 +11,9 @@
 static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
     const size_t top_bytes = (size_t)event->n_top * sizeof *event->top;
     const size_t error_bytes = event->error ? sizeof *event->error : 0;
+    const size_t embedding_bytes = (size_t)event->n_embedding * sizeof *event->embedding;
     /* One allocation: the event, then what it points to, in descending order of alignment. */
-    queued_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + event->text_size);
+    queued_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
     if (!copy) return NULL;
     char *at = (char *)(copy + 1);
     *copy = (queued_event){.prompt = prompt, .event = *event};
@@ -20,6 +21,8 @@ static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
     at += top_bytes;
     if (error_bytes) copy->event.error = memcpy(at, event->error, error_bytes);
     at += error_bytes;
+    if (embedding_bytes) copy->event.embedding = memcpy(at, event->embedding, embedding_bytes);
+    at += embedding_bytes;
     if (event->text_size) copy->event.text = memcpy(at, event->text, event->text_size);
     return copy;
 }

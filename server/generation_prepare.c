@@ -1,35 +1,13 @@
-/* The preparer's thread: parses a request's body and submits its prompts. */
+/* The preparer's thread: parses a request's body, and submits its prompts or writes its answer. */
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generation_state.h"
 #include "openai/json.h"
-#include "openai/parse.h"
 
 /* Bytes of a body from which on freed memory is returned to the system, which means a walk over the whole heap. */
 enum { LARGE_BODY = 1 << 20 };
-
-/* Set the name and the domain of the tenant that a body names, which must have a key. */
-static bool find_tenant(generation *g, const json_t *body, uint32_t *domain) {
-    const char *name = OPENAI_DEFAULT_TENANT;
-    const json_t *tenant = field_get(body, "tenant");
-    if (tenant && !field_name(tenant, "tenant", &name, &g->error)) return false;
-    if (!server_keys_find_tenant(g->srv->config.keys, name, domain))
-        return openai_fail(&g->error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", name);
-    snprintf(g->pin.tenant, sizeof g->pin.tenant, "%s", name);
-    return true;
-}
-
-static bool parse_pin(generation *g, const json_t *body) {
-    uint32_t domain;
-    if (!g->srv->config.can_pin)
-        return openai_fail(&g->error, NULL, "this server has no memory for pins; start it with --pin-budget");
-    if (!find_tenant(g, body, &domain) || !openai_pin_parse(&g->srv->context, body, &g->request, &g->error)) return false;
-    g->request.params.domain = domain;
-    return true;
-}
 
 /* Let the header's name replace the body's. */
 static bool name_request(generation *g) {
@@ -41,17 +19,15 @@ static bool name_request(generation *g) {
 }
 
 /*
- * Read the body into g->request. The body and its JSON are freed at once, and if they were large, so is the allocator's memory:
- * the JSON of "[]" takes forty times its bytes.
+ * Read the body as the request's kind does. The body and its JSON are freed at once, and if they were large, so is the
+ * allocator's memory: the JSON of "[]" takes forty times its bytes.
  */
 static bool read_request(generation *g) {
     json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;
-    const openai_context *context = &g->srv->context;
-    const bool ok = body && (g->pins ? parse_pin(g, body) : g->dialect->parse(context, body, &g->request, &g->error));
+    const bool ok = body && g->kind->prepare(g, body);
     json_decref(body);
-    if (!g->pins) g->request.params.domain = g->task.domain;
     if (g->body_size > LARGE_BODY) malloc_trim(0);
     return ok && name_request(g);
 }
@@ -59,6 +35,7 @@ static bool read_request(generation *g) {
 /* Allocate what the events of the prompts need. */
 static bool allocate_jobs(generation *g) {
     const size_t n = g->request.n_prompts;
+    if (!g->kind->write) return true; /* the answer is written already */
     g->jobs = calloc(n, sizeof *g->jobs);
     g->first_token = calloc(n, sizeof *g->first_token);
     g->token_at = calloc(n * (size_t)g->request.params.n, sizeof *g->token_at);

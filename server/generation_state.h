@@ -17,8 +17,8 @@ struct generation {
     server *srv;
     struct MHD_Connection *connection;
     int fd; /* the connection's socket */
+    const generation_kind *kind;
     const openai_dialect *dialect;
-    bool pins;                                  /* its prompt is to be pinned, and the body is of any dialect */
     double arrived_at;                          /* clock_seconds() */
     char request_id[OPENAI_MAX_REQUEST_ID + 1]; /* the header X-Request-Id, which precedes the body's request_id; "": none */
 
@@ -27,8 +27,9 @@ struct generation {
     size_t body_size;
     openai_request request;
     openai_result result;
-    openai_error error; /* why the request was refused */
-    server_pin pin;     /* with `pins`: what the list of pins will have */
+    openai_error error;   /* why the request was refused */
+    openai_writer answer; /* without prompts: the whole answer */
+    void *own;            /* what the kind needs beside this, if anything; freed with free() */
 
     /* Allocated by the preparer's thread before the first prompt is submitted. */
     openai_job *jobs; /* [request.n_prompts] */
@@ -52,7 +53,6 @@ struct generation {
     bool abandoned;  /* no client waits for the answer any more */
     bool lost_event; /* memory was lacking for an event, so the answer cannot be whole */
     bool stopped;    /* the server stops */
-    bool kept;       /* the list of pins has `pin`; does not change once the generation is abandoned */
 
     /* A stream. Of the connection's thread. */
     openai_writer out;  /* the latest events */
@@ -73,9 +73,6 @@ void generation_wake_if_due(generation *g);
 
 /* Cancel all prompts that were submitted; those that have ended are unknown to the engine and ignored. */
 void generation_cancel_jobs(generation *g);
-
-/* Fill *error with an error of the server's own, and return it. */
-const openai_error *generation_stopped_error(openai_error *error);
 
 /* ---- generation_events.c ---- */
 

@@ -143,12 +143,23 @@ static enum MHD_Result reply_preflight(exchange *x) {
     return http_queue(x, MHD_HTTP_NO_CONTENT, "text/plain", response);
 }
 
-static enum MHD_Result reply_wrong_method(exchange *x, const char *method, const char *wanted) {
-    char message[512], allowed[32];
-    snprintf(message, sizeof message, "%.100s is not allowed for %.200s; use %s", method, x->path, wanted);
-    snprintf(allowed, sizeof allowed, "%s%s%s", wanted, strcmp(wanted, MHD_HTTP_METHOD_GET) == 0 ? ", HEAD" : "",
-             x->srv->config.cors_origin ? ", OPTIONS" : "");
+static enum MHD_Result reply_wrong_method(exchange *x, const char *method) {
+    char message[512], methods[96], allowed[128];
+    route_list_methods(x->path, methods, sizeof methods);
+    snprintf(message, sizeof message, "%.100s is not allowed for %.200s; use %s", method, x->path, methods);
+    snprintf(allowed, sizeof allowed, "%s%s", methods, x->srv->config.cors_origin ? ", OPTIONS" : "");
     return refuse_with(x, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, message, MHD_HTTP_HEADER_ALLOW, allowed);
+}
+
+/* Nobody knows how long loading takes; a client that follows this header tries again soon. */
+static enum MHD_Result refuse_loading(exchange *x) {
+    openai_error error;
+    openai_fail(&error, NULL, "Loading model; send the request again later, or wait until /readyz answers 200");
+    error.status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    error.type = "server_error";
+    error.code = "model_loading";
+    error.retry_after_s = 5;
+    return http_reply_error(x, &error);
 }
 
 typedef struct length_headers {
@@ -196,8 +207,8 @@ static enum MHD_Result refuse_access(exchange *x) {
 
 /* Whether a handler will read the body, judged by the headers alone. */
 static bool wants_body(const exchange *x, const char *path, const char *method) {
-    const route *r = route_find(path);
-    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && strcmp(method, r->method) == 0 && may_call(x, r);
+    const route *r = route_find(path, method);
+    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading;
 }
 
 static int socket_of(struct MHD_Connection *connection) {
@@ -205,19 +216,17 @@ static int socket_of(struct MHD_Connection *connection) {
 }
 
 static enum MHD_Result dispatch(exchange *x, const char *method) {
-    const route *r = route_find(x->path);
+    const route *r = route_find(x->path, method);
     char message[256];
-    const openai_dialect *dialect = openai_dialect_at(x->path);
-    if (dialect) x->dialect = dialect;
+    if (r && r->dialect) x->dialect = r->dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
     if (!r) {
         snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
         return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
     }
-    /* libmicrohttpd omits the body of a reply to HEAD. */
-    if (strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, r->method) != 0)
-        return reply_wrong_method(x, method, r->method);
+    if (!route_has_method(r, method)) return reply_wrong_method(x, method);
     if (!may_call(x, r)) return refuse_access(x);
+    if (x->loading && !r->while_loading) return refuse_loading(x);
     const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (coding && strcasecmp(coding, "identity") != 0) {
         snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
@@ -232,7 +241,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
         openai_error error;
         return http_reply_error(x, generation_memory_error(&error));
     }
-    return r->handle(x);
+    return r->kind ? generation_begin(x, r->kind) : r->handle(x);
 }
 
 /* ---- The request ---- */
@@ -295,6 +304,7 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
         return true;
     }
     x->key = find_key(x);
+    x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
     x->too_large = is_too_large(x);
     x->unwanted = !wants_body(x, path_of(target), method);
     /* A client that waits for "100 Continue" before it sends the body can be refused at once. */

@@ -20,8 +20,9 @@ typedef struct exchange {
     bool too_large;                /* the body exceeds config.max_body_bytes and is dropped */
     bool no_memory;                /* the body is dropped because memory is lacking */
     bool unwanted;                 /* the body is dropped: no handler will read it */
+    bool loading;                  /* the server did not serve its model yet when the head was complete */
     struct generation *gen;        /* the generation that the connection waits for; NULL: none */
-    const openai_dialect *dialect; /* that of the path; openai_chat for paths that have none */
+    const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
 } exchange;
 
 /* ---- Callbacks of the daemon; cls is the server ---- */
@@ -80,12 +81,26 @@ typedef enum route_access {
 typedef struct route {
     const char *path;
     const char *method;
-    bool prefix; /* the route also serves all longer paths that begin with `path` */
+    bool prefix;        /* the route also serves all longer paths that begin with `path` */
+    bool while_loading; /* it also works before the server serves a model */
     route_access access;
-    enum MHD_Result (*handle)(exchange *x);
+    enum MHD_Result (*handle)(exchange *x); /* answers at once; NULL with `kind` */
+    const struct generation_kind *kind;     /* what its requests ask for, if answering them takes time */
+    const openai_dialect *dialect;          /* of its requests and answers; NULL: errors are those of openai_chat */
 } route;
 
-/* The route that serves a path, whatever its method; NULL: none. */
-const route *route_find(const char *path);
+/* The route that serves a path with a method; the first one of the path if none does; NULL: no method serves it. */
+const route *route_find(const char *path, const char *method);
+
+/* Whether a route's method is this one, or HEAD for GET: libmicrohttpd omits the body of the reply. */
+bool route_has_method(const route *r, const char *method);
+
+/* Write the methods that serve a path, such as "GET, HEAD, POST", to text [size]. */
+void route_list_methods(const char *path, char *text, size_t size);
+
+/* ---- The API's description (openapi.json) ---- */
+
+extern const char http_openapi[]; /* [http_openapi_size] JSON; static */
+extern const size_t http_openapi_size;
 
 #endif

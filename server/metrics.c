@@ -89,6 +89,10 @@ static void write_engine(const metrics_page *p, const cl_engine_stats *s, const 
         {"vllm:generation_tokens_total", "counter", "Generated tokens.", (double)s->completion_tokens},
         {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix tree.", (double)s->prompt_tokens},
         {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix tree.", (double)s->cached_tokens},
+        {"vllm:gpu_prefix_cache_queries_total", "counter", "The older name of vllm:prefix_cache_queries_total.",
+         (double)s->prompt_tokens},
+        {"vllm:gpu_prefix_cache_hits_total", "counter", "The older name of vllm:prefix_cache_hits_total.",
+         (double)s->cached_tokens},
         {"vllm:spec_decode_num_drafts_total", "counter", "Drafts that were verified.", (double)s->drafts.n_drafts},
         {"vllm:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens that were verified.",
          (double)s->drafts.n_tokens},
@@ -158,6 +162,14 @@ static void write_engine(const metrics_page *p, const cl_engine_stats *s, const 
         write_value(p, samples[i].name, samples[i].type, samples[i].help, samples[i].value);
 }
 
+/* Routers take the block size and the number of blocks from labels. */
+static void write_cache(const metrics_page *p, int32_t chunk_size, const cattn_stats *kv) {
+    static const char *const name = "vllm:cache_config_info";
+    write_head(p, name, "gauge", "Always 1; the labels are the tokens of a chunk and the chunks that the K/V budget holds.");
+    fprintf(p->out, "%s{model_name=\"%s\",block_size=\"%d\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", name, p->model, chunk_size,
+            kv->chunks_capacity);
+}
+
 static void write_requests(const metrics_page *p, const server_metrics *m) {
     static const char *const name = "vllm:request_success_total";
     write_head(p, name, "counter", "Ended requests, by the reason.");
@@ -185,13 +197,14 @@ static char *escape_label(const char *name) {
     return label;
 }
 
-char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, const char *model_name,
-                    size_t *size) {
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, int32_t chunk_size,
+                    const char *model_name, size_t *size) {
     char *text = NULL, *label = escape_label(model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
     if (out) {
         const metrics_page p = {out, label};
         write_engine(&p, stats, kv_stats);
+        write_cache(&p, chunk_size, kv_stats);
         pthread_mutex_lock(&m->lock);
         write_requests(&p, m);
         pthread_mutex_unlock(&m->lock);

@@ -33,8 +33,8 @@ void metrics_inter_token(server_metrics *m, double seconds);
 /* Count an ended request, and the time from its arrival. */
 void metrics_finished(server_metrics *m, cl_engine_finish how, double seconds);
 
-/* The page as allocated text [*size]; NULL if memory is lacking. */
-char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, const char *model_name,
-                    size_t *size);
+/* The page as allocated text [*size]; NULL if memory is lacking. chunk_size: tokens of a chunk of the K/V cache. */
+char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, int32_t chunk_size,
+                    const char *model_name, size_t *size);
 
 #endif

@@ -1,33 +1,54 @@
 /* The table of all routes, and the handlers that answer at once. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "generation.h"
 
-static enum MHD_Result handle_index(exchange *x) {
-    static const char text[] = "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix "
-                               "once.\nPOST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST "
-                               "/v1/messages, POST /v1/messages/count_tokens, GET /v1/models, GET /cache, POST /cache/pin, "
-                               "DELETE /cache/pin/ID, GET /health, GET /metrics\n";
-    return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", strdup(text), sizeof text - 1);
-}
+/* ---- The server ---- */
 
-static enum MHD_Result handle_health(exchange *x) {
+static enum MHD_Result handle_index(exchange *x);
+
+/* A reply with one member. */
+static enum MHD_Result reply_member(exchange *x, const char *key, const char *value) {
     openai_writer w = {0};
     writer_open(&w, NULL, '{');
-    writer_string(&w, "status", "ok");
+    writer_string(&w, key, value);
     writer_close(&w);
     return http_reply_json(x, MHD_HTTP_OK, &w);
+}
+
+static enum MHD_Result handle_live(exchange *x) { return reply_member(x, "status", "ok"); }
+
+static enum MHD_Result handle_ready(exchange *x) {
+    pthread_mutex_lock(&x->srv->lock);
+    const bool stopping = x->srv->stopping;
+    pthread_mutex_unlock(&x->srv->lock);
+    openai_error error;
+    return stopping ? http_reply_error(x, generation_stopped_error(&error)) : reply_member(x, "status", "ok");
+}
+
+static enum MHD_Result handle_version(exchange *x) { return reply_member(x, "version", cl_version()); }
+
+static enum MHD_Result handle_openapi(exchange *x) {
+    char *text = malloc(http_openapi_size);
+    if (text) memcpy(text, http_openapi, http_openapi_size);
+    return http_reply(x, MHD_HTTP_OK, "application/json", text, http_openapi_size);
 }
 
 static enum MHD_Result handle_metrics(exchange *x) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cattn_stats kv_stats = {.struct_size = sizeof kv_stats};
-    cl_engine_get_stats(x->srv->engine, &stats);
-    cl_engine_get_kv_stats(x->srv->engine, &kv_stats);
+    if (!x->loading) {
+        cl_engine_get_stats(x->srv->engine, &stats);
+        cl_engine_get_kv_stats(x->srv->engine, &kv_stats);
+    }
     size_t size = 0;
-    char *text = metrics_write(&x->srv->metrics, &stats, &kv_stats, x->srv->context.model_name, &size);
+    char *text = metrics_write(&x->srv->metrics, &stats, &kv_stats, x->srv->config.chunk_size, x->srv->model_name, &size);
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
 }
+
+/* ---- The model ---- */
 
 static void write_model(openai_writer *w, const server *s) {
     writer_open(w, NULL, '{');
@@ -62,6 +83,12 @@ static enum MHD_Result handle_model(exchange *x) {
     error.status = MHD_HTTP_NOT_FOUND;
     error.code = "model_not_found";
     return http_reply_error(x, &error);
+}
+
+static enum MHD_Result handle_tokenizer_info(exchange *x) {
+    openai_writer w = {0};
+    openai_write_tokenizer_info(&w, &x->srv->context);
+    return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
 /* ---- The cache ---- */
@@ -119,26 +146,81 @@ static enum MHD_Result handle_unpin(exchange *x) {
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-static const route routes[] = {
-    {"/", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_index},
-    {"/health", MHD_HTTP_METHOD_GET, false, ROUTE_ALL, handle_health},
-    {"/metrics", MHD_HTTP_METHOD_GET, false, ROUTE_MONITOR, handle_metrics},
-    {"/v1/models", MHD_HTTP_METHOD_GET, false, ROUTE_TENANTS, handle_models},
-    {"/v1/models/", MHD_HTTP_METHOD_GET, true, ROUTE_TENANTS, handle_model},
-    {"/v1/chat/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
-    {"/v1/completions", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
-    {"/v1/responses", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
-    {"/v1/messages", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
-    {"/v1/messages/count_tokens", MHD_HTTP_METHOD_POST, false, ROUTE_TENANTS, generation_begin},
-    {"/cache", MHD_HTTP_METHOD_GET, false, ROUTE_OPERATOR, handle_cache},
-    {"/cache/pin", MHD_HTTP_METHOD_POST, false, ROUTE_OPERATOR, generation_begin_pin},
-    {PIN_PATH, MHD_HTTP_METHOD_DELETE, true, ROUTE_OPERATOR, handle_unpin},
-};
+/* ---- The table ---- */
 
-const route *route_find(const char *path) {
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        const route *r = &routes[i];
-        if (r->prefix ? strncmp(path, r->path, strlen(r->path)) == 0 : strcmp(path, r->path) == 0) return r;
+#define GET    .method = MHD_HTTP_METHOD_GET
+#define POST   .method = MHD_HTTP_METHOD_POST
+#define DELETE .method = MHD_HTTP_METHOD_DELETE
+#define TEXT   POST, .access = ROUTE_TENANTS, .kind = &generation_text
+
+/* openapi.json describes the same. */
+static const route routes[] = {
+    {"/", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_index},
+    {"/livez", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_live},
+    {"/readyz", GET, .access = ROUTE_ALL, .handle = handle_ready},
+    {"/health", GET, .access = ROUTE_ALL, .handle = handle_ready},
+    {"/version", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_version},
+    {"/openapi.json", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_openapi},
+    {"/metrics", GET, .while_loading = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
+    {"/v1/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
+    {"/v1/models/", GET, .prefix = true, .access = ROUTE_TENANTS, .handle = handle_model},
+    {"/v1/chat/completions", TEXT, .dialect = &openai_chat},
+    {"/v1/chat/completions/render", POST, .access = ROUTE_TENANTS, .kind = &generation_render_chat},
+    {"/v1/completions", TEXT, .dialect = &openai_completion},
+    {"/v1/completions/render", POST, .access = ROUTE_TENANTS, .kind = &generation_render_completion},
+    {"/v1/responses", TEXT, .dialect = &openai_responses},
+    {"/v1/messages", TEXT, .dialect = &anthropic_messages},
+    {"/v1/messages/count_tokens", TEXT, .dialect = &anthropic_count_tokens},
+    {"/v1/embeddings", POST, .access = ROUTE_TENANTS, .kind = &generation_embedding},
+    {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
+    {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
+    {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
+    {"/cache", GET, .access = ROUTE_OPERATOR, .handle = handle_cache},
+    {"/cache/pin", POST, .access = ROUTE_OPERATOR, .kind = &generation_pin},
+    {PIN_PATH, DELETE, .prefix = true, .access = ROUTE_OPERATOR, .handle = handle_unpin},
+};
+enum { N_ROUTES = sizeof routes / sizeof *routes };
+
+static enum MHD_Result handle_index(exchange *x) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return http_reply_no_memory(x);
+    fprintf(out, "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix once.\n");
+    for (size_t i = 0; i < N_ROUTES; i++)
+        fprintf(out, "%s %s%s\n", routes[i].method, routes[i].path, routes[i].prefix ? "ID" : "");
+    if (fclose(out) != 0) {
+        free(text);
+        text = NULL;
     }
-    return NULL;
+    return http_reply(x, MHD_HTTP_OK, "text/plain; charset=utf-8", text, size);
+}
+
+static bool serves(const route *r, const char *path) {
+    return r->prefix ? strncmp(path, r->path, strlen(r->path)) == 0 : strcmp(path, r->path) == 0;
+}
+
+bool route_has_method(const route *r, const char *method) {
+    return strcmp(strcmp(method, MHD_HTTP_METHOD_HEAD) == 0 ? MHD_HTTP_METHOD_GET : method, r->method) == 0;
+}
+
+const route *route_find(const char *path, const char *method) {
+    const route *found = NULL;
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (!serves(&routes[i], path)) continue;
+        if (route_has_method(&routes[i], method)) return &routes[i];
+        if (!found) found = &routes[i];
+    }
+    return found;
+}
+
+void route_list_methods(const char *path, char *text, size_t size) {
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; i < N_ROUTES && used < size; i++) {
+        const char *method = routes[i].method;
+        if (!serves(&routes[i], path)) continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s", used ? ", " : "", method,
+                                 strcmp(method, MHD_HTTP_METHOD_GET) == 0 ? ", HEAD" : "");
+    }
 }

@@ -14,14 +14,15 @@
 #include "openai/json.h"
 #include "server_state.h"
 
-void server_config_init(server_config *config, const cl_model *m) {
+void server_config_init(server_config *config) {
     *config = (server_config){
         .host = "127.0.0.1",
         .port = 8080,
-        .chat = m->chat,
+        .model_path = "model",
         .max_body_bytes = 16 << 20,
         .max_connections = 1024,
         .timeout_s = 60,
+        .chunk_size = 64,
         .request_timeout_s = 10,
         .n_threads = 2,
     };
@@ -107,7 +108,7 @@ static void server_free(server *s) {
     free(s);
 }
 
-cl_status server_start(const server_config *config, cl_engine *e, const cl_model *m, server **started, cl_error *error) {
+cl_status server_start(const server_config *config, server **started, cl_error *error) {
     *started = NULL;
     if (check(config, error) != CL_OK) return CL_ERR_ARG;
     int fd;
@@ -121,18 +122,11 @@ cl_status server_start(const server_config *config, cl_engine *e, const cl_model
     if (!s) goto no_memory;
     s->config = *config;
     s->config.max_connections = max_connections;
-    s->engine = e;
     s->port = port;
     s->listener = fd;
     s->started_at = (int64_t)time(NULL);
-    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(m->path ? m->path : "model");
-    s->context = (openai_context){.model = m,
-                                  .model_name = s->model_name,
-                                  .chat = config->chat,
-                                  .chat_kwargs = config->chat_kwargs,
-                                  .n_ctx = (int32_t)cl_engine_n_ctx(e),
-                                  .timeout_s = config->generation_timeout_s,
-                                  .defaults = config->request};
+    s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
+    atomic_init(&s->serves, false);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
     pthread_mutex_init(&s->lock, NULL);
@@ -145,6 +139,18 @@ no_memory:
     if (s) server_free(s);
     close(fd);
     return cl_fail(error, CL_ERR_NOMEM, "memory, threads or files are lacking for the server");
+}
+
+void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs) {
+    s->engine = e;
+    s->context = (openai_context){.model = m,
+                                  .model_name = s->model_name,
+                                  .chat = chat,
+                                  .chat_kwargs = chat_kwargs,
+                                  .n_ctx = (int32_t)cl_engine_n_ctx(e),
+                                  .timeout_s = s->config.generation_timeout_s,
+                                  .defaults = s->config.request};
+    atomic_store_explicit(&s->serves, true, memory_order_release);
 }
 
 const char *server_model_name(const server *s) { return s->model_name; }

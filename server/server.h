@@ -1,6 +1,8 @@
 /*
- * An OpenAI-compatible HTTP/1.1 server on an engine: /v1/chat/completions, /v1/completions, /v1/models, /cache, /health,
- * /metrics.
+ * An OpenAI-compatible HTTP/1.1 server on an engine. routes.c lists its endpoints.
+ *
+ * It listens from server_start on, before its model is loaded, so that whoever waits for it can tell a server that loads from
+ * one that is gone, and a port that is in use is noticed at once. Until server_serve it answers most requests with status 503.
  *
  * Between server_start and server_stop it runs on threads of its own, in which all signals are blocked. generation.h describes
  * these threads and the order of the locks. All functions here are called on the program's thread.
@@ -26,8 +28,8 @@ typedef struct server server;
 typedef struct server_config {
     const char *host;        /* address or name to listen on; default "127.0.0.1" */
     uint16_t port;           /* default 8080; 0: any free port, which server_port reports */
-    const char *model_name;  /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of its path */
-    const cl_chat *chat;     /* how chats are written; default: as the model's; NULL: chats are refused */
+    const char *model_name;  /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
+    const char *model_path;  /* default "model" */
     openai_defaults request; /* values of fields that requests leave out; default: OpenAI's */
     const server_keys *keys; /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
     const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
@@ -42,22 +44,26 @@ typedef struct server_config {
     int32_t request_timeout_s;
     /* Seconds from a request's submission to the engine after which it ends with status 504; 0 (default): no limit. */
     double generation_timeout_s;
-    bool can_pin;      /* the engine has pin_bytes, so /cache/pin may be used; default false */
-    int32_t n_threads; /* threads that receive requests and write answers, besides one that parses them; default 2 */
-    /* Variables of the chat template that requests do not set, an object; default NULL. */
-    const json_t *chat_kwargs;
+    bool can_pin;       /* the engine has pin_bytes, so /cache/pin may be used; default false */
+    int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics; default 64 */
+    int32_t n_threads;  /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 
-/* Set all fields to their defaults. m is not kept. */
-void server_config_init(server_config *config, const cl_model *m);
+/* Set all fields to their defaults. */
+void server_config_init(server_config *config);
 
 /*
- * Listen and serve. e and m are borrowed until server_stop. Two settings of the process change: the soft limit of open files,
- * if it is too low for max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile.
- * Errors: CL_ERR_ARG names the field; CL_ERR_FILE says why host and port cannot be listened on; CL_ERR_LIMIT if the limit of
- * open files is too low for any connections; CL_ERR_NOMEM.
+ * Listen. Two settings of the process change: the soft limit of open files, if it is too low for max_connections, and jansson's
+ * allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG names the field; CL_ERR_FILE says why
+ * host and port cannot be listened on; CL_ERR_LIMIT if the limit of open files is too low for any connections; CL_ERR_NOMEM.
  */
-cl_status server_start(const server_config *config, cl_engine *e, const cl_model *m, server **s, cl_error *error);
+cl_status server_start(const server_config *config, server **s, cl_error *error);
+
+/*
+ * From now on serve a model; to be called once. chat: how chats are written; NULL: chats are refused. chat_kwargs: variables of
+ * the chat template that requests do not set, an object; NULL: none. All are borrowed until server_stop.
+ */
+void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
 
 /* The port that the server listens on. */
 uint16_t server_port(const server *s);

@@ -4,6 +4,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "acceptor.h"
 #include "metrics.h"
@@ -16,10 +17,13 @@
 struct generation;
 
 struct server {
-    /* Constant while the server runs. */
-    server_config config;
+    /* Constant once `serves` is true; not to be read before. */
     cl_engine *engine;
     openai_context context;
+    atomic_bool serves; /* set once, by server_serve */
+
+    /* Constant while the server runs. */
+    server_config config;
     char *model_name;   /* owned; context.model_name points to it */
     int64_t started_at; /* seconds since 1970 */
     uint16_t port;

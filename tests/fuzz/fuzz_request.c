@@ -1,6 +1,6 @@
 /*
- * A request's body: it is parsed as the server does, in all dialects, and answered, whole and streamed, with events that do not
- * depend on it. Whatever is written must be JSON, an error's message too.
+ * A request's body: it is parsed as the server does, in all dialects and for the other endpoints, and answered, whole and
+ * streamed, with events that do not depend on it. Whatever is written must be JSON, an error's message too.
  */
 #include "fuzz.h"
 
@@ -51,6 +51,33 @@ static void parse_pin(const json_t *body) {
     openai_request_free(&request);
 }
 
+static void parse_embedding(const json_t *body) {
+    openai_request request;
+    openai_error error = {0};
+    if (openai_embedding_parse(&context, body, &request, &error))
+        FUZZ_CHECK(request.n_prompts >= 1 && request.params.pooling && request.dimensions >= 1, "embedding");
+    else
+        check_error(&openai_chat, &error);
+    openai_request_free(&request);
+}
+
+/* Bodies that are answered without the engine. */
+static void answer_tokens(const json_t *body) {
+    for (int i = 0; i < 4; i++) {
+        openai_error error = {0};
+        openai_writer w = {0};
+        const bool ok = i == 0   ? openai_tokenize(&context, body, &w, &error)
+                        : i == 1 ? openai_detokenize(&context, body, &w, &error)
+                                 : openai_render(&context, i == 2 ? OPENAI_CHAT : OPENAI_COMPLETION, body, &w, &error);
+        if (ok) {
+            check_written(&w);
+        } else {
+            check_error(&openai_chat, &error);
+            writer_free(&w);
+        }
+    }
+}
+
 static void parse(const openai_dialect *dialect, const json_t *body) {
     openai_request request;
     openai_error error = {0};
@@ -73,6 +100,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) parse(openai_dialects[i], body);
     parse_pin(body);
+    parse_embedding(body);
+    answer_tokens(body);
     json_decref(body);
     return 0;
 }

@@ -17,10 +17,11 @@ const char endless_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":90000,\"n\":2}"
 static int set_up_fixture(void **state, fixture *f, const server_config *config, const fake_config *fake) {
     cl_error error;
     f->engine = fake_engine_create(fake);
-    if (server_start(config, f->engine, fake_model(), &f->running, &error) != CL_OK) {
+    if (server_start(config, &f->running, &error) != CL_OK) {
         print_error("%s\n", error.message);
         return -1;
     }
+    server_serve(f->running, f->engine, fake_model(), fake_chat(), NULL);
     f->port = server_port(f->running);
     *state = f;
     return 0;
@@ -36,7 +37,7 @@ static const fake_config long_prefill = {.step_us = 5000, .max_running = 2, .pre
 
 server_config base_config(void) {
     server_config config;
-    server_config_init(&config, fake_model());
+    server_config_init(&config);
     config.port = 0;
     config.model_name = "fake \"model\"";
     config.max_body_bytes = 100000;

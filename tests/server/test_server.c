@@ -257,10 +257,10 @@ static void stopping_reports_an_error_to_clients(void **state) {
     assert_int_equal(client_connect(f->port), -1);
 }
 
-static void assert_no_start(const fixture *f, const server_config *config, cl_status code, const char *message) {
+static void assert_no_start(const server_config *config, cl_status code, const char *message) {
     server *second;
     cl_error error;
-    assert_int_equal(server_start(config, f->engine, fake_model(), &second, &error), code);
+    assert_int_equal(server_start(config, &second, &error), code);
     assert_null(second);
     if (!strstr(error.message, message)) fail_msg("<%s> does not say <%s>", error.message, message);
 }
@@ -269,31 +269,31 @@ static void a_port_in_use_is_refused(void **state) {
     const fixture *f = *state;
     server_config config = base_config();
     config.port = f->port;
-    assert_no_start(f, &config, CL_ERR_FILE, "another program uses the port; end that program or choose another port");
+    assert_no_start(&config, CL_ERR_FILE, "another program uses the port; end that program or choose another port");
 }
 
 static void bad_settings_are_refused(void **state) {
-    const fixture *f = *state;
+    (void)state;
     server_config config = base_config();
     config.host = "no such host";
-    assert_no_start(f, &config, CL_ERR_ARG, "no such host");
+    assert_no_start(&config, CL_ERR_ARG, "no such host");
     config = base_config();
     config.n_threads = 0;
-    assert_no_start(f, &config, CL_ERR_ARG, "n_threads");
+    assert_no_start(&config, CL_ERR_ARG, "n_threads");
     config = base_config();
     config.generation_timeout_s = -1;
-    assert_no_start(f, &config, CL_ERR_ARG, "generation_timeout_s is -1");
+    assert_no_start(&config, CL_ERR_ARG, "generation_timeout_s is -1");
     config = base_config();
     config.model_name = "x\xe9";
-    assert_no_start(f, &config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
+    assert_no_start(&config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
     config = base_config();
     config.keys = &(server_keys){0}; /* no client could send one */
-    assert_no_start(f, &config, CL_ERR_ARG, "keys has no key");
+    assert_no_start(&config, CL_ERR_ARG, "keys has no key");
     static const char *const no_origins[] = {"", "a\r\nb", "a\tb"};
     for (int i = 0; i < 3; i++) { /* a header with these could not be sent, so there would be no answer */
         config = base_config();
         config.cors_origin = no_origins[i];
-        assert_no_start(f, &config, CL_ERR_ARG, "cors_origin is empty or contains");
+        assert_no_start(&config, CL_ERR_ARG, "cors_origin is empty or contains");
     }
 }
 

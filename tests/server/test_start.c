@@ -50,7 +50,7 @@ static int set_up(void **state) {
     s.n_threads = n_threads();
     /* What libraries open once stays open. */
     const server_config config = base_config();
-    if (server_start(&config, s.engine, fake_model(), &s.running, &s.error) != CL_OK) return -1;
+    if (server_start(&config, &s.running, &s.error) != CL_OK) return -1;
     server_stop(&s.running);
     s.n_files = n_files();
     return 0;
@@ -66,7 +66,7 @@ static int tear_down_engine(void **state) {
 static bool starts(scene *s) {
     const server_config config = base_config();
     s->error = (cl_error){.message = ""};
-    const cl_status status = server_start(&config, s->engine, fake_model(), &s->running, &s->error);
+    const cl_status status = server_start(&config, &s->running, &s->error);
     mend_malloc();
     threads_left = -1;
     if (status != CL_OK) {
@@ -76,6 +76,7 @@ static bool starts(scene *s) {
         wait_for_threads(s->n_threads);
         return false;
     }
+    server_serve(s->running, s->engine, fake_model(), fake_chat(), NULL);
     char *text;
     assert_int_equal(
         client_call(server_port(s->running), "POST", "/v1/completions", "{\"prompt\":\"ab\",\"max_tokens\":2}", &text), 200);

@@ -1,0 +1,53 @@
+/* What routes ask for that openai/ reads and writes: text and embeddings from the engine, and tokens without it. */
+#include "generation_state.h"
+
+/* ---- With the engine ---- */
+
+static bool prepare_text(generation *g, const json_t *body) {
+    const bool ok = g->dialect->parse(&g->srv->context, body, &g->request, &g->error);
+    g->request.params.domain = g->task.domain;
+    return ok;
+}
+
+static bool write_text(generation *g, openai_writer *w) {
+    g->dialect->write_answer(w, NULL, &g->result);
+    return true;
+}
+
+const generation_kind generation_text = {.prepare = prepare_text, .write = write_text};
+
+static bool prepare_embedding(generation *g, const json_t *body) {
+    const bool ok = openai_embedding_parse(&g->srv->context, body, &g->request, &g->error);
+    g->request.params.domain = g->task.domain;
+    return ok;
+}
+
+static bool write_embeddings(generation *g, openai_writer *w) {
+    openai_write_embeddings(w, NULL, &g->result);
+    return true;
+}
+
+const generation_kind generation_embedding = {.prepare = prepare_embedding, .write = write_embeddings};
+
+/* ---- Without the engine ---- */
+
+static bool answer_tokenize(generation *g, const json_t *body) {
+    return openai_tokenize(&g->srv->context, body, &g->answer, &g->error);
+}
+
+static bool answer_detokenize(generation *g, const json_t *body) {
+    return openai_detokenize(&g->srv->context, body, &g->answer, &g->error);
+}
+
+static bool answer_render_chat(generation *g, const json_t *body) {
+    return openai_render(&g->srv->context, OPENAI_CHAT, body, &g->answer, &g->error);
+}
+
+static bool answer_render_completion(generation *g, const json_t *body) {
+    return openai_render(&g->srv->context, OPENAI_COMPLETION, body, &g->answer, &g->error);
+}
+
+const generation_kind generation_tokenize = {.prepare = answer_tokenize};
+const generation_kind generation_detokenize = {.prepare = answer_detokenize};
+const generation_kind generation_render_chat = {.prepare = answer_render_chat};
+const generation_kind generation_render_completion = {.prepare = answer_render_completion};
