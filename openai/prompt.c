@@ -1,4 +1,7 @@
-/* Reads a request's prompts as token ids: text and token ids as they are. chat.c reads the prompt of a chat. */
+/*
+ * Reads a request's prompts as token ids: text and token ids as they are, and the texts around a gap with the model's tokens
+ * for that. chat.c reads the prompt of a chat.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +145,59 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
     return true;
 }
 
+/*
+ * Put a prompt into the form for a gap between two texts, behind its BOS token: prefix, the prompt, suffix, the text behind the
+ * gap, middle.
+ */
+static bool add_suffix(openai_prompt *prompt, const cl_tokenizer *tok, const cl_fim_tokens *fim, const cl_token_list *after,
+                       openai_error *error) {
+    cl_token_list whole = {0};
+    cl_token_list *before = &prompt->tokens;
+    const size_t n_bos = before->ids[0] == cl_tokenizer_bos(tok);
+    bool ok = (n_bos == 0 || add_token(&whole, before->ids[0], error)) && add_token(&whole, fim->prefix, error);
+    for (size_t i = n_bos; ok && i < before->n; i++) ok = add_token(&whole, before->ids[i], error);
+    ok = ok && add_token(&whole, fim->suffix, error);
+    for (size_t i = 0; ok && i < after->n; i++) ok = add_token(&whole, after->ids[i], error);
+    ok = ok && add_token(&whole, fim->middle, error);
+    cl_token_list_free(ok ? before : &whole);
+    if (ok) *before = whole;
+    return ok;
+}
+
+/* The tokens of the text behind the gap. */
+static bool encode_suffix(const openai_context *context, const json_t *value, cl_token_list *tokens, openai_error *error) {
+    const size_t size = json_string_length(value);
+    cl_error cause;
+    if (!json_is_string(value)) return openai_fail(error, "suffix", "'suffix' must be a string, not %s", field_kind(value));
+    return openai_check_size(context, "suffix", size, error) &&
+           (cl_tokenizer_encode(context->model->tok, json_string_value(value), size, false, tokens, &cause) == CL_OK ||
+            openai_fail_from(error, "suffix", &cause));
+}
+
+/* Read `suffix`, the text behind what is to be generated, into the prompts. */
+static bool parse_suffix(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
+    const json_t *value = field_get_requested(body, "suffix");
+    const cl_tokenizer *tok = context->model->tok;
+    cl_fim_tokens fim;
+    cl_token_list after = {0};
+    if (!value) return true;
+    if (!cl_tokenizer_fim(tok, &fim)) {
+        openai_fail(error, "suffix",
+                    "'suffix' needs a model that was trained to fill gaps; this one's vocabulary has no tokens such as "
+                    "<|fim_prefix|>: leave it out");
+        error->code = "unsupported_parameter";
+        return false;
+    }
+    if (r->echo) return openai_fail(error, "echo", "'echo' is not supported with 'suffix'; leave it out");
+    if (r->truncate != 0)
+        return openai_fail(error, "truncate_prompt_tokens",
+                           "'truncate_prompt_tokens' is not supported with 'suffix'; leave it out");
+    bool ok = encode_suffix(context, value, &after, error);
+    for (size_t i = 0; ok && i < r->n_prompts; i++) ok = add_suffix(&r->prompts[i], tok, &fim, &after, error);
+    cl_token_list_free(&after);
+    return ok;
+}
+
 static bool parse_chat(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     r->prompts = calloc(1, sizeof *r->prompts);
     if (!r->prompts) return no_memory(error);
@@ -152,7 +208,8 @@ static bool parse_chat(const openai_context *context, const json_t *body, openai
 bool openai_parse_prompts(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     bool ok = r->endpoint == OPENAI_CHAT
                   ? parse_chat(context, body, r, error)
-                  : openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error);
+                  : openai_parse_prompt_list(context, field_get(body, "prompt"), "prompt", OPENAI_MAX_PROMPTS, r, error) &&
+                        parse_suffix(context, body, r, error);
     for (size_t i = 0; i < r->n_prompts && ok; i++) ok = truncate_prompt(context, r, &r->prompts[i], error);
     return ok;
 }

@@ -18,7 +18,7 @@ static const refused_field refused_fields[] = {
     {.name = "function_call", .neutral = {"\"none\"", "\"auto\""}, .instead = "use 'tool_choice'"},
     {.name = "functions", .instead = "use 'tools'"},
     {.name = "modalities", .neutral = {"[\"text\"]"}},
-    {.name = "suffix"},
+    {.name = "suffix", .endpoints = CHAT | EMBEDDING},
     {.name = "tool_choice", .neutral = {"\"none\"", "\"auto\""}, .endpoints = COMPLETION},
     {.name = "tools", .endpoints = COMPLETION},
     {.name = "web_search_options"},

@@ -17,7 +17,8 @@ struct cl_tokenizer {
     char **normalized_bufs;     /* [normalized.n] memory of their texts; entries may be NULL */
     int32_t bos, eos;
     bool adds_bos, adds_eos;
-    bool *ends; /* [n_vocab] whether generation stops at a token */
+    cl_fim_tokens fim; /* -1: none */
+    bool *ends;        /* [n_vocab] whether generation stops at a token */
 };
 
 cl_status cl_token_list_add(cl_token_list *list, int32_t id, cl_error *error) {
@@ -60,6 +61,30 @@ static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>", "<|eom_id
 static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
 
+/* What a token is called in files that do not say which one it is, and in those that do. */
+typedef struct known_token {
+    const char *keys[2];
+    const char *names[5];
+} known_token;
+
+static const known_token fim_prefix = {{"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
+                                       {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "\u2581<PRE>"}};
+static const known_token fim_suffix = {{"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"},
+                                       {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<SUF>", "\u2581<SUF>"}};
+static const known_token fim_middle = {{"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"},
+                                       {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<MID>", "\u2581<MID>"}};
+
+static cl_status load_known(const cl_tokenizer *t, const cl_model_file *file, const known_token *known, int32_t *id,
+                            cl_error *error) {
+    cl_status status = CL_OK;
+    *id = -1;
+    for (size_t i = 0; status == CL_OK && *id < 0 && i < sizeof known->keys / sizeof *known->keys; i++)
+        status = load_id(t, file, known->keys[i], id, error);
+    for (size_t i = 0; status == CL_OK && *id < 0 && i < sizeof known->names / sizeof *known->names; i++)
+        *id = cl_str_map_get(&t->vocab.by_name, known->names[i], strlen(known->names[i]));
+    return status;
+}
+
 static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_error *error) {
     cl_status status = load_id(t, file, "tokenizer.ggml.bos_token_id", &t->bos, error);
     for (size_t i = 0; status == CL_OK && i < sizeof end_keys / sizeof *end_keys; i++) {
@@ -78,6 +103,9 @@ static cl_status load_special(cl_tokenizer *t, const cl_model_file *file, cl_err
     t->adds_bos = t->adds_bos && t->bos >= 0;
     cl_model_file_get_bool(file, "tokenizer.ggml.add_eos_token", &t->adds_eos);
     t->adds_eos = t->adds_eos && t->eos >= 0;
+    if (status == CL_OK) status = load_known(t, file, &fim_prefix, &t->fim.prefix, error);
+    if (status == CL_OK) status = load_known(t, file, &fim_suffix, &t->fim.suffix, error);
+    if (status == CL_OK) status = load_known(t, file, &fim_middle, &t->fim.middle, error);
     return status;
 }
 
@@ -148,6 +176,11 @@ size_t cl_tokenizer_longest(const cl_tokenizer *tok) { return tok->vocab.longest
 bool cl_tokenizer_shortens(const cl_tokenizer *tok) { return tok->spm || cl_bpe_normalizes(tok->bpe); }
 bool cl_tokenizer_adds_bos(const cl_tokenizer *tok) { return tok->adds_bos; }
 bool cl_tokenizer_adds_eos(const cl_tokenizer *tok) { return tok->adds_eos; }
+
+bool cl_tokenizer_fim(const cl_tokenizer *tok, cl_fim_tokens *fim) {
+    *fim = tok->fim;
+    return fim->prefix >= 0 && fim->suffix >= 0 && fim->middle >= 0;
+}
 
 static bool known(const cl_tokenizer *tok, int32_t id) { return id >= 0 && id < tok->vocab.n; }
 bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id) { return known(tok, id) && tok->ends[id]; }

@@ -35,6 +35,14 @@ bool cl_tokenizer_adds_bos(const cl_tokenizer *tok);
 /* Whether EOS comes after a plain text of which an embedding is made. */
 bool cl_tokenizer_adds_eos(const cl_tokenizer *tok);
 
+/* The tokens of a prompt for text in the middle: `prefix`, the text before it, `suffix`, the text behind it, `middle`. */
+typedef struct cl_fim_tokens {
+    int32_t prefix, suffix, middle;
+} cl_fim_tokens;
+
+/* False: the vocabulary lacks one of them, so the model was not trained for such prompts. */
+bool cl_tokenizer_fim(const cl_tokenizer *tok, cl_fim_tokens *fim);
+
 /* Whether generation stops at a token: an end of sequence, turn or message. */
 bool cl_tokenizer_is_end(const cl_tokenizer *tok, int32_t id);
 

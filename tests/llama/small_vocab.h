@@ -11,6 +11,8 @@ enum { MAX_TOKENS = 512 };
 typedef struct small_vocab {
     const char *model, *pre, *chat_template, *tool_template; /* NULL: the key is absent */
     int bos, eos, add_bos;                                   /* -1: the key is absent */
+    bool add_eos;
+    int fim_prefix; /* 0: the key is absent */
     int n;
     char texts[MAX_TOKENS][64];
     float scores[MAX_TOKENS];
@@ -60,6 +62,8 @@ static inline uint64_t put_vocab(gguf_bytes *b, const small_vocab *v) {
     if (v->bos >= 0) put_key_u32(b, "tokenizer.ggml.bos_token_id", (uint32_t)v->bos), n_keys++;
     if (v->eos >= 0) put_key_u32(b, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos), n_keys++;
     if (v->add_bos >= 0) put_key_bool(b, "tokenizer.ggml.add_bos_token", (unsigned char)v->add_bos), n_keys++;
+    if (v->add_eos) put_key_bool(b, "tokenizer.ggml.add_eos_token", 1), n_keys++;
+    if (v->fim_prefix > 0) put_key_u32(b, "tokenizer.ggml.fim_pre_token_id", (uint32_t)v->fim_prefix), n_keys++;
     put_array(b, "tokenizer.ggml.tokens", CL_META_STRING, (uint64_t)v->n), n_keys++;
     for (int i = 0; i < v->n; i++) put_string(b, v->texts[i]);
     put_array(b, "tokenizer.ggml.token_type", CL_META_I32, (uint64_t)v->n), n_keys++;

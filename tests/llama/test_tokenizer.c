@@ -102,6 +102,34 @@ static void special_tokens_only_from_templates(void **state) {
     close_tokenizer(&f);
 }
 
+/* By the keys of the file, or by the names that models use. */
+static void tokens_around_a_gap(void **state) {
+    (void)state;
+    static const char *const names[][3] = {{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+                                           {"\xe2\x96\x81<PRE>", "\xe2\x96\x81<SUF>", "\xe2\x96\x81<MID>"}};
+    for (int i = 0; i < 2; i++) {
+        small_vocab v = i ? spm_vocab() : byte_level_vocab("gpt-2");
+        cl_fim_tokens fim;
+        fixture f = open_tokenizer(&v);
+        assert_false(cl_tokenizer_fim(f.tok, &fim));
+        assert_false(cl_tokenizer_adds_eos(f.tok));
+        close_tokenizer(&f);
+        int32_t ids[3];
+        for (int k = 0; k < 3; k++) ids[k] = add_piece(&v, names[i][k], 3, 0);
+        f = open_tokenizer(&v);
+        assert_true(cl_tokenizer_fim(f.tok, &fim));
+        assert_true(fim.prefix == ids[0] && fim.suffix == ids[1] && fim.middle == ids[2]);
+        close_tokenizer(&f);
+        v.fim_prefix = 7;
+        v.add_eos = true;
+        v.eos = 9;
+        f = open_tokenizer(&v);
+        assert_true(cl_tokenizer_fim(f.tok, &fim) && fim.prefix == 7 && fim.suffix == ids[1]);
+        assert_true(cl_tokenizer_adds_eos(f.tok));
+        close_tokenizer(&f);
+    }
+}
+
 static void pieces_are_output_bytes(void **state) {
     (void)state;
     const small_vocab v = hello_vocab();
@@ -332,6 +360,7 @@ int main(void) {
         cmocka_unit_test(some_shorten_text),         cmocka_unit_test(spm_merges_by_score),
         cmocka_unit_test(refuses_what_it_cannot_do), cmocka_unit_test(long_words),
         cmocka_unit_test(utf8_by_definition),        cmocka_unit_test(random_bytes_come_back),
+        cmocka_unit_test(tokens_around_a_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 
 enum { FAKE_BOS = 256, FAKE_END = 257, FAKE_VOCAB = 258, FAKE_EMBD = 3 };
+enum { FAKE_FIM_PREFIX = 1, FAKE_FIM_SUFFIX = 2, FAKE_FIM_MIDDLE = 3 };
 
 const cl_model *fake_model(void);
 /* The model's chat: it joins the contents of the messages. */
@@ -24,8 +25,9 @@ void fake_set_reply(const cl_reply_format *format);
 /* Set what cl_tokenizer_shortens returns. The fake tokenizer never shortens text. */
 void fake_shorten(bool shortens);
 
-/* Set what cl_tokenizer_adds_eos returns. */
+/* Set what cl_tokenizer_adds_eos and cl_tokenizer_fim return. */
 void fake_add_eos(bool adds);
+void fake_fill_gaps(bool fills);
 
 /* While text is held, calls that tokenize text wait. */
 void fake_hold_text(bool hold);

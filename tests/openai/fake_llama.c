@@ -8,12 +8,14 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool held;
-static bool may_shorten, adds_eos;
+static bool may_shorten, adds_eos, fills_gaps;
 static int n_waiting;
 
 void fake_shorten(bool shortens) { may_shorten = shortens; }
 
 void fake_add_eos(bool adds) { adds_eos = adds; }
+
+void fake_fill_gaps(bool fills) { fills_gaps = fills; }
 
 void fake_hold_text(bool hold) {
     pthread_mutex_lock(&lock);
@@ -120,6 +122,12 @@ bool cl_tokenizer_adds_eos(const cl_tokenizer *tok) {
 int32_t cl_tokenizer_eos(const cl_tokenizer *tok) {
     (void)tok;
     return FAKE_END;
+}
+
+bool cl_tokenizer_fim(const cl_tokenizer *tok, cl_fim_tokens *fim) {
+    (void)tok;
+    *fim = (cl_fim_tokens){FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, FAKE_FIM_MIDDLE};
+    return fills_gaps;
 }
 
 cl_status cl_tokenizer_encode(const cl_tokenizer *tok, const char *text, size_t size, bool first, cl_token_list *out,

@@ -251,7 +251,7 @@ static void what_is_wrong_is_refused(void **state) {
         {OPENAI_CHAT, CHAT("\"use_beam_search\":true,\"n\":2,\"best_of\":4,\"stream\":true"), "best_of", "clear 'stream'"},
         {OPENAI_COMPLETION, COMPLETION("\"length_penalty\":2"), "length_penalty", "needs 'use_beam_search' to be true"},
         {OPENAI_CHAT, CHAT("\"early_stopping\":true"), "early_stopping", "needs 'use_beam_search' to be true"},
-        {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "not supported"},
+        {OPENAI_COMPLETION, COMPLETION("\"suffix\":\"x\""), "suffix", "trained to fill gaps"},
         {OPENAI_COMPLETION, COMPLETION("\"add_special_tokens\":false"), "add_special_tokens", "token ids"},
         {OPENAI_CHAT, CHAT("\"add_special_tokens\":true"), "add_special_tokens", "leave it out"},
         {OPENAI_COMPLETION, COMPLETION("\"add_generation_prompt\":false"), "add_generation_prompt", "or send true"},

@@ -1,4 +1,4 @@
-/* Requests about tokens: tokenize and detokenize in both forms, rendered requests, and the tokenizer. */
+/* Requests about tokens: tokenize and detokenize in both forms, rendered requests, the tokenizer, and text around a gap. */
 #include "../support/testing.h"
 
 #include <stdlib.h>
@@ -137,6 +137,40 @@ static void the_tokenizer_is_described(void **state) {
     free(text);
 }
 
+/* ---- Text around a gap ---- */
+
+static void expect_prompt(const openai_request *r, size_t i, const int32_t *ids, size_t n) {
+    assert_int_equal(r->prompts[i].tokens.n, n);
+    assert_memory_equal(r->prompts[i].tokens.ids, ids, n * sizeof *ids);
+}
+
+static void a_suffix_goes_behind_the_prompt(void **state) {
+    (void)state;
+    const openai_context c = fake_context();
+    openai_request r;
+    fake_fill_gaps(true);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":[\"ab\",[256,7]],\"suffix\":\"</s>\"}", &r);
+    expect_prompt(&r, 0, (int32_t[]){FAKE_FIM_PREFIX, 'a', 'b', FAKE_FIM_SUFFIX, '<', '/', 's', '>', FAKE_FIM_MIDDLE}, 9);
+    expect_prompt(&r, 1, (int32_t[]){256, FAKE_FIM_PREFIX, 7, FAKE_FIM_SUFFIX, '<', '/', 's', '>', FAKE_FIM_MIDDLE}, 9);
+    openai_request_free(&r);
+    parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\",\"suffix\":\"\"}", &r);
+    expect_prompt(&r, 0, (int32_t[]){'a', 'b'}, 2);
+    openai_request_free(&r);
+    openai_error error;
+    assert_false(parse(&c, OPENAI_COMPLETION, COMPLETION("\"suffix\":\"y\",\"echo\":true"), &r, &error));
+    assert_string_equal(error.param, "echo");
+    assert_false(parse(&c, OPENAI_COMPLETION, COMPLETION("\"suffix\":\"y\",\"truncate_prompt_tokens\":2"), &r, &error));
+    assert_string_equal(error.param, "truncate_prompt_tokens");
+    assert_false(parse(&c, OPENAI_COMPLETION, COMPLETION("\"suffix\":5"), &r, &error));
+    assert_string_equal(error.param, "suffix");
+    fake_fill_gaps(false);
+    assert_false(parse(&c, OPENAI_COMPLETION, COMPLETION("\"suffix\":\"y\""), &r, &error));
+    assert_string_equal(error.code, "unsupported_parameter");
+    assert_non_null(strstr(error.message, "trained to fill gaps"));
+    assert_false(parse(&c, OPENAI_CHAT, CHAT("\"suffix\":\"y\""), &r, &error));
+    assert_string_equal(error.param, "suffix");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokenize_answers_in_the_form_of_the_request),
@@ -144,6 +178,7 @@ int main(void) {
         cmocka_unit_test(detokenize_gives_the_text_under_both_names),
         cmocka_unit_test(requests_are_rendered_as_the_engine_would_get_them),
         cmocka_unit_test(the_tokenizer_is_described),
+        cmocka_unit_test(a_suffix_goes_behind_the_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
