@@ -146,8 +146,8 @@ def attend_rotated(model, layer, q, k, v, kv):
     return out.reshape(n, -1)
 
 
-def logits(model, sequences, quantise=False, kv="f32", bf16=False):
-    """Logits of all positions of each sequence: a list of float64 [n][n_vocab]."""
+def logits(model, sequences, quantise=False, kv="f32", bf16=False, states=False):
+    """Logits of all positions of each sequence: a list of float64 [n][n_vocab]. states: the input of the output layer instead."""
 
     def weight(name):
         return model.weights[name][0].astype(np.float64)
@@ -192,5 +192,8 @@ def logits(model, sequences, quantise=False, kv="f32", bf16=False):
         else:
             gate = gate / (1 + np.exp(-gate))
         x = x + norm(at + "post_ffw_norm", linear(at + "ffn_down", gate * linear(at + "ffn_up", h)))
-    out = linear("output" if "output" in model.weights else "token_embd", norm("output_norm", x))
+    x = norm("output_norm", x)
+    if states:
+        return np.split(x, cuts)
+    out = linear("output" if "output" in model.weights else "token_embd", x)
     return np.split(capped(out, model.logit_cap), cuts)

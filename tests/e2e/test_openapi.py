@@ -1,0 +1,57 @@
+"""GET /openapi.json describes the server: all of its routes, and every answer that schemathesis can get from it.
+
+CHUNKLLAMA_FUZZ_SECONDS bounds the time of the fuzzing, 40 by default; 180 is a longer run.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+SECONDS = int(os.environ.get("CHUNKLLAMA_FUZZ_SECONDS", "40"))
+
+# What a schema cannot express, such as the context's length, may refuse a body that it allows. The server ignores what it does not
+# describe, in bodies and in queries.
+EXCLUDED_CHECKS = ["positive_data_acceptance"]
+
+
+@pytest.fixture(scope="module")
+def url(chunkllama_bin, model_path):
+    """A server of few tokens, so that no request takes long."""
+    args = ["--port", "0", "-c", "64", "--max-tokens", "4", "--pin-budget", "8M", "--kv-budget", "64M", "--timeout", "20"]
+    server = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE, text=True)
+    yield re.search(r"at (http://\S+)", server.stdout.readline())[1]
+    server.terminate()
+    assert server.wait(timeout=60) == 0
+
+
+def read(url):
+    with urllib.request.urlopen(url, timeout=60) as reply:
+        return reply.read().decode()
+
+
+def test_every_route_is_described(url):
+    """GET / lists the routes of the program, in which ID stands for a parameter."""
+    listed = {tuple(line.split()) for line in read(url + "/").splitlines()[1:]}
+    paths = json.loads(read(url + "/openapi.json"))["paths"]
+    described = {(method.upper(), re.sub(r"\{\w+\}$", "ID", path)) for path, methods in paths.items() for method in methods}
+    assert described == listed
+
+
+def test_version(url):
+    assert json.loads(read(url + "/openapi.json"))["info"]["version"] == json.loads(read(url + "/version"))["version"]
+
+
+def test_schemathesis(url, tmp_path):
+    """No status 5xx but those of a server that is loaded too much, and no answer that the description does not have."""
+    st = pathlib.Path(sys.executable).parent / "schemathesis"
+    command = [st, "run", url + "/openapi.json", "--phases", "examples,coverage,fuzzing", "--seed", "1", "--workers", "2",
+               "--max-examples", "10000" if SECONDS > 60 else "25", "--exclude-checks", ",".join(EXCLUDED_CHECKS), "--no-color"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 300, cwd=tmp_path)
+    print(done.stdout[-6000:], done.stderr[-2000:])
+    assert done.returncode == 0
+    assert json.loads(read(url + "/readyz")) == {"status": "ok"}

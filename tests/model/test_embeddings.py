@@ -1,0 +1,101 @@
+"""Embeddings of SmolLM2 through the server against the float64 model in oracle.py, and their sharing.
+
+The bound is that of test_logits.py: twice what quantised activations cost the oracle itself.
+"""
+import base64
+import contextlib
+import json
+import re
+import struct
+import subprocess
+import urllib.request
+
+import numpy as np
+import oracle
+import pytest
+
+TEXTS = ["A cat sat on the mat.", "The kitten sat on a rug, and then it slept until the evening came.", "Bonds fell sharply on Monday."]
+
+
+@pytest.fixture(scope="module")
+def serve(chunkllama_bin, model_path):
+    """Starts a server, and returns a function that sends a body to one of its endpoints."""
+    with contextlib.ExitStack() as servers:
+
+        def start(*args):
+            command = [chunkllama_bin, "serve", "-m", model_path, "--port", "0", "--kv-type", "f32", *args]
+            server = servers.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            servers.callback(server.terminate)
+            url = re.search(r"at (http://\S+)", server.stdout.readline())[1]
+
+            def call(path, **body):
+                with urllib.request.urlopen(url + path, json.dumps(body).encode(), timeout=300) as reply:
+                    return json.load(reply)
+
+            return call
+
+        yield start
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def pooled(states, pooling):
+    return unit(np.array([s[-1] if pooling == "last" else s.mean(0) for s in states]))
+
+
+@pytest.fixture(scope="module")
+def expected(model_path, serve):
+    """The tokens, and the oracle's exact and quantised states."""
+    call = serve()
+    tokens = [call("/tokenize", prompt=text)["tokens"] for text in TEXTS]
+    model = oracle.load(model_path)
+    return call, tokens, oracle.logits(model, tokens, states=True), oracle.logits(model, tokens, states=True, quantise=True)
+
+
+def vectors(answer):
+    assert [d["index"] for d in answer["data"]] == list(range(len(answer["data"])))
+    return np.array([d["embedding"] for d in answer["data"]])
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_oracle(expected, pooling):
+    call, tokens, exact, quantised = expected
+    got = vectors(call("/v1/embeddings", input=tokens, pooling=pooling))
+    error = np.linalg.norm(got - pooled(exact, pooling), axis=-1)
+    bound = 2 * np.linalg.norm(pooled(quantised, pooling) - pooled(exact, pooling), axis=-1).max()
+    print(f"{pooling}: difference {error.max():.3g}, bound {bound:.3g}, of vectors of length 1")
+    assert bound < 0.2 and error.max() <= bound
+    assert np.allclose(np.linalg.norm(got, axis=-1), 1, atol=1e-6)
+    other = vectors(call("/v1/embeddings", input=tokens, pooling="mean" if pooling == "last" else "last"))
+    assert np.linalg.norm(got - other, axis=-1).min() > 2 * bound  # so the test would notice the other pooling
+
+
+def test_forms(expected):
+    """Text, token ids and base64 give the same bits, and fewer dimensions the same direction."""
+    call, tokens, _, _ = expected
+    whole = vectors(call("/v1/embeddings", input=TEXTS))
+    assert (whole == vectors(call("/v1/embeddings", input=tokens))).all()
+    coded = call("/v1/embeddings", input=TEXTS, encoding_format="base64")["data"]
+    assert [list(struct.unpack("<576f", base64.b64decode(d["embedding"]))) for d in coded] == whole.tolist()
+    assert np.allclose(vectors(call("/v1/embeddings", input=TEXTS, dimensions=100)), unit(whole[:, :100]), atol=1e-6)
+    single = call("/v1/embeddings", input=TEXTS[0])
+    assert (vectors(single) == whole[:1]).all() and single["usage"]["prompt_tokens"] == len(tokens[0])
+
+
+def test_sharing(expected, serve):
+    """The last state shares what the cache has, and a mean computes all; neither changes a bit."""
+    fresh = serve("--pooling", "mean")
+    text = "All models are wrong, but some are useful. " * 30
+    prompts = [text + end for end in ("One", "Two")]
+    first = fresh("/v1/embeddings", input=prompts[0], pooling="last")
+    again = fresh("/v1/embeddings", input=prompts[0], pooling="last")
+    other = fresh("/v1/embeddings", input=prompts[1], pooling="last")
+    assert (vectors(first) == vectors(again)).all()
+    cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in (first, again, other)]
+    assert cached[0] == 0 and min(cached[1:]) > 200
+    mean = fresh("/v1/embeddings", input=prompts)
+    assert mean["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert (vectors(mean) == vectors(expected[0]("/v1/embeddings", input=prompts, pooling="mean"))).all()
+    assert not (vectors(mean)[0] == vectors(first)[0]).all()
