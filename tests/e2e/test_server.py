@@ -287,7 +287,7 @@ def test_prompts(server, prompt, param):
     ("POST", "/v1/chat/completions", b'{"messages": "\xff"}', 400),
     ("POST", "/v1/completions", b" " * (17 << 20), 413),
     ("GET", "/v1/completions", None, 405),
-    ("POST", "/v1/embeddings", b"{}", 404),
+    ("POST", "/v1/images/generations", b"{}", 404),
 ])
 def test_bad_http_requests(server, method, path, body, status):
     request = urllib.request.Request(server.url + path, body, method=method)
