@@ -102,7 +102,7 @@ static char *base64(const unsigned char *bytes, size_t n) {
 
 /* Write the member "embedding" as base64 of its components, which this CPU stores as little-endian f32. */
 static void write_base64(openai_writer *w, const float *x, int32_t n, double length) {
-    float *scaled = malloc((size_t)n * sizeof *scaled);
+    float *scaled = calloc((size_t)n, sizeof *scaled);
     for (int32_t i = 0; scaled && i < n; i++) scaled[i] = (float)((double)x[i] / length);
     char *text = scaled ? base64((const unsigned char *)scaled, (size_t)n * sizeof *scaled) : NULL;
     text ? writer_string(w, "embedding", text) : writer_fail(w);

@@ -145,6 +145,12 @@ bool openai_parse_prompt_list(const openai_context *context, const json_t *value
     return true;
 }
 
+static bool add_tokens(cl_token_list *list, const int32_t *ids, size_t n, openai_error *error) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) ok = add_token(list, ids[i], error);
+    return ok;
+}
+
 /*
  * Put a prompt into the form for a gap between two texts, behind its BOS token: prefix, the prompt, suffix, the text behind the
  * gap, middle.
@@ -153,12 +159,11 @@ static bool add_suffix(openai_prompt *prompt, const cl_tokenizer *tok, const cl_
                        openai_error *error) {
     cl_token_list whole = {0};
     cl_token_list *before = &prompt->tokens;
-    const size_t n_bos = before->ids[0] == cl_tokenizer_bos(tok);
-    bool ok = (n_bos == 0 || add_token(&whole, before->ids[0], error)) && add_token(&whole, fim->prefix, error);
-    for (size_t i = n_bos; ok && i < before->n; i++) ok = add_token(&whole, before->ids[i], error);
-    ok = ok && add_token(&whole, fim->suffix, error);
-    for (size_t i = 0; ok && i < after->n; i++) ok = add_token(&whole, after->ids[i], error);
-    ok = ok && add_token(&whole, fim->middle, error);
+    const size_t n_bos = before->n > 0 && before->ids[0] == cl_tokenizer_bos(tok);
+    const bool ok = add_tokens(&whole, before->ids, n_bos, error) && add_token(&whole, fim->prefix, error) &&
+                    add_tokens(&whole, before->ids + n_bos, before->n - n_bos, error) &&
+                    add_token(&whole, fim->suffix, error) && add_tokens(&whole, after->ids, after->n, error) &&
+                    add_token(&whole, fim->middle, error);
     cl_token_list_free(ok ? before : &whole);
     if (ok) *before = whole;
     return ok;

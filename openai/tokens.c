@@ -167,7 +167,7 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
     if (!json_is_array(value))
         return openai_fail(error, "tokens", "'tokens' must be an array of token ids%s%s", value ? ", not " : "",
                            value ? field_kind(value) : "");
-    int32_t *ids = malloc((n + 1) * sizeof *ids);
+    int32_t *ids = calloc(n + 1, sizeof *ids);
     if (!ids) return no_memory(error);
     const bool ok = read_ids(context, value, ids, error);
     size_t size;
