@@ -1,9 +1,13 @@
-/* Requests about tokens: tokenize and detokenize in both forms, rendered requests, the tokenizer, and text around a gap. */
+/*
+ * Requests about tokens: tokenize and detokenize in both forms, rendered requests, the tokenizer, and text around a gap; and
+ * these, and embeddings, when memory is lacking.
+ */
 #include "../support/testing.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "failing_malloc.h"
 #include "fake.h"
 #include "openai_fixture.h"
 
@@ -171,6 +175,81 @@ static void a_suffix_goes_behind_the_prompt(void **state) {
     assert_string_equal(error.param, "suffix");
 }
 
+/* ---- Memory ---- */
+
+/* The answer to a body; NULL: it was refused with *error, or memory was lacking for the text. */
+static char *answer(handler *h, const openai_context *c, const json_t *body, openai_error *error) {
+    openai_writer w = {0};
+    if (h(c, body, &w, error)) return writer_end(&w, NULL);
+    writer_free(&w);
+    return NULL;
+}
+
+static bool embed(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    static const float x[FAKE_EMBD] = {3, 4, 12};
+    openai_request r;
+    openai_result result = {0};
+    if (!openai_embedding_parse(context, body, &r, error)) return false;
+    bool ok = openai_result_init(&result, context, &r);
+    if (!ok) openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "no memory"});
+    for (size_t i = 0; ok && i < r.n_prompts; i++)
+        openai_result_add(
+            &result, i,
+            &(cl_engine_event){
+                .token = -1, .text = "", .finish = CL_ENGINE_LENGTH, .last = true, .embedding = x, .n_embedding = FAKE_EMBD});
+    if (ok && result.failed) *error = result.error;
+    ok = ok && !result.failed;
+    if (ok) {
+        strcpy(result.id, "id");
+        result.created = 1;
+        openai_write_embeddings(w, NULL, &result);
+    }
+    if (result.request) openai_result_free(&result);
+    openai_request_free(&r);
+    return ok;
+}
+
+/* Whichever allocation fails, alone or with all later ones: the answer is whole, or there is none. */
+static void answers_are_whole_or_errors(void **state) {
+    (void)state;
+    static const struct {
+        handler *handle;
+        const char *body;
+    } cases[] = {
+        {openai_tokenize, "{\"prompt\":\"a</s>b\",\"return_token_strs\":true}"},
+        {openai_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}]}"},
+        {openai_tokenize, "{\"content\":\"a\\u00e4\",\"with_pieces\":true}"},
+        {openai_detokenize, "{\"tokens\":[97,257,98]}"},
+        {embed, "{\"input\":[\"ab\",[1,2]]}"},
+        {embed, "{\"input\":\"ab\",\"encoding_format\":\"base64\"}"},
+    };
+    openai_context c = fake_context();
+    c.n_ctx = 40;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *body = json_loads(cases[i].body, 0, NULL);
+        openai_error error;
+        char *whole = answer(cases[i].handle, &c, body, &error);
+        assert_non_null(whole);
+        for (int all = 0; all < 2; all++) {
+            bool did_fail = true;
+            int n = 1;
+            for (; did_fail; n++) {
+                error = (openai_error){.status = 500};
+                fail_malloc(n, all);
+                char *text = answer(cases[i].handle, &c, body, &error);
+                did_fail = mend_malloc();
+                if (text) assert_string_equal(text, whole);
+                if (!text && error.status < 500) fail_msg("%s, allocation %d: %s", cases[i].body, n, error.message);
+                assert_true(text || did_fail);
+                free(text);
+            }
+            assert_true(n > 5);
+        }
+        free(whole);
+        json_decref(body);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokenize_answers_in_the_form_of_the_request),
@@ -179,6 +258,7 @@ int main(void) {
         cmocka_unit_test(requests_are_rendered_as_the_engine_would_get_them),
         cmocka_unit_test(the_tokenizer_is_described),
         cmocka_unit_test(a_suffix_goes_behind_the_prompt),
+        cmocka_unit_test(answers_are_whole_or_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
