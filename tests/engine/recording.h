@@ -10,7 +10,7 @@
 
 #include "engine/engine.h"
 
-enum { RECORDING_CHOICES = 8, RECORDING_EMBEDDING = 128 };
+enum { RECORDING_CHOICES = 8, RECORDING_EMBEDDING = 4096 };
 
 typedef struct recorded_choice {
     unsigned char *log; /* every event's contents */

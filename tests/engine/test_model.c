@@ -7,7 +7,7 @@
 
 #include "recording.h"
 
-enum { N = 10, MAX_PROMPT = 200 };
+enum { N = 13, N_EMBEDDINGS = 3, MAX_PROMPT = 200 }; /* they come first, so that rows with logits follow rows without */
 
 typedef struct setting {
     cattn_sharing sharing;
@@ -55,6 +55,11 @@ static void run(const cl_model *m, const setting *set, recording **recordings) {
         request.on_event = recording_event;
         request.ctx = recordings[i];
         request.sampling.temperature = (float)(i % 2);
+        if (i < N_EMBEDDINGS) {
+            request.max_tokens = 0;
+            request.prompt_logprobs = false;
+            request.pooling = i % 2 ? CL_ENGINE_POOL_LAST : CL_ENGINE_POOL_MEAN;
+        }
         uint64_t id;
         if (cl_engine_submit(e, &request, &id, &error) != CL_OK) fail_msg("%s", error.message);
         if (!set->together) recording_wait(recordings[i]);
