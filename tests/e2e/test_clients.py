@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import sys
+import urllib.request
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True", LANGSMITH_TRACING="false",
                   TRANSFORMERS_OFFLINE="1", LOGFIRE_SEND_TO_LOGFIRE="false")
@@ -169,6 +170,7 @@ output_type: multiple_choice
 doc_to_text: "{{question}}"
 doc_to_choice: "{{choices}}"
 doc_to_target: "{{answer}}"
+target_delimiter: ""
 metric_list: [{metric: acc}]
 """,
     "generation": """\
@@ -211,21 +213,44 @@ def model(model_path):
 
 
 def tokens_of(server, text):
-    return server.post("/tokenize", {"prompt": text})["tokens"]
+    body = json.dumps({"prompt": text}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{server.url}/tokenize", body), timeout=60) as reply:
+        return json.load(reply)["tokens"]
+
+
+def log_softmax(logits):
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def rms(a):
+    return float(np.sqrt(np.mean(np.square(a))))
 
 
 def test_lm_eval_loglikelihood(server, model, tmp_path):
+    """Exactly the logprobs of the choices' tokens, which are those of the model: within twice what quantised activations cost the
+    oracle, as in tests/model/test_logits.py, which has the reason."""
     samples = evaluate(server, tmp_path, "loglikelihood")
     assert len(samples) == len(DOCUMENTS)
+    errors, costs = [], []
     for sample in samples:
         document = sample["doc"]
         for choice, ((got, greedy),) in zip(document["choices"], sample["resps"]):
             prompt, whole = tokens_of(server, document["question"]), tokens_of(server, document["question"] + choice)
-            logits = oracle.logits(model, [whole], quantise=True)[0].astype(np.float64)
-            logits -= np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) + logits.max(-1, keepdims=True)
-            expected = sum(logits[i - 1, whole[i]] for i in range(len(prompt), len(whole)))
-            assert abs(got - expected) < 0.05 * (len(whole) - len(prompt)), (document, choice)
-            assert greedy == all(logits[i - 1].argmax() == whole[i] for i in range(len(prompt), len(whole)))
+            assert whole[:len(prompt)] == prompt
+            scored = server.complete(whole, max_tokens=1, echo=True, logprobs=1, temperature=0).choices[0].logprobs
+            positions = range(len(prompt), len(whole))
+            assert got == sum(scored.token_logprobs[i] for i in positions), (document, choice)
+            assert greedy == all(max(scored.top_logprobs[i].values()) == scored.token_logprobs[i] for i in positions)
+            exact, quantised = (log_softmax(oracle.logits(model, [whole], quantise=q)[0]) for q in (False, True))
+            errors += [scored.token_logprobs[i] - exact[i - 1, whole[i]] for i in positions]
+            costs.append((quantised - exact)[len(prompt) - 1:-1])
+    cost = np.concatenate(costs)
+    bound, rms_bound = 2 * np.abs(cost).max(), 2 * rms(cost)
+    print(f"difference {np.abs(errors).max():.3g} (rms {rms(errors):.3g}); bound {bound:.3g} (rms {rms_bound:.3g})")
+    assert rms_bound < 0.7 and bound < 5, "quantised activations cost more than they should"
+    assert rms(errors) <= rms_bound
+    assert np.abs(errors).max() <= bound
 
 
 def test_lm_eval_generation(server, tmp_path):
