@@ -344,8 +344,14 @@ typedef struct cattn_node_info {
     int64_t n_ready;       /* leading tokens whose K/V exist */
     int64_t n_chunks;      /* physical chunks it refers to; the first may be its parent's last */
     const int32_t *tokens; /* [n_tokens], valid during the callback */
-    uint64_t first_seq;    /* the sequences it covers are [first_seq, first_seq + n_seqs) in depth-first order */
+    uint64_t first_seq;    /* the sequences it covers are [first_seq, first_seq + n_seqs) in depth-first order; 0 in a walk */
     uint64_t n_seqs;       /* 0: retained only */
+    uint64_t n_pins;       /* of these sequences, pins */
+    uint64_t n_step_seqs;  /* of these sequences, those with rows in the open step, or in the last one if none is open */
+    uint64_t n_hits;       /* joins that have matched tokens of it since its first token came */
+    int64_t n_coming;      /* tokens after the first n_ready that are on the way from the file tier */
+    uint64_t own_bytes;    /* of the chunks to which no other node refers */
+    double idle_seconds;   /* since a sequence that covers it came or left */
 } cattn_node_info;
 
 /*
@@ -353,6 +359,47 @@ typedef struct cattn_node_info {
  * Returns what the last fn returned, 0 for an empty tree, CATTN_ERR_ARG where cache or fn is NULL.
  */
 CATTN_API int cattn_cache_visit(const cattn_cache *cache, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx);
+
+enum {
+    CATTN_MAX_WALKS = 16,           /* walks that a cache remembers */
+    CATTN_MAX_WALK_NODES = 4096,    /* nodes that one call reports */
+    CATTN_MAX_SEARCH_NODES = 16384, /* nodes among which one call looks for a node */
+};
+
+typedef struct cattn_walk_options {
+    size_t struct_size; /* set by cattn_walk_options_init */
+    int64_t max_nodes;  /* report at most this many: 1 to CATTN_MAX_WALK_NODES; default 256 */
+    int64_t min_tokens; /* leave out nodes without children that have fewer tokens; default 0 */
+    /*
+     * Report this node, which must be one of the first CATTN_MAX_SEARCH_NODES, and those below it, max_nodes in all; the walk
+     * ends with the call. 0 (default): all nodes. Only with the cursor 0.
+     */
+    uint64_t node_id;
+} cattn_walk_options;
+
+CATTN_API void cattn_walk_options_init(cattn_walk_options *options);
+
+/*
+ * As cattn_cache_visit, but a part of the tree at a time, so that other calls can come between: the time of one call is
+ * bounded, whatever the size of the tree. It visits at most 4 * max_nodes nodes, and once the path of each sequence.
+ *
+ * cursor: in 0 to begin a walk, or what the last call of the walk has left there; out: for the next call, 0 at the end.
+ *
+ * The tree may change between the calls. Each node that exists from the beginning of the walk to its end is reported once. A
+ * node that is added meanwhile may be reported or not, and so may the parent of a node that is reported: where a node is cut,
+ * its upper part keeps the id, and the lower part becomes a new node between it and its children. A node that
+ * has a single token for a while may be missed, or reported twice.
+ *
+ * The cache remembers the CATTN_MAX_WALKS walks that were continued last; a walk need not be ended. A call allocates nothing,
+ * and may be made while a step is open.
+ *
+ * If fn returns non-zero the call ends after this node, and the walk can go on behind it. options and error may be NULL.
+ *
+ * Errors: CATTN_ERR_ARG names the option, also if there is no node node_id; CATTN_ERR_STATE if the cache has no walk with this
+ * cursor any more: begin again.
+ */
+CATTN_API cattn_status cattn_cache_walk(const cattn_cache *cache, const cattn_walk_options *options, uint64_t *cursor,
+                                        int (*fn)(void *ctx, const cattn_node_info *node), void *ctx, cattn_error *error);
 
 /* ---- Sequences ------------------------------------------------------------------------------------------------------ */
 
@@ -397,6 +444,59 @@ CATTN_API cattn_status cattn_seq_join(cattn_cache *cache, const int32_t *tokens,
  */
 CATTN_API cattn_status cattn_cache_match(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
                                          const cattn_join_options *options, cattn_join_result *result, cattn_error *error);
+
+/* Why a prompt does not match further. */
+typedef enum cattn_match_end {
+    CATTN_MATCH_WHOLE = 0, /* it matches as far as a prompt can: up to an even position before its last token */
+    CATTN_MATCH_DIFFERS,   /* the tree goes on, with other tokens */
+    CATTN_MATCH_EVICTED,   /* the tree had further tokens of the prompt, which have been evicted */
+    CATTN_MATCH_ENDS,      /* the tree has nothing there, and it is not known that it ever had */
+    CATTN_MATCH_PRIVATE,   /* in the mode CATTN_PRIVATE nothing matches */
+} cattn_match_end;
+
+enum { CATTN_EXPLAIN_TOKENS = 64 };
+
+/* What cattn_cache_explain finds. Numbers of tokens count from the prompt's beginning unless they say otherwise. */
+typedef struct cattn_explanation {
+    size_t struct_size;  /* set by the caller to sizeof(cattn_explanation) */
+    int64_t n_matched;   /* as cattn_join_result, but without tokens that a join would begin to read from the file tier */
+    int64_t n_ready;     /* the same */
+    int64_t n_coming;    /* of the matched tokens after the first n_ready, those on the way from the file tier */
+    int64_t n_in_tier;   /* tokens of full chunks after the ready ones and those on the way that the file tier has */
+    cattn_match_end end; /* why it does not match further */
+    int32_t reserved;    /* 0 */
+    uint64_t node_id;    /* of the node where the match ends; 0: nothing matches */
+    /*
+     * Of CATTN_MATCH_DIFFERS and CATTN_MATCH_EVICTED: the position of the first token that the tree has otherwise, n_matched or
+     * one more, since a match is even; -1: it has none there.
+     */
+    int64_t difference;
+    int64_t n_evicted;      /* first tokens of the prompt that the tree had before the eviction; 0: not evicted */
+    double evicted_seconds; /* since the first of them after n_matched was evicted */
+    /*
+     * The tokens that the tree has from position n_matched on, as far as one node has them: where several go on there, those of
+     * the node with the most tokens in common, then the most running sequences, then the latest use, among at most 64.
+     */
+    int32_t next[CATTN_EXPLAIN_TOKENS]; /* [n_next] */
+    int64_t n_next;
+    /* The other domain, of the first 256, that has the most tokens of the prompt; the smallest of equals. 0 tokens: none. */
+    int64_t n_other_matched;
+    uint32_t other_domain;
+    int32_t reserved2; /* 0 */
+} cattn_explanation;
+
+/*
+ * Say how much of a prompt would be shared if it joined now, as cattn_cache_match, and why not more; nothing changes.
+ *
+ * The cache remembers hashes of some thousand prefixes that it has evicted, so whether and when tokens were evicted is known
+ * for a while, and not for certain: at a rate of 1 in 2^32 for each token a hash is another prefix's. Time: as a join, and a
+ * few ns more for each token that does not match. Allocates nothing; may be called while a step is open.
+ *
+ * Errors: CATTN_ERR_ARG, also for a struct_size that is not set (entry: index of a negative token).
+ */
+CATTN_API cattn_status cattn_cache_explain(const cattn_cache *cache, const int32_t *tokens, int64_t n_tokens,
+                                           const cattn_join_options *options, cattn_explanation *explanation,
+                                           cattn_error *error);
 
 /*
  * Add n_tokens >= 1 tokens at the end; steps compute their K/V. The tree is not searched for the same tokens. Errors as join.

@@ -263,31 +263,6 @@ cattn_status cattn_cache_can_fit(const cattn_cache *c, const cattn_fit_request *
         (unsigned long long)now.bytes_available);
 }
 
-int cattn_cache_visit(const cattn_cache *c, int (*fn)(void *ctx, const cattn_node_info *node), void *ctx) {
-    if (!c || !fn) return CATTN_ERR_ARG;
-    const ca_node *root = ca_tree_root(c->tree);
-    uint64_t first_seq = 0;
-    int32_t depth = -1; /* the root's */
-    for (const ca_node *n = ca_tree_next(root, &depth); n; n = ca_tree_next(n, &depth)) {
-        const cattn_node_info info = {.struct_size = sizeof info,
-                                      .id = n->id,
-                                      .parent_id = n->parent == root ? 0 : n->parent->id,
-                                      .depth = depth,
-                                      .domain = n->domain,
-                                      .first_pos = n->start,
-                                      .n_tokens = n->n_tokens,
-                                      .n_ready = n->n_ready,
-                                      .n_chunks = (int64_t)n->n_chunks,
-                                      .tokens = n->tokens,
-                                      .first_seq = first_seq,
-                                      .n_seqs = (uint64_t)n->n_seqs};
-        const int stop = fn(ctx, &info);
-        if (stop) return stop;
-        for (const ca_seq *s = n->ending; s; s = s->next) first_seq++;
-    }
-    return 0;
-}
-
 /* ---- Sequences ---- */
 
 void cattn_join_options_init(cattn_join_options *options) { *options = (cattn_join_options){.struct_size = sizeof *options}; }
@@ -368,6 +343,17 @@ cattn_status cattn_cache_match(const cattn_cache *c, const int32_t *tokens, int6
     if ((s = check_tokens(tokens, n_tokens, error)) || (s = read_join_options(options, &o, error))) return s;
     *result = ca_tree_find_prefix(c->tree, tokens, n_tokens, o.domain);
     return CATTN_OK;
+}
+
+cattn_status cattn_cache_explain(const cattn_cache *c, const int32_t *tokens, int64_t n_tokens,
+                                 const cattn_join_options *options, cattn_explanation *explanation, cattn_error *error) {
+    cattn_join_options o;
+    cattn_status s;
+    if ((s = ca_need(c, "cache", error)) || (s = ca_need(explanation, "explanation", error))) return s;
+    if ((s = check_tokens(tokens, n_tokens, error)) || (s = read_join_options(options, &o, error))) return s;
+    cattn_explanation found;
+    ca_tree_explain(c->tree, tokens, n_tokens, o.domain, !(o.flags & CATTN_JOIN_NO_TIER), &found);
+    return CA_STRUCT_WRITE(cattn_explanation, reserved2, explanation, &found, error);
 }
 
 cattn_status cattn_cache_drop_retained(cattn_cache *c, cattn_error *error) {

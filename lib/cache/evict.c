@@ -193,11 +193,69 @@ static ca_node *choose(ca_tree *tree) {
     return trusted ? trusted : oldest;
 }
 
+/* ---- The memory of what was evicted ---- */
+
+/* Tokens [start, end) of a node that lie in one absolute chunk, which they fill to its end: the chunk; otherwise NULL. */
+static ca_chunk *full_chunk(const ca_tree *tree, const ca_node *node, int64_t end) {
+    if (ca_slot_of(tree, end) != 0) return NULL;
+    ca_chunk *chunk = ca_chunk_at(tree->pool, node->chunks[ca_chunk_of(tree, end - 1) - ca_chunk_of(tree, node->start)]);
+    return chunk->packed == 0 ? chunk : NULL;
+}
+
+/*
+ * The hash (reuse.h) of all tokens up to the end of a leaf. It is a sum over the tokens after the last full chunk whose
+ * hash is known. Without learning none is noted when sequences leave: then this notes those of the whole path, so that the
+ * next one of its chunks costs as little as one with learning.
+ */
+static uint32_t hash_to_end(ca_tree *tree, const ca_node *leaf) {
+    const int64_t c = tree->layout->c;
+    const ca_chunk *known = NULL;
+    uint32_t hash = 0;
+    for (const ca_node *node = leaf; node->parent && !known; node = node->parent) {
+        for (int64_t end = ca_node_end(node), start; end > node->start; end = start) {
+            const ca_chunk *full = full_chunk(tree, node, end);
+            if (full && full->prefix != 0) {
+                known = full;
+                break;
+            }
+            start = ca_max(node->start, (end - 1) / c * c);
+            hash += ca_reuse_hash(node->tokens + (start - node->start), start, end - start);
+        }
+    }
+    hash += known ? known->prefix : leaf->domain;
+    uint32_t rest = hash;
+    for (const ca_node *node = leaf; node->parent && tree->reuse.n_sets == 0; node = node->parent) {
+        for (int64_t end = ca_node_end(node), start; end > node->start; end = start) {
+            ca_chunk *full = full_chunk(tree, node, end);
+            if (full && full->prefix != 0) return hash;
+            if (full) full->prefix = rest;
+            start = ca_max(node->start, (end - 1) / c * c);
+            rest -= ca_reuse_hash(node->tokens + (start - node->start), start, end - start);
+        }
+    }
+    return hash;
+}
+
+/* The tokens of a leaf from position `first` on are evicted. A prompt may end among them, so more than their end is noted. */
+static void note_evicted(ca_tree *tree, const ca_node *leaf, int64_t first) {
+    enum { STRIDE = 16 };
+    const uint32_t now = ca_tree_time(tree);
+    uint32_t hash = hash_to_end(tree, leaf);
+    for (int64_t end = ca_node_end(leaf), start; end > first; end = start) {
+        ca_evicted_note(&tree->evicted, hash, now);
+        start = ca_max(first, (end - 1) / STRIDE * STRIDE);
+        hash -= ca_reuse_hash(leaf->tokens + (start - leaf->start), start, end - start);
+    }
+}
+
+/* ---- Evicting ---- */
+
 bool ca_evict_one(ca_tree *tree) {
     ca_node *leaf = choose(tree);
     if (!leaf) return false;
     ca_node *parent = leaf->parent;
     const int64_t n_left = last_chunk_start(tree, leaf) - leaf->start;
+    note_evicted(tree, leaf, leaf->start + n_left);
     tree->counts.tokens_evicted += (uint64_t)(leaf->n_tokens - n_left);
     if (n_left > 0) {
         ca_node_trim(tree, leaf, n_left);

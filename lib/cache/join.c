@@ -92,6 +92,7 @@ cattn_status ca_tree_join(ca_tree *tree, const int32_t *tokens, int64_t n_tokens
     unpack(tree, &j);
     ca_branch_cut(tree, branch);
     ca_path_cover(tree, branch->at);
+    for (ca_node *node = branch->at; node->parent; node = node->parent) node->n_hits++;
     ca_node_pin(tree, branch->at);
     ca_budget_provide(tree, j.n_chunks, j.n_needed - j.n_unpacked);
     branch->leaf->domain = domain;

@@ -193,6 +193,7 @@ void ca_node_extend(ca_tree *tree, ca_node *node, const int32_t *tokens, int64_t
     assert(node->n_children == 0 && (size_t)(node->n_tokens + n_tokens) <= node->tokens_capacity);
     const int64_t first_chunk = ca_chunk_of(tree, node->start), old_end = ca_node_end(node);
     const bool pair_changes = node->n_tokens == 1;
+    if (pair_changes) ca_walks_skip(tree, node, node); /* it may move among its siblings */
     const size_t old_index = pair_changes ? ca_node_index(node) : 0;
 
     memcpy(node->tokens + node->n_tokens, tokens, (size_t)n_tokens * sizeof *tokens);
@@ -227,7 +228,10 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     assert(node->n_children == 0 && n_tokens <= node->n_tokens);
     if (n_tokens == node->n_tokens) return;
     const bool pair_changes = n_tokens == 1;
-    if (pair_changes) unlink_child(node->parent, ca_node_index(node));
+    if (pair_changes) {
+        ca_walks_skip(tree, node, node);
+        unlink_child(node->parent, ca_node_index(node));
+    }
 
     const int64_t end = node->start + n_tokens;
     const int64_t n_chunks = n_tokens > 0 ? ca_chunks_for(tree, end) - ca_chunk_of(tree, node->start) : 0;
@@ -239,7 +243,10 @@ void ca_node_trim(ca_tree *tree, ca_node *node, int64_t n_tokens) {
     }
     if (n_chunks > 0) {
         ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->fill = ca_slot_of(tree, end - 1) + 1;
-        if (ca_slot_of(tree, end) != 0) ca_chunk_leave_tier(tree, node->chunks[n_chunks - 1]); /* it is not full any more */
+        if (ca_slot_of(tree, end) != 0) { /* it is not full any more */
+            ca_chunk_leave_tier(tree, node->chunks[n_chunks - 1]);
+            ca_chunk_at(tree->pool, node->chunks[n_chunks - 1])->prefix = 0;
+        }
     }
 
     tree->counts.tokens_stored -= (uint64_t)(node->n_tokens - n_tokens);
@@ -257,6 +264,7 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
     assert(leaf->start == ca_node_end(parent) && leaf->n_seqs == 0);
     leaf->id = ++tree->n_node_ids;
     leaf->last_use = parent->last_use;
+    leaf->used_at = parent->used_at;
     leaf->n_seqs = 1;
     if (ca_node_tail_is_free(tree, parent, appender)) ca_node_push_chunk(tree, leaf, parent->chunks[parent->n_chunks - 1]);
     ca_node_extend(tree, leaf, tokens, n_tokens);
@@ -267,6 +275,7 @@ void ca_node_add_leaf(ca_tree *tree, ca_node *parent, ca_node *leaf, const int32
 
 void ca_node_remove(ca_tree *tree, ca_node *leaf) {
     assert(leaf->n_children == 0 && !leaf->ending);
+    ca_walks_skip(tree, leaf, leaf);
     const size_t i = ca_node_index(leaf);
     ca_node_trim(tree, leaf, 0);
     unlink_child(leaf->parent, i);

@@ -4,8 +4,12 @@
 /* ---- Covering ---- */
 
 void ca_path_touch(ca_tree *tree, ca_node *node) {
+    const uint32_t now = ca_tree_time(tree);
     tree->clock++;
-    for (; node; node = node->parent) node->last_use = tree->clock;
+    for (; node; node = node->parent) {
+        node->last_use = tree->clock;
+        node->used_at = now;
+    }
 }
 
 void ca_path_cover(ca_tree *tree, ca_node *node) {

@@ -38,6 +38,8 @@ void ca_node_split(ca_tree *tree, ca_node *node, int64_t n_tokens, ca_node *lowe
     lower->domain = node->domain;
     lower->n_seqs = node->n_seqs;
     lower->last_use = node->last_use;
+    lower->used_at = node->used_at;
+    lower->n_hits = node->n_hits;
     lower->n_tokens = node->n_tokens - n_tokens;
     lower->n_ready = ca_max(0, node->n_ready - n_tokens);
     lower->n_claimed = ca_max(0, node->n_claimed - n_tokens);
@@ -89,6 +91,7 @@ void ca_node_try_merge(ca_tree *tree, ca_node *node) {
     set_leaf(node);
 
     take_children(node, child);
+    ca_walks_skip(tree, child, node);
     ca_evict_forget(tree, child);
     ca_node_free(tree, child);
     tree->counts.n_nodes--;

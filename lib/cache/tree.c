@@ -1,4 +1,5 @@
 /* The tree as a whole: its creation and destruction, its nodes in order, its counters. */
+#include "base/clock.h"
 #include "tree_internal.h"
 
 cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const ca_layout *layout, ca_chunk_pool *pool,
@@ -9,14 +10,19 @@ cattn_status ca_tree_create(ca_tree **tree, const ca_tree_config *config, const 
     *t = (ca_tree){.config = *config, .layout = layout, .pool = pool, .alloc = alloc, .free_slot = SIZE_MAX};
     t->commands.executor = config->executor;
     t->duels.c = (int32_t)layout->c;
+    t->born = clock_seconds();
     ca_pack_init(t);
     t->root = ca_node_new(t, 0, 0, 0);
     if (!t->root) goto fail_root;
     const bool learns = ca_tree_retains(t) && config->retention == CATTN_RETAIN_LEARNED;
     if (learns && ca_reuse_init(&t->reuse, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes)) goto fail_reuse;
+    if (ca_tree_retains(t) && ca_evicted_init(&t->evicted, alloc, ca_chunk_pool_capacity(pool), layout->chunk_bytes))
+        goto fail_evicted;
     *tree = t;
     return CATTN_OK;
 
+fail_evicted:
+    ca_reuse_free(&t->reuse, alloc);
 fail_reuse:
     ca_node_free(t, t->root);
 fail_root:
@@ -43,12 +49,20 @@ void ca_tree_destroy(ca_tree **tree) {
     ca_node_free(t, t->root);
     CA_ARRAY_FREE(t->alloc, &t->restores);
     ca_reuse_free(&t->reuse, t->alloc);
+    ca_evicted_free(&t->evicted, t->alloc);
     ca_delete(t->alloc, t->slots, t->slots_capacity, sizeof *t->slots);
     ca_delete(t->alloc, t, 1, sizeof *t);
     *tree = NULL;
 }
 
 ca_node *ca_tree_root(ca_tree *tree) { return tree->root; }
+
+uint32_t ca_tree_time(const ca_tree *tree) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    const double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - tree->born;
+    return age > 0 ? (uint32_t)(10 * age) : 0; /* the coarse clock may be behind that of `born` */
+}
 
 const ca_node *ca_tree_next(const ca_node *n, int32_t *depth) {
     if (n->n_children > 0) {

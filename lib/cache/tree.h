@@ -94,6 +94,11 @@ struct ca_node {
      */
     uint64_t round, continued;
     int64_t n_coming; /* tokens from n_ready on that are on the way from the file tier; none of them is claimed */
+    /* What only look.c shows. */
+    uint64_t n_hits;                         /* joins that matched tokens of it */
+    uint32_t used_at;                        /* the tree's time at last_use (ca_tree_time) */
+    int32_t n_pins, n_restores, n_step_seqs; /* of the sequences that it covers; valid in the round `seen` of their counting */
+    uint64_t seen;
 };
 
 static inline int64_t ca_node_end(const ca_node *node) { return node->start + node->n_tokens; }
@@ -142,6 +147,9 @@ void ca_tree_destroy(ca_tree **tree);
 
 ca_node *ca_tree_root(ca_tree *tree);
 
+/* Tenths of seconds since the tree was created, as coarse as the system's coarse clock. */
+uint32_t ca_tree_time(const ca_tree *tree);
+
 /* The node after n in depth-first order, NULL after the last. *depth is changed by the difference of their depths. */
 const ca_node *ca_tree_next(const ca_node *n, int32_t *depth);
 
@@ -173,6 +181,31 @@ void ca_tree_leave(ca_tree *tree, ca_seq *seq);
 
 /* As cattn_cache_match. */
 cattn_join_result ca_tree_find_prefix(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain);
+
+/* ---- Looking at the tree (look.c, explain.c); none of these fails ---- */
+
+/*
+ * Begin to count, for each node, the sequences that it covers: its pins and restores; then one sequence of a step after the
+ * other. A sequence that does not run is ignored.
+ */
+void ca_tree_count_covered(ca_tree *tree);
+void ca_tree_count_in_step(ca_tree *tree, cattn_seq id);
+
+/* Describe a node, after that count; depth and first_seq are 0. */
+cattn_node_info ca_tree_describe(const ca_tree *tree, const ca_node *node);
+
+/*
+ * Where a walk goes on, from a cursor of cattn_cache_walk: its next node. False: the tree has no such walk. *next is NULL if
+ * all nodes after the cursor have gone.
+ */
+bool ca_tree_resume_walk(ca_tree *tree, uint64_t cursor, const ca_node **next);
+
+/* A cursor of a walk that goes on with `next`, in place of the walk of `cursor` (0: a new walk). 0 if next is NULL. */
+uint64_t ca_tree_suspend_walk(ca_tree *tree, uint64_t cursor, const ca_node *next);
+
+/* As cattn_cache_explain; tier: what the file tier has counts. struct_size is set, too. */
+void ca_tree_explain(const ca_tree *tree, const int32_t *tokens, int64_t n_tokens, uint32_t domain, bool tier,
+                     cattn_explanation *explanation);
 
 /*
  * ---- The file tier (restore.c, write_behind.c): only for a tree that has one, and while no token is claimed ----

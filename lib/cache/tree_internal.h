@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "duel.h"
+#include "evicted.h"
 #include "lib/error.h"
 #include "lib/tier/tier.h"
 #include "reuse.h"
@@ -41,6 +42,12 @@ typedef struct ca_restore {
     int32_t capacity;
 } ca_restore;
 
+/* A walk that is suspended (look.c). */
+typedef struct ca_walk {
+    uint64_t serial;     /* 0: the place is free */
+    const ca_node *next; /* reported next; NULL: all after the cursor have gone */
+} ca_walk;
+
 struct ca_tree {
     ca_tree_config config;
     const ca_layout *layout;
@@ -61,6 +68,11 @@ struct ca_tree {
     ca_packing packing;
     CA_ARRAY(ca_restore) restores; /* in the order in which they began, so that each comes after those above it */
     uint32_t n_restore_ids;
+    double born;                    /* seconds of the clock when the tree was created */
+    ca_evicted evicted;             /* what was evicted, and when */
+    ca_walk walks[CATTN_MAX_WALKS]; /* by their serials */
+    uint64_t n_walks;               /* suspended so far: the last serial */
+    uint64_t n_looks;               /* of the counting of covered sequences: ca_node.seen */
     ca_node *pinned; /* neither it nor its parent is merged, since the call in progress refers to them; NULL: none */
 };
 
@@ -238,6 +250,11 @@ void ca_evict_note_leave(ca_tree *tree, const ca_seq *seq);
 
 /* Evict the last chunk of the leaf that is worth least. False if there is no evictable leaf. */
 bool ca_evict_one(ca_tree *tree);
+
+/* ---- look.c: walks ---- */
+
+/* A node is about to be freed or moved: walks that would go on with it go on with the node after `before`. */
+void ca_walks_skip(ca_tree *tree, const ca_node *node, const ca_node *before);
 
 /* ---- pack.c: several leaves in one chunk ---- */
 

@@ -147,7 +147,9 @@ NO_PADDING(config, tier_fingerprint);
 NO_PADDING(stats, tokens_imported);
 NO_PADDING(fit_request, headroom_bytes);
 NO_PADDING(fit_result, bytes_available);
-NO_PADDING(node_info, n_seqs);
+NO_PADDING(node_info, idle_seconds);
+NO_PADDING(walk_options, node_id);
+NO_PADDING(explanation, reserved2);
 NO_PADDING(join_options, flags);
 NO_PADDING(seq_info, n_coming);
 NO_PADDING(cuda_device_info, memory_bytes);
@@ -235,6 +237,17 @@ static cattn_status call_device(world *w, void *info, cattn_error *error) {
     return cattn_cuda_device_get_info(0, info, error);
 }
 
+static int no_node(void *ctx, const cattn_node_info *node) { return (void)ctx, (void)node, 0; }
+
+static cattn_status call_walk(world *w, void *options, cattn_error *error) {
+    uint64_t cursor = 0;
+    return cattn_cache_walk(w->cache, options, &cursor, no_node, NULL, error);
+}
+
+static cattn_status call_explain(world *w, void *explanation, cattn_error *error) {
+    return cattn_cache_explain(w->cache, some_tokens, 5, NULL, explanation, error);
+}
+
 typedef struct struct_case {
     const char *type;
     size_t first; /* the smallest size that is accepted */
@@ -246,6 +259,9 @@ typedef struct struct_case {
 
 #define CASE(type, first, input, call)                                                                                         \
     { "cattn_" #type, first, sizeof(abi_0_1_0_##type), sizeof(cattn_##type), input, call }
+/* A struct that 0.1.0 did not have. */
+#define LATER(type, input, call)                                                                                               \
+    { "cattn_" #type, sizeof(cattn_##type), sizeof(cattn_##type), sizeof(cattn_##type), input, call }
 static const struct_case struct_cases[] = {
     CASE(config, offsetof(abi_0_1_0_config, windows), true, call_create),
     CASE(join_options, sizeof(abi_0_1_0_join_options), true, call_join),
@@ -254,6 +270,8 @@ static const struct_case struct_cases[] = {
     CASE(seq_info, sizeof(abi_0_1_0_seq_info), false, call_info),
     CASE(fit_result, sizeof(abi_0_1_0_fit_result), false, call_fit_result),
     CASE(cuda_device_info, sizeof(abi_0_1_0_cuda_device_info), false, call_device),
+    LATER(walk_options, true, call_walk),
+    LATER(explanation, false, call_explain),
 };
 enum { N_CASES = sizeof struct_cases / sizeof *struct_cases, BEYOND = 24, MOST = 1024 };
 
@@ -268,6 +286,8 @@ static void fill(const struct_case *c, char at[MOST]) {
     } else if (c->call == call_fit) {
         cattn_fit_request_init((cattn_fit_request *)at);
         ((cattn_fit_request *)at)->n_tokens = 5;
+    } else if (c->call == call_walk) {
+        cattn_walk_options_init((cattn_walk_options *)at);
     }
     set_size(at, c->now);
 }

@@ -72,6 +72,13 @@ static void run_prompt(cattn_cache *cache, const int32_t *tokens) {
     assert_int_equal(cattn_seq_leave(cache, &seq, NULL), CATTN_OK);
 }
 
+/* Why a prompt matches as far as it does. */
+static cattn_explanation explain(const cattn_cache *cache, const int32_t *tokens) {
+    cattn_explanation e = {.struct_size = sizeof e};
+    assert_int_equal(cattn_cache_explain(cache, tokens, N, NULL, &e, NULL), CATTN_OK);
+    return e;
+}
+
 static void config_is_checked(void **state) {
     (void)state;
     cattn_cache *cache;
@@ -106,6 +113,8 @@ static void tokens_come_back_after_a_restart(void **state) {
 
     cache = create(&c);
     assert_int_equal(stats_of(cache).tier_chunks, RESTORED / CHUNK);
+    assert_int_equal(explain(cache, prompt(1)).n_in_tier, RESTORED);
+    assert_int_equal(explain(cache, prompt(2)).n_in_tier, 0);
     int64_t n_matched;
     cattn_seq seq = join(cache, prompt(1), &n_matched);
     assert_int_equal(n_matched, RESTORED);

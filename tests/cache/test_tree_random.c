@@ -53,6 +53,7 @@ static void run(uint64_t seed, int n_calls, int c, cattn_sharing sharing, cattn_
             world_workspace(&w, budget);
         world_check(&w);
         world_check_budget(&w, excess);
+        world_look(&w);
     }
     const ca_tree_counts *counts = ca_tree_get_counts(w.tree);
     printf(": %d refused, %d shortened, %d faults, %d of %d tokens matched, %d evicted, %d copies, %d shifted, %d early, "

@@ -22,7 +22,7 @@ typedef struct model_seq {
     uint64_t path[MAX_TOKENS]; /* path[i]: fingerprint of tokens[0..i] */
 } model_seq;
 
-enum { MAX_ROOTS = 1024 };
+enum { MAX_ROOTS = 1024, MAX_WALKED = 1 << 17 };
 
 typedef struct known_root {
     uint64_t id, version, hash;
@@ -50,7 +50,13 @@ typedef struct world {
     void *workspace; /* other memory of the budget */
     size_t workspace_bytes;
     int fault_in, n_before_fault; /* allocations until one fails (-1: none does), now and at the call's beginning */
-    size_t unchecked;             /* bytes by which the last call may have raised the excess over the budget */
+    rng look_rng;                 /* of its own, so that looking changes no other choice */
+    uint64_t walk;                /* the cursor of a walk; 0: none */
+    uint64_t walk_ids;            /* the last node's id when it began */
+    uint64_t walked[MAX_WALKED];  /* [n_walked] the nodes that it has reported */
+    bool single[MAX_WALKED];      /* [id] the node has had a single token since then */
+    int n_walked;
+    size_t unchecked; /* bytes by which the last call may have raised the excess over the budget */
 } world;
 
 /* ---- tree_model.c: what the tree must hold ---- */
@@ -117,5 +123,10 @@ void world_tier(world *w);
 /* Read what the tier has of a sequence that has joined; write what one that is about to leave has computed. */
 void world_restore(world *w, const model_seq *s);
 void world_write_behind(world *w, const model_seq *s);
+
+/* ---- tree_look.c: looking at the tree between its calls ---- */
+
+/* Go on with a walk, or begin another, and explain a prompt. The tree must not change by it. */
+void world_look(world *w);
 
 #endif

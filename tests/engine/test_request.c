@@ -106,7 +106,7 @@ static recording *run(fixture *f, cl_engine_request request) {
 static void choices_of_nothing_take_no_room(void **state) {
     (void)state;
     cl_engine_config config = fixture_config();
-    config.kv_budget_bytes = 1 << 17;
+    config.kv_budget_bytes = 132 << 10;
     config.max_seqs = RECORDING_CHOICES;
     fixture f;
     fixture_start(&f, &config, 1);

@@ -42,6 +42,7 @@ static struct world {
     int n_seqs;
     cattn_seq left; /* a sequence that has left */
     bool open, stepped;
+    uint64_t walk;            /* its cursor */
     model_row rows[MAX_ROWS]; /* [n_rows] of the open step */
     int n_rows;
     uint8_t *export; /* [n_export] of `exported`, whose n tokens it has; NULL: none */
@@ -167,6 +168,9 @@ static void do_join(void) {
     const cattn_join_options options = read_options();
     cattn_join_result found, result;
     const cattn_status matched = cattn_cache_match(w.cache, tokens, n, &options, &found, &w.error);
+    cattn_explanation why = {.struct_size = sizeof why};
+    const cattn_status explained = cattn_cache_explain(w.cache, tokens, n, &options, &why, &w.error);
+    FUZZ_CHECK(explained == matched && (explained != CATTN_OK || why.n_matched == found.n_matched), "match and explain differ");
     const uint64_t before = hash();
     model_seq *s = &w.seqs[w.n_seqs];
     const cattn_status status = cattn_seq_join(w.cache, tokens, n, &options, &s->id, &result, &w.error);
@@ -499,6 +503,11 @@ static void do_visit(void) {
     cattn_stats stats = {.struct_size = sizeof stats};
     FUZZ_CHECK(cattn_cache_visit(w.cache, add_tokens, &n) == 0 && cattn_cache_stats(w.cache, &stats) == CATTN_OK, "visit");
     FUZZ_CHECK(n == stats.tokens_stored, "tokens");
+    /* A part of a walk, whose others come between later calls. */
+    cattn_walk_options options;
+    cattn_walk_options_init(&options);
+    options.max_nodes = 3;
+    FUZZ_CHECK(cattn_cache_walk(w.cache, &options, &w.walk, add_tokens, &n, &w.error) == CATTN_OK, "%s", w.error.message);
     cattn_cache_prefault(w.cache, fuzz_below(&w.in, 20) - 1);
 }
 
