@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "check.h"
 #include "grammar.h"
+#include "inspection.h"
 #include "scheduler.h"
 
 struct cl_engine {
@@ -16,6 +17,7 @@ struct cl_engine {
     cl_engine_limits limits;      /* constant */
     cl_grammar_library *grammars; /* NULL: none */
     ca_pool *own_pool;            /* NULL: the pool is the caller's */
+    cl_inspection *due;           /* of the thread: inspections that it has taken and not called yet */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t wake;   /* the thread has something to do */
@@ -24,9 +26,11 @@ struct cl_engine {
     cl_request **live;     /* [n_live] all requests that have not ended; the array is owned */
     size_t n_live, live_capacity;
     bool cancels; /* a request was cancelled, or a pin ended, since the thread looked last */
+    bool resets;  /* the thread has not dropped yet what the cache retains */
     bool stop;
-    bool idle;       /* the thread waits for `wake`; other threads with the mutex may read the scheduler */
-    bool has_budget; /* the thread has not seen kv_budget yet */
+    cl_inspection *inspections; /* posted, and not taken by the thread yet; the last one first */
+    bool idle;                  /* the thread waits for `wake`; other threads with the mutex may read the scheduler */
+    bool has_budget;            /* the thread has not seen kv_budget yet */
     uint64_t kv_budget;
     uint64_t last_id;
     cl_engine_stats stats; /* after the last step, or of an idle engine when they were read last */
@@ -61,7 +65,8 @@ static void free_finished(cl_engine *e) {
 /* Called with the mutex locked: wait until there is something to do, and make memory resident meanwhile. */
 static void wait_for_work(cl_engine *e) {
     bool prefaults = true;
-    while (!e->stop && !e->cancels && !e->has_budget && e->inbox.n == 0 && cl_scheduler_idle(e->scheduler)) {
+    while (!e->stop && !e->cancels && !e->resets && !e->has_budget && e->inbox.n == 0 && !e->inspections && !e->due &&
+           cl_scheduler_idle(e->scheduler)) {
         if (prefaults) {
             pthread_mutex_unlock(&e->mutex);
             prefaults = cl_scheduler_prefault(e->scheduler);
@@ -74,6 +79,8 @@ static void wait_for_work(cl_engine *e) {
         }
     }
 }
+
+static const double MOST_INSPECTING = 1e-3; /* seconds of inspections between two steps, beyond which no other begins */
 
 static void *run(void *arg) {
     cl_engine *e = arg;
@@ -92,11 +99,16 @@ static void *run(void *arg) {
         const bool has_budget = e->has_budget;
         const uint64_t kv_budget = e->kv_budget;
         e->has_budget = false;
+        const bool resets = e->resets;
+        e->resets = false;
+        cl_inspections_append(&e->due, &e->inspections);
         pthread_mutex_unlock(&e->mutex);
 
         while (arrived.n > 0) cl_scheduler_add(e->scheduler, cl_request_list_take(&arrived));
         cl_scheduler_drop(e->scheduler, cancels, stop);
         if (has_budget) cl_scheduler_set_budget(e->scheduler, kv_budget);
+        if (resets) cl_scheduler_reset_cache(e->scheduler);
+        cl_inspections_call(&e->due, cl_scheduler_cache(e->scheduler), stop ? INFINITY : MOST_INSPECTING);
         cl_scheduler_step(e->scheduler);
         publish_stats(e); /* what is reported has been counted */
         cl_scheduler_report(e->scheduler);
@@ -317,6 +329,35 @@ cl_status cl_engine_set_kv_budget(cl_engine *e, uint64_t budget_bytes, cl_error 
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->mutex);
     return CL_OK;
+}
+
+/* ---- The cache ---- */
+
+cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) {
+    if (!e) return cl_fail(error, CL_ERR_ARG, "engine is NULL");
+    pthread_mutex_lock(&e->mutex);
+    e->resets = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->mutex);
+    return CL_OK;
+}
+
+cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
+    if (!e || !fn) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "fn" : "engine");
+    if (pthread_equal(pthread_self(), e->thread)) {
+        fn(ctx, cl_scheduler_cache(e->scheduler));
+        return CL_OK;
+    }
+    cl_inspection *inspection = cl_inspection_create(fn, ctx);
+    if (!inspection) return cl_fail(error, CL_ERR_NOMEM, "no memory for an inspection");
+    pthread_mutex_lock(&e->mutex);
+    const bool stops = e->stop;
+    if (!stops) cl_inspections_post(&e->inspections, inspection);
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->mutex);
+    if (!stops) return CL_OK;
+    cl_inspection_free(inspection);
+    return cl_fail(error, CL_ERR_UNSUPPORTED, "the engine is stopping; its cache cannot be inspected any more");
 }
 
 /* ---- Statistics ---- */

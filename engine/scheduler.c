@@ -163,6 +163,13 @@ void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
     if (s->speculation) cl_speculation_set_budget(s->speculation, (double)budget_bytes / (double)s->config.kv_budget_bytes);
 }
 
+const cattn_cache *cl_scheduler_cache(const cl_scheduler *s) { return s->runner.cache; }
+
+void cl_scheduler_reset_cache(cl_scheduler *s) {
+    cattn_cache_drop_retained(s->runner.cache, NULL);
+    if (s->speculation) cl_speculation_drop_left(s->speculation);
+}
+
 /* ---- A step ---- */
 
 static int64_t prefill_piece(const cl_scheduler *s) {

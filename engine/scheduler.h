@@ -53,6 +53,12 @@ bool cl_scheduler_prefault(cl_scheduler *s);
 /* Lower the K/V budget, or raise it again up to the configured one. */
 void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes);
 
+/* The K/V cache, for inspections between steps. */
+const cattn_cache *cl_scheduler_cache(const cl_scheduler *s);
+
+/* Drop what the cache retains, and what the drafter keeps of choices that have left. */
+void cl_scheduler_reset_cache(cl_scheduler *s);
+
 /* The requests whose last event was reported; the caller takes and frees them. */
 cl_request_list *cl_scheduler_finished(cl_scheduler *s);
 

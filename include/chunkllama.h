@@ -601,6 +601,42 @@ CL_API cl_status cl_engine_get_stats(cl_engine *engine, cl_engine_stats *stats);
  */
 CL_API cl_status cl_engine_get_kv_stats(cl_engine *engine, cattn_stats *stats);
 
+/* ---- Looking into the cache ------------------------------------------------------------------------------------------- */
+
+/*
+ * Call fn once with the engine's K/V cache, between two steps: at once while the engine is idle, else after the current step.
+ * fn runs on the engine's thread and holds up all requests, so it must not block. It may call the functions of chunkattn.h that
+ * take a const cattn_cache, such as cattn_cache_walk for a part of the tree, and everything of this header but
+ * cl_engine_destroy. The cache is valid until fn returns.
+ *
+ * Returns at once; fn may be called before it returns, and is called before cl_engine_destroy returns. Calls come in their
+ * order. Where several wait, they are called until they have taken a millisecond, and the others after the next step. On the
+ * engine's thread, in on_event for instance, fn is called immediately.
+ *
+ * Errors: CL_ERR_ARG for NULL; CL_ERR_NOMEM; CL_ERR_UNSUPPORTED while cl_engine_destroy runs. fn is not called then.
+ */
+CL_API cl_status cl_engine_inspect(cl_engine *engine, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx,
+                                   cl_error *error);
+
+/*
+ * Say how much of a request's prompt is in the cache, and why not more: cattn_cache_explain. Of the request, which is borrowed
+ * for the call only, the prompt and the domain count. Waits as long as cl_engine_inspect. The caller sets
+ * explanation->struct_size.
+ *
+ * Errors: CL_ERR_ARG names the field; CL_ERR_UNSUPPORTED also for a field of the request that is not known; the others as
+ * cl_engine_inspect.
+ */
+CL_API cl_status cl_engine_explain(cl_engine *engine, const cl_engine_request *request, cattn_explanation *explanation,
+                                   cl_error *error);
+
+/*
+ * Drop what is retained in the cache before the next step, and what drafts are made from of earlier requests: for measurements
+ * with an empty cache. Requests that run, and pins, keep what they use; the file tier keeps its file, from which later requests
+ * may read. A cl_engine_inspect after this call finds the cache without what was retained. Returns at once. CL_ERR_ARG for
+ * NULL.
+ */
+CL_API cl_status cl_engine_reset_cache(cl_engine *engine, cl_error *error);
+
 #ifdef __cplusplus
 }
 #endif

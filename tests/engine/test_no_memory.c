@@ -338,6 +338,28 @@ static void requests_are_queued_whole_or_not(void **state) {
     cl_engine_destroy(&e);
 }
 
+static void questions_are_asked_whole_or_not(void **state) {
+    const scene *s = *state;
+    cl_engine *e;
+    cl_error error = {.message = ""};
+    if (start(s->model, 1, &e, &error) != CL_OK) fail_msg("%s", error.message);
+    for (int all = 0; all < 2; all++) {
+        failure f = {.n = 1, .all = all};
+        while (!f.done) {
+            cattn_explanation why = {.struct_size = sizeof why, .end = CATTN_MATCH_PRIVATE};
+            cl_engine_request request;
+            cl_engine_request_init(&request);
+            request.prompt = s->tokens.text.ids;
+            request.n_prompt = (int64_t)s->tokens.text.n;
+            begin(&f);
+            const cl_status status = cl_engine_explain(e, &request, &why, &error);
+            assert_int_equal(why.end, again(&f, status, &error) ? CATTN_MATCH_PRIVATE : CATTN_MATCH_ENDS);
+        }
+        assert_true(f.n > 1);
+    }
+    cl_engine_destroy(&e);
+}
+
 /* Loading takes two threads beside the caller's, and an engine one more. */
 static void threads_may_be_lacking(void **state) {
     const scene *s = *state;
@@ -371,7 +393,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_are_loaded_whole_or_not),   cmocka_unit_test(text_becomes_all_tokens_or_none),
         cmocka_unit_test(engines_are_created_whole_or_not), cmocka_unit_test(requests_are_queued_whole_or_not),
-        cmocka_unit_test(threads_may_be_lacking),
+        cmocka_unit_test(questions_are_asked_whole_or_not), cmocka_unit_test(threads_may_be_lacking),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
