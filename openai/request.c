@@ -24,7 +24,7 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
     if (!openai_dialect_of(body)->parse(context, body, request, error)) return false;
     if (request->n_prompts != 1) {
-        openai_fail(error, "prompt", "prompt has %zu prompts; pin them one by one", request->n_prompts);
+        openai_fail(error, "prompt", "prompt has %zu prompts; send them one by one", request->n_prompts);
         openai_request_free(request);
         return false;
     }
