@@ -100,9 +100,9 @@ static generation *generation_create(exchange *x, const generation_kind *kind) {
     return g;
 }
 
-enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) {
+/* Queue a new generation; NULL: memory was lacking for it. */
+static enum MHD_Result begin(exchange *x, generation *g) {
     openai_error error;
-    generation *g = generation_create(x, kind);
     if (!g) return http_reply_error(x, generation_memory_error(&error));
     if (!enlist(g)) {
         generation_free(g);
@@ -111,12 +111,26 @@ enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) {
     x->gen = g;
     if (!watch_add(x->srv->hangups, g->fd, g)) return MHD_NO;
     generation_add_owners(g, 1);
-    preparer_add(x->srv->requests, &g->task);
+    if (g->kind->prepare)
+        preparer_add(x->srv->requests, &g->task);
+    else
+        generation_prepare(&g->task);
     return generation_resumed(x);
 }
 
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) { return begin(x, generation_create(x, kind)); }
+
+enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own) {
+    generation *g = own ? generation_create(x, kind) : NULL;
+    if (g)
+        g->own = own;
+    else
+        free(own);
+    return begin(x, g);
+}
+
 void generation_cancel_jobs(generation *g) {
-    for (size_t i = 0; i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
+    for (size_t i = 0; g->jobs && i < g->n_jobs; i++) cl_engine_cancel(g->srv->engine, g->jobs[i].id);
     if (g->kind->undo) g->kind->undo(g);
 }
 

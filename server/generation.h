@@ -44,7 +44,8 @@ typedef struct generation generation;
 typedef struct generation_kind {
     /*
      * Read the body: either into g->request, whose prompts the engine then computes, or, without any prompts, write the whole
-     * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread.
+     * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread; NULL: the body does
+     * not count.
      */
     bool (*prepare)(generation *g, const json_t *body);
     /*
@@ -52,6 +53,12 @@ typedef struct generation_kind {
      * is lacking. On the connection's thread.
      */
     bool (*write)(generation *g, openai_writer *w);
+    /*
+     * Instead of prompts to compute: look at the engine's cache once, on the engine's thread, which waits meanwhile. Then
+     * reply, on the connection's thread.
+     */
+    void (*look)(generation *g, const cattn_cache *cache);
+    enum MHD_Result (*reply)(exchange *x, generation *g);
     /* Undo what the prompts have done beside the answer, which no client reads. On any thread, more than once. */
     void (*undo)(generation *g);
 } generation_kind;
@@ -68,6 +75,9 @@ extern const generation_kind generation_pin;
  * same connection, in x's dialect. On the connection's thread.
  */
 enum MHD_Result generation_begin(exchange *x, const generation_kind *kind);
+
+/* The same with g->own, which is taken over; NULL: memory was lacking for it. */
+enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own);
 
 /* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */
 enum MHD_Result generation_resumed(exchange *x);

@@ -130,5 +130,6 @@ enum MHD_Result generation_resumed(exchange *x) {
     case ACTION_WRITE: break;
     }
     if (g->refused) return http_reply_error(x, &g->error);
+    if (g->kind->reply) return g->kind->reply(x, g);
     return g->request.stream ? begin_stream(x) : reply_whole(x);
 }

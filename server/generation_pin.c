@@ -1,9 +1,8 @@
 /* POST /cache/pin: the engine computes and pins the prompt of the body, and the list of pins gets it with the answer. */
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "cache.h"
 #include "generation_state.h"
-#include "openai/parse.h"
 
 /* generation.own. `kept` is guarded by the generation's lock, and does not change once the generation is abandoned. */
 typedef struct pin_request {
@@ -11,28 +10,18 @@ typedef struct pin_request {
     bool kept;      /* the list has it */
 } pin_request;
 
-/* Set the name and the domain of the tenant that a body names, which must have a key. */
-static bool find_tenant(generation *g, const json_t *body, uint32_t *domain) {
-    const char *name = OPENAI_DEFAULT_TENANT;
-    const json_t *tenant = field_get(body, "tenant");
-    pin_request *own = g->own;
-    if (tenant && !field_name(tenant, "tenant", &name, &g->error)) return false;
-    if (!server_keys_find_tenant(g->srv->config.keys, name, domain))
-        return openai_fail(&g->error, "tenant", "there is no tenant '%.64s'; leave it out, or name one of --api-keys", name);
-    snprintf(own->pin.tenant, sizeof own->pin.tenant, "%s", name);
-    return true;
-}
-
 static bool prepare_pin(generation *g, const json_t *body) {
     uint32_t domain;
     if (!g->srv->config.can_pin)
         return openai_fail(&g->error, NULL, "this server has no memory for pins; start it with --pin-budget");
-    g->own = calloc(1, sizeof(pin_request));
-    if (!g->own) {
+    pin_request *own = g->own = calloc(1, sizeof *own);
+    if (!own) {
         generation_memory_error(&g->error);
         return false;
     }
-    if (!find_tenant(g, body, &domain) || !openai_pin_parse(&g->srv->context, body, &g->request, &g->error)) return false;
+    if (!cache_find_tenant(g->srv, body, own->pin.tenant, &domain, &g->error) ||
+        !openai_pin_parse(&g->srv->context, body, &g->request, &g->error))
+        return false;
     g->request.params.domain = domain;
     return true;
 }

@@ -1,4 +1,4 @@
-/* The preparer's thread: parses a request's body, and submits its prompts or writes its answer. */
+/* The preparer's thread: parses a request's body, and submits its prompts, asks the cache, or writes the answer. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +23,7 @@ static bool name_request(generation *g) {
  * allocator's memory: the JSON of "[]" takes forty times its bytes.
  */
 static bool read_request(generation *g) {
+    if (!g->kind->prepare) return true;
     json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;
@@ -35,7 +36,7 @@ static bool read_request(generation *g) {
 /* Allocate what the events of the prompts need. */
 static bool allocate_jobs(generation *g) {
     const size_t n = g->request.n_prompts;
-    if (!g->kind->write) return true; /* the answer is written already */
+    if (!g->kind->write) return true; /* there are no events */
     g->jobs = calloc(n, sizeof *g->jobs);
     g->first_token = calloc(n, sizeof *g->first_token);
     g->token_at = calloc(n * (size_t)g->request.params.n, sizeof *g->token_at);
@@ -51,13 +52,32 @@ static bool is_wanted(generation *g) {
     return wanted;
 }
 
+/* On the engine's thread. */
+static void look(void *ctx, const cattn_cache *cache) {
+    generation *g = ctx;
+    g->kind->look(g, cache);
+    pthread_mutex_lock(&g->lock);
+    g->n_ended++;
+    generation_wake_if_due(g);
+    pthread_mutex_unlock(&g->lock);
+    generation_drop_owners(g, 1);
+}
+
+/* Pass to the engine what is to be computed, or looked up. Returns how much of it the engine has taken. */
+static size_t submit(generation *g) {
+    cl_error cause;
+    if (!g->kind->look) return openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    if (cl_engine_inspect(g->srv->engine, look, g, &cause) == CL_OK) return 1;
+    openai_fail_from(&g->error, NULL, &cause);
+    return 0;
+}
+
 void generation_prepare(preparer_task *task) {
     generation *g = (generation *)task;
     const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g);
-    const size_t n = ok ? g->request.n_prompts : 0;
-    size_t n_jobs = 0;
+    const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     generation_add_owners(g, n); /* before the first event, which may be the last one */
-    if (ok) n_jobs = openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
+    const size_t n_jobs = ok ? submit(g) : 0;
     pthread_mutex_lock(&g->lock);
     g->n_jobs = n_jobs;
     g->prepared = true;

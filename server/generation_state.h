@@ -45,8 +45,8 @@ struct generation {
     /* Guarded by `lock`. */
     pthread_mutex_t lock;
     queued_event *events, **events_end;  /* events that the connection has not processed yet, oldest first */
-    size_t n_jobs;                       /* prompts that were submitted; final once `prepared` */
-    size_t n_ended;                      /* prompts whose last event came */
+    size_t n_jobs;                       /* prompts that were submitted, or looks at the cache; final once `prepared` */
+    size_t n_ended;                      /* prompts whose last event came, and looks that ended */
     bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
     bool prepared;                       /* the prompts were submitted, or the request was refused */
     bool refused;

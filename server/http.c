@@ -70,6 +70,12 @@ enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *jso
     return http_reply(x, status, type_json, text, size);
 }
 
+enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value) {
+    size_t size = 0;
+    char *text = json ? writer_end(json, &size) : strdup("");
+    return reply_with(x, status, type_json, text, size, header, value);
+}
+
 /* Reply with an error, and with one more header (NULL: none). */
 static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
     openai_writer w = {0};

@@ -53,6 +53,9 @@ enum MHD_Result http_reply(exchange *x, unsigned status, const char *type, char 
 /* Reply with the JSON that was written; the writer is empty afterwards. */
 enum MHD_Result http_reply_json(exchange *x, unsigned status, openai_writer *json);
 
+/* The same with one more header. A reply of status 304 has no JSON: NULL. */
+enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer *json, const char *header, const char *value);
+
 /* Reply with the error object and its HTTP status. */
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "generation.h"
 
 /* ---- The server ---- */
@@ -91,61 +92,6 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-/* ---- The cache ---- */
-
-static enum MHD_Result handle_cache(exchange *x) {
-    cattn_stats kv = {.struct_size = sizeof kv};
-    cl_engine_get_kv_stats(x->srv->engine, &kv);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } members[] = {
-        {"budget_bytes", kv.budget_bytes},
-        {"bytes_in_use", kv.bytes_in_use},
-        {"live_bytes", kv.chunks_live * kv.chunk_bytes},
-        {"retained_bytes", kv.chunks_retained * kv.chunk_bytes},
-        {"reserved_bytes", kv.chunks_reserved * kv.chunk_bytes},
-        {"unshared_bytes", kv.chunks_unshared * kv.chunk_bytes},
-        {"pinned_bytes", kv.chunks_pinned * kv.chunk_bytes},
-        {"sequences", kv.n_seqs},
-        {"nodes", kv.n_nodes},
-        {"tokens_stored", kv.tokens_stored},
-        {"tokens_retained", kv.tokens_retained},
-        {"tokens_referenced", kv.tokens_referenced},
-        {"slots_padding", kv.slots_padding},
-    };
-    openai_writer w = {0};
-    writer_open(&w, NULL, '{');
-    writer_string(&w, "object", "cache");
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
-        writer_integer(&w, members[i].name, (int64_t)members[i].value);
-    pins_write_all(&w, "pins", &x->srv->pins);
-    writer_close(&w);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
-}
-
-static const char PIN_PATH[] = "/cache/pin/";
-
-static enum MHD_Result handle_unpin(exchange *x) {
-    const char *name = x->path + sizeof PIN_PATH - 1;
-    const uint64_t id = pins_id(name);
-    if (!pins_remove(&x->srv->pins, id)) {
-        openai_error error;
-        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists those that POST /cache/pin has made", name);
-        error.status = MHD_HTTP_NOT_FOUND;
-        error.code = "pin_not_found";
-        return http_reply_error(x, &error);
-    }
-    cl_engine_unpin(x->srv->engine, id);
-    openai_writer w = {0};
-    writer_open(&w, NULL, '{');
-    writer_string(&w, "id", name);
-    writer_string(&w, "object", "cache.pin");
-    writer_value(&w, "deleted", json_true());
-    writer_close(&w);
-    return http_reply_json(x, MHD_HTTP_OK, &w);
-}
-
 /* ---- The table ---- */
 
 #define GET    .method = MHD_HTTP_METHOD_GET
@@ -175,9 +121,12 @@ static const route routes[] = {
     {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
     {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
-    {"/cache", GET, .access = ROUTE_OPERATOR, .handle = handle_cache},
+    {"/cache", GET, .access = ROUTE_OPERATOR, .handle = cache_handle_get},
+    {"/cache/explain", POST, .access = ROUTE_OPERATOR, .kind = &cache_explain},
     {"/cache/pin", POST, .access = ROUTE_OPERATOR, .kind = &generation_pin},
-    {PIN_PATH, DELETE, .prefix = true, .access = ROUTE_OPERATOR, .handle = handle_unpin},
+    {CACHE_PIN_PATH, DELETE, .prefix = true, .access = ROUTE_OPERATOR, .handle = cache_handle_unpin},
+    {"/cache/reset", POST, .access = ROUTE_OPERATOR, .handle = cache_handle_reset},
+    {"/reset_prefix_cache", POST, .access = ROUTE_OPERATOR, .handle = cache_handle_reset}, /* vLLM's name */
 };
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 

@@ -21,6 +21,18 @@ typedef struct fake_request {
     bool cancelled;
 } fake_request;
 
+typedef struct fake_inspection {
+    struct fake_inspection *next;
+    void (*fn)(void *ctx, const cattn_cache *cache);
+    void *ctx;
+} fake_inspection;
+
+typedef struct fake_prompt {
+    uint32_t domain;
+    int64_t n;
+    int32_t tokens[];
+} fake_prompt;
+
 struct cl_engine {
     fake_config config;
     pthread_mutex_t lock;
@@ -31,6 +43,8 @@ struct cl_engine {
     uint64_t last_id;
     cl_engine_stats stats;
     bool stop;
+    cattn_cache *cache; /* has the prompts that were submitted */
+    fake_inspection *inspections;
 };
 
 static void send(fake_request *r, cl_engine_event event) {
@@ -144,12 +158,26 @@ static void free_request(fake_request *r) {
     free(r);
 }
 
+/* Call the inspections that wait. The lock is released meanwhile. */
+static void inspect(cl_engine *e) {
+    while (e->inspections) {
+        fake_inspection *i = e->inspections;
+        e->inspections = i->next;
+        pthread_mutex_unlock(&e->lock);
+        i->fn(i->ctx, e->cache);
+        free(i);
+        pthread_mutex_lock(&e->lock);
+    }
+}
+
 /* The engine's thread. It sends events without holding the lock, since their receivers may call the engine. */
 static void *run(void *arg) {
     cl_engine *e = arg;
     pthread_mutex_lock(&e->lock);
-    while (!e->stop || e->requests) {
+    while (!e->stop || e->requests || e->inspections) {
+        inspect(e);
         if (!e->requests) {
+            if (e->stop || e->inspections) continue;
             pthread_cond_wait(&e->changed, &e->lock);
             continue;
         }
@@ -189,6 +217,12 @@ static void *run(void *arg) {
 cl_engine *fake_engine_create(const fake_config *config) {
     cl_engine *e = calloc(1, sizeof *e);
     e->config = *config;
+    cattn_config cache;
+    cattn_config_init(&cache);
+    cache.n_layers = cache.n_heads = cache.n_kv_heads = cache.n_threads = 1;
+    cache.head_dim = 32;
+    cache.budget_bytes = 4 << 20;
+    cattn_cache_create(&cache, &e->cache, NULL);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     pthread_create(&e->thread, NULL, run, e);
@@ -209,8 +243,64 @@ void cl_engine_destroy(cl_engine **engine) {
     }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->changed);
+    cattn_cache_destroy(&e->cache);
     free(e);
     *engine = NULL;
+}
+
+/* On the engine's thread: let a prompt be retained. */
+static void keep(void *ctx, const cattn_cache *cache) {
+    fake_prompt *p = ctx;
+    cattn_cache *c = (cattn_cache *)cache; /* the fake engine's own */
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = p->domain;
+    cattn_entry entry = {.max_rows = p->n};
+    if (cattn_seq_join(c, p->tokens, p->n, &options, &entry.seq, NULL, NULL) == CATTN_OK) {
+        cattn_step_begin(c, &entry, 1, 0, NULL);
+        cattn_step_end(c, NULL);
+        cattn_seq_leave(c, &entry.seq, NULL);
+    }
+    free(p);
+}
+
+static void drop(void *ctx, const cattn_cache *cache) {
+    (void)ctx;
+    cattn_cache_drop_retained((cattn_cache *)cache, NULL);
+}
+
+cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
+    (void)error;
+    fake_inspection *i = malloc(sizeof *i);
+    *i = (fake_inspection){NULL, fn, ctx};
+    pthread_mutex_lock(&e->lock);
+    fake_inspection **end = &e->inspections;
+    while (*end) end = &(*end)->next;
+    *end = i;
+    pthread_cond_signal(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    return CL_OK;
+}
+
+/* For inspections. */
+cl_status cl_engine_explain(cl_engine *e, const cl_engine_request *request, cattn_explanation *explanation, cl_error *error) {
+    (void)error;
+    cattn_join_options options;
+    cattn_join_options_init(&options);
+    options.domain = request->domain;
+    cattn_cache_explain(e->cache, request->prompt, request->n_prompt, &options, explanation, NULL);
+    return CL_OK;
+}
+
+cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) { return cl_engine_inspect(e, drop, NULL, error); }
+
+static void keep_prompt(cl_engine *e, const cl_engine_request *request) {
+    const size_t bytes = (size_t)request->n_prompt * sizeof *request->prompt;
+    fake_prompt *p = malloc(sizeof *p + bytes);
+    p->domain = request->domain;
+    p->n = request->n_prompt;
+    memcpy(p->tokens, request->prompt, bytes);
+    cl_engine_inspect(e, keep, p, NULL);
 }
 
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
@@ -221,6 +311,7 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     fake_request *r = calloc(1, sizeof *r);
     r->params = *request;
     if (r->params.max_tokens < 0) r->params.max_tokens = room;
+    keep_prompt(e, request);
     r->prompt = malloc((size_t)request->n_prompt * sizeof *r->prompt);
     memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
     r->wait = -1;

@@ -52,6 +52,9 @@ static void whole_answers_become_errors(void **state) {
     assert_refused(f->port, "GET", "/v1/models", NULL, 500, NULL, lacking);
     assert_refused(f->port, "GET", "/health", NULL, 500, NULL, lacking);
     assert_refused(f->port, "GET", "/cache", NULL, 500, NULL, lacking);
+    assert_refused(f->port, "GET", "/cache?nodes=3", NULL, 500, NULL, lacking);
+    assert_refused(f->port, "POST", "/cache/explain", "{\"prompt\":\"ab\"}", 500, NULL, lacking);
+    assert_refused(f->port, "POST", "/cache/reset", NULL, 500, NULL, lacking);
     no_text = false;
     assert_recovered(f);
 }
