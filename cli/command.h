@@ -20,6 +20,7 @@ typedef enum command_id {
     CMD_CHAT,
     CMD_BATCH,
     CMD_SERVE,
+    CMD_EXPLAIN,
     CMD_INFO,
     CMD_TOKENIZE,
     CMD_LOGITS,
@@ -37,6 +38,7 @@ int cmd_chat(const options *opt);
 int cmd_batch(const options *opt);
 int cmd_serve(const options *opt);
 int cmd_info(const options *opt);
+int cmd_explain(const options *opt);
 int cmd_tokenize(const options *opt);
 int cmd_logits(const options *opt);
 int cmd_perplexity(const options *opt);

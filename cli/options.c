@@ -122,10 +122,10 @@ const option option_table[] = {
     FLAG("json", 0, json, "print the results as JSON, one object per line", IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY)),
 
     /* bench serve */
-    UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE)),
+    UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE) | IN(EXPLAIN)),
     UTF8("model-name", 0, model_name, NULL, "NAME",
          "the name of the model in requests; by default the first model that the endpoint lists", IN(BENCH_SERVE)),
-    TEXT("api-key", 0, api_key, "KEY", "send this key as a bearer token", IN(BENCH_SERVE)),
+    TEXT("api-key", 0, api_key, "KEY", "send this key as a bearer token", IN(BENCH_SERVE) | IN(EXPLAIN)),
     TEXT("input", 'i', input, "FILE",
          "send the requests of this file, in the forms that batch reads; by default synthetic ones", IN(BENCH_SERVE)),
     INT("requests", 0, requests, "0", 0, 1 << 24,
@@ -157,6 +157,11 @@ const option option_table[] = {
     TEXT("extra-body", 0, extra_body, "JSON", "an object whose fields are added to every request", IN(BENCH_SERVE)),
     FLAG("json", 0, json, "print the results as one JSON object instead of a table", IN(BENCH_SERVE)),
     TEXT("output", 'o', output, "FILE", "also write the results to this file, as one JSON object", IN(BENCH_SERVE)),
+
+    /* explain */
+    UTF8("tenant", 0, tenant, NULL, "NAME", "the tenant whose requests have the prompt; by default the request says it",
+         IN(EXPLAIN)),
+    FLAG("json", 0, json, "print the server's answer as JSON", IN(EXPLAIN)),
 
     /* Generation */
     INT("max-tokens", 'n', max_tokens, "-1", -1, INT_MAX, "largest number of tokens to generate; -1: up to the context's end",

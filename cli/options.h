@@ -62,10 +62,12 @@ struct options {
     int64_t chunks, tg, streams, rounds;
     const char *pp, *batch;
     /* bench serve */
-    const char *url, *extra_body;
+    const char *url, *extra_body; /* url: also of explain */
     double rate, time_limit;
     int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
     bool text, warm_prefixes;
+    /* explain */
+    const char *tenant;
 
     /* the arguments that are not options */
     const char *const *args; /* [n_args], borrowed from argv */

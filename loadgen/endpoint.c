@@ -1,7 +1,6 @@
-/* Prepares requests to an endpoint, and asks it for its model. */
+/* Prepares requests to an endpoint, posts JSON to it, and asks it for its model. */
 #include "endpoint.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 #include "buffer.h"
@@ -56,18 +55,43 @@ static size_t keep(char *bytes, size_t one, size_t size, void *ctx) {
     return buffer_add(ctx, bytes, size) ? size : 0;
 }
 
+/* Wait for the answer to a request of at most timeout_s seconds (0: no limit), and keep it. */
+static CURLcode perform(CURL *curl, long timeout_s, buffer *answer, long *http_status) {
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, timeout_s);
+    const CURLcode code = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, http_status);
+    curl_easy_cleanup(curl);
+    return code;
+}
+
+static cl_status unreachable(const endpoint *e, CURLcode code, cl_error *error) {
+    return cl_fail(error, CL_ERR_FILE, "cannot reach %s: %s; --url names the endpoint, without /v1", e->url,
+                   curl_easy_strerror(code));
+}
+
+cl_status endpoint_post(const endpoint *e, const char *path, const char *body, long *http_status, json_t **answer,
+                        cl_error *error) {
+    buffer text = {0};
+    *answer = NULL;
+    CURL *curl = endpoint_request(e, path, body);
+    if (!curl) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request");
+    const CURLcode code = perform(curl, 0, &text, http_status);
+    if (code == CURLE_OK) *answer = json_loadb(text.size ? text.bytes : "", text.size, 0, NULL);
+    buffer_free(&text);
+    if (code == CURLE_WRITE_ERROR)
+        return cl_fail(error, CL_ERR_FORMAT, "the answer of %s%s has more than %d bytes", e->url, path, BUFFER_MAX);
+    return code == CURLE_OK ? CL_OK : unreachable(e, code, error);
+}
+
 cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
     buffer body = {0};
     long http_status = 0;
     *name = NULL;
     CURL *curl = endpoint_request(e, "/v1/models", NULL);
     if (!curl) return cl_fail(error, CL_ERR_NOMEM, "no memory for a request");
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &body);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)GET_TIMEOUT_S);
-    const CURLcode code = curl_easy_perform(curl);
-    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http_status);
-    curl_easy_cleanup(curl);
+    const CURLcode code = perform(curl, GET_TIMEOUT_S, &body, &http_status);
     json_t *list = json_loadb(body.size ? body.bytes : "", body.size, 0, NULL);
     const char *id = json_string_value(json_object_get(json_array_get(json_object_get(list, "data"), 0), "id"));
     cl_status status = CL_OK;
@@ -75,8 +99,7 @@ cl_status endpoint_model(const endpoint *e, char **name, cl_error *error) {
         status = cl_fail(error, CL_ERR_FORMAT, "%s/v1/models has more than %d bytes; name the model with --model-name", e->url,
                          BUFFER_MAX);
     else if (code != CURLE_OK)
-        status = cl_fail(error, CL_ERR_FILE, "cannot reach %s: %s; --url names the endpoint, without /v1", e->url,
-                         curl_easy_strerror(code));
+        status = unreachable(e, code, error);
     else if (http_status == 404)
         status =
             cl_fail(error, CL_ERR_FORMAT, "there is no %s/v1/models (HTTP 404); --url names the endpoint, without /v1", e->url);

@@ -3,6 +3,7 @@
 #define LOADGEN_ENDPOINT_H
 
 #include <curl/curl.h>
+#include <jansson.h>
 
 #include "llama/common/error.h"
 
@@ -23,6 +24,14 @@ void endpoint_close(endpoint *e);
  * curl_easy_cleanup. body is the JSON text to post, borrowed while the handle lives; NULL: a GET request.
  */
 CURL *endpoint_request(const endpoint *e, const char *path, const char *body);
+
+/*
+ * Post a JSON text to a path, and wait for the answer. *http_status is its status, and *answer its JSON, for the caller to free
+ * with json_decref; NULL: it is no JSON. CL_ERR_FILE: the endpoint cannot be reached; CL_ERR_FORMAT: the answer is too long;
+ * CL_ERR_NOMEM.
+ */
+cl_status endpoint_post(const endpoint *e, const char *path, const char *body, long *http_status, json_t **answer,
+                        cl_error *error);
 
 /*
  * Set *name to the first model that /v1/models lists, allocated for the caller. Errors: CL_ERR_FILE: the endpoint cannot be

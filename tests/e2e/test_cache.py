@@ -1,9 +1,11 @@
-"""The endpoints below /cache: what the cache holds, and prompts that stay in it."""
+"""The endpoints below /cache: what the cache holds, its tree, why a prompt misses, and prompts that stay in it."""
+import concurrent.futures
 import contextlib
 import json
 import re
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -65,6 +67,12 @@ def cached(url, prompt, key=OPERATOR):
     status, answer = call(url, "POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1}, key)
     assert status == 200, answer
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def metric(url, name):
+    request = urllib.request.Request(url + "/metrics", headers={"Authorization": f"Bearer {OPERATOR}"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return next(float(line.rsplit(" ", 1)[1]) for line in reply.read().decode().splitlines() if line.startswith(name + "{"))
 
 
 def wait_for_sequences(url, n):
@@ -139,7 +147,7 @@ def test_requests_that_cannot_be_pinned(serve):
     for body, message in (
         ({"prompt": PROMPT, "tenant": "b"}, "there is no tenant 'b'"),
         ({"prompt": PROMPT, "tenant": 3}, "'tenant' must be a string"),
-        ({"prompt": ["one prompt", "another"]}, "prompt has 2 prompts; pin them one by one"),
+        ({"prompt": ["one prompt", "another"]}, "prompt has 2 prompts; send them one by one"),
         ({"prompt": [5]}, "it needs at least 2"),
         ({"prompt": PROMPT * 2}, "K/V cache: the pins would cover 7 chunks"),  # of 1.5 MB; 5 fit
         ({}, "'prompt'"),
@@ -165,3 +173,229 @@ def test_clients_that_hang_up(serve):
     while (state := cache(url))["sequences"] != len(state["pins"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# ---- The tree ----
+
+
+def tree(url, query="nodes=1000", key=OPERATOR):
+    """All nodes, by their ids."""
+    status, page = call(url, "GET", "/cache?" + query, key=key)
+    assert status == 200 and page["object"] == "cache.nodes", page
+    nodes = {node["id"]: node for node in page["data"]}
+    assert len(nodes) == len(page["data"])
+    return nodes, page
+
+
+def stream(url, body, key=OPERATOR):
+    """The bytes of a stream's tokens and finish reasons."""
+    request = urllib.request.Request(url + "/v1/completions", json.dumps({**body, "stream": True}).encode(),
+                                     {"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(request, timeout=600) as reply:
+        events = [line[6:] for line in reply.read().decode().splitlines() if line.startswith("data: {")]
+    return [json.loads(event)["choices"] for event in events]
+
+
+def test_sixteen_requests_are_one_trunk_with_sixteen_leaves(serve):
+    url = serve("--kv-budget", "256M", "--speculate", "off")
+    bodies = [{"prompt": PROMPT + [3000 + i, 4000 + i], "max_tokens": 200, "ignore_eos": True, "temperature": 0} for i in range(16)]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(stream, url, body) for body in bodies]
+        deadline = time.monotonic() + 120
+        while True:
+            nodes, page = tree(url)
+            trunks = [node for node in nodes.values() if node["readers"] == 16]
+            if trunks:
+                break
+            assert time.monotonic() < deadline and not all(answer.done() for answer in answers)
+        (trunk,) = trunks
+        leaves = [node for node in nodes.values() if node["parent"] == trunk["id"]]
+        assert (trunk["tokens"], trunk["ready"], trunk["sequences"], trunk["state"]) == (200, 200, 16, "live")
+        assert trunk["parent"] is None and trunk["hits"] == 15 and trunk["bytes"] > 0 and trunk["text"]
+        assert len(leaves) == 16 and all((leaf["readers"], leaf["depth"], leaf["position"]) == (1, 1, 200) for leaf in leaves)
+        assert page["running"] == 16 and page["sequences"] == 16 and page["unshared_bytes"] > 2 * page["live_bytes"]
+        for answer in answers:
+            answer.result()
+    wait_for_sequences(url, 0)
+    nodes, _ = tree(url)
+    assert {node["state"] for node in nodes.values()} == {"retained"} and sum(node["readers"] for node in nodes.values()) == 0
+
+
+def test_pages_and_what_has_not_changed(serve):
+    url = serve(*BUDGET)
+    for i in range(9):
+        cached(url, PROMPT[: 20 + 4 * i] + [i] * 20)
+    wait_for_sequences(url, 0)
+    nodes, page = tree(url)
+    assert len(nodes) > 9 and page["next"] is None
+    assert sum(node["tokens"] for node in nodes.values()) == page["tokens_stored"]
+    walked, cursor = {}, ""
+    while cursor is not None:
+        part, answer = tree(url, f"nodes=4&text=2{cursor and '&cursor=' + cursor}")
+        assert not part.keys() & walked.keys()
+        walked.update(part)
+        cursor = answer["next"]
+    assert walked.keys() == nodes.keys()
+    biggest = max(nodes.values(), key=lambda node: node["tokens"])
+    below, _ = tree(url, f"nodes=100&text=1000&node={biggest['id']}")
+    assert below[biggest["id"]]["tokens"] == biggest["tokens"] and len(below[biggest["id"]]["text"]) >= len(biggest["text"])
+    assert call(url, "GET", "/cache?nodes=1&node=123456")[0] == 404
+    request = urllib.request.Request(url + "/cache?nodes=1000", headers={"Authorization": f"Bearer {OPERATOR}"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        request.add_header("If-None-Match", reply.headers["ETag"])
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == 304 and caught.value.read() == b""
+    cached(url, [9, 9, 9])
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        assert reply.status == 200
+    for query in ("nodes=0", "nodes=5000", "nodes=-1", "nodes=x", "nodes=4&cursor=77", "nodes=4&text=-1", "nodes=4&text=99999",
+                  "nodes=4096&text=300", "nodes=4&min_tokens=x", "nodes=4&cursor=" + "9" * 40, "nodes=" + "1" * 5000, "nodes=%ff"):  # fmt: skip
+        status, answer = call(url, "GET", "/cache?" + query)
+        assert status == 400 and answer["error"]["param"] in ("nodes", "cursor", "text", "min_tokens"), query
+
+
+def test_streams_are_undisturbed_while_someone_looks(serve):
+    """No byte of them differs, however often the tree is read and prompts are explained."""
+    bodies = [{"prompt": PROMPT[: 150 + i % 3], "max_tokens": 60, "ignore_eos": True, "seed": i, "logprobs": 2} for i in range(8)]
+    results = []
+    for looks in (False, True):
+        url = serve(*BUDGET)
+        over, n_looks = threading.Event(), 0
+
+        def look():
+            nonlocal n_looks
+            while not over.is_set():
+                tree(url, "nodes=4096&text=64")
+                explain(url, prompt=PROMPT)
+                n_looks += 1
+
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            lookers = [pool.submit(look) for _ in range(4 * looks)]
+            answers = [pool.submit(stream, url, body) for body in bodies]
+            results.append([answer.result() for answer in answers])
+            over.set()
+            for looker in lookers:
+                looker.result()
+        assert n_looks >= 10 * looks
+    assert results[0] == results[1]
+
+
+# ---- Why a prompt misses ----
+
+
+def explain(url, key=OPERATOR, **body):
+    status, answer = call(url, "POST", "/cache/explain", body, key)
+    assert status == 200 and answer["object"] == "cache.explanation", answer
+    return answer
+
+
+def chat(system, user="My arm hurts."):
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def test_the_first_token_that_differs(serve):
+    url = serve(*BUDGET)
+    rules = " ".join(f"Rule {i}: be kind." for i in range(12))
+    assert explain(url, messages=chat("You are the ship's doctor. " + rules))["reason"] == "absent"
+    body = {"messages": chat("You are the ship's doctor. " + rules), "max_tokens": 1}
+    assert call(url, "POST", "/v1/chat/completions", body)[0] == 200
+    whole = explain(url, messages=body["messages"])
+    assert whole["reason"] == "whole" and whole["tokens"] - 2 <= whole["matched"] < whole["tokens"] and whole["difference"] is None
+    assert whole["saved_seconds"] > whole["missing_seconds"] >= 0
+    # One word of the system prompt is another one.
+    other = explain(url, messages=chat("You are the ship's cook. " + rules))
+    difference = other["difference"]
+    assert other["reason"] == "differs" and difference["before"].endswith("You are the ship's"), other
+    assert difference["prompt"]["text"].startswith(" cook. Rule 0: be kind.")
+    assert difference["cache"]["text"].startswith(" doctor. Rule 0: be kind.")
+    assert difference["position"] - 1 <= other["matched"] <= difference["position"]
+    assert f"at position {difference['position']} the cache has another token" in other["message"]
+    # The same chat goes on.
+    longer = explain(url, messages=chat("You are the ship's doctor. " + rules, "My arm hurts. And my leg."))
+    assert longer["reason"] == "differs" and longer["difference"]["before"].endswith("My arm hurts.")
+    # Another tenant has it.
+    theirs = explain(url, messages=body["messages"], tenant="a")
+    assert theirs["reason"] == "absent" and theirs["tenant"] == "a"
+    assert theirs["other"] == {"tenant": "default", "matched": whole["matched"]}
+    for key, status in (("key-a", 403), ("wrong", 401)):
+        for path in ("/cache/explain", "/cache/reset", "/reset_prefix_cache"):
+            assert call(url, "POST", path, {"prompt": "x"}, key)[0] == status
+
+
+def test_what_was_evicted(serve):
+    url = serve(*BUDGET)
+    cached(url, PROMPT)
+    assert explain(url, prompt=PROMPT)["reason"] == "whole"
+    flood(url)
+    gone = explain(url, prompt=PROMPT)
+    assert gone["reason"] == "evicted" and gone["matched"] == 0, gone
+    assert 192 <= gone["evicted"]["tokens"] <= 200 and 0 <= gone["evicted"]["seconds_ago"] < 300
+    cached(url, PROMPT)
+    assert explain(url, prompt=PROMPT)["reason"] == "whole"
+    status, after = call(url, "POST", "/cache/reset")
+    assert status == 200 and after["object"] == "cache.reset" and after["tokens_stored"] == after["nodes"] == 0
+    assert explain(url, prompt=PROMPT)["reason"] == "evicted"
+    answer = pin(url, prompt=PROMPT[:128])
+    assert call(url, "POST", "/reset_prefix_cache", {})[1]["pins"] == [answer]
+    nodes, _ = tree(url)
+    assert [(node["state"], node["pins"], node["tokens"]) for node in nodes.values()] == [("pinned", 1, 128)]
+    assert explain(url, prompt=PROMPT)["matched"] == 128
+
+
+def test_the_file_keeps_what_is_dropped(serve, tmp_path):
+    url = serve(*BUDGET, "--kv-tier", tmp_path / "tier", "--kv-tier-size", "64M")
+    cached(url, PROMPT)
+    deadline = time.monotonic() + 60
+    while metric(url, "chunkattn_tier_writes_total") < 3:  # of 64 tokens
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert explain(url, prompt=PROMPT)["in_file"] == 0  # nothing that is not in memory
+    assert call(url, "POST", "/cache/reset")[1]["tokens_stored"] == 0
+    dropped = explain(url, prompt=PROMPT)
+    assert (dropped["matched"], dropped["in_file"], dropped["reason"]) == (0, 192, "evicted")
+    assert cached(url, PROMPT) == 192
+
+
+def test_questions_that_are_wrong(serve):
+    url = serve(*BUDGET)
+    for body, message in (
+        ({}, "'prompt'"),
+        ([], "must be a JSON object"),
+        ({"prompt": ["one prompt", "another"]}, "prompt has 2 prompts"),
+        ({"prompt": PROMPT, "tenant": "b"}, "there is no tenant 'b'"),
+        ({"prompt": [1, 10**9]}, "prompt[1]"),
+        ({"messages": [{"role": 7, "content": "x"}]}, "role"),
+    ):
+        status, answer = call(url, "POST", "/cache/explain", body)
+        assert status == 400 and message in answer["error"]["message"], (body, answer)
+
+
+def test_explain_for_a_person(serve, chunkllama, tmp_path):
+    url = serve(*BUDGET)
+    request = {"messages": chat("You are the ship's doctor."), "max_tokens": 1}
+    assert call(url, "POST", "/v1/chat/completions", request)[0] == 200
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({**request, "messages": chat("You are the ship's\u009b cook.")}))
+    ask = ["explain", "--url", url, "--api-key", OPERATOR]
+    text = chunkllama(*ask, path).stdout
+    assert "at position" in text and "\n  prompt  token " in text and "\n  cache   token " in text and '" doctor' in text
+    assert "\x9b" not in text and "\\u009b" in text
+    assert text == chunkllama(*ask, stdin=path.read_text()).stdout == chunkllama(*ask, "-", stdin=path.read_text()).stdout
+    theirs = chunkllama(*ask, "--tenant", "a", path).stdout
+    assert "tenant          a\n" in theirs and "others          default has " in theirs
+    answer = json.loads(chunkllama(*ask, "--json", stdin=json.dumps(request)).stdout)
+    assert answer["reason"] == "whole"
+    for args, stdin, message in (
+        ([*ask], "{", "standard input is no request: "),
+        ([*ask], "[1]", "standard input is no request: it must be a JSON object"),
+        ([*ask], "{}", "/cache/explain answered HTTP 400: "),
+        ([*ask, tmp_path / "none"], "", "none"),
+        ([*ask, path, path], "", "one argument too many"),
+        (["explain", "--url", url, path], "", "answered HTTP 401: this server requires its API key"),
+        (["explain", "--url", url, "--api-key", "key-a", path], "", "answered HTTP 403: "),
+        (["explain", "--url", "http://127.0.0.1:9", path], "", "cannot reach http://127.0.0.1:9"),
+        (["explain", "--url", url + "/v1", path], "", "HTTP 404"),
+    ):
+        done = chunkllama(*args, stdin=stdin, status=1)
+        assert message in done.stderr and done.stdout == "", (args, done)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-COMMANDS = ["run", "chat", "batch", "serve", "info", "tokenize", "logits", "perplexity", "bench",
+COMMANDS = ["run", "chat", "batch", "serve", "explain", "info", "tokenize", "logits", "perplexity", "bench",
             "bench serve", "bench grammar"]
 TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
 
@@ -30,7 +30,7 @@ def test_help_of_each_command(chunkllama, command):
     text = chunkllama(*command.split(), "--help").stdout
     assert text.startswith(f"usage: chunkllama {command} [options]")
     options = re.findall(r"^  (?:-\w, |    )--([a-z-]+)", text, re.M)
-    assert options[0] == ("url" if command == "bench serve" else "model") and options.pop() == "help" and len(options) == len(set(options))
+    assert options[0] == ("url" if command in ("bench serve", "explain") else "model") and options.pop() == "help" and len(options) == len(set(options))
     for name in options:
         assert "CHUNKLLAMA_" + name.upper().replace("-", "_") in text
     assert max(map(len, text.splitlines())) <= 120
