@@ -102,7 +102,8 @@ static void print_answer(const json_t *answer) {
     if (number(answer, "in_file") > 0) printf("in the file     %lld more\n", number(answer, "in_file"));
     if (json_is_object(other)) {
         const char *name = json_string_value(json_object_get(other, "tenant"));
-        printf("others          %s has %lld, which are not shared\n", name ? name : "another tenant", number(other, "matched"));
+        printf("others          %s has %lld, which are not shared\n", name ? name : "another tenant or cache_salt",
+               number(other, "matched"));
     }
     print_seconds(answer);
     print_difference(json_object_get(answer, "difference"));

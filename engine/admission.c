@@ -15,9 +15,11 @@
  */
 static const double EXPECTED_PART = 0.5;
 
-/* Domains from the first on belong to one request or choice each, those from the second on to salts. Those in requests are
- * lower. */
-static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u;
+/*
+ * Domains from the first on belong to one request or choice each, those from the second on to salts. Those in requests are
+ * lower. The last one is nobody's.
+ */
+static const uint32_t OWN_DOMAINS = 0x80000000u, SALT_DOMAINS = 0xc0000000u, EMPTY_DOMAIN = UINT32_MAX;
 
 /* An eighth is left for the workspace of steps and for metadata; retained prefixes may use it meanwhile. */
 static void count_chunks(cl_admission *a) {
@@ -46,7 +48,7 @@ bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, 
         .chunk_size = config->chunk_size,
         .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
     };
-    cl_salts_init(&a->salts, SALT_DOMAINS, UINT32_MAX - SALT_DOMAINS, drop_left, a);
+    cl_salts_init(&a->salts, SALT_DOMAINS, EMPTY_DOMAIN - SALT_DOMAINS, drop_left, a);
     count_chunks(a);
     return a->choices;
 }
@@ -167,12 +169,23 @@ static uint32_t domain_of(cl_admission *a, const cl_choice *c) {
     return r->own_domain;
 }
 
-static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
+static cattn_join_options options_of(uint32_t domain) {
     cattn_join_options options;
     cattn_join_options_init(&options);
-    options.domain = domain_of(a, c);
+    options.domain = domain;
     /* The domain is one of the next process, too, for another request or salt, and the file tier outlives this one. */
-    if (options.domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
+    if (domain >= OWN_DOMAINS) options.flags = CATTN_JOIN_NO_TIER;
+    return options;
+}
+
+cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_engine_request *r) {
+    if (r->salt_size == 0) return options_of(r->domain);
+    const cl_salt *salt = cl_salts_find(&a->salts, r->domain, r->salt, r->salt_size);
+    return options_of(salt ? salt->kv_domain : EMPTY_DOMAIN);
+}
+
+static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, cattn_error *error) {
+    cattn_join_options options = options_of(domain_of(a, c));
     options.reserve_tokens = n_reserved;
     cattn_join_result result;
     const cattn_status status = cattn_seq_join(a->cache, c->tokens, c->n_tokens, &options, &c->seq, &result, error);
@@ -182,9 +195,7 @@ static cattn_status join(cl_admission *a, cl_choice *c, int64_t n_reserved, catt
 
 /* Whether a choice may fit, by the tokens that the cache has. It is cheaper than to join, for which others are evicted. */
 static bool may_fit(const cl_admission *a, const cl_choice *c, double part) {
-    cattn_join_options options;
-    cattn_join_options_init(&options);
-    options.domain = cl_request_kv_domain(c->owner);
+    const cattn_join_options options = options_of(cl_request_kv_domain(c->owner));
     cattn_join_result result = {0};
     const int32_t *tokens = c->tokens ? c->tokens : c->owner->params.prompt;
     cattn_cache_match(a->cache, tokens, c->n_tokens, &options, &result, NULL);

@@ -77,6 +77,12 @@ typedef enum cl_admission_answer {
 cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *error);
 
 /*
+ * The options with which a request would join that is like r, of which only domain and salt count. A salt that the cache has
+ * nothing of is in a domain without tokens.
+ */
+cattn_join_options cl_admission_join_options(const cl_admission *a, const cl_engine_request *r);
+
+/*
  * Reserve room for the tokens that a choice may get in the next step. False: there is none, or less than steps need for their
  * workspace would be left; *error is filled if the choice is alone.
  */

@@ -167,7 +167,8 @@ static cl_status check_rules(const cl_engine_limits *limits, const cl_engine_req
     return check_tokens("allowed_tokens", r->allowed_tokens, r->n_allowed_tokens, limits->n_vocab, error);
 }
 
-static cl_status check_salt(const cl_engine_request *r, cl_error *error) {
+cl_status cl_check_domain(const cl_engine_request *r, cl_error *error) {
+    if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
     if (r->salt_size > CL_ENGINE_MAX_SALT)
         return cl_fail(error, CL_ERR_ARG, "salt has %zu bytes; it may have at most %d: shorten it", r->salt_size,
                        CL_ENGINE_MAX_SALT);
@@ -269,14 +270,13 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
                        CL_ENGINE_MAX_PRIORITY);
     if (!(r->timeout_s >= 0))
         return cl_fail(error, CL_ERR_ARG, "timeout_s is %g; it must be above 0, or 0 for none", r->timeout_s);
-    if (r->domain > INT32_MAX) return cl_fail(error, CL_ERR_ARG, "domain is %u; it must be at most %d", r->domain, INT32_MAX);
-    cl_status status = r->pin ? check_pin(limits, r, error) : CL_OK;
+    cl_status status = cl_check_domain(r, error);
+    if (status == CL_OK && r->pin) status = check_pin(limits, r, error);
     if (status == CL_OK) status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);
     if (status == CL_OK) status = check_rules(limits, r, error);
     if (status == CL_OK) status = check_array("shown_tokens", r->shown_tokens, r->n_shown_tokens, error);
     if (status == CL_OK) status = check_tokens("shown_tokens", r->shown_tokens, r->n_shown_tokens, limits->n_vocab, error);
-    if (status == CL_OK) status = check_salt(r, error);
     if (status == CL_OK) status = check_beams(limits, r, error);
     if (status == CL_OK) status = check_pooling(r, error);
     if (status == CL_OK) status = check_grammar(limits, r, error);

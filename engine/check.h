@@ -35,6 +35,9 @@ typedef struct cl_engine_limits {
 cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_request *from, cl_engine_request *request,
                            cl_error *error);
 
+/* Check the fields that say with which requests a request shares K/V: its domain and salt. CL_ERR_ARG names the field. */
+cl_status cl_check_domain(const cl_engine_request *r, cl_error *error);
+
 /* What waits when a request is submitted. */
 typedef struct cl_queue_load {
     int64_t n_waiting;    /* requests of which no choice is in the cache */

@@ -342,6 +342,10 @@ cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) {
     return CL_OK;
 }
 
+cattn_join_options cl_engine_join_options(const cl_engine *e, const cl_engine_request *r) {
+    return cl_scheduler_join_options(e->scheduler, r);
+}
+
 cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
     if (!e || !fn) return cl_fail(error, CL_ERR_ARG, "%s is NULL", e ? "fn" : "engine");
     if (pthread_equal(pthread_self(), e->thread)) {

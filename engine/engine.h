@@ -19,6 +19,12 @@ cl_status cl_engine_create_on_pool(const cl_model *model, ca_pool *pool, const c
                                    cl_error *error);
 
 /*
+ * The options with which a request like r, of which only domain and salt count, would join the cache now. On the engine's
+ * thread.
+ */
+cattn_join_options cl_engine_join_options(const cl_engine *engine, const cl_engine_request *r);
+
+/*
  * The beginning of each message about a request that exceeds the context. Clients recognise the error by these words, which are
  * OpenAI's, and not by a code. Takes the context as a long long.
  */

@@ -2,9 +2,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "llama/common/error.h"
+#include "check.h"
 
 typedef struct question {
+    const cl_engine *engine;
     cl_engine_request request;
     cattn_explanation *explanation;
     cattn_status status;
@@ -17,9 +18,7 @@ typedef struct question {
 /* On the engine's thread. */
 static void answer(void *ctx, const cattn_cache *cache) {
     question *q = ctx;
-    cattn_join_options options;
-    cattn_join_options_init(&options);
-    options.domain = q->request.domain;
+    const cattn_join_options options = cl_engine_join_options(q->engine, &q->request);
     q->status = cattn_cache_explain(cache, q->request.prompt, q->request.n_prompt, &options, q->explanation, &q->cause);
     pthread_mutex_lock(&q->mutex);
     q->answered = true;
@@ -29,13 +28,15 @@ static void answer(void *ctx, const cattn_cache *cache) {
 
 cl_status cl_engine_explain(cl_engine *e, const cl_engine_request *request, cattn_explanation *explanation, cl_error *error) {
     if (!request || !explanation) return cl_fail(error, CL_ERR_ARG, "%s is NULL", request ? "explanation" : "request");
-    question q = {.explanation = explanation};
+    question q = {.engine = e, .explanation = explanation};
     cl_engine_request_init(&q.request);
     cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, &q.request, request, error);
     if (status != CL_OK) return status;
     if (!q.request.prompt) return cl_fail(error, CL_ERR_ARG, "prompt is NULL");
     if (q.request.n_prompt < 1)
         return cl_fail(error, CL_ERR_ARG, "n_prompt is %lld; it must be at least 1", (long long)q.request.n_prompt);
+    status = cl_check_domain(&q.request, error);
+    if (status != CL_OK) return status;
     pthread_mutex_init(&q.mutex, NULL);
     pthread_cond_init(&q.changed, NULL);
     status = cl_engine_inspect(e, answer, &q, error);

@@ -78,8 +78,7 @@ static uint32_t new_domain(cl_salts *s) {
 cl_salt *cl_salts_acquire(cl_salts *s, uint32_t domain, const char *bytes, size_t size) {
     cl_salt *added = malloc(sizeof *added + size);
     if (!added) return NULL;
-    *added = (cl_salt){.domain = domain, .size = size};
-    memcpy(added->bytes, bytes, size);
+    *added = (cl_salt){.domain = domain, .size = size, .bytes = memcpy(added + 1, bytes, size)};
     cl_salt *const *found = tsearch(added, &s->by_name, compare);
     cl_salt *salt = found ? *found : NULL;
     if (salt == added)
@@ -97,4 +96,10 @@ void cl_salts_release(cl_salts *s, cl_salt *salt) {
     take(&s->used, salt);
     add(&s->unused, salt);
     if (s->unused.n > CL_SALTS_KEPT) forget_unused(s);
+}
+
+const cl_salt *cl_salts_find(const cl_salts *s, uint32_t domain, const char *bytes, size_t size) {
+    const cl_salt key = {.domain = domain, .size = size, .bytes = bytes};
+    cl_salt *const *found = tfind(&key, &s->by_name, compare);
+    return found ? *found : NULL;
 }

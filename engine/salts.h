@@ -40,7 +40,7 @@ struct cl_salt {
     uint32_t kv_domain;
     uint32_t domain;
     size_t size;
-    char bytes[];
+    const char *bytes; /* [size], in the same allocation */
 };
 
 /* n_domains must exceed the number of requests that use salts at once. clear is called from cl_salts_acquire. */
@@ -53,5 +53,8 @@ void cl_salts_free(cl_salts *s);
  */
 cl_salt *cl_salts_acquire(cl_salts *s, uint32_t domain, const char *bytes, size_t size);
 void cl_salts_release(cl_salts *s, cl_salt *salt);
+
+/* The salt of these bytes [size] in a domain, without a use of it; NULL: it has none, or was forgotten. */
+const cl_salt *cl_salts_find(const cl_salts *s, uint32_t domain, const char *bytes, size_t size);
 
 #endif

@@ -165,6 +165,10 @@ void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes) {
 
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s) { return s->runner.cache; }
 
+cattn_join_options cl_scheduler_join_options(const cl_scheduler *s, const cl_engine_request *r) {
+    return cl_admission_join_options(&s->roster.admission, r);
+}
+
 void cl_scheduler_reset_cache(cl_scheduler *s) {
     cattn_cache_drop_retained(s->runner.cache, NULL);
     if (s->speculation) cl_speculation_drop_left(s->speculation);

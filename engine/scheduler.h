@@ -56,6 +56,9 @@ void cl_scheduler_set_budget(cl_scheduler *s, uint64_t budget_bytes);
 /* The K/V cache, for inspections between steps. */
 const cattn_cache *cl_scheduler_cache(const cl_scheduler *s);
 
+/* As cl_admission_join_options. */
+cattn_join_options cl_scheduler_join_options(const cl_scheduler *s, const cl_engine_request *r);
+
 /* Drop what the cache retains, and what the drafter keeps of choices that have left. */
 void cl_scheduler_reset_cache(cl_scheduler *s);
 

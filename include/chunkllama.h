@@ -620,8 +620,8 @@ CL_API cl_status cl_engine_inspect(cl_engine *engine, void (*fn)(void *ctx, cons
 
 /*
  * Say how much of a request's prompt is in the cache, and why not more: cattn_cache_explain. Of the request, which is borrowed
- * for the call only, the prompt and the domain count. Waits as long as cl_engine_inspect. The caller sets
- * explanation->struct_size.
+ * for the call only, the prompt, the domain and the salt count. Waits as long as cl_engine_inspect. The caller sets
+ * explanation->struct_size. An other_domain of 2^31 or more is that of a salt, or of a request that shares with no other.
  *
  * Errors: CL_ERR_ARG names the field; CL_ERR_UNSUPPORTED also for a field of the request that is not known; the others as
  * cl_engine_inspect.

@@ -29,8 +29,8 @@ void cache_write_state(openai_writer *w, server *s, const cattn_stats *kv);
 void cache_write_text(openai_writer *w, const char *key, const server *s, const int32_t *tokens, int64_t n);
 
 /*
- * The name of a domain's tenant; NULL: the domain is of one request alone, or of a tenant whose name the server does not know,
- * since the file tier has it from another time.
+ * The name of a domain's tenant; NULL: the domain is of one request alone, of those with a cache_salt, or of a tenant whose
+ * name the server does not know, since the file tier has it from another time.
  */
 const char *cache_tenant(const server *s, uint32_t domain);
 

@@ -70,22 +70,33 @@ static finding *inspect(fixture *f) {
     return found;
 }
 
-static void ask(fixture *f, const int32_t *tokens, int64_t n) {
+/* salt: NULL for none. */
+static void ask_with(fixture *f, const char *salt, const int32_t *tokens, int64_t n) {
     recording *r = recording_create();
-    const cl_engine_request request = make_request(tokens, n, 2, r);
+    cl_engine_request request = make_request(tokens, n, 2, r);
+    request.salt = salt;
+    request.salt_size = salt ? strlen(salt) : 0;
     submit(f, &request);
     recording_wait(r);
     recording_free(r);
     stats_when_idle(f);
 }
 
-static cattn_explanation explain(fixture *f, uint32_t domain, const int32_t *tokens, int64_t n) {
+static void ask(fixture *f, const int32_t *tokens, int64_t n) { ask_with(f, NULL, tokens, n); }
+
+static cattn_explanation explain_with(fixture *f, uint32_t domain, const char *salt, const int32_t *tokens, int64_t n) {
     cattn_explanation e = {.struct_size = sizeof e};
     cl_engine_request request = make_request(tokens, n, 1, NULL);
     cl_error error;
     request.domain = domain;
+    request.salt = salt;
+    request.salt_size = salt ? strlen(salt) : 0;
     if (cl_engine_explain(f->engine, &request, &e, &error) != CL_OK) fail_msg("%s", error.message);
     return e;
+}
+
+static cattn_explanation explain(fixture *f, uint32_t domain, const int32_t *tokens, int64_t n) {
+    return explain_with(f, domain, NULL, tokens, n);
 }
 
 static void an_idle_engine(void **state) {
@@ -121,6 +132,33 @@ static void an_idle_engine(void **state) {
     e = explain(&f, 0, tokens, LONG);
     assert_int_equal(e.end, CATTN_MATCH_EVICTED);
     assert_int_equal(e.n_evicted, LONG);
+    fixture_stop(&f);
+}
+
+/* A prompt matches those of its domain and salt; one with a salt that nobody has used matches nothing, and is told of others.
+ */
+static void salts(void **state) {
+    (void)state;
+    fixture f;
+    int32_t tokens[LONG];
+    const cl_engine_config config = fixture_config();
+    fixture_start(&f, &config, 1);
+    make_prompt(tokens, LONG, TRUNK, 1, 1);
+    ask_with(&f, "a", tokens, LONG);
+    assert_int_equal(explain_with(&f, 0, "a", tokens, LONG).end, CATTN_MATCH_WHOLE);
+    const cattn_explanation others[] = {explain(&f, 0, tokens, LONG), explain_with(&f, 0, "b", tokens, LONG),
+                                        explain_with(&f, 1, "a", tokens, LONG)};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(others[i].end, CATTN_MATCH_ENDS);
+        assert_int_equal(others[i].n_matched, 0);
+        assert_int_equal(others[i].n_other_matched, LONG - 2);
+        assert_true(others[i].other_domain > INT32_MAX);
+    }
+    ask_with(&f, "b", tokens, TRUNK);
+    assert_int_equal(explain_with(&f, 0, "b", tokens, LONG).n_matched, TRUNK);
+    assert_int_equal(explain_with(&f, 0, "a", tokens, LONG).n_matched, LONG - 2);
+    assert_int_equal(cl_engine_reset_cache(f.engine, NULL), CL_OK);
+    assert_int_equal(explain_with(&f, 0, "a", tokens, LONG).end, CATTN_MATCH_EVICTED);
     fixture_stop(&f);
 }
 
@@ -315,6 +353,12 @@ static void wrong_arguments(void **state) {
     request.struct_size = 7;
     REFUSED(cl_engine_explain(f.engine, &request, &e, &error), "cl_engine_request");
     request = make_request(tokens, 1, 1, NULL);
+    request.domain = 1u << 31;
+    REFUSED(cl_engine_explain(f.engine, &request, &e, &error), "domain is 2147483648");
+    request.domain = 0;
+    request.salt_size = 1;
+    REFUSED(cl_engine_explain(f.engine, &request, &e, &error), "salt is NULL");
+    request.salt_size = 0;
     e.struct_size = 7;
     REFUSED(cl_engine_explain(f.engine, &request, &e, &error), "cattn_explanation");
     fixture_stop(&f);
@@ -323,11 +367,9 @@ static void wrong_arguments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_engine),
-        cmocka_unit_test(a_busy_engine),
-        cmocka_unit_test(answers_stay_the_same),
-        cmocka_unit_test(callbacks_may_look),
-        cmocka_unit_test(what_waits_is_called_at_the_end),
+        cmocka_unit_test(an_idle_engine),     cmocka_unit_test(salts),
+        cmocka_unit_test(a_busy_engine),      cmocka_unit_test(answers_stay_the_same),
+        cmocka_unit_test(callbacks_may_look), cmocka_unit_test(what_waits_is_called_at_the_end),
         cmocka_unit_test(wrong_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,10 @@ static void equal_bytes_have_equal_domains(void **state) {
     const uint32_t a = domain_of(&s, 1, "a");
     assert_int_equal(a, 100);
     assert_int_equal(domain_of(&s, 1, "a"), a);
+    assert_int_equal(cl_salts_find(&s, 1, "a", 1)->kv_domain, a);
+    assert_null(cl_salts_find(&s, 2, "a", 1));
+    assert_null(cl_salts_find(&s, 1, "aa", 2)); /* to look for a salt gives it no domain */
+    assert_int_equal(s.n_given, 1);
     const uint32_t others[] = {domain_of(&s, 2, "a"), domain_of(&s, 1, "b"), domain_of(&s, 1, "aa")};
     cl_salt *with_zero = cl_salts_acquire(&s, 1, "a\0", 2);
     for (int i = 0; i < 3; i++) assert_true(others[i] != a && others[i] != with_zero->kv_domain);
