@@ -12,7 +12,7 @@ static const char PATH[] = "/cache/explain";
 
 /* ---- The request ---- */
 
-/* Read the request and set its tenant. *body is JSON text for the caller to free. */
+/* Read the request, and set its tenant and its API. *body is JSON text for the caller to free. */
 static cl_status read_request(const options *opt, char **body, cl_error *error) {
     const char *path = opt->n_args ? opt->args[0] : "-", *name = strcmp(path, "-") ? path : "standard input";
     text_buffer t = {0};
@@ -27,6 +27,7 @@ static cl_status read_request(const options *opt, char **body, cl_error *error) 
                        request ? "it must be a JSON object with messages or a prompt" : problem.text);
     }
     if (opt->tenant) json_object_set_new(request, "tenant", json_string(opt->tenant));
+    if (opt->path) json_object_set_new(request, "url", json_string(opt->path));
     *body = json_dumps(request, JSON_COMPACT);
     json_decref(request);
     return *body ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the request");

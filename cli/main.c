@@ -32,9 +32,9 @@ const command commands[N_COMMANDS] = {
     [CMD_INFO] = {"info", "[FILE]", "print what is in a model file", "The file is the argument or --model.", cmd_info},
     [CMD_EXPLAIN] =
         {"explain", "[FILE]", "say how much of a request's prompt a server has in its cache, and why not more",
-         "The request is a JSON object as for /v1/chat/completions or /v1/completions, in the file or on standard input. "
-         "The server only looks the prompt up. It must be a `chunkllama serve`; with several tenants, --api-key must be one "
-         "of the tenant default.",
+         "The request is a JSON object as for /v1/chat/completions, /v1/completions or --path, in the file or on standard "
+         "input. The server only looks the prompt up. It must be a `chunkllama serve`; with several tenants, --api-key must be "
+         "one of the tenant default.",
          cmd_explain},
     [CMD_TOKENIZE] = {"tokenize", "[TEXT]", "print the token ids of a text as a JSON array",
                       "The text is the argument, --file or standard input.", cmd_tokenize},

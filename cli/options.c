@@ -161,6 +161,10 @@ const option option_table[] = {
     /* explain */
     UTF8("tenant", 0, tenant, NULL, "NAME", "the tenant whose requests have the prompt; by default the request says it",
          IN(EXPLAIN)),
+    UTF8("path", 0, path, NULL, "PATH",
+         "the path of the API that the request is for, such as /v1/messages; by default the request's `url` says it, or else "
+         "its fields",
+         IN(EXPLAIN)),
     FLAG("json", 0, json, "print the server's answer as JSON", IN(EXPLAIN)),
 
     /* Generation */

@@ -67,7 +67,7 @@ struct options {
     int64_t requests, prompt_tokens, shared_tokens, completion_tokens, prefixes, vocab, max_concurrency, warm_up;
     bool text, warm_prefixes;
     /* explain */
-    const char *tenant;
+    const char *tenant, *path;
 
     /* the arguments that are not options */
     const char *const *args; /* [n_args], borrowed from argv */

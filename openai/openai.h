@@ -206,8 +206,8 @@ void openai_request_free(openai_request *request);
 bool openai_embedding_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 
 /*
- * Read a body of either endpoint, a chat if it has `messages`, as a request that pins its prompt and generates nothing. There
- * must be one prompt. Otherwise as openai_request_parse.
+ * Read a body as a request that pins its prompt and generates nothing: one of the path in its field `url`; without that a chat
+ * if it has `messages`, else a completion. There must be one prompt. Otherwise as openai_request_parse.
  */
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
 

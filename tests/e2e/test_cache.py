@@ -50,7 +50,7 @@ def call(url, method, path, body=None, key=OPERATOR):
         return error.code, json.load(error)
 
 
-def pin(url, **body):
+def pin(url, /, **body):
     status, answer = call(url, "POST", "/cache/pin", body)
     assert status == 200, answer
     return answer
@@ -284,7 +284,7 @@ def test_streams_are_undisturbed_while_someone_looks(serve):
 # ---- Why a prompt misses ----
 
 
-def explain(url, key=OPERATOR, **body):
+def explain(url, /, key=OPERATOR, **body):
     status, answer = call(url, "POST", "/cache/explain", body, key)
     assert status == 200 and answer["object"] == "cache.explanation", answer
     return answer
@@ -321,6 +321,36 @@ def test_the_first_token_that_differs(serve):
     for key, status in (("key-a", 403), ("wrong", 401)):
         for path in ("/cache/explain", "/cache/reset", "/reset_prefix_cache"):
             assert call(url, "POST", path, {"prompt": "x"}, key)[0] == status
+
+
+def test_bodies_of_other_apis(serve, chunkllama, tmp_path):
+    url = serve(*BUDGET)
+    user = {"role": "user", "content": "My arm hurts."}
+    for path, body in (
+        ("/v1/messages", {"system": "You are the ship's doctor.", "messages": [user], "max_tokens": 1}),
+        ("/v1/responses", {"instructions": "You are the ship's cook.", "input": "My arm hurts.", "max_output_tokens": 1}),
+    ):
+        assert explain(url, url=path, **body)["difference"]["prompt"] is not None
+        assert call(url, "POST", path, body)[0] == 200
+        whole = explain(url, url=path, **body)
+        assert whole["reason"] == "whole" and whole["tokens"] > 20, whole
+        request = tmp_path / "request.json"
+        request.write_text(json.dumps(body))
+        text = chunkllama("explain", "--url", url, "--api-key", OPERATOR, "--path", path, request).stdout
+        assert text.startswith(f"{whole['matched']} of {whole['tokens']} tokens match")
+        assert pin(url, url=path, **body)["tokens"] >= whole["matched"]
+
+
+def test_a_salt_separates(serve):
+    url = serve(*BUDGET)
+    body = {"prompt": PROMPT, "cache_salt": "mine", "max_tokens": 1}
+    assert call(url, "POST", "/v1/completions", body)[0] == 200
+    mine = explain(url, **body)
+    assert mine["reason"] == "whole" and mine["other"] is None
+    for theirs in (explain(url, prompt=PROMPT), explain(url, **{**body, "cache_salt": "theirs"}), explain(url, tenant="a", **body)):
+        assert theirs["reason"] == "absent" and theirs["other"] == {"tenant": None, "matched": mine["matched"]}, theirs
+    nodes, _ = tree(url)
+    assert [node["tenant"] for node in nodes.values()] == [None]
 
 
 def test_what_was_evicted(serve):
@@ -365,6 +395,10 @@ def test_questions_that_are_wrong(serve):
         ({"prompt": ["one prompt", "another"]}, "prompt has 2 prompts"),
         ({"prompt": PROMPT, "tenant": "b"}, "there is no tenant 'b'"),
         ({"prompt": [1, 10**9]}, "prompt[1]"),
+        ({"prompt": PROMPT, "url": 1}, "'url'"),
+        ({"messages": chat("x"), "url": "/v1/messages/count_tokens"}, '"/v1/messages"'),
+        ({"messages": chat("x"), "url": "/v1/embeddings"}, '"/v1/messages"'),
+        ({"url": "/v1/responses"}, "'input'"),
         ({"messages": [{"role": 7, "content": "x"}]}, "role"),
     ):
         status, answer = call(url, "POST", "/cache/explain", body)
