@@ -9,7 +9,7 @@
 
 #define CACHE_PIN_PATH "/cache/pin/"
 
-/* GET /cache, and with ?nodes=N a part of the tree (cache_nodes.c). */
+/* GET /cache, and with a parameter of the tree a part of that (cache_nodes.c). */
 enum MHD_Result cache_handle_get(exchange *x);
 enum MHD_Result cache_handle_nodes(exchange *x);
 
