@@ -111,12 +111,18 @@ static double median(double *values, int64_t n) {
 
 enum { MAX_ROUNDS = 1000 };
 
-static void print_line(const options *opt, const workload *wl, const run *with, double step, double without, double added) {
+/* pairs: [rounds] the times of a step, with and without the grammar. */
+static void print_line(const options *opt, const workload *wl, const run *with, const double (*pairs)[2], double step,
+                       double without, double added) {
     const double per_step = (double)with->tokens / (double)with->steps;
     if (opt->json) {
         json_t *line = json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "grammar", wl->name, "streams",
                                  (json_int_t)opt->streams, "submit_ms", 1e3 * with->compile_s, "step_ms", 1e3 * step,
                                  "step_ms_without", 1e3 * without, "added", added, "tokens_per_step", per_step);
+        json_t *list = json_array();
+        for (int64_t i = 0; i < opt->rounds; i++)
+            json_array_append_new(list, json_pack("[f, f]", 1e3 * pairs[i][0], 1e3 * pairs[i][1]));
+        json_object_set_new(line, "pairs_ms", list);
         json_dumpf(line, stdout, JSON_REAL_PRECISION(6));
         json_decref(line);
         printf("\n");
@@ -130,18 +136,18 @@ static void print_line(const options *opt, const workload *wl, const run *with, 
 /* --rounds pairs of runs, in turn in either order; the figures are medians, the added time that of the pairs' ratios. */
 static cl_status compare_workload(const session *s, const options *opt, const cl_token_list *prompt, const workload *wl,
                                   cl_error *error) {
-    static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS];
+    static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS], pairs[MAX_ROUNDS][2];
     run with = {0}, without = {0};
     cl_status status = CL_OK;
     for (int64_t i = 0; i < opt->rounds && status == CL_OK; i++) {
         for (int k = 0; k < 2 && status == CL_OK; k++)
             status = i % 2 == k ? measure(s, opt, prompt, wl, &with, error) : measure(s, opt, prompt, NULL, &without, error);
         ratios[i] = with.step_s / without.step_s;
-        with_s[i] = with.step_s;
-        without_s[i] = without.step_s;
+        with_s[i] = pairs[i][0] = with.step_s;
+        without_s[i] = pairs[i][1] = without.step_s;
     }
     if (status == CL_OK)
-        print_line(opt, wl, &with, median(with_s, opt->rounds), median(without_s, opt->rounds),
+        print_line(opt, wl, &with, pairs, median(with_s, opt->rounds), median(without_s, opt->rounds),
                    median(ratios, opt->rounds) - 1);
     return status;
 }

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import bars  # noqa: E402
 import big  # noqa: E402
+import cost  # noqa: E402
 import load  # noqa: E402
 import memory  # noqa: E402
 import never_worse  # noqa: E402
@@ -37,9 +38,10 @@ STUDIES = {
     "big": big.big,
     "never_worse": never_worse.never_worse,
     "memory": memory.memory,
+    "cost": cost.cost,
     "soak": soak.soak,
 }
-WITHOUT_SERVERS = {"budget", "big", "memory", "soak"}  # they start their own
+WITHOUT_SERVERS = {"budget", "big", "memory", "cost", "soak"}  # they start their own
 WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
 
 
