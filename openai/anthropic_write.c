@@ -80,7 +80,7 @@ static void write_stop(openai_writer *w, const openai_result *result) {
     const char *string = c->finish == CL_ENGINE_STOP && c->stop >= 0 ? result->request->stop[c->stop] : NULL;
     if (c->finish == CL_ENGINE_LENGTH)
         writer_string(w, "stop_reason",
-                      result->request->params.max_tokens < 0 ? "model_context_window_exceeded" : "max_tokens");
+                      openai_max_tokens(result->request, 0) < 0 ? "model_context_window_exceeded" : "max_tokens");
     else
         writer_string(w, "stop_reason", string ? "stop_sequence" : c->n_calls > 0 ? "tool_use" : "end_turn");
     writer_string(w, "stop_sequence", string);

@@ -152,6 +152,7 @@ typedef struct openai_request {
     size_t n_prompts;
     cl_engine_request params; /* all but prompt, n_prompt, on_event and ctx; its pointers point into this struct */
     int32_t n;            /* choices of each prompt in the answer: the best of the params.n (`best_of`) that are generated */
+    int64_t within;       /* openai_max_tokens ends a completion at this context's end; 0: a longer one is refused */
     bool logprobs;        /* the answer has logprobs; params.logprobs is also set to choose the best */
     int32_t n_top;        /* of the params.n_top likeliest tokens, those that logprobs show */
     int32_t n_prompt_top; /* the same of prompt_logprobs; -1: the answer has none */
@@ -210,6 +211,12 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
  * if it has `messages`, else a completion. There must be one prompt. Otherwise as openai_request_parse.
  */
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
+
+/*
+ * The most tokens of a prompt's completions: params.max_tokens, or -1, up to the end of the context, if that comes first and
+ * the number was not meant for this prompt, because it is the server's default or, in some APIs, a bound.
+ */
+int64_t openai_max_tokens(const openai_request *request, size_t prompt);
 
 /* One prompt of a request that was submitted: the ctx of its events. */
 typedef struct openai_job {

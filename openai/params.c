@@ -48,8 +48,10 @@ static bool parse_length(const openai_context *context, const json_t *body, open
     const openai_defaults *d = &context->defaults;
     r->params.max_tokens = r->endpoint == OPENAI_CHAT ? d->max_tokens_chat : d->max_tokens_completion;
     r->params.ignore_eos = d->ignore_eos;
+    r->within = context->n_ctx;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int64_t n = r->params.max_tokens;
+        if (field_get(body, names[i])) r->within = 0;
         if (!field_int(body, names[i], INT64_MIN, INT64_MAX, &n, error)) return false;
         if (field_get(body, names[i]) && n != -1 && (n < min || n > INT32_MAX))
             return openai_fail(error, names[i], "'%s' is %lld; it must be from %lld to %d, or -1 for no limit", names[i],

@@ -82,6 +82,11 @@ static int64_t retry_after(cl_engine *e) {
     return (int64_t)ceil(stats.retry_after_s);
 }
 
+int64_t openai_max_tokens(const openai_request *request, size_t prompt) {
+    const int64_t room = request->within - (int64_t)request->prompts[prompt].tokens.n, n = request->params.max_tokens;
+    return room > 0 && n > room ? -1 : n;
+}
+
 size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error) {
     for (size_t i = 0; i < request->n_prompts; i++) {
@@ -89,6 +94,7 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
         cl_engine_request submitted = request->params;
         submitted.prompt = request->prompts[i].tokens.ids;
         submitted.n_prompt = (int64_t)request->prompts[i].tokens.n;
+        submitted.max_tokens = openai_max_tokens(request, i);
         submitted.on_event = on_event;
         submitted.ctx = &jobs[i];
         cl_error cause;

@@ -185,9 +185,10 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
 
 /* ---- Rendering ---- */
 
-static void write_sampling(openai_writer *w, const openai_context *context, const openai_request *r, size_t n_prompt) {
+static void write_sampling(openai_writer *w, const openai_context *context, const openai_request *r, size_t prompt) {
     const cl_engine_request *p = &r->params;
-    const int64_t room = context->n_ctx > 0 ? context->n_ctx - (int64_t)n_prompt : INT32_MAX;
+    const int64_t room = context->n_ctx > 0 ? context->n_ctx - (int64_t)r->prompts[prompt].tokens.n : INT32_MAX;
+    const int64_t max_tokens = openai_max_tokens(r, prompt);
     writer_open(w, "sampling_params", '{');
     writer_integer(w, "n", r->n);
     writer_real(w, "temperature", (double)p->sampling.temperature);
@@ -198,7 +199,7 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     writer_real(w, "frequency_penalty", (double)p->sampling.frequency_penalty);
     writer_real(w, "repetition_penalty", (double)p->sampling.repetition_penalty);
     writer_integer(w, "seed", (int64_t)p->sampling.seed);
-    writer_integer(w, "max_tokens", p->max_tokens < 0 ? room : p->max_tokens);
+    writer_integer(w, "max_tokens", max_tokens < 0 ? room : max_tokens);
     writer_value(w, "ignore_eos", json_boolean(p->ignore_eos));
     writer_open(w, "stop", '[');
     for (int32_t i = 0; i < p->n_stop; i++) writer_string(w, NULL, p->stop[i]);
@@ -220,7 +221,7 @@ static void write_rendered(openai_writer *w, const openai_context *context, cons
     writer_open(w, NULL, '{');
     writer_string(w, "request_id", name);
     write_ids(w, "token_ids", &r->prompts[i].tokens);
-    write_sampling(w, context, r, r->prompts[i].tokens.n);
+    write_sampling(w, context, r, i);
     writer_string(w, "model", context->model_name);
     writer_value(w, "stream", json_boolean(r->stream));
     writer_integer(w, "priority", r->params.priority);

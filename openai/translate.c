@@ -92,19 +92,13 @@ static void rename_in_message(const openai_translation *t) {
     memcpy(t->error->message, message, sizeof message);
 }
 
-/* The most tokens are a bound, which agents set to more than small contexts hold; a chat would be refused. */
-static void fit_context(const openai_context *context, openai_request *request) {
-    const int64_t room = context->n_ctx - (int64_t)request->prompts[0].tokens.n;
-    if (context->n_ctx > 0 && room > 0 && request->params.max_tokens > room) request->params.max_tokens = -1;
-}
-
 bool translation_parse(openai_translation *t, const openai_context *context, openai_request *request) {
     if (!openai_request_parse(context, OPENAI_CHAT, t->chat, request, t->error)) {
         rename_param(t);
         rename_in_message(t);
         return false;
     }
-    fit_context(context, request);
+    request->within = context->n_ctx; /* agents set the most tokens to more than small contexts hold */
     request->repeated = t->repeated;
     t->repeated = NULL;
     return true;

@@ -249,7 +249,7 @@ static void the_context_may_end_first(void **state) {
         json_t *body =
             json_pack("{s:[{s:s,s:s}],s:i}", "messages", "role", "user", "content", "x", "max_tokens", cases[i].max_tokens);
         assert_true(anthropic_messages.parse(&context, body, &request, &error));
-        assert_int_equal(request.params.max_tokens, cases[i].given);
+        assert_int_equal(openai_max_tokens(&request, 0), cases[i].given);
         openai_request_free(&request);
         json_decref(body);
     }

@@ -35,16 +35,21 @@ static void wait_for(answers *a, size_t n) {
 }
 
 /* Submit a body's prompts to a fake engine with a context of 16 tokens. Returns the number submitted. */
-static size_t submit(const char *body, openai_request *r, openai_job *jobs, answers *a, openai_error *error) {
+static size_t submit_with(const openai_context *c, const char *body, openai_request *r, openai_job *jobs, answers *a,
+                          openai_error *error) {
     const fake_config config = {.step_us = 100, .max_running = 8, .prefill_steps = 1, .n_ctx = 16};
-    const openai_context c = fake_context();
     *a = (answers){.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
-    parse_ok(&c, OPENAI_COMPLETION, body, r);
+    parse_ok(c, OPENAI_COMPLETION, body, r);
     cl_engine *e = fake_engine_create(&config);
     const size_t n = openai_submit(r, e, a, on_event, jobs, error);
     wait_for(a, n);
     cl_engine_destroy(&e);
     return n;
+}
+
+static size_t submit(const char *body, openai_request *r, openai_job *jobs, answers *a, openai_error *error) {
+    const openai_context c = fake_context();
+    return submit_with(&c, body, r, jobs, a, error);
 }
 
 static void all_prompts_are_submitted(void **state) {
@@ -62,6 +67,28 @@ static void all_prompts_are_submitted(void **state) {
         assert_int_equal(jobs[i].prompt, i);
         assert_int_equal(jobs[i].id, i + 1); /* the fake engine counts them */
     }
+    openai_request_free(&r);
+}
+
+/* A length that the request does not say is a wish: each prompt's completion ends where the context does, and the request is
+ * not refused. */
+static void the_default_length_fits_the_context(void **state) {
+    (void)state;
+    openai_request r;
+    openai_job jobs[MAX_PROMPTS];
+    answers a;
+    openai_error error;
+    openai_context c = fake_context();
+    c.n_ctx = 16;
+    c.defaults.max_tokens_completion = 12;
+    assert_int_equal(submit_with(&c, "{\"prompt\":[\"ab\",\"abcdefgh\"]}", &r, jobs, &a, &error), 2);
+    assert_int_equal(openai_max_tokens(&r, 0), 12);
+    assert_int_equal(openai_max_tokens(&r, 1), -1);
+    assert_string_equal(a.text[0], "abababababab");
+    assert_string_equal(a.text[1], "abcdefgh");
+    openai_request_free(&r);
+    assert_int_equal(submit_with(&c, "{\"prompt\":[\"ab\",\"abcdefgh\"],\"max_tokens\":12}", &r, jobs, &a, &error), 1);
+    assert_string_equal(error.code, "context_length_exceeded");
     openai_request_free(&r);
 }
 
@@ -105,6 +132,7 @@ static void a_full_queue_says_when_to_try_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prompts_are_submitted),
+        cmocka_unit_test(the_default_length_fits_the_context),
         cmocka_unit_test(the_first_refused_prompt_ends_it),
         cmocka_unit_test(a_full_queue_says_when_to_try_again),
     };
