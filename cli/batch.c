@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "batch_line.h"
+#include "openai/batch_line.h"
 #include "openai/json.h"
 #include "progress.h"
 #include "session.h"

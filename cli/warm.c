@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch_line.h"
+#include "openai/batch_line.h"
 #include "options.h"
 
 /* The work on one file, and the prompt that is computed. */

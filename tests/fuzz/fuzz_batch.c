@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "answer.h"
-#include "cli/batch_line.h"
+#include "openai/batch_line.h"
 #include "tests/openai/fake.h"
 
 static openai_context context;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/batch_line.h"
 #include "failing_malloc.h"
+#include "openai/batch_line.h"
 #include "openai/json.h"
 #include "openai_fixture.h"
 

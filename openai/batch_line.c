@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "llama/common/str.h"
-#include "openai/json.h"
-#include "openai/parse.h"
+#include "parse.h"
 
 static bool fail(batch_line *line, const char *param, const char *message) {
     line->failed = true;

@@ -1,12 +1,12 @@
 /* One line of a batch file: its request, its result, and the record that is written for it. */
-#ifndef CLI_BATCH_LINE_H
-#define CLI_BATCH_LINE_H
+#ifndef OPENAI_BATCH_LINE_H
+#define OPENAI_BATCH_LINE_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "openai/dialect.h"
+#include "dialect.h"
 
 typedef struct batch_line {
     size_t number;    /* in the input, from 1 */
