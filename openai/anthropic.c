@@ -136,6 +136,7 @@ static bool parse_count(const openai_context *context, const json_t *body, opena
 
 const openai_dialect anthropic_count_tokens = {
     .path = "/v1/messages/count_tokens",
+    .counts_only = true,
     .parse = parse_count,
     .write_error = anthropic_write_error,
     .write_answer = anthropic_write_count,

@@ -31,11 +31,9 @@ static bool set_id(batch_line *line, const json_t *object) {
 /* Set the line's dialect from the url of OpenAI's form; without a url from the fields of the body. */
 static bool find_dialect(batch_line *line, const json_t *object, const json_t *body) {
     const json_t *url = line->openai_form ? json_object_get(object, "url") : NULL;
-    const char *path = json_string_value(url);
-    const openai_dialect *found = !url ? openai_dialect_of(body) : path ? openai_dialect_at(path) : NULL;
-    if (!found || found == &anthropic_count_tokens) /* there is nothing to generate */
-        return fail(line, "url",
-                    "url must be \"/v1/chat/completions\", \"/v1/completions\", \"/v1/responses\" or \"/v1/messages\"");
+    const openai_dialect *found = url ? openai_dialect_read(url, "url", &line->error) : openai_dialect_of(body);
+    line->failed = !found;
+    if (!found) return false;
     line->dialect = found;
     if (!url && found == &openai_completion && !json_object_get(body, "prompt"))
         return fail(line, NULL, "the request has neither messages nor prompt");

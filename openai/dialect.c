@@ -1,6 +1,7 @@
-/* The dialects of chat completions and completions, whose streams end with "[DONE]". */
+/* The dialects of chat completions and completions, whose streams end with "[DONE]", and of embeddings; and the list of all. */
 #include "dialect.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool parse_chat(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
@@ -58,16 +59,36 @@ const openai_dialect openai_completion = {
     .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
 };
 
+const openai_dialect openai_embedding = {
+    .path = "/v1/embeddings",
+    .parse = openai_embedding_parse,
+    .write_error = openai_write_error_body,
+    .write_answer = openai_write_embeddings,
+    .stream_begin = stream_begin,
+    .stream_event = stream_event,
+    .stream_end = stream_end,
+    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
+    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+};
+
 const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {
-    &openai_chat, &openai_completion, &openai_responses, &anthropic_messages, &anthropic_count_tokens,
+    &openai_chat, &openai_completion, &openai_embedding, &openai_responses, &anthropic_messages, &anthropic_count_tokens,
 };
 
 const openai_dialect *openai_dialect_of(const json_t *body) {
     return json_object_get(body, "messages") ? &openai_chat : &openai_completion;
 }
 
-const openai_dialect *openai_dialect_at(const char *path) {
-    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++)
-        if (strcmp(path, openai_dialects[i]->path) == 0) return openai_dialects[i];
+const openai_dialect *openai_dialect_read(const json_t *url, const char *param, openai_error *error) {
+    const char *path = json_string_value(url);
+    char paths[200] = "";
+    for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
+        const openai_dialect *d = openai_dialects[i];
+        if (d->counts_only) continue;
+        if (path && strcmp(path, d->path) == 0) return d;
+        const size_t end = strlen(paths);
+        snprintf(paths + end, sizeof paths - end, "%s\"%s\"", end ? ", " : "", d->path);
+    }
+    openai_fail(error, param, "%s must be one of %s", param, paths);
     return NULL;
 }

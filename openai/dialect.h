@@ -12,6 +12,7 @@
 
 typedef struct openai_dialect {
     const char *path; /* of the endpoint, such as "/v1/completions" */
+    bool counts_only; /* its requests compute nothing, so a body elsewhere cannot name it */
     /* Read and check a request's body, as openai_request_parse does. */
     bool (*parse)(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
     /* Write the body of a refusal, as the value of `key` (NULL: no key). */
@@ -28,15 +29,19 @@ typedef struct openai_dialect {
     const char *no_memory_body, *no_memory_end;
 } openai_dialect;
 
-extern const openai_dialect openai_chat, openai_completion, openai_responses, anthropic_messages, anthropic_count_tokens;
+extern const openai_dialect openai_chat, openai_completion, openai_embedding, openai_responses, anthropic_messages,
+    anthropic_count_tokens;
 
-enum { OPENAI_N_DIALECTS = 5 };
+enum { OPENAI_N_DIALECTS = 6 };
 extern const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS];
 
 /* The dialect of a body that does not come with a path: a chat if it has `messages`. */
 const openai_dialect *openai_dialect_of(const json_t *body);
 
-/* The dialect of a path; NULL: none has it. */
-const openai_dialect *openai_dialect_at(const char *path);
+/*
+ * Read the path `url`, called `param` in messages, that a body comes with outside of its endpoint, as in a line of a batch.
+ * NULL with *error filled, which lists the paths that there are: there is no such dialect, or it only counts.
+ */
+const openai_dialect *openai_dialect_read(const json_t *url, const char *param, openai_error *error);
 
 #endif

@@ -63,8 +63,8 @@ typedef struct generation_kind {
     void (*undo)(generation *g);
 } generation_kind;
 
-/* Text in the dialect of the route, and embeddings, which the engine computes (generation_kinds.c). */
-extern const generation_kind generation_text, generation_embedding;
+/* What the engine computes: text or embeddings, in the dialect of the route (generation_kinds.c). */
+extern const generation_kind generation_computed;
 /* Those that need no engine (generation_kinds.c). */
 extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion;
 /* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */

@@ -1,33 +1,20 @@
-/* What routes ask for that openai/ reads and writes: text and embeddings from the engine, and tokens without it. */
+/* What routes ask for that openai/ reads and writes: what the engine computes, and tokens without it. */
 #include "generation_state.h"
 
 /* ---- With the engine ---- */
 
-static bool prepare_text(generation *g, const json_t *body) {
+static bool prepare_dialect(generation *g, const json_t *body) {
     const bool ok = g->dialect->parse(&g->srv->context, body, &g->request, &g->error);
     g->request.params.domain = g->task.domain;
     return ok;
 }
 
-static bool write_text(generation *g, openai_writer *w) {
+static bool write_dialect(generation *g, openai_writer *w) {
     g->dialect->write_answer(w, NULL, &g->result);
     return true;
 }
 
-const generation_kind generation_text = {.prepare = prepare_text, .write = write_text};
-
-static bool prepare_embedding(generation *g, const json_t *body) {
-    const bool ok = openai_embedding_parse(&g->srv->context, body, &g->request, &g->error);
-    g->request.params.domain = g->task.domain;
-    return ok;
-}
-
-static bool write_embeddings(generation *g, openai_writer *w) {
-    openai_write_embeddings(w, NULL, &g->result);
-    return true;
-}
-
-const generation_kind generation_embedding = {.prepare = prepare_embedding, .write = write_embeddings};
+const generation_kind generation_computed = {.prepare = prepare_dialect, .write = write_dialect};
 
 /* ---- Without the engine ---- */
 

@@ -97,7 +97,7 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
 #define GET    .method = MHD_HTTP_METHOD_GET
 #define POST   .method = MHD_HTTP_METHOD_POST
 #define DELETE .method = MHD_HTTP_METHOD_DELETE
-#define TEXT   POST, .access = ROUTE_TENANTS, .kind = &generation_text
+#define ENGINE POST, .access = ROUTE_TENANTS, .kind = &generation_computed
 
 /* openapi.json describes the same. */
 static const route routes[] = {
@@ -110,14 +110,14 @@ static const route routes[] = {
     {"/metrics", GET, .while_loading = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
     {"/v1/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
     {"/v1/models/", GET, .prefix = true, .access = ROUTE_TENANTS, .handle = handle_model},
-    {"/v1/chat/completions", TEXT, .dialect = &openai_chat},
+    {"/v1/chat/completions", ENGINE, .dialect = &openai_chat},
     {"/v1/chat/completions/render", POST, .access = ROUTE_TENANTS, .kind = &generation_render_chat},
-    {"/v1/completions", TEXT, .dialect = &openai_completion},
+    {"/v1/completions", ENGINE, .dialect = &openai_completion},
     {"/v1/completions/render", POST, .access = ROUTE_TENANTS, .kind = &generation_render_completion},
-    {"/v1/responses", TEXT, .dialect = &openai_responses},
-    {"/v1/messages", TEXT, .dialect = &anthropic_messages},
-    {"/v1/messages/count_tokens", TEXT, .dialect = &anthropic_count_tokens},
-    {"/v1/embeddings", POST, .access = ROUTE_TENANTS, .kind = &generation_embedding},
+    {"/v1/responses", ENGINE, .dialect = &openai_responses},
+    {"/v1/messages", ENGINE, .dialect = &anthropic_messages},
+    {"/v1/messages/count_tokens", ENGINE, .dialect = &anthropic_count_tokens},
+    {"/v1/embeddings", ENGINE, .dialect = &openai_embedding},
     {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
     {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},

@@ -73,20 +73,24 @@ def test_openai_form(batch):
     lines = [
         {"custom_id": "x", "method": "POST", "url": chat, "body": question("Say hello.", max_tokens=8, model="any")},
         {"custom_id": "y", "method": "POST", "url": completion, "body": {"prompt": "1, 2, 3,", "max_tokens": 4, "n": 2, "model": "any"}},
-        {"custom_id": "z", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}},
+        {"custom_id": "z", "method": "POST", "url": "/v1/messages/count_tokens", "body": {"messages": []}},
         {"custom_id": "w", "method": "POST", "url": chat, "body": {"messages": []}},
         {"custom_id": "v", "url": chat},
+        {"custom_id": "u", "method": "POST", "url": "/v1/embeddings", "body": {"input": ["x", "y"]}},
     ]
     records, _ = batch(lines, n_failed=3)
-    assert [r["custom_id"] for r in records] == list("xyzwv")
+    assert [r["custom_id"] for r in records] == list("xyzwvu")
     assert all(list(r) == ["id", "custom_id", "response", "error"] and r["error"] is None for r in records)
-    assert [r["response"]["status_code"] for r in records] == [200, 200, 400, 400, 400]
-    assert len({r["id"] for r in records}) == len({r["response"]["request_id"] for r in records}) == 5
+    assert [r["response"]["status_code"] for r in records] == [200, 200, 400, 400, 400, 200]
+    assert len({r["id"] for r in records}) == len({r["response"]["request_id"] for r in records}) == 6
     body = records[0]["response"]["body"]
     assert body["object"] == "chat.completion" and body["choices"][0]["message"]["content"]
     assert len(records[1]["response"]["body"]["choices"]) == 2
-    assert "url must be" in records[2]["response"]["body"]["error"]["message"]
+    message = records[2]["response"]["body"]["error"]["message"]
+    paths = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
+    assert message == "url must be one of " + ", ".join(f'"{path}"' for path in paths)
     assert records[4]["response"]["body"]["error"]["param"] == "body"
+    assert [len(data["embedding"]) for data in records[5]["response"]["body"]["data"]] == [576, 576]
 
 
 def test_bad_lines_do_not_stop_the_others(batch):

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "openai/dialect.h"
+#include "tests/openai/fake.h"
 
 /* The text must be one JSON value. Jansson refuses a zero character in the name of a field, which JSON allows. */
 static inline void check_json(const char *text, size_t size) {
@@ -50,7 +51,7 @@ static inline void send_event(openai_result *result, const openai_dialect *diale
 }
 
 /* The events of one prompt: those of its tokens, if they are reported, and two tokens and the end of each choice. */
-static inline void send_events(openai_result *result, const openai_dialect *dialect, size_t prompt) {
+static inline void send_text(openai_result *result, const openai_dialect *dialect, size_t prompt) {
     static const char *const texts[] = {
         "", "<tool_call>{\"name\": \"a\", \"argu", "ments\": {}}<think>", "a", "\xc3\xa9\"\\", "\xff\x01\n"};
     const openai_request *r = result->request;
@@ -86,6 +87,18 @@ static inline void send_events(openai_result *result, const openai_dialect *dial
                                      .n_prompt = (int64_t)tokens->n,
                                      .n_completion = 2 * (c + 1)});
     }
+}
+
+/* The event of one prompt whose embedding is wanted. */
+static inline void send_embedding(openai_result *result, const openai_dialect *dialect, size_t prompt) {
+    static const float x[FAKE_EMBD] = {-3, 0, 1e-30f};
+    send_event(
+        result, dialect, prompt,
+        (cl_engine_event){.token = -1, .finish = CL_ENGINE_LENGTH, .last = true, .embedding = x, .n_embedding = FAKE_EMBD});
+}
+
+static inline void send_events(openai_result *result, const openai_dialect *dialect, size_t prompt) {
+    (result->request->params.pooling ? send_embedding : send_text)(result, dialect, prompt);
 }
 
 #endif

@@ -51,16 +51,6 @@ static void parse_pin(const json_t *body) {
     openai_request_free(&request);
 }
 
-static void parse_embedding(const json_t *body) {
-    openai_request request;
-    openai_error error = {0};
-    if (openai_embedding_parse(&context, body, &request, &error))
-        FUZZ_CHECK(request.n_prompts >= 1 && request.params.pooling && request.dimensions >= 1, "embedding");
-    else
-        check_error(&openai_chat, &error);
-    openai_request_free(&request);
-}
-
 /* Bodies that are answered without the engine. */
 static void answer_tokens(const json_t *body) {
     for (int i = 0; i < 4; i++) {
@@ -84,6 +74,7 @@ static void parse(const openai_dialect *dialect, const json_t *body) {
     if (dialect->parse(&context, body, &request, &error)) {
         FUZZ_CHECK(request.n_prompts >= 1 || dialect == &anthropic_count_tokens, "no prompt");
         FUZZ_CHECK(request.params.n >= 1 && request.params.n <= OPENAI_MAX_N, "request");
+        FUZZ_CHECK(dialect != &openai_embedding || (request.params.pooling && request.dimensions >= 1), "embedding");
         if (request.n_prompts * (size_t)request.params.n <= 64) answer(dialect, &request);
     } else {
         check_error(dialect, &error);
@@ -100,7 +91,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) parse(openai_dialects[i], body);
     parse_pin(body);
-    parse_embedding(body);
     answer_tokens(body);
     json_decref(body);
     return 0;
