@@ -40,9 +40,11 @@ static bool find_dialect(batch_line *line, const json_t *object, const json_t *b
     return true;
 }
 
+/* ---- The request ---- */
+
 /* Set the domain of the line's tenant. */
 static bool set_tenant(batch_line *line, const json_t *object, openai_tenants *tenants) {
-    const json_t *tenant = field_get(object, "tenant");
+    const json_t *tenant = tenants ? field_get(object, "tenant") : NULL;
     const char *name;
     cl_error error;
     if (!tenant) return true;
@@ -91,7 +93,7 @@ bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t 
 
 /* ---- The record ---- */
 
-static bool has_error(const batch_line *line) { return line->failed || line->result.failed; }
+bool batch_line_has_error(const batch_line *line) { return line->failed || line->result.failed; }
 
 static const openai_error *error_of(const batch_line *line) { return line->failed ? &line->error : &line->result.error; }
 
@@ -116,7 +118,7 @@ static void write_short_answer(openai_writer *w, const batch_line *line) {
 static void write_short(openai_writer *w, const batch_line *line) {
     writer_open(w, NULL, '{');
     write_id(w, "id", line);
-    if (has_error(line)) {
+    if (batch_line_has_error(line)) {
         writer_integer(w, "line", (int64_t)line->number);
         openai_write_error(w, error_of(line));
     } else {
@@ -133,9 +135,9 @@ static void write_openai(openai_writer *w, const batch_line *line) {
     writer_string(w, "id", id);
     write_id(w, "custom_id", line);
     writer_open(w, "response", '{');
-    writer_integer(w, "status_code", has_error(line) ? error_of(line)->status : 200);
+    writer_integer(w, "status_code", batch_line_has_error(line) ? error_of(line)->status : 200);
     writer_string(w, "request_id", id + strlen("batch_"));
-    if (has_error(line))
+    if (batch_line_has_error(line))
         line->dialect->write_error(w, "body", error_of(line));
     else
         line->dialect->write_answer(w, "body", &line->result);
@@ -155,13 +157,17 @@ static bool print_no_memory(const batch_line *line, FILE *out) {
                    line->number, id, line->number, line->dialect->no_memory_body) > 0;
 }
 
-bool batch_line_print(const batch_line *line, FILE *out, bool *is_error) {
+char *batch_line_record(const batch_line *line, size_t *size) {
     openai_writer w = {.spaced = true};
-    size_t size;
     line->openai_form ? write_openai(&w, line) : write_short(&w, line);
     writer_raw(&w, "\n");
-    char *record = writer_end(&w, &size);
-    *is_error = !record || has_error(line);
+    return writer_end(&w, size);
+}
+
+bool batch_line_print(const batch_line *line, FILE *out, bool *is_error) {
+    size_t size;
+    char *record = batch_line_record(line, &size);
+    *is_error = !record || batch_line_has_error(line);
     const bool ok = record ? fwrite(record, 1, size, out) == size : print_no_memory(line, out);
     free(record);
     return ok && fflush(out) == 0;

@@ -1,4 +1,7 @@
-/* One line of a batch file: its request, its result, and the record that is written for it. */
+/*
+ * One line of a batch file: its request, its result, and the record that is written for it. The `batch` command and the
+ * server's batches use it.
+ */
 #ifndef OPENAI_BATCH_LINE_H
 #define OPENAI_BATCH_LINE_H
 
@@ -23,12 +26,19 @@ typedef struct batch_line {
 
 /*
  * Parse a line of `size` bytes. Beside the fields of both forms it may name a "tenant"; *tenants has the names of all lines.
+ * With NULL that field is ignored, as it must be where the line's author may not choose the tenant.
  *
  * *line must be zeroed and stay where it is until batch_line_free, which is also due after a failure. context is borrowed until
  * then, text and tenants for the call only. Returns false if the line is invalid or memory is lacking; line->error says why.
  */
 bool batch_line_parse(batch_line *line, size_t number, const char *text, size_t size, const openai_context *context,
                       openai_tenants *tenants);
+
+/* Whether the record reports an error. */
+bool batch_line_has_error(const batch_line *line);
+
+/* The record of a line that is done: [*size] bytes and a zero, for the caller to free; NULL if memory is lacking. */
+char *batch_line_record(const batch_line *line, size_t *size);
 
 /*
  * Print the record of a line that is done, and flush the output. If memory is lacking for an answer, the record is an error.
