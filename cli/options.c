@@ -99,6 +99,13 @@ const option option_table[] = {
          "or "
          "/proc/pressure/memory; by default it is kept",
          IN(SERVE)),
+    TEXT(
+        "files-dir", 0, files_dir, "DIR",
+        "offer /v1/files and /v1/batches, and keep files and batches in this folder, which is created if its parent exists; by "
+        "default there are none",
+        IN(SERVE)),
+    {"max-file-bytes", 0, OPT_SIZE, AT(max_file_bytes), "512M", 1, 1e15, NULL, "BYTES",
+     "largest file that a client may send; the number may end with K, M or G", IN(SERVE)},
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
          IN(SERVE)),

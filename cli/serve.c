@@ -88,6 +88,10 @@ static cl_status listen_for(const options *opt, const server_keys *keys, server 
     config.request.max_tokens_chat = opt->max_tokens;
     config.request.pooling = (cl_engine_pooling)opt->pooling;
     config.generation_timeout_s = opt->timeout;
+    config.files_dir = opt->files_dir;
+    config.max_file_bytes = opt->max_file_bytes;
+    config.batch_choices =
+        (int32_t)(opt->max_seqs - opt->max_seqs / 4); /* a quarter remains for requests that someone awaits */
     return server_start(&config, s, error);
 }
 
@@ -119,12 +123,12 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     cl_status status = open_files(opt, &pinned, &warm, memory, error);
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
-    if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, error);
+    if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
     if (status == CL_OK) status = listen_for(opt, keys, running, error);
     if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, ends, error);
     warm_close(&pinned);
     warm_close(&warm);
-    if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(error);
+    if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
     if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return status;
 }

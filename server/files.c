@@ -22,8 +22,8 @@ static int64_t count_open(void) {
     return n - 3; /* ".", ".." and the list itself */
 }
 
-cl_status files_fit_connections(int32_t n_threads, int32_t *max_connections, cl_error *error) {
-    const int64_t others = count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
+cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_connections, cl_error *error) {
+    const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
                            FILES_OF_THREAD * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
     const rlim_t wanted = (rlim_t)(others + *max_connections);
     struct rlimit limit;

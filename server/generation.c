@@ -36,7 +36,7 @@ static void generation_free(generation *g) {
     free(g->token_at);
     free(g->first_token);
     free(g->body);
-    free(g->own);
+    if (g->own) (g->kind->release ? g->kind->release : free)(g->own);
     writer_free(&g->answer);
     writer_free(&g->out);
     free(g);
@@ -111,14 +111,21 @@ static enum MHD_Result begin(exchange *x, generation *g) {
     x->gen = g;
     if (!watch_add(x->srv->hangups, g->fd, g)) return MHD_NO;
     generation_add_owners(g, 1);
-    if (g->kind->prepare)
-        preparer_add(x->srv->requests, &g->task);
-    else
+    if (!g->kind->prepare)
         generation_prepare(&g->task);
+    else
+        preparer_add(g->kind->on_disk && x->srv->disk ? x->srv->disk : x->srv->requests, &g->task);
     return generation_resumed(x);
 }
 
-enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) { return begin(x, generation_create(x, kind)); }
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) {
+    generation *g = generation_create(x, kind);
+    if (g && kind->take && !kind->take(g, x)) {
+        generation_free(g);
+        g = NULL;
+    }
+    return begin(x, g);
+}
 
 enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own) {
     generation *g = own ? generation_create(x, kind) : NULL;

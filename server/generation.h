@@ -3,7 +3,7 @@
  *
  * Threads
  *
- * The acceptor's thread (acceptor.h) passes connections to the daemon. Five kinds of threads work on generations:
+ * The acceptor's thread (acceptor.h) passes connections to the daemon. Six kinds of threads work on generations:
  *
  * - The connection's thread is one of the config.n_threads threads of libmicrohttpd's daemon; a connection always stays on the
  *   same one. It receives the body (http.c), creates the generation (generation.c), and writes the answer
@@ -11,6 +11,7 @@
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival, tenants in turn (generation_prepare.c). Requests that need no engine it answers itself, since text
  * may take long to tokenize.
+ * - The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_events.c).
  * - The watch's thread (watch.h) notices clients that hang up, and abandons their generations (generation.c).
@@ -30,7 +31,8 @@
  *   2. generation.lock,
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
- * The locks inside the engine, the preparer, the acceptor, the metrics and the list of pins come last: while those hold them,
+ * The locks inside the engine, the preparers, the store of files, the worker of batches, the acceptor, the metrics and the list
+ * of pins come last: while those hold them,
  * they call nothing of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVER_GENERATION_H
@@ -42,6 +44,11 @@ typedef struct generation generation;
 
 /* What the requests of a route ask for. The functions are those of one source file each; NULL: there is nothing to do. */
 typedef struct generation_kind {
+    bool on_disk; /* it waits for the disk, so a thread of its own prepares it instead of the preparer's (jobs.h) */
+    bool no_body; /* the request's body is not JSON, and `prepare` gets NULL */
+    /* Take what is needed of the exchange beside its body into g->own. False: memory is lacking. On the connection's thread. */
+    bool (*take)(generation *g, exchange *x);
+    void (*release)(void *own); /* frees g->own, on any thread; NULL: free() */
     /*
      * Read the body: either into g->request, whose prompts the engine then computes, or, without any prompts, write the whole
      * answer into g->answer. False with g->error filled: the request is refused. On the preparer's thread; NULL: the body does
@@ -69,6 +76,7 @@ extern const generation_kind generation_computed;
 extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion;
 /* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */
 extern const generation_kind generation_pin;
+/* Those of files and batches are in jobs.h. */
 
 /*
  * Create x's generation from its body, which is taken over, and queue it for the preparer. The answer follows later, on the

@@ -1,4 +1,7 @@
-/* The preparer's thread: parses a request's body, and submits its prompts, asks the cache, or writes the answer. */
+/*
+ * The preparer's thread, or that for files: parses a request's body, and submits its prompts, asks the cache, or writes the
+ * answer.
+ */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +27,7 @@ static bool name_request(generation *g) {
  */
 static bool read_request(generation *g) {
     if (!g->kind->prepare) return true;
+    if (g->kind->no_body) return g->kind->prepare(g, NULL);
     json_t *body = openai_json_parse("body", g->body ? g->body : "", g->body_size, &g->error);
     free(g->body);
     g->body = NULL;

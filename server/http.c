@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "generation.h"
+#include "jobs.h"
+#include "upload.h"
 
 /* ---- Replies ---- */
 
@@ -214,7 +215,8 @@ static enum MHD_Result refuse_access(exchange *x) {
 /* Whether a handler will read the body, judged by the headers alone. */
 static bool wants_body(const exchange *x, const char *path, const char *method) {
     const route *r = route_find(path, method);
-    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading;
+    return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading &&
+           (!r->upload || x->srv->files);
 }
 
 static int socket_of(struct MHD_Connection *connection) {
@@ -240,7 +242,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
     }
     if (x->too_large) {
         snprintf(message, sizeof message, "the body is larger than %zu bytes, the limit of this server; send a smaller one",
-                 x->srv->config.max_body_bytes);
+                 x->body_limit);
         return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "request_too_large", message);
     }
     if (x->no_memory) {
@@ -255,7 +257,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
 /* Whether the headers announce a body that is too large. */
 static bool is_too_large(const exchange *x) {
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    return length && strtoull(length, NULL, 10) > x->srv->config.max_body_bytes;
+    return length && strtoull(length, NULL, 10) > x->body_limit;
 }
 
 /*
@@ -265,8 +267,13 @@ static bool is_too_large(const exchange *x) {
  */
 static void add_body(exchange *x, const char *data, size_t size) {
     if (x->unwanted || x->no_memory) return;
-    if (x->body_size + size > x->srv->config.max_body_bytes) x->too_large = true;
+    if (size > x->body_limit - x->body_size) x->too_large = true;
     if (x->too_large) return;
+    if (x->upload) {
+        x->body_size += size;
+        upload_add(x->upload, data, size);
+        return;
+    }
     if (x->body_size + size > x->body_capacity) {
         const size_t capacity = 2 * (x->body_size + size);
         char *grown = realloc(x->body, capacity);
@@ -287,6 +294,17 @@ static const char *path_of(const char *target) {
     if (!scheme) return target;
     const char *path = strchr(target + scheme, '/');
     return path ? path : "/";
+}
+
+/* Set the limit of the body, which a route has, and what receives it. */
+static void begin_body(exchange *x, const route *r) {
+    const server_config *c = &x->srv->config;
+    const bool upload = r && r->upload && x->srv->files;
+    x->body_limit = upload ? (size_t)c->max_file_bytes + UPLOAD_FORM_BYTES : c->max_body_bytes;
+    x->too_large = is_too_large(x);
+    if (!upload || x->unwanted || x->too_large) return;
+    x->upload = jobs_begin_upload(x);
+    x->no_memory = !x->upload;
 }
 
 /*
@@ -311,8 +329,8 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
     }
     x->key = find_key(x);
     x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
-    x->too_large = is_too_large(x);
     x->unwanted = !wants_body(x, path_of(target), method);
+    begin_body(x, route_find(path_of(target), method));
     /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
     const bool expects = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
     return !expects || (!x->too_large && !x->unwanted);
@@ -364,6 +382,7 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
     if (!x) return;
     *state = NULL;
     if (x->gen) generation_close(x->gen);
+    jobs_end_upload(x->srv, x->upload);
     free(x->body);
     free(x);
 }

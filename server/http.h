@@ -13,11 +13,13 @@ typedef struct exchange {
     const char *path; /* without the query; valid while a route's handler runs */
     char *body;       /* [body_size], owned, not terminated; generation_begin takes it over */
     size_t body_size, body_capacity;
+    struct upload *upload;         /* what receives the body instead, of a route with `upload`; owned; NULL: nothing does */
+    size_t body_limit;             /* bytes; larger bodies are dropped */
     size_t target_size;            /* of the target as it was sent: path and query */
     const server_key *key;         /* the API key that was sent; NULL: none, or a wrong one */
     bool begun;                    /* the head is complete and was checked */
     bool zero_in_target;           /* the target contains %00 */
-    bool too_large;                /* the body exceeds config.max_body_bytes and is dropped */
+    bool too_large;                /* the body exceeds body_limit and is dropped */
     bool no_memory;                /* the body is dropped because memory is lacking */
     bool unwanted;                 /* the body is dropped: no handler will read it */
     bool loading;                  /* the server did not serve its model yet when the head was complete */
@@ -85,6 +87,8 @@ typedef struct route {
     const char *path;
     const char *method;
     bool prefix;        /* the route also serves all longer paths that begin with `path` */
+    const char *suffix; /* with prefix: only paths of `path`, a name without slashes, and this text; NULL: any */
+    bool upload;        /* the body is a form with a file, which goes to the disk (upload.h) */
     bool while_loading; /* it also works before the server serves a model */
     route_access access;
     enum MHD_Result (*handle)(exchange *x); /* answers at once; NULL with `kind` */

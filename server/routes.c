@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cache.h"
-#include "generation.h"
+#include "jobs.h"
 
 /* ---- The server ---- */
 
@@ -118,6 +118,15 @@ static const route routes[] = {
     {"/v1/messages", ENGINE, .dialect = &anthropic_messages},
     {"/v1/messages/count_tokens", ENGINE, .dialect = &anthropic_count_tokens},
     {"/v1/embeddings", ENGINE, .dialect = &openai_embedding},
+    {"/v1/files", GET, .access = ROUTE_TENANTS, .handle = jobs_list_files},
+    {"/v1/files", POST, .access = ROUTE_TENANTS, .upload = true, .kind = &jobs_create_file},
+    {"/v1/files/", GET, .prefix = true, .suffix = "/content", .access = ROUTE_TENANTS, .handle = jobs_get_content},
+    {"/v1/files/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = jobs_get_file},
+    {"/v1/files/", DELETE, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .kind = &jobs_delete_file},
+    {"/v1/batches", GET, .access = ROUTE_TENANTS, .handle = jobs_list_batches},
+    {"/v1/batches", POST, .access = ROUTE_TENANTS, .kind = &jobs_create_batch},
+    {"/v1/batches/", GET, .prefix = true, .suffix = "", .access = ROUTE_TENANTS, .handle = jobs_get_batch},
+    {"/v1/batches/", POST, .prefix = true, .suffix = "/cancel", .access = ROUTE_TENANTS, .kind = &jobs_cancel_batch},
     {"/tokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_tokenize},
     {"/detokenize", POST, .access = ROUTE_TENANTS, .kind = &generation_detokenize},
     {"/tokenizer_info", GET, .access = ROUTE_TENANTS, .handle = handle_tokenizer_info},
@@ -137,7 +146,8 @@ static enum MHD_Result handle_index(exchange *x) {
     if (!out) return http_reply_no_memory(x);
     fprintf(out, "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix once.\n");
     for (size_t i = 0; i < N_ROUTES; i++)
-        fprintf(out, "%s %s%s\n", routes[i].method, routes[i].path, routes[i].prefix ? "ID" : "");
+        fprintf(out, "%s %s%s%s\n", routes[i].method, routes[i].path, routes[i].prefix ? "ID" : "",
+                routes[i].suffix ? routes[i].suffix : "");
     if (fclose(out) != 0) {
         free(text);
         text = NULL;
@@ -146,7 +156,11 @@ static enum MHD_Result handle_index(exchange *x) {
 }
 
 static bool serves(const route *r, const char *path) {
-    return r->prefix ? strncmp(path, r->path, strlen(r->path)) == 0 : strcmp(path, r->path) == 0;
+    if (!r->prefix) return strcmp(path, r->path) == 0;
+    if (strncmp(path, r->path, strlen(r->path)) != 0) return false;
+    const char *name = path + strlen(r->path);
+    const size_t size = strcspn(name, "/");
+    return !r->suffix || (size > 0 && strcmp(name + size, r->suffix) == 0);
 }
 
 bool route_has_method(const route *r, const char *method) {

@@ -46,6 +46,11 @@ static const char *const system_paths[] = {
 static const uint64_t tier_access =
     LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG;
 
+/* What may be done in the folder of clients' files, where records are written under another name and renamed. */
+static const uint64_t files_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR |
+                                     LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
+                                     LANDLOCK_ACCESS_FS_REMOVE_FILE;
+
 /*
  * Allow reading a file, or something else with a folder and what is below it. A path that cannot be opened needs no permission.
  */
@@ -94,12 +99,15 @@ static cl_status fail(const char *limit, cl_error *error) {
                    strerror(errno));
 }
 
-cl_status sandbox_limit_files(const char *const *paths, const char *tier, cl_error *error) {
+cl_status sandbox_limit_files(const char *const *paths, const char *tier, const char *files, cl_error *error) {
     const struct landlock_ruleset_attr handled = {.handled_access_fs = all_access};
     const int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0) return fail("files, since this system has no Landlock", error);
-    if (tier) mkdir(tier, 0700); /* since a rule needs a folder that exists; an error is reported when the file is opened */
-    const bool ok = allow_all(rules, paths) && (!tier || allow_in(rules, tier, tier_access)) && give_up_privileges() &&
+    /* A rule needs a folder that exists. An error is reported when the folder is used. */
+    if (tier) mkdir(tier, 0700);
+    if (files) mkdir(files, 0700);
+    const bool ok = allow_all(rules, paths) && (!tier || allow_in(rules, tier, tier_access)) &&
+                    (!files || allow_in(rules, files, files_access)) && give_up_privileges() &&
                     syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     const cl_status status = ok ? CL_OK : fail("files", error);
     close(rules);
@@ -169,6 +177,10 @@ static const char *const calls[] = {
     NULL,
 };
 
+/* What the threads for clients' files call as well. */
+static const char *const file_calls[] = {"fdatasync", "fsync",     "newfstatat", "openat",
+                                         "renameat",  "renameat2", "unlinkat",   NULL};
+
 /* Calls whose third argument says how memory may be used. */
 static const char *const protecting_calls[] = {"mmap", "mprotect", NULL};
 
@@ -183,11 +195,12 @@ static int allow_calls(scmp_filter_ctx filter, const char *const *names, uint64_
     return failed;
 }
 
-cl_status sandbox_limit_calls(cl_error *error) {
+cl_status sandbox_limit_calls(bool files, cl_error *error) {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (!filter) return cl_fail(error, CL_ERR_NOMEM, "no memory for the sandbox");
     int failed = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); /* all threads */
     if (!failed) failed = allow_calls(filter, calls, 0);
+    if (!failed && files) failed = allow_calls(filter, file_calls, 0);
     if (!failed) failed = allow_calls(filter, protecting_calls, PROT_EXEC);
     if (!failed) failed = seccomp_load(filter);
     seccomp_release(filter);

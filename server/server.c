@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "generation.h"
 #include "http.h"
+#include "jobs.h"
 #include "llama/common/str.h"
 #include "openai/json.h"
 #include "server_state.h"
@@ -23,6 +24,8 @@ void server_config_init(server_config *config) {
         .max_connections = 1024,
         .timeout_s = 60,
         .chunk_size = 64,
+        .max_file_bytes = INT64_C(512) << 20,
+        .batch_choices = 24,
         .request_timeout_s = 10,
         .n_threads = 2,
     };
@@ -48,6 +51,9 @@ static cl_status check(const server_config *c, cl_error *error) {
         return cl_fail(error, CL_ERR_ARG,
                        "cors_origin is empty or contains control characters; set it to an origin or *, or to NULL");
     if (c->keys && c->keys->n == 0) return cl_fail(error, CL_ERR_ARG, "keys has no key; add one, or set it to NULL");
+    if (c->batch_choices < 1) return cl_fail(error, CL_ERR_ARG, "batch_choices is %d; it must be at least 1", c->batch_choices);
+    if (c->max_file_bytes < 1)
+        return cl_fail(error, CL_ERR_ARG, "max_file_bytes is %lld; it must be at least 1", (long long)c->max_file_bytes);
     if (c->max_body_bytes < 1024)
         return cl_fail(error, CL_ERR_ARG, "max_body_bytes is %zu; it must be at least 1024", c->max_body_bytes);
     return CL_OK;
@@ -95,11 +101,22 @@ static bool start_threads(server *s, int fd) {
     return ok;
 }
 
+/* Open the folder of files with all signals blocked, for its threads. */
+static cl_status start_jobs(server *s, cl_error *error) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const cl_status status = jobs_open(s, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
 static void server_free(server *s) {
     http_destroy_no_memory_replies(s);
     acceptor_destroy(&s->arrivals);
     watch_destroy(&s->hangups);
     preparer_destroy(&s->requests);
+    jobs_close(s);
     metrics_destroy(&s->metrics);
     pins_destroy(&s->pins);
     pthread_mutex_destroy(&s->lock);
@@ -114,7 +131,7 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     int fd;
     uint16_t port = config->port;
     int32_t max_connections = config->max_connections;
-    cl_status status = files_fit_connections(config->n_threads, &max_connections, error);
+    cl_status status = files_fit_connections(config->n_threads, config->files_dir ? JOBS_FILES : 0, &max_connections, error);
     if (status == CL_OK) status = listener_open(config->host, &port, &fd, error);
     if (status != CL_OK) return status;
     openai_json_init();
@@ -127,11 +144,18 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     s->started_at = (int64_t)time(NULL);
     s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
     atomic_init(&s->serves, false);
+    atomic_init(&s->n_transfers, 0);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
     pthread_mutex_init(&s->lock, NULL);
     clock_cond_init(&s->freed);
-    if (!s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd)) goto no_memory;
+    status = start_jobs(s, error);
+    if (status == CL_OK && (!s->model_name || !http_create_no_memory_replies(s) || !start_threads(s, fd))) goto no_memory;
+    if (status != CL_OK) {
+        server_free(s);
+        close(fd);
+        return status;
+    }
     *started = s;
     return CL_OK;
 
@@ -150,6 +174,7 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
                                   .timeout_s = s->config.generation_timeout_s,
                                   .defaults = s->config.request};
+    if (s->batches) worker_serve(s->batches, e, &s->context);
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
 

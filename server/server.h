@@ -46,16 +46,24 @@ typedef struct server_config {
     double generation_timeout_s;
     bool can_pin;       /* the engine has pin_bytes, so /cache/pin may be used; default false */
     int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics; default 64 */
-    int32_t n_threads;  /* threads that receive requests and write answers, besides one that parses them; default 2 */
+    /*
+     * The folder of files and batches (jobs/store.h), which is created if its parent exists; NULL (default): there are none.
+     * One server at a time has it. Strings of keys' tenants must mean the same in all servers that use it.
+     */
+    const char *files_dir;
+    int64_t max_file_bytes; /* of a file that a client sends; default 512 MiB */
+    int32_t batch_choices;  /* choices of batches in the engine at once; default 24 */
+    int32_t n_threads;      /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 
 /* Set all fields to their defaults. */
 void server_config_init(server_config *config);
 
 /*
- * Listen. Two settings of the process change: the soft limit of open files, if it is too low for max_connections, and jansson's
- * allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG names the field; CL_ERR_FILE says why
- * host and port cannot be listened on; CL_ERR_LIMIT if the limit of open files is too low for any connections; CL_ERR_NOMEM.
+ * Open files_dir, and listen. Two settings of the process change: the soft limit of open files, if it is too low for
+ * max_connections, and jansson's allocation functions, so no other thread may use jansson meanwhile. Errors: CL_ERR_ARG names
+ * the field; CL_ERR_FILE says why host and port cannot be listened on, or why files_dir cannot be used; CL_ERR_FORMAT names a
+ * damaged file there; CL_ERR_LIMIT if the limit of open files is too low for any connections; CL_ERR_NOMEM.
  */
 cl_status server_start(const server_config *config, server **s, cl_error *error);
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "acceptor.h"
+#include "jobs/worker.h"
 #include "metrics.h"
 #include "openai/dialect.h"
 #include "pins.h"
@@ -33,6 +34,10 @@ struct server {
     acceptor *arrivals;                                /* accepts the daemon's connections */
     preparer *requests;                                /* generations whose requests are to be read */
     watch *hangups;                                    /* the sockets of clients that may hang up */
+    store *files;                                      /* NULL: config.files_dir is not set, as the next two */
+    preparer *disk;                                    /* generations that write to it */
+    worker *batches;
+    atomic_int n_transfers; /* files that clients send or receive */
 
     server_metrics metrics;
     server_pins pins;
@@ -51,10 +56,11 @@ struct server {
 cl_status listener_open(const char *host, uint16_t *port, int *fd, cl_error *error);
 
 /*
- * Raise the process's soft limit of open files, up to the hard one, to what the server needs, and lower *max_connections to
+ * Raise the process's soft limit of open files, up to the hard one, to what the server needs beside `more` for what else it
+ * opens, and lower *max_connections to
  * what the limit then allows. The server must not have opened its files yet. CL_ERR_LIMIT: the limit does not allow a
  * connection for each thread.
  */
-cl_status files_fit_connections(int32_t n_threads, int32_t *max_connections, cl_error *error);
+cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_connections, cl_error *error);
 
 #endif

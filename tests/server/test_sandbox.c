@@ -69,12 +69,12 @@ static int remove_files(void **state) {
 
 static int check_support(void) {
     const char *const paths[] = {model, NULL};
-    return sandbox_limit_files(paths, NULL, NULL) == CL_ERR_UNSUPPORTED;
+    return sandbox_limit_files(paths, NULL, NULL, NULL) == CL_ERR_UNSUPPORTED;
 }
 
 static int check_model_only(void) {
     const char *const paths[] = {model, NULL};
-    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL, NULL) == CL_OK);
     EXPECT(open(model, O_RDONLY) >= 0);
     EXPECT(open("/proc/cpuinfo", O_RDONLY) >= 0);
     EXPECT_FAILS(open(other, O_RDONLY), EACCES);
@@ -89,7 +89,7 @@ static int check_model_only(void) {
 
 static int check_folder_with_links(void) {
     const char *const paths[] = {folder, NULL};
-    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL, NULL) == CL_OK);
     EXPECT(open(model, O_RDONLY) >= 0);
     EXPECT(open(link_to_other, O_RDONLY) >= 0);
     EXPECT_FAILS(open("/etc/passwd", O_RDONLY), EACCES);
@@ -98,7 +98,7 @@ static int check_folder_with_links(void) {
 
 static int check_missing_model(void) {
     const char *const paths[] = {"/nowhere/model.gguf", NULL};
-    EXPECT(sandbox_limit_files(paths, NULL, NULL) == CL_OK);
+    EXPECT(sandbox_limit_files(paths, NULL, NULL, NULL) == CL_OK);
     EXPECT_FAILS(open(model, O_RDONLY), EACCES);
     return 0;
 }
@@ -125,7 +125,7 @@ static int check_nothing_is_opened(void) {
     struct sockaddr_in address;
     const int listener = listen_on_loopback(&address), client = socket(AF_INET, SOCK_STREAM, 0);
     EXPECT(listener >= 0 && client >= 0);
-    EXPECT(sandbox_limit_calls(NULL) == CL_OK);
+    EXPECT(sandbox_limit_calls(false, NULL) == CL_OK);
     EXPECT_FAILS(open("/proc/cpuinfo", O_RDONLY), EPERM);
     EXPECT_FAILS(syscall(SYS_openat, AT_FDCWD, "/proc/cpuinfo", O_RDONLY, 0), EPERM);
     EXPECT_FAILS(socket(AF_INET, SOCK_STREAM, 0), EPERM);
@@ -140,7 +140,7 @@ static int check_nothing_is_opened(void) {
 
 static int check_memory_is_not_executable(void) {
     void *before = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    EXPECT(before != MAP_FAILED && sandbox_limit_calls(NULL) == CL_OK);
+    EXPECT(before != MAP_FAILED && sandbox_limit_calls(false, NULL) == CL_OK);
     EXPECT_FAILS(mprotect(before, 4096, PROT_READ | PROT_EXEC), EPERM);
     errno = 0;
     EXPECT(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EPERM);
@@ -153,7 +153,7 @@ static int check_connections_are_accepted(void) {
     struct sockaddr_in address;
     const int listener = listen_on_loopback(&address), client = socket(AF_INET, SOCK_STREAM, 0);
     EXPECT(listener >= 0 && connect(client, (struct sockaddr *)&address, sizeof address) == 0);
-    EXPECT(sandbox_limit_calls(NULL) == CL_OK);
+    EXPECT(sandbox_limit_calls(false, NULL) == CL_OK);
     const int accepted = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     char got = 0;
     EXPECT(accepted >= 0 && send(client, "x", 1, 0) == 1 && recv(accepted, &got, 1, 0) == 1 && got == 'x');
@@ -173,7 +173,7 @@ static void *open_later(void *unused) {
 static int check_all_threads(void) {
     pthread_t other_thread;
     EXPECT(pipe(pipe_ends) == 0 && pthread_create(&other_thread, NULL, open_later, NULL) == 0);
-    EXPECT(sandbox_limit_calls(NULL) == CL_OK);
+    EXPECT(sandbox_limit_calls(false, NULL) == CL_OK);
     EXPECT(write(pipe_ends[1], "x", 1) == 1 && pthread_join(other_thread, NULL) == 0);
     EXPECT(opening_failed == EPERM);
     return 0;
