@@ -20,9 +20,10 @@ EXCLUDED_CHECKS = ["positive_data_acceptance"]
 
 
 @pytest.fixture(scope="module")
-def url(chunkllama_bin, model_path):
+def url(chunkllama_bin, model_path, tmp_path_factory):
     """A server of few tokens, so that no request takes long."""
-    args = ["--port", "0", "-c", "64", "--max-tokens", "4", "--pin-budget", "8M", "--kv-budget", "64M", "--timeout", "20"]
+    args = ["--port", "0", "-c", "64", "--max-tokens", "4", "--pin-budget", "8M", "--kv-budget", "64M", "--timeout", "20",
+            "--files-dir", str(tmp_path_factory.mktemp("files"))]
     server = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE, text=True)
     yield re.search(r"at (http://\S+)", server.stdout.readline())[1]
     server.terminate()
@@ -38,7 +39,7 @@ def test_every_route_is_described(url):
     """GET / lists the routes of the program, in which ID stands for a parameter."""
     listed = {tuple(line.split()) for line in read(url + "/").splitlines()[1:]}
     paths = json.loads(read(url + "/openapi.json"))["paths"]
-    described = {(method.upper(), re.sub(r"\{\w+\}$", "ID", path)) for path, methods in paths.items() for method in methods}
+    described = {(method.upper(), re.sub(r"\{\w+\}", "ID", path)) for path, methods in paths.items() for method in methods}
     assert described == listed
 
 
