@@ -270,6 +270,12 @@ static cl_status put(store *s, store_kind kind, json_t *record, bool to_disk, cl
     return ok ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
 }
 
+static bool remove_record(store *s, const char *id) {
+    char name[80];
+    record_name(id, "json", name);
+    return folder_remove(&s->folder, name);
+}
+
 /* A record with the next number. */
 static json_t *make_record(store *s, const store_owner *owner, json_t *object, json_t *more) {
     json_t *record = json_pack("{s:s, s:I, s:I, s:O}", "tenant", owner->tenant, "domain", (json_int_t)owner->domain, "sequence",
@@ -294,8 +300,13 @@ cl_status store_add(store *s, store_kind kind, const store_owner *owner, char *i
                          STORE_MAX_RECORDS, object_names[kind]);
     if (status == CL_OK && !(named && (added = make_record(s, owner, object, more))))
         status = cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
-    if (status == CL_OK) status = put(s, kind, added, true, error);
-    if (status == CL_OK) s->sequence++;
+    if (added) {
+        status = put(s, kind, added, true, error);
+        if (status == CL_OK)
+            s->sequence++;
+        else
+            remove_record(s, id); /* it may be there, though not for sure */
+    }
     pthread_mutex_unlock(&s->writing);
     json_decref(object);
     if (status == CL_OK && record) *record = json_incref(added);
@@ -322,15 +333,13 @@ cl_status store_change(store *s, store_kind kind, const char *id, bool to_disk, 
 }
 
 cl_status store_remove(store *s, store_kind kind, const char *id, cl_error *error) {
-    char name[80];
-    record_name(id, "json", name);
     pthread_mutex_lock(&s->writing);
-    const bool removed = folder_remove(&s->folder, name);
+    const bool removed = remove_record(s, id);
     pthread_mutex_lock(&s->lock);
     if (removed) json_object_del(s->records[kind], id);
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&s->writing);
-    if (!removed) return cl_fail(error, CL_ERR_FILE, "cannot remove %s from the folder of --files-dir", name);
+    if (!removed) return cl_fail(error, CL_ERR_FILE, "cannot remove %s from the folder of --files-dir", id);
     if (kind == STORE_FILE) store_remove_data(s, id);
     return CL_OK;
 }

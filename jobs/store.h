@@ -88,7 +88,8 @@ cl_status store_add(store *s, store_kind kind, const store_owner *owner, char *i
 /*
  * Change a record: `change` gets a copy of its object, and returns false to leave the record as it is. With to_disk false the
  * change is lost when the process ends. *record (unless NULL) is the record afterwards, a new reference, or NULL if there is
- * none. Errors: CL_ERR_FILE and CL_ERR_NOMEM, and the record is as before.
+ * none. Errors: CL_ERR_FILE and CL_ERR_NOMEM, and the record is as before; but if the disk failed in the last moment, the
+ * next start may find it changed.
  */
 cl_status store_change(store *s, store_kind kind, const char *id, bool to_disk, bool (*change)(json_t *object, void *ctx),
                        void *ctx, json_t **record, cl_error *error);

@@ -66,11 +66,10 @@ cl_status store_upload_end(store_upload *u, const store_owner *owner, const char
     if (!object) return cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
     snprintf(data, sizeof data, "%s.data", u->id);
     cl_status status = folder_keep(store_folder(u->s), u->fd, u->part, data, error);
-    if (status != CL_OK) {
+    if (status == CL_OK)
+        status = store_add(u->s, STORE_FILE, owner, u->id, object, NULL, record, error);
+    else
         json_decref(object);
-        return status;
-    }
-    status = store_add(u->s, STORE_FILE, owner, u->id, object, NULL, record, error);
     u->ended = status == CL_OK;
     if (status != CL_OK) store_remove_data(u->s, u->id);
     return status;
