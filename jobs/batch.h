@@ -21,8 +21,8 @@ enum {
 };
 
 /*
- * Read the body of POST /v1/batches, and add the batch. False: *error says why; *record is the new record otherwise, a new
- * reference.
+ * Read the body of POST /v1/batches, and add the batch. False: *error says why; *record is the new record otherwise, a
+ * copy.
  */
 bool batch_create(store *s, const store_owner *owner, const json_t *body, json_t **record, openai_error *error);
 

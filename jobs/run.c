@@ -17,7 +17,7 @@ run *run_create(worker *w, const json_t *record) {
     run *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->w = w;
-    r->record = json_incref((json_t *)record);
+    r->record = json_deep_copy(record);
     r->input = -1;
     r->out = (output){.fd = {-1, -1}};
     r->domain = store_owner_of(record).domain;
@@ -25,7 +25,7 @@ run *run_create(worker *w, const json_t *record) {
     snprintf(r->id, sizeof r->id, "%s", store_id(record));
     r->capacity = 4 * (size_t)w->config.max_choices + 16; /* keeps the engine busy while a slow request delays the output */
     r->window = calloc(r->capacity, sizeof *r->window);
-    if (r->window) return r;
+    if (r->window && r->record) return r;
     run_free(r);
     return NULL;
 }

@@ -170,19 +170,12 @@ void store_close(store **address) {
 
 /* ---- Reading the index ---- */
 
-/* A new reference to a record of any tenant; NULL: there is none. */
-static json_t *find(store *s, store_kind kind, const char *id) {
-    pthread_mutex_lock(&s->lock);
-    json_t *record = json_incref(json_object_get(s->records[kind], id));
-    pthread_mutex_unlock(&s->lock);
-    return record;
-}
-
 json_t *store_get(store *s, store_kind kind, uint32_t domain, const char *id) {
-    json_t *record = find(s, kind, id);
-    if (record && store_owner_of(record).domain == domain) return record;
-    json_decref(record);
-    return NULL;
+    pthread_mutex_lock(&s->lock);
+    const json_t *record = json_object_get(s->records[kind], id);
+    json_t *copy = record && store_owner_of(record).domain == domain ? json_deep_copy(record) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return copy;
 }
 
 void store_each_batch(store *s, bool (*use)(void *ctx, const json_t *record), void *ctx) {
@@ -220,8 +213,8 @@ static void reverse(json_t **objects, size_t n) {
 }
 
 static json_t *id_of(const json_t *data, size_t i) {
-    json_t *id = json_object_get(json_array_get(data, i), "id");
-    return id ? json_incref(id) : json_null();
+    const json_t *id = json_object_get(json_array_get(data, i), "id");
+    return id ? json_copy((json_t *)id) : json_null();
 }
 
 /* OpenAI's list of objects from index `first` on. */
@@ -229,7 +222,8 @@ static json_t *make_list(json_t *const *objects, size_t n, size_t first, int64_t
     json_t *data = json_array();
     bool ok = data;
     size_t end = first;
-    for (; ok && end < n && (int64_t)(end - first) < limit; end++) ok = json_array_append(data, objects[end]) == 0;
+    for (; ok && end < n && (int64_t)(end - first) < limit; end++)
+        ok = json_array_append_new(data, json_deep_copy(objects[end])) == 0;
     if (!ok) {
         json_decref(data);
         return NULL;
@@ -265,7 +259,7 @@ static cl_status put(store *s, store_kind kind, json_t *record, bool to_disk, cl
     const cl_status status = to_disk ? folder_write_json(&s->folder, name, record, error) : CL_OK;
     if (status != CL_OK) return status;
     pthread_mutex_lock(&s->lock);
-    const bool ok = json_object_set(s->records[kind], store_id(record), record) == 0;
+    const bool ok = json_object_set_new(s->records[kind], store_id(record), json_deep_copy(record)) == 0;
     pthread_mutex_unlock(&s->lock);
     return ok ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
 }
@@ -318,15 +312,16 @@ cl_status store_change(store *s, store_kind kind, const char *id, bool to_disk, 
                        void *ctx, json_t **record, cl_error *error) {
     cl_status status = CL_OK;
     pthread_mutex_lock(&s->writing);
-    json_t *before = find(s, kind, id), *after = NULL;
-    json_t *object = before ? json_deep_copy(store_object(before)) : NULL;
-    if (before && (!object || !(after = json_copy(before)) || json_object_set(after, "object", object) != 0))
-        status = cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
-    const bool changed = status == CL_OK && object && change(object, ctx);
+    pthread_mutex_lock(&s->lock);
+    const json_t *now = json_object_get(s->records[kind], id);
+    const bool exists = now;
+    json_t *before = exists ? json_deep_copy(now) : NULL, *after = exists ? json_deep_copy(now) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (exists && (!before || !after)) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
+    const bool changed = status == CL_OK && after && change(store_object(after), ctx);
     if (changed) status = put(s, kind, after, to_disk, error);
     pthread_mutex_unlock(&s->writing);
     if (record) *record = json_incref(changed && status == CL_OK ? after : before);
-    json_decref(object);
     json_decref(after);
     json_decref(before);
     return status;

@@ -1,8 +1,8 @@
 /*
  * The files and batches of clients, in a folder and in an index in memory.
  *
- * Both are records, which never change: an update replaces a record as a whole, in the folder first. So a reader needs no lock
- * once it has a record, and what a client has learnt is on disk.
+ * Both are records. An update replaces a record as a whole, in the folder first, so what a client has learnt is on disk.
+ * Callers get copies, since jansson's objects are not to be used by two threads, not even to count references.
  *
  *     ID.json   a record: {"tenant", "domain", "sequence", "object": what clients get, and for batches "output", "errors": ids
  * of files} ID.data   the contents of a file
@@ -47,9 +47,9 @@ typedef struct store_owner {
     uint32_t domain; /* of the tenant */
 } store_owner;
 
-/* ---- Records; new references, not to be changed ---- */
+/* ---- Records; copies, for the caller to free with json_decref ---- */
 
-/* The record of this id; NULL: the tenant has none. */
+/* The record of this id; NULL: the tenant has none, or memory is lacking. */
 json_t *store_get(store *s, store_kind kind, uint32_t domain, const char *id);
 
 /* The object that clients get, borrowed from a record. */
@@ -80,16 +80,16 @@ void store_each_batch(store *s, bool (*use)(void *ctx, const json_t *record), vo
 /*
  * Write a new record of this object, which gets "id" and "created_at"; `object` is stolen. Further members of the record are in
  * `more` (borrowed, NULL: none). id: [STORE_ID], written here, or if it is not empty the id to use. CL_ERR_LIMIT: there are too
- * many records. *record (unless NULL) is the record, a new reference.
+ * many records. *record (unless NULL) is a copy of it.
  */
 cl_status store_add(store *s, store_kind kind, const store_owner *owner, char *id, json_t *object, json_t *more,
                     json_t **record, cl_error *error);
 
 /*
  * Change a record: `change` gets a copy of its object, and returns false to leave the record as it is. With to_disk false the
- * change is lost when the process ends. *record (unless NULL) is the record afterwards, a new reference, or NULL if there is
- * none. Errors: CL_ERR_FILE and CL_ERR_NOMEM, and the record is as before; but if the disk failed in the last moment, the
- * next start may find it changed.
+ * change is lost when the process ends. *record (unless NULL) is a copy of the record afterwards, or NULL if there is none.
+ * Errors: CL_ERR_FILE and CL_ERR_NOMEM, and the record is as before; but if the disk failed in the last moment, the next start
+ * may find it changed.
  */
 cl_status store_change(store *s, store_kind kind, const char *id, bool to_disk, bool (*change)(json_t *object, void *ctx),
                        void *ctx, json_t **record, cl_error *error);

@@ -124,7 +124,7 @@ static void *work(void *arg) {
 
 static bool collect(void *ctx, const json_t *record) {
     const bool begun = !store_batch_ended(store_object(record)) && !batch_has_status(record, "validating");
-    return !begun || json_array_append(ctx, (json_t *)record) == 0;
+    return !begun || json_array_append_new(ctx, json_deep_copy(record)) == 0;
 }
 
 /* Set the counts of the batches that have begun from their records. */

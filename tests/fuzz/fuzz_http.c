@@ -20,13 +20,13 @@
 
 #include "../server/server_fixture.h"
 
-enum { PATIENCE_S = 60, HANG_UP = 1, GUARDED = 2, ASK = 4 };
+enum { PATIENCE_S = 60, HANG_UP = 1, GUARDED = 2, ASK = 4, FILES = 8 };
 
-static void *fast, *guarded;
+static void *fast, *guarded, *files;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    return set_up_fast(&fast) | set_up_guarded(&guarded);
+    return set_up_fast(&fast) | set_up_guarded(&guarded) | set_up_files(&files);
 }
 
 /* From another address each time: a port of the same one could not be used again for a minute. */
@@ -91,7 +91,7 @@ static void ask(uint16_t port) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
     const uint8_t how = data[0];
-    const uint16_t port = ((const fixture *)(how & GUARDED ? guarded : fast))->port;
+    const uint16_t port = ((const fixture *)(how & FILES ? files : how & GUARDED ? guarded : fast))->port;
     char text[512];
     const int fd = connect_from_anywhere(port);
     send_pieces(fd, data + 1, size - 1);

@@ -3,9 +3,11 @@
 
 #include "../support/testing.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client.h"
 #include "tests/openai/fake.h"
@@ -108,11 +110,29 @@ int set_up_hurried(void **state) {
     return set_up_with(state, &config, &fake);
 }
 
+int set_up_files(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    server_config config = base_config();
+    strcpy(f->files_dir, "/tmp/chunkllama-files-XXXXXX");
+    config.files_dir = mkdtemp(f->files_dir);
+    config.max_file_bytes = 100000;
+    return set_up_fixture(state, f, &config, &fast);
+}
+
+/* A folder that has files only. */
+static void remove_folder(const char *path) {
+    DIR *list = opendir(path);
+    for (const struct dirent *e; list && (e = readdir(list));) unlinkat(dirfd(list), e->d_name, 0);
+    if (list) closedir(list);
+    rmdir(path);
+}
+
 int tear_down(void **state) {
     fixture *f = *state;
     server_stop(&f->running);
     cl_engine_destroy(&f->engine);
     server_keys_free(&f->keys);
+    if (f->files_dir[0]) remove_folder(f->files_dir);
     free(f);
     return 0;
 }

@@ -12,6 +12,7 @@ typedef struct fixture {
     server_keys keys;
     server *running;
     uint16_t port;
+    char files_dir[40]; /* "": the server has none; removed with its files by tear_down */
 } fixture;
 
 /* A configuration with any free port and a limit of 100000 bytes on bodies. */
@@ -27,6 +28,7 @@ int set_up_few(void **state);          /* five connections; a request must arriv
 int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */
 int set_up_pins(void **state);         /* as fast; prompts can be pinned */
 int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within two seconds */
+int set_up_files(void **state);        /* as fast; it keeps files, of at most 100000 bytes */
 int tear_down(void **state);
 
 /* Bodies of completions that run for minutes: a stream, and two choices in one answer. */
