@@ -85,7 +85,7 @@ static bool wait_for_engine(worker *w) {
 
 /* Cancel what runs, write what is done, and free all runs. */
 static void end_all(worker *w) {
-    bool progress;
+    bool progress = false;
     for (run *r = w->runs; r; r = r->next) run_cut(r, RUN_STOPPED);
     for (run *r = w->runs; r; r = r->next) {
         pthread_mutex_lock(&w->lock);

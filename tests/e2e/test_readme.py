@@ -169,7 +169,7 @@ def test_pages_name_what_exists(page, least):
     """Each path that the page names is in the tree or in lib/, and each file name and name of C is in some folder of sources. A
     page has at least `least` names."""
     named = re.findall(r"`([\w./]+)`", (ROOT / f"docs/{page}.md").read_text())
-    folders = ("include", "base", "lib", "llama", "engine", "openai", "server", "cli", "loadgen", "bench",
+    folders = ("include", "base", "lib", "llama", "engine", "openai", "jobs", "server", "cli", "loadgen", "bench",
                "docs", "cmake")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     sources = "\n".join(path.read_text() for path in files if path.suffix in (".c", ".h"))
