@@ -106,7 +106,7 @@ static json_t *make_object(const batch_body *b) {
 }
 
 bool batch_create(store *s, const store_owner *owner, const json_t *body, json_t **record, openai_error *error) {
-    batch_body b = {0};
+    batch_body b = {.input = "", .endpoint = "", .window = ""};
     if (!read_body(body, &b, error)) return false;
     json_t *file = store_get(s, STORE_FILE, owner->domain, b.input);
     const char *purpose = file ? json_string_value(json_object_get(store_object(file), "purpose")) : NULL;

@@ -22,7 +22,7 @@ void lines_back(lines *l, const char *text) {
 
 /* Read a piece behind the bytes of the buffer. *n: how many came. */
 static lines_status read_piece(lines *l, size_t *n) {
-    if (l->begin > 0) {
+    if (l->buffer && l->begin > 0) {
         memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
         l->end -= l->begin;
         l->begin = 0;

@@ -1,4 +1,5 @@
 /* A batch that is computed: from its input to its last record. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,10 @@ void run_free(run *r) {
     free(r);
 }
 
-static slot *slot_at(const run *r, size_t i) { return r->window[(r->first + i) % r->capacity]; }
+static slot *slot_at(const run *r, size_t i) {
+    assert(i < r->n && r->window);
+    return r->window[(r->first + i) % r->capacity];
+}
 
 /* ---- Changing the record ---- */
 

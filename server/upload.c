@@ -47,7 +47,10 @@ static void add_file(upload *u, const char *name, const char *data, uint64_t off
     if (offset == 0 && store_upload_bytes(u->file) > 0)
         fail(u, "file", "the form has several parts called file; send them one by one");
     u->has_file = true;
-    if (!name) fail(u, "file", "file has no file name; send it as a file of the form, with filename in Content-Disposition");
+    if (!name) {
+        fail(u, "file", "file has no file name; send it as a file of the form, with filename in Content-Disposition");
+        return;
+    }
     if (u->failed) return;
     if (offset == 0) set_name(u, last_part(name));
     if (size > 0) store_upload_write(u->file, data, size);
