@@ -1,5 +1,4 @@
 /* A batch that is computed: from its input to its last record. */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 enum { RETRY_S = 1 }; /* seconds until something that failed is tried again */
 
 /* ---- Creation ---- */
+
+static slot *slot_at(const run *r, size_t i) { return r->window[(r->first + i) % r->capacity]; }
 
 run *run_create(worker *w, const json_t *record) {
     run *r = calloc(1, sizeof *r);
@@ -33,18 +34,13 @@ run *run_create(worker *w, const json_t *record) {
 
 void run_free(run *r) {
     if (!r) return;
-    for (; r->n; r->n--, r->first = (r->first + 1) % r->capacity) slot_free(r->window[r->first]);
+    for (size_t i = 0; r->window && i < r->n; i++) slot_free(slot_at(r, i));
     free((void *)r->window);
     lines_free(&r->in);
     output_close(&r->out);
     if (r->input >= 0) close(r->input);
     json_decref(r->record);
     free(r);
-}
-
-static slot *slot_at(const run *r, size_t i) {
-    assert(i < r->n && r->window);
-    return r->window[(r->first + i) % r->capacity];
 }
 
 /* ---- Changing the record ---- */

@@ -64,6 +64,9 @@ static int remove_files(void **state) {
     unlink(model);
     unlink(link_to_other);
     unlink(other);
+    char files[80];
+    snprintf(files, sizeof files, "%s/files", folder);
+    rmdir(files);
     return rmdir(folder);
 }
 
@@ -103,12 +106,37 @@ static int check_missing_model(void) {
     return 0;
 }
 
+/* In the folder of clients' files threads can write, rename and remove files, also behind the second step, and nowhere else. */
+static int check_files(void) {
+    const char *const paths[] = {model, NULL};
+    char files[80];
+    snprintf(files, sizeof files, "%s/files", folder);
+    EXPECT(sandbox_limit_files(paths, NULL, files, NULL) == CL_OK);
+    const int at = open(files, O_RDONLY | O_DIRECTORY);
+    EXPECT(at >= 0);
+    for (int step = 0; step < 2; step++) {
+        const int fd = openat(at, "part", O_RDWR | O_CREAT | O_APPEND, 0600);
+        EXPECT(fd >= 0 && write(fd, "x", 1) == 1 && fsync(fd) == 0 && ftruncate(fd, 0) == 0);
+        EXPECT(renameat(at, "part", at, "whole") == 0 && fsync(at) == 0);
+        EXPECT(unlinkat(at, "whole", 0) == 0 && close(fd) == 0);
+        EXPECT_FAILS(openat(AT_FDCWD, other, O_RDWR), EACCES);
+        EXPECT_FAILS(openat(AT_FDCWD, model, O_RDWR), EACCES);
+        EXPECT_FAILS(unlinkat(AT_FDCWD, model, 0), EACCES);
+        EXPECT_FAILS(renameat(AT_FDCWD, model, at, "whole"), EACCES);
+        if (step == 0) EXPECT(sandbox_limit_calls(true, NULL) == CL_OK);
+    }
+    EXPECT_FAILS(socket(AF_INET, SOCK_STREAM, 0), EPERM);
+    EXPECT_FAILS(mkdirat(at, "sub", 0700), EPERM);
+    return 0;
+}
+
 static void only_the_models_files_can_be_read(void **state) {
     (void)state;
     if (in_child(check_support) != 0) skip(); /* the system has no Landlock */
     assert_int_equal(in_child(check_model_only), 0);
     assert_int_equal(in_child(check_folder_with_links), 0);
     assert_int_equal(in_child(check_missing_model), 0);
+    assert_int_equal(in_child(check_files), 0);
 }
 
 /* ---- System calls ---- */
