@@ -147,13 +147,17 @@ static bool begin(run *r, bool *ended) {
 
 /* ---- Reading ---- */
 
-/* Read the next request into the window, which has room. False: there is none, or memory is lacking. */
+/* Read the next request into the window, unless that is full. False: there is none, or memory is lacking. */
 static bool read_next(run *r) {
     const char *text;
     size_t size;
     const lines_status status = lines_next(&r->in, &text, &size);
     if (status == LINES_END) r->all_read = true;
     if (status != LINES_OK) return status == LINES_END ? false : retry(r);
+    if (r->n > 0 && r->n_bytes + size > r->w->config.max_line) {
+        lines_back(&r->in, text);
+        return false;
+    }
     slot *s = slot_create(r, r->n_read + 1, text, size);
     if (!s) {
         lines_back(&r->in, text);
@@ -161,6 +165,7 @@ static bool read_next(run *r) {
     }
     r->n_read++;
     r->window[(r->first + r->n++) % r->capacity] = s;
+    r->n_bytes += size;
     return true;
 }
 
@@ -231,6 +236,7 @@ void run_write(run *r, bool *progress) {
         slot *s = slot_at(r, 0);
         if (s->state == SLOT_RUNNING || s->state == SLOT_REFUSED) break;
         if (s->state == SLOT_READY || s->cut ? !add_unanswered(r, s) : !add_answer(r, s)) break;
+        r->n_bytes -= s->size;
         slot_free(s);
         r->first = (r->first + 1) % r->capacity;
         r->n--;

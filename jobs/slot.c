@@ -7,6 +7,7 @@ slot *slot_create(run *r, int64_t number, const char *text, size_t size) {
     slot *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->w = r->w;
+    s->size = size;
     /* The line may not choose its tenant, nor come before the requests of interactive clients. */
     const bool ok = batch_line_parse(&s->line, (size_t)number, text, size, &r->w->context, NULL);
     s->line.request.params.domain = r->domain;

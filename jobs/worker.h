@@ -4,7 +4,8 @@
  * The thread checks the inputs, submits requests and writes records; the engine's thread adds the events to the results.
  * Batches of different tenants are computed at the same time, those of a tenant in the order of their creation. The requests of
  * a batch are submitted in the order of its input, and their records are written in this order. A window holds the requests
- * between reading and writing: it is limited, as is the number of choices that all batches have in the engine at once.
+ * between reading and writing: it is limited in requests and in the bytes of their lines, as is the number of choices that all
+ * batches have in the engine at once.
  *
  * Requests run in the domain of the batch's tenant, with the lowest priority, and without a limit on their time. Where the
  * engine's queue is full, the worker waits. Where the disk or memory is lacking, it tries again each second, and the batch

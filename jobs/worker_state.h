@@ -29,6 +29,7 @@ typedef struct slot {
     size_t n_submitted;  /* of these */
     size_t n_open;       /* prompts whose last event has not come; guarded by w->lock */
     bool cut;            /* it was cancelled before it had ended */
+    size_t size;         /* bytes of its line */
 } slot;
 
 /* Why a batch ends before its last request. */
@@ -52,6 +53,7 @@ typedef struct run {
     run_end end;
     slot **window; /* ring [capacity]; the oldest is at `first` */
     size_t first, n, capacity;
+    size_t n_bytes;  /* of the window's lines: at most config.max_line, or those of one line */
     double retry_at; /* clock_seconds() before which nothing is tried, because something failed */
 } run;
 

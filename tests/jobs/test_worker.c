@@ -1,6 +1,7 @@
 /* Batches over the fake engine: full queues, full disks, and ends of the process at any time. */
 #include "../support/testing.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,18 @@
 #include "tests/openai/fake.h"
 
 static const store_owner nobody = {"default", 0}, alice = {"alice", 7};
+
+/* ---- What the engine gets ---- */
+
+static atomic_int n_wrong; /* requests that a batch must not submit like that */
+
+cl_status __real_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error);
+cl_status __wrap_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
+    const bool right = request->priority == CL_ENGINE_MAX_PRIORITY && request->timeout_s == 0 &&
+                       (request->domain == 0 || request->domain == 7);
+    if (!right) atomic_fetch_add(&n_wrong, 1);
+    return __real_cl_engine_submit(e, request, id, error);
+}
 
 static const fake_config fast = {.step_us = 100, .max_running = 4, .prefill_steps = 1, .n_ctx = 4096};
 static const fake_config busy = {.step_us = 100, .max_running = 1, .prefill_steps = 1, .n_ctx = 4096, .max_waiting = 1};
@@ -42,6 +55,7 @@ static void begin(scene *s, const char *path, const fake_config *config) {
 
 static void end(scene *s) {
     worker_destroy(&s->worker);
+    assert_int_equal(atomic_load(&n_wrong), 0);
     cl_engine_destroy(&s->engine);
     store_close(&s->store);
 }
@@ -58,7 +72,7 @@ static void add_batch(scene *s, const store_owner *owner, int n, const char *win
         fprintf(out,
                 "{\"custom_id\": \"c%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": %s, "
                 "\"n\": %d, "
-                "\"max_tokens\": %d}}\n",
+                "\"priority\": -9, \"tenant\": \"alice\", \"max_tokens\": %d}}\n",
                 i, i % 5 ? "\"abcdef\"" : "[\"abc\", \"de\"]", i % 5 ? 1 : 2, i % 3 ? 12 : -5);
     fclose(out);
     if (!add_file(s->store, owner, text, file, &cause)) fail_msg("%s", cause.message);
@@ -171,7 +185,8 @@ static void a_full_queue_is_waited_for(void **state) {
         request.n_prompt = 2;
         request.max_tokens = 100;
         request.on_event = ignore_event;
-        while (cl_engine_submit(s.engine, &request, &number, &error) == CL_ERR_BUSY) nap(); /* the first one is admitted soon */
+        while (__real_cl_engine_submit(s.engine, &request, &number, &error) == CL_ERR_BUSY)
+            nap(); /* the first one is admitted soon */
     }
     add_batch(&s, &nobody, 10, NULL, id);
     check_completed(&s, wait_for(&s, 0, id), 10);
