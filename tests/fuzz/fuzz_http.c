@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,8 +25,12 @@ enum { PATIENCE_S = 60, HANG_UP = 1, GUARDED = 2, ASK = 4, FILES = 8 };
 
 static void *fast, *guarded, *files;
 
+/* Remove the folder of the server that keeps files. */
+static void remove_files(void) { tear_down(&files); }
+
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
+    atexit(remove_files);
     return set_up_fast(&fast) | set_up_guarded(&guarded) | set_up_files(&files);
 }
 
