@@ -221,6 +221,27 @@ def test_chats_and_embeddings(server):
     assert [b.id for b in server.client.batches.list(limit=1)][:2] == [batches[1].id, batches[0].id]
 
 
+def test_other_apis(server):
+    """The answers and errors of a batch are those that the endpoint sends."""
+    question = {"model": "m", "temperature": 0}
+    bodies = {"/v1/responses": question | {"input": "Why?", "max_output_tokens": 4, "stream": True},
+              "/v1/messages": question | {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 4}}
+    texts = {}
+    for url, body in bodies.items():
+        batch = begin(server.client, request(0, body, url) + request(1, body | {"temperature": -1}, url), endpoint=url)
+        batch = wait_for(server.client, batch)
+        assert batch.status == "completed" and (batch.request_counts.completed, batch.request_counts.failed) == (1, 1)
+        answer, error = [json.loads(server.client.files.content(file).text)["response"]
+                         for file in (batch.output_file_id, batch.error_file_id)]
+        assert error["status_code"] == 400 and "temperature" in error["body"]["error"]["message"]
+        texts[url] = answer["body"], error["body"]
+    (response, _), (message, error) = texts.values()
+    assert response["object"] == "response" and response["usage"]["output_tokens"] == 4
+    assert message["type"] == "message" and message["usage"]["output_tokens"] == 4
+    assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
+    assert message["content"][0]["text"] == response["output"][0]["content"][0]["text"] != ""
+
+
 def test_an_input_that_is_wrong(server):
     text = ("no json\n" + request(0, {}) + request(0, {}) + request(1, {}, "/v1/embeddings") +
             '{"custom_id": "x", "method": "GET", "url": "/v1/completions", "body": {}}\n{"custom_id": 1}\n')

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -41,6 +42,17 @@ def test_every_route_is_described(url):
     paths = json.loads(read(url + "/openapi.json"))["paths"]
     described = {(method.upper(), re.sub(r"\{\w+\}", "ID", path)) for path, methods in paths.items() for method in methods}
     assert described == listed
+
+
+def test_endpoints_of_batches(url):
+    """Those that are described are those that the server lists where a batch names another."""
+    create = json.loads(read(url + "/openapi.json"))["paths"]["/v1/batches"]["post"]
+    body = create["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    wrong = json.dumps({"input_file_id": "file-0", "endpoint": "/v1/messages/count_tokens", "completion_window": "24h"})
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(url + "/v1/batches", wrong.encode(), timeout=60)
+    message = json.loads(error.value.read())["error"]["message"]
+    assert message == "endpoint must be one of " + ", ".join(f'"{path}"' for path in body["endpoint"]["enum"])
 
 
 def test_version(url):
