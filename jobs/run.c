@@ -9,8 +9,6 @@
 #include "openai/json.h"
 #include "worker_state.h"
 
-enum { RETRY_S = 1 }; /* seconds until something that failed is tried again */
-
 /* ---- Creation ---- */
 
 static slot *slot_at(const run *r, size_t i) { return r->window[(r->first + i) % r->capacity]; }
@@ -47,7 +45,7 @@ void run_free(run *r) {
 
 /* Something failed: try again later. Returns false. */
 static bool retry(run *r) {
-    r->retry_at = clock_seconds() + RETRY_S;
+    r->retry_at = clock_seconds() + r->w->config.retry_s;
     return false;
 }
 

@@ -5,8 +5,11 @@
 #include "base/clock.h"
 #include "worker_state.h"
 
-/* Seconds after which the thread looks again without being woken: for batches that expire, and for a queue that was full. */
-static const double look_again_s = 0.1;
+/*
+ * Seconds after which the thread looks again without being woken: for batches that expire, for a queue that was full, and for
+ * what is to be tried again, not much later than it should be.
+ */
+static double look_again_s(const worker *w) { return w->config.retry_s / 10; }
 
 /* ---- Which batches run ---- */
 
@@ -64,7 +67,7 @@ static void submit_all(worker *w) {
 
 /* Wait until something changes. False: the worker stops. */
 static bool wait_for_change(worker *w) {
-    const struct timespec until = clock_deadline(look_again_s);
+    const struct timespec until = clock_deadline(look_again_s(w));
     int timed_out = 0;
     pthread_mutex_lock(&w->lock);
     while (!w->woken && !timed_out && !atomic_load(&w->stopping))

@@ -8,7 +8,7 @@
  * batches have in the engine at once.
  *
  * Requests run in the domain of the batch's tenant, with the lowest priority, and without a limit on their time. Where the
- * engine's queue is full, the worker waits. Where the disk or memory is lacking, it tries again each second, and the batch
+ * engine's queue is full, the worker waits. Where the disk or memory is lacking, it tries again after a while, and the batch
  * expires at last.
  *
  * What is on disk says how to go on after any end of the process (output.h). Locks: the worker's lock comes after none, and the
@@ -25,6 +25,7 @@ typedef struct worker_config {
     store *store;        /* borrowed */
     int32_t max_choices; /* of batches in the engine at once, >= 1; a single request may have more */
     size_t max_line;     /* bytes of a line of an input */
+    double retry_s;      /* seconds, > 0, until what the disk or memory was lacking for is tried again */
 } worker_config;
 
 /*

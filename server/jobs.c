@@ -10,6 +10,8 @@
 #include "jobs/batch.h"
 #include "upload.h"
 
+enum { RETRY_S = 1 }; /* seconds until a batch for which the disk or memory was lacking goes on */
+
 static const char FILES_PATH[] = "/v1/files/", BATCHES_PATH[] = "/v1/batches/";
 
 /* ---- Start and end ---- */
@@ -21,8 +23,9 @@ cl_status jobs_open(server *s, cl_error *error) {
     if (status != CL_OK) return status;
     s->disk = preparer_create(generation_prepare);
     if (!s->disk) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread for files");
-    return worker_create(&(worker_config){.store = s->files, .max_choices = c->batch_choices, .max_line = c->max_body_bytes},
-                         &s->batches, error);
+    const worker_config config = {
+        .store = s->files, .max_choices = c->batch_choices, .max_line = c->max_body_bytes, .retry_s = RETRY_S};
+    return worker_create(&config, &s->batches, error);
 }
 
 void jobs_close(server *s) {

@@ -45,8 +45,11 @@ ssize_t __wrap_write(int fd, const void *data, size_t size) {
     errno = ENOSPC;
     return -1;
 }
-int __real_fsync(int fd);
-int __wrap_fsync(int fd) { return fails() ? -1 : __real_fsync(fd); }
+/* No test turns the power off, and a disk may take seconds for this. */
+int __wrap_fsync(int fd) {
+    (void)fd;
+    return fails() ? -1 : 0;
+}
 int __real_renameat(int from_fd, const char *from, int to_fd, const char *to);
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to) {
     return fails() ? -1 : __real_renameat(from_fd, from, to_fd, to);

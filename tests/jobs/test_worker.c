@@ -48,7 +48,7 @@ static void begin(scene *s, const char *path, const fake_config *config) {
     s->context =
         (openai_context){.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096, .timeout_s = 0.001};
     openai_defaults_init(&s->context.defaults);
-    const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000};
+    const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000, .retry_s = 0.01};
     if (worker_create(&worker, &s->worker, &error) != CL_OK) fail_msg("%s", error.message);
     worker_serve(s->worker, s->engine, &s->context);
 }
