@@ -85,20 +85,23 @@ static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
 enum MHD_Result jobs_get_file(exchange *x) { return get(x, STORE_FILE, FILES_PATH); }
 enum MHD_Result jobs_get_batch(exchange *x) { return get(x, STORE_BATCH, BATCHES_PATH); }
 
-/* A parameter of the query; NULL: it is absent or empty. */
+/* A parameter of the query; NULL: it is absent. */
 static const char *parameter(const exchange *x, const char *name) {
-    const char *value = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+    return MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* A parameter that may be empty, which is as if it were absent. */
+static const char *text_parameter(const exchange *x, const char *name) {
+    const char *value = parameter(x, name);
     return value && *value ? value : NULL;
 }
 
 /* Read what a list has from the query. limit: that of a query without one. */
 static bool read_query(const exchange *x, int64_t limit, int64_t most, store_query *query, openai_error *error) {
     const char *text = parameter(x, "limit"), *order = parameter(x, "order");
-    char *end = NULL;
-    query->after = parameter(x, "after");
-    query->limit = limit;
-    if (text) query->limit = strtoll(text, &end, 10);
-    if (end && (*end || *text == '-' || *text == ' ' || query->limit < 1 || query->limit > most))
+    query->after = text_parameter(x, "after");
+    query->limit = text ? strtoll(text, NULL, 10) : limit;
+    if (text && (text[strspn(text, "0123456789")] || query->limit < 1 || query->limit > most))
         return openai_fail(error, "limit", "limit is '%.40s'; it must be an integer from 1 to %lld", text, (long long)most);
     if (order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return openai_fail(error, "order", "order is '%.40s'; it must be asc or desc", order);
@@ -120,7 +123,7 @@ enum MHD_Result jobs_list_files(exchange *x) {
     store_query query = {0};
     openai_error error;
     if (!has_files(x->srv, &error) || !read_query(x, 10000, 10000, &query, &error)) return http_reply_error(x, &error);
-    query.purpose = parameter(x, "purpose");
+    query.purpose = text_parameter(x, "purpose");
     return list(x, STORE_FILE, &query);
 }
 

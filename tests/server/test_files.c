@@ -120,8 +120,9 @@ static void a_client_that_hangs_up_leaves_nothing(void **state) {
 static void lists_have_limits(void **state) {
     const fixture *f = *state;
     static const char *const wrong[][2] = {
-        {"/v1/files?limit=0", "limit"},  {"/v1/files?limit=10001", "limit"}, {"/v1/files?limit=x", "limit"},
-        {"/v1/files?limit=-1", "limit"}, {"/v1/files?limit=%201", "limit"},  {"/v1/files?limit=99999999999999999999", "limit"},
+        {"/v1/files?limit=0", "limit"},  {"/v1/files?limit=10001", "limit"},  {"/v1/files?limit=x", "limit"},
+        {"/v1/files?limit=-1", "limit"}, {"/v1/files?limit=%201", "limit"},   {"/v1/files?limit=99999999999999999999", "limit"},
+        {"/v1/files?limit=", "limit"},   {"/v1/batches?limit=%2B1", "limit"}, {"/v1/files?order=", "order"},
         {"/v1/files?order=up", "order"}, {"/v1/batches?limit=101", "limit"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
