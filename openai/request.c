@@ -21,24 +21,10 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     return false;
 }
 
-/* The dialect of a body's `url`, or else of its fields; NULL: *error says why there is none. */
-static const openai_dialect *find_dialect(const json_t *body, openai_error *error) {
-    const json_t *url = field_get(body, "url");
-    const char *path;
-    if (!url) return openai_dialect_of(body);
-    if (!field_name(url, "url", &path, error)) return NULL;
-    const openai_dialect *found = openai_dialect_at(path);
-    if (found && found != &anthropic_count_tokens) return found; /* which leaves no prompt */
-    openai_fail(error, "url",
-                "'url' is '%.64s'; it must be \"/v1/chat/completions\", \"/v1/completions\", \"/v1/responses\" or "
-                "\"/v1/messages\"",
-                path);
-    return NULL;
-}
-
 bool openai_pin_parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
     *request = (openai_request){0};
-    const openai_dialect *dialect = find_dialect(body, error);
+    const json_t *url = field_get(body, "url");
+    const openai_dialect *dialect = url ? openai_dialect_read(url, "url", error) : openai_dialect_of(body);
     if (!dialect || !dialect->parse(context, body, request, error)) return false;
     if (request->n_prompts != 1) {
         openai_fail(error, "prompt", "prompt has %zu prompts; send them one by one", request->n_prompts);
@@ -50,6 +36,7 @@ bool openai_pin_parse(const openai_context *context, const json_t *body, openai_
     request->n = p->n = 1;
     p->max_tokens = 0;
     p->beam_search = p->prompt_logprobs = false;
+    p->pooling = CL_ENGINE_POOL_NONE;
     p->min_tokens = 0;
     p->grammar_kind = CL_GRAMMAR_NONE;
     p->grammar = NULL;

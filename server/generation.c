@@ -27,6 +27,8 @@ const openai_error *generation_memory_error(openai_error *error) {
 
 /* ---- Ownership ---- */
 
+static void release(const generation_kind *kind, void *own) { (kind->release ? kind->release : free)(own); }
+
 static void generation_free(generation *g) {
     if (g->result.request) openai_result_free(&g->result);
     openai_request_free(&g->request);
@@ -36,7 +38,7 @@ static void generation_free(generation *g) {
     free(g->token_at);
     free(g->first_token);
     free(g->body);
-    if (g->own) (g->kind->release ? g->kind->release : free)(g->own);
+    if (g->own) release(g->kind, g->own);
     writer_free(&g->answer);
     writer_free(&g->out);
     free(g);
@@ -118,21 +120,14 @@ static enum MHD_Result begin(exchange *x, generation *g) {
     return generation_resumed(x);
 }
 
-enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) {
-    generation *g = generation_create(x, kind);
-    if (g && kind->take && !kind->take(g, x)) {
-        generation_free(g);
-        g = NULL;
-    }
-    return begin(x, g);
-}
+enum MHD_Result generation_begin(exchange *x, const generation_kind *kind) { return begin(x, generation_create(x, kind)); }
 
 enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own) {
     generation *g = own ? generation_create(x, kind) : NULL;
     if (g)
         g->own = own;
-    else
-        free(own);
+    else if (own)
+        release(kind, own);
     return begin(x, g);
 }
 

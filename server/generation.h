@@ -46,8 +46,6 @@ typedef struct generation generation;
 typedef struct generation_kind {
     bool on_disk; /* it waits for the disk, so a thread of its own prepares it instead of the preparer's (jobs.h) */
     bool no_body; /* the request's body is not JSON, and `prepare` gets NULL */
-    /* Take what is needed of the exchange beside its body into g->own. False: memory is lacking. On the connection's thread. */
-    bool (*take)(generation *g, exchange *x);
     void (*release)(void *own); /* frees g->own, on any thread; NULL: free() */
     /*
      * Read the body: either into g->request, whose prompts the engine then computes, or, without any prompts, write the whole
@@ -84,7 +82,7 @@ extern const generation_kind generation_pin;
  */
 enum MHD_Result generation_begin(exchange *x, const generation_kind *kind);
 
-/* The same with g->own, which is taken over; NULL: memory was lacking for it. */
+/* The same with g->own, what the request needs beside its body, which is taken over; NULL: memory was lacking for it. */
 enum MHD_Result generation_begin_with(exchange *x, const generation_kind *kind, void *own);
 
 /* Begin the answer if it is available, else wait on. Called when x's connection was resumed, on its thread. */

@@ -217,16 +217,12 @@ static bool answer_record(generation *g, json_t *record) {
     return true;
 }
 
-/* g->own of the kinds whose path has an id. */
-static bool take_id(generation *g, exchange *x, const char *prefix) {
+/* g->own of the kinds whose path has an id: the id; NULL: memory is lacking. */
+static char *id_in(const exchange *x, const char *prefix) {
     char *id = calloc(1, STORE_ID);
     if (id) read_id(x->path, prefix, id);
-    g->own = id;
     return id;
 }
-
-static bool take_file_id(generation *g, exchange *x) { return take_id(g, x, FILES_PATH); }
-static bool take_batch_id(generation *g, exchange *x) { return take_id(g, x, BATCHES_PATH); }
 
 /* g->own of POST /v1/files. */
 typedef struct received {
@@ -234,14 +230,14 @@ typedef struct received {
     upload *file; /* NULL: the server has no folder for it */
 } received;
 
-static bool take_upload(generation *g, exchange *x) {
+/* Take over what the exchange has received; NULL: memory is lacking. */
+static received *take_upload(exchange *x) {
     received *r = calloc(1, sizeof *r);
-    if (!r) return false;
+    if (!r) return NULL;
     if (x->upload) upload_complete(x->upload);
     *r = (received){.srv = x->srv, .file = x->upload};
     x->upload = NULL;
-    g->own = r;
-    return true;
+    return r;
 }
 
 static void release_upload(void *own) {
@@ -285,8 +281,19 @@ static bool cancel_batch(generation *g, const json_t *body) {
     return answer_record(g, record);
 }
 
-const generation_kind jobs_create_file = {
-    .on_disk = true, .no_body = true, .take = take_upload, .release = release_upload, .prepare = create_file};
-const generation_kind jobs_delete_file = {.on_disk = true, .no_body = true, .take = take_file_id, .prepare = delete_file};
 const generation_kind jobs_create_batch = {.on_disk = true, .prepare = create_batch};
-const generation_kind jobs_cancel_batch = {.on_disk = true, .no_body = true, .take = take_batch_id, .prepare = cancel_batch};
+
+enum MHD_Result jobs_create_file(exchange *x) {
+    static const generation_kind kind = {.on_disk = true, .no_body = true, .release = release_upload, .prepare = create_file};
+    return generation_begin_with(x, &kind, take_upload(x));
+}
+
+enum MHD_Result jobs_delete_file(exchange *x) {
+    static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = delete_file};
+    return generation_begin_with(x, &kind, id_in(x, FILES_PATH));
+}
+
+enum MHD_Result jobs_cancel_batch(exchange *x) {
+    static const generation_kind kind = {.on_disk = true, .no_body = true, .prepare = cancel_batch};
+    return generation_begin_with(x, &kind, id_in(x, BATCHES_PATH));
+}

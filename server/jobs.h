@@ -23,13 +23,15 @@ void jobs_close(server *s);
 struct upload *jobs_begin_upload(exchange *x);
 void jobs_end_upload(server *s, struct upload *u);
 
-/* The handlers of routes that read. */
+/* The handlers of the routes. */
 enum MHD_Result jobs_list_files(exchange *x);
 enum MHD_Result jobs_get_file(exchange *x);
 enum MHD_Result jobs_get_content(exchange *x);
 enum MHD_Result jobs_list_batches(exchange *x);
 enum MHD_Result jobs_get_batch(exchange *x);
-
-extern const generation_kind jobs_create_file, jobs_delete_file, jobs_create_batch, jobs_cancel_batch;
+enum MHD_Result jobs_create_file(exchange *x);
+enum MHD_Result jobs_delete_file(exchange *x);
+enum MHD_Result jobs_cancel_batch(exchange *x);
+extern const generation_kind jobs_create_batch;
 
 #endif

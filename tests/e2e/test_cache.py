@@ -395,9 +395,9 @@ def test_questions_that_are_wrong(serve):
         ({"prompt": ["one prompt", "another"]}, "prompt has 2 prompts"),
         ({"prompt": PROMPT, "tenant": "b"}, "there is no tenant 'b'"),
         ({"prompt": [1, 10**9]}, "prompt[1]"),
-        ({"prompt": PROMPT, "url": 1}, "'url'"),
+        ({"prompt": PROMPT, "url": 1}, "url must be one of"),
         ({"messages": chat("x"), "url": "/v1/messages/count_tokens"}, '"/v1/messages"'),
-        ({"messages": chat("x"), "url": "/v1/embeddings"}, '"/v1/messages"'),
+        ({"messages": chat("x"), "url": "/v1/embeddings"}, "'input'"),
         ({"url": "/v1/responses"}, "'input'"),
         ({"messages": [{"role": 7, "content": "x"}]}, "role"),
     ):
