@@ -62,6 +62,17 @@ void openai_request_free(openai_request *request) {
     *request = (openai_request){.endpoint = request->endpoint};
 }
 
+bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause) {
+    /* Only the engine knows whether a grammar is right. Everything else was checked when the body was read. */
+    static const char prefix[] = "grammar"; /* of the engine's messages about grammars */
+    const bool is_limit = cause->code == CL_ERR_LIMIT && strncmp(cause->message, prefix, sizeof prefix - 1) == 0;
+    const bool of_grammar =
+        request->grammar_field && (is_limit || cause->code == CL_ERR_ARG || cause->code == CL_ERR_UNSUPPORTED);
+    openai_fail_from(error, of_grammar ? request->grammar_field : NULL, cause);
+    if (of_grammar) error->code = NULL; /* agents shorten the conversation when they read context_length_exceeded */
+    return false;
+}
+
 /* Whole seconds after which the requests that wait will be admitted. */
 static int64_t retry_after(cl_engine *e) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
@@ -86,9 +97,7 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
         submitted.ctx = &jobs[i];
         cl_error cause;
         if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
-        /* Only the engine knows whether a grammar is right. Everything else was checked when the body was read. */
-        const bool of_grammar = cause.code == CL_ERR_ARG || cause.code == CL_ERR_UNSUPPORTED;
-        openai_fail_from(error, of_grammar ? request->grammar_field : NULL, &cause);
+        openai_fail_from_engine(error, request, &cause);
         if (cause.code == CL_ERR_BUSY) error->retry_after_s = retry_after(e);
         return i;
     }

@@ -243,8 +243,8 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;
     result->failed = true;
     result->n_deltas = 0;
-    openai_fail_from(&result->error, NULL,
-                     ok && event->error ? event->error : &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
+    openai_fail_from_engine(&result->error, result->request,
+                            ok && event->error ? event->error : &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
 }
 
 bool openai_result_done(const openai_result *result) { return result->n_done == result->request->n_prompts; }

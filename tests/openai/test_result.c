@@ -374,6 +374,24 @@ static void beams_stay_in_order(void **state) {
     end(&s);
 }
 
+/* A grammar's limit is not the context's, which makes clients shorten the conversation. */
+static void limits_of_grammars_name_the_grammar(void **state) {
+    (void)state;
+    scene s;
+    begin(&s, OPENAI_COMPLETION, COMPLETION("\"guided_regex\":\"a+\""));
+    cl_engine_event event = last(0, CL_ENGINE_ERROR, "", 0);
+    event.error = &(cl_error){CL_ERR_LIMIT, "grammar: too many expressions"};
+    add(&s, event);
+    assert_string_equal(s.result.error.param, "guided_regex");
+    assert_null(s.result.error.code);
+    cl_error cause = {CL_ERR_LIMIT, "7 tokens, 5 allowed"};
+    openai_error error;
+    openai_fail_from_engine(&error, s.result.request, &cause);
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_string_equal(error.param, "");
+    end(&s);
+}
+
 static void failures_become_errors(void **state) {
     (void)state;
     scene s;
@@ -403,6 +421,7 @@ int main(void) {
         cmocka_unit_test(streams_tell_each_event),
         cmocka_unit_test(the_best_choices_are_returned),
         cmocka_unit_test(beams_stay_in_order),
+        cmocka_unit_test(limits_of_grammars_name_the_grammar),
         cmocka_unit_test(failures_become_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
