@@ -15,7 +15,7 @@ import pytest
 import hostile
 from test_server import serving
 
-LIMIT_S = 10  # for any body, beside those of other connections and on a slow machine
+LIMIT_S = float(os.environ.get("CHUNKLLAMA_HOSTILE_LIMIT_S", 10))  # for any body, beside those of other connections
 CONNECTIONS = 8
 
 STREAM = {"prompt": "Once upon a time there was a lighthouse keeper who", "max_tokens": 48, "temperature": 0, "logprobs": 3, "stream": True}
