@@ -1,5 +1,6 @@
 /* The connection's thread: writes the answer, whole or as a stream, and suspends the connection while there is none. */
 #include <string.h>
+#include <sys/socket.h>
 
 #include "generation_state.h"
 
@@ -77,6 +78,18 @@ static void send_out(generation *g) {
     g->out_ended |= g->out.failed;
 }
 
+/*
+ * End a stream whose client has gone, in the middle: the byte that is left to send cannot be sent, so libmicrohttpd closes the
+ * connection. It would not close it after MHD_CONTENT_READER_END_WITH_ERROR, up to version 1.0 at least: it marks the
+ * connection as closed then, and removes it only while it looks for connections that are idle for too long. That look ends at
+ * the first connection of the thread that is not, so the socket would stay open for up to config.timeout_s.
+ */
+static void hang_up(generation *g) {
+    shutdown(g->fd, SHUT_WR);
+    g->unsent = "\n";
+    g->n_unsent = 1;
+}
+
 /* libmicrohttpd's callback: copy up to max bytes of the stream into buf. Returning 0 means that the connection is suspended. */
 static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) {
     (void)position;
@@ -87,7 +100,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *buf, size_t max) 
         writer_clear(&g->out);
         switch (next_action(g, has_events)) {
         case ACTION_WAIT: return 0;
-        case ACTION_HANG_UP: return MHD_CONTENT_READER_END_WITH_ERROR;
+        case ACTION_HANG_UP: hang_up(g); continue;
         case ACTION_STOP: put_end(g, generation_stopped_error(&error)); break;
         case ACTION_NO_MEMORY: writer_fail(&g->out); break;
         case ACTION_WRITE: put_events(g); break;

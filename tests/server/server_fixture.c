@@ -137,6 +137,19 @@ int tear_down(void **state) {
     return 0;
 }
 
+/* The number of files in a folder of /proc. */
+static int count(const char *folder) {
+    int n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+int n_files(void) { return count("/proc/self/fd"); }
+int n_threads(void) { return count("/proc/self/task"); }
+
 bool comes_to(uint16_t port, const char *metric, double value) {
     for (int i = 0; i < 6000; i++) {
         if (client_metric(port, metric) == value) return true;

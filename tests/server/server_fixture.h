@@ -37,6 +37,10 @@ extern const char endless[], endless_whole[];
 /* Wait until a metric has this value; false after a minute, which suffices even on a busy machine. */
 bool comes_to(uint16_t port, const char *metric, double value);
 
+/* The files and the threads of this process, as long as nothing else opens files. */
+int n_files(void);
+int n_threads(void);
+
 /* Send a request, which must be refused with this status, param (NULL: none) and part of the message. */
 void assert_refused(uint16_t port, const char *method, const char *path, const char *body, int status, const char *param,
                     const char *in_message);

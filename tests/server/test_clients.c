@@ -57,6 +57,41 @@ static void hanging_up_before_the_first_token_cancels(void **state) {
     }
 }
 
+/*
+ * The sockets of streams whose clients have gone are closed at once, also if older connections of the same thread are idle:
+ * libmicrohttpd's own look at idle connections ends there.
+ */
+static void hanging_up_in_a_stream_closes_the_socket(void **state) {
+    const fixture *f = *state;
+    enum { N = 8 };
+    int idle[N], streams[N];
+    for (int i = 0; i < N; i++) {
+        idle[i] = client_connect(f->port);
+        client_send(idle[i], "GET", "/health", NULL);
+        free(client_read_until(idle[i], "}"));
+    }
+    const int n_before = n_files();
+    for (int how = 0; how < 4; how++) {
+        fake_hold_steps(true); /* after the head nothing is sent, which would fail */
+        for (int i = 0; i < N; i++) {
+            streams[i] = client_connect(f->port);
+            (how % 2 ? client_send : client_send_last)(streams[i], "POST", "/v1/completions",
+                                                       "{\"prompt\":\"a\",\"stream\":true}");
+            free(client_read_until(streams[i], "\r\n\r\n"));
+        }
+        for (int i = 0; i < N; i++) {
+            const struct linger reset = {.l_onoff = 1};
+            if (how < 2) setsockopt(streams[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+            close(streams[i]);
+        }
+        const double begin = clock_seconds();
+        while (n_files() != n_before && clock_seconds() < begin + 10) usleep(1000);
+        assert_int_equal(n_files(), n_before);
+        fake_hold_steps(false);
+    }
+    for (int i = 0; i < N; i++) close(idle[i]);
+}
+
 /* The number of pins that the server lists, once the engine has no others; no request may run. */
 static size_t count_pins(uint16_t port) {
     for (int i = 0; i < 6000; i++) {
@@ -415,6 +450,7 @@ static void many_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_cancels, set_up_slow, tear_down),
+        cmocka_unit_test_setup_teardown(hanging_up_in_a_stream_closes_the_socket, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_while_others_run_cancels, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_first_token_cancels, set_up_long_prefill, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_the_answer_ends_a_pin, set_up_pins, tear_down),

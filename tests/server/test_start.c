@@ -4,7 +4,6 @@
  */
 #include "../support/testing.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,19 +15,6 @@
 #include "tests/openai/fake.h"
 
 /* ---- Starting ---- */
-
-/* The number of files in a folder of /proc. */
-static int count(const char *folder) {
-    int n = 0;
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
-}
-
-static int n_files(void) { return count("/proc/self/fd"); }
-static int n_threads(void) { return count("/proc/self/task"); }
 
 /* Wait until there are n threads: one that has been joined stays in /proc for a moment. */
 static void wait_for_threads(int n) {
