@@ -342,13 +342,14 @@ static cl_matcher *start(cl_grammar *base) {
 
 /*
  * Real grammars keep these limits. They differ from llguidance's own:
+ *   - row_items: each property of an object takes up to four; objects have CL_LIMIT_MEMBERS properties at most.
  *   - compile_fuel, mask_fuel: a mask of a hostile grammar takes a tenth of a second instead of seconds.
  *   - lexer_states: a state takes one or two kB, in each choice.
  *   - precompute: what it computes beforehand for large patterns takes seconds for hostile ones.
  *   - verbose_errors: messages would contain the text that a model has written so far.
  */
 static const llg_limits limits = {
-    .row_items = 2000,
+    .row_items = 5 * CL_LIMIT_MEMBERS,
     .compile_fuel = 300000,
     .mask_fuel = 20000,
     .mask_items = 50000,

@@ -13,6 +13,7 @@
 #include "../support/rng.h"
 #include "base/clock.h"
 #include "engine/grammar.h"
+#include "engine/grammar_limits.h"
 
 enum { WORDS = (MAX_TOKENS + 31) / 32 };
 
@@ -274,6 +275,37 @@ static char *schema_chain(const char *before, const char *after) {
     return text;
 }
 
+/* An object with as many properties as a schema may have can be written to its end: engine and limit agree. */
+static void the_largest_object_is_followed(void **state) {
+    const scene *s = *state;
+    if (!s->path) skip();
+    char *const closed =
+        chain("{\"type\":\"object\",\"required\":[\"999\"],\"additionalProperties\":false,\"properties\":{\"0\":{}",
+              ",\"@\":{\"enum\":[0,1]}", CL_LIMIT_MEMBERS - 1, "}}");
+    char *const open =
+        chain("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{\"type\":\"string\"}", CL_LIMIT_MEMBERS - 1, "}}");
+    char *const too_large = chain("{\"type\":\"object\",\"properties\":{\"0\":{}", ",\"@\":{}", CL_LIMIT_MEMBERS, "}}");
+    char *const schemas[] = {closed, open};
+    for (int i = 0; i < 20; i++) {
+        uint32_t mask[WORDS];
+        rng r = {(uint64_t)i + 1};
+        cl_grammar *g = must_compile(s, CL_GRAMMAR_JSON_SCHEMA, schemas[i % 2]);
+        cl_matcher *m = g->start(g);
+        for (int n = 0; n < 60 && !m->is_complete(m); n++) {
+            assert_true(m->get_mask(m, mask));
+            const int32_t token = random_token(mask, s->n_vocab, &r);
+            if (is_end(s, token)) break;
+            assert_true(m->advance(m, token));
+        }
+        m->free(m);
+        g->free(g);
+    }
+    expect_refusal(s, CL_GRAMMAR_JSON_SCHEMA, too_large, CL_ERR_LIMIT, "1001 members; it may have 1000");
+    free(closed);
+    free(open);
+    free(too_large);
+}
+
 /* Whether it is refused or not, a hostile grammar is compiled, and followed for some tokens, within seconds. */
 static void expect_end(const scene *s, cl_grammar_kind kind, char *text, const char *name) {
     const double start = clock_seconds();
@@ -369,6 +401,7 @@ int main(void) {
         cmocka_unit_test(a_missing_library_is_named),           cmocka_unit_test(masks_and_drafts_agree),
         cmocka_unit_test(matchers_depend_on_their_tokens_only), cmocka_unit_test(forced_tokens_are_the_tokenizers),
         cmocka_unit_test(what_is_no_grammar_is_refused),        cmocka_unit_test(hostile_grammars_end),
+        cmocka_unit_test(the_largest_object_is_followed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
