@@ -87,8 +87,7 @@ static const char *const own_fields[] = {
 bool anthropic_translate(openai_translation *t, const json_t *body, openai_error *error) {
     return translation_begin(t, body, own_fields, sizeof own_fields / sizeof *own_fields, error) && anthropic_read_input(t) &&
            translation_read_tools(t, "tools", field_get(body, "tools"), read_tool) && read_tool_choice(t) && read_thinking(t) &&
-           read_output(t) && translation_move(t, "max_completion_tokens", "max_tokens") &&
-           translation_move(t, "stop", "stop_sequences");
+           read_output(t) && translation_move_length(t, "max_tokens") && translation_move(t, "stop", "stop_sequences");
 }
 
 static bool parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {

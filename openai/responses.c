@@ -174,7 +174,7 @@ static const char *const own_fields[] = {
 bool responses_translate(openai_translation *t, const openai_context *context, const json_t *body, openai_error *error) {
     return translation_begin(t, body, own_fields, sizeof own_fields / sizeof *own_fields, error) &&
            check_offered(body, error) && responses_read_input(t) && read_tools(t) && read_tool_choice(t) && read_text(t) &&
-           read_reasoning(t) && translation_move(t, "max_completion_tokens", "max_output_tokens") &&
+           read_reasoning(t) && translation_move_length(t, "max_output_tokens") &&
            (!json_object_get(t->chat, "tools") || translation_move(t, "parallel_tool_calls", "parallel_tool_calls")) &&
            repeat_fields(t, context);
 }

@@ -123,6 +123,11 @@ bool translation_move(openai_translation *t, const char *field, const char *own)
     return !value || (translation_set(t, t->chat, field, json_incref((json_t *)value)) && translation_name(t, field, own));
 }
 
+bool translation_move_length(openai_translation *t, const char *own) {
+    int64_t n;
+    return field_int(t->body, own, 1, INT32_MAX, &n, t->error) && translation_move(t, "max_completion_tokens", own);
+}
+
 json_t *translation_message(openai_translation *t, const char *role, const char *own) {
     const field_path field = path_of("messages[%zu]", json_array_size(t->messages));
     json_t *message = json_pack("{s:s}", "role", role);

@@ -51,6 +51,10 @@ bool translation_name(openai_translation *t, const char *field, const char *own)
 /* Set the chat's field from the body's field `own`, if that is there. */
 bool translation_move(openai_translation *t, const char *field, const char *own);
 
+/* Set the most tokens of the chat from the body's field `own`, if that is there. No number means "no limit", as -1 does in a
+ * chat. */
+bool translation_move_length(openai_translation *t, const char *own);
+
 /* Append an empty message of a role. own: the name of the body's field that it comes from. Borrowed from the chat. */
 json_t *translation_message(openai_translation *t, const char *role, const char *own);
 

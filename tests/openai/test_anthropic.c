@@ -142,6 +142,8 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
         {"{\"messages\":[" USER("[]") "]}", "messages", "has no text"},
         {BODY("\"system\":3"), "system", "must be a string or an array"},
         {BODY("\"max_tokens\":0"), "max_tokens", "'max_tokens' is 0"},
+        {BODY("\"max_tokens\":-1"), "max_tokens", "'max_tokens' is -1; it must be from 1 to 2147483647"},
+        {BODY("\"max_tokens\":\"7\""), "max_tokens", "'max_tokens' must be an integer"},
         {BODY("\"stop_sequences\":[3]"), "stop_sequences[0]", "'stop_sequences[0]' must be a string"},
         {BODY("\"tools\":[{\"name\":\"f\",\"input_schema\":3}]"), "tools[0].input_schema", "must be an object"},
         {BODY("\"tools\":[{\"input_schema\":{}}]"), "tools[0].name", "must be a string"},

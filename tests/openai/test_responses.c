@@ -141,6 +141,8 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
         {BODY("\"background\":true"), "background", "does not keep"},
         {BODY("\"conversation\":\"c\""), "conversation", "does not keep"},
         {BODY("\"max_output_tokens\":0"), "max_output_tokens", "'max_output_tokens' is 0"},
+        {BODY("\"max_output_tokens\":-1"), "max_output_tokens", "'max_output_tokens' is -1; it must be from 1 to 2147483647"},
+        {BODY("\"max_output_tokens\":\"7\""), "max_output_tokens", "'max_output_tokens' must be an integer"},
         {BODY("\"temperature\":-1"), "temperature", "'temperature' is -1"},
         {BODY("\"stream\":1"), "stream", "'stream' must be true or false"},
         {BODY("\"tools\":{}"), "tools", "must be an array"},
