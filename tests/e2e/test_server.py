@@ -73,8 +73,11 @@ def serving(binary, model_path, *args, key="none"):
 
 @pytest.fixture(scope="module")
 def server(chunkllama_bin, model_path):
-    with serving(chunkllama_bin, model_path) as running:
-        yield running
+    """It has no grammars, whatever the environment names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CHUNKLLAMA_GRAMMAR_LIBRARY", raising=False)
+        with serving(chunkllama_bin, model_path) as running:
+            yield running
 
 
 # ---- Answers ----
