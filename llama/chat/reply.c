@@ -282,10 +282,13 @@ static void read_byte(cl_reply *r) {
     if (r->n_plain > 0 && r->at - r->start > CL_REPLY_MAX_HELD) give_up(r);
 }
 
-/* Nothing follows what is held back. */
+/*
+ * Nothing follows what is held back. Behind a call that is what would separate it from the next one, or the beginning of the
+ * marker of its end, where the reply was cut: as little content as the whole marker.
+ */
 static void resolve(cl_reply *r) {
     if (r->state == REPLY_AFTER_CALL) {
-        read_again(r);
+        release(r);
         return;
     }
     if (r->n_plain == 0) r->n_plain = 1; /* of the beginning of a marker */

@@ -4,8 +4,9 @@
  * Models write tool calls as text, each family in its own form, between markers such as <tool_call>. Text that looks like the
  * beginning of a call, or of a marker, is held back until it is known what it is; a call begins when its name is known. What
  * turns out to be no call, because it is malformed, is content, as it stands. If a call turns out to be malformed once it has
- * begun, its arguments end there, and the rest is content. So nothing is lost and nothing appears twice, except markers and
- * the white space beside them. How the text is cut into pieces does not matter.
+ * begun, its arguments end there, and the rest is content. So nothing is lost and nothing appears twice, except markers, what
+ * separates calls, and the white space beside them. Behind a call, the beginning of the marker of its end counts as the marker
+ * if the reply ends there. How the text is cut into pieces does not matter.
  */
 #ifndef LLAMA_CHAT_REPLY_H
 #define LLAMA_CHAT_REPLY_H

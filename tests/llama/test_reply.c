@@ -137,6 +137,12 @@ static void qwen_writes_json_between_tags(void **state) {
         /* without the end marker, or without an end at all */
         {"<tool_call>{\"name\":\"now\"} x", "<now {}>x"},
         {"<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "<add {\"a\": 1>"},
+        /* the reply was cut behind a call */
+        {"<tool_call>{\"name\":\"now\"}\n</tool", "<now {}>"},
+        {"<tool_call>{\"name\":\"now\"}<", "<now {}>"},
+        {"<tool_call>[{\"name\":\"now\"}, ", "<now {}>"},
+        {"<tool_call>{\"name\":\"now\"}\n</too late", "<now {}></too late"},
+        {"<tool_call>{\"name\":\"now\"}</tool_call></tool", "<now {}></tool"},
         /* no calls */
         {"<tool_call", "<tool_call"},
         {"<tool_<tool_call>{\"name\":\"now\"}", "<tool_<now {}>"},
