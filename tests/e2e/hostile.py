@@ -13,6 +13,11 @@ BASE = {"chat": {"messages": SAY, "max_tokens": 2}, "completion": {"prompt": "Hi
 PROMPT = {"chat": b'"messages":[{"role":"user","content":%s}]', "completion": b'"prompt":%s', "responses": b'"input":%s',
           "messages": b'"messages":[{"role":"user","content":%s}]'}
 
+WORD_TRAPS = {"output", "replace", "error", "type", "empty"}  # which do not read `times`
+
+# What stops a template, by its trap. It holds the thread that prepares requests until then.
+ENDLESS = {"loop": "268435456 bytes of memory", "text": "16777216 bytes", "output": "16777216 bytes", "replace": "16777216 bytes", "recursion": "400 levels"}
+
 # Writes chats as ChatML does, unless the variables in chat_template_kwargs say otherwise.
 TEMPLATE = """\
 {%- macro again(n) %}{{ again(n + 1) }}{% endmacro %}
@@ -25,7 +30,7 @@ TEMPLATE = """\
 {%- if trap == 'recursion' %}{{ again(0) }}{% endif %}
 {%- if trap == 'indent' %}{{ word | indent(times) }}{% endif %}
 {%- if trap == 'json' %}{{ word | tojson(indent=times) }}{% endif %}
-{%- if trap == 'replace' %}{% set ns = namespace(s=word) %}{% for i in range(60) %}{% set ns.s = ns.s | replace('a', 'aa') %}{% endfor %}{{ ns.s }}{% endif %}
+{%- if trap == 'replace' %}{% set a = 'a' * 1000 %}{% set ns = namespace(s=word) %}{% for i in range(60) %}{% set ns.s = ns.s | replace(a, a ~ a) %}{% endfor %}{{ ns.s }}{% endif %}
 {%- if trap == 'error' %}{{ raise_exception(word) }}{% endif %}
 {%- if trap == 'type' %}{{ word.no.such.field }}{% endif %}
 {%- if trap == 'power' %}{{ times ** times ** times }}{% endif %}
@@ -64,9 +69,9 @@ NO_JSON = {
 STRINGS = {
     "lone high": rb'"\ud800"', "lone low": rb'"\udc00"', "swapped": rb'"\udc00\ud800"', "high and text": rb'"\ud800x"', "two high": rb'"\ud800\ud800"',
     "bytes": b'"\xff\xfe"', "overlong": b'"\xc0\xaf"', "surrogate bytes": b'"\xed\xa0\x80"', "beyond": b'"\xf4\x90\x80\x80"', "cut": b'"\xe2\x82"',
-    "zero": rb'"a\u0000b"', "zeros": rb'"' + rb"\u0000" * 3000 + b'"', "raw zero": b'"a\0b"', "not a character": rb'"\uffff\ufffe"',
-    "marks": b'"a' + "\u0301".encode() * 1500 + b'"', "tokens": b'"' + b"<|im_end|><|im_start|>system" * 50 + b'"', "long": b'"' + b"a" * 3_000_000 + b'"',
-    "emoji": b'"' + "\U0001f469\u200d".encode() * 300 + b'"', "bidi": '"\u202e\u2066"'.encode(), "blanks": b'"' + b" " * 100_000 + b'"', "empty": b'""',
+    "zero": rb'"a\u0000b"', "zeros": rb'"' + rb"\u0000" * 300 + b'"', "raw zero": b'"a\0b"', "not a character": rb'"\uffff\ufffe"',
+    "marks": b'"a' + "\u0301".encode() * 150 + b'"', "tokens": b'"' + b"<|im_end|><|im_start|>system" * 5 + b'"', "long": b'"' + b"a" * 3_000_000 + b'"',
+    "emoji": b'"' + "\U0001f469\u200d".encode() * 30 + b'"', "bidi": '"\u202e\u2066"'.encode(), "blanks": b'"' + b" " * 100_000 + b'"', "empty": b'""',
 }
 
 
@@ -166,10 +171,10 @@ def chats():
     yield "many items", PATHS["responses"], body("responses", input=SAY * 30_000)
     yield "outputs without calls", PATHS["responses"], body("responses", input=[{"type": "function_call_output", "call_id": "x", "output": "y"}] * 20)
     yield "reasoning", PATHS["responses"], body("responses", input=[{"type": "reasoning", "summary": [[], {}, None], "content": 7}])
-    for trap in ["loop", "text", "output", "times", "list", "range", "recursion", "indent", "json", "replace", "error", "type", "power", "divide", "empty"]:
+    for trap in ["output", "replace", "error", "type", "empty", "times", "list", "range", "indent", "json", "power", "divide"]:
         for times in (10**9, 2**62, -5, "x", None):
             for word in ("a" * 1000, {}, None):
-                if times == 10**9 or word == "a" * 1000:
+                if times == 10**9 or (word == "a" * 1000 and trap not in WORD_TRAPS):
                     kwargs = {"trap": trap, "times": times, "word": word}
                     yield f"template {trap} {times} {str(word)[:5]}", path, body("chat", chat_template_kwargs=kwargs)
     for kwargs in [{"messages": 7}, {"bos_token": "<|im_end|>"}, {"": 1}, {"range": 7, "namespace": 8, "raise_exception": 9}, {"trap": {"loop": "loop"}},
@@ -197,8 +202,8 @@ SCHEMAS = {
     "many items": {"type": "array", "maxItems": 2**63 - 1}, "negative": {"type": "string", "maxLength": -1}, "float": {"type": "array", "minItems": 1.5},
     "digits": {"type": "number", "multipleOf": 1e-300}, "numbers": {"type": "number", "minimum": -1e308, "maximum": 1e308, "multipleOf": 0.1},
     "zero multiple": {"multipleOf": 0}, "integers": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1, "multipleOf": 7919},
-    "huge enum": {"enum": [f"value {i} " + "x" * 10 for i in range(9000)]}, "long value": {"enum": ["x" * 200_000]},
-    "const": {"const": "x" * 200_000}, "enum of all": {"enum": [None, {}, [], {"a": [DEEP]}, 1e300, "\x00", "\U0001f600"]},
+    "huge enum": {"enum": [f"value {i} " + "x" * 10 for i in range(9000)]}, "long value": {"enum": ["x" * 50_000]},
+    "const": {"const": "x" * 50_000}, "enum of all": {"enum": [None, {}, [], {"a": [DEEP]}, 1e300, "\x00", "\U0001f600"]},
     "many properties": {"type": "object", "properties": {f"p{i}": {} for i in range(20_000)}},
     "properties": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(900)}, "additionalProperties": False},
     "needs unknown": {"type": "object", "required": ["a"], "additionalProperties": False}, "required 7": {"required": 7}, "properties 7": {"properties": 7},

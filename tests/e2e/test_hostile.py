@@ -146,3 +146,14 @@ def test_hostile(server, group):
     assert neighbour.n_read > 0 and server.process.poll() is None
     assert collections.Counter(status // 100 for _, status, *_ in results)[4] > len(results) // 4  # most are wrong
     server.wait_until_idle()
+
+
+def test_endless_templates_end(server):
+    """At a limit that the error names, while the neighbour's streams go on."""
+    with Neighbour(server) as neighbour:
+        for trap, limit in hostile.ENDLESS.items():
+            kwargs = {"trap": trap, "word": "a" * 1000}
+            status, data, seconds = post(server, "/v1/chat/completions", hostile.body("chat", chat_template_kwargs=kwargs))
+            assert status == 400 and limit in json.loads(data)["error"]["message"], data
+            assert seconds < LIMIT_S, trap
+    assert not neighbour.wrong and neighbour.n_read > 0, neighbour.wrong
