@@ -16,7 +16,8 @@ PROMPT = {"chat": b'"messages":[{"role":"user","content":%s}]', "completion": b'
 WORD_TRAPS = {"output", "replace", "error", "type", "empty"}  # which do not read `times`
 
 # What stops a template, by its trap. It holds the thread that prepares requests until then.
-ENDLESS = {"loop": "268435456 bytes of memory", "text": "16777216 bytes", "output": "16777216 bytes", "replace": "16777216 bytes", "recursion": "400 levels"}
+ENDLESS = {"loop": "268435456 bytes of memory", "text": "16777216 bytes", "output": "16777216 bytes", "replace": "16777216 bytes",
+           "recursion": "400 levels"}
 
 # Writes chats as ChatML does, unless the variables in chat_template_kwargs say otherwise.
 TEMPLATE = """\
