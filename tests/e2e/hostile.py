@@ -70,9 +70,9 @@ NO_JSON = {
 STRINGS = {
     "lone high": rb'"\ud800"', "lone low": rb'"\udc00"', "swapped": rb'"\udc00\ud800"', "high and text": rb'"\ud800x"', "two high": rb'"\ud800\ud800"',
     "bytes": b'"\xff\xfe"', "overlong": b'"\xc0\xaf"', "surrogate bytes": b'"\xed\xa0\x80"', "beyond": b'"\xf4\x90\x80\x80"', "cut": b'"\xe2\x82"',
-    "zero": rb'"a\u0000b"', "zeros": rb'"' + rb"\u0000" * 300 + b'"', "raw zero": b'"a\0b"', "not a character": rb'"\uffff\ufffe"',
-    "marks": b'"a' + "\u0301".encode() * 150 + b'"', "tokens": b'"' + b"<|im_end|><|im_start|>system" * 5 + b'"', "long": b'"' + b"a" * 3_000_000 + b'"',
-    "emoji": b'"' + "\U0001f469\u200d".encode() * 30 + b'"', "bidi": '"\u202e\u2066"'.encode(), "blanks": b'"' + b" " * 5_000 + b'"', "empty": b'""',
+    "zero": rb'"a\u0000b"', "zeros": rb'"' + rb"\u0000" * 100 + b'"', "raw zero": b'"a\0b"', "not a character": rb'"\uffff\ufffe"',
+    "marks": b'"a' + "\u0301".encode() * 50 + b'"', "tokens": b'"' + b"<|im_end|><|im_start|>system" * 3 + b'"', "long": b'"' + b"a" * 3_000_000 + b'"',
+    "emoji": b'"' + "\U0001f469\u200d".encode() * 10 + b'"', "bidi": '"\u202e\u2066"'.encode(), "blanks": b'"' + b" " * 1_000 + b'"', "empty": b'""',
 }
 
 

@@ -16,7 +16,7 @@ import hostile
 from test_server import serving
 
 LIMIT_S = float(os.environ.get("CHUNKLLAMA_HOSTILE_LIMIT_S", 10))  # for any body, beside those of other connections
-CONNECTIONS = 8
+CONNECTIONS = 4  # the server reads their bodies one after another, and stops each grammar after two seconds
 
 STREAM = {"prompt": "Once upon a time there was a lighthouse keeper who", "max_tokens": 48, "temperature": 0, "logprobs": 3, "stream": True}
 SEEDED = {"messages": [{"role": "user", "content": "Tell me of the sea."}], "max_tokens": 40, "temperature": 1, "seed": 7,
