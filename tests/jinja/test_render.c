@@ -1,5 +1,4 @@
-/* Errors name the line and what is wrong there, and limits end what has no end. test_*.py compare what is written with Jinja.
- */
+/* Errors name the line and what is wrong there, and limits end what has no end. What is written: test_*.py. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
