@@ -11,7 +11,7 @@ from test_server import LONG, QUESTION, serving
 
 @pytest.fixture(scope="module")
 def server(chunkllama_bin, model_path):
-    with serving(chunkllama_bin, model_path, "--temperature", "0") as running:
+    with serving(chunkllama_bin, model_path, "--temperature", "0", "-c", "1024") as running:
         yield running
 
 
@@ -100,7 +100,7 @@ def test_prompt_logprobs(server):
 
 
 def test_truncated_prompts(server):
-    words = "one two three four five six seven eight nine ten " * 3000
+    words = "one two three four five six seven eight nine ten " * 300
     whole = complete(server, "one two three four", max_tokens=1).choices[0].prompt_token_ids
     assert complete(server, "one two three four", max_tokens=1, truncate_prompt_tokens=2).choices[0].prompt_token_ids == whole[-2:]
     fitted = complete(server, words, max_tokens=4, truncate_prompt_tokens=-1)
