@@ -75,7 +75,7 @@ def loading(chunkllama_bin, tmp_path):
 def test_readiness(loading, model_path, tmp_path, sandbox):
     """While the server computes prompts it says so, then it serves."""
     pins = tmp_path / "pins"
-    pins.write_text("".join(json.dumps({"prompt": list(range(1000 + i, 9000, 7))[:1000]}) + "\n" for i in range(12)))
+    pins.write_text("".join(json.dumps({"prompt": list(range(1000 + i, 9000, 7))[:1000]}) + "\n" for i in range(4)))
     with loading("-m", model_path, "--pin", str(pins), "--kv-budget", "2G", *sandbox) as (url, server):
         seen = set()
         while True:
