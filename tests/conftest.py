@@ -59,13 +59,17 @@ def terminals():
         pytest.skip("no pseudo-terminals here")
 
 
+def plain_environment():
+    """The environment without the variables that give options of chunkllama their values."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}
+
+
 @pytest.fixture(scope="session")
 def chunkllama(chunkllama_bin, model_path):
     """Runs a command with the model in the environment; env adds variables, or removes those that are None."""
-    base = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}
 
     def run(*args, env=None, stdin="", status=0):
-        full = {**base, "CHUNKLLAMA_MODEL": model_path, **(env or {})}
+        full = {**plain_environment(), "CHUNKLLAMA_MODEL": model_path, **(env or {})}
         full = {k: v for k, v in full.items() if v is not None}
         done = subprocess.run([chunkllama_bin, *map(str, args)], input=stdin, capture_output=True, text=True, env=full,
                               timeout=600)

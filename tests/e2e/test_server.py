@@ -11,6 +11,8 @@ import urllib.request
 import openai
 import pytest
 
+from conftest import plain_environment
+
 QUESTION = [{"role": "user", "content": "Name three primary colors."}]
 LONG = "Once upon a time there was a lighthouse keeper who"
 
@@ -55,7 +57,7 @@ class Server:
 @contextlib.contextmanager
 def serving(binary, model_path, *args, key="none"):
     process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", *args], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+                               stderr=subprocess.PIPE, text=True, env=plain_environment())
     try:
         for line in process.stdout:
             if found := re.search(r"http://[0-9.]+:\d+", line):

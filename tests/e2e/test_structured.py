@@ -1,7 +1,6 @@
 """Structured output through the server: answers match what the request says, streamed or not, alone or beside others."""
 import concurrent.futures
 import json
-import os
 import re
 
 import openai
@@ -18,11 +17,8 @@ QUESTION = [{"role": "user", "content": "Describe a person as JSON."}]
 
 
 @pytest.fixture(scope="module", params=[(), ("--sandbox", "--speculate", "off")])
-def server(request, chunkllama_bin, model_path):
-    library = os.environ.get("CHUNKLLAMA_GRAMMAR_LIBRARY")
-    if not library:
-        pytest.skip("no llguidance; set CHUNKLLAMA_GRAMMAR_LIBRARY to its shared object")
-    with serving(chunkllama_bin, model_path, "--grammar-library", library, *request.param) as running:
+def server(request, chunkllama_bin, model_path, grammar_library):
+    with serving(chunkllama_bin, model_path, "--grammar-library", grammar_library, *request.param) as running:
         yield running
 
 
