@@ -1,14 +1,13 @@
 """Chat templates of the user: in the server, in `batch`, `run` and `chat`, with variables, tools and their errors."""
-import contextlib
 import json
 import pathlib
-import re
-import subprocess
 import time
 import urllib.error
 import urllib.request
 
 import pytest
+
+from test_server import serving
 
 TEMPLATE = """\
 {%- for m in messages %}
@@ -36,26 +35,10 @@ def template(tmp_path_factory):
     return str(path)
 
 
-@contextlib.contextmanager
-def serving(binary, model, *args):
-    process = subprocess.Popen([binary, "serve", "-m", model, "--port", "0", *args], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
-    try:
-        for line in process.stdout:
-            if found := re.search(r"http://[0-9.]+:\d+", line):
-                break
-        else:
-            pytest.fail(process.stderr.read())
-        yield found[0]
-    finally:
-        process.kill()
-        process.communicate()
-
-
 @pytest.fixture(scope="module")
 def url(chunkllama_bin, model_path, template):
     with serving(chunkllama_bin, model_path, "--chat-template", template) as running:
-        yield running
+        yield running.url
 
 
 def post(url, **body):
@@ -136,7 +119,7 @@ def test_all_commands_use_it(chunkllama, chunkllama_bin, model_path, template, u
     pinned.write_text(json.dumps({"messages": [QUESTION]}) + "\n")
     options = ["--chat-template", template, "--pin", str(pinned)]
     with serving(chunkllama_bin, model_path, *options) as other:
-        usage = post(other, **body)["usage"]
+        usage = post(other.url, **body)["usage"]
         assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 3
 
 
@@ -146,9 +129,9 @@ def test_variables_of_the_server(chunkllama, chunkllama_bin, model_path, templat
     begin = "<|im_start|>", "user: What is <|im_end|>?"
     with serving(chunkllama_bin, model_path, *options) as other:
         for mood, fields in (("good", {}), ("bad", {"chat_template_kwargs": {"mood": "bad"}})):
-            assert prompt_ids(other, **fields) == ids_of(
+            assert prompt_ids(other.url, **fields) == ids_of(
                 chunkllama, *begin, "<|im_end|>", f" Mood: {mood}", "<|im_start|>assistant:")
-        answer = post(other, messages=[QUESTION], max_tokens=8, temperature=0)["choices"][0]["message"]["content"]
+        answer = post(other.url, messages=[QUESTION], max_tokens=8, temperature=0)["choices"][0]["message"]["content"]
     assert chunkllama("run", *options, "--temperature", "0", "-n", "8", QUESTION["content"]).stdout.rstrip("\n") == answer.rstrip("\n")
 
 
@@ -171,7 +154,7 @@ def test_the_date_is_local_time(chunkllama, chunkllama_bin, model_path, tmp_path
     path.write_text("{{ messages[0].content }} {{ clock if clock is defined else strftime_now('%H:%M') }}")
     monkeypatch.setenv("TZ", "Asia/Kathmandu")  # 5:45 hours ahead of UTC
     with serving(chunkllama_bin, model_path, "--chat-template", str(path), "--sandbox") as sandboxed:
-        before, ids, after = (time.time(), prompt_ids(sandboxed), time.time())
+        before, ids, after = (time.time(), prompt_ids(sandboxed.url), time.time())
         texts = ["What is <|im_end|>? " + time.strftime("%H:%M", time.gmtime(t + 5.75 * 3600)) for t in (before, after)]
         assert ids in [ids_of(chunkllama, "", text) for text in texts]
-        assert prompt_ids(sandboxed, chat_template_kwargs={"clock": "now"}) == ids_of(chunkllama, "", "What is <|im_end|>? now")
+        assert prompt_ids(sandboxed.url, chat_template_kwargs={"clock": "now"}) == ids_of(chunkllama, "", "What is <|im_end|>? now")
