@@ -22,6 +22,12 @@ PEERS_SERVE = ROOT / "build/peers-serve"
 START_TIMEOUT_S = 600
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class System:
     """A server's name, command and environment; {port} in the command is replaced."""
 
@@ -37,9 +43,7 @@ class System:
         return " ".join([f"{k}={os.path.basename(v) if v.startswith('/') else v}" for k, v in self.environment.items()] + words)
 
     def __enter__(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(

@@ -8,7 +8,8 @@ import types
 import pytest
 from conftest import ROOT
 
-N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 11, "cost": 5, "soak": 2}
+N_ROWS = {"table4": 4, "fig5": 6, "workloads": 2, "budget": 6, "bars": 10, "big": 2, "never_worse": 27, "memory": 11, "cost": 5, "soak": 2,
+          "routers": 5}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,30 @@ def test_the_rows_of_memory_have_bars(results):
 def test_soak_answers_are_exact(results):
     for row in rows(results, "soak"):
         assert row["exact"] > 0 and row["wrong"] == row["errors"] == 0, row
+
+
+def test_no_router_beats_one_server(results):
+    """One server alone computes what prompts have in common once; all systems answer the same prompts."""
+    one, *routed = rows(results, "routers")
+    assert one["system"] == "one server" and one["busier"] == 100
+    for row in routed:
+        assert row["prompt_tokens"] == one["prompt_tokens"] and row["computed"] >= one["computed"] and row["evicted"] == 0, row
+        assert 0 < row["low"] <= row["hit_percent"] <= row["high"] <= one["hit_percent"]
+
+
+def test_figures_of_routers(monkeypatch):
+    """Counters of both servers are added; the range is over the runs."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench/e2e"))
+    import routers
+
+    def counters(queries, hits):
+        return {"queries": queries, "hits": hits, "computed": queries - hits, "evicted": 1}
+
+    row = routers.figures([[counters(300, 200), counters(100, 20)], [counters(200, 150), counters(200, 150)],
+                           [counters(400, 280), counters(0, 0)]])  # fmt: skip
+    assert (row["hit_percent"], row["low"], row["high"], row["busier"]) == pytest.approx((70, 55, 75, 75))
+    assert (row["computed"], row["computed_low"], row["computed_high"]) == (120, 100, 180)
+    assert (row["evicted"], row["prompt_tokens"], row["runs"]) == (6, 400, 3)
 
 
 @pytest.fixture
