@@ -28,6 +28,12 @@ static bool fail_memory(openai_error *error) {
     return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory; send the request again later"});
 }
 
+json_t *batch_find(store *s, store_kind kind, uint32_t domain, const char *id, openai_error *error) {
+    json_t *record = store_get(s, kind, domain, id);
+    if (!record) store_has(s, kind, domain, id) ? fail_memory(error) : batch_not_found(kind, id, error);
+    return record;
+}
+
 /* ---- The body of POST /v1/batches ---- */
 
 typedef struct batch_body {
@@ -99,7 +105,7 @@ static json_t *make_object(const batch_body *b) {
         ok = json_object_set_new(object, nulls[i], json_null()) == 0;
     json_t *counts = ok ? json_pack("{s:i, s:i, s:i}", "total", 0, "completed", 0, "failed", 0) : NULL;
     ok = ok && json_object_set_new(object, "request_counts", counts) == 0 &&
-         json_object_set_new(object, "metadata", b->metadata ? json_deep_copy(b->metadata) : json_null()) == 0;
+         json_object_set_new(object, "metadata", b->metadata ? store_copy(b->metadata) : json_null()) == 0;
     if (ok) return object;
     json_decref(object);
     return NULL;
@@ -109,6 +115,7 @@ bool batch_create(store *s, const store_owner *owner, const json_t *body, json_t
     batch_body b = {.input = "", .endpoint = "", .window = ""};
     if (!read_body(body, &b, error)) return false;
     json_t *file = store_get(s, STORE_FILE, owner->domain, b.input);
+    if (!file && store_has(s, STORE_FILE, owner->domain, b.input)) return fail_memory(error);
     const char *purpose = file ? json_string_value(json_object_get(store_object(file), "purpose")) : NULL;
     const bool is_input = purpose && strcmp(purpose, "batch") == 0;
     json_decref(file);
@@ -157,10 +164,9 @@ static bool may_become(const json_t *object, const char *status) {
     return !status || strcmp(now, "cancelling") != 0 || strcmp(status, "cancelled") == 0;
 }
 
-static bool apply(json_t *object, void *ctx) {
-    const batch_change *c = ctx;
-    bool ok = may_become(object, c->status);
-    if (ok && c->status) ok = set_status(object, c->status);
+/* False: memory is lacking. */
+static bool set_all(json_t *object, const batch_change *c) {
+    bool ok = !c->status || set_status(object, c->status);
     if (ok && c->counts) ok = set_counts(object, c->counts);
     if (ok && c->errors)
         ok = json_object_set_new(object, "errors", json_pack("{s:s, s:O}", "object", "list", "data", c->errors)) == 0;
@@ -169,15 +175,27 @@ static bool apply(json_t *object, void *ctx) {
     return ok;
 }
 
+typedef struct application {
+    const batch_change *change;
+    bool no_memory;
+} application;
+
+static bool apply(json_t *object, void *ctx) {
+    application *a = ctx;
+    if (!may_become(object, a->change->status)) return false;
+    a->no_memory = !set_all(object, a->change);
+    return !a->no_memory;
+}
+
 cl_status batch_set(store *s, const char *id, const batch_change *change, bool to_disk, json_t **record, cl_error *error) {
-    return store_change(s, STORE_BATCH, id, to_disk, apply, (void *)change, record, error);
+    application a = {.change = change};
+    const cl_status status = store_change(s, STORE_BATCH, id, to_disk, apply, &a, record, error);
+    return status == CL_OK && a.no_memory ? cl_fail(error, CL_ERR_NOMEM, "no memory for the record") : status;
 }
 
 bool batch_cancel(store *s, uint32_t domain, const char *id, json_t **record, openai_error *error) {
     cl_error cause;
-    json_t *before = store_get(s, STORE_BATCH, domain, id);
-    if (!before) return batch_not_found(STORE_BATCH, id, error);
-    json_decref(before);
+    if (!store_has(s, STORE_BATCH, domain, id)) return batch_not_found(STORE_BATCH, id, error);
     if (batch_set(s, id, &(batch_change){.status = "cancelling"}, true, record, &cause) != CL_OK) {
         json_decref(*record);
         *record = NULL;
@@ -210,9 +228,7 @@ static bool find_reader(void *ctx, const json_t *record) {
 bool batch_remove_file(store *s, uint32_t domain, const char *id, openai_error *error) {
     cl_error cause;
     reader r = {.file = id};
-    json_t *record = store_get(s, STORE_FILE, domain, id);
-    json_decref(record);
-    if (!record) return batch_not_found(STORE_FILE, id, error);
+    if (!store_has(s, STORE_FILE, domain, id)) return batch_not_found(STORE_FILE, id, error);
     store_each_batch(s, find_reader, &r);
     if (r.batch[0]) {
         openai_fail(error, NULL, "%s reads the file and has not ended; cancel it first", r.batch);

@@ -35,6 +35,9 @@ bool batch_remove_file(store *s, uint32_t domain, const char *id, openai_error *
 /* The error of status 404 that a tenant has no file or batch of this id. Returns false. */
 bool batch_not_found(store_kind kind, const char *id, openai_error *error);
 
+/* As store_get. NULL: *error says that there is none, or that memory is lacking. */
+json_t *batch_find(store *s, store_kind kind, uint32_t domain, const char *id, openai_error *error);
+
 const char *batch_status(const json_t *record);
 bool batch_has_status(const json_t *record, const char *status);
 

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "openai/json.h"
+
 static cl_status fail(cl_error *error, const char *action, const char *name) {
     return cl_fail(error, CL_ERR_FILE, "cannot %s %.200s in the folder of --files-dir: %s", action, name, strerror(errno));
 }
@@ -75,15 +77,28 @@ cl_status folder_keep(const folder *f, int fd, const char *from, const char *to,
 
 bool folder_remove(const folder *f, const char *name) { return unlinkat(f->fd, name, 0) == 0 || errno == ENOENT; }
 
+/*
+ * A value as text [*size], allocated; NULL: memory is lacking. Where memory for its buffer is lacking, json_dumps may leave out
+ * a part and not say so.
+ */
+static char *dump(const json_t *value, size_t *size) {
+    *size = json_dumpb(value, NULL, 0, JSON_COMPACT);
+    char *text = *size > 0 ? malloc(*size) : NULL;
+    if (text && json_dumpb(value, text, *size, JSON_COMPACT) == *size) return text;
+    free(text);
+    return NULL;
+}
+
 cl_status folder_write_json(const folder *f, const char *name, const json_t *value, cl_error *error) {
     char temporary[80];
+    size_t size;
     snprintf(temporary, sizeof temporary, "%.70s.tmp", name);
-    char *text = json_dumps(value, JSON_COMPACT);
+    char *text = dump(value, &size);
     if (!text) return cl_fail(error, CL_ERR_NOMEM, "no memory for %s", name);
     folder_remove(f, temporary);
     const int fd = folder_append(f, temporary, error);
     cl_status status = fd < 0 ? CL_ERR_FILE : CL_OK;
-    if (fd >= 0 && !folder_write(fd, text, strlen(text))) status = fail(error, "write", name);
+    if (fd >= 0 && !folder_write(fd, text, size)) status = fail(error, "write", name);
     if (status == CL_OK) status = folder_keep(f, fd, temporary, name, error);
     if (fd >= 0) close(fd);
     if (status != CL_OK) folder_remove(f, temporary);
@@ -91,10 +106,30 @@ cl_status folder_write_json(const folder *f, const char *name, const json_t *val
     return status;
 }
 
-json_t *folder_read_json(const folder *f, const char *name) {
+cl_status folder_damaged(const char *name, cl_error *error) {
+    return cl_fail(error, CL_ERR_FORMAT, "%.100s in the folder of --files-dir is damaged; remove it", name);
+}
+
+/* Parse the contents of an open file. text: [size] for them. */
+static cl_status parse_json(int fd, const char *name, char *text, size_t size, json_t **value, cl_error *error) {
+    openai_error cause;
+    const ssize_t n = pread(fd, text, size, 0);
+    if (n < 0) return fail(error, "read", name);
+    *value = openai_json_parse("record", text, (size_t)n, &cause);
+    if (*value) return CL_OK;
+    return cause.status >= 500 ? cl_fail(error, CL_ERR_NOMEM, "no memory for %.200s", name) : folder_damaged(name, error);
+}
+
+cl_status folder_read_json(const folder *f, const char *name, json_t **value, cl_error *error) {
+    struct stat st;
+    *value = NULL;
     const int fd = folder_read(f, name);
-    if (fd < 0) return NULL;
-    json_t *value = json_loadfd(fd, 0, NULL);
+    if (fd < 0) return fail(error, "read", name);
+    const size_t size = fstat(fd, &st) == 0 ? (size_t)st.st_size : 0;
+    char *text = malloc(size + 1);
+    const cl_status status =
+        text ? parse_json(fd, name, text, size, value, error) : cl_fail(error, CL_ERR_NOMEM, "no memory for %.200s", name);
+    free(text);
     close(fd);
-    return value;
+    return status;
 }

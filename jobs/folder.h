@@ -29,8 +29,11 @@ cl_status folder_list(const folder *f, void (*use)(void *ctx, const char *name),
 /* Replace the file by this JSON. CL_ERR_FILE: the file is as before; CL_ERR_NOMEM. */
 cl_status folder_write_json(const folder *f, const char *name, const json_t *value, cl_error *error);
 
-/* The file's JSON, a new reference; NULL: it cannot be read. */
-json_t *folder_read_json(const folder *f, const char *name);
+/* Read the file's JSON, a new reference. Errors: CL_ERR_FILE, that of folder_damaged, CL_ERR_NOMEM. */
+cl_status folder_read_json(const folder *f, const char *name, json_t **value, cl_error *error);
+
+/* The error that the file's contents are not what they should be: CL_ERR_FORMAT. */
+cl_status folder_damaged(const char *name, cl_error *error);
 
 /* A new file, or an existing one that is appended to, open for reading and writing; -1: *error says why (CL_ERR_FILE). */
 int folder_append(const folder *f, const char *name, cl_error *error);

@@ -17,7 +17,7 @@ run *run_create(worker *w, const json_t *record) {
     run *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->w = w;
-    r->record = json_deep_copy(record);
+    r->record = store_copy(record);
     r->input = -1;
     r->out = (output){.fd = {-1, -1}};
     r->domain = store_owner_of(record).domain;
@@ -252,7 +252,8 @@ static bool expire_rest(run *r) {
     while ((status = lines_next(&r->in, &text, &size)) == LINES_OK) {
         openai_error error;
         json_t *line = openai_json_parse("line", text, size, &error);
-        const bool ok = add_expired(r, r->n_read + 1, json_object_get(line, "custom_id"));
+        const bool known = line || error.status < 500;
+        const bool ok = known ? add_expired(r, r->n_read + 1, json_object_get(line, "custom_id")) : retry(r);
         json_decref(line);
         if (!ok) {
             lines_back(&r->in, text);
@@ -293,9 +294,7 @@ static bool add_file(run *r, output_kind kind, const char **id) {
         return true;
     }
     *id = planned;
-    json_t *present = store_get(s, STORE_FILE, r->domain, planned); /* from before a crash */
-    json_decref(present);
-    if (present) return true;
+    if (store_has(s, STORE_FILE, r->domain, planned)) return true; /* from before a crash */
     snprintf(name, sizeof name, "%s_%s.jsonl", r->id, names[kind]);
     snprintf(file, sizeof file, "%s", planned);
     cl_error error;

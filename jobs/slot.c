@@ -51,14 +51,19 @@ static void on_event(void *ctx, const cl_engine_event *event) {
     if (event->last) close_prompts(s, 1);
 }
 
+/* Whether the engine did not take a request for lack of room or memory, so that it is submitted again later. */
+static bool is_for_later(const openai_error *error) { return error->status == 429 || error->status == 503; }
+
 bool slot_submit(slot *s) {
     openai_request *request = &s->line.request;
+    if (!s->line.has_result) s->line.has_result = openai_result_init(&s->line.result, &s->w->context, request);
+    if (!s->line.has_result) return false;
     s->n_open = request->n_prompts;
     s->state = SLOT_RUNNING;
     s->w->n_choices += n_choices(s);
     s->n_submitted = openai_submit(request, s->w->engine, s, on_event, s->prompts, &s->line.error);
     if (s->n_submitted == request->n_prompts) return true;
-    if (s->line.error.status == 429) s->state = SLOT_REFUSED;
+    if (is_for_later(&s->line.error)) s->state = SLOT_REFUSED;
     s->line.failed = s->state != SLOT_REFUSED;
     if (s->state == SLOT_REFUSED) slot_cancel(s);
     close_prompts(s, request->n_prompts - s->n_submitted);
@@ -81,11 +86,9 @@ static bool was_cut(const slot *s) {
 /* Forget the events of a request that was refused in part. */
 static void begin_again(slot *s) {
     openai_result_free(&s->line.result);
-    s->line.has_result = openai_result_init(&s->line.result, &s->w->context, &s->line.request);
-    s->line.failed = !s->line.has_result;
-    if (s->line.failed) openai_fail_from(&s->line.error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the request"});
+    s->line.has_result = false;
     s->cut = false;
-    s->state = s->line.failed ? SLOT_DONE : SLOT_READY;
+    s->state = SLOT_READY;
 }
 
 void slot_update(slot *s) {

@@ -22,6 +22,14 @@ struct store {
 
 /* ---- Records ---- */
 
+/* Where memory is lacking, jansson may leave out a part of the value, and not say so. */
+json_t *store_copy(const json_t *value) {
+    json_t *copy = json_deep_copy(value);
+    if (json_equal(copy, value)) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
 json_t *store_object(const json_t *record) { return json_object_get(record, "object"); }
 
 const char *store_id(const json_t *record) { return json_string_value(json_object_get(store_object(record), "id")); }
@@ -74,10 +82,10 @@ static bool is_record(const json_t *record, const char *name) {
 static void load_record(void *ctx, const char *name) {
     loading *l = ctx;
     if (l->status != CL_OK || !has_suffix(name, ".json")) return;
-    json_t *record = folder_read_json(&l->s->folder, name);
-    if (!is_record(record, name))
-        l->status = cl_fail(l->error, CL_ERR_FORMAT, "%.100s in the folder of --files-dir is damaged; remove it", name);
-    else if (json_array_append(l->found, record) != 0)
+    json_t *record = NULL;
+    l->status = folder_read_json(&l->s->folder, name, &record, l->error);
+    if (l->status == CL_OK && !is_record(record, name)) l->status = folder_damaged(name, l->error);
+    if (l->status == CL_OK && json_array_append(l->found, record) != 0)
         l->status = cl_fail(l->error, CL_ERR_NOMEM, "no memory for the records of --files-dir");
     json_decref(record);
 }
@@ -170,12 +178,24 @@ void store_close(store **address) {
 
 /* ---- Reading the index ---- */
 
+/* A tenant's record, borrowed; NULL: there is none. With s->lock held. */
+static const json_t *find(const store *s, store_kind kind, uint32_t domain, const char *id) {
+    const json_t *record = json_object_get(s->records[kind], id);
+    return record && store_owner_of(record).domain == domain ? record : NULL;
+}
+
 json_t *store_get(store *s, store_kind kind, uint32_t domain, const char *id) {
     pthread_mutex_lock(&s->lock);
-    const json_t *record = json_object_get(s->records[kind], id);
-    json_t *copy = record && store_owner_of(record).domain == domain ? json_deep_copy(record) : NULL;
+    json_t *copy = store_copy(find(s, kind, domain, id));
     pthread_mutex_unlock(&s->lock);
     return copy;
+}
+
+bool store_has(store *s, store_kind kind, uint32_t domain, const char *id) {
+    pthread_mutex_lock(&s->lock);
+    const bool has = find(s, kind, domain, id);
+    pthread_mutex_unlock(&s->lock);
+    return has;
 }
 
 void store_each_batch(store *s, bool (*use)(void *ctx, const json_t *record), void *ctx) {
@@ -223,7 +243,7 @@ static json_t *make_list(json_t *const *objects, size_t n, size_t first, int64_t
     bool ok = data;
     size_t end = first;
     for (; ok && end < n && (int64_t)(end - first) < limit; end++)
-        ok = json_array_append_new(data, json_deep_copy(objects[end])) == 0;
+        ok = json_array_append_new(data, store_copy(objects[end])) == 0;
     if (!ok) {
         json_decref(data);
         return NULL;
@@ -256,10 +276,15 @@ json_t *store_list(store *s, store_kind kind, uint32_t domain, const store_query
 static cl_status put(store *s, store_kind kind, json_t *record, bool to_disk, cl_error *error) {
     char name[80];
     record_name(store_id(record), "json", name);
+    json_t *copy = store_copy(record);
+    if (!copy) return cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
     const cl_status status = to_disk ? folder_write_json(&s->folder, name, record, error) : CL_OK;
-    if (status != CL_OK) return status;
+    if (status != CL_OK) {
+        json_decref(copy);
+        return status;
+    }
     pthread_mutex_lock(&s->lock);
-    const bool ok = json_object_set_new(s->records[kind], store_id(record), json_deep_copy(record)) == 0;
+    const bool ok = json_object_set_new(s->records[kind], store_id(record), copy) == 0; /* needs no memory if it is there */
     pthread_mutex_unlock(&s->lock);
     return ok ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
 }
@@ -315,7 +340,7 @@ cl_status store_change(store *s, store_kind kind, const char *id, bool to_disk, 
     pthread_mutex_lock(&s->lock);
     const json_t *now = json_object_get(s->records[kind], id);
     const bool exists = now;
-    json_t *before = exists ? json_deep_copy(now) : NULL, *after = exists ? json_deep_copy(now) : NULL;
+    json_t *before = exists ? store_copy(now) : NULL, *after = exists ? store_copy(now) : NULL;
     pthread_mutex_unlock(&s->lock);
     if (exists && (!before || !after)) status = cl_fail(error, CL_ERR_NOMEM, "no memory for the record");
     const bool changed = status == CL_OK && after && change(store_object(after), ctx);

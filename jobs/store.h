@@ -49,8 +49,13 @@ typedef struct store_owner {
 
 /* ---- Records; copies, for the caller to free with json_decref ---- */
 
+/* A copy of a value that shares nothing with it; NULL: memory is lacking (or value is NULL). */
+json_t *store_copy(const json_t *value);
+
 /* The record of this id; NULL: the tenant has none, or memory is lacking. */
 json_t *store_get(store *s, store_kind kind, uint32_t domain, const char *id);
+
+bool store_has(store *s, store_kind kind, uint32_t domain, const char *id);
 
 /* The object that clients get, borrowed from a record. */
 json_t *store_object(const json_t *record);

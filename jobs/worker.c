@@ -125,19 +125,28 @@ static void *work(void *arg) {
 
 /* ---- Beginning and end ---- */
 
+typedef struct begun_batches {
+    json_t *records; /* array; copies */
+    bool no_memory;
+} begun_batches;
+
 static bool collect(void *ctx, const json_t *record) {
+    begun_batches *b = ctx;
     const bool begun = !store_batch_ended(store_object(record)) && !batch_has_status(record, "validating");
-    return !begun || json_array_append_new(ctx, json_deep_copy(record)) == 0;
+    b->no_memory = begun && json_array_append_new(b->records, store_copy(record)) != 0;
+    return !b->no_memory;
 }
 
 /* Set the counts of the batches that have begun from their records. */
 static cl_status recover(worker *w, cl_error *error) {
-    json_t *begun = json_array(), *record;
+    begun_batches begun = {.records = json_array()};
+    json_t *record;
     size_t i;
-    if (!begun) return cl_fail(error, CL_ERR_NOMEM, "no memory for the batches");
-    store_each_batch(w->config.store, collect, begun);
-    cl_status status = CL_OK;
-    json_array_foreach(begun, i, record) {
+    begun.no_memory = !begun.records;
+    if (begun.records) store_each_batch(w->config.store, collect, &begun);
+    cl_status status = begun.no_memory ? cl_fail(error, CL_ERR_NOMEM, "no memory for the batches") : CL_OK;
+    json_array_foreach(begun.records, i, record) {
+        if (status != CL_OK) break;
         output out;
         batch_counts counts = {0};
         json_unpack(json_object_get(store_object(record), "request_counts"), "{s:I}", "total", &counts.total);
@@ -149,7 +158,7 @@ static cl_status recover(worker *w, cl_error *error) {
         status = batch_set(w->config.store, store_id(record), &(batch_change){.counts = &counts}, false, NULL, error);
         if (status != CL_OK) break;
     }
-    json_decref(begun);
+    json_decref(begun.records);
     return status;
 }
 

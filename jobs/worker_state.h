@@ -16,7 +16,7 @@ enum { WORKER_MAX_RUNS = 8 }; /* batches that are computed at once */
 typedef enum slot_state {
     SLOT_READY,   /* to be submitted */
     SLOT_RUNNING, /* submitted; done once n_open is 0 */
-    SLOT_REFUSED, /* the engine's queue was full; READY again once n_open is 0 */
+    SLOT_REFUSED, /* the engine's queue was full, or memory was lacking; READY again once n_open is 0 */
     SLOT_DONE,
 } slot_state;
 
@@ -102,7 +102,7 @@ void run_write(run *r, bool *progress);
 slot *slot_create(run *r, int64_t number, const char *text, size_t size);
 void slot_free(slot *s);
 
-/* Submit a READY slot. False: the engine's queue is full. */
+/* Submit a READY slot. False: the engine's queue is full, or memory is lacking. */
 bool slot_submit(slot *s);
 
 /* Bring the state up to date. */

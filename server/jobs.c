@@ -72,11 +72,8 @@ static enum MHD_Result get(exchange *x, store_kind kind, const char *prefix) {
     openai_error error;
     if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, prefix, id);
-    json_t *record = store_get(x->srv->files, kind, domain_of(x), id);
-    if (!record) {
-        batch_not_found(kind, id, &error);
-        return http_reply_error(x, &error);
-    }
+    json_t *record = batch_find(x->srv->files, kind, domain_of(x), id, &error);
+    if (!record) return http_reply_error(x, &error);
     const enum MHD_Result result = reply_value(x, json_incref(store_object(record)));
     json_decref(record);
     return result;
@@ -195,8 +192,9 @@ enum MHD_Result jobs_get_content(exchange *x) {
     openai_error error;
     if (!has_files(x->srv, &error)) return http_reply_error(x, &error);
     read_id(x->path, FILES_PATH, id);
-    json_t *record = store_get(x->srv->files, STORE_FILE, domain_of(x), id);
-    const int fd = record ? store_open_data(x->srv->files, id) : -1;
+    json_t *record = batch_find(x->srv->files, STORE_FILE, domain_of(x), id, &error);
+    if (!record) return http_reply_error(x, &error);
+    const int fd = store_open_data(x->srv->files, id);
     const json_int_t size = json_integer_value(json_object_get(store_object(record), "bytes"));
     json_decref(record);
     if (fd < 0) {

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,14 @@ int tear_down_folder(void **state) {
     const int status = system(command);
     free(*state);
     return status;
+}
+
+void empty_folder(const char *path) {
+    DIR *list = opendir(path);
+    assert_non_null(list);
+    for (const struct dirent *e; (e = readdir(list));)
+        if (e->d_name[0] != '.') assert_int_equal(unlinkat(dirfd(list), e->d_name, 0), 0);
+    closedir(list);
 }
 
 int count_files(const char *path, const char *suffix) {

@@ -10,6 +10,9 @@
 int set_up_folder(void **state);
 int tear_down_folder(void **state);
 
+/* Remove all files of a folder. */
+void empty_folder(const char *path);
+
 /*
  * From now on the n-th call of write, fsync, renameat or ftruncate fails, n >= 1, and `times` calls in all, on any thread. A
  * write that fails has written half of its bytes, if it has more than one.

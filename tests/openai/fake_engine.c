@@ -270,8 +270,8 @@ static void drop(void *ctx, const cattn_cache *cache) {
 }
 
 cl_status cl_engine_inspect(cl_engine *e, void (*fn)(void *ctx, const cattn_cache *cache), void *ctx, cl_error *error) {
-    (void)error;
     fake_inspection *i = malloc(sizeof *i);
+    if (!i) return cl_fail(error, CL_ERR_NOMEM, "no memory for the inspection");
     *i = (fake_inspection){NULL, fn, ctx};
     pthread_mutex_lock(&e->lock);
     fake_inspection **end = &e->inspections;
@@ -297,10 +297,11 @@ cl_status cl_engine_reset_cache(cl_engine *e, cl_error *error) { return cl_engin
 static void keep_prompt(cl_engine *e, const cl_engine_request *request) {
     const size_t bytes = (size_t)request->n_prompt * sizeof *request->prompt;
     fake_prompt *p = malloc(sizeof *p + bytes);
+    if (!p) return;
     p->domain = request->domain;
     p->n = request->n_prompt;
     memcpy(p->tokens, request->prompt, bytes);
-    cl_engine_inspect(e, keep, p, NULL);
+    if (cl_engine_inspect(e, keep, p, NULL) != CL_OK) free(p);
 }
 
 cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
@@ -309,10 +310,14 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
         return cl_fail(error, CL_ERR_LIMIT, "%lld prompt tokens and %lld to come, but the context has %lld",
                        (long long)request->n_prompt, (long long)request->max_tokens, (long long)e->config.n_ctx);
     fake_request *r = calloc(1, sizeof *r);
+    if (r) r->prompt = malloc((size_t)request->n_prompt * sizeof *r->prompt);
+    if (!r || !r->prompt) {
+        free(r);
+        return cl_fail(error, CL_ERR_NOMEM, "no memory for the request");
+    }
     r->params = *request;
     if (r->params.max_tokens < 0) r->params.max_tokens = room;
     keep_prompt(e, request);
-    r->prompt = malloc((size_t)request->n_prompt * sizeof *r->prompt);
     memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
     r->wait = -1;
     r->deadline = request->timeout_s > 0 ? clock_seconds() + request->timeout_s : INFINITY;
