@@ -278,12 +278,12 @@ bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cat
 
 /* ---- Pins ---- */
 
-bool cl_admission_pin(cl_admission *a, cl_choice *c, cl_error *error) {
-    cattn_seq_info info = {.struct_size = sizeof info};
+bool cl_admission_pin(cl_admission *a, cl_choice *c, int64_t n_tokens, cl_error *error) {
     cattn_error cause = {.message = "the prompt to be pinned finds no room beside other pins; lower pin_bytes"};
-    cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_get_info(a->cache, c->seq, &info, &cause);
-    if (status == CATTN_OK) status = cattn_seq_pin(a->cache, c->seq, info.n_ready / 2 * 2, &c->owner->pin, &cause);
+    const int64_t n = n_tokens / 2 * 2;
+    const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &c->owner->pin, &cause);
     if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
+    if (status == CATTN_OK) c->owner->n_pinned = n;
     return status == CATTN_OK;
 }
 

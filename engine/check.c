@@ -199,6 +199,14 @@ static cl_status check_pin(const cl_engine_limits *limits, const cl_engine_reque
     return CL_OK;
 }
 
+static cl_status check_pin_tokens(const cl_engine_request *r, cl_error *error) {
+    if (r->pin_tokens == 0 || (r->pin_tokens >= 2 && r->pin_tokens <= r->n_prompt && !r->pin)) return CL_OK;
+    return cl_fail(error, CL_ERR_ARG,
+                   "pin_tokens is %lld with %lld prompt tokens and pin %d; it must be 2 to the number of prompt tokens without "
+                   "pin, or 0",
+                   (long long)r->pin_tokens, (long long)r->n_prompt, r->pin);
+}
+
 static cl_status check_pooling(const cl_engine_request *r, cl_error *error) {
     if (r->pooling < CL_ENGINE_POOL_NONE || r->pooling > CL_ENGINE_POOL_MEAN)
         return cl_fail(error, CL_ERR_ARG, "pooling is %d; it must be one of CL_ENGINE_POOL_...", (int)r->pooling);
@@ -272,6 +280,7 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
         return cl_fail(error, CL_ERR_ARG, "timeout_s is %g; it must be above 0, or 0 for none", r->timeout_s);
     cl_status status = cl_check_domain(r, error);
     if (status == CL_OK && r->pin) status = check_pin(limits, r, error);
+    if (status == CL_OK) status = check_pin_tokens(r, error);
     if (status == CL_OK) status = check_sampling(&r->sampling, error);
     if (status == CL_OK) status = check_stop(limits, r, error);
     if (status == CL_OK) status = check_rules(limits, r, error);
@@ -336,6 +345,7 @@ cl_status cl_check_request(const cl_engine_limits *limits, const cl_engine_reque
     cl_status status = CL_STRUCT_READ(cl_engine_request, ctx, request, from, error);
     if (status == CL_OK) status = check_fields(limits, request, error);
     if (status == CL_OK) status = check_size(limits, request, error);
+    if (!limits->can_pin) request->pin_tokens = 0; /* there is no room for pins */
     return status;
 }
 

@@ -229,10 +229,14 @@ static cl_status check_queue(const cl_engine *e, const cl_engine_request *r, cl_
     return cl_check_queue(&e->limits, &load, r->n_prompt, error);
 }
 
-/* Called with the mutex locked: whether a request is the only one of its domain, which others' queues must not keep out. */
+/*
+ * Called with the mutex locked: whether a request is the only one of its domain, which others' queues must not keep out. Those
+ * of which only the pin is left do not count.
+ */
 static bool is_alone(const cl_engine *e, const cl_engine_request *r) {
     for (size_t i = 0; i < e->n_live; i++)
-        if (e->live[i]->params.domain == r->domain) return false;
+        if (e->live[i]->params.domain == r->domain && !atomic_load_explicit(&e->live[i]->ended, memory_order_relaxed))
+            return false;
     return true;
 }
 

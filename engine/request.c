@@ -194,6 +194,7 @@ static cl_engine_event event_of(const cl_choice *c) {
         .n_prompt = r->params.n_prompt,
         .n_cached = r->n_cached,
         .n_completion = r->n_completion,
+        .n_pinned = r->n_pinned,
         .stop = -1,
     };
 }

@@ -72,7 +72,10 @@ struct cl_request {
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
     atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */
-    cattn_seq pin;                  /* keeps its prompt in the cache after its end; 0: none */
+    atomic_bool ended;              /* set by the engine's thread: all that is left is its pin, if it has one */
+    cattn_seq pin;                  /* keeps tokens of its prompt in the cache, also after its end; 0: none */
+    int64_t n_pinned;               /* these tokens */
+    bool pin_tried;                 /* params.pin_tokens were to be pinned; they are unless there was no room */
     cl_choice *choices;             /* [params.n] owned */
     cl_embedding *embedding;        /* of the prompt, with params.pooling; owned; NULL: none */
     cl_beams *beams;                /* of a beam search, whose beams the choices are; owned; NULL: none */

@@ -22,8 +22,10 @@ void cl_roster_free(cl_roster *ro) {
 
 /* ---- Leaving ---- */
 
-/* List a request that has ended: with the pinned ones, or with those that need nothing any more. */
+/* List a request that has ended: with those that keep a pin, or with those that need nothing any more. */
 static void list_ended(cl_roster *ro, cl_request *r) {
+    if (r->pin && cl_request_is_unpinned(r)) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
+    atomic_store_explicit(&r->ended, true, memory_order_relaxed);
     if (!r->pin && r->salt) {
         cl_salts_release(&ro->admission.salts, r->salt);
         r->salt = NULL;
@@ -58,15 +60,24 @@ void cl_roster_end_request(cl_roster *ro, cl_request *r, cl_engine_finish why, c
 void cl_roster_end_prompt(cl_roster *ro, cl_choice *c) {
     cl_error error;
     cl_request *r = c->owner;
-    const bool ok = !r->params.pin || cl_request_is_unpinned(r) || cl_admission_pin(&ro->admission, c, &error);
+    const bool ok =
+        !r->params.pin || cl_request_is_unpinned(r) || cl_admission_pin(&ro->admission, c, r->params.n_prompt, &error);
     cl_roster_end_request(ro, r, ok ? CL_ENGINE_LENGTH : CL_ENGINE_ERROR, ok ? NULL : &error);
+}
+
+void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c) {
+    cl_error ignored;
+    cl_request *r = c->owner;
+    if (r->params.pin_tokens == 0 || r->pin_tried || cl_request_computes_all(r)) return;
+    r->pin_tried = true;
+    cl_admission_pin(&ro->admission, c, r->params.pin_tokens, &ignored);
 }
 
 /* End the pins that were ended, or all. */
 static void unpin(cl_roster *ro, bool all) {
     for (int64_t n = ro->pinned.n; n > 0; n--) {
         cl_request *r = cl_request_list_take(&ro->pinned);
-        if (all || cl_request_is_unpinned(r)) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
+        if (all) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
         list_ended(ro, r);
     }
 }

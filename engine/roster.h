@@ -61,6 +61,9 @@ void cl_roster_let_go(cl_roster *ro, cl_choice *c);
 /* A request without completion ends with its prompt, which c has computed, and pins it if it is to. */
 void cl_roster_end_prompt(cl_roster *ro, cl_choice *c);
 
+/* Pin what params.pin_tokens says of a prompt that c has computed, if there is room, unless that was tried before. */
+void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c);
+
 /* End a choice, or the choices of a request that have not ended. error: with CL_ENGINE_ERROR; otherwise NULL. */
 void cl_roster_end_choice(cl_roster *ro, cl_choice *c, cl_engine_finish why, const cl_error *error);
 void cl_roster_end_request(cl_roster *ro, cl_request *r, cl_engine_finish why, const cl_error *error);

@@ -454,6 +454,8 @@ static void follow_beams(cl_scheduler *s, cl_request *r, cl_beams_answer pending
 
 void cl_scheduler_report(cl_scheduler *s) {
     static const cl_beams_answer order[] = {CL_BEAMS_END, CL_BEAMS_FAIL, CL_BEAMS_ADVANCE}; /* the last may preempt others */
+    for (int32_t i = 0; i < s->step.n_entries; i++)
+        if (s->step.entries[i].choice->decoding) cl_roster_pin_prefix(&s->roster, s->step.entries[i].choice);
     for (int32_t i = 0; i < s->draws.n; i++) report(s, &s->draws.draws[i]);
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int32_t i = 0; i < s->draws.n; i++) follow_beams(s, s->draws.draws[i].choice->owner, order[k]);

@@ -388,6 +388,7 @@ typedef struct cl_engine_event {
     int32_t stop; /* with CL_ENGINE_STOP: the index in the request's `stop` of the string that ended the choice; otherwise -1 */
     const float *embedding; /* [n_embedding] with `pooling`, in the last event of a request that has not failed */
     int32_t n_embedding;    /* 0: none */
+    int64_t n_pinned;       /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
 } cl_engine_event;
 
 /* How the final states of a prompt's tokens, which logits would be computed from, become one vector. */
@@ -523,6 +524,14 @@ typedef struct cl_engine_request {
      * choice, and neither pin, prompt_logprobs nor beam_search. Default CL_ENGINE_POOL_NONE.
      */
     cl_engine_pooling pooling;
+
+    /*
+     * Pin this many of the prompt's first tokens as soon as the prompt is computed, if pin_bytes has room for them. Otherwise,
+     * and where the prompt is not shared (prompt_logprobs, the mean of states), nothing is pinned, and the request goes on all
+     * the same; the events tell. The pin stays until cl_engine_unpin, but at least until the request has ended. 2 to n_prompt;
+     * the last one of an odd number is not pinned. Not with `pin`. 0 (default): none.
+     */
+    int64_t pin_tokens;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);
@@ -553,7 +562,8 @@ CL_API void cl_engine_cancel(cl_engine *engine, uint64_t id);
 
 /*
  * End the pin of a request, before the next step: its prompt is retained like others. A request that has not ended yet will pin
- * nothing. Ids of requests without a pin, and unknown ones, are ignored. Returns at once.
+ * nothing with `pin`, and what it has pinned with pin_tokens stays until it ends. Ids of requests without a pin, and unknown
+ * ones, are ignored. Returns at once.
  */
 CL_API void cl_engine_unpin(cl_engine *engine, uint64_t id);
 

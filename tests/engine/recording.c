@@ -68,6 +68,7 @@ static void keep(recording *r, const cl_engine_event *event) {
     c->stop = event->stop;
     r->request = event->request;
     r->n_cached = event->n_cached;
+    r->n_pinned = event->n_pinned;
     r->n_completion = event->n_completion;
     if (event->error) strcpy(r->error, event->error->message);
 }

@@ -33,7 +33,7 @@ typedef struct recording {
     float embedding[RECORDING_EMBEDDING];
     int32_t n_embedding; /* of the last event */
     uint64_t request;
-    int64_t n_events, n_cached, n_completion;
+    int64_t n_events, n_cached, n_pinned, n_completion;
     int64_t first_event_order; /* counted over all recordings */
     bool done;
     char error[512];

@@ -152,6 +152,7 @@ static void full_queues_refuse(void **state) {
     for (int by_tokens = 0; by_tokens < 2; by_tokens++) {
         cl_engine_config config = fixture_config();
         config.max_seqs = 1;
+        config.pin_bytes = MIB / 8;
         if (by_tokens)
             config.max_queued_tokens = 10 * N_PROMPT + 5;
         else
@@ -160,7 +161,14 @@ static void full_queues_refuse(void **state) {
         fixture_start(&f, &config, 1);
         int32_t tokens[N_PROMPT];
         make_prompt(tokens, N_PROMPT, 0, 0, 9);
-        recording *r = recording_create();
+        recording *r = recording_create(), *p = recording_create();
+        cl_engine_request pinned = make_request(tokens, N_PROMPT, 0, p); /* it has ended, and so keeps out nothing */
+        pinned.domain = 1;
+        pinned.pin = true;
+        submit(&f, &pinned);
+        recording_wait(p);
+        recording_free(p);
+        assert_int_equal(stats_when_idle(&f).n_pins, 1);
         crowd c = {.f = &f, .request = make_request(tokens, N_PROMPT, 3, NULL)};
         c.request.on_event = ignore_event;
         r->hook = crowd_in;
@@ -174,7 +182,7 @@ static void full_queues_refuse(void **state) {
             assert_int_equal(c.error[d].code, CL_ERR_BUSY);
             assert_non_null(strstr(c.error[d].message, by_tokens ? "max_queued_tokens is 245" : "max_queued_requests is 7"));
         }
-        assert_int_equal(stats_when_idle(&f).requests_finished, c.n_accepted[0] + 2);
+        assert_int_equal(stats_when_idle(&f).requests_finished, c.n_accepted[0] + 3);
         recording *again = start(&f, 1, 2, 0, 1); /* the queue is empty again */
         recording_wait(again);
         recording_free(again);

@@ -108,6 +108,100 @@ static void pins_have_a_budget(void **state) {
     fixture_stop(&f); /* frees the pins that are left */
 }
 
+/* Ask for an answer, and for a pin of the prompt's first pin_tokens tokens. */
+static uint64_t ask_and_pin(fixture *f, const int32_t *tokens, int64_t max_tokens, int64_t pin_tokens, recording **recorded) {
+    recording *r = *recorded = recording_create();
+    cl_engine_request request = make_request(tokens, N_LONG, max_tokens, r);
+    request.pin_tokens = pin_tokens;
+    const uint64_t id = submit(f, &request);
+    recording_wait(r);
+    assert_int_equal(r->choices[0].finish, CL_ENGINE_LENGTH);
+    return id;
+}
+
+/* A request that generates pins what it is to of its prompt, and its answer is the same as without. */
+static void a_request_pins_the_beginning_of_its_prompt(void **state) {
+    (void)state;
+    fixture f;
+    int32_t tokens[N_LONG];
+    recording *plain, *pinning, *again, *whole;
+    const cl_engine_config config = small_config();
+    make_prompt(tokens, N_LONG, N_PINNED, 7, 1);
+    fixture_start(&f, &config, 1);
+    ask_and_pin(&f, tokens, 20, 0, &plain);
+    assert_int_equal(plain->n_pinned, 0);
+    cl_engine_reset_cache(f.engine, NULL);
+    const uint64_t id = ask_and_pin(&f, tokens, 20, N_PINNED, &pinning);
+    assert_int_equal(pinning->n_pinned, N_PINNED / 2 * 2);
+    assert_int_equal(stats_when_idle(&f).n_pins, 1);
+    assert_int_equal(kv_stats_of(&f).chunks_pinned, 7);
+    assert_int_equal(cached_after_flood(&f, tokens, &again), N_PINNED / 2 * 2);
+    cl_engine_unpin(f.engine, id);
+    cl_engine_unpin(f.engine, ask_and_pin(&f, tokens, 0, N_LONG, &whole)); /* without an answer, and all */
+    assert_int_equal(whole->n_pinned, N_LONG);
+    recording_free(ask(&f, tokens, 2, 1).recorded); /* before which pins end */
+    assert_int_equal(stats_when_idle(&f).n_pins, 0);
+    assert_int_equal(kv_stats_of(&f).chunks_pinned, 0);
+    assert_true(recording_equal(plain, pinning) && recording_equal(plain, again));
+    recording_free(plain);
+    recording_free(pinning);
+    recording_free(again);
+    recording_free(whole);
+    fixture_stop(&f);
+}
+
+/* Without room for its pin a request goes on, with the same answer. */
+static void a_pin_without_room_is_left_out(void **state) {
+    (void)state;
+    fixture f;
+    int32_t tokens[N_LONG];
+    recording *plain, *fits, *full;
+    make_prompt(tokens, N_LONG, 0, 0, 1);
+    cl_engine_config config = small_config();
+    config.pin_bytes = 0;
+    fixture_start(&f, &config, 1);
+    ask_and_pin(&f, tokens, 20, 64, &plain);
+    assert_int_equal(plain->n_pinned, 0);
+    assert_int_equal(stats_when_idle(&f).n_pins, 0);
+    config.pin_bytes = 4 * kv_stats_of(&f).chunk_bytes;
+    fixture_stop(&f);
+    fixture_start(&f, &config, 1);
+    ask_and_pin(&f, tokens, 20, 64, &fits);
+    ask_and_pin(&f, tokens, 20, 2, &full);
+    assert_int_equal(fits->n_pinned, 64);
+    assert_int_equal(full->n_pinned, 0);
+    assert_int_equal(stats_when_idle(&f).n_pins, 1);
+    assert_true(recording_equal(plain, fits) && recording_equal(plain, full));
+    recording_free(plain);
+    recording_free(fits);
+    recording_free(full);
+    fixture_stop(&f);
+}
+
+static void unpin_now(void *ctx, const cl_engine_event *event) { cl_engine_unpin(*(cl_engine **)ctx, event->request); }
+
+/* A pin that ends while its request runs stays until the request ends. */
+static void a_running_request_keeps_its_pin(void **state) {
+    (void)state;
+    fixture f;
+    int32_t tokens[N_LONG];
+    make_prompt(tokens, N_LONG, 0, 0, 1);
+    const cl_engine_config config = small_config();
+    fixture_start(&f, &config, 1);
+    recording *r = recording_create();
+    r->hook = unpin_now;
+    r->hook_ctx = &f.engine;
+    cl_engine_request request = make_request(tokens, N_LONG, 20, r);
+    request.pin_tokens = N_LONG;
+    submit(&f, &request);
+    recording_wait(r);
+    assert_int_equal(r->n_pinned, N_LONG);
+    assert_int_equal(stats_when_idle(&f).n_pins, 0);
+    assert_int_equal(kv_stats_when_idle(&f).chunks_pinned, 0);
+    recording_free(r);
+    fixture_stop(&f);
+}
+
 /* A request that the budget without the pins' part could not hold is refused at once, so none fails halfway. */
 static void pins_keep_their_part_of_the_budget(void **state) {
     (void)state;
@@ -167,6 +261,14 @@ static void what_cannot_be_pinned_is_refused(void **state) {
     request.n_prompt = 64;
     request.prompt_logprobs = true;
     assert_refused(&f, &request, "prompt_logprobs 1");
+    request.prompt_logprobs = false;
+    request.pin_tokens = 64;
+    assert_refused(&f, &request, "pin_tokens is 64 with 64 prompt tokens and pin 1");
+    request.pin = false;
+    request.pin_tokens = 1;
+    assert_refused(&f, &request, "pin_tokens is 1 ");
+    request.pin_tokens = 65;
+    assert_refused(&f, &request, "pin_tokens is 65 ");
     cl_engine *none;
     config.pin_bytes = config.kv_budget_bytes / 2 + 1;
     assert_int_equal(cl_engine_create_on_pool(toy_model(), f.pool, &config, &none, &error), CL_ERR_ARG);
@@ -183,6 +285,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pinned_prompt_survives_a_flood),
         cmocka_unit_test(pins_have_a_budget),
+        cmocka_unit_test(a_request_pins_the_beginning_of_its_prompt),
+        cmocka_unit_test(a_pin_without_room_is_left_out),
+        cmocka_unit_test(a_running_request_keeps_its_pin),
         cmocka_unit_test(pins_keep_their_part_of_the_budget),
         cmocka_unit_test(what_cannot_be_pinned_is_refused),
     };
