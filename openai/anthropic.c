@@ -1,4 +1,4 @@
-/* The dialects of Anthropic's Messages and of its count_tokens: read all fields of a body but its messages. */
+/* The dialect of Anthropic's Messages: reads all fields of a body but its messages. Also counts the tokens of a body. */
 #include "anthropic.h"
 
 #include <stdio.h>
@@ -119,29 +119,12 @@ const openai_dialect anthropic_messages = {
 
 /* ---- Counting ---- */
 
-/* A request without prompts: nothing is submitted, and the answer is what it repeats. */
-static bool parse_count(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
-    openai_request whole;
-    if (!parse(context, body, &whole, error)) {
-        *request = (openai_request){.endpoint = OPENAI_CHAT};
-        return false;
-    }
-    *request = (openai_request){.endpoint = OPENAI_CHAT, .id_prefix = whole.id_prefix, .n = 1};
-    cl_engine_request_init(&request->params);
-    request->repeated = json_pack("{s:I}", "input_tokens", (json_int_t)whole.prompts[0].tokens.n);
-    openai_request_free(&whole);
-    return request->repeated || openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the answer"});
+bool anthropic_count_tokens(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
+    openai_request request;
+    if (!parse(context, body, &request, error)) return false;
+    writer_open(w, NULL, '{');
+    writer_integer(w, "input_tokens", (int64_t)request.prompts[0].tokens.n);
+    writer_close(w);
+    openai_request_free(&request);
+    return true;
 }
-
-const openai_dialect anthropic_count_tokens = {
-    .path = "/v1/messages/count_tokens",
-    .counts_only = true,
-    .parse = parse_count,
-    .write_error = anthropic_write_error,
-    .write_answer = anthropic_write_count,
-    .stream_begin = anthropic_stream_begin,
-    .stream_event = anthropic_stream_event,
-    .stream_end = anthropic_stream_end,
-    .no_memory_body = NO_MEMORY,
-    .no_memory_end = "event: error\ndata: " NO_MEMORY "\n\n",
-};

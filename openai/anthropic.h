@@ -1,6 +1,5 @@
 /*
- * The parts of the dialect of Anthropic's Messages: /v1/messages, and /v1/messages/count_tokens, which answers with the length
- * of the prompt.
+ * The parts of the dialect of Anthropic's Messages.
  *
  * A body is translated into that of a chat (translate.h). Where the two APIs differ in more than names:
  *
@@ -27,8 +26,5 @@ void anthropic_write_answer(openai_writer *w, const char *key, const openai_resu
 void anthropic_stream_begin(openai_writer *w, openai_result *result);
 void anthropic_stream_event(openai_writer *w, openai_result *result, size_t i, const cl_engine_event *event);
 void anthropic_stream_end(openai_writer *w, openai_result *result, const openai_error *error);
-
-/* Write the answer of count_tokens, which is all that the request repeats. */
-void anthropic_write_count(openai_writer *w, const char *key, const openai_result *result);
 
 #endif

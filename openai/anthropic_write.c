@@ -123,10 +123,6 @@ void anthropic_write_answer(openai_writer *w, const char *key, const openai_resu
     write_message(w, key, result, false, &usage);
 }
 
-void anthropic_write_count(openai_writer *w, const char *key, const openai_result *result) {
-    writer_value(w, key, json_incref(result->request->repeated));
-}
-
 /* ---- Streams ---- */
 
 /* Begin an event, whose fields follow. */

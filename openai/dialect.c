@@ -71,9 +71,8 @@ const openai_dialect openai_embedding = {
     .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
 };
 
-const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {
-    &openai_chat, &openai_completion, &openai_embedding, &openai_responses, &anthropic_messages, &anthropic_count_tokens,
-};
+const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {&openai_chat, &openai_completion, &openai_embedding,
+                                                                  &openai_responses, &anthropic_messages};
 
 const openai_dialect *openai_dialect_of(const json_t *body) {
     return json_object_get(body, "messages") ? &openai_chat : &openai_completion;
@@ -84,7 +83,6 @@ const openai_dialect *openai_dialect_read(const json_t *url, const char *param, 
     char paths[200] = "";
     for (size_t i = 0; i < OPENAI_N_DIALECTS; i++) {
         const openai_dialect *d = openai_dialects[i];
-        if (d->counts_only) continue;
         if (path && strcmp(path, d->path) == 0) return d;
         const size_t end = strlen(paths);
         snprintf(paths + end, sizeof paths - end, "%s\"%s\"", end ? ", " : "", d->path);

@@ -12,7 +12,6 @@
 
 typedef struct openai_dialect {
     const char *path; /* of the endpoint, such as "/v1/completions" */
-    bool counts_only; /* its requests compute nothing, so a body elsewhere cannot name it */
     /* Read and check a request's body, as openai_request_parse does. */
     bool (*parse)(const openai_context *context, const json_t *body, openai_request *request, openai_error *error);
     /* Write the body of a refusal, as the value of `key` (NULL: no key). */
@@ -29,10 +28,9 @@ typedef struct openai_dialect {
     const char *no_memory_body, *no_memory_end;
 } openai_dialect;
 
-extern const openai_dialect openai_chat, openai_completion, openai_embedding, openai_responses, anthropic_messages,
-    anthropic_count_tokens;
+extern const openai_dialect openai_chat, openai_completion, openai_embedding, openai_responses, anthropic_messages;
 
-enum { OPENAI_N_DIALECTS = 6 };
+enum { OPENAI_N_DIALECTS = 5 };
 extern const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS];
 
 /* The dialect of a body that does not come with a path: a chat if it has `messages`. */
@@ -40,8 +38,14 @@ const openai_dialect *openai_dialect_of(const json_t *body);
 
 /*
  * Read the path `url`, called `param` in messages, that a body comes with outside of its endpoint, as in a line of a batch.
- * NULL with *error filled, which lists the paths that there are: there is no such dialect, or it only counts.
+ * NULL with *error filled, which lists the paths that there are: there is no such dialect.
  */
 const openai_dialect *openai_dialect_read(const json_t *url, const char *param, openai_error *error);
+
+/*
+ * Count the tokens of the prompt that a body of anthropic_messages makes, and write the answer of /v1/messages/count_tokens.
+ * False with *error filled: the body is wrong, or memory is lacking; then nothing is written.
+ */
+bool anthropic_count_tokens(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error);
 
 #endif

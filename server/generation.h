@@ -71,7 +71,8 @@ typedef struct generation_kind {
 /* What the engine computes: text or embeddings, in the dialect of the route (generation_kinds.c). */
 extern const generation_kind generation_computed;
 /* Those that need no engine (generation_kinds.c). */
-extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion;
+extern const generation_kind generation_tokenize, generation_detokenize, generation_render_chat, generation_render_completion,
+    generation_count_tokens;
 /* POST /cache/pin, which pins the prompt of its body (generation_pin.c). */
 extern const generation_kind generation_pin;
 /* Those of files and batches are in jobs.h. */

@@ -34,7 +34,12 @@ static bool answer_render_completion(generation *g, const json_t *body) {
     return openai_render(&g->srv->context, OPENAI_COMPLETION, body, &g->answer, &g->error);
 }
 
+static bool answer_count_tokens(generation *g, const json_t *body) {
+    return anthropic_count_tokens(&g->srv->context, body, &g->answer, &g->error);
+}
+
 const generation_kind generation_tokenize = {.prepare = answer_tokenize};
 const generation_kind generation_detokenize = {.prepare = answer_detokenize};
 const generation_kind generation_render_chat = {.prepare = answer_render_chat};
 const generation_kind generation_render_completion = {.prepare = answer_render_completion};
+const generation_kind generation_count_tokens = {.prepare = answer_count_tokens};
