@@ -280,6 +280,8 @@ typedef struct openai_choice {
     openai_call *calls;    /* [n_calls] */
     size_t n_calls, calls_capacity;
     cl_reply *reply;          /* splits the text; NULL: all of it is content */
+    bool reasons;             /* the latest text is reasoning, also if the answer leaves it out */
+    int64_t reasoning_tokens; /* tokens of the completion that came while it was */
     cl_token_list tokens;     /* of the completion */
     openai_logprobs logprobs; /* of these tokens, if they were requested */
     double sum_logprob;       /* of these tokens, if they are known */
@@ -391,7 +393,10 @@ const char *openai_finish_reason(const openai_choice *choice);
 
 /* ---- Answers (write.c, logprobs.c, timings.c); if memory is lacking, the writer fails ---- */
 
-/* {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} as the value of `key`. */
+/*
+ * {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details": {"cached_tokens"}} as the value of `key`; and
+ * "completion_tokens_details": {"reasoning_tokens"} if there are any.
+ */
 void openai_write_usage(openai_writer *w, const char *key, const openai_usage *usage);
 
 /*

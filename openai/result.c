@@ -34,8 +34,10 @@ bool openai_result_init(openai_result *result, const openai_context *context, co
     result->usage = calloc(request->n_prompts, sizeof *result->usage);
     result->embeddings = calloc(request->n_prompts, sizeof *result->embeddings);
     bool ok = result->choices && result->prompt_logprobs && result->usage && result->embeddings;
-    for (size_t i = 0; ok && request->splits && i < result->n_choices; i++)
+    for (size_t i = 0; ok && request->splits && i < result->n_choices; i++) {
+        result->choices[i].reasons = request->reply.reasoning && request->reply.in_reasoning;
         ok = (result->choices[i].reply = cl_reply_create(&request->reply));
+    }
     if (ok) return true;
     openai_result_free(result);
     return false;
@@ -172,19 +174,15 @@ static bool add_event_text(openai_result *result, openai_choice *choice, const c
         return event->text_size == 0 ||
                add_delta(result, choice, (openai_delta){CL_REPLY_CONTENT, 0, event->text, event->text_size});
     bool ok = cl_reply_add(choice->reply, event->text, event->text_size, last, &parts, &n);
-    for (size_t i = 0; ok && i < n; i++)
+    for (size_t i = 0; ok && i < n; i++) {
+        choice->reasons = parts[i].kind == CL_REPLY_REASONING;
         if (!is_left_out(result->request, &parts[i]))
             ok = add_delta(result, choice, (openai_delta){parts[i].kind, (size_t)parts[i].call, parts[i].text, parts[i].size});
+    }
     return ok;
 }
 
 /* ---- Events ---- */
-
-/* Whether the latest text is reasoning, as the first one is if the prompt begins it. */
-static bool is_reasoning(const openai_request *r, const openai_choice *c) {
-    if (c->n_items == 0) return r->splits && r->reply.reasoning && r->reply.in_reasoning;
-    return c->items[c->n_items - 1].kind == CL_REPLY_REASONING;
-}
 
 static bool add_to_choice(openai_result *result, size_t prompt, openai_choice *choice, const cl_engine_event *event) {
     const cl_engine_request *params = &result->request->params;
@@ -194,7 +192,8 @@ static bool add_to_choice(openai_result *result, size_t prompt, openai_choice *c
     }
     if (!add_event_text(result, choice, event)) return false;
     if (event->token < 0) return true;
-    if (is_reasoning(result->request, choice)) result->usage[prompt].reasoning_tokens++;
+    result->usage[prompt].reasoning_tokens += choice->reasons;
+    choice->reasoning_tokens += choice->reasons;
     cl_error ignored;
     if (cl_token_list_add(&choice->tokens, event->token, &ignored) != CL_OK) return false;
     if (event->chosen.id >= 0) choice->sum_logprob += (double)event->chosen.logprob;

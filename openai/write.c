@@ -9,6 +9,11 @@ void openai_write_usage(openai_writer *w, const char *key, const openai_usage *u
     writer_open(w, "prompt_tokens_details", '{');
     writer_integer(w, "cached_tokens", usage->cached_tokens);
     writer_close(w);
+    if (usage->reasoning_tokens > 0) {
+        writer_open(w, "completion_tokens_details", '{');
+        writer_integer(w, "reasoning_tokens", usage->reasoning_tokens);
+        writer_close(w);
+    }
     writer_close(w);
 }
 
@@ -197,6 +202,7 @@ void openai_write_chunk(openai_writer *w, openai_result *result, size_t i, const
     c->begun = true;
     openai_usage so_far = result->usage[i];
     so_far.completion_tokens = (int64_t)c->tokens.n;
+    so_far.reasoning_tokens = c->reasoning_tokens;
     if (r->continuous_usage)
         openai_write_usage(w, "usage", &so_far);
     else if (r->include_usage)

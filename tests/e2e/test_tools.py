@@ -186,8 +186,10 @@ def test_reasoning(chunkllama_bin, model_path, grammar_library, tmp_path):
     template.write_text(THINKING)
     with serving(chunkllama_bin, model_path, "--grammar-library", grammar_library, "--chat-template", str(template)) as server:
         fixed = {"structured_outputs": {"choice": ["<think>\nHm.\n</think>\n\nYes."]}}
-        message = server.chat(QUESTION, extra_body=fixed).choices[0].message
+        answer = server.chat(QUESTION, extra_body=fixed)
+        message = answer.choices[0].message
         assert (message.reasoning_content, message.reasoning, message.content) == ("Hm.", "Hm.", "Yes.")
+        assert 2 <= answer.usage.completion_tokens_details.reasoning_tokens < answer.usage.completion_tokens
         message = server.chat(QUESTION, extra_body={**fixed, "include_reasoning": False}).choices[0].message
         assert (getattr(message, "reasoning_content", None), message.content) == (None, "Yes.")
         message = server.chat(QUESTION, extra_body={**fixed, "separate_reasoning": False}).choices[0].message

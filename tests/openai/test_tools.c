@@ -222,7 +222,10 @@ static cl_engine_event add(scene *s, int32_t choice, const char *text, cl_engine
 
 static void assert_json(json_t *json, const char *key, const char *expected) {
     char *text = json_dumps(json_object_get(json, key), JSON_COMPACT | JSON_ENCODE_ANY);
-    assert_string_equal(text, expected);
+    if (expected) /* otherwise there is no such field */
+        assert_string_equal(text, expected);
+    else
+        assert_null(text);
     free(text);
 }
 
@@ -303,6 +306,26 @@ static void answers_have_reasoning(void **state) {
     }
 }
 
+/* Tokens whose text is reasoning are counted, also if the answer leaves it out. */
+static void tokens_of_reasoning_are_counted(void **state) {
+    (void)state;
+    static const char *const fields[] = {"\"max_tokens\":9", "\"include_reasoning\":false", "\"separate_reasoning\":false"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        static const char *const texts[] = {"<think>h", "m", "</think>", "yes", "."};
+        char body[256];
+        scene s;
+        openai_writer w = {0};
+        sprintf(body, CHAT("%s"), fields[i]);
+        begin(&s, "<think></think>", body);
+        for (int k = 0; k < 5; k++) add(&s, 0, texts[k], k < 4 ? CL_ENGINE_RUNNING : CL_ENGINE_STOP);
+        openai_write_answer(&w, NULL, &s.result);
+        json_t *answer = written(&w);
+        assert_json(json_object_get(answer, "usage"), "completion_tokens_details", i < 2 ? "{\"reasoning_tokens\":3}" : NULL);
+        json_decref(answer);
+        end(&s);
+    }
+}
+
 /* Each choice is split for itself; the best ones take their calls with them. */
 static void choices_are_split_apart(void **state) {
     (void)state;
@@ -372,8 +395,8 @@ int main(void) {
         cmocka_unit_test(tool_choices_are_read),       cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(schemas_hold_for_the_answer), cmocka_unit_test(pins_have_no_grammar),
         cmocka_unit_test(markers_are_found),           cmocka_unit_test(answers_have_calls),
-        cmocka_unit_test(answers_have_reasoning),      cmocka_unit_test(choices_are_split_apart),
-        cmocka_unit_test(streams_have_calls),
+        cmocka_unit_test(answers_have_reasoning),      cmocka_unit_test(tokens_of_reasoning_are_counted),
+        cmocka_unit_test(choices_are_split_apart),     cmocka_unit_test(streams_have_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
