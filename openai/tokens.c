@@ -185,7 +185,39 @@ bool openai_detokenize(const openai_context *context, const json_t *body, openai
 
 /* ---- Rendering ---- */
 
-static void write_sampling(openai_writer *w, const openai_context *context, const openai_request *r, size_t prompt) {
+static void write_integers(openai_writer *w, const char *key, const int32_t *values, int32_t n) {
+    writer_open(w, key, '[');
+    for (int32_t i = 0; i < n; i++) writer_integer(w, NULL, values[i]);
+    writer_close(w);
+}
+
+/* Which tokens may be drawn, without what allows all. */
+static void write_rules(openai_writer *w, const json_t *body, const cl_engine_request *p) {
+    const json_t *bad_words = field_get_requested(body, "bad_words");
+    writer_integer(w, "min_tokens", p->min_tokens);
+    if (p->n_logit_bias > 0) {
+        writer_open(w, "logit_bias", '{');
+        for (int32_t i = 0; i < p->n_logit_bias; i++) {
+            char token[16];
+            snprintf(token, sizeof token, "%d", p->logit_bias[i].token);
+            writer_real(w, token, (double)p->logit_bias[i].bias);
+        }
+        writer_close(w);
+    }
+    if (p->n_allowed_tokens > 0) write_integers(w, "allowed_token_ids", p->allowed_tokens, p->n_allowed_tokens);
+    if (bad_words) writer_value(w, "bad_words", json_incref((json_t *)bad_words));
+    if (p->grammar_kind == CL_GRAMMAR_NONE) return;
+    writer_open(w, "structured_outputs", '{');
+    writer_bytes(w,
+                 p->grammar_kind == CL_GRAMMAR_JSON_SCHEMA ? "json"
+                 : p->grammar_kind == CL_GRAMMAR_REGEX     ? "regex"
+                                                           : "grammar",
+                 p->grammar, p->grammar_size);
+    writer_close(w);
+}
+
+static void write_sampling(openai_writer *w, const openai_context *context, const json_t *body, const openai_request *r,
+                           size_t prompt) {
     const cl_engine_request *p = &r->params;
     const int64_t room = context->n_ctx > 0 ? context->n_ctx - (int64_t)r->prompts[prompt].tokens.n : INT32_MAX;
     const int64_t max_tokens = openai_max_tokens(r, prompt);
@@ -204,24 +236,30 @@ static void write_sampling(openai_writer *w, const openai_context *context, cons
     writer_open(w, "stop", '[');
     for (int32_t i = 0; i < p->n_stop; i++) writer_string(w, NULL, p->stop[i]);
     writer_close(w);
-    writer_open(w, "stop_token_ids", '[');
-    for (int32_t i = 0; i < p->n_stop_tokens; i++) writer_integer(w, NULL, p->stop_tokens[i]);
-    writer_close(w);
+    write_integers(w, "stop_token_ids", p->stop_tokens, p->n_stop_tokens);
+    writer_value(w, "include_stop_str_in_output", json_boolean(p->include_stop));
+    writer_value(w, "skip_special_tokens", json_boolean(!p->show_special));
+    write_rules(w, body, p);
     if (r->logprobs)
-        writer_integer(w, "logprobs", p->n_top);
+        writer_integer(w, "logprobs", r->n_top);
     else
         writer_null(w, "logprobs");
+    if (r->n_prompt_top >= 0)
+        writer_integer(w, "prompt_logprobs", r->n_prompt_top);
+    else
+        writer_null(w, "prompt_logprobs");
     writer_close(w);
 }
 
-/* Write prompt i. id: of the request that would be sent. */
-static void write_rendered(openai_writer *w, const openai_context *context, const openai_request *r, size_t i, const char *id) {
+/* Write prompt i. body: of the request that would be sent; id: its id. */
+static void write_rendered(openai_writer *w, const openai_context *context, const json_t *body, const openai_request *r,
+                           size_t i, const char *id) {
     char name[OPENAI_MAX_REQUEST_ID + 64];
     snprintf(name, sizeof name, "%s-%zu", id, i);
     writer_open(w, NULL, '{');
     writer_string(w, "request_id", name);
     write_ids(w, "token_ids", &r->prompts[i].tokens);
-    write_sampling(w, context, r, i);
+    write_sampling(w, context, body, r, i);
     writer_string(w, "model", context->model_name);
     writer_value(w, "stream", json_boolean(r->stream));
     writer_integer(w, "priority", r->params.priority);
@@ -236,7 +274,7 @@ bool openai_render(const openai_context *context, openai_endpoint endpoint, cons
     const bool ok = openai_result_init(&result, context, &r);
     if (ok) {
         if (endpoint == OPENAI_COMPLETION) writer_open(w, NULL, '[');
-        for (size_t i = 0; i < r.n_prompts; i++) write_rendered(w, context, &r, i, result.id);
+        for (size_t i = 0; i < r.n_prompts; i++) write_rendered(w, context, body, &r, i, result.id);
         if (endpoint == OPENAI_COMPLETION) writer_close(w);
         openai_result_free(&result);
     }

@@ -128,6 +128,44 @@ static void requests_are_rendered_as_the_engine_would_get_them(void **state) {
     expect_refused(render_completion, "{\"prompt\":\"a\",\"n\":0}", "n", "from 1");
 }
 
+/* All that decides on the next token has vLLM's name. */
+static void rules_are_rendered(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields, *name, *rendered; /* NULL: absent */
+    } cases[] = {
+        {"\"logit_bias\":{\"7\":-100,\"8\":1.5}", "logit_bias", "{\"7\":-100.0,\"8\":1.5}"},
+        {"\"n\":1", "logit_bias", NULL},
+        {"\"allowed_token_ids\":[7,8]", "allowed_token_ids", "[7,8]"},
+        {"\"n\":1", "allowed_token_ids", NULL},
+        {"\"bad_words\":[\"b\",\"c d\"]", "bad_words", "[\"b\",\"c d\"]"},
+        {"\"bad_words\":[]", "bad_words", NULL},
+        {"\"min_tokens\":2", "min_tokens", "2"},
+        {"\"include_stop_str_in_output\":true", "include_stop_str_in_output", "true"},
+        {"\"skip_special_tokens\":false", "skip_special_tokens", "false"},
+        {"\"n\":1", "skip_special_tokens", "true"},
+        {"\"prompt_logprobs\":4", "prompt_logprobs", "4"},
+        {"\"prompt_logprobs\":4,\"logprobs\":2", "logprobs", "2"},
+        {"\"n\":1", "prompt_logprobs", "null"},
+        {"\"stop_token_ids\":[7]", "stop_token_ids", "[7]"},
+        {"\"structured_outputs\":{\"regex\":\"a+\"}", "structured_outputs", "{\"regex\":\"a+\"}"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"null\"}}}",
+         "structured_outputs", "{\"json\":\"{\\\"type\\\":\\\"null\\\"}\"}"},
+        {"\"n\":1", "structured_outputs", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[256];
+        sprintf(body, "{\"prompt\":\"a\",\"max_tokens\":3,%s}", cases[i].fields);
+        json_t *answer = rendered(render_completion, body);
+        json_t *sampling = json_object_get(json_array_get(answer, 0), "sampling_params");
+        char *found = json_dumps(json_object_get(sampling, cases[i].name), JSON_COMPACT | JSON_ENCODE_ANY);
+        if (cases[i].rendered ? !found || strcmp(found, cases[i].rendered) != 0 : found != NULL)
+            fail_msg("%s: %s is %s", cases[i].fields, cases[i].name, found ? found : "absent");
+        free(found);
+        json_decref(answer);
+    }
+}
+
 static void the_tokenizer_is_described(void **state) {
     (void)state;
     openai_context c = fake_context();
@@ -256,6 +294,7 @@ int main(void) {
         cmocka_unit_test(tokenize_refuses),
         cmocka_unit_test(detokenize_gives_the_text_under_both_names),
         cmocka_unit_test(requests_are_rendered_as_the_engine_would_get_them),
+        cmocka_unit_test(rules_are_rendered),
         cmocka_unit_test(the_tokenizer_is_described),
         cmocka_unit_test(a_suffix_goes_behind_the_prompt),
         cmocka_unit_test(answers_are_whole_or_errors),
