@@ -84,17 +84,21 @@ static const char *const own_fields[] = {
     "tools",          "top_logprobs",  "user_profile_id", "workspace_id",
 };
 
-bool anthropic_translate(openai_translation *t, const json_t *body, openai_error *error) {
-    return translation_begin(t, body, own_fields, sizeof own_fields / sizeof *own_fields, error) && anthropic_read_input(t) &&
+bool anthropic_translate(openai_translation *t, const json_t *body, anthropic_marks *marks, openai_error *error) {
+    *marks = (anthropic_marks){0};
+    return translation_begin(t, body, own_fields, sizeof own_fields / sizeof *own_fields, error) &&
+           anthropic_read_tool_marks(t, marks) && anthropic_read_input(t, marks) && anthropic_read_mark(t, marks, body, "") &&
            translation_read_tools(t, "tools", field_get(body, "tools"), read_tool) && read_tool_choice(t) && read_thinking(t) &&
            read_output(t) && translation_move_length(t, "max_tokens") && translation_move(t, "stop", "stop_sequences");
 }
 
 static bool parse(const openai_context *context, const json_t *body, openai_request *request, openai_error *error) {
     openai_translation t;
+    anthropic_marks marks;
     *request = (openai_request){.endpoint = OPENAI_CHAT};
-    const bool ok = anthropic_translate(&t, body, error) && translation_parse(&t, context, request);
+    const bool ok = anthropic_translate(&t, body, &marks, error) && translation_parse(&t, context, request);
     if (ok) request->id_prefix = "msg_";
+    if (ok) anthropic_set_pin(&t, &marks, context, request);
     translation_free(&t);
     return ok;
 }

@@ -7,6 +7,7 @@
 /* The conversation in the making. */
 typedef struct conversation {
     openai_translation *t;
+    anthropic_marks *marks;
     json_t *last;     /* the last message; NULL: there is none */
     const char *role; /* its role, static */
 } conversation;
@@ -90,7 +91,9 @@ static bool add_result(conversation *c, json_t *message, const json_t *content, 
         if (json_is(type, "image") || json_is(type, "document")) return fail_kind(c, name.text, json_string_value(type));
         if (!json_is(type, "text")) continue;
         const json_t *text = translation_string(c->t, part, name.text, "text");
-        if (!text || !translation_add_text(c->t, message, json_incref((json_t *)text))) return false;
+        if (!text || !translation_add_text(c->t, message, json_incref((json_t *)text)) ||
+            !anthropic_read_mark(c->t, c->marks, part, name.text))
+            return false;
     }
     return json_object_get(message, "content") || translation_add_text(c->t, message, json_string(""));
 }
@@ -153,7 +156,7 @@ static bool read_message(conversation *c, const json_t *value, size_t i) {
         const field_path path = path_of("%s[%zu]", where.text, j);
         b.value = part;
         b.where = path.text;
-        if (!read_block(c, &b)) return false;
+        if (!read_block(c, &b) || !anthropic_read_mark(c->t, c->marks, part, path.text)) return false;
     }
     return true;
 }
@@ -184,8 +187,9 @@ static bool read_system(conversation *c) {
         return openai_fail(c->t->error, "system", "'system' must be a string or an array of text blocks, not %s",
                            field_kind(system));
     json_array_foreach(system, i, part) {
-        const json_t *text = translation_string(c->t, part, path_of("system[%zu]", i).text, "text");
-        if (!text || !add_system(c, text, "system")) return false;
+        const field_path path = path_of("system[%zu]", i);
+        const json_t *text = translation_string(c->t, part, path.text, "text");
+        if (!text || !add_system(c, text, "system") || !anthropic_read_mark(c->t, c->marks, part, path.text)) return false;
     }
     return true;
 }
@@ -202,8 +206,8 @@ static bool read_end(conversation *c) {
            translation_set(c->t, c->t->chat, "continue_final_message", json_true());
 }
 
-bool anthropic_read_input(openai_translation *t) {
-    conversation c = {.t = t};
+bool anthropic_read_input(openai_translation *t, anthropic_marks *marks) {
+    conversation c = {.t = t, .marks = marks};
     const json_t *messages = field_get(t->body, "messages"), *message;
     size_t i;
     if (!json_is_array(messages) || json_array_size(messages) == 0)

@@ -86,12 +86,21 @@ static void write_stop(openai_writer *w, const openai_result *result) {
     writer_string(w, "stop_sequence", string);
 }
 
-/* Cached tokens are not among the input_tokens. All others enter the cache, which is never charged, and not counted twice. */
-static void write_usage(openai_writer *w, const openai_usage *usage) {
+/*
+ * Each token of the prompt is counted once: as read from the cache, as pinned in it by this request, or as input. The latter
+ * enter the cache, too, and may be found there later, but nothing keeps them.
+ */
+static void write_usage(openai_writer *w, const openai_request *r, const openai_usage *usage) {
+    const int64_t n_created = usage->pinned_tokens > usage->cached_tokens ? usage->pinned_tokens - usage->cached_tokens : 0;
+    const bool is_hour = r->pin_ttl_s == 3600;
     writer_open(w, "usage", '{');
-    writer_integer(w, "input_tokens", usage->prompt_tokens - usage->cached_tokens);
-    writer_integer(w, "cache_creation_input_tokens", 0);
+    writer_integer(w, "input_tokens", usage->prompt_tokens - usage->cached_tokens - n_created);
+    writer_integer(w, "cache_creation_input_tokens", n_created);
     writer_integer(w, "cache_read_input_tokens", usage->cached_tokens);
+    writer_open(w, "cache_creation", '{');
+    writer_integer(w, "ephemeral_5m_input_tokens", is_hour ? 0 : n_created);
+    writer_integer(w, "ephemeral_1h_input_tokens", is_hour ? n_created : 0);
+    writer_close(w);
     writer_integer(w, "output_tokens", usage->completion_tokens);
     writer_close(w);
 }
@@ -114,7 +123,7 @@ static void write_message(openai_writer *w, const char *key, const openai_result
     } else {
         write_stop(w, result);
     }
-    write_usage(w, usage);
+    write_usage(w, result->request, usage);
     writer_close(w);
 }
 
@@ -198,7 +207,7 @@ void anthropic_stream_end(openai_writer *w, openai_result *result, const openai_
     writer_open(w, "delta", '{');
     write_stop(w, result);
     writer_close(w);
-    write_usage(w, &usage);
+    write_usage(w, result->request, &usage);
     end(w);
     begin(w, "message_stop");
     end(w);

@@ -110,6 +110,7 @@ typedef struct openai_context {
     double timeout_s;       /* cl_engine_request.timeout_s of all requests; 0: none */
     openai_defaults defaults;
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
+    bool can_pin;              /* requests may pin what they mark; otherwise marks have no effect */
 } openai_context;
 
 enum {
@@ -186,7 +187,8 @@ typedef struct openai_request {
     int32_t dimensions;              /* embeddings: how many leading components are returned */
     char *stop[OPENAI_MAX_STOP];
     int32_t stop_tokens[OPENAI_MAX_STOP_TOKENS];
-    json_t *repeated; /* what answers in the request's dialect repeat of its body, an object; owned; NULL: nothing */
+    int32_t pin_ttl_s; /* seconds for which params.pin_tokens are to stay in the cache after their last use; 0: they are 0 */
+    json_t *repeated;  /* what answers in the request's dialect repeat of its body, an object; owned; NULL: nothing */
 } openai_request;
 
 /*
@@ -305,6 +307,7 @@ typedef struct openai_delta {
 typedef struct openai_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
     int64_t reasoning_tokens; /* of the completion tokens, those of reasoning */
+    int64_t pinned_tokens;    /* of the prompt tokens, those that the request has pinned */
 } openai_usage;
 
 /* When the tokens of a request came, by clock_seconds(). */

@@ -41,6 +41,8 @@ bool openai_pin_parse(const openai_context *context, const json_t *body, openai_
     p->grammar_kind = CL_GRAMMAR_NONE;
     p->grammar = NULL;
     p->grammar_size = 0;
+    request->pin_ttl_s = 0;
+    p->pin_tokens = 0;
     p->pin = true;
     return true;
 }

@@ -235,7 +235,7 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     /* After a failure a part is missing, so that later ones may not fit. */
     const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
     openai_usage *usage = &result->usage[i];
-    *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens};
+    *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens, event->n_pinned};
     if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
@@ -255,6 +255,7 @@ openai_usage openai_result_usage(const openai_result *result) {
         sum.cached_tokens += result->usage[i].cached_tokens;
         sum.completion_tokens += result->usage[i].completion_tokens;
         sum.reasoning_tokens += result->usage[i].reasoning_tokens;
+        sum.pinned_tokens += result->usage[i].pinned_tokens;
     }
     return sum;
 }

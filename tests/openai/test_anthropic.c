@@ -14,19 +14,21 @@
 /* The field of the chat that a body becomes, as compact JSON, is this. */
 static void assert_chat(const char *body, const char *pointer, const char *expected) {
     openai_translation t;
+    anthropic_marks marks;
     openai_error error;
     json_t *json = json_loads(body, 0, NULL);
     assert_non_null(json);
-    if (!anthropic_translate(&t, json, &error)) fail_msg("%s: %s", body, error.message);
+    if (!anthropic_translate(&t, json, &marks, &error)) fail_msg("%s: %s", body, error.message);
     assert_at(t.chat, pointer, expected);
     translation_free(&t);
     json_decref(json);
 }
 
-#define TEXT(text)    "{\"type\":\"text\",\"text\":\"" text "\"}"
-#define MARKED(text)  "{\"type\":\"text\",\"text\":\"" text "\",\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"1h\"}}"
-#define USER(content) "{\"role\":\"user\",\"content\":" content "}"
-#define HEADER        "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch=fa690;"
+#define TEXT(text)      "{\"type\":\"text\",\"text\":\"" text "\"}"
+#define MARKED(text)    "{\"type\":\"text\",\"text\":\"" text "\",\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"1h\"}}"
+#define USER(content)   "{\"role\":\"user\",\"content\":" content "}"
+#define NOTHING_CREATED "\"cache_creation\":{\"ephemeral_5m_input_tokens\":0,\"ephemeral_1h_input_tokens\":0},"
+#define HEADER          "x-anthropic-billing-header: cc_version=2.1.37.0d9; cc_entrypoint=cli; cch=fa690;"
 
 static void blocks_become_messages(void **state) {
     (void)state;
@@ -159,6 +161,16 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
         {BODY("\"tools\":[{\"name\":\"f\",\"input_schema\":3}]"), "tools[0].input_schema", "must be an object"},
         {BODY("\"tools\":[{\"input_schema\":{}}]"), "tools[0].name", "must be a string"},
         {BODY("\"tool_choice\":{\"type\":\"all\"}"), "tool_choice.type", "must be \"auto\""},
+        {BODY("\"cache_control\":3"), "cache_control", "must be an object, not an integer"},
+        {BODY("\"cache_control\":{\"type\":\"forever\"}"), "cache_control.type", "must be \"ephemeral\""},
+        {BODY("\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"2h\"}"), "cache_control.ttl", "must be \"5m\" or \"1h\""},
+        {BODY("\"cache_control\":{}"), "cache_control.type", "must be a string"},
+        {BODY("\"system\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{}}]"), "system[0].cache_control.type",
+         "must be a string"},
+        {BODY("\"tools\":[{\"name\":\"f\",\"cache_control\":[]}]"), "tools[0].cache_control", "must be an object"},
+        {BODY("\"cache_control\":{\"type\":\"ephemeral\"},\"system\":[" MARKED("a") "," MARKED("b") "," MARKED("c") "," MARKED(
+             "d") "]"),
+         "cache_control", "at 4 places"},
         {BODY("\"thinking\":{\"type\":\"on\"}"), "thinking.type", "must be \"enabled\""},
         {BODY("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}"), "thinking.budget_tokens", "'budget_tokens' is 0"},
     };
@@ -168,6 +180,116 @@ static void what_is_wrong_is_refused_by_its_own_name(void **state) {
         char *answer = count(cases[i].body, &error);
         assert_null(answer);
         assert_string_equal(error.param, cases[i].param);
+    }
+}
+
+/* ---- cache_control ---- */
+
+#define SHORT(text)   "{\"type\":\"text\",\"text\":\"" text "\",\"cache_control\":{\"type\":\"ephemeral\"}}"
+#define SAYS(content) "{\"role\":\"assistant\",\"content\":" content "}"
+
+/* The fake chat joins the contents and adds a token: up to the mark a prompt has those of its text, less one if they are odd.
+ */
+static void marked_tokens_are_pinned(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        int64_t pin_tokens;
+        int32_t ttl_s;
+    } cases[] = {
+        {"{\"messages\":[" USER("[" TEXT("abcd") "]") "]}", 0, 0},
+        {"{\"system\":[" SHORT("abcd") "],\"messages\":[" USER("\"efgh\"") "]}", 4, 300},
+        {"{\"system\":[" MARKED("abc") "],\"messages\":[" USER("\"efgh\"") "]}", 2, 3600},
+        {"{\"system\":[" MARKED("ab") "," TEXT("cd") "],\"messages\":[" USER("\"efgh\"") "]}", 2, 3600},
+        {"{\"system\":[" MARKED("a") "],\"messages\":[" USER("\"efgh\"") "]}", 0, 0}, /* too short */
+        /* the last one decides how far, and the longest time how long */
+        {"{\"system\":[" MARKED("ab") "],\"messages\":[" USER("[" SHORT("cd") "," TEXT("ef") "]") "]}", 4, 3600},
+        {"{\"messages\":[" USER("[" SHORT("ab") "," SHORT("cd") "]") "," SAYS("\"ef\"") "," USER("\"gh\"") "]}", 4, 300},
+        {"{\"messages\":[" USER("\"ab\"") "," SAYS("[" SHORT("cd") "," TEXT("ef") "]") "," USER("\"gh\"") "]}", 4, 300},
+        {"{\"messages\":[" USER("\"ab\"") "," SAYS("\"cd\"") "," USER("[" SHORT("ef") "]") "]}", 6, 300},
+        {"{\"messages\":[" USER("\"ab\"") "," SAYS("[" SHORT("cd") "]") "]}", 4, 300}, /* which the answer continues */
+        {"{\"messages\":[" USER("\"ab\"") "," SAYS("\"cd\"") "," USER(
+             "\"efg\"") "],\"cache_control\":{\"type\":\"ephemeral\"}}",
+         8, 300},
+        /* that of a tool covers the system, behind which tools may be written */
+        {"{\"system\":\"abcd\",\"tools\":[{\"name\":\"f\",\"input_schema\":{},\"cache_control\":{\"type\":\"ephemeral\"}}],"
+         "\"messages\":[" USER("\"efgh\"") "]}",
+         4, 300},
+        {"{\"tools\":[{\"name\":\"f\",\"input_schema\":{},\"cache_control\":{\"type\":\"ephemeral\"}}],\"messages\":[" USER(
+             "\"efgh\"") "]}",
+         0, 0},
+        {"{\"messages\":[" USER("\"ab\"") "," SAYS("[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}]") "," USER(
+             "[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[" SHORT("cd") "," TEXT("ef") "]}]") "]}",
+         4, 300},
+        {"{\"system\":[" SHORT("abcd") "],\"messages\":[" USER("\"efgh\"") "],\"cache_salt\":\"s\"}", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int can_pin = 0; can_pin < 2; can_pin++) {
+            openai_context context = fake_context();
+            openai_request r;
+            openai_error error;
+            context.can_pin = can_pin;
+            json_t *json = json_loads(cases[i].body, 0, NULL);
+            if (!anthropic_messages.parse(&context, json, &r, &error)) fail_msg("%s: %s", cases[i].body, error.message);
+            json_decref(json);
+            if (r.params.pin_tokens != (can_pin ? cases[i].pin_tokens : 0) || r.pin_ttl_s != (can_pin ? cases[i].ttl_s : 0))
+                fail_msg("%s: %lld tokens for %d s", cases[i].body, (long long)r.params.pin_tokens, r.pin_ttl_s);
+            openai_request_free(&r);
+        }
+}
+
+/* What the template refuses up to the mark is not pinned, and the request is accepted all the same. */
+static void a_mark_that_cannot_be_found_pins_nothing(void **state) {
+    (void)state;
+    openai_context context = fake_context();
+    openai_request r;
+    openai_error error;
+    context.can_pin = true;
+    context.n_ctx = 3; /* 12 bytes at most: the user's message that stands for the absent one makes the text too long */
+    json_t *json =
+        json_loads("{\"system\":[" SHORT("abcdefgh") "],\"messages\":[" USER("[{\"type\":\"other\"}]") "]}", 0, NULL);
+    if (!anthropic_messages.parse(&context, json, &r, &error)) fail_msg("%s", error.message);
+    json_decref(json);
+    assert_true(r.params.pin_tokens == 0 && r.pin_ttl_s == 0);
+    openai_request_free(&r);
+}
+
+/* Tokens that a request has pinned, and did not find in the cache, are those that it has created there. */
+static void pinned_tokens_count_as_created(void **state) {
+    (void)state;
+    static const struct {
+        int64_t n_pinned;
+        int32_t ttl_s;
+        const char *usage;
+    } cases[] = {
+        {8, 300,
+         "{\"input_tokens\":2,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":4,\"cache_creation\":{"
+         "\"ephemeral_5m_input_tokens\":4,\"ephemeral_1h_input_tokens\":0},\"output_tokens\":2}"},
+        {8, 3600,
+         "{\"input_tokens\":2,\"cache_creation_input_tokens\":4,\"cache_read_input_tokens\":4,\"cache_creation\":{"
+         "\"ephemeral_5m_input_tokens\":0,\"ephemeral_1h_input_tokens\":4},\"output_tokens\":2}"},
+        {2, 3600,
+         "{\"input_tokens\":6,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":4," NOTHING_CREATED
+         "\"output_tokens\":2}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scene s;
+        scene_begin(&s, &anthropic_messages, "{\"messages\":[" USER("\"ab\"") "]}");
+        s.request.pin_ttl_s = cases[i].ttl_s;
+        const cl_engine_event event = {.token = -1,
+                                       .text = "",
+                                       .finish = CL_ENGINE_STOP,
+                                       .stop = -1,
+                                       .last = true,
+                                       .n_prompt = 10,
+                                       .n_cached = 4,
+                                       .n_completion = 2,
+                                       .n_pinned = cases[i].n_pinned};
+        openai_result_add(&s.result, 0, &event);
+        json_t *answer = scene_answer(&s);
+        assert_at(answer, "/usage", cases[i].usage);
+        json_decref(answer);
+        scene_end(&s);
     }
 }
 
@@ -223,7 +345,7 @@ static void an_answer_has_blocks(void **state) {
               "{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"msg_id\"},{\"type\":\"text\",\"text\":\"yes\"},"
               "{\"type\":\"tool_use\",\"id\":\"call_0\",\"name\":\"f\",\"input\":{\"x\":1}}],\"stop_reason\":\"tool_use\","
               "\"stop_sequence\":null,\"usage\":{\"input_tokens\":6,\"cache_creation_input_tokens\":0,"
-              "\"cache_read_input_tokens\":4,\"output_tokens\":2}}");
+              "\"cache_read_input_tokens\":4," NOTHING_CREATED "\"output_tokens\":2}}");
     json_decref(answer);
     scene_end(&s);
 }
@@ -329,7 +451,7 @@ static void a_stream_tells_blocks_in_order(void **state) {
         events, "/0/1/message",
         "{\"id\":\"msg_id\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"fake\",\"content\":[],\"stop_reason\":"
         "null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":2,\"cache_creation_input_tokens\":0,"
-        "\"cache_read_input_tokens\":0,\"output_tokens\":0}}");
+        "\"cache_read_input_tokens\":0," NOTHING_CREATED "\"output_tokens\":0}}");
     assert_at(events, "/2/1",
               "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\","
               "\"signature\":\"\"}}");
@@ -341,7 +463,8 @@ static void a_stream_tells_blocks_in_order(void **state) {
     assert_at(events, "/12/1/delta", "{\"type\":\"input_json_delta\",\"partial_json\":\":1}\"}");
     assert_at(events, "/14/1",
               "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"tool_use\",\"stop_sequence\":null},\"usage\":{"
-              "\"input_tokens\":6,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":4,\"output_tokens\":2}}");
+              "\"input_tokens\":6,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":4," NOTHING_CREATED
+              "\"output_tokens\":2}}");
     json_decref(events);
     scene_end(&s);
 }
@@ -373,6 +496,9 @@ int main(void) {
         cmocka_unit_test(blocks_become_messages),
         cmocka_unit_test(fields_become_those_of_a_chat),
         cmocka_unit_test(what_is_wrong_is_refused_by_its_own_name),
+        cmocka_unit_test(marked_tokens_are_pinned),
+        cmocka_unit_test(a_mark_that_cannot_be_found_pins_nothing),
+        cmocka_unit_test(pinned_tokens_count_as_created),
         cmocka_unit_test(errors_have_anthropics_types),
         cmocka_unit_test(an_answer_has_blocks),
         cmocka_unit_test(the_end_has_a_reason),
