@@ -26,13 +26,16 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
 }
 
 /* Wait for one of the signals, and adapt the K/V budget to the system's memory meanwhile; NULL: do not. */
-static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engine) {
+static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engine, server *running) {
     const struct timespec second = {.tv_sec = 1};
     int signal;
     if (!memory)
         sigwait(ends, &signal);
     else
-        while (sigtimedwait(ends, NULL, &second) < 0) pressure_follow(memory, engine);
+        while (sigtimedwait(ends, NULL, &second) < 0) {
+            server_tick(running);
+            pressure_follow(memory, engine);
+        }
 }
 
 static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
@@ -150,7 +153,7 @@ int cmd_serve(const options *opt) {
     if (status == CL_OK) status = start(&s, &keys, opt, &memory, &ends, &running, &error);
     if (status == CL_OK) {
         print_hello(opt->host, server_port(running), server_model_name(running));
-        wait_for_end(&ends, memory, s.engine);
+        wait_for_end(&ends, memory, s.engine, running);
     }
     server_stop(&running);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */

@@ -104,6 +104,9 @@ void generation_stop_all(server *s);
 /* Wait until all generations are freed, for at most `seconds`; < 0: without a limit. */
 void generation_wait_all(server *s, double seconds);
 
+/* End the pins of cache_control whose time is over. On any thread, once the server serves. */
+void generation_end_pins(server *s);
+
 /* Fill *error with the error that memory is lacking, or that the server stops, and return it. */
 const openai_error *generation_memory_error(openai_error *error);
 const openai_error *generation_stopped_error(openai_error *error);

@@ -69,6 +69,7 @@ void generation_on_event(void *ctx, const cl_engine_event *event) {
     const openai_job *job = ctx;
     generation *g = job->owner;
     measure(g, job->prompt, event);
+    generation_mark_event(g, event);
     queued_event *copy = copy_event(job->prompt, event);
     pthread_mutex_lock(&g->lock);
     if (copy)

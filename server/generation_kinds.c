@@ -6,6 +6,7 @@
 static bool prepare_dialect(generation *g, const json_t *body) {
     const bool ok = g->dialect->parse(&g->srv->context, body, &g->request, &g->error);
     g->request.params.domain = g->task.domain;
+    if (ok) generation_mark_prepare(g);
     return ok;
 }
 

@@ -78,6 +78,7 @@ static size_t submit(generation *g) {
 
 void generation_prepare(preparer_task *task) {
     generation *g = (generation *)task;
+    generation_end_pins(g->srv); /* before the request needs their memory */
     const bool ok = is_wanted(g) && read_request(g) && allocate_jobs(g) && is_wanted(g);
     const size_t n = !ok ? 0 : g->kind->look ? 1 : g->request.n_prompts;
     generation_add_owners(g, n); /* before the first event, which may be the last one */

@@ -37,6 +37,7 @@ struct generation {
     /* Allocated likewise, then used by the engine's thread only. */
     double *token_at;  /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
     bool *first_token; /* [request.n_prompts] whether a token of any of the prompt's choices came */
+    bool pin_listed;   /* the list of pins has, or had, what the prompt has pinned */
 
     /* Guarded by srv->lock. */
     size_t n_owners; /* references, as generation.h describes them */
@@ -73,6 +74,14 @@ void generation_wake_if_due(generation *g);
 
 /* Cancel all prompts that were submitted; those that have ended are unknown to the engine and ignored. */
 void generation_cancel_jobs(generation *g);
+
+/* ---- generation_mark.c ---- */
+
+/* The request has been read: it pins nothing if what it marks is pinned already. On the preparer's thread. */
+void generation_mark_prepare(generation *g);
+
+/* Add what a prompt has pinned to the list, in place of what that makes useless. On the engine's thread. */
+void generation_mark_event(generation *g, const cl_engine_event *event);
 
 /* ---- generation_events.c ---- */
 

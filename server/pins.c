@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
 
 static const char PREFIX[] = "pin-";
 
@@ -15,6 +18,7 @@ void pins_init(server_pins *p) {
 
 void pins_destroy(server_pins *p) {
     pthread_mutex_destroy(&p->lock);
+    for (size_t i = 0; i < p->n; i++) free(p->pins[i].tokens);
     free(p->pins);
 }
 
@@ -47,14 +51,67 @@ bool pins_add(server_pins *p, const server_pin *pin) {
     return ok;
 }
 
+/* With the lock held: remove pin i and return its id; i == p->n: there is none. */
+static uint64_t take(server_pins *p, size_t i) {
+    if (i == p->n) return 0;
+    const uint64_t id = p->pins[i].id;
+    free(p->pins[i].tokens);
+    memmove(&p->pins[i], &p->pins[i + 1], (--p->n - i) * sizeof *p->pins);
+    return id;
+}
+
 bool pins_remove(server_pins *p, uint64_t id) {
     pthread_mutex_lock(&p->lock);
     const size_t i = find(p, id);
     const bool found = i < p->n && p->pins[i].id == id;
-    if (found) memmove(&p->pins[i], &p->pins[i + 1], (--p->n - i) * sizeof *p->pins);
+    if (found) take(p, i);
     pthread_mutex_unlock(&p->lock);
     return found;
 }
+
+/* ---- Pins of cache_control ---- */
+
+/* Whether tokens [n] of a domain begin with those of a pin. */
+static bool covers(const server_pin *pin, uint32_t domain, const int32_t *tokens, int64_t n) {
+    return pin->ttl_s > 0 && pin->domain == domain && pin->n_tokens <= n &&
+           memcmp(pin->tokens, tokens, (size_t)pin->n_tokens * sizeof *tokens) == 0;
+}
+
+bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now) {
+    bool found = false;
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->n; i++) {
+        server_pin *pin = &p->pins[i];
+        if (!covers(pin, domain, tokens, n)) continue;
+        if (pin->n_tokens == n) {
+            found = true;
+            pin->ttl_s = ttl_s;
+        }
+        if (now + pin->ttl_s > pin->ends_at) pin->ends_at = now + pin->ttl_s;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+uint64_t pins_take_covered(server_pins *p, const server_pin *by) {
+    pthread_mutex_lock(&p->lock);
+    size_t i = 0;
+    while (i < p->n && !(covers(&p->pins[i], by->domain, by->tokens, by->n_tokens) && p->pins[i].ends_at <= by->ends_at)) i++;
+    const uint64_t id = take(p, i);
+    pthread_mutex_unlock(&p->lock);
+    return id;
+}
+
+uint64_t pins_take_ended(server_pins *p, double now) {
+    pthread_mutex_lock(&p->lock);
+    size_t i = 0;
+    while (i < p->n && !(p->pins[i].ttl_s > 0 && p->pins[i].ends_at <= now)) i++;
+    const uint64_t id = take(p, i);
+    pthread_mutex_unlock(&p->lock);
+    return id;
+}
+
+/* ---- What clients see ---- */
 
 uint64_t pins_id(const char *name) {
     const size_t size = sizeof PREFIX - 1;
@@ -73,6 +130,10 @@ void pins_write(openai_writer *w, const char *key, const server_pin *pin) {
     writer_integer(w, "created", pin->created);
     writer_string(w, "tenant", pin->tenant);
     writer_integer(w, "tokens", pin->n_tokens);
+    if (pin->ttl_s > 0)
+        writer_integer(w, "expires_at", (int64_t)time(NULL) + (int64_t)(pin->ends_at - clock_seconds()));
+    else
+        writer_null(w, "expires_at");
     writer_close(w);
 }
 

@@ -1,4 +1,7 @@
-/* The prompts that clients have pinned in the cache with POST /cache/pin. All functions may be called on any thread. */
+/*
+ * The prompts that clients have pinned in the cache: with POST /cache/pin until they delete the pin, and with cache_control for
+ * some time after its last use. All functions may be called on any thread. Times are those of clock_seconds().
+ */
 #ifndef SERVER_PINS_H
 #define SERVER_PINS_H
 
@@ -11,6 +14,12 @@ typedef struct server_pin {
     char tenant[OPENAI_MAX_TENANT + 1]; /* whose requests share the prompt */
     int64_t n_tokens;
     int64_t created; /* seconds since 1970 */
+
+    /* Of cache_control; otherwise 0 and NULL. */
+    int32_t ttl_s; /* seconds from its last use to its end */
+    double ends_at;
+    uint32_t domain; /* the tenant's */
+    int32_t *tokens; /* [n_tokens] owned by the list */
 } server_pin;
 
 typedef struct server_pins {
@@ -22,11 +31,30 @@ typedef struct server_pins {
 void pins_init(server_pins *p);
 void pins_destroy(server_pins *p);
 
-/* False if memory is lacking. */
+/* Add a pin, whose tokens are then the list's. False: memory is lacking. */
 bool pins_add(server_pins *p, const server_pin *pin);
 
 /* Remove a pin from the list. False: there is none of this id. */
 bool pins_remove(server_pins *p, uint64_t id);
+
+/* ---- Pins of cache_control ---- */
+
+/*
+ * A request uses all pins of its domain with which tokens [n] begin. Set when they end: the one with all n tokens ttl_s from
+ * now, others their own time from now, and none earlier than before. Returns whether there is one with all n tokens.
+ */
+bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now);
+
+/*
+ * Remove a pin that `by` makes useless: it covers the same tokens of the domain or fewer, and would end no later. Returns its
+ * id, which is then to be unpinned; 0: there is none.
+ */
+uint64_t pins_take_covered(server_pins *p, const server_pin *by);
+
+/* Remove a pin whose end has come. Returns its id, which is then to be unpinned; 0: there is none. */
+uint64_t pins_take_ended(server_pins *p, double now);
+
+/* ---- What clients see ---- */
 
 /* The id of a pin from its name for clients, "pin-" and a number; 0: it is no such name. */
 uint64_t pins_id(const char *name);

@@ -173,10 +173,13 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .chat_kwargs = chat_kwargs,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
                                   .timeout_s = s->config.generation_timeout_s,
+                                  .can_pin = s->config.can_pin,
                                   .defaults = s->config.request};
     if (s->batches) worker_serve(s->batches, e, &s->context);
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
+
+void server_tick(server *s) { generation_end_pins(s); }
 
 const char *server_model_name(const server *s) { return s->model_name; }
 

@@ -73,6 +73,12 @@ cl_status server_start(const server_config *config, server **s, cl_error *error)
  */
 void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *chat, const json_t *chat_kwargs);
 
+/*
+ * End what has come to its end although no request came: pins of cache_control, whose memory the system may need. To be called
+ * once a second or so, after server_serve.
+ */
+void server_tick(server *s);
+
 /* The port that the server listens on. */
 uint16_t server_port(const server *s);
 

@@ -52,6 +52,7 @@ static void send(fake_request *r, cl_engine_event event) {
     event.n_prompt = r->params.n_prompt;
     event.n_cached = r->params.n_prompt / 2;
     event.n_completion = r->n_completion;
+    event.n_pinned = r->params.pin ? r->params.n_prompt / 2 * 2 : r->params.pin_tokens;
     r->params.on_event(r->params.ctx, &event);
 }
 
@@ -202,7 +203,7 @@ static void *run(void *arg) {
             e->stats.requests_finished++;
             e->stats.completion_tokens += r->n_completion;
             *at = r->next;
-            if (r->params.pin && now.n_sent == r->params.max_tokens && !now.cancelled) {
+            if ((r->params.pin && now.n_sent == r->params.max_tokens && !now.cancelled) || r->params.pin_tokens > 0) {
                 r->next = e->pinned;
                 e->pinned = r;
             } else
@@ -355,7 +356,10 @@ void cl_engine_cancel(cl_engine *e, uint64_t id) {
 void cl_engine_unpin(cl_engine *e, uint64_t id) {
     pthread_mutex_lock(&e->lock);
     for (fake_request *r = e->requests; r; r = r->next)
-        if (r->id == id) r->params.pin = false;
+        if (r->id == id) {
+            r->params.pin = false;
+            r->params.pin_tokens = 0;
+        }
     for (fake_request **at = &e->pinned; *at;) {
         fake_request *r = *at;
         if (r->id == id) {
