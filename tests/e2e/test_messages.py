@@ -205,3 +205,89 @@ def test_claude_code(server):
     second = claude_code_turn(server, agent_bodies.claude_code("0aaa9", *agent_bodies.CLAUDE_CODE_TURNS))[-2]["usage"]
     length = first["input_tokens"] + first["cache_read_input_tokens"]
     assert second["cache_read_input_tokens"] >= length - 8
+
+
+# ---- cache_control ----
+
+CACHED = {"type": "ephemeral"}
+LONG = " ".join(f"Rule {i}: say nothing about the number {i}." for i in range(12))
+
+
+@pytest.fixture
+def pinning(chunkllama_bin, model_path):
+    """A server whose cache holds some 1,400 tokens, of which 5 chunks of 64 tokens may be pinned."""
+    with serving(chunkllama_bin, model_path, "--kv-budget", "32M", "--pin-budget", "8M") as running:
+        yield running
+
+
+def client_of(running):
+    return anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0, timeout=120)
+
+
+def system(text, **mark):
+    return [{"type": "text", "text": text, "cache_control": {**CACHED, **mark}}]
+
+
+def call(running, path, body=None):
+    with urllib.request.urlopen(running.url + path, body and json.dumps(body).encode(), timeout=120) as reply:
+        return json.load(reply)
+
+
+def flood(running):
+    """Fills the cache with what no other request shares."""
+    for i in range(8):
+        call(running, "/v1/completions", {"prompt": [1000 + 300 * i + k for k in range(300)], "max_tokens": 1})
+
+
+def pins(running):
+    return [pin["tokens"] for pin in call(running, "/cache")["pins"]]
+
+
+def test_a_marked_system_stays_in_the_cache(pinning):
+    client = client_of(pinning)
+    plain = ask(client, system=LONG, max_tokens=8)
+    flood(pinning)
+    assert ask(client, system=LONG, max_tokens=8).usage.cache_read_input_tokens == 0
+    flood(pinning)
+    marked = ask(client, system=system(LONG), max_tokens=8)
+    assert marked.content[0].text == plain.content[0].text and prompt_tokens(marked) == prompt_tokens(plain)
+    created = marked.usage.cache_creation_input_tokens
+    assert 150 < created < prompt_tokens(marked) and pins(pinning) == [created]
+    assert marked.usage.cache_creation.ephemeral_5m_input_tokens == created
+    assert marked.usage.cache_creation.ephemeral_1h_input_tokens == 0
+    pin = call(pinning, "/cache")["pins"][0]
+    assert pin["tenant"] == "default" and 200 < pin["expires_at"] - pin["created"] <= 301
+    flood(pinning)
+    other = [{"role": "user", "content": "Name a colour."}]
+    again = ask(client, other, system=system(LONG, ttl="1h"), max_tokens=8)
+    assert again.usage.cache_read_input_tokens >= created and again.usage.cache_creation_input_tokens == 0
+    pin = call(pinning, "/cache")["pins"][0]
+    assert pins(pinning) == [created] and 3500 < pin["expires_at"] - pin["created"]
+    assert again.content[0].text == ask(client, other, system=LONG, max_tokens=8).content[0].text
+
+
+def test_a_conversation_has_one_pin(pinning):
+    """Each turn marks its last message, as agents do; what it pins takes the place of what the turn before has pinned."""
+    client = client_of(pinning)
+    messages, lengths = [], []
+    for text in ("Name a colour.", "Another one.", "A third one."):
+        messages.append({"role": "user", "content": [{"type": "text", "text": text, "cache_control": CACHED}]})
+        turn = ask(client, messages, system=system("Answer with one word."), max_tokens=8)
+        assert turn.usage.cache_creation_input_tokens > 0
+        lengths.append(pins(pinning))
+        messages[-1] = {"role": "user", "content": text}
+        messages.append({"role": "assistant", "content": turn.content[0].text})
+    assert [len(tokens) for tokens in lengths] == [1, 1, 1] and lengths == sorted(lengths) and lengths[0] < lengths[2]
+
+
+def test_marks_without_room_change_nothing(pinning, client):
+    """Neither where pins are full, nor where there are none."""
+    marked = system(LONG * 3)
+    expected = ask(client, system=marked, max_tokens=8)  # of a server without --pin-budget
+    assert expected.usage.cache_creation_input_tokens == 0
+    full = ask(client_of(pinning), system=marked, max_tokens=8)
+    assert full.content[0].text == expected.content[0].text and pins(pinning) == []
+    assert full.usage.cache_creation_input_tokens == 0 and prompt_tokens(full) == prompt_tokens(expected)
+    for control in ({"type": "forever"}, {**CACHED, "ttl": "2h"}):
+        with pytest.raises(anthropic.BadRequestError, match="cache_control"):
+            ask(client, cache_control=control)
