@@ -105,7 +105,7 @@ def claude_code(nonce, *turns):
                               "properties": {"command": {"type": "string"}}, "required": ["command"],
                               "additionalProperties": False}},
             {"name": "Read", "description": "Reads a file.", "eager_input_streaming": True,
-             "input_schema": {"type": "object", "properties": {"file_path": {"type": "string"}}}, **cached},
+             "input_schema": {"type": "object", "properties": {"file_path": {"type": "string"}}}},
             {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
         ],
         "metadata": {"user_id": "{\"device_id\":\"0f3b\",\"session_id\":\"0198f0a5\"}"},
