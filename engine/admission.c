@@ -278,12 +278,12 @@ bool cl_admission_fork(cl_admission *a, cl_choice *c, const cl_choice *from, cat
 
 /* ---- Pins ---- */
 
-bool cl_admission_pin(cl_admission *a, cl_choice *c, int64_t n_tokens, cl_error *error) {
+bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_t n_tokens, cl_error *error) {
     cattn_error cause = {.message = "the prompt to be pinned finds no room beside other pins; lower pin_bytes"};
     const int64_t n = n_tokens / 2 * 2;
-    const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &c->owner->pin, &cause);
+    const cattn_status status = c->shares_none ? CATTN_ERR_BUDGET : cattn_seq_pin(a->cache, c->seq, n, &r->pin, &cause);
     if (status != CATTN_OK) cl_fail(error, cl_kv_status(status), "K/V cache: %s", cause.message);
-    if (status == CATTN_OK) c->owner->n_pinned = n;
+    if (status == CATTN_OK) r->n_pinned = n;
     return status == CATTN_OK;
 }
 

@@ -95,10 +95,10 @@ bool cl_admission_extend(cl_admission *a, cl_choice *c, cl_error *error);
 cl_choice *cl_admission_worst(const cl_admission *a);
 
 /*
- * Pin the first n_tokens tokens of a choice in the cache, whose prompt is computed, as owner->pin, but for the last one of an
+ * Pin the first n_tokens tokens of a choice in the cache, whose prompt is computed, as the pin of r, but for the last one of an
  * odd number. False: the pins would exceed their budget; *error is filled.
  */
-bool cl_admission_pin(cl_admission *a, cl_choice *c, int64_t n_tokens, cl_error *error);
+bool cl_admission_pin(cl_admission *a, const cl_choice *c, cl_request *r, int64_t n_tokens, cl_error *error);
 
 /* Whether a choice in the cache, with the other beams of its request, is alone there. */
 static inline bool cl_admission_is_alone(const cl_admission *a, const cl_choice *c) {

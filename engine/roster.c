@@ -2,6 +2,7 @@
 #include "roster.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "beam.h"
 #include "overtake.h"
@@ -61,16 +62,8 @@ void cl_roster_end_prompt(cl_roster *ro, cl_choice *c) {
     cl_error error;
     cl_request *r = c->owner;
     const bool ok =
-        !r->params.pin || cl_request_is_unpinned(r) || cl_admission_pin(&ro->admission, c, r->params.n_prompt, &error);
+        !r->params.pin || cl_request_is_unpinned(r) || cl_admission_pin(&ro->admission, c, r, r->params.n_prompt, &error);
     cl_roster_end_request(ro, r, ok ? CL_ENGINE_LENGTH : CL_ENGINE_ERROR, ok ? NULL : &error);
-}
-
-void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c) {
-    cl_error ignored;
-    cl_request *r = c->owner;
-    if (r->params.pin_tokens == 0 || r->pin_tried || cl_request_computes_all(r)) return;
-    r->pin_tried = true;
-    cl_admission_pin(&ro->admission, c, r->params.pin_tokens, &ignored);
 }
 
 /* End the pins that were ended, or all. */
@@ -80,6 +73,28 @@ static void unpin(cl_roster *ro, bool all) {
         if (all) cattn_cache_unpin(ro->admission.cache, &r->pin, NULL);
         list_ended(ro, r);
     }
+}
+
+/* The request whose pin r's pin replaces; NULL: none. */
+static cl_request *find_replaced(const cl_roster *ro, const cl_request *r) {
+    const cl_engine_request *p = &r->params;
+    cl_request *old = p->pin_instead_of ? ro->pinned.first : NULL;
+    while (old && old->id != p->pin_instead_of) old = old->next;
+    const bool fits = old && cl_request_kv_domain(old) == cl_request_kv_domain(r) && old->n_pinned <= p->pin_tokens &&
+                      memcmp(old->params.prompt, p->prompt, (size_t)old->n_pinned * sizeof *p->prompt) == 0;
+    return fits ? old : NULL;
+}
+
+void cl_roster_pin_prefix(cl_roster *ro, cl_choice *c) {
+    cl_error ignored;
+    cl_request *r = c->owner;
+    if (r->params.pin_tokens == 0 || r->pin_tried || c->shares_none || cl_request_computes_all(r)) return;
+    r->pin_tried = true;
+    cl_request *old = find_replaced(ro, r);
+    if (old) cattn_cache_unpin(ro->admission.cache, &old->pin, NULL);
+    const bool ok = cl_admission_pin(&ro->admission, c, r, r->params.pin_tokens, &ignored);
+    if (old && !ok) cl_admission_pin(&ro->admission, c, old, old->n_pinned, &ignored); /* it had room */
+    if (old) unpin(ro, false);
 }
 
 /* Find the salt of a request that has one. False if memory is lacking. */

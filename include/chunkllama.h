@@ -530,8 +530,13 @@ typedef struct cl_engine_request {
      * and where the prompt is not shared (prompt_logprobs, the mean of states), nothing is pinned, and the request goes on all
      * the same; the events tell. The pin stays until cl_engine_unpin, but at least until the request has ended. 2 to n_prompt;
      * the last one of an odd number is not pinned. Not with `pin`. 0 (default): none.
+     *
+     * pin_instead_of: the id of a request that has ended, and whose pin ends if this one begins, so that it needs room only for
+     * what it has more. This holds if the other one's pinned tokens are the first of these, of the same domain and salt;
+     * otherwise, and for unknown ids, it is ignored. 0 (default): none.
      */
     int64_t pin_tokens;
+    uint64_t pin_instead_of;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);

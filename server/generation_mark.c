@@ -15,7 +15,8 @@ void generation_mark_prepare(generation *g) {
     openai_request *r = &g->request;
     if (r->pin_ttl_s == 0) return;
     const int32_t *tokens = r->prompts[0].tokens.ids;
-    if (pins_use(&g->srv->pins, r->params.domain, tokens, r->params.pin_tokens, r->pin_ttl_s, clock_seconds()))
+    if (pins_use(&g->srv->pins, r->params.domain, tokens, r->params.pin_tokens, r->pin_ttl_s, clock_seconds(),
+                 &r->params.pin_instead_of))
         r->params.pin_tokens = 0;
 }
 

@@ -77,8 +77,10 @@ static bool covers(const server_pin *pin, uint32_t domain, const int32_t *tokens
            memcmp(pin->tokens, tokens, (size_t)pin->n_tokens * sizeof *tokens) == 0;
 }
 
-bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now) {
+bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now, uint64_t *shorter) {
     bool found = false;
+    int64_t n_shorter = 0;
+    *shorter = 0;
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < p->n; i++) {
         server_pin *pin = &p->pins[i];
@@ -88,6 +90,9 @@ bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n,
             pin->ttl_s = ttl_s;
         }
         if (now + pin->ttl_s > pin->ends_at) pin->ends_at = now + pin->ttl_s;
+        if (pin->n_tokens <= n_shorter || pin->ends_at > now + ttl_s) continue;
+        n_shorter = pin->n_tokens;
+        *shorter = pin->id;
     }
     pthread_mutex_unlock(&p->lock);
     return found;

@@ -42,8 +42,9 @@ bool pins_remove(server_pins *p, uint64_t id);
 /*
  * A request uses all pins of its domain with which tokens [n] begin. Set when they end: the one with all n tokens ttl_s from
  * now, others their own time from now, and none earlier than before. Returns whether there is one with all n tokens.
+ * Otherwise *shorter is the id of the longest pin that a pin of these tokens for ttl_s would make useless; 0: there is none.
  */
-bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now);
+bool pins_use(server_pins *p, uint32_t domain, const int32_t *tokens, int64_t n, int32_t ttl_s, double now, uint64_t *shorter);
 
 /*
  * Remove a pin that `by` makes useless: it covers the same tokens of the domain or fewer, and would end no later. Returns its

@@ -280,6 +280,16 @@ def test_a_conversation_has_one_pin(pinning):
     assert [len(tokens) for tokens in lengths] == [1, 1, 1] and lengths == sorted(lengths) and lengths[0] < lengths[2]
 
 
+def test_a_pin_needs_room_only_for_what_it_has_more(pinning):
+    """The pins of two turns, each of more than half of the room, would not fit beside each other."""
+    client = client_of(pinning)
+    ask(client, system=system(LONG), max_tokens=2)
+    [shorter] = pins(pinning)
+    turns = [{"role": "user", "content": [{"type": "text", "text": LONG[:120], "cache_control": CACHED}]}]
+    longer = ask(client, turns, system=system(LONG), max_tokens=2)
+    assert shorter > 2 * 64 and pins(pinning) == [longer.usage.cache_creation_input_tokens + longer.usage.cache_read_input_tokens]
+
+
 def test_marks_without_room_change_nothing(pinning, client):
     """Neither where pins are full, nor where there are none."""
     marked = system(LONG * 3)

@@ -178,6 +178,53 @@ static void a_pin_without_room_is_left_out(void **state) {
     fixture_stop(&f);
 }
 
+/* A pin takes the place of a shorter one of the same prompt, so both need not fit at once; without room the shorter one stays.
+ */
+static void a_pin_takes_the_place_of_a_shorter_one(void **state) {
+    (void)state;
+    fixture f;
+    int32_t tokens[N_LONG], others[N_LONG];
+    make_prompt(tokens, N_LONG, 0, 0, 1);
+    make_prompt(others, N_LONG, 0, 0, 2);
+    cl_engine_config config = small_config();
+    fixture_start(&f, &config, 1);
+    config.pin_bytes = 5 * kv_stats_of(&f).chunk_bytes;
+    fixture_stop(&f);
+    fixture_start(&f, &config, 1);
+    static const struct {
+        bool other, by_other_domain;
+        int64_t n, n_pinned;
+        uint64_t n_chunks; /* of all pins afterwards */
+    } turns[] = {
+        {false, false, 48, 48, 3}, {false, false, 80, 80, 5},
+        {false, false, 96, 0, 5}, /* 6 chunks: there is no room, and the 5 stay */
+        {true, false, 80, 0, 5},  /* other tokens */
+        {false, true, 80, 0, 5},   {false, false, 80, 80, 5},
+    };
+    uint64_t id = 0;
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        recording *r = recording_create();
+        cl_engine_request request = make_request(turns[i].other ? others : tokens, N_LONG, 4, r);
+        request.pin_tokens = turns[i].n;
+        request.pin_instead_of = id;
+        request.domain = turns[i].by_other_domain;
+        const uint64_t new_id = submit(&f, &request);
+        recording_wait(r);
+        assert_int_equal(r->n_pinned, turns[i].n_pinned);
+        if (r->n_pinned > 0) id = new_id;
+        assert_int_equal(stats_when_idle(&f).n_pins, 1);
+        assert_int_equal(kv_stats_when_idle(&f).chunks_pinned, turns[i].n_chunks);
+        recording_free(r);
+    }
+    recording *after;
+    assert_int_equal(cached_after_flood(&f, tokens, &after), 80);
+    recording_free(after);
+    cl_engine_unpin(f.engine, id);
+    recording_free(ask(&f, tokens, 2, 1).recorded);
+    assert_int_equal(stats_when_idle(&f).n_pins, 0);
+    fixture_stop(&f);
+}
+
 static void unpin_now(void *ctx, const cl_engine_event *event) { cl_engine_unpin(*(cl_engine **)ctx, event->request); }
 
 /* A pin that ends while its request runs stays until the request ends. */
@@ -283,13 +330,10 @@ static void what_cannot_be_pinned_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pinned_prompt_survives_a_flood),
-        cmocka_unit_test(pins_have_a_budget),
-        cmocka_unit_test(a_request_pins_the_beginning_of_its_prompt),
-        cmocka_unit_test(a_pin_without_room_is_left_out),
-        cmocka_unit_test(a_running_request_keeps_its_pin),
-        cmocka_unit_test(pins_keep_their_part_of_the_budget),
-        cmocka_unit_test(what_cannot_be_pinned_is_refused),
+        cmocka_unit_test(a_pinned_prompt_survives_a_flood),           cmocka_unit_test(pins_have_a_budget),
+        cmocka_unit_test(a_request_pins_the_beginning_of_its_prompt), cmocka_unit_test(a_pin_without_room_is_left_out),
+        cmocka_unit_test(a_pin_takes_the_place_of_a_shorter_one),     cmocka_unit_test(a_running_request_keeps_its_pin),
+        cmocka_unit_test(pins_keep_their_part_of_the_budget),         cmocka_unit_test(what_cannot_be_pinned_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,11 @@ static void add(server_pins *p, uint64_t id, const int32_t *of, int64_t n, int32
     assert_true(pins_add(p, &pin));
 }
 
+static bool use(server_pins *p, uint32_t domain, const int32_t *of, int64_t n, int32_t ttl_s, double now) {
+    uint64_t shorter;
+    return pins_use(p, domain, of, n, ttl_s, now, &shorter);
+}
+
 static void a_pin_ends_some_time_after_its_last_use(void **state) {
     (void)state;
     server_pins p;
@@ -48,18 +53,18 @@ static void a_pin_ends_some_time_after_its_last_use(void **state) {
     assert_true(pins_add(&p, &lasting));
     add(&p, 1, tokens, 4, 300, 0);
     assert_int_equal(pins_take_ended(&p, 299), 0);
-    assert_true(pins_use(&p, 1, tokens, 4, 300, 200)); /* the same */
+    assert_true(use(&p, 1, tokens, 4, 300, 200)); /* the same */
     assert_int_equal(pins_take_ended(&p, 499), 0);
-    assert_false(pins_use(&p, 1, tokens, 8, 3600, 400)); /* a longer one, which lasts longer, begins with it */
+    assert_false(use(&p, 1, tokens, 8, 3600, 400)); /* a longer one, which lasts longer, begins with it */
     assert_int_equal(pins_take_ended(&p, 699), 0);
-    assert_false(pins_use(&p, 2, tokens, 4, 300, 600)); /* that of another tenant */
-    assert_false(pins_use(&p, 1, tokens, 2, 300, 600)); /* a shorter one */
-    assert_false(pins_use(&p, 1, others, 4, 300, 600)); /* another one */
+    assert_false(use(&p, 2, tokens, 4, 300, 600)); /* that of another tenant */
+    assert_false(use(&p, 1, tokens, 2, 300, 600)); /* a shorter one */
+    assert_false(use(&p, 1, others, 4, 300, 600)); /* another one */
     assert_int_equal(pins_take_ended(&p, 700), 1);
     assert_int_equal(pins_take_ended(&p, 1e9), 0); /* that of /cache/pin has no end */
     add(&p, 2, tokens, 4, 300, 0);
-    assert_true(pins_use(&p, 1, tokens, 4, 3600, 100)); /* from now on for an hour */
-    assert_true(pins_use(&p, 1, tokens, 4, 300, 200));  /* which it keeps, once promised */
+    assert_true(use(&p, 1, tokens, 4, 3600, 100)); /* from now on for an hour */
+    assert_true(use(&p, 1, tokens, 4, 300, 200));  /* which it keeps, once promised */
     assert_int_equal(pins_take_ended(&p, 3699), 0);
     assert_int_equal(pins_take_ended(&p, 3700), 2);
     assert_true(pins_remove(&p, 9));
@@ -75,6 +80,13 @@ static void a_longer_pin_takes_the_place_of_a_shorter_one(void **state) {
     add(&p, 3, others, 4, 300, 0);
     add(&p, 4, tokens, 6, 300, 100);
     server_pin by = make_pin(5, tokens, 6, 300, 100);
+    uint64_t shorter;
+    assert_false(pins_use(&p, 1, tokens, 8, 300, 0, &shorter));
+    assert_int_equal(shorter, 2); /* 4 would end later */
+    assert_false(pins_use(&p, 1, tokens, 8, 300, 100, &shorter));
+    assert_int_equal(shorter, 4);
+    assert_false(pins_use(&p, 1, &tokens[4], 4, 300, 100, &shorter));
+    assert_int_equal(shorter, 0);
     assert_int_equal(pins_take_covered(&p, &by), 2);
     assert_int_equal(pins_take_covered(&p, &by), 4); /* two requests had the same at once */
     assert_int_equal(pins_take_covered(&p, &by), 0); /* 1 lasts longer, and 3 is another one */
@@ -93,7 +105,6 @@ static void a_longer_pin_takes_the_place_of_a_shorter_one(void **state) {
 
 #define MARKED(text, ttl)                                                                                                      \
     "{\"type\":\"text\",\"text\":\"" text "\",\"cache_control\":{\"type\":\"ephemeral\",\"ttl\":\"" ttl "\"}}"
-
 
 /* Send messages; returns the tokens that the request has created in the cache. */
 static json_int_t send_messages(const fixture *f, const char *system, const char *user) {
