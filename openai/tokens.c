@@ -1,4 +1,5 @@
 /* Requests about tokens, which need no engine: tokenize, detokenize, and what another request would compute. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,7 +201,10 @@ static void write_rules(openai_writer *w, const json_t *body, const cl_engine_re
         for (int32_t i = 0; i < p->n_logit_bias; i++) {
             char token[16];
             snprintf(token, sizeof token, "%d", p->logit_bias[i].token);
-            writer_real(w, token, (double)p->logit_bias[i].bias);
+            if (isinf(p->logit_bias[i].bias)) /* never drawn: llama-server's form, as JSON has no infinity */
+                writer_value(w, token, json_false());
+            else
+                writer_real(w, token, (double)p->logit_bias[i].bias);
         }
         writer_close(w);
     }

@@ -76,8 +76,8 @@ bool cache_find_tenant(const server *s, const json_t *body, char *name, uint32_t
 /* ---- GET /cache ---- */
 
 enum MHD_Result cache_handle_get(exchange *x) {
-    generation_end_pins(x->srv);
     static const char *const of_nodes[] = {"nodes", "cursor", "node", "text", "min_tokens"};
+    generation_end_pins(x->srv);
     for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
         if (MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, of_nodes[i])) return cache_handle_nodes(x);
     cattn_stats kv = {.struct_size = sizeof kv};

@@ -135,6 +135,7 @@ static void rules_are_rendered(void **state) {
         const char *fields, *name, *rendered; /* NULL: absent */
     } cases[] = {
         {"\"logit_bias\":{\"7\":-100,\"8\":1.5}", "logit_bias", "{\"7\":-100.0,\"8\":1.5}"},
+        {"\"logit_bias\":[[7,false]]", "logit_bias", "{\"7\":false}"},
         {"\"n\":1", "logit_bias", NULL},
         {"\"allowed_token_ids\":[7,8]", "allowed_token_ids", "[7,8]"},
         {"\"n\":1", "allowed_token_ids", NULL},
