@@ -286,9 +286,9 @@ static void a_batch_waits_for_memory(void **state) {
     pthread_mutex_init(&w.lock, NULL);
     clock_cond_init(&w.changed);
     int n = 1;
-    for (bool did_fail = true; did_fail; n += 7) { /* of two thousand allocations */
+    for (bool did_fail = true; did_fail; n += 17) { /* of two thousand allocations */
         did_fail = compute(&w, n, false);
-        compute(&w, n + 3, true);
+        compute(&w, n + 8, true);
     }
     assert_true(n > 200);
     assert_int_equal(w.n_choices, 0);
