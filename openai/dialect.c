@@ -35,40 +35,31 @@ static void stream_end(openai_writer *w, openai_result *result, const openai_err
     writer_raw(w, "data: [DONE]\n\n");
 }
 
+/* The other fields of all three. */
+#define IN_COMMON                                                                                                              \
+    .write_error = openai_write_error_body, .stream_begin = stream_begin, .stream_event = stream_event,                        \
+    .stream_end = stream_end, .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",                                                \
+    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n"
+
 const openai_dialect openai_chat = {
     .path = "/v1/chat/completions",
     .parse = parse_chat,
-    .write_error = openai_write_error_body,
     .write_answer = openai_write_answer,
-    .stream_begin = stream_begin,
-    .stream_event = stream_event,
-    .stream_end = stream_end,
-    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
-    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+    IN_COMMON,
 };
 
 const openai_dialect openai_completion = {
     .path = "/v1/completions",
     .parse = parse_completion,
-    .write_error = openai_write_error_body,
     .write_answer = openai_write_answer,
-    .stream_begin = stream_begin,
-    .stream_event = stream_event,
-    .stream_end = stream_end,
-    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
-    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+    IN_COMMON,
 };
 
 const openai_dialect openai_embedding = {
     .path = "/v1/embeddings",
     .parse = openai_embedding_parse,
-    .write_error = openai_write_error_body,
     .write_answer = openai_write_embeddings,
-    .stream_begin = stream_begin,
-    .stream_event = stream_event,
-    .stream_end = stream_end,
-    .no_memory_body = "{" OPENAI_NO_MEMORY_ERROR "}",
-    .no_memory_end = "data: {" OPENAI_NO_MEMORY_ERROR "}\n\ndata: [DONE]\n\n",
+    IN_COMMON,
 };
 
 const openai_dialect *const openai_dialects[OPENAI_N_DIALECTS] = {&openai_chat, &openai_completion, &openai_embedding,
