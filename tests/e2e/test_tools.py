@@ -173,7 +173,8 @@ def test_what_is_wrong_is_refused(server, asked, param):
     server.wait_until_idle()
 
 
-def test_without_the_library(chunkllama_bin, model_path):
+def test_without_the_library(chunkllama_bin, model_path, monkeypatch):
+    monkeypatch.delenv("CHUNKLLAMA_GRAMMAR_LIBRARY", raising=False)
     with serving(chunkllama_bin, model_path) as server:
         with pytest.raises(openai.BadRequestError, match="--grammar-library") as refused:
             server.chat(QUESTION, tools=TOOLS, tool_choice="required")
