@@ -125,7 +125,9 @@ const openai_dialect anthropic_messages = {
 
 bool anthropic_count_tokens(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
     openai_request request;
-    if (!parse(context, body, &request, error)) return false;
+    openai_context counting = *context;
+    counting.can_pin = false; /* so that the prompt is tokenized only once */
+    if (!parse(&counting, body, &request, error)) return false;
     writer_open(w, NULL, '{');
     writer_integer(w, "input_tokens", (int64_t)request.prompts[0].tokens.n);
     writer_close(w);

@@ -169,7 +169,8 @@ static void check_record(const recipe *c, const char *text, bool is_error) {
 }
 
 static char *write_record(const recipe *c, bool *is_error) {
-    const openai_context context = fake_context();
+    openai_context context = fake_context();
+    context.can_pin = true;
     cl_engine_event events[MAX_EVENTS];
     batch_line line = {0};
     openai_tenants tenants = {0};
@@ -250,7 +251,9 @@ static const recipe recipes[] = {
      "\"y\"}],\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}],\"metadata\":{\"a\":\"b\"}}}",
      write_record, "\"a\""},
     {"record of a message", &openai_chat,
-     "{\"custom_id\":\"a\",\"url\":\"/v1/messages\",\"body\":{\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"messages\":[{"
+     "{\"custom_id\":\"a\",\"url\":\"/v1/"
+     "messages\",\"body\":{\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"cache_control\":{\"type\":\"ephemeral\"},"
+     "\"messages\":[{"
      "\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\"},{"
      "\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{\"a\":1}}]},{\"role\":\"user\",\"content\":[{\"type\":"
      "\"tool_result\",\"tool_use_id\":\"c\",\"content\":\"y\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],"
