@@ -232,7 +232,7 @@ def test_lm_eval_loglikelihood(server, model, tmp_path):
     oracle, as in tests/model/test_logits.py, which has the reason."""
     samples = evaluate(server, tmp_path, "loglikelihood")
     assert len(samples) == len(DOCUMENTS)
-    errors, costs = [], []
+    texts, scores = [], []  # the tokens of each choice behind its question, and the positions and logprobs of the choice
     for sample in samples:
         document = sample["doc"]
         for choice, ((got, greedy),) in zip(document["choices"], sample["resps"]):
@@ -242,9 +242,12 @@ def test_lm_eval_loglikelihood(server, model, tmp_path):
             positions = range(len(prompt), len(whole))
             assert got == sum(scored.token_logprobs[i] for i in positions), (document, choice)
             assert greedy == all(max(scored.top_logprobs[i].values()) == scored.token_logprobs[i] for i in positions)
-            exact, quantised = (log_softmax(oracle.logits(model, [whole], quantise=q)[0]) for q in (False, True))
-            errors += [scored.token_logprobs[i] - exact[i - 1, whole[i]] for i in positions]
-            costs.append((quantised - exact)[len(prompt) - 1:-1])
+            texts.append(whole)
+            scores.append((positions, scored.token_logprobs))
+    exact, quantised = ([log_softmax(x) for x in oracle.logits(model, texts, quantise=q)] for q in (False, True))
+    errors = [logprobs[i] - x[i - 1, whole[i]] for x, whole, (positions, logprobs) in zip(exact, texts, scores)
+              for i in positions]
+    costs = [(y - x)[positions[0] - 1:-1] for x, y, (positions, _) in zip(exact, quantised, scores)]
     cost = np.concatenate(costs)
     bound, rms_bound = 2 * np.abs(cost).max(), 2 * rms(cost)
     print(f"difference {np.abs(errors).max():.3g} (rms {rms(errors):.3g}); bound {bound:.3g} (rms {rms_bound:.3g})")
