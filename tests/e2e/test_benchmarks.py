@@ -18,6 +18,7 @@ OTHERS = {"cmake --preset release", "cmake --build --preset release",  # test_re
           "bench/peers/setup.sh serve", "bench/peers/run.py -o build/peers-run",  # downloads gigabytes
           "bench/e2e/run.py --only never_worse -o build/paper", "bench/e2e/run.py -o build/e2e",
           "bench/e2e/run.py --only memory,soak -o build/memory",  # test_e2e_bench.py
+          "bench/e2e/run.py --only routers -o build/routers",
           "tools/store_results build/paper zen5"}  # changes docs/results; below into a copy
 RESULTS = ROOT / "docs/results"
 STORED = sorted(RESULTS.glob("*/*.jsonl"))

@@ -142,3 +142,15 @@ def test_smg_reads_load_and_version(servers):
         with streaming(servers[1].url, servers[1].model):
             wait_until("smg reports a running request", lambda: running().get(servers[1].url) == 1)
         wait_until("smg reports none", lambda: running() == {server.url: 0 for server in servers})
+
+
+def test_table_in_the_docs():
+    """docs/scale-out.md has the measured hit rates and computed tokens."""
+    rows = [json.loads(line) for line in (ROOT / "docs/results/zen5/routers.jsonl").read_text().splitlines()][1:]
+    table = {}
+    for row in rows:
+        table.setdefault(row["workload"], []).append(f"{row['hit_percent']:.2f} %, {row['computed']:.0f}")
+    assert all(len(cells) == 5 for cells in table.values())
+    page = (ROOT / "docs/scale-out.md").read_text().splitlines()
+    assert [line for line in page if " %, " in line] == [
+        " | ".join([f"| {workload}", *cells]) + " |" for workload, cells in table.items()]
