@@ -74,7 +74,7 @@ static void close_prompts(pending_line *p, size_t n) {
 static void on_event(void *ctx, const cl_engine_event *event) {
     const openai_job *prompt = ctx;
     pending_line *p = prompt->owner;
-    openai_result_add(&p->line.result, prompt->prompt, event);
+    openai_result_add(&p->line.result, prompt->prompt, event, clock_seconds());
     if (event->last) close_prompts(p, 1);
 }
 

@@ -83,8 +83,8 @@ const option option_table[] = {
          "them in the cache",
          IN(SERVE)),
     {"pin-budget", 0, OPT_SIZE, AT(pin_budget), "0", 0, 1e15, NULL, "BYTES",
-     "the part of --kv-budget that only pinned prompts use, those of --pin and of POST /cache/pin; 0: a quarter with "
-     "--pin, else none",
+     "the part of --kv-budget that only pinned prompts use, those of --pin, POST /cache/pin and cache_control; 0: a quarter "
+     "with --pin, else none",
      IN(SERVE)},
     TEXT(
         "warm", 0, warm, "FILE",

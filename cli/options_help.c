@@ -31,6 +31,7 @@ static void print_option(const option *o) {
     if (o->fallback) used += (size_t)snprintf(text + used, sizeof text - used, "default %s, ", o->fallback);
     snprintf(text + used, sizeof text - used, "%s]", env);
     printf("%-*s", LEFT, left);
+    if (strlen(left) >= LEFT) printf("\n%*s", LEFT, "");
     print_wrapped(text, LEFT, WIDTH);
 }
 

@@ -1,6 +1,7 @@
 /* A request of a batch: its way through the engine. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "worker_state.h"
 
 slot *slot_create(run *r, int64_t number, const char *text, size_t size) {
@@ -47,7 +48,7 @@ static void close_prompts(slot *s, size_t n) {
 static void on_event(void *ctx, const cl_engine_event *event) {
     const openai_job *prompt = ctx;
     slot *s = prompt->owner;
-    openai_result_add(&s->line.result, prompt->prompt, event);
+    openai_result_add(&s->line.result, prompt->prompt, event, clock_seconds());
     if (event->last) close_prompts(s, 1);
 }
 

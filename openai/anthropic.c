@@ -63,6 +63,7 @@ static bool read_output(openai_translation *t) {
                    !translation_name(t, "reasoning_effort", "output_config.effort")))
         return false;
     if (!format) return true;
+    t->format = where;
     const json_t *schema = json_object_get(format, "schema");
     if (!json_is(json_object_get(format, "type"), "json_schema") || !json_is_object(schema))
         return openai_fail(t->error, where, "'%s' must be {\"type\": \"json_schema\", \"schema\": {...}}", where);

@@ -354,8 +354,9 @@ typedef struct openai_result {
 bool openai_result_init(openai_result *result, const openai_context *context, const openai_request *request);
 void openai_result_free(openai_result *result);
 
-/* Add an event of prompt i. One thread at a time per result. If memory is lacking the result becomes failed. */
-void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event);
+/* Add an event of prompt i, which came at this clock_seconds(). One thread at a time per result. If memory is lacking the
+ * result becomes failed. */
+void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event, double at);
 
 /* Whether the last events of all prompts were added. */
 bool openai_result_done(const openai_result *result);
@@ -413,8 +414,8 @@ void openai_write_logprobs(openai_writer *w, const openai_result *result, size_t
 /* Write the member "prompt_logprobs" of vLLM's: those of prompt i, the first of which is null. */
 void openai_write_prompt_logprobs(openai_writer *w, const openai_result *result, size_t i);
 
-/* Note that a token came. */
-void openai_times_add(openai_times *times);
+/* Note that a token came, at this clock_seconds(). */
+void openai_times_add(openai_times *times, double at);
 
 /* Write llama-server's member "timings": tokens of the request so far, and the milliseconds that they took. */
 void openai_write_timings(openai_writer *w, const openai_result *result);

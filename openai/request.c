@@ -1,5 +1,6 @@
 /* Reads a request's body, and submits its prompts to the engine. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "dialect.h"
@@ -66,11 +67,14 @@ void openai_request_free(openai_request *request) {
 
 bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause) {
     /* Only the engine knows whether a grammar is right. Everything else was checked when the body was read. */
-    static const char prefix[] = "grammar"; /* of the engine's messages about grammars */
-    const bool is_limit = cause->code == CL_ERR_LIMIT && strncmp(cause->message, prefix, sizeof prefix - 1) == 0;
+    static const char prefix[] = "grammar"; /* of the engine's messages about grammars: its name for the field */
+    const bool named = strncmp(cause->message, prefix, sizeof prefix - 1) == 0;
+    const bool is_limit = cause->code == CL_ERR_LIMIT && named;
     const bool of_grammar =
         request->grammar_field && (is_limit || cause->code == CL_ERR_ARG || cause->code == CL_ERR_UNSUPPORTED);
     openai_fail_from(error, of_grammar ? request->grammar_field : NULL, cause);
+    if (of_grammar && named)
+        snprintf(error->message, sizeof error->message, "'%s'%s", request->grammar_field, cause->message + sizeof prefix - 1);
     if (of_grammar) error->code = NULL; /* agents shorten the conversation when they read context_length_exceeded */
     return false;
 }

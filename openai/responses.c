@@ -87,6 +87,7 @@ static bool read_text(openai_translation *t) {
     format = field_get(text, "format");
     if (!translation_set(t, t->repeated, "text", text ? translation_copy(text) : json_object())) return false;
     if (!format) return translation_set(t, json_object_get(t->repeated, "text"), "format", json_pack("{s:s}", "type", "text"));
+    t->format = "text.format";
     const json_t *type = translation_string(t, format, "text.format", "type");
     if (!type) return false;
     if (!json_is(type, "json_schema"))

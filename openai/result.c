@@ -228,7 +228,7 @@ static bool add_event(openai_result *result, size_t i, openai_choice *choice, co
     return event->position == 0 || add_logprob(&result->prompt_logprobs[i], (size_t)result->request->params.n_top, event);
 }
 
-void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event) {
+void openai_result_add(openai_result *result, size_t i, const cl_engine_event *event, double at) {
     const cl_engine_request *params = &result->request->params;
     openai_choice *choices = &result->choices[i * (size_t)params->n];
     result->n_deltas = 0;
@@ -236,7 +236,7 @@ void openai_result_add(openai_result *result, size_t i, const cl_engine_event *e
     const bool ok = result->failed || add_event(result, i, &choices[event->choice], event);
     openai_usage *usage = &result->usage[i];
     *usage = (openai_usage){event->n_prompt, event->n_cached, event->n_completion, usage->reasoning_tokens, event->n_pinned};
-    if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times);
+    if (result->request->timings && event->token >= 0 && !event->prompt) openai_times_add(&result->times, at);
     if (event->last) result->n_done++;
     if (event->last && result->request->n < params->n && !params->beam_search) sort_choices(choices, params->n);
     if (result->failed || (ok && event->finish != CL_ENGINE_ERROR)) return;

@@ -1,10 +1,9 @@
 /* Measures requests by their events, and writes what llama-server calls timings. */
-#include "base/clock.h"
 #include "openai.h"
 
-void openai_times_add(openai_times *times) {
-    times->last = clock_seconds();
-    if (times->first == 0) times->first = times->last;
+void openai_times_add(openai_times *times, double at) {
+    times->last = at;
+    if (times->first == 0) times->first = at;
 }
 
 /* n tokens and what they took, under these names. */

@@ -98,6 +98,8 @@ bool translation_parse(openai_translation *t, const openai_context *context, ope
         rename_in_message(t);
         return false;
     }
+    if (t->format && request->grammar_field && strcmp(request->grammar_field, "response_format") == 0)
+        request->grammar_field = t->format;
     request->within = context->n_ctx; /* agents set the most tokens to more than small contexts hold */
     request->repeated = t->repeated;
     t->repeated = NULL;

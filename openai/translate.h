@@ -15,6 +15,7 @@ typedef struct openai_translation {
     const json_t *body;  /* borrowed */
     json_t *chat;        /* the chat's body; owned */
     json_t *messages;    /* those of the chat */
+    const char *format;  /* a static string: the name of the body's field that response_format comes from; NULL: none */
     json_t *names;       /* by the name of a field of the chat: the name of the body's field that it comes from; owned */
     json_t *repeated;    /* what answers repeat of the body; owned */
     openai_error *error; /* borrowed */

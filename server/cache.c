@@ -97,7 +97,7 @@ enum MHD_Result cache_handle_unpin(exchange *x) {
     const uint64_t id = pins_id(name);
     if (!pins_remove(&x->srv->pins, id)) {
         openai_error error;
-        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists those that POST /cache/pin has made", name);
+        openai_fail(&error, NULL, "there is no pin '%.100s'; GET /cache lists the pins", name);
         error.status = MHD_HTTP_NOT_FOUND;
         error.code = "pin_not_found";
         return http_reply_error(x, &error);

@@ -37,7 +37,7 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
 static enum MHD_Result reply_whole(exchange *x) {
     generation *g = x->gen;
     queued_event *events = generation_take_events(g);
-    for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event);
+    for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event, e->at);
     generation_free_events(events);
     if (g->result.failed) return http_reply_error(x, &g->result.error);
     if (!g->kind->write) return http_reply_json(x, MHD_HTTP_OK, &g->answer);
@@ -54,7 +54,7 @@ static void put_end(generation *g, const openai_error *error) {
 }
 
 static void put_event(generation *g, const queued_event *e) {
-    openai_result_add(&g->result, e->prompt, &e->event);
+    openai_result_add(&g->result, e->prompt, &e->event, e->at);
     if (!g->result.failed) g->dialect->stream_event(&g->out, &g->result, e->prompt, &e->event);
 }
 

@@ -16,7 +16,7 @@ static queued_event *copy_event(size_t prompt, const cl_engine_event *event) {
     queued_event *copy = malloc(sizeof *copy + top_bytes + error_bytes + embedding_bytes + event->text_size);
     if (!copy) return NULL;
     char *at = (char *)(copy + 1);
-    *copy = (queued_event){.prompt = prompt, .event = *event};
+    *copy = (queued_event){.prompt = prompt, .at = clock_seconds(), .event = *event};
     if (top_bytes) copy->event.top = memcpy(at, event->top, top_bytes);
     at += top_bytes;
     if (error_bytes) copy->event.error = memcpy(at, event->error, error_bytes);

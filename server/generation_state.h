@@ -8,6 +8,7 @@
 typedef struct queued_event {
     struct queued_event *next;
     size_t prompt; /* index of the request's prompt */
+    double at;     /* when it came, by clock_seconds() */
     cl_engine_event event;
 } queued_event;
 

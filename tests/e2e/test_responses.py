@@ -161,6 +161,13 @@ def test_a_tool_that_is_called(constrained):
     assert second.output and second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens - 2
 
 
+def test_a_schema_that_is_wrong(constrained):
+    """The engine finds out, and the message names the field of this API."""
+    wrong = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "thing"}}}
+    with pytest.raises(openai.BadRequestError, match="'text.format': Invalid type: thing"):
+        constrained.client.responses.create(model="any", input="Hi.", text=wrong)
+
+
 def test_the_clients_parse_helper(constrained):
     answer = constrained.client.responses.parse(model="any", input="Describe the color red.", text_format=Color, temperature=0,
                                                 max_output_tokens=200)

@@ -44,7 +44,7 @@ static inline void send_event(openai_result *result, const openai_dialect *diale
     openai_writer w = {0};
     event.struct_size = sizeof event;
     if (!event.text) event.text = "";
-    openai_result_add(result, prompt, &event);
+    openai_result_add(result, prompt, &event, 0);
     if (!result->request->stream) return;
     dialect->stream_event(&w, result, prompt, &event);
     check_events(&w);

@@ -71,7 +71,7 @@ void scene_finish(scene *s, cl_engine_finish finish, int32_t stop) {
                                    .n_prompt = 10,
                                    .n_cached = 4,
                                    .n_completion = 2};
-    openai_result_add(&s->result, 0, &event);
+    openai_result_add(&s->result, 0, &event, 0);
     s->result.usage[0].reasoning_tokens = 1;
     if (!s->request.stream) return;
     s->dialect->stream_event(&s->stream, &s->result, 0, &event);

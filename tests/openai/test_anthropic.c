@@ -285,7 +285,7 @@ static void pinned_tokens_count_as_created(void **state) {
                                        .n_cached = 4,
                                        .n_completion = 2,
                                        .n_pinned = cases[i].n_pinned};
-        openai_result_add(&s.result, 0, &event);
+        openai_result_add(&s.result, 0, &event, 0);
         json_t *answer = scene_answer(&s);
         assert_at(answer, "/usage", cases[i].usage);
         json_decref(answer);

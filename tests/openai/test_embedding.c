@@ -115,7 +115,8 @@ static char *answer(const char *body) {
                                          .n_prompt = 5,
                                          .n_cached = 4,
                                          .embedding = x,
-                                         .n_embedding = 3});
+                                         .n_embedding = 3},
+                      0);
     assert_true(openai_result_done(&result) && !result.failed);
     openai_writer w = {0};
     openai_write_embeddings(&w, NULL, &result);

@@ -135,7 +135,7 @@ static char *write_whole(const recipe *c, bool *is_error) {
     scene s;
     openai_writer w = {0};
     begin(c, &s);
-    for (size_t i = 0; i < s.n_events; i++) openai_result_add(&s.result, 0, &s.events[i]);
+    for (size_t i = 0; i < s.n_events; i++) openai_result_add(&s.result, 0, &s.events[i], 0);
     c->dialect->write_answer(&w, NULL, &s.result);
     return finish(&s, &w, is_error);
 }
@@ -147,7 +147,7 @@ static char *write_events(const recipe *c, bool *is_error) {
     begin(c, &s);
     c->dialect->stream_begin(&w, &s.result);
     for (size_t i = 0; i < s.n_events && !s.result.failed; i++) {
-        openai_result_add(&s.result, 0, &s.events[i]);
+        openai_result_add(&s.result, 0, &s.events[i], 0);
         if (!s.result.failed) c->dialect->stream_event(&w, &s.result, 0, &s.events[i]);
     }
     if (!s.result.failed) c->dialect->stream_end(&w, &s.result, NULL);
@@ -180,7 +180,7 @@ static char *write_record(const recipe *c, bool *is_error) {
         line.result.created = 1;
         line.result.call_key = 1;
         const size_t n = list_events(&line.request, events);
-        for (size_t i = 0; i < n; i++) openai_result_add(&line.result, 0, &events[i]);
+        for (size_t i = 0; i < n; i++) openai_result_add(&line.result, 0, &events[i], 0);
     }
     bool says_error;
     char *text = NULL;

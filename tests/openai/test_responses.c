@@ -261,7 +261,7 @@ static void replies_are_split_into_items(void **state) {
                                        .finish = last ? CL_ENGINE_STOP : CL_ENGINE_RUNNING,
                                        .stop = -1,
                                        .last = last};
-        openai_result_add(&s.result, 0, &event);
+        openai_result_add(&s.result, 0, &event, 0);
         assert_false(s.result.failed);
         s.dialect->stream_event(&s.stream, &s.result, 0, &event);
     }

@@ -78,7 +78,7 @@ static void assert_written(openai_writer *w, const char *expected) {
     free(text);
 }
 
-static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event); }
+static void add(scene *s, cl_engine_event event) { openai_result_add(&s->result, 0, &event, 1); }
 
 static void chat_logprobs_have_bytes(void **state) {
     (void)state;
@@ -202,18 +202,18 @@ static void timings_are_measured(void **state) {
     (void)state;
     scene s;
     begin(&s, OPENAI_COMPLETION, "{\"prompt\":\"abc\",\"timings\":true}");
+    s.result.times.begun = 10;
     for (int i = 0; i < 4; i++) {
         cl_engine_event event = token(0, 'b', 3 + i, "b");
         event.n_prompt = 3;
         event.n_cached = 1;
         event.n_completion = i + 1;
-        add(&s, event);
+        openai_result_add(&s.result, 0, &event, i == 3 ? 12.5 : 10.5 + i);
     }
     cl_engine_event event = last(0, CL_ENGINE_STOP, "", 4);
     event.n_prompt = 3;
     event.n_cached = 1;
-    add(&s, event);
-    s.result.times = (openai_times){.begun = 10, .first = 10.5, .last = 12.5};
+    openai_result_add(&s.result, 0, &event, 20); /* no token */
     openai_writer w = {0};
     openai_write_answer(&w, NULL, &s.result);
     json_t *answer = written(&w);
@@ -324,11 +324,11 @@ static void add_choice(scene *s, size_t prompt, int32_t choice, int32_t id, floa
         cl_engine_event event = token(choice, id, 1 + i, text);
         event.chosen.logprob = logprob;
         event.n_top = 0;
-        openai_result_add(&s->result, prompt, &event);
+        openai_result_add(&s->result, prompt, &event, 0);
     }
     cl_engine_event event = last(choice, CL_ENGINE_STOP, "", 10);
     event.last = choice == s->request.params.n - 1;
-    openai_result_add(&s->result, prompt, &event);
+    openai_result_add(&s->result, prompt, &event, 0);
 }
 
 /* By the mean logprob of their tokens and not the sum; equal ones in the order in which they were generated; usage of all. */
@@ -383,6 +383,7 @@ static void limits_of_grammars_name_the_grammar(void **state) {
     event.error = &(cl_error){CL_ERR_LIMIT, "grammar: too many expressions"};
     add(&s, event);
     assert_string_equal(s.result.error.param, "guided_regex");
+    assert_string_equal(s.result.error.message, "'guided_regex': too many expressions");
     assert_null(s.result.error.code);
     cl_error cause = {CL_ERR_LIMIT, "7 tokens, 5 allowed"};
     openai_error error;

@@ -208,7 +208,7 @@ static cl_engine_event add(scene *s, int32_t choice, const char *text, cl_engine
                                    .chosen = {'a', -1},
                                    .finish = finish,
                                    .last = finish != CL_ENGINE_RUNNING && choice == s->request.params.n - 1};
-    openai_result_add(&s->result, 0, &event);
+    openai_result_add(&s->result, 0, &event, 0);
     assert_false(s->result.failed);
     for (size_t i = 0; i < s->result.choices[choice].n_calls; i++) {
         char *id = s->result.choices[choice].calls[i].id;
