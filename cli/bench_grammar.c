@@ -157,7 +157,7 @@ static cl_status run_all(const session *s, const options *opt, cl_error *error) 
     cl_token_list prompt = {0};
     run warm_up;
     cl_status status = cl_model_tokenize(s->model, text, strlen(text), CL_TOKENIZE_BEGIN, &prompt, error);
-    if (status == CL_OK) status = measure(s, opt, &prompt, NULL, &warm_up, error);
+    if (status == CL_OK) status = measure(s, opt, &prompt, &workloads[0], &warm_up, error);
     if (!opt->json && status == CL_OK)
         printf("| grammar  | streams | submit ms |  without |     with | added %% | tokens a step |\n"
                "|----------|---------|-----------|----------|----------|---------|---------------|\n");
