@@ -173,7 +173,8 @@ static bool parse_response_format(constraint *c, const json_t *body) {
     const json_t *own = field_get(format, "schema"), *named = field_get(format, "json_schema");
     if (strcmp(type, "json_object") == 0) {
         if (!claim(c, "response_format")) return false;
-        return own ? set_schema(c, own, "response_format.schema") : read_json_object(c, json_true(), "response_format");
+        const bool says_more = own && !(json_is_object(own) && json_object_size(own) == 0); /* {} would allow any value */
+        return says_more ? set_schema(c, own, "response_format.schema") : read_json_object(c, json_true(), "response_format");
     }
     if (strcmp(type, "json_schema") != 0)
         return openai_fail(c->error, "response_format.type",

@@ -20,6 +20,7 @@ static void every_form_is_read(void **state) {
         {CHAT("\"response_format\":null"), CL_GRAMMAR_NONE, ""},
         {CHAT("\"response_format\":{\"type\":\"text\"}"), CL_GRAMMAR_NONE, ""},
         {CHAT("\"response_format\":{\"type\":\"json_object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
+        {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{}}"), CL_GRAMMAR_JSON_SCHEMA, object},
         {CHAT("\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"array\"}}"), CL_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"array\"}"},
         /* The order of properties is that in which they are written. */
