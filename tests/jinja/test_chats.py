@@ -5,11 +5,11 @@ import subprocess
 
 import conversations
 import gguf
-import oracle
+import python_jinja
 import pytest
 
 # That of hermes writes chats with tools alone, and not those of conversations.py.
-TEMPLATES = sorted(p.stem for p in (oracle.FOLDER / "templates").glob("*.jinja") if p.stem != "hermes")
+TEMPLATES = sorted(p.stem for p in (python_jinja.FOLDER / "templates").glob("*.jinja") if p.stem != "hermes")
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 # These write tools, and calls from objects.
 WITH_CALLS = ["gemma4_v5", "lfm2_v2", "llama3_1", "llama3_2", "mistral_v3", "nemotron_3_nano", "qwen2_5", "qwen3", "qwen3_5_think",
@@ -17,7 +17,7 @@ WITH_CALLS = ["gemma4_v5", "lfm2_v2", "llama3_1", "llama3_2", "mistral_v3", "nem
 
 
 def read(name):
-    return (oracle.FOLDER / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    return (python_jinja.FOLDER / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,9 @@ def theirs(template, chat, own):
     messages = copy.deepcopy(chat["messages"])
     if chat.get("continue_final_message"):
         messages[-1]["content"] += TAG
-    text = oracle.expected(template, {"messages": messages, "tools": chat.get("tools"), "documents": None,
-                                      "add_generation_prompt": not chat.get("continue_final_message"), **chat.get("kwargs", {})}, own)
+    variables = {"messages": messages, "tools": chat.get("tools"), "documents": None,
+                 "add_generation_prompt": not chat.get("continue_final_message"), **chat.get("kwargs", {})}
+    text = python_jinja.expected(template, variables, own)
     if isinstance(text, Exception):
         return None
     if chat.get("continue_final_message"):
@@ -54,7 +55,7 @@ def run(bin_dir, model_path, lines, *options):
 
 def ours(bin_dir, model_path, template, chats):
     """The texts, and None for chats that are refused."""
-    answers = run(bin_dir, model_path, [{"template": template, "now": oracle.NOW, **chat} for chat in chats], "--chat")
+    answers = run(bin_dir, model_path, [{"template": template, "now": python_jinja.NOW, **chat} for chat in chats], "--chat")
     texts = iter(run(bin_dir, model_path, [a for a in answers if isinstance(a, list)], "--decode"))
     return [next(texts) if isinstance(a, list) else None for a in answers]
 

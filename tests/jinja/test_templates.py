@@ -3,14 +3,14 @@ import copy
 
 import conversations
 import gguf
-import oracle
+import python_jinja
 import pytest
 
-TEMPLATES = sorted(p.stem for p in (oracle.FOLDER / "templates").glob("*.jinja"))
+TEMPLATES = sorted(p.stem for p in (python_jinja.FOLDER / "templates").glob("*.jinja"))
 
 
 def read(name):
-    return (oracle.FOLDER / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    return (python_jinja.FOLDER / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 def test_there_are_enough_families():
@@ -20,12 +20,12 @@ def test_there_are_enough_families():
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_same_text(bin_dir, name):
     cases = [(read(name), v, conversations.OWN) for v in conversations.variables()]
-    assert oracle.compare(bin_dir, cases) > 40
+    assert python_jinja.compare(bin_dir, cases) > 40
 
 
 def test_template_of_the_model(bin_dir, model_path):
     template = gguf.GGUFReader(model_path).fields["tokenizer.chat_template"].contents()
-    assert oracle.compare(bin_dir, [(template, v, conversations.OWN) for v in conversations.variables()]) > 40
+    assert python_jinja.compare(bin_dir, [(template, v, conversations.OWN) for v in conversations.variables()]) > 40
 
 
 GREEK = "αβγ ΔΣς"
@@ -43,13 +43,13 @@ def in_greek(value, keys=("role", "type")):
 
 
 def greek_in_own(answer):
-    return [part for part in oracle.own_text(answer) if any("\u0370" <= c <= "\u03ff" for c in part)]
+    return [part for part in python_jinja.own_text(answer) if any("\u0370" <= c <= "\u03ff" for c in part)]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_text_of_users_is_not_own(bin_dir, name):
     cases = [(read(name), in_greek(copy.deepcopy(v)), conversations.OWN) for v in conversations.variables()]
-    answers = [a for a in oracle.render(bin_dir, cases) if "text" in a]
+    answers = [a for a in python_jinja.render(bin_dir, cases) if "text" in a]
     assert sum("α" in a["text"] for a in answers) > 10 and not any(greek_in_own(a) for a in answers)
     assert all(a["own"] for a in answers if a["text"].isascii() and a["text"])
 
@@ -58,6 +58,6 @@ def test_literals_are_own(bin_dir):
     """The markers of a template are its own as a whole, beside any text and with any role."""
     template = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ m.content ~ eos_token }}{% endfor %}<|assistant|>"
     messages = [{"role": "user", "content": "<|user|></s>"}, {"role": "assistant", "content": "user"}, {"role": "<|x|>", "content": ""}]
-    answer, = oracle.render(bin_dir, [(template, {"messages": messages}, conversations.OWN)])
+    answer, = python_jinja.render(bin_dir, [(template, {"messages": messages}, conversations.OWN)])
     assert answer["text"] == "<|user|><|user|></s></s><|assistant|>user</s><|<|x|>|></s><|assistant|>"
-    assert oracle.own_text(answer) == ["<|user|>", "</s><|assistant|>", "</s><|", "|></s><|assistant|>"]
+    assert python_jinja.own_text(answer) == ["<|user|>", "</s><|assistant|>", "</s><|", "|></s><|assistant|>"]
