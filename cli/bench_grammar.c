@@ -40,63 +40,95 @@ static const workload workloads[] = {
 };
 enum { N_WORKLOADS = sizeof workloads / sizeof *workloads };
 
-/* One run: all sequences from the first to the last step. */
+/* One run: the steps in which all sequences decode. */
 typedef struct run {
     double compile_s;      /* to submit a request, for the mean one; its grammar is compiled then */
-    double step_s;         /* for the mean step, without what prompts took */
-    int64_t steps, tokens; /* tokens of all completions */
+    double step_s;         /* from one step to the next, for the mean step */
+    int64_t steps, tokens; /* tokens of all completions in these steps */
 } run;
 
-typedef struct waiter {
-    sem_t ended;
-    bool failed; /* one of the requests has */
-} waiter;
+typedef struct moment {
+    double at;
+    cl_engine_stats stats;
+} moment;
+
+/* What the events of a run tell. */
+typedef struct watcher {
+    cl_engine *engine;
+    int64_t n_streams;
+    sem_t submitted, ended;   /* all requests were submitted; a request has ended */
+    int64_t n_begun, n_ended; /* requests with a token, and those that have ended */
+    moment begin, end;        /* when all had one, and when the first one ended */
+    bool failed;              /* one of the requests has */
+} watcher;
+
+/* Let no step begin before all requests were submitted, so that all sequences decode in the same steps. */
+static void wait_for_requests(void *ctx, const cattn_cache *cache) {
+    watcher *w = ctx;
+    (void)cache;
+    sem_wait(&w->submitted);
+}
+
+static void note(watcher *w, moment *m) {
+    m->at = clock_seconds();
+    m->stats.struct_size = sizeof m->stats;
+    cl_engine_get_stats(w->engine, &m->stats);
+}
 
 static void on_event(void *ctx, const cl_engine_event *event) {
-    waiter *w = ctx;
+    watcher *w = ctx;
     if (event->finish == CL_ENGINE_ERROR) w->failed = true;
-    if (event->last) sem_post(&w->ended);
+    if (event->token >= 0 && event->n_completion == 1 && ++w->n_begun == w->n_streams) note(w, &w->begin);
+    if (!event->last) return;
+    if (w->n_ended++ == 0) note(w, &w->end);
+    sem_post(&w->ended);
+}
+
+static cl_status submit(const session *s, const options *opt, const cl_token_list *prompt, const workload *grammar,
+                        int64_t seed, watcher *w, cl_error *error) {
+    cl_engine_request request;
+    cl_engine_request_init(&request);
+    request.prompt = prompt->ids;
+    request.n_prompt = (int64_t)prompt->n;
+    request.max_tokens = opt->tg;
+    request.ignore_eos = true;
+    request.sampling.seed = (uint64_t)seed;
+    request.on_event = on_event;
+    request.ctx = w;
+    if (grammar) {
+        request.grammar_kind = grammar->kind;
+        request.grammar = grammar->text;
+        request.grammar_size = strlen(grammar->text);
+    }
+    return cl_engine_submit(s->engine, &request, NULL, error);
 }
 
 /* Run --streams requests together. grammar: NULL for none. */
 static cl_status measure(const session *s, const options *opt, const cl_token_list *prompt, const workload *grammar, run *r,
                          cl_error *error) {
-    waiter w = {0};
-    cl_engine_stats before = {.struct_size = sizeof before}, after = before;
-    cl_status status = CL_OK;
+    watcher w = {.engine = s->engine, .n_streams = opt->streams};
     int64_t n = 0;
-    *r = (run){0};
+    sem_init(&w.submitted, 0, 0);
     sem_init(&w.ended, 0, 0);
-    cl_engine_get_stats(s->engine, &before);
-    for (; n < opt->streams && status == CL_OK; n++) {
-        cl_engine_request request;
-        cl_engine_request_init(&request);
-        request.prompt = prompt->ids;
-        request.n_prompt = (int64_t)prompt->n;
-        request.max_tokens = opt->tg;
-        request.ignore_eos = true;
-        request.sampling.seed = (uint64_t)n;
-        request.on_event = on_event;
-        request.ctx = &w;
-        if (grammar) {
-            request.grammar_kind = grammar->kind;
-            request.grammar = grammar->text;
-            request.grammar_size = strlen(grammar->text);
-        }
-        const double start = clock_seconds();
-        status = cl_engine_submit(s->engine, &request, NULL, error);
-        r->compile_s += (clock_seconds() - start) / (double)opt->streams;
-        if (status != CL_OK) break;
-    }
+    cl_status status = cl_engine_inspect(s->engine, wait_for_requests, &w, error);
+    const double start = clock_seconds();
+    while (status == CL_OK && n < opt->streams)
+        if ((status = submit(s, opt, prompt, grammar, n, &w, error)) == CL_OK) n++;
+    r->compile_s = (clock_seconds() - start) / (double)opt->streams;
+    sem_post(&w.submitted);
     for (int64_t i = 0; i < n; i++) sem_wait(&w.ended);
+    if (status == CL_OK && w.failed)
+        status =
+            cl_fail(error, CL_ERR_LIMIT, "a request of the workload %s failed", grammar ? grammar->name : "without a grammar");
+    sem_destroy(&w.submitted);
     sem_destroy(&w.ended);
-    if (status != CL_OK) return status;
-    if (w.failed) return cl_fail(error, CL_ERR_LIMIT, "a request of the workload %s failed", grammar ? grammar->name : "none");
-    cl_engine_get_stats(s->engine, &after);
-    r->steps = after.steps - before.steps;
-    r->tokens = after.completion_tokens - before.completion_tokens;
-    r->step_s = (after.decode_s - before.decode_s) / (double)r->steps;
-    return CL_OK;
+    r->steps = w.end.stats.steps - w.begin.stats.steps;
+    if (status == CL_OK && r->steps <= 0)
+        status = cl_fail(error, CL_ERR_ARG, "--tg is %lld; it must be larger, so that all sequences decode together",
+                         (long long)opt->tg);
+    r->tokens = w.end.stats.completion_tokens - w.begin.stats.completion_tokens;
+    r->step_s = status == CL_OK ? (w.end.at - w.begin.at) / (double)r->steps : 0;
+    return status;
 }
 
 static int compare(const void *a, const void *b) {

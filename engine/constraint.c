@@ -55,24 +55,33 @@ static void remove_end_tokens(const cl_constraint_scratch *sc, uint32_t *mask) {
     if (is_empty(mask, sc->n_vocab)) add_tokens(mask, allowed, n);
 }
 
-/*
- * Copy logits, with minus infinity in place of those that the mask lacks. In most words of a mask few bits differ from the
- * others, so the others are written first.
- */
-static void apply(const uint32_t *mask, const float *logits, float *out, int32_t n_vocab) {
-    for (int32_t first = 0; first < n_vocab; first += 32) {
-        const int32_t n = n_vocab - first < 32 ? n_vocab - first : 32;
-        const uint32_t within = n < 32 ? (1u << n) - 1 : UINT32_MAX, word = mask[first / 32] & within;
-        const bool most = __builtin_popcount(word) > 16;
-        if (most)
-            memcpy(out + first, logits + first, (size_t)n * sizeof *out);
-        else
-            for (int32_t i = 0; i < n; i++) out[first + i] = -INFINITY;
-        for (uint32_t bits = most ? ~word & within : word; bits; bits &= bits - 1) {
-            const int32_t id = first + __builtin_ctz(bits);
-            out[id] = most ? -INFINITY : logits[id];
-        }
+/* Copy 32 logits, with minus infinity in place of those that the word of a mask lacks. */
+static void apply_word(uint32_t word, const float *restrict logits, float *restrict out) {
+    static const uint32_t bits[32] = {1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
+                                      1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
+                                      1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
+                                      1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
+    for (int i = 0; i < 32; i++) { /* in this form compilers use vectors */
+        const float x = logits[i];
+        out[i] = word & bits[i] ? x : -INFINITY;
     }
+}
+
+/* The same for a vocabulary. Most words allow all of their tokens, or none. */
+static void apply(const uint32_t *mask, const float *logits, float *out, int32_t n_vocab) {
+    const int32_t n_words = n_vocab / 32;
+    for (int32_t i = 0; i < n_words;) {
+        int32_t end = i + 1;
+        while (end < n_words && mask[end] == mask[i] && (mask[i] == 0 || mask[i] == UINT32_MAX)) end++;
+        if (mask[i] == UINT32_MAX)
+            memcpy(out + 32 * i, logits + 32 * i, (size_t)(32 * (end - i)) * sizeof *out);
+        else if (mask[i] == 0)
+            for (int32_t k = 32 * i; k < 32 * end; k++) out[k] = -INFINITY;
+        else
+            apply_word(mask[i], logits + 32 * i, out + 32 * i);
+        i = end;
+    }
+    for (int32_t id = 32 * n_words; id < n_vocab; id++) out[id] = cl_mask_has(mask, id) ? logits[id] : -INFINITY;
 }
 
 /* The likeliest token of a mask. */

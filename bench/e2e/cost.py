@@ -4,10 +4,12 @@ import glob
 import json
 import os
 import random
+import statistics
 import subprocess
+import sys
+import tempfile
 
 import load
-import studies
 import systems
 from memory import row_of, rounds
 from output import Output
@@ -21,13 +23,13 @@ COLUMNS = [
 NOTES = (
     "measured, reference: medians; ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if "
     "the whole interval keeps it, missed if none of it does, and undecided otherwise.",
-    "Grammars: `chunkllama bench grammar`. Sequences of random text decode in one process, at temperature 1; the time is that of a "
-    "step, with its draws. text: any text is allowed, so a mask is computed and changes nothing; json: an array of any values; "
-    "records: an array of objects with six properties; tools: an array of calls of two functions. A step with a grammar also "
-    "computes tokens that the grammar forces, which another step would compute otherwise.",
-    "The server: the median time between two tokens of a stream, at temperature 0 and without drafts, as its client measures it "
-    "on the same cores. The reference is a forward pass over the same numbers of tokens without engine, draws, text and HTTP "
-    "(`chunkllama bench`).",
+    "Grammars: `chunkllama bench grammar`. Sequences of random text decode in one process, at temperature 1. The time of a token "
+    "is that of a step, with its draws, by the tokens that the step gives. text: any text is allowed, so a mask is computed and "
+    "changes nothing; json: an array of any values; records: an array of objects with six properties; tools: an array of calls of "
+    "two functions. In the last two, steps also compute tokens that the grammar forces, in rows beside the 32.",
+    "The server: the median time between two tokens of a stream, as its client measures it on the same cores, over the time of a "
+    "step of the same requests without a grammar in `chunkllama bench grammar`, which has no HTTP, no JSON and no client. A round "
+    "has the medians of three loads and of four runs.",
 )
 
 
@@ -44,46 +46,54 @@ def lines(args, *command):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def grammars(args):
-    """A row for each of the program's grammars; none without llguidance."""
-    library = find_library()
-    if not library:
-        return
-    n_rounds, n_tokens = (1, 8) if args.quick else (9, 128)
-    for line in lines(args, "bench", "grammar", "--grammar-library", library, "--streams", STREAMS, "--rounds", n_rounds,
-                      "--tg", n_tokens):  # fmt: skip
-        work = f"{line['grammar']}: {STREAMS} streams, {n_tokens} tokens, {line['tokens_per_step']:.1f} a step"
-        yield row_of("time of a step, with a grammar / without", work, "ms", ("at most", 1.02), line["pairs_ms"])
+def bench_grammar(args, library, n_rounds, n_tokens):
+    return lines(args, "bench", "grammar", "--grammar-library", library, "--streams", STREAMS, "--rounds", n_rounds, "--tg",
+                 n_tokens)  # fmt: skip
 
 
-def served(args):
-    """The time between tokens of the server's streams, over that of forward passes alone."""
-    prompt, completion = (16, 8) if args.quick else (128, 128)
+def grammars(args, library):
+    """A row for each of the program's grammars."""
+    n_rounds, n_tokens = (1, 8) if args.quick else (60, 32)
+    for line in bench_grammar(args, library, n_rounds, n_tokens):
+        per_step = line["tokens_per_step"]
+        work = f"{line['grammar']}: {STREAMS} streams, {per_step:.1f} tokens a step"
+        pairs = [(1e3 * step / per_step, 1e3 * without / STREAMS) for step, without in line["pairs_ms"]]
+        yield row_of("time of a token, with a grammar / without", work, "us", ("at most", 1.02), pairs)
+
+
+def served(args, library):
+    """The time between tokens of the server's streams, over that of a step of the same requests in one process."""
+    n_tokens = 8 if args.quick else 64
     system = systems.chunkllama(args, "shared", more=["--speculate", "off"])
     order = random.Random(1)  # of the two sides of a round
 
-    def itl_ms(seed):
-        result = load.run(args, system, requests=STREAMS, prompt_tokens=prompt, completion_tokens=completion, seed=seed)
-        return result["itl_s"]["median"] * 1e3
+    def served_ms(requests):
+        loads = [load.run(args, system, input=requests, requests=STREAMS, completion_tokens=n_tokens) for _ in range(3)]
+        return statistics.median(result["itl_s"]["median"] for result in loads) * 1e3
 
-    def forward_ms(_):
-        (line,) = lines(args, "bench", "--pp", prompt, "--tg", completion, "--batch", STREAMS)
-        return line["T_TG"] / line["TG"] * 1e3
+    def step_ms(_):
+        return statistics.median(without for line in bench_grammar(args, library, 1, n_tokens) for _, without in line["pairs_ms"])
 
-    def measure(_):
-        seed = next(studies.SEEDS)
-        times = {side: side(seed) for side in order.sample([itl_ms, forward_ms], 2)}
-        return times[itl_ms], times[forward_ms]
+    def measure(requests):
+        times = {side: side(requests) for side in order.sample([served_ms, step_ms], 2)}
+        return times[served_ms], times[step_ms]
 
-    with system:
-        pairs = rounds(args, measure)
-    work = f"{STREAMS} streams, {prompt} tokens each, {completion} decoded"
-    return row_of("time between tokens, served / forward passes alone", work, "ms", ("at most", 1.03), pairs)
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for seed in range(STREAMS):
+            file.write(json.dumps({"prompt": "Here is the list:\n", "seed": seed, "temperature": 1}) + "\n")
+        file.flush()
+        with system:
+            pairs = rounds(args, lambda _: measure(file.name))
+    work = f"server; {STREAMS} streams, {n_tokens} tokens"
+    return row_of("time between two tokens, served / in one process", work, "ms", ("at most", 1.03), pairs)
 
 
 def cost(args, _):
     out = Output(args, "cost", "What grammars and the server add to a step of 32 sequences", COLUMNS, NOTES)
-    for row in grammars(args):
+    library = find_library()
+    if not library:
+        sys.exit("there is no llguidance: pip install llguidance, or set CHUNKLLAMA_GRAMMAR_LIBRARY")
+    for row in grammars(args, library):
         out.add(row)
-    out.add(served(args))
+    out.add(served(args, library))
     out.close()
