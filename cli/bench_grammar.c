@@ -56,7 +56,7 @@ typedef struct moment {
 typedef struct watcher {
     cl_engine *engine;
     int64_t n_streams;
-    sem_t submitted, ended;   /* all requests were submitted; a request has ended */
+    sem_t submitted, ended;   /* all requests were submitted; a request has ended, or the wait for all */
     int64_t n_begun, n_ended; /* requests with a token, and those that have ended */
     moment begin, end;        /* when all had one, and when the first one ended */
     bool failed;              /* one of the requests has */
@@ -67,6 +67,7 @@ static void wait_for_requests(void *ctx, const cattn_cache *cache) {
     watcher *w = ctx;
     (void)cache;
     sem_wait(&w->submitted);
+    sem_post(&w->ended);
 }
 
 static void note(watcher *w, moment *m) {
@@ -111,12 +112,13 @@ static cl_status measure(const session *s, const options *opt, const cl_token_li
     sem_init(&w.submitted, 0, 0);
     sem_init(&w.ended, 0, 0);
     cl_status status = cl_engine_inspect(s->engine, wait_for_requests, &w, error);
+    const int64_t n_waits = status == CL_OK ? 1 : 0;
     const double start = clock_seconds();
     while (status == CL_OK && n < opt->streams)
         if ((status = submit(s, opt, prompt, grammar, n, &w, error)) == CL_OK) n++;
     r->compile_s = (clock_seconds() - start) / (double)opt->streams;
     sem_post(&w.submitted);
-    for (int64_t i = 0; i < n; i++) sem_wait(&w.ended);
+    for (int64_t i = 0; i < n + n_waits; i++) sem_wait(&w.ended);
     if (status == CL_OK && w.failed)
         status =
             cl_fail(error, CL_ERR_LIMIT, "a request of the workload %s failed", grammar ? grammar->name : "without a grammar");

@@ -4,10 +4,11 @@
  * Both are records. An update replaces a record as a whole, in the folder first, so what a client has learnt is on disk.
  * Callers get copies, since jansson's objects are not to be used by two threads, not even to count references.
  *
- *     ID.json   a record: {"tenant", "domain", "sequence", "object": what clients get, and for batches "output", "errors": ids
- * of files} ID.data   the contents of a file
- *     *.part    contents that are being received, removed at the next start
+ *   ID.json   a record: {"tenant", "domain", "sequence", "object"}
+ *   ID.data   the contents of a file
+ *   *.part    contents that are being received, removed at the next start
  *
+ * The object is what clients get. A batch's record also has the ids of its files, "output" and "errors".
  * The contents of a batch's output and errors exist from its first record on; their files' records follow when it ends.
  *
  * All functions but open and close may be called on any thread. Those that write wait for the disk. A record belongs to the

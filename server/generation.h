@@ -10,7 +10,7 @@
  *   (generation_answer.c). While there is nothing to write it suspends the connection, so it never blocks.
  * - The preparer's thread (preparer.h) parses the bodies and submits their prompts to the engine, one request after another, in
  *   the order of arrival, tenants in turn (generation_prepare.c). Requests that need no engine it answers itself, since text
- * may take long to tokenize.
+ *   may take long to tokenize.
  * - The thread for files does the same for requests that write to the disk, which may wait for it (jobs.h).
  * - The engine's thread copies each event into the generation's queue and resumes the connection if it waits for it
  *   (generation_events.c).
@@ -32,8 +32,7 @@
  *   3. the locks inside libmicrohttpd's functions that suspend and resume connections.
  *
  * The locks inside the engine, the preparers, the store of files, the worker of batches, the acceptor, the metrics and the list
- * of pins come last: while those hold them,
- * they call nothing of the server. The engine calls on_event without holding a lock.
+ * of pins come last: while those hold them, they call nothing of the server. The engine calls on_event without holding a lock.
  */
 #ifndef SERVER_GENERATION_H
 #define SERVER_GENERATION_H
