@@ -19,7 +19,7 @@ typedef struct disk {
     size_t capacity;                    /* ENOSPC behind it */
     bool is_locked;                     /* by whoever has the file open */
     int open_error, lock_error;         /* negative errno of the next calls, 0: none */
-    int read_error, write_error;        /* likewise */
+    atomic_int read_error, write_error; /* likewise; may be set while calls are made */
     int n_good_writes;                  /* that succeed before write_error counts */
     size_t most;                        /* bytes that one call reads or writes; 0: all */
     bool interrupts;                    /* every second call returns -EINTR */
