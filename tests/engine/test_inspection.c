@@ -135,7 +135,9 @@ static void an_idle_engine(void **state) {
     fixture_stop(&f);
 }
 
-/* A prompt matches those of its domain and salt; one with a salt that nobody has used matches nothing, and is told of others.
+/*
+ * A prompt matches the prompts of its own domain and salt. With a salt that no request has used it matches nothing, and the
+ * explanation says that another domain has it.
  */
 static void salts(void **state) {
     (void)state;

@@ -72,7 +72,7 @@ typedef struct asked {
     json_t *body;                         /* of a further batch */
 } asked;
 
-/* What is asked for, and by how many records of each kind there are more once it is done. */
+/* A request to the store, and how many files and batches it adds if it succeeds. */
 typedef struct question {
     bool (*ask)(asked *a); /* false: memory is lacking */
     int more_files, more_batches;
@@ -146,7 +146,7 @@ static int count_kind(store *s, store_kind kind) {
     return n;
 }
 
-/* Let the n-th allocation fail while this is asked for, with a folder of its own. Returns whether one failed. */
+/* Make the request in a new folder, and let its n-th allocation fail. Returns whether an allocation failed. */
 static bool ask_once(const char *path, const question *q, int n, bool all) {
     asked a = {.s = open_store(path)};
     cl_error error;
