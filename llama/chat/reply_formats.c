@@ -88,8 +88,9 @@ static void set_end(char marker[CL_REPLY_MAX_MARKER], const char *from, const ch
 
 void cl_reply_format_probe(cl_str text, cl_reply_format *format) {
     static const char name_key[] = "\"name\"";
-    const char *name = find(text, "\"" CL_REPLY_PROBE_NAME "\""), *end = text.data + text.size;
+    const char *name = find(text, "\"" CL_REPLY_PROBE_NAME "\"");
     if (!name || format->syntax != CL_REPLY_JSON) return;
+    const char *const end = text.data + text.size;
     /* The object begins with the key of the name; whatever the order, all of its text is before the last brace. */
     const char *object = name;
     while (object > text.data && *object != '{') object--;

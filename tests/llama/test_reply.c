@@ -389,6 +389,9 @@ static void templates_name_their_format(void **state) {
     assert_string_equal(format.arguments, "parameters");
     assert_int_equal(format.syntax, CL_REPLY_JSON);
 
+    cl_reply_format_probe((cl_str){0}, &format); /* a template that writes nothing changes nothing */
+    assert_string_equal(format.begin, "[CALL]");
+
     size_t n = 0;
     format = format_of(MISTRAL);
     while (cl_reply_format_marker(&format, n)) n++;
