@@ -1,5 +1,6 @@
 /*
- * Row operations between the linear layers: RMSNorm, residual, gated activations, rotary embedding, soft-cap.
+ * Row operations between the linear layers, RMSNorm, residual, gated activations, rotary embedding, soft-cap, and those of
+ * draws from a row of logits.
  *
  * Plain C in a fixed order, fused only where it says so, so that each kernel level may compile it for its own vectors and get
  * the same bits. `static inline`, or the linker might choose the widest copy for every level.
@@ -113,6 +114,74 @@ static inline void cl_ops_rope_halves(float *x, const float *cos_sin, int32_t n_
     }
 }
 
+/* The first index of the largest of x [n]; 0 if all are NaN or minus infinity. */
+static inline int32_t cl_ops_argmax(const float *x, int32_t n) {
+    enum { BLOCK = 256, LANES = 16 };
+    float max = -INFINITY;
+    int32_t from = 0;
+    for (int32_t first = 0; first < n; first += BLOCK) {
+        const int32_t end = n - first < BLOCK ? n : first + BLOCK;
+        float lane[LANES], block_max = -INFINITY;
+        for (int32_t j = 0; j < LANES; j++) lane[j] = -INFINITY;
+        int32_t i = first;
+        for (; i + LANES <= end; i += LANES)
+            for (int32_t j = 0; j < LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+        for (int32_t j = 0; j < LANES; j++) block_max = lane[j] > block_max ? lane[j] : block_max;
+        for (; i < end; i++) block_max = x[i] > block_max ? x[i] : block_max;
+        if (block_max > max) {
+            max = block_max;
+            from = first;
+        }
+    }
+    while (max > -INFINITY && x[from] != max) from++;
+    return from;
+}
+
+/*
+ * e^x for x <= 0, zero from -80 down and for NaN: no denormals, no calls, so that the compiler can use vectors. The polynomial
+ * is 2^f's Taylor series, whose terms from the eighth on are below 2^-27 for |f| <= 0.5. The relative error is that of rounding
+ * x log2(e): 2^-24 |x|.
+ */
+static inline float cl_ops_weight(float x) {
+    const float t = cl_ops_select(x > -80.0f, x, -80.0f) * 0x1.715476p0f;
+    const float n = (t + 0x1.8p23f) - 0x1.8p23f; /* rounds to an integer */
+    const float f = t - n;
+    float p = 1.5252734e-5f;
+    p = p * f + 1.5403530e-4f;
+    p = p * f + 1.3333558e-3f;
+    p = p * f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    p = p * f + 1;
+    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return cl_ops_select(x > -80.0f, p * scale, 0);
+}
+
+enum { CL_OPS_WEIGHTS = 256 }; /* so many weights have a sum of their own */
+
+/*
+ * Unnormalised probabilities of logits [n]: weights [n] = e^((logits - max) * inverse_temperature), and the sum of each
+ * CL_OPS_WEIGHTS of them in sums, where lane i sums the weights i mod 8.
+ */
+static inline void cl_ops_weigh(const float *logits, int32_t n, float max, float inverse_temperature, float *restrict weights,
+                                double *restrict sums) {
+    for (int32_t first = 0; first < n; first += CL_OPS_WEIGHTS) {
+        const int32_t end = n - first < CL_OPS_WEIGHTS ? n : first + CL_OPS_WEIGHTS;
+        double lane[8] = {0};
+        int32_t i = first;
+        for (int32_t k = first; k < end; k++) weights[k] = cl_ops_weight((logits[k] - max) * inverse_temperature);
+        for (; i + 8 <= end; i += 8)
+            for (int32_t j = 0; j < 8; j++) lane[j] += (double)weights[i + j];
+        for (int32_t j = 0; i + j < end; j++) lane[j] += (double)weights[i + j];
+        for (int32_t half = 4; half; half /= 2)
+            for (int32_t j = 0; j < half; j++) lane[j] += lane[j + half];
+        sums[first / CL_OPS_WEIGHTS] = lane[0];
+    }
+}
+
 /* The row operations, compiled for one kernel level. The soft-cap is rare and has one copy for all levels. */
 typedef struct cl_row_ops {
     void (*rms_norm)(const float *x, const float *weight, int32_t n, float eps, float *out);
@@ -121,13 +190,15 @@ typedef struct cl_row_ops {
     void (*geglu)(const float *gate, const float *up, int32_t n, float *out);
     void (*rope)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
     void (*rope_halves)(float *x, const float *cos_sin, int32_t n_heads, int32_t head_dim, int32_t n_rot);
+    int32_t (*argmax)(const float *x, int32_t n);
+    void (*weigh)(const float *logits, int32_t n, float max, float inverse_temperature, float *weights, double *sums);
 } cl_row_ops;
 
 /* Initialises a cl_row_ops with the copies of the including file. */
 #define CL_ROW_OPS                                                                                                             \
     {                                                                                                                          \
         .rms_norm = cl_ops_rms_norm, .add = cl_ops_add, .swiglu = cl_ops_swiglu, .geglu = cl_ops_geglu, .rope = cl_ops_rope,   \
-        .rope_halves = cl_ops_rope_halves                                                                                      \
+        .rope_halves = cl_ops_rope_halves, .argmax = cl_ops_argmax, .weigh = cl_ops_weigh                                      \
     }
 
 #endif

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "llama/common/philox.h"
+#include "llama/linear/linear.h"
+#include "llama/linear/linear_kernels.h"
 
 typedef struct candidate {
     float logit; /* never NaN */
@@ -16,8 +18,11 @@ typedef struct candidate {
 
 struct cl_sampler {
     int32_t n_vocab;
+    const cl_row_ops *ops; /* static */
     float *edited;         /* [n_vocab] logits under rules and penalties */
-    float *weights;        /* [n_vocab] unnormalised probabilities of the candidates, in their order */
+    float *logits;         /* [n_vocab] logits of the candidates, in their order */
+    float *weights;        /* [n_vocab] their unnormalised probabilities */
+    double *sums;          /* [n_vocab / CL_OPS_WEIGHTS, rounded up] of weights */
     candidate *candidates; /* [n_vocab] */
     candidate *border;     /* [n_vocab] the candidates among which top-p cuts, and logits that rules replace */
     int32_t *classes;      /* [n_vocab] class of each candidate, for top-p */
@@ -34,21 +39,28 @@ cl_sampler *cl_sampler_create(int32_t n_vocab) {
     if (!s) return NULL;
     const size_t n = (size_t)n_vocab;
     s->n_vocab = n_vocab;
+    s->ops = &cl_kernels_find(NULL)->row_ops;
     s->edited = malloc(n * sizeof *s->edited);
+    s->logits = malloc(n * sizeof *s->logits);
     s->weights = malloc(n * sizeof *s->weights);
+    s->sums = malloc((n / CL_OPS_WEIGHTS + 1) * sizeof *s->sums);
     s->candidates = malloc(n * sizeof *s->candidates);
     s->border = malloc(n * sizeof *s->border);
     s->classes = malloc(n * sizeof *s->classes);
     s->counts = calloc(n, sizeof *s->counts);
     s->seen = calloc(n, sizeof *s->seen);
-    if (!s->edited || !s->weights || !s->candidates || !s->border || !s->classes || !s->counts || !s->seen) cl_sampler_free(&s);
+    if (!s->edited || !s->logits || !s->weights || !s->sums || !s->candidates || !s->border || !s->classes || !s->counts ||
+        !s->seen)
+        cl_sampler_free(&s);
     return s;
 }
 
 void cl_sampler_free(cl_sampler **s) {
     if (!*s) return;
     free((*s)->edited);
+    free((*s)->logits);
     free((*s)->weights);
+    free((*s)->sums);
     free((*s)->candidates);
     free((*s)->border);
     free((*s)->classes);
@@ -106,21 +118,6 @@ static const float *penalise(cl_sampler *s, const cl_sampler_params *p, const fl
     return edited;
 }
 
-/* The lowest id among the largest logits; 0 if all are NaN or minus infinity. */
-static int32_t argmax(const float *logits, int32_t n) {
-    enum { LANES = 16 };
-    float best[LANES], max = -INFINITY;
-    for (int j = 0; j < LANES; j++) best[j] = -INFINITY;
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) best[j] = logits[i + j] > best[j] ? logits[i + j] : best[j];
-    for (int j = 0; j < LANES; j++) max = best[j] > max ? best[j] : max;
-    for (; i < n; i++) max = logits[i] > max ? logits[i] : max;
-    for (i = 0; i < n; i++)
-        if (logits[i] == max) return i;
-    return 0;
-}
-
 /* ---- Rules ---- */
 
 /* Whether the completion ends with all tokens of a bad word but the last. */
@@ -159,7 +156,9 @@ static void keep_allowed(cl_sampler *s, const cl_sampler_rules *r, float *logits
 }
 
 /* Whether no token can be drawn. */
-static bool is_empty(const cl_sampler *s, const float *logits) { return !(logits[argmax(logits, s->n_vocab)] > -INFINITY); }
+static bool is_empty(const cl_sampler *s, const float *logits) {
+    return !(logits[s->ops->argmax(logits, s->n_vocab)] > -INFINITY);
+}
 
 const float *cl_sampler_restrict(cl_sampler *s, const cl_sampler_rules *r, const float *logits, const int32_t *history,
                                  int64_t n_prompt, int64_t n_history) {
@@ -216,43 +215,18 @@ static void rank(candidate *c, int32_t n, int32_t k) {
     }
 }
 
-/*
- * e^x for x <= 0, zero from -80 down: no denormals, no calls, so that the compiler can use vectors. The polynomial is 2^f's
- * Taylor series, whose terms from the eighth on are below 2^-27 for |f| <= 0.5. The relative error is that of rounding
- * x log2(e): 2^-24 |x|.
- */
-static inline float weight(float x) {
-    const float t = (x > -80 ? x : -80) * 0x1.715476p0f;
-    const float n = (t + 0x1.8p23f) - 0x1.8p23f; /* rounds to an integer */
-    const float f = t - n;
-    float p = 1.5252734e-5f;
-    p = p * f + 1.5403530e-4f;
-    p = p * f + 1.3333558e-3f;
-    p = p * f + 9.6181291e-3f;
-    p = p * f + 5.5504109e-2f;
-    p = p * f + 2.4022651e-1f;
-    p = p * f + 6.9314718e-1f;
-    p = p * f + 1;
-    const uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return x > -80 ? p * scale : 0;
+/* Compute the weights of logits [n] relative to the largest logit; returns their sum. */
+static double weigh(cl_sampler *s, const float *logits, int32_t n, float max, float inverse_temperature) {
+    double sum = 0;
+    s->ops->weigh(logits, n, max, inverse_temperature, s->weights, s->sums);
+    for (int32_t i = 0; i * CL_OPS_WEIGHTS < n; i++) sum += s->sums[i];
+    return sum;
 }
 
-/* Sum in a fixed order: four sums, so that additions need not wait for each other. */
-static double sum(const float *w, int32_t n) {
-    double s[4] = {0};
-    int32_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int j = 0; j < 4; j++) s[j] += (double)w[i + j];
-    for (; i < n; i++) s[0] += (double)w[i];
-    return (s[0] + s[1]) + (s[2] + s[3]);
-}
-
-/* Compute the weights of n candidates relative to the largest logit; returns their sum. */
-static double weigh(cl_sampler *s, int32_t n, float max, float inverse_temperature) {
-    for (int32_t i = 0; i < n; i++) s->weights[i] = weight((s->candidates[i].logit - max) * inverse_temperature);
-    return sum(s->weights, n);
+/* The same for n candidates. */
+static double weigh_candidates(cl_sampler *s, int32_t n, float max, float inverse_temperature) {
+    for (int32_t i = 0; i < n; i++) s->logits[i] = s->candidates[i].logit;
+    return weigh(s, s->logits, n, max, inverse_temperature);
 }
 
 /*
@@ -261,7 +235,7 @@ static double weigh(cl_sampler *s, int32_t n, float max, float inverse_temperatu
  */
 static int32_t cut_top_p(cl_sampler *s, int32_t n, float top_p, float max, float inverse_temperature) {
     enum { PER_NAT = 32, CLASSES = 64 * PER_NAT };
-    const double target = (double)top_p * weigh(s, n, max, inverse_temperature);
+    const double target = (double)top_p * weigh_candidates(s, n, max, inverse_temperature);
     double mass[CLASSES] = {0}, reached = 0;
     for (int32_t i = 0; i < n; i++) {
         const float distance = (max - s->candidates[i].logit) * inverse_temperature * PER_NAT;
@@ -279,7 +253,7 @@ static int32_t cut_top_p(cl_sampler *s, int32_t n, float top_p, float max, float
     rank(s->border, n_border, n_border);
     for (int32_t i = 0; i < n_border; i++) {
         s->candidates[n_kept++] = s->border[i];
-        reached += (double)weight((s->border[i].logit - max) * inverse_temperature);
+        reached += (double)cl_ops_weight((s->border[i].logit - max) * inverse_temperature);
         if (reached >= target) break;
     }
     return n_kept;
@@ -302,42 +276,59 @@ static double uniform(uint64_t seed, int32_t choice, int64_t position) {
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
+/* List the candidates that the parameters leave. Returns their number. */
+static int32_t cut(cl_sampler *s, const cl_sampler_params *params, const float *logits, float max, float inverse_temperature) {
+    float least = -FLT_MAX;
+    if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
+    int32_t n = collect(s, logits, least);
+    if (params->top_k > 0 && params->top_k < n) {
+        rank(s->candidates, n, params->top_k);
+        n = params->top_k;
+    }
+    return params->top_p < 1 ? cut_top_p(s, n, params->top_p, max, inverse_temperature) : n;
+}
+
+/*
+ * The index of the weight, of n, in which a part of their sum ends. If rounding leaves a remainder, the last one that is not
+ * zero; -1: all of them are.
+ */
+static int32_t pick(const cl_sampler *s, int32_t n, double part) {
+    int32_t picked = -1, first = 0;
+    while (first + CL_OPS_WEIGHTS < n && part >= s->sums[first / CL_OPS_WEIGHTS]) {
+        part -= s->sums[first / CL_OPS_WEIGHTS];
+        first += CL_OPS_WEIGHTS;
+    }
+    for (int32_t i = first; i < n; i++) {
+        if (s->weights[i] == 0) continue;
+        picked = i;
+        part -= (double)s->weights[i];
+        if (part < 0) break;
+    }
+    return picked;
+}
+
 int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
                         int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position) {
     logits = penalise(s, params, logits, history, n_prompt, n_history);
-    const int32_t best = argmax(logits, s->n_vocab);
+    const int32_t best = s->ops->argmax(logits, s->n_vocab);
     const float max = logits[best];
     /* With infinite logits, or none, there is nothing to draw from. */
     if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
 
     const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
-    float least = -FLT_MAX;
-    if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
-    int32_t n = collect(s, logits, least);
-
-    if (params->top_k > 0 && params->top_k < n) {
-        rank(s->candidates, n, params->top_k);
-        n = params->top_k;
-    }
-    if (params->top_p < 1) n = cut_top_p(s, n, params->top_p, max, inverse_temperature);
-
-    double left = uniform(params->seed, choice, position) * weigh(s, n, max, inverse_temperature);
-    int32_t drawn = best;
-    for (int32_t i = 0; i < n; i++) {
-        if (s->weights[i] == 0) continue;
-        drawn = s->candidates[i].id; /* if rounding leaves a remainder, the last candidate with weight is drawn */
-        left -= (double)s->weights[i];
-        if (left < 0) break;
-    }
-    return drawn;
+    const bool cuts = params->min_p > 0 || params->top_k > 0 || params->top_p < 1;
+    const int32_t n = cuts ? cut(s, params, logits, max, inverse_temperature) : s->n_vocab;
+    const double sum = cuts ? weigh_candidates(s, n, max, inverse_temperature) : weigh(s, logits, n, max, inverse_temperature);
+    const int32_t picked = pick(s, n, uniform(params->seed, choice, position) * sum);
+    return picked < 0 ? best : cuts ? s->candidates[picked].id : picked;
 }
 
 void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,
                          cl_sampler_logprob *top) {
-    const float max = logits[argmax(logits, s->n_vocab)];
+    const float max = logits[s->ops->argmax(logits, s->n_vocab)];
     const bool finite = fabsf(max) < INFINITY;
     const int32_t n = collect(s, logits, -FLT_MAX);
-    const double log_sum = finite ? (double)max + log(weigh(s, n, max, 1)) : 0;
+    const double log_sum = finite ? (double)max + log(weigh_candidates(s, n, max, 1)) : 0;
     const float x = logits[id];
     *chosen = (cl_sampler_logprob){id, finite && x >= -FLT_MAX ? (float)((double)x - log_sum) : -INFINITY};
     const int32_t k = n_top < n ? n_top : n;

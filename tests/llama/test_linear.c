@@ -614,11 +614,51 @@ static void test_ops(void **state) {
     }
 }
 
+/* What draws use: every level has the same bits, whatever the number of logits. */
+static void test_logits(void **state) {
+    (void)state;
+    enum { N = 1003, BLOCKS = N / CL_OPS_WEIGHTS + 1 };
+    static float x[N], weights[2][N];
+    static double sums[2][BLOCKS];
+    const float temperature = 0.7f;
+    const unsigned fp = ca_fp_enter();
+    for (int n = 1; n <= N; n += n < 40 ? 1 : 107) {
+        for (int i = 0; i < n; i++) x[i] = i % 7 == 3 ? -INFINITY : i % 11 == 5 ? NAN : floorf(next_float() * 16) * 4;
+        int32_t largest = 0;
+        double sum = 0;
+        for (int32_t i = 1; i < n; i++)
+            if (x[i] > x[largest]) largest = i;
+        cl_kernels_ref.row_ops.weigh(x, n, x[largest], 1 / temperature, weights[0], sums[0]);
+        for (int i = 0; i < n; i++) {
+            const double power = ((double)x[i] - (double)x[largest]) * (double)(1 / temperature);
+            if (!(power > -80)) { /* or NaN */
+                assert_true(weights[0][i] == 0);
+                continue;
+            }
+            /* The power is rounded twice, and log2(e) as well; the polynomial adds some four roundings. */
+            const double error = (double)weights[0][i] / exp(power) - 1;
+            assert_true(fabs(error) <= 0x1p-24 * (4 - 2.25 * power));
+            sum += (double)weights[0][i];
+        }
+        for (int i = 0; i * CL_OPS_WEIGHTS < n; i++) sum -= sums[0][i];
+        assert_true(fabs(sum) < 1e-11);
+        for (int level = 0; cl_kernels_level_name(level); level++) {
+            const cl_row_ops *ops = &cl_kernels_find(cl_kernels_level_name(level))->row_ops;
+            assert_int_equal(ops->argmax(x, n), largest);
+            ops->weigh(x, n, x[largest], 1 / temperature, weights[1], sums[1]);
+            assert_memory_equal(weights[0], weights[1], (size_t)n * sizeof *x);
+            assert_memory_equal(sums[0], sums[1], sizeof(double) * (size_t)((n + CL_OPS_WEIGHTS - 1) / CL_OPS_WEIGHTS));
+        }
+    }
+    ca_fp_leave(fp);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_products),
         cmocka_unit_test(test_finish),    cmocka_unit_test(test_gated),        cmocka_unit_test(test_against_double),
         cmocka_unit_test(test_errors),    cmocka_unit_test(test_levels),       cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
