@@ -94,6 +94,11 @@ static int32_t best_of(const uint32_t *mask, const float *logits, int32_t n_voca
 
 /* ---- Draws ---- */
 
+enum {
+    ATTEMPTS = 8, /* tokens that are drawn without a mask before one is computed: it takes as long as some twenty attempts */
+    FEW = 512     /* masks with at most so many tokens are lists, so that no draw passes over the whole vocabulary */
+};
+
 static int32_t fail(cl_constraint *con) {
     con->failed = true;
     return -1;
@@ -112,27 +117,68 @@ static bool start(cl_constraint *con, cl_grammar *grammar) {
     return con->matcher && find_forced(con);
 }
 
-static int32_t draw_allowed(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c,
-                            const float *logits, int64_t position) {
+/* The tokens of a mask in `few` [max], in ascending order. Returns their number; -1: there are more. */
+static int32_t list_few(const uint32_t *mask, int32_t n_vocab, int32_t *few, int32_t max) {
+    int32_t n = 0;
+    for (int32_t first = 0; first < n_vocab; first += 32)
+        for (uint32_t bits = mask[first / 32]; bits; bits &= bits - 1) {
+            const int32_t id = first + __builtin_ctz(bits);
+            if (id >= n_vocab) break;
+            if (n == max) return -1;
+            few[n++] = id;
+        }
+    return n;
+}
+
+/* Draw from the tokens of the mask. */
+static int32_t redraw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
+                      int64_t position) {
     const cl_engine_request *params = &c->owner->params;
     uint32_t *mask = sc->masks + (size_t)worker * cl_mask_words(sc->n_vocab);
-    float *allowed = sc->logits + (size_t)worker * (size_t)sc->n_vocab;
     if (!c->constraint->matcher->get_mask(c->constraint->matcher, mask)) return -1;
     if (params->ignore_eos) remove_end_tokens(sc, mask);
-    const float *ruled = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
-    apply(mask, ruled, allowed, sc->n_vocab);
-    const int32_t token =
-        cl_sampler_draw(s, &params->sampling, allowed, c->tokens, params->n_prompt, position, c->index, position);
+    const float *from = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
+    int32_t few[FEW];
+    const int32_t n_few = list_few(mask, sc->n_vocab, few, FEW);
+    if (n_few < 0) {
+        float *allowed = sc->logits + (size_t)worker * (size_t)sc->n_vocab;
+        apply(mask, from, allowed, sc->n_vocab);
+        from = allowed;
+    }
+    const int32_t token = cl_sampler_redraw(s, &params->sampling, from, n_few < 0 ? NULL : few, n_few, c->tokens,
+                                            params->n_prompt, position, c->index, position);
     /* Where no allowed token has a finite logit, the draw goes by ids. */
-    return cl_mask_has(mask, token) ? token : best_of(mask, logits, sc->n_vocab);
+    return cl_mask_has(mask, token) && from[token] > -INFINITY ? token : best_of(mask, logits, sc->n_vocab);
+}
+
+static bool is_end(const cl_constraint_scratch *sc, int32_t token) {
+    for (int32_t i = 0; i < sc->n_end_tokens; i++)
+        if (sc->end_tokens[i] == token) return true;
+    return false;
+}
+
+/* Whether a token that was drawn without a mask may follow. Whether an end token may, the mask alone knows. */
+static bool may_follow(const cl_constraint_scratch *sc, const cl_choice *c, int32_t token) {
+    cl_matcher *m = c->constraint->matcher;
+    return !is_end(sc, token) && m->count_valid(m, &token, 1) == 1;
+}
+
+static int32_t draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
+                    int64_t position) {
+    const cl_engine_request *params = &c->owner->params;
+    const float *ruled = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
+    int32_t token = cl_sampler_draw(s, &params->sampling, ruled, c->tokens, params->n_prompt, position, c->index, position);
+    if (!(ruled[token] > -INFINITY)) token = -1;
+    for (int32_t attempt = 1; token >= 0 && attempt <= ATTEMPTS; attempt++) {
+        if (may_follow(sc, c, token)) return token;
+        token = cl_sampler_draw_other(s, &params->sampling, c->index, position, attempt);
+    }
+    return redraw(sc, worker, s, c, logits, position);
 }
 
 /* Whether a token ends the choice whatever the grammar says, so that its matcher need not know it. */
 static bool ends(const cl_constraint_scratch *sc, const cl_choice *c, int32_t token) {
-    const cl_engine_request *params = &c->owner->params;
-    for (int32_t i = 0; i < sc->n_end_tokens && !params->ignore_eos; i++)
-        if (sc->end_tokens[i] == token) return true;
-    return false;
+    return !c->owner->params.ignore_eos && is_end(sc, token);
 }
 
 int32_t cl_constraint_draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, cl_choice *c, const float *logits,
@@ -145,7 +191,7 @@ int32_t cl_constraint_draw(const cl_constraint_scratch *sc, int32_t worker, cl_s
         token = con->forced[con->first_forced++];
         con->n_forced--;
     } else {
-        token = draw_allowed(sc, worker, s, c, logits, position);
+        token = draw(sc, worker, s, c, logits, position);
     }
     if (token < 0) return fail(con);
     if (ends(sc, c, token)) return token;

@@ -25,6 +25,9 @@ struct cl_sampler {
     double *sums;          /* [n_vocab / CL_OPS_WEIGHTS, rounded up] of weights */
     candidate *candidates; /* [n_vocab] */
     candidate *border;     /* [n_vocab] the candidates among which top-p cuts, and logits that rules replace */
+    bool has_candidates;   /* whether the weights are those of candidates; otherwise they are those of all tokens */
+    int32_t n_weights;     /* of the last draw, which may be repeated; 0: there is nothing to draw from */
+    int32_t picked;        /* the index of its weight */
     int32_t *classes;      /* [n_vocab] class of each candidate, for top-p */
     int32_t *counts;       /* [n_vocab] occurrences of each token in the completion; zeros between calls */
     bool *seen;            /* [n_vocab] whether a token occurs at all; false between calls */
@@ -215,12 +218,17 @@ static void rank(candidate *c, int32_t n, int32_t k) {
     }
 }
 
+static double sum_of_weights(const cl_sampler *s) {
+    double sum = 0;
+    for (int32_t i = 0; i * CL_OPS_WEIGHTS < s->n_weights; i++) sum += s->sums[i];
+    return sum;
+}
+
 /* Compute the weights of logits [n] relative to the largest logit; returns their sum. */
 static double weigh(cl_sampler *s, const float *logits, int32_t n, float max, float inverse_temperature) {
-    double sum = 0;
+    s->n_weights = n;
     s->ops->weigh(logits, n, max, inverse_temperature, s->weights, s->sums);
-    for (int32_t i = 0; i * CL_OPS_WEIGHTS < n; i++) sum += s->sums[i];
-    return sum;
+    return sum_of_weights(s);
 }
 
 /* The same for n candidates. */
@@ -269,18 +277,34 @@ static int32_t collect(cl_sampler *s, const float *logits, float least) {
     return n;
 }
 
+/* The same of tokens ids [n] alone. */
+static int32_t collect_among(cl_sampler *s, const float *logits, const int32_t *ids, int32_t n, float least) {
+    int32_t n_candidates = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (logits[ids[i]] >= least) s->candidates[n_candidates++] = (candidate){logits[ids[i]], ids[i]};
+    return n_candidates;
+}
+
+/* What a random number depends on, besides the seed. */
+typedef struct place {
+    int64_t position;
+    int32_t choice;
+    uint32_t attempt; /* 0: the first draw */
+} place;
+
 /* A random number in [0, 1) with 53 bits. */
-static double uniform(uint64_t seed, int32_t choice, int64_t position) {
-    uint32_t bits[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), (uint32_t)choice, 0};
+static double uniform(uint64_t seed, place at) {
+    uint32_t bits[4] = {(uint32_t)at.position, (uint32_t)((uint64_t)at.position >> 32), (uint32_t)at.choice, at.attempt};
     cl_philox(bits, seed);
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* List the candidates that the parameters leave. Returns their number. */
-static int32_t cut(cl_sampler *s, const cl_sampler_params *params, const float *logits, float max, float inverse_temperature) {
+/* List the candidates that the parameters leave of tokens ids [n_ids]; NULL: of all. Returns their number. */
+static int32_t cut(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids, int32_t n_ids,
+                   float max, float inverse_temperature) {
     float least = -FLT_MAX;
     if (params->min_p > 0) least = fmaxf(least, fminf(max, max + params->temperature * logf(params->min_p)));
-    int32_t n = collect(s, logits, least);
+    int32_t n = ids ? collect_among(s, logits, ids, n_ids, least) : collect(s, logits, least);
     if (params->top_k > 0 && params->top_k < n) {
         rank(s->candidates, n, params->top_k);
         n = params->top_k;
@@ -289,38 +313,76 @@ static int32_t cut(cl_sampler *s, const cl_sampler_params *params, const float *
 }
 
 /*
- * The index of the weight, of n, in which a part of their sum ends. If rounding leaves a remainder, the last one that is not
- * zero; -1: all of them are.
+ * Draw one of the weights; returns its token. That is the one in which a random part of their sum ends; if rounding leaves a
+ * remainder, the last one that is not zero. -1: all of them are.
  */
-static int32_t pick(const cl_sampler *s, int32_t n, double part) {
-    int32_t picked = -1, first = 0;
-    while (first + CL_OPS_WEIGHTS < n && part >= s->sums[first / CL_OPS_WEIGHTS]) {
+static int32_t pick(cl_sampler *s, uint64_t seed, place at) {
+    double part = uniform(seed, at) * sum_of_weights(s);
+    int32_t first = 0;
+    while (first + CL_OPS_WEIGHTS < s->n_weights && part >= s->sums[first / CL_OPS_WEIGHTS]) {
         part -= s->sums[first / CL_OPS_WEIGHTS];
         first += CL_OPS_WEIGHTS;
     }
-    for (int32_t i = first; i < n; i++) {
+    s->picked = -1;
+    for (int32_t i = first; i < s->n_weights; i++) {
         if (s->weights[i] == 0) continue;
-        picked = i;
+        s->picked = i;
         part -= (double)s->weights[i];
         if (part < 0) break;
     }
-    return picked;
+    return s->picked < 0 || !s->has_candidates ? s->picked : s->candidates[s->picked].id;
+}
+
+/* Draw among tokens ids [n_ids]; NULL: among all. best: the first of those with the largest logit. */
+static int32_t draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids, int32_t n_ids,
+                    int32_t best, place at) {
+    const float max = logits[best];
+    s->n_weights = 0;
+    /* With infinite logits, or none, there is nothing to draw from. */
+    if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
+
+    const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
+    s->has_candidates = ids || params->min_p > 0 || params->top_k > 0 || params->top_p < 1;
+    if (s->has_candidates)
+        weigh_candidates(s, cut(s, params, logits, ids, n_ids, max, inverse_temperature), max, inverse_temperature);
+    else
+        weigh(s, logits, s->n_vocab, max, inverse_temperature);
+    const int32_t token = pick(s, params->seed, at);
+    return token < 0 ? best : token;
 }
 
 int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *history,
                         int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position) {
     logits = penalise(s, params, logits, history, n_prompt, n_history);
-    const int32_t best = s->ops->argmax(logits, s->n_vocab);
-    const float max = logits[best];
-    /* With infinite logits, or none, there is nothing to draw from. */
-    if (!(params->temperature > 0) || !(fabsf(max) < INFINITY)) return best;
+    return draw(s, params, logits, NULL, 0, s->ops->argmax(logits, s->n_vocab), (place){position, choice, 0});
+}
 
-    const float inverse_temperature = fminf(1 / params->temperature, 1e30f);
-    const bool cuts = params->min_p > 0 || params->top_k > 0 || params->top_p < 1;
-    const int32_t n = cuts ? cut(s, params, logits, max, inverse_temperature) : s->n_vocab;
-    const double sum = cuts ? weigh_candidates(s, n, max, inverse_temperature) : weigh(s, logits, n, max, inverse_temperature);
-    const int32_t picked = pick(s, n, uniform(params->seed, choice, position) * sum);
-    return picked < 0 ? best : cuts ? s->candidates[picked].id : picked;
+int32_t cl_sampler_draw_other(cl_sampler *s, const cl_sampler_params *params, int32_t choice, int64_t position,
+                              int32_t attempt) {
+    if (s->n_weights == 0 || s->picked < 0) return -1;
+    const int32_t first = s->picked - s->picked % CL_OPS_WEIGHTS;
+    const int32_t end = s->n_weights - first < CL_OPS_WEIGHTS ? s->n_weights : first + CL_OPS_WEIGHTS;
+    double sum = 0;
+    s->weights[s->picked] = 0;
+    for (int32_t i = first; i < end; i++) sum += (double)s->weights[i];
+    s->sums[first / CL_OPS_WEIGHTS] = sum;
+    return pick(s, params->seed, (place){position, choice, (uint32_t)attempt});
+}
+
+/* The first of the tokens ids [n] with the largest logit; -1: all are NaN or minus infinity. */
+static int32_t argmax_among(const float *logits, const int32_t *ids, int32_t n) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; i++)
+        if (logits[ids[i]] > (best < 0 ? -INFINITY : logits[best])) best = ids[i];
+    return best;
+}
+
+int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids,
+                          int32_t n_ids, const int32_t *history, int64_t n_prompt, int64_t n_history, int32_t choice,
+                          int64_t position) {
+    logits = penalise(s, params, logits, history, n_prompt, n_history);
+    const int32_t best = ids ? argmax_among(logits, ids, n_ids) : s->ops->argmax(logits, s->n_vocab);
+    return best < 0 ? ids[0] : draw(s, params, logits, ids, n_ids, best, (place){position, choice, UINT32_MAX});
 }
 
 void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,

@@ -52,6 +52,24 @@ int32_t cl_sampler_draw(cl_sampler *s, const cl_sampler_params *params, const fl
                         int64_t n_prompt, int64_t n_history, int32_t choice, int64_t position);
 
 /*
+ * Draw another token in place of the one that cl_sampler_draw, or this function, has just drawn with the same sampler, since
+ * that one may not follow: from the same distribution without the tokens drawn so far, with random numbers of their own for
+ * each attempt >= 1. The first token that may follow is then drawn as from the distribution of those that may. -1: no other is
+ * left, or nothing was random.
+ */
+int32_t cl_sampler_draw_other(cl_sampler *s, const cl_sampler_params *params, int32_t choice, int64_t position,
+                              int32_t attempt);
+
+/*
+ * Draw as cl_sampler_draw, with random numbers of its own, among tokens ids [n_ids >= 1] in ascending order; NULL: among all. A
+ * list gives what minus infinity for all other logits would give, in a time that depends on its length; if all of its logits
+ * are NaN or minus infinity, it gives its first token.
+ */
+int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const float *logits, const int32_t *ids,
+                          int32_t n_ids, const int32_t *history, int64_t n_prompt, int64_t n_history, int32_t choice,
+                          int64_t position);
+
+/*
  * Logprobs from logits [n_vocab]: of token `id` to *chosen, and of the n_top likeliest tokens to top [n_top], likeliest first,
  * equal ones by id. Entries past the size of the vocabulary have id -1. Accurate to about 1e-6.
  */

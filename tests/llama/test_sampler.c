@@ -24,6 +24,41 @@ static int32_t draw(cl_sampler *s, const cl_sampler_params *p, const float *logi
     return cl_sampler_draw(s, p, logits, NULL, 0, 0, 0, position);
 }
 
+/* A list of tokens is the same as minus infinity for all others, with all that params have. */
+static void among_few_is_among_all(void **state) {
+    (void)state;
+    enum { N = 300, DRAWS = 3000 };
+    float logits[N], masked[N];
+    int32_t ids[N], history[8];
+    cl_sampler *s = cl_sampler_create(N);
+    uint32_t x = 1;
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t n = 0;
+        for (int32_t id = 0; id < N; id++) {
+            x = x * 1664525u + 1013904223u;
+            logits[id] = (x >> 8) % 97 == 0 ? NAN : (x >> 8) % 89 == 0 ? -INFINITY : (float)((x >> 12) % 64) / 8;
+            const bool among = (x >> 20) % (1 + (uint32_t)i % 40) == 0;
+            if (among) ids[n++] = id;
+            masked[id] = among ? logits[id] : -INFINITY;
+        }
+        if (n == 0) continue;
+        for (int k = 0; k < 8; k++) history[k] = (int32_t)((x >> k) % N);
+        cl_sampler_params p = params_with(i % 5 == 0 ? 0 : 0.3f + (float)(i % 7));
+        if (i % 3 == 0) p.top_k = 1 + i % 9;
+        if (i % 4 == 0) p.top_p = 0.8f;
+        if (i % 6 == 0) p.min_p = 0.05f;
+        if (i % 7 == 0) p.repetition_penalty = 1.3f;
+        if (i % 8 == 0) p.presence_penalty = 0.5f;
+        const int32_t all = cl_sampler_redraw(s, &p, masked, NULL, 0, history, 4, 8, i % 3, i);
+        const int32_t few = cl_sampler_redraw(s, &p, logits, ids, n, history, 4, 8, i % 3, i);
+        if (masked[all] > -INFINITY) /* otherwise nothing was to be drawn from */
+            assert_int_equal(few, all);
+        else
+            assert_int_equal(few, ids[0]);
+    }
+    cl_sampler_free(&s);
+}
+
 /* Known answers published with the generator. */
 static void philox_known_answers(void **state) {
     (void)state;
@@ -36,12 +71,24 @@ static void philox_known_answers(void **state) {
     assert_memory_equal(ones, expect_ones, sizeof ones);
 }
 
+/* The first of the tokens that are drawn in place of each other and have an even id; otherwise one of those of a list. */
+static int32_t draw_even(cl_sampler *s, const cl_sampler_params *p, const float *logits, int64_t position) {
+    static const int32_t even[] = {0, 2, 4, 6, 8};
+    int32_t id = draw(s, p, logits, position);
+    for (int attempt = 1; id >= 0 && attempt < 4; attempt++) {
+        if (id % 2 == 0) return id;
+        id = cl_sampler_draw_other(s, p, 0, position, attempt);
+    }
+    return cl_sampler_redraw(s, p, logits, even, 5, NULL, 0, 0, 0, position);
+}
+
 /* Draw many times; chi-square against the expected probabilities. */
-static void check_frequencies(const cl_sampler_params *p, const float *logits, const double *expect, int32_t n) {
+static void check_frequencies_of(int32_t (*draw_one)(cl_sampler *, const cl_sampler_params *, const float *, int64_t),
+                                 const cl_sampler_params *p, const float *logits, const double *expect, int32_t n) {
     enum { DRAWS = 200000 };
     cl_sampler *s = cl_sampler_create(n);
     int *count = calloc((size_t)n, sizeof *count);
-    for (int64_t i = 0; i < DRAWS; i++) count[draw(s, p, logits, i)]++;
+    for (int64_t i = 0; i < DRAWS; i++) count[draw_one(s, p, logits, i)]++;
     double chi2 = 0;
     int freedom = -1;
     for (int32_t i = 0; i < n; i++) {
@@ -58,6 +105,10 @@ static void check_frequencies(const cl_sampler_params *p, const float *logits, c
     if (chi2 > limit) fail_msg("chi-square %g above %g (seed %llu)", chi2, limit, (unsigned long long)p->seed);
     free(count);
     cl_sampler_free(&s);
+}
+
+static void check_frequencies(const cl_sampler_params *p, const float *logits, const double *expect, int32_t n) {
+    check_frequencies_of(draw, p, logits, expect, n);
 }
 
 static void softmax(const float *logits, double temperature, double *out, int n) {
@@ -94,6 +145,48 @@ static void keep(double *expect, const int *ids, int n_ids, int n) {
         for (int j = 0; j < n_ids; j++) kept |= ids[j] == i;
         expect[i] = kept ? expect[i] / sum : 0;
     }
+}
+
+/* Tokens that may not follow are drawn in vain, and those that may keep their probabilities among themselves. */
+static void refused_draws_change_no_probability(void **state) {
+    (void)state;
+    double expect[10];
+    cl_sampler_params p = params_with(0.8f);
+    softmax(ten, 0.8f, expect, 10);
+    keep(expect, (const int[]){0, 2, 4, 6, 8}, 5, 10);
+    check_frequencies_of(draw_even, &p, ten, expect, 10);
+    p.min_p = 0.05f;
+    softmax(ten, 0.8f, expect, 10);
+    keep(expect, (const int[]){0, 2, 4, 8}, 4, 10);
+    check_frequencies_of(draw_even, &p, ten, expect, 10);
+}
+
+/* Every token that has a chance comes once, in another order for each seed, and then none. */
+static void other_tokens_come_once(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    float logits[N];
+    for (int32_t id = 0; id < N; id++) logits[id] = id % 10 == 3 ? -INFINITY : (float)(id * 7919 % 64) / 8;
+    cl_sampler *s = cl_sampler_create(N);
+    int32_t second[2] = {0};
+    for (int seed = 0; seed < 2; seed++) {
+        bool seen[N] = {false};
+        cl_sampler_params p = params_with(1);
+        p.seed = (uint64_t)seed;
+        int32_t n = 0;
+        for (int32_t id = draw(s, &p, logits, 5); id >= 0; id = cl_sampler_draw_other(s, &p, 0, 5, n)) {
+            assert_true(id % 10 != 3 && !seen[id]);
+            seen[id] = true;
+            if (n++ == 1) second[seed] = id;
+        }
+        assert_int_equal(n, N - N / 10);
+        assert_int_equal(cl_sampler_draw_other(s, &p, 0, 5, n), -1);
+    }
+    assert_true(second[0] != second[1]);
+    const cl_sampler_params greedy = params_with(0);
+    draw(s, &greedy, logits, 5);
+    assert_int_equal(cl_sampler_draw_other(s, &greedy, 0, 5, 1), -1);
+    cl_sampler_free(&s);
 }
 
 static void cuts_keep_the_likeliest(void **state) {
@@ -424,12 +517,21 @@ static void weights_are_exponentials(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_known_answers),          cmocka_unit_test(draws_follow_the_distribution),
-        cmocka_unit_test(cuts_keep_the_likeliest),       cmocka_unit_test(edges_of_options),
-        cmocka_unit_test(odd_logits_do_not_crash),       cmocka_unit_test(penalties),
-        cmocka_unit_test(rules_restrict_draws),          cmocka_unit_test(rules_leave_a_token),
-        cmocka_unit_test(rules_have_their_order),        cmocka_unit_test(draws_depend_on_nothing_else),
-        cmocka_unit_test(nucleus_on_a_large_vocabulary), cmocka_unit_test(logprobs_against_double),
+        cmocka_unit_test(among_few_is_among_all),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(refused_draws_change_no_probability),
+        cmocka_unit_test(other_tokens_come_once),
+        cmocka_unit_test(cuts_keep_the_likeliest),
+        cmocka_unit_test(edges_of_options),
+        cmocka_unit_test(odd_logits_do_not_crash),
+        cmocka_unit_test(penalties),
+        cmocka_unit_test(rules_restrict_draws),
+        cmocka_unit_test(rules_leave_a_token),
+        cmocka_unit_test(rules_have_their_order),
+        cmocka_unit_test(draws_depend_on_nothing_else),
+        cmocka_unit_test(nucleus_on_a_large_vocabulary),
+        cmocka_unit_test(logprobs_against_double),
         cmocka_unit_test(weights_are_exponentials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
