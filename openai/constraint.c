@@ -228,14 +228,14 @@ static bool parse_fields(constraint *c, const json_t *body) {
         {outputs, "json", "structured_outputs.json", field_get, read_schema}, /* {} is the schema of any JSON */
         {outputs, "json_object", "structured_outputs.json_object", field_get_requested, read_json_object},
         {outputs, "regex", "structured_outputs.regex", field_get_requested, read_regex},
-        {outputs, "choice", "structured_outputs.choice", field_get_requested, read_choice},
+        {outputs, "choice", "structured_outputs.choice", field_get, read_choice},
         {outputs, "grammar", "structured_outputs.grammar", field_get_requested, read_grammar},
         {body, "guided_json", "guided_json", field_get, read_schema},
         {body, "guided_json_object", "guided_json_object", field_get_requested, read_json_object},
         {body, "guided_regex", "guided_regex", field_get_requested, read_regex},
         {body, "guided_choice", "guided_choice", field_get_requested, read_choice},
         {body, "guided_grammar", "guided_grammar", field_get_requested, read_grammar},
-        {body, "json_schema", "json_schema", field_get_requested, read_schema}, /* {} is llama-server's default */
+        {body, "json_schema", "json_schema", field_get, read_schema},
         {body, "grammar", "grammar", field_get_requested, read_gbnf},
     };
     if (outputs && !json_is_object(outputs))

@@ -50,7 +50,8 @@ static void every_form_is_read(void **state) {
         {CHAT("\"guided_grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"grammar\":\"root ::= \\\"yes\\\"\""), CL_GRAMMAR_LARK, lark},
         {CHAT("\"json_schema\":{\"type\":\"object\"}"), CL_GRAMMAR_JSON_SCHEMA, object},
-        {CHAT("\"grammar\":\"\",\"json_schema\":{},\"guided_choice\":[],\"structured_outputs\":{}"), CL_GRAMMAR_NONE, ""},
+        {CHAT("\"json_schema\":{}"), CL_GRAMMAR_JSON_SCHEMA, "{}"},
+        {CHAT("\"grammar\":\"\",\"json_schema\":null,\"guided_choice\":[],\"structured_outputs\":{}"), CL_GRAMMAR_NONE, ""},
     };
     const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -99,6 +100,7 @@ static void what_is_wrong_is_refused(void **state) {
         {CHAT("\"response_format\":{\"type\":\"json_object\"},\"structured_outputs\":{\"regex\":\"a\"}"),
          "structured_outputs.regex", "'response_format' and 'structured_outputs.regex' both"},
         {CHAT("\"structural_tag\":\"x\""), "structural_tag", "not supported"},
+        {CHAT("\"structured_outputs\":{\"choice\":[]}"), "structured_outputs.choice", "an array of 1 to 4096 strings"},
     };
     const openai_context c = fake_context();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
