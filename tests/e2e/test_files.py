@@ -1,5 +1,4 @@
 """Files and batches of `chunkllama serve --files-dir`, through OpenAI's client."""
-import contextlib
 import io
 import json
 import pathlib
@@ -11,42 +10,15 @@ import time
 import openai
 import pytest
 
+import test_server
+
 LONG = "Once upon a time in a small village by the sea there lived an old woman whom everyone"
 BATCH = {"endpoint": "/v1/completions", "completion_window": "24h"}
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
-class Server:
-    def __init__(self, process, url, key):
-        self.process, self.url = process, url
-        self.client = self.client_of(key)
-
-    def client_of(self, key):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=120)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
-@contextlib.contextmanager
 def serving(binary, model_path, folder, *args, key="none"):
-    process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", "--files-dir", str(folder), *map(str, args)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        for line in process.stdout:
-            if found := re.search(r"http://[0-9.]+:\d+", line):
-                break
-        else:
-            pytest.fail(process.stderr.read())
-        yield Server(process, found[0], key)
-        if process.poll() is None:
-            process.terminate()
-            assert process.wait(timeout=60) == 0
-            assert process.stderr.read() == ""
-    finally:
-        process.kill()
-        process.communicate()
+    return test_server.serving(binary, model_path, "--files-dir", str(folder), *map(str, args), key=key)
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,15 @@ LONG = "Once upon a time there was a lighthouse keeper who"
 class Server:
     def __init__(self, process, url, key):
         self.process, self.url = process, url
-        self.client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=120)
+        self.client = self.client_of(key)
         self.model = self.client.models.list().data[0].id
+
+    def client_of(self, key):
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=120)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def chat(self, messages=QUESTION, **more):
         return self.client.chat.completions.create(model=self.model, messages=messages, **more)
@@ -56,6 +63,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(binary, model_path, *args, key="none"):
+    """A server, which ends in order afterwards, unless the test has ended it and waited for that."""
     process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", *args], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=plain_environment())
     try:
@@ -65,9 +73,10 @@ def serving(binary, model_path, *args, key="none"):
         else:
             pytest.fail(process.stderr.read())
         yield Server(process, found[0], key)
-        process.terminate()
-        assert process.wait(timeout=30) == 0
-        assert process.stderr.read() == ""
+        if process.returncode is None:
+            process.terminate()
+            assert process.wait(timeout=60) == 0
+            assert process.stderr.read() == ""
     finally:
         process.kill()
         process.communicate()
