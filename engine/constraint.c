@@ -95,7 +95,7 @@ static int32_t best_of(const uint32_t *mask, const float *logits, int32_t n_voca
 /* ---- Draws ---- */
 
 enum {
-    ATTEMPTS = 8, /* tokens that are drawn without a mask before one is computed: it takes as long as some twenty attempts */
+    ATTEMPTS = 8, /* tokens that are drawn without a mask before one is computed: that takes as long as some twenty of them */
     FEW = 512     /* masks with at most so many tokens are lists, so that no draw passes over the whole vocabulary */
 };
 
@@ -130,13 +130,14 @@ static int32_t list_few(const uint32_t *mask, int32_t n_vocab, int32_t *few, int
     return n;
 }
 
-/* Draw from the tokens of the mask. */
-static int32_t redraw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
-                      int64_t position) {
+/* Compute the mask: the token that was drawn (-1: none) if it has it, or one that is drawn from it. */
+static int32_t draw_masked(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c,
+                           const float *logits, int64_t position, int32_t drawn) {
     const cl_engine_request *params = &c->owner->params;
     uint32_t *mask = sc->masks + (size_t)worker * cl_mask_words(sc->n_vocab);
     if (!c->constraint->matcher->get_mask(c->constraint->matcher, mask)) return -1;
     if (params->ignore_eos) remove_end_tokens(sc, mask);
+    if (drawn >= 0 && cl_mask_has(mask, drawn)) return drawn;
     const float *from = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
     int32_t few[FEW];
     const int32_t n_few = list_few(mask, sc->n_vocab, few, FEW);
@@ -157,23 +158,20 @@ static bool is_end(const cl_constraint_scratch *sc, int32_t token) {
     return false;
 }
 
-/* Whether a token that was drawn without a mask may follow. Whether an end token may, the mask alone knows. */
-static bool may_follow(const cl_constraint_scratch *sc, const cl_choice *c, int32_t token) {
-    cl_matcher *m = c->constraint->matcher;
-    return !is_end(sc, token) && m->count_valid(m, &token, 1) == 1;
-}
-
 static int32_t draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler *s, const cl_choice *c, const float *logits,
                     int64_t position) {
     const cl_engine_request *params = &c->owner->params;
+    cl_matcher *m = c->constraint->matcher;
     const float *ruled = cl_sampler_restrict(s, &c->owner->rules, logits, c->tokens, params->n_prompt, position);
     int32_t token = cl_sampler_draw(s, &params->sampling, ruled, c->tokens, params->n_prompt, position, c->index, position);
     if (!(ruled[token] > -INFINITY)) token = -1;
     for (int32_t attempt = 1; token >= 0 && attempt <= ATTEMPTS; attempt++) {
-        if (may_follow(sc, c, token)) return token;
+        /* Whether an end token may follow, the mask alone knows. */
+        if (is_end(sc, token)) return draw_masked(sc, worker, s, c, logits, position, token);
+        if (m->count_valid(m, &token, 1) == 1) return token;
         token = cl_sampler_draw_other(s, &params->sampling, c->index, position, attempt);
     }
-    return redraw(sc, worker, s, c, logits, position);
+    return draw_masked(sc, worker, s, c, logits, position, -1);
 }
 
 /* Whether a token ends the choice whatever the grammar says, so that its matcher need not know it. */

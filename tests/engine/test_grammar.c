@@ -285,6 +285,57 @@ static void allowed_tokens_are_drawn(void **state) {
     fixture_stop(&f);
 }
 
+/*
+ * First tokens under a grammar, the end among them, are drawn by the probability that they have among those that are allowed:
+ * chi-square over all that come.
+ */
+static void the_distribution_is_that_of_masks(void **state) {
+    (void)state;
+    enum { REQUESTS = 250, DRAWS = REQUESTS * RECORDING_CHOICES };
+    static const struct {
+        const char *pattern;
+        int n_tokens; /* that are allowed at least */
+    } cases[] = {{"#*", 11}, {".*", 60}};
+    const double temperature = 10;
+    cl_engine_config config = fixture_config();
+    fixture f;
+    fixture_start(&f, &config, 2);
+    int32_t tokens[11];
+    make_prompt(tokens, 11, 0, 0, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int count[TOY_VOCAB] = {0}, n_seen = 0;
+        double weight[TOY_VOCAB] = {0}, sum = 0, chi2 = 0;
+        cl_engine_request request = make_request(tokens, 11, 1, NULL);
+        request.n = RECORDING_CHOICES;
+        request.sampling.temperature = (float)temperature;
+        request.ignore_eos = false;
+        set_grammar(&request, cases[i].pattern);
+        for (int k = 0; k < REQUESTS; k++) {
+            request.sampling.seed = (uint64_t)k;
+            recording *r = run(&f, request);
+            for (int c = 0; c < RECORDING_CHOICES; c++) {
+                const int32_t id = r->choices[c].tokens[0];
+                count[id]++;
+                weight[id] = exp((double)r->choices[c].logprobs[0] / temperature);
+            }
+            recording_free(r);
+        }
+        for (int id = 0; id < TOY_VOCAB; id++) {
+            sum += weight[id];
+            n_seen += count[id] > 0;
+        }
+        for (int id = 0; id < TOY_VOCAB; id++) {
+            if (count[id] == 0) continue;
+            const double expected = DRAWS * weight[id] / sum;
+            chi2 += (count[id] - expected) * (count[id] - expected) / expected;
+        }
+        assert_true(count[TOY_END] > 0 && n_seen >= cases[i].n_tokens);
+        /* Five standard deviations of chi-square; the seeds are fixed. */
+        if (chi2 > n_seen + 5 * sqrt(2.0 * n_seen)) fail_msg("%s: chi-square %g of %d tokens", cases[i].pattern, chi2, n_seen);
+    }
+    fixture_stop(&f);
+}
+
 /* A grammar that fails amid a completion, or for lack of memory, ends its choice with the engine's message, and no other one.
  */
 static void failures_end_their_choice(void **state) {
@@ -426,6 +477,7 @@ int main(void) {
         cmocka_unit_test(forced_tokens_end_where_others_would),
         cmocka_unit_test(end_tokens_follow_the_grammar),
         cmocka_unit_test(allowed_tokens_are_drawn),
+        cmocka_unit_test(the_distribution_is_that_of_masks),
         cmocka_unit_test(failures_end_their_choice),
         cmocka_unit_test(cancelled_amid_forced_tokens),
         cmocka_unit_test(what_cannot_run_is_refused),
