@@ -164,7 +164,7 @@ static bool has_strict_tool(const openai_request *r) {
 /* What the grammar of a reply must be written for: the field that causes it; NULL: the request needs none of its own. */
 static const char *find_cause(const openai_request *r, bool calls, bool reasons) {
     const bool has_schema = r->params.grammar_kind == CL_GRAMMAR_JSON_SCHEMA;
-    if (calls && r->tool_choice == OPENAI_TOOLS_REQUIRED) return "tool_choice";
+    if (r->reply.required) return "tool_choice";
     if (calls && has_strict_tool(r)) return "tools";
     return has_schema && (calls || reasons) ? r->grammar_field : NULL;
 }
@@ -183,7 +183,7 @@ static bool constrain(const openai_context *context, openai_request *r, bool cal
         .format = r->reply.format,
         .tok = context->model->tok,
         .tools = calls ? r->callable : NULL,
-        .required = calls && r->tool_choice == OPENAI_TOOLS_REQUIRED,
+        .required = r->reply.required,
         .parallel = r->parallel_tool_calls,
         .reasons = reasons,
         .in_reasoning = r->reply.in_reasoning,
@@ -211,6 +211,7 @@ bool openai_prepare_replies(const openai_context *context, openai_request *r, op
     const bool thinks = format->think[0], calls = r->tool_choice != OPENAI_TOOLS_NONE && json_array_size(r->tools) > 0;
     const bool reasons = thinks && !ends_with(tok, prompt, format->answer);
     r->reply.tools = calls ? r->tools : NULL;
+    r->reply.required = calls && r->tool_choice == OPENAI_TOOLS_REQUIRED;
     r->reply.reasoning &= thinks;
     r->reply.in_reasoning = thinks && ends_with(tok, prompt, format->think);
     r->splits = calls || r->reply.reasoning;

@@ -284,10 +284,11 @@ static void read_byte(cl_reply *r) {
 
 /*
  * Nothing follows what is held back. Behind a call that is what would separate it from the next one, or the beginning of the
- * marker of its end, where the reply was cut: as little content as the whole marker.
+ * marker of its end, where the reply was cut: as little content as the whole marker. Where calls are required it is the
+ * beginning of one.
  */
 static void resolve(cl_reply *r) {
-    if (r->state == REPLY_AFTER_CALL) {
+    if (r->state == REPLY_AFTER_CALL || (r->options.required && r->state != REPLY_IN_REASONING)) {
         release(r);
         return;
     }

@@ -398,6 +398,33 @@ static void templates_name_their_format(void **state) {
     assert_int_equal(n, 6);
 }
 
+/* A reply that must consist of calls has no content, wherever it is cut. */
+static void required_calls_are_no_content(void **state) {
+    (void)state;
+    static const char *const replies[N_TEMPLATES] = {
+        [QWEN] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n"
+                 "</tool_call>",
+        [LLAMA] = "{\"name\": \"add\", \"parameters\": {\"a\": 1}}; {\"name\": \"now\", \"parameters\": {}}",
+        [MISTRAL] = "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]now[ARGS]{}",
+        [GEMMA] = "<start_function_call>call:add{a:1}<end_function_call><start_function_call>call:now{}<end_function_call>",
+        [PYTHON] = "[add(a=1), now()]",
+    };
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    rng random = {7};
+    for (int family = 0; family < N_TEMPLATES; family++) {
+        const cl_reply_format format = format_of(family);
+        const cl_reply_options options = {.format = &format, .tools = tools, .required = true, .reasoning = true};
+        for (size_t size = 0; size <= strlen(replies[family]); size++) {
+            char *shown = split(&options, replies[family], size, 0, &random);
+            for (const char *at = shown; *at; at = strchr(at, '>') + 1)
+                if (*at != '<' || !strchr(at, '>')) fail_msg("the first %zu bytes of %s: %s", size, replies[family], shown);
+            if (size == strlen(replies[family])) assert_non_null(strstr(shown, "<now "));
+            free(shown);
+        }
+    }
+    json_decref(tools);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen_writes_json_between_tags),
@@ -407,6 +434,7 @@ int main(void) {
         cmocka_unit_test(gemma_writes_unquoted_keys),
         cmocka_unit_test(python_is_read),
         cmocka_unit_test(reasoning_is_apart),
+        cmocka_unit_test(required_calls_are_no_content),
         cmocka_unit_test(random_text_is_split_alike),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(templates_name_their_format),
