@@ -103,6 +103,8 @@ run_pytest "templates" tests/jinja
 check "aarch64 build" build_strict aarch64
 check "asan build" build_strict asan
 run_ctest "tests, ASan and UBSan" asan -LE no_sanitizer
+CHUNKLLAMA_BIN_DIR=$PWD/build/asan/bin CHUNKLLAMA_HOSTILE_STEP=4 CHUNKLLAMA_HOSTILE_LIMIT_S=60 \
+    run_pytest "hostile bodies, ASan" tests/e2e/test_hostile.py
 check "tsan build" build_label tsan threads
 run_ctest "concurrent tests, TSan" tsan -L threads
 check "fuzz build" build_strict fuzz
