@@ -166,9 +166,9 @@ static int32_t draw(const cl_constraint_scratch *sc, int32_t worker, cl_sampler 
     int32_t token = cl_sampler_draw(s, &params->sampling, ruled, c->tokens, params->n_prompt, position, c->index, position);
     if (!(ruled[token] > -INFINITY)) token = -1;
     for (int32_t attempt = 1; token >= 0 && attempt <= ATTEMPTS; attempt++) {
-        /* Whether an end token may follow, the mask alone knows. */
-        if (is_end(sc, token)) return draw_masked(sc, worker, s, c, logits, position, token);
-        if (m->count_valid(m, &token, 1) == 1) return token;
+        const bool end = is_end(sc, token); /* whether it may follow, the mask alone knows */
+        if (end && !params->ignore_eos) return draw_masked(sc, worker, s, c, logits, position, token);
+        if (!end && m->count_valid(m, &token, 1) == 1) return token;
         token = cl_sampler_draw_other(s, &params->sampling, c->index, position, attempt);
     }
     return draw_masked(sc, worker, s, c, logits, position, -1);
