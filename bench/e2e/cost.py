@@ -24,9 +24,9 @@ NOTES = (
     "measured, reference: medians; ratio: the median of the rounds' ratios; 95 %: the interval of the sign test. A bar is met if "
     "the whole interval keeps it, missed if none of it does, and undecided otherwise.",
     "Grammars: `chunkllama bench grammar`. Sequences of random text decode in one process, at temperature 1. The time of a token "
-    "is that of a step, with its draws, by the tokens that the step gives. text: any text is allowed, so a mask is computed and "
-    "changes nothing; json: an array of any values; records: an array of objects with six properties; tools: an array of calls of "
-    "two functions. In the last two, steps also compute tokens that the grammar forces, in rows beside the 32.",
+    "is that of a step, with its draws, by the tokens that the step gives. text: any text is allowed, so no draw is in vain; json: "
+    "an array of any values; records: an array of objects with six properties; tools: an array of calls of two functions. In the "
+    "last two, steps also compute tokens that the grammar forces, in rows beside the 32.",
     "The server: the median time between two tokens of a stream, as its client measures it on the same cores, over the time of a "
     "step of the same requests without a grammar in `chunkllama bench grammar`, which has no HTTP, no JSON and no client. A round "
     "has the medians of three loads and of four runs.",
