@@ -17,7 +17,7 @@ typedef struct workload {
     const char *text;
 } workload;
 
-/* What clients send: from what allows nearly all tokens, which shows the cost of asking alone, to a call of one of two tools. */
+/* What clients send: from nearly any text, which shows the cost of asking alone, to a call of one of two tools. */
 static const workload workloads[] = {
     {"text", CL_GRAMMAR_REGEX, "(?s:.*)"},
     {"json", CL_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":10000,\"items\":{}}"},

@@ -369,11 +369,15 @@ int32_t cl_sampler_draw_other(cl_sampler *s, const cl_sampler_params *params, in
     return pick(s, params->seed, (place){position, choice, (uint32_t)attempt});
 }
 
-/* The first of the tokens ids [n] with the largest logit; -1: all are NaN or minus infinity. */
+/* The first of the tokens ids [n] with the largest logit; the first one if all are NaN or minus infinity. */
 static int32_t argmax_among(const float *logits, const int32_t *ids, int32_t n) {
-    int32_t best = -1;
-    for (int32_t i = 0; i < n; i++)
-        if (logits[ids[i]] > (best < 0 ? -INFINITY : logits[best])) best = ids[i];
+    int32_t best = ids[0];
+    float max = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        if (!(logits[ids[i]] > max)) continue;
+        best = ids[i];
+        max = logits[best];
+    }
     return best;
 }
 
@@ -382,7 +386,7 @@ int32_t cl_sampler_redraw(cl_sampler *s, const cl_sampler_params *params, const 
                           int64_t position) {
     logits = penalise(s, params, logits, history, n_prompt, n_history);
     const int32_t best = ids ? argmax_among(logits, ids, n_ids) : s->ops->argmax(logits, s->n_vocab);
-    return best < 0 ? ids[0] : draw(s, params, logits, ids, n_ids, best, (place){position, choice, UINT32_MAX});
+    return draw(s, params, logits, ids, n_ids, best, (place){position, choice, UINT32_MAX});
 }
 
 void cl_sampler_logprobs(cl_sampler *s, const float *logits, int32_t id, cl_sampler_logprob *chosen, int32_t n_top,

@@ -92,7 +92,7 @@ enum {
 typedef struct cl_reply_options {
     const cl_reply_format *format;
     const json_t *tools; /* OpenAI's array of tools: calls are split off; NULL: they are content */
-    bool required;       /* a grammar makes the reply consist of calls: of one that is cut before its name, nothing is content */
+    bool required;       /* a grammar makes the reply consist of calls, so a call that is cut before its name is no content */
     bool reasoning;      /* split reasoning off; otherwise it is content, with its markers */
     bool in_reasoning;   /* the prompt ends inside of reasoning */
 } cl_reply_options;

@@ -401,9 +401,10 @@ static void templates_name_their_format(void **state) {
 /* A reply that must consist of calls has no content, wherever it is cut. */
 static void required_calls_are_no_content(void **state) {
     (void)state;
+    static const char qwen[] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
+                               "<tool_call>\n{\"name\": \"now\"}\n</tool_call>";
     static const char *const replies[N_TEMPLATES] = {
-        [QWEN] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n"
-                 "</tool_call>",
+        [QWEN] = qwen,
         [LLAMA] = "{\"name\": \"add\", \"parameters\": {\"a\": 1}}; {\"name\": \"now\", \"parameters\": {}}",
         [MISTRAL] = "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]now[ARGS]{}",
         [GEMMA] = "<start_function_call>call:add{a:1}<end_function_call><start_function_call>call:now{}<end_function_call>",
