@@ -1,12 +1,13 @@
 /*
  * The constraint of a choice: what the grammar of its request says about its next token.
  *
- * The next token is, as long as the grammar forces tokens, the first of these. Otherwise it is drawn as without a grammar; if
- * the grammar does not allow that token, it is drawn again, with other random numbers, from those that it allows. Both ways
- * together give a token with the probability that it has among the allowed ones, and where a model writes what is asked for,
- * no mask need be computed. Which tokens are forced is found where none are left, and then holds for the whole run of them. So
- * the next token is a function of the tokens before it, the seed and the logits, and does not depend on what is batched,
- * drafted or preempted.
+ * As long as the grammar forces tokens, the next token is the first of these. Otherwise it is drawn as without a grammar. If
+ * the grammar does not allow that token, others are drawn from the same distribution in its place, and after a few of them one
+ * is drawn from the mask of the allowed tokens. So each allowed token has the probability that it has among the allowed ones,
+ * and while the model writes what the grammar asks for, no mask is computed.
+ *
+ * Which tokens are forced is found where none are left, and then holds for the whole run of them. So the next token is a
+ * function of the tokens before it, the seed and the logits, and does not depend on what is batched, drafted or preempted.
  *
  * A token that is forced needs no logits. Forced tokens are drafted (speculation.h) in rows of their own, all at once, and are
  * always accepted. The matcher is given a token when it is drawn, so it never has one that the choice has not.
