@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "lib/cuda/kernels.cu"
 #include "tests/cuda/emu/emu.h"
+#include "tests/cuda/emu/kernels.h"
 
 struct ca_cuda_event {
     int recorded = 0, passed = 0;

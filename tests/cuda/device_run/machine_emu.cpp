@@ -7,11 +7,7 @@
 
 #include "run_kernels.cuh"
 #include "tests/cuda/emu/emu.h"
-
-/* The library's own kernels are compiled for the emulation in tests/cuda/kernels/run.cpp. */
-#define CA_CUDA_KERNEL(family, name, threads, blocks, shared, sm, args, function) extern "C" void ca_cuda_##name(const args a);
-#include "lib/cuda/kernels.def"
-#undef CA_CUDA_KERNEL
+#include "tests/cuda/emu/kernels.h"
 
 namespace machine {
 

@@ -1,9 +1,9 @@
-/* The kernels of kernels.def, compiled for the emulation, and running lists of jobs with them. */
+/* Finding the kernels of kernels.def, and running lists of jobs with them. */
 #include <cstdio>
 #include <cstring>
 
-#include "lib/cuda/kernels.cu"
 #include "problem.h"
+#include "tests/cuda/emu/kernels.h"
 
 namespace {
 
