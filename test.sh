@@ -50,7 +50,9 @@ run_ctest() {
     count $(($2 - $1)) "$1"
 }
 
-# run_pytest NAME FOLDER ...: a stage that runs pytest, and counts its tests; skipped ones count as neither.
+# run_pytest NAME FOLDER ...: a stage that runs pytest, and counts its tests; skipped ones count as neither. Options of pytest may
+# come before the folders: -n 2 runs two tests at a time, and --dist loadfile those of a file one after another, since they share
+# servers.
 run_pytest() {
     heading "$1"
     local report=build/pytest.xml
@@ -98,7 +100,10 @@ check "clang-format" format
 check "shellcheck" scripts
 run_ctest "tests" release
 run_pytest "set-up" tests/setup
-run_pytest "end to end" tests/e2e tests/model
+# Files with tests that measure times, which another file beside them would make longer.
+alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
+run_pytest "end to end" -n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model
+run_pytest "end to end, alone" "${alone[@]}"
 run_pytest "templates" tests/jinja
 check "aarch64 build" build_strict aarch64
 check "asan build" build_strict asan
