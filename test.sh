@@ -99,7 +99,7 @@ check "release build, -Werror" build_strict release
 check "clang-format" format
 check "shellcheck" scripts
 run_ctest "tests" release
-run_pytest "set-up" tests/setup
+run_pytest "set-up" -n 2 tests/setup
 # Files with tests that measure times, which another file beside them would make longer.
 alone=(tests/e2e/test_hostile.py tests/e2e/test_tenants.py)
 run_pytest "end to end" -n 2 --dist loadfile --no-loadscope-reorder "${alone[@]/#/--ignore=}" tests/e2e tests/model
