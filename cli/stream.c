@@ -7,12 +7,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "session.h"
+#include "visible.h"
 
 typedef struct stream {
-    double start; /* clock_seconds() */
+    double start;  /* clock_seconds() */
+    bool terminal; /* the text is written to one */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -45,17 +48,19 @@ static void wait_for_text(stream *s, size_t written) {
 }
 
 /*
- * Write a piece of the text behind its first `written` bytes; returns the number of bytes written by now. With s->lock held,
- * which is released while the file is written: the text may move meanwhile, so the piece is copied.
+ * Write a piece of the text behind its first `written` bytes, visibly if `out` is a terminal; returns the number of bytes
+ * written by now. With s->lock held, which is released while the file is written: the text may move meanwhile, so the piece is
+ * copied.
  */
 static size_t write_text(stream *s, size_t written, FILE *out) {
     char piece[4096];
     size_t n = s->result->text.size - written;
     if (!n) return written;
+    const bool last = s->done && n <= sizeof piece;
     if (n > sizeof piece) n = sizeof piece;
     memcpy(piece, s->result->text.data + written, n);
     pthread_mutex_unlock(&s->lock);
-    fwrite(piece, 1, n, out);
+    n = s->terminal ? visible_write(piece, n, last, out) : fwrite(piece, 1, n, out);
     fflush(out);
     pthread_mutex_lock(&s->lock);
     return written + n;
@@ -64,7 +69,7 @@ static size_t write_text(stream *s, size_t written, FILE *out) {
 cl_status stream_answer(cl_engine *e, const options *opt, const cl_token_list *prompt, const volatile sig_atomic_t *stop,
                         FILE *out, answer *a, cl_error *error) {
     *a = (answer){0};
-    stream s = {.lock = PTHREAD_MUTEX_INITIALIZER, .result = a};
+    stream s = {.terminal = isatty(fileno(out)), .lock = PTHREAD_MUTEX_INITIALIZER, .result = a};
     cl_engine_request request;
     cl_engine_request_init(&request);
     request.prompt = prompt->ids;
