@@ -17,8 +17,9 @@ const command commands[N_COMMANDS] = {
          cmd_run},
     [CMD_CHAT] =
         {"chat", "", "talk with the model",
-         "The conversation so far is in the prefix tree, so each turn computes only its new tokens. /clear begins a new "
-         "conversation; /quit or the end of the input ends the program; an interrupt (Ctrl-C) ends an answer.",
+         "The conversation so far is in the prefix tree, so each turn computes only its new tokens. /help lists the commands, "
+         "such as /clear, /save and /regen; /exit or the end of the input ends the program; an interrupt (Ctrl-C) ends an "
+         "answer.",
          cmd_chat},
     [CMD_BATCH] = {"batch", "", "answer a file of requests, computing shared prefixes once",
                    "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "

@@ -46,6 +46,8 @@ const option option_table[] = {
     TEXT("prompt", 'p', prompt, "TEXT", "the prompt, instead of the argument", IN(RUN)),
     TEXT("system", 's', system, "TEXT", "a system message before the conversation", IN(RUN) | IN(CHAT)),
     FLAG("raw", 0, raw, "continue the prompt as plain text, without the model's chat format", IN(RUN)),
+    FLAG("no-history", 0, no_history, "neither read nor keep the history of lines, chunkllama/chat_history in $XDG_STATE_HOME",
+         IN(CHAT)),
     TEXT("input", 'i', input, "FILE", "the file of requests, one JSON object per line; - means standard input", IN(BATCH)),
     {"output", 'o', OPT_STRING, AT(output), "-", 0, 0, NULL, "FILE",
      "the file of answers, one JSON object per line; - means standard output", IN(BATCH)},

@@ -42,7 +42,7 @@ struct options {
     int64_t kv_budget, chunk_size, ctx, max_seqs, max_step_rows, prefill_piece;
     /* prompts and sampling */
     const char *prompt, *system, *chat_template, *chat_kwargs, *chat_format;
-    bool raw;
+    bool raw, no_history;
     int64_t max_tokens;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, seed;

@@ -2,9 +2,7 @@
 import json
 import math
 import os
-import pty
 import re
-import signal
 import struct
 import subprocess
 
@@ -320,30 +318,3 @@ def test_chat(chunkllama):
     alone = chunkllama("run", *GREEDY, "Say that in other words.").stdout
     assert answers != once + once + alone  # the earlier turns count
     assert chunkllama("chat", *GREEDY, stdin="").stdout == ""
-
-
-@pytest.mark.usefixtures("terminals")
-def test_chat_on_a_terminal(chunkllama_bin, model_path):
-    process, terminal = pty.fork()
-    if process == 0:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background ignore interrupts
-        os.execv(chunkllama_bin, ["chunkllama", "chat", "-m", model_path, *GREEDY[:2], "--max-tokens", "200"])
-
-    def read_until(end):
-        shown = b""
-        while end not in shown:
-            shown += os.read(terminal, 4096)
-        return shown
-
-    interrupt = b"\x03"
-    read_until(b"> ")
-    os.write(terminal, b"Write a very long story.\n")
-    read_until(b" the ")
-    os.write(terminal, interrupt)  # ends the answer
-    assert b"0 of them cached" in read_until(b"\n> ")
-    os.write(terminal, b"Why?\n")
-    known = re.search(rb"\[(\d+) prompt tokens, (\d+) of them cached", read_until(b"\n> "))
-    assert int(known[2]) > 30  # the first turn is in the tree
-    os.write(terminal, interrupt)  # ends the program
-    assert os.waitpid(process, 0)[1] == signal.SIGINT
-    os.close(terminal)

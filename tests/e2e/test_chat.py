@@ -1,0 +1,232 @@
+"""chat on a terminal: editing, history, pasted text, commands, interrupts, and output that a terminal must not obey."""
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+from conftest import plain_environment
+from terminal import DELETE, END, HOME, INTERRUPT, LEFT, UP, Terminal, paste
+
+pytestmark = pytest.mark.usefixtures("terminals")
+PROMPT, ANSWERED = b"> ", b" tokens/s)]\r\n"
+
+
+@pytest.fixture
+def chat(chunkllama_bin, model_path, tmp_path):
+    """Starts a chat, waits for its prompt, and kills it if it still runs in the end. Its answers have 4 tokens unless args say more."""
+    begun = []
+
+    def begin(*args, **env):
+        home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        t = Terminal([chunkllama_bin, "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args],
+                     {**plain_environment(), **home, **env})
+        begun.append(t)
+        t.read_until(PROMPT)
+        return t
+
+    yield begin
+    for t in begun:
+        t.__exit__()
+
+
+def messages(t, tmp_path, role="user"):
+    """The contents of the conversation's messages, which then begins anew."""
+    t.send(f"/save {tmp_path}/messages.json\n")
+    t.read_until("saved\r\n")
+    t.send("/clear\n")
+    t.read_until(b"/clear")
+    return [m["content"] for m in json.loads((tmp_path / "messages.json").read_text()) if m["role"] == role]
+
+
+def test_editing_and_history(chat, tmp_path):
+    t = chat(LC_ALL="C")  # what is typed is UTF-8 in any locale
+    assert b"context of 8192 tokens" in t.shown and b"/exit ends the program" in t.shown
+    t.send(b"Hllo wrld" + HOME + b"\x1b[C" + b"e" + b"\x05" + LEFT * 3 + b"o" + HOME + DELETE + "È".encode() + b"\n")
+    t.read_until(ANSWERED)
+    assert b"^[" not in t.shown, t.shown.decode()[:3000]
+    t.send("two\\\nlines\x1b\rand a third\n")
+    t.read_until(b"\n. ")
+    t.read_until(ANSWERED)
+    t.send(UP + UP + b"!\n")
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["Èello world", "two\nlines\nand a third", "Èello world!"]
+    t.send(END)
+    assert t.wait() == 0
+    kept = tmp_path / "state/chunkllama/chat_history"
+    assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
+    assert kept.read_text().splitlines()[:3] == ["Èello world", "two\\nlines\\nand a third", "Èello world!"]
+
+    # Another conversation recalls them, unless it is without history, and then it keeps nothing.
+    before = kept.read_text()
+    t = chat("--no-history")
+    t.send(UP + b"secret\n")
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["secret"]
+    t.send("/quit\n")
+    assert t.wait() == 0 and kept.read_text() == before
+    t = chat()
+    t.send(UP * 4 + b"\n")
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["two\nlines\nand a third"]
+
+
+def test_paste(chat, tmp_path):
+    t = chat("--ctx", "64")
+    long = "x" + " ab" * 1700 + " Z"
+    lines = "".join(f"line {i} with é and /help\n" for i in range(4000)) + "/exit"
+    assert len(long) > 5000 and len(lines) > 100000
+    # The context is too short for an answer, so the message says how many tokens it has; then it is recalled and saved.
+    for text in [long, lines]:
+        for typed in [paste(text), UP]:
+            t.send(typed + b"\n")
+            shown = t.read_until("begins a new conversation\r\n")
+            assert shown.count(b"maximum context length is 64 tokens") == 1
+    t.send(END)
+    assert t.wait() == 0
+    kept = (tmp_path / "state/chunkllama/chat_history").read_text()
+    assert kept == long + "\n" + lines.replace("\n", "\\n") + "\n"
+
+
+def test_paste_arrives_whole(chat, tmp_path):
+    """Also while an answer is written, and typed lines beyond 4,096 bytes, at which a terminal's own line ends."""
+    t = chat("--ctx", "0")
+    long = "x" + "=" * 5000 + "Z"
+    lines = "first\nsecond\n\n\tfourth\\\n" * 30 + "end"
+    t.send(long + "\n")
+    t.send(paste(lines) + b"\n")
+    t.read_until(ANSWERED)
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == [long, lines]
+    # Line ends of Windows, and a control character.
+    t.send(b"\x1b[200~a\r\nb\x07\x1b[31mc\x1b[201~\n")
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["a\nb[31mc"]
+
+
+def test_commands(chat, tmp_path):
+    t = chat()
+    t.send("/stats\n/regen\n/save\n/load /none/file\n")
+    t.read_until("messages     0\r\n")
+    t.read_until("there is no message to answer yet")
+    t.read_until("/save needs the name of a file")
+    t.read_until("cannot open /none/file: No such file or directory")
+    t.send("/system You are a pirate.\nWho are you?\n")
+    t.read_until(ANSWERED)
+    t.send("/regen\n")
+    assert re.search(rb"\[(\d+) prompt tokens, (\d+) of them cached; 4 generated; TTFT [\d.]+ s; TPOT [\d.]+ ms \(", t.read_until(ANSWERED))
+    t.send("/stats\n")
+    assert b"messages     3\r\nlast answer  " in t.read_until("\r\nall 2 ")
+    assert re.search(rb" 8 generated; mean TTFT [\d.]+ s; TPOT ", t.read_until("tokens/s)\r\n"))
+    t.send("/save ~/one.json\n")
+    t.read_until("3 messages saved")
+    saved = json.loads((tmp_path / "one.json").read_text())
+    assert [m["role"] for m in saved] == ["system", "user", "assistant"] and saved[0]["content"] == "You are a pirate."
+    assert (tmp_path / "one.json").stat().st_mode & 0o777 == 0o600
+
+    for wrong, why in [('{"a": 1}', "must hold a JSON array"), ('[{"role": "x", "content": ""}]', "message 0 has no role"),
+                       ('[{"role": "user", "content": 1}]', "content of message 0"), ("[", "line 1: ")]:
+        (tmp_path / "wrong.json").write_text(wrong)
+        t.send("/load ~/wrong.json\n")
+        t.read_until(why)
+    (tmp_path / "other.json").write_text(json.dumps({"messages": [{"role": "user", "content": "Say hello."}]}))
+    t.send("/load ~/other.json\n/regen\n")
+    t.read_until("1 messages loaded; /regen answers the last one")
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["Say hello."]
+    t.send("/load ~/one.json\n/system\n")
+    t.read_until("/system")
+    assert messages(t, tmp_path, "system") == []
+
+    t.send("/stat\n/frobnicate\n/help\n")
+    t.read_until("unknown command /stat; did you mean /stats?")
+    t.read_until("unknown command /frobnicate; /help lists all")
+    shown = t.read_until("Ctrl-C stops an answer.")
+    assert all(f"\n/{name}".encode() in shown for name in ["help", "system TEXT", "save FILE", "load FILE", "regen", "stats", "clear", "exit"])
+    t.send("//help\n/usr/bin\n")
+    t.read_until(ANSWERED)
+    t.read_until(ANSWERED)
+    assert messages(t, tmp_path) == ["/help", "/usr/bin"]
+    t.send("/exit\n")
+    assert t.wait() == 0
+
+
+def test_interrupts(chat, tmp_path):
+    t = chat("--max-tokens", "-1")
+    t.send("Write a very long story.\n")
+    t.read_until(b" the ")
+    t.send(INTERRUPT)  # ends the answer
+    assert b"[stopped; " in t.read_until(ANSWERED)
+    t.send("half a line" + LEFT.decode())
+    t.read_until("half a line")
+    t.send(INTERRUPT)  # drops the line
+    t.read_until("Ctrl-D or /exit ends the program")
+    t.send("more\\\n")
+    t.read_until(b"\n. ")
+    t.send(INTERRUPT)  # drops the message
+    t.read_until("Ctrl-D or /exit ends the program")
+    t.send("Why?\n")
+    t.read_until("Why?\r\n")
+    t.send(INTERRUPT)  # perhaps before the first token
+    assert b"[stopped; " in t.read_until("]\r\n")
+    assert messages(t, tmp_path) == ["Write a very long story.", "Why?"]
+    t.send(END)
+    assert t.wait() == 0 and t.shown.endswith(b"\r\n\x1b[?2004l")
+
+
+@pytest.mark.parametrize("answering", [False, True])
+def test_the_terminal_is_given_back(chat, answering):
+    t = chat("--max-tokens", "-1")
+    if answering:
+        t.send("Write a very long story.\n")
+        t.read_until(b" the ")
+    assert not t.echoes()
+    os.kill(t.process, signal.SIGTSTP)
+    assert os.WIFSTOPPED(os.waitpid(t.process, os.WUNTRACED)[1]) and t.echoes()
+    os.kill(t.process, signal.SIGCONT)
+    t.read_until(b"\x1b[?2004h")
+    if answering:
+        t.send(INTERRUPT)
+        t.read_until(ANSWERED)
+    t.send("Hi\n")
+    t.read_until(b"> Hi")
+    os.kill(t.process, signal.SIGTERM)
+    assert os.WTERMSIG(os.waitpid(t.process, 0)[1]) == signal.SIGTERM and t.echoes()
+    t.process = None
+
+
+def test_hostile_output(chat, tmp_path):
+    """The model repeats what is in its prompt: escapes, also those of one byte (C1), reach the terminal as text."""
+    (tmp_path / "plain.jinja").write_text("{{ messages[-1]['content'] }}")
+    t = chat("--chat-template", tmp_path / "plain.jinja", "--max-tokens", "40", "--chat-template-kwargs", "{}")
+    for text in ["\x1b[2J A\n", "\x9b2J B\n"]:
+        (tmp_path / "hostile.json").write_text(json.dumps([{"role": "user", "content": text * 40}]))
+        t.send("/load ~/hostile.json\n/regen\n")
+        t.read_until("/regen\r\n")
+        answer = t.read_until(ANSWERED)
+        assert text.replace("\n", "\r\n").encode("unicode_escape").replace(b"\\r\\n", b"\r\n") in answer, answer
+        assert b"\x1b[2J" not in answer and b"\x9b" not in answer
+    assert "\x9b2J" in messages(t, tmp_path, "assistant")[0]  # the conversation has them
+
+
+def test_lines_of_a_pipe(chunkllama, tmp_path):
+    """Where standard input is no terminal there is no prompt, and a backslash at a line's end is what it is; commands work."""
+    plain = ["chat", "--temperature", "0", "--max-tokens", "4"]
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    done = chunkllama(*plain, stdin=f"Hi\\\n/stats\n/stat\n/save {tmp_path}/a.json\n", env=env)
+    assert "> " not in done.stdout and "\x1b" not in done.stdout + done.stderr and "context of" not in done.stderr
+    assert "messages     2\n" in done.stderr and "did you mean /stats?" in done.stderr
+    saved = json.loads((tmp_path / "a.json").read_text())
+    assert [m["content"] for m in saved] == ["Hi\\", done.stdout[:-1]]
+    assert not (tmp_path / "chunkllama").exists()
+
+
+def test_dumb_terminal(chat):
+    """A terminal that cannot move its cursor gets a plain prompt."""
+    t = chat(TERM="dumb")
+    t.send("Hi\n")
+    t.read_until(ANSWERED)
+    t.read_until(PROMPT)
+    t.send(END)
+    assert t.wait() == 0 and b"\x1b" not in t.shown
