@@ -50,7 +50,7 @@ struct batch_job {
     size_t n_total; /* requests in the input; 0: unknown */
     double start;   /* clock_seconds() */
     batch_summary summary;
-    bool shows_progress;
+    progress progress; /* shown by the writing thread */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -141,15 +141,16 @@ static cl_status read_lines(batch_job *j, cl_error *error) {
 static void draw_progress(batch_job *j) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(j->s.engine, &stats);
-    progress_draw(j->summary.n_requests, j->n_total, (long long)stats.completion_tokens, clock_seconds() - j->start);
+    const size_t done = j->summary.n_requests;
+    progress_show(&j->progress, &(progress_state){.done = done,
+                                                  .total = j->n_total,
+                                                  .tokens = (long long)stats.completion_tokens,
+                                                  .seconds = clock_seconds() - j->start,
+                                                  .part = j->n_total ? (double)done / (double)j->n_total : 0});
 }
 
-/* Wait until something changes; with a progress bar for at most 200 ms, and draw it. With j->lock held. */
+/* Wait until something changes, for at most 200 ms, and show the progress. With j->lock held. */
 static void wait_for_change(batch_job *j) {
-    if (!j->shows_progress) {
-        pthread_cond_wait(&j->changed, &j->lock);
-        return;
-    }
     const struct timespec until = clock_deadline(0.2);
     pthread_cond_timedwait(&j->changed, &j->lock, &until);
     pthread_mutex_unlock(&j->lock);
@@ -202,6 +203,7 @@ static void *write_lines(void *arg) {
 static cl_status process(batch_job *j, cl_error *error) {
     pthread_t writer;
     j->start = clock_seconds();
+    progress_begin(&j->progress);
     j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
     if (pthread_create(&writer, NULL, write_lines, j)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = read_lines(j, error);
@@ -210,7 +212,7 @@ static cl_status process(batch_job *j, cl_error *error) {
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
     pthread_join(writer, NULL);
-    if (j->shows_progress) progress_clear();
+    progress_clear(&j->progress);
     j->summary.total_s = clock_seconds() - j->start;
     j->summary.stats.struct_size = sizeof j->summary.stats;
     j->summary.kv_stats.struct_size = sizeof j->summary.kv_stats;
@@ -253,8 +255,7 @@ static cl_status open_files(batch_job *j, const options *opt, cl_error *error) {
                        opt->output);
     j->out = strcmp(opt->output, "-") ? fopen(opt->output, "ab") : stdout;
     if (!j->out) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
-    j->shows_progress = isatty(STDERR_FILENO);
-    if (j->shows_progress) j->n_total = count_requests(j);
+    j->n_total = count_requests(j);
     return CL_OK;
 }
 

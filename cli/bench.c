@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "direct.h"
+#include "interrupt.h"
+#include "progress.h"
 
 typedef struct int_list {
     int64_t values[64]; /* [n] */
@@ -33,18 +35,39 @@ static cl_status parse_list(const char *flag, const char *text, int64_t max, int
     }
 }
 
+/* The measurements of a command, of which each computes tokens. */
+typedef struct course {
+    size_t n_done, n; /* measurements */
+    int64_t n_computed, n_tokens;
+    double start; /* clock_seconds() */
+    progress progress;
+} course;
+
+static void show_progress(course *c) {
+    progress_show(&c->progress, &(progress_state){.done = c->n_done,
+                                                  .total = c->n,
+                                                  .tokens = -1,
+                                                  .seconds = clock_seconds() - c->start,
+                                                  .part = c->n_tokens ? (double)c->n_computed / (double)c->n_tokens : 0});
+}
+
 /* How many of the prompts of n sequences are computed and stored. In private mode equal prompts are stored separately, too. */
 static int64_t n_prompts(const options *opt, int64_t n) {
     return opt->shared && (cattn_sharing)opt->sharing != CATTN_PRIVATE ? 1 : n;
 }
 
-/* Run steps until all tokens of all sequences are computed, and add the time to *seconds. */
-static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, double *seconds, cl_error *error) {
-    const double start = clock_seconds();
+/* Run steps until all tokens of all sequences are computed, or an interrupt comes, and add the time of the steps to *seconds.
+ */
+static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_t n, course *c, double *seconds,
+                         cl_error *error) {
     cl_status status;
-    do status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
-    while (status == CL_OK && d->runner.n_rows > 0);
-    *seconds += clock_seconds() - start;
+    do {
+        show_progress(c);
+        const double start = clock_seconds();
+        status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
+        *seconds += clock_seconds() - start;
+        c->n_computed += d->runner.n_rows;
+    } while (status == CL_OK && d->runner.n_rows > 0 && !interrupted);
     return status;
 }
 
@@ -58,9 +81,11 @@ static void fill_tokens(int32_t *tokens, int64_t n, int32_t n_vocab, uint64_t fi
 }
 
 /*
- * Prefill pp tokens of each of n sequences, then decode --tg tokens of each, one per step. Adds the seconds to *t_pp and *t_tg.
+ * Prefill pp tokens of each of n sequences, then decode --tg tokens of each, one per step, up to an interrupt. Adds the seconds
+ * to *t_pp and *t_tg.
  */
-static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, double *t_pp, double *t_tg, cl_error *error) {
+static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, course *c, double *t_pp, double *t_tg,
+                         cl_error *error) {
     const int32_t n_vocab = d->s.model->params.n_vocab;
     const int64_t length = pp + opt->tg;
     int32_t *tokens = calloc((size_t)length * (size_t)n, sizeof *tokens);
@@ -70,15 +95,15 @@ static cl_status measure(direct *d, const options *opt, int64_t pp, int32_t n, d
         fill_tokens(tokens + i * length, length, n_vocab, opt->shared ? 0 : (uint64_t)i);
         status = direct_join(d, tokens + i * length, pp, &seqs[i], error);
     }
-    if (status == CL_OK) status = compute(d, opt, seqs, n, t_pp, error);
-    for (int64_t step = 0; status == CL_OK && step < opt->tg; step++) {
+    if (status == CL_OK) status = compute(d, opt, seqs, n, c, t_pp, error);
+    for (int64_t step = 0; status == CL_OK && step < opt->tg && !interrupted; step++) {
         for (int32_t i = 0; status == CL_OK && i < n; i++) {
             cattn_error cause;
             if (cattn_seq_append(d->runner.cache, seqs[i].seq, seqs[i].tokens + seqs[i].n_tokens, 1, &cause) != CATTN_OK)
                 status = direct_fail(&cause, error);
             seqs[i].n_tokens++;
         }
-        if (status == CL_OK) status = compute(d, opt, seqs, n, t_tg, error);
+        if (status == CL_OK) status = compute(d, opt, seqs, n, c, t_tg, error);
     }
     for (int32_t i = 0; seqs && i < n; i++)
         if (seqs[i].seq) cattn_seq_leave(d->runner.cache, &seqs[i].seq, NULL);
@@ -110,26 +135,51 @@ static int64_t most_chunks(const options *opt, int64_t pp, int64_t n) {
     return n_prompts(opt, n) * (pp / opt->chunk_size + 1) + n * (opt->tg / opt->chunk_size + 1);
 }
 
-static cl_status run_all(direct *d, const options *opt, const int_list *pps, const int_list *batches, cl_error *error) {
+/* The measurements of all combinations, and the tokens that they compute. */
+static course course_of(const options *opt, const int_list *pps, const int_list *batches) {
+    course c = {.n = (size_t)pps->n * (size_t)batches->n, .start = clock_seconds()};
+    for (int32_t p = 0; p < pps->n; p++)
+        for (int32_t b = 0; b < batches->n; b++)
+            c.n_tokens += n_prompts(opt, batches->values[b]) * pps->values[p] + batches->values[b] * opt->tg;
+    progress_begin(&c.progress);
+    c.progress.counts = "measurements";
+    return c;
+}
+
+static cl_status run_all(direct *d, const options *opt, const int_list *pps, const int_list *batches, course *c,
+                         cl_error *error) {
     if (!opt->json)
         printf("|    PP |    TG |   B |  N_KV |   T_PP s |  S_PP t/s |   T_TG s |  S_TG t/s |      T s |     S t/s |\n"
                "|-------|-------|-----|-------|----------|-----------|----------|-----------|----------|-----------|\n");
+    fflush(stdout);
     double t_pp = 0, t_tg = 0;
-    cl_status status = measure(d, opt, 16, 1, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
+    cl_status status = measure(d, opt, 16, 1, c, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
     while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
     }
-    for (int32_t p = 0; p < pps->n; p++) {
-        for (int32_t b = 0; b < batches->n && status == CL_OK; b++) {
-            t_pp = t_tg = 0;
-            status = measure(d, opt, pps->values[p], (int32_t)batches->values[b], &t_pp, &t_tg, error);
-            if (status == CL_OK) print_line(opt, pps->values[p], batches->values[b], t_pp, t_tg);
-        }
+    c->n_computed = 0;
+    for (; c->n_done < c->n && status == CL_OK; c->n_done++) {
+        const size_t n_batches = (size_t)batches->n;
+        const int64_t pp = pps->values[c->n_done / n_batches], n = batches->values[c->n_done % n_batches];
+        t_pp = t_tg = 0;
+        if (!interrupted) status = measure(d, opt, pp, (int32_t)n, c, &t_pp, &t_tg, error);
+        progress_clear(&c->progress);
+        if (interrupted) break;
+        if (status == CL_OK) print_line(opt, pp, n, t_pp, t_tg);
     }
     return status;
 }
 
+/* Say what is measured, and which measurement is the next. */
+static int report_interrupt(const course *c, const int_list *pps, const int_list *batches) {
+    const size_t n_batches = (size_t)batches->n;
+    return interrupt_report(CMD_BENCH, "after %zu of %zu measurements; the next is --pp %lld --batch %lld",
+                            c->n_done, c->n, (long long)pps->values[c->n_done / n_batches],
+                            (long long)batches->values[c->n_done % n_batches]);
+}
+
 int cmd_bench(const options *opt) {
     direct d = {0};
+    course c = {0};
     int_list pps, batches;
     cl_error error;
     cl_status status = parse_list("--pp", opt->pp, 1 << 20, &pps, &error);
@@ -138,7 +188,12 @@ int cmd_bench(const options *opt) {
         const int32_t n = (int32_t)batches.max, rows = opt->max_step_rows > n ? (int32_t)opt->max_step_rows : n;
         status = direct_open(&d, opt, rows, n, &error);
     }
-    if (status == CL_OK) status = run_all(&d, opt, &pps, &batches, &error);
+    interrupt_watch();
+    if (status == CL_OK) {
+        c = course_of(opt, &pps, &batches);
+        status = run_all(&d, opt, &pps, &batches, &c, &error);
+    }
     direct_close(&d);
+    if (status == CL_OK && c.n_done < c.n) return report_interrupt(&c, &pps, &batches);
     return status == CL_OK ? 0 : session_fail(CMD_BENCH, &error);
 }

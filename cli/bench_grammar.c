@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "interrupt.h"
+#include "progress.h"
 #include "session.h"
 
 typedef struct workload {
@@ -166,26 +168,44 @@ static void print_line(const options *opt, const workload *wl, const run *with, 
     fflush(stdout);
 }
 
+/* Pairs of runs of all workloads. */
+typedef struct course {
+    size_t n_done, n;
+    double start; /* clock_seconds() */
+    progress progress;
+} course;
+
+static void show_progress(course *c) {
+    progress_show(&c->progress, &(progress_state){.done = c->n_done,
+                                                  .total = c->n,
+                                                  .tokens = -1,
+                                                  .seconds = clock_seconds() - c->start,
+                                                  .part = (double)c->n_done / (double)c->n});
+}
+
 /* --rounds pairs of runs, in turn in either order; the figures are medians, the added time that of the pairs' ratios. */
 static cl_status compare_workload(const session *s, const options *opt, const cl_token_list *prompt, const workload *wl,
-                                  cl_error *error) {
+                                  course *c, cl_error *error) {
     static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS], pairs[MAX_ROUNDS][2];
     run with = {0}, without = {0};
     cl_status status = CL_OK;
-    for (int64_t i = 0; i < opt->rounds && status == CL_OK; i++) {
+    for (int64_t i = 0; i < opt->rounds && status == CL_OK; i++, c->n_done++) {
+        show_progress(c);
+        if (interrupted) break;
         for (int k = 0; k < 2 && status == CL_OK; k++)
             status = i % 2 == k ? measure(s, opt, prompt, wl, &with, error) : measure(s, opt, prompt, NULL, &without, error);
         ratios[i] = with.step_s / without.step_s;
         with_s[i] = pairs[i][0] = with.step_s;
         without_s[i] = pairs[i][1] = without.step_s;
     }
-    if (status == CL_OK)
+    progress_clear(&c->progress);
+    if (status == CL_OK && !interrupted)
         print_line(opt, wl, &with, pairs, median(with_s, opt->rounds), median(without_s, opt->rounds),
                    median(ratios, opt->rounds) - 1);
     return status;
 }
 
-static cl_status run_all(const session *s, const options *opt, cl_error *error) {
+static cl_status run_all(const session *s, const options *opt, course *c, cl_error *error) {
     static const char text[] = "Here is the list:\n";
     cl_token_list prompt = {0};
     run warm_up;
@@ -194,18 +214,30 @@ static cl_status run_all(const session *s, const options *opt, cl_error *error) 
     if (!opt->json && status == CL_OK)
         printf("| grammar  | streams | submit ms |  without |     with | added %% | tokens a step |\n"
                "|----------|---------|-----------|----------|----------|---------|---------------|\n");
-    for (int i = 0; i < N_WORKLOADS && status == CL_OK; i++) status = compare_workload(s, opt, &prompt, &workloads[i], error);
+    *c = (course){.n = (size_t)opt->rounds * N_WORKLOADS, .start = clock_seconds()};
+    progress_begin(&c->progress);
+    c->progress.counts = "pairs of runs";
+    fflush(stdout);
+    for (int i = 0; i < N_WORKLOADS && status == CL_OK && !interrupted; i++)
+        status = compare_workload(s, opt, &prompt, &workloads[i], c, error);
     cl_token_list_free(&prompt);
     return status;
 }
 
 int cmd_bench_grammar(const options *opt) {
     session s = {0};
+    course c = {0};
     cl_error error;
     cl_status status = session_load(&s, opt, &error);
+    interrupt_watch();
     session_use_grammars(&s, opt);
     if (status == CL_OK) status = session_start(&s, opt, opt->streams, &error);
-    if (status == CL_OK) status = run_all(&s, opt, &error);
+    if (status == CL_OK) status = run_all(&s, opt, &c, &error);
     session_close(&s);
+    if (status == CL_OK && c.n_done < c.n)
+        return interrupt_report(CMD_BENCH_GRAMMAR,
+                                "after %zu of %zu pairs of runs; the workloads that are done are printed, and the same command "
+                                "begins anew",
+                                c.n_done, c.n);
     return status == CL_OK ? 0 : session_fail(CMD_BENCH_GRAMMAR, &error);
 }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "interrupt.h"
 #include "llama/common/str.h"
 #include "loadgen/report.h"
 #include "progress.h"
@@ -18,6 +18,7 @@ typedef struct bench {
     json_t *extra; /* --extra-body, owned */
     load_requests requests;
     double *due; /* [requests.n] seconds after the start */
+    progress progress;
     load_result result;
 } bench;
 
@@ -71,7 +72,8 @@ static cl_status make_requests(bench *b, cl_error *error) {
  * Frees them.
  */
 static cl_status send_quietly(bench *b, load_requests *requests, int64_t at_once, const char *what, cl_error *error) {
-    const load_config config = {.target = &b->target, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit};
+    const load_config config = {
+        .target = &b->target, .max_concurrency = at_once, .time_limit_s = b->opt->time_limit, .stop = &interrupted};
     load_result result = {0};
     double *due = calloc(requests->n + 1, sizeof *due);
     cl_status status = due ? load_run(&config, requests, due, &result, error) : cl_fail(error, CL_ERR_NOMEM, "no memory");
@@ -104,24 +106,36 @@ static cl_status warm_up(bench *b, cl_error *error) {
 /* ---- The measurement ---- */
 
 static void draw_progress(void *ctx, const load_progress *p) {
-    const bench *b = ctx;
-    progress_draw(p->n_done, b->requests.n, (long long)p->n_outputs, p->seconds);
+    bench *b = ctx;
+    progress_show(&b->progress, &(progress_state){.done = p->n_done,
+                                                  .total = b->requests.n,
+                                                  .tokens = (long long)p->n_outputs,
+                                                  .seconds = p->seconds,
+                                                  .part = (double)p->n_done / (double)b->requests.n});
 }
 
 static cl_status measure(bench *b, cl_error *error) {
-    const bool shows_progress = isatty(STDERR_FILENO);
     const load_config config = {.target = &b->target,
                                 .max_concurrency = b->opt->max_concurrency,
                                 .time_limit_s = b->opt->time_limit,
                                 .watch_gauges = true,
-                                .on_progress = shows_progress ? draw_progress : NULL,
+                                .stop = &interrupted,
+                                .on_progress = draw_progress,
                                 .progress_ctx = b};
     b->due = calloc(b->requests.n, sizeof *b->due);
     if (!b->due) return cl_fail(error, CL_ERR_NOMEM, "no memory for %zu arrivals", b->requests.n);
+    progress_begin(&b->progress);
     arrivals_draw(b->due, b->requests.n, b->opt->rate, (uint64_t)b->opt->seed);
     const cl_status status = load_run(&config, &b->requests, b->due, &b->result, error);
-    if (shows_progress) progress_clear();
+    progress_clear(&b->progress);
     return status;
+}
+
+/* The requests that were answered or failed, and not cut off. */
+static size_t n_ended(const bench *b) {
+    size_t n = 0;
+    for (size_t i = 0; b->result.outcomes && i < b->result.n; i++) n += b->result.outcomes[i].status != OUTCOME_CUT;
+    return n;
 }
 
 /* A path, which may have any bytes, as JSON; NULL if memory is lacking. */
@@ -182,6 +196,7 @@ int cmd_bench_serve(const options *opt) {
     bench b = {.opt = opt};
     cl_error error;
     bool failures = false;
+    interrupt_watch();
     cl_status status = check(opt, &error);
     if (status == CL_OK) status = parse_extra(&b, &error);
     if (status == CL_OK) status = endpoint_open(&b.target, opt->url, opt->api_key, &error);
@@ -190,11 +205,19 @@ int cmd_bench_serve(const options *opt) {
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
     if (status == CL_OK) status = print_results(&b, &failures, &error);
+    const size_t n_answered = n_ended(&b), n_requests = b.requests.n;
     load_result_free(&b.result);
     requests_free(&b.requests);
     endpoint_close(&b.target);
     json_decref(b.extra);
     free(b.model);
     free(b.due);
+    if (interrupted && !n_answered)
+        return interrupt_report(CMD_BENCH_SERVE, "before a request was answered; the same command begins anew");
+    if (interrupted && status == CL_OK)
+        return interrupt_report(CMD_BENCH_SERVE,
+                                "after %zu of %zu requests, whose figures are above; the same command with --requests %zu "
+                                "measures as many to their end",
+                                n_answered, n_requests, n_answered);
     return status == CL_OK ? failures : session_fail(CMD_BENCH_SERVE, &error);
 }

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "direct.h"
+#include "interrupt.h"
+#include "progress.h"
 #include "text_buffer.h"
 
 /* Read a JSON array of token ids, each from 0 to n_vocab - 1. */
@@ -52,17 +55,34 @@ static bool write_npy_header(FILE *out, int64_t n_rows, int64_t n_columns) {
     return fwrite(header, 1, sizeof header, out) == sizeof header;
 }
 
-/* Compute the sequence step by step, and write the logits of each step. */
-static cl_status write_logits(direct *d, const options *opt, const cl_token_list *tokens, FILE *out, cl_error *error) {
+/*
+ * Compute the sequence step by step, up to an interrupt, and write the logits of each step. *n_done: the positions that are
+ * computed. After an interrupt the header counts these, unless the file is a pipe.
+ */
+static cl_status write_logits(direct *d, const options *opt, const cl_token_list *tokens, FILE *out, int64_t *n_done,
+                              cl_error *error) {
+    const double start = clock_seconds();
     const size_t n_vocab = (size_t)d->s.model->params.n_vocab;
     direct_seq seq;
     cl_status status = direct_join(d, tokens->ids, (int64_t)tokens->n, &seq, error);
+    progress p;
+    progress_begin(&p);
+    p.counts = "positions";
     bool written = write_npy_header(out, opt->last ? 1 : (int64_t)tokens->n, (int64_t)n_vocab);
-    while (status == CL_OK && written && seq.n_ready < seq.n_tokens) {
+    while (status == CL_OK && written && seq.n_ready < seq.n_tokens && !interrupted) {
+        progress_show(&p, &(progress_state){.done = (size_t)seq.n_ready,
+                                            .total = tokens->n,
+                                            .tokens = -1,
+                                            .seconds = clock_seconds() - start,
+                                            .part = (double)seq.n_ready / (double)tokens->n});
         status = direct_step(d, &seq, 1, opt->prefill_piece, opt->last ? WANT_LAST : WANT_ALL, error);
         const size_t n = status == CL_OK ? (size_t)d->runner.n_logits * n_vocab : 0;
         written = fwrite(d->runner.logits, sizeof(float), n, out) == n;
     }
+    progress_clear(&p);
+    *n_done = status == CL_OK ? seq.n_ready : 0;
+    if (status == CL_OK && seq.n_ready < seq.n_tokens && written && fseek(out, 0, SEEK_SET) == 0)
+        written = write_npy_header(out, opt->last ? 0 : *n_done, (int64_t)n_vocab);
     if (status == CL_OK && !written) return cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
     return status;
 }
@@ -72,6 +92,7 @@ int cmd_logits(const options *opt) {
     direct d = {0};
     cl_token_list tokens = {0};
     FILE *out = NULL;
+    int64_t n_done = 0;
     cl_error error;
     cl_status status = CL_OK;
     if (!opt->tokens || !opt->output)
@@ -83,10 +104,16 @@ int cmd_logits(const options *opt) {
     if (status == CL_OK) status = read_tokens(opt->tokens, d.s.model->params.n_vocab, &tokens, &error);
     if (status == CL_OK && !(out = fopen(opt->output, "wb")))
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
-    if (status == CL_OK) status = write_logits(&d, opt, &tokens, out, &error);
+    interrupt_watch();
+    if (status == CL_OK) status = write_logits(&d, opt, &tokens, out, &n_done, &error);
     if (out && fclose(out) && status == CL_OK)
         status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    const int64_t n_tokens = (int64_t)tokens.n;
     cl_token_list_free(&tokens);
     direct_close(&d);
+    if (status == CL_OK && n_done < n_tokens)
+        return interrupt_report(CMD_LOGITS, "after %lld of %lld positions, %s; the same command begins anew", (long long)n_done,
+                                (long long)n_tokens,
+                                opt->last ? "without the last one's logits" : "whose logits are in the file");
     return status == CL_OK ? 0 : session_fail(CMD_LOGITS, &error);
 }

@@ -8,8 +8,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "direct.h"
+#include "interrupt.h"
+#include "progress.h"
 #include "text_buffer.h"
 
 /* Sums over the tokens that count. */
@@ -17,6 +21,18 @@ typedef struct tally {
     double nll, nll2; /* negative log-likelihoods, and their squares */
     int64_t n;
 } tally;
+
+/* A text that is being scored. */
+typedef struct scoring {
+    direct d;
+    const options *opt;
+    cl_token_list tokens;
+    tally sums;               /* of the chunks that are done */
+    int64_t n_done, n_chunks; /* chunks */
+    double start;             /* clock_seconds() */
+    progress progress;
+    char counts[64]; /* what it counts */
+} scoring;
 
 /* The negative logarithm of the probability that logits [n_vocab] give to token `id`. */
 static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
@@ -28,28 +44,46 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t id) {
     return log(sum) - ((double)logits[id] - max);
 }
 
-/* Add the tokens of a chunk [n_ctx]: each position from n_ctx / 2 on counts for the token after it. */
-static cl_status score_chunk(direct *d, const options *opt, const int32_t *tokens, tally *t, cl_error *error) {
-    const int32_t n_vocab = d->s.model->params.n_vocab;
+static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
+
+static void show_progress(scoring *s, int64_t n_ready) {
+    snprintf(s->counts, sizeof s->counts, "chunks");
+    if (s->sums.n) snprintf(s->counts, sizeof s->counts, "chunks, PPL %.4f so far", perplexity(&s->sums));
+    s->progress.counts = s->counts;
+    progress_show(&s->progress,
+                  &(progress_state){.done = (size_t)s->n_done,
+                                    .total = (size_t)s->n_chunks,
+                                    .tokens = -1,
+                                    .seconds = clock_seconds() - s->start,
+                                    .part = ((double)s->n_done + (double)n_ready / (double)s->opt->ctx) / (double)s->n_chunks});
+}
+
+/*
+ * Score a chunk [n_ctx]: each position from n_ctx / 2 on counts for the token after it. *t: their sums. Ends early after an
+ * interrupt.
+ */
+static cl_status score_chunk(scoring *s, const int32_t *tokens, tally *t, cl_error *error) {
+    const options *opt = s->opt;
+    cl_runner *r = &s->d.runner;
+    const int32_t n_vocab = s->d.s.model->params.n_vocab;
     direct_seq seq;
-    cl_status status = direct_join(d, tokens, opt->ctx, &seq, error);
+    cl_status status = direct_join(&s->d, tokens, opt->ctx, &seq, error);
     if (status != CL_OK) return status;
-    while (status == CL_OK && seq.n_ready < seq.n_tokens) {
-        status = direct_step(d, &seq, 1, opt->prefill_piece, WANT_ALL, error);
-        for (int32_t i = 0; status == CL_OK && i < d->runner.n_rows; i++) {
-            const int64_t position = d->runner.positions[i];
+    while (status == CL_OK && seq.n_ready < seq.n_tokens && !interrupted) {
+        show_progress(s, seq.n_ready);
+        status = direct_step(&s->d, &seq, 1, opt->prefill_piece, WANT_ALL, error);
+        for (int32_t i = 0; status == CL_OK && i < r->n_rows; i++) {
+            const int64_t position = r->positions[i];
             if (position < opt->ctx / 2 || position + 1 == opt->ctx) continue;
-            const double nll = nll_of(d->runner.logits + (size_t)i * (size_t)n_vocab, n_vocab, tokens[position + 1]);
+            const double nll = nll_of(r->logits + (size_t)i * (size_t)n_vocab, n_vocab, tokens[position + 1]);
             t->nll += nll;
             t->nll2 += nll * nll;
             t->n++;
         }
     }
-    cattn_seq_leave(d->runner.cache, &seq.seq, NULL);
+    cattn_seq_leave(r->cache, &seq.seq, NULL);
     return status;
 }
-
-static double perplexity(const tally *t) { return exp(t->nll / (double)t->n); }
 
 /* The standard error of the perplexity. */
 static double uncertainty(const tally *t) {
@@ -57,53 +91,73 @@ static double uncertainty(const tally *t) {
     return t->n > 1 && variance > 0 ? sqrt(variance / (double)(t->n - 1)) * perplexity(t) : 0;
 }
 
-/* Score the text chunk by chunk and print the result. Overwrites the first token of each chunk with BOS. */
-static cl_status score_text(direct *d, const options *opt, cl_token_list *tokens, cl_error *error) {
-    const int64_t all = (int64_t)tokens->n / opt->ctx, n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
-    if (!n_chunks)
+static void print_result(const scoring *s) {
+    const tally *t = &s->sums;
+    if (!s->opt->json) {
+        printf("\nFinal estimate: PPL = %.4f +/- %.5f\n", perplexity(t), uncertainty(t));
+        return;
+    }
+    json_t *line = json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(t), "uncertainty", uncertainty(t), "n_ctx",
+                             (json_int_t)s->opt->ctx, "chunks", (json_int_t)s->n_done, "tokens_scored", (json_int_t)t->n);
+    json_dumpf(line, stdout, 0);
+    json_decref(line);
+    printf("\n");
+}
+
+/*
+ * Score the text chunk by chunk, up to an interrupt, and print the result. Overwrites the first token of each chunk with BOS.
+ */
+static cl_status score_text(scoring *s, cl_error *error) {
+    const options *opt = s->opt;
+    const int64_t all = (int64_t)s->tokens.n / opt->ctx;
+    s->n_chunks = opt->chunks && opt->chunks < all ? opt->chunks : all;
+    if (!s->n_chunks)
         return cl_fail(error, CL_ERR_ARG,
-                       "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", tokens->n,
+                       "the text has %zu tokens, fewer than --ctx %lld; give a longer text or a smaller --ctx", s->tokens.n,
                        (long long)opt->ctx);
-    const cl_tokenizer *tok = d->s.model->tok;
-    tally t = {0};
-    for (int64_t i = 0; i < n_chunks; i++) {
-        int32_t *chunk = tokens->ids + i * opt->ctx;
+    const cl_tokenizer *tok = s->d.s.model->tok;
+    s->start = clock_seconds();
+    progress_begin(&s->progress);
+    /* On a terminal the bar shows the estimate so far, in the line in which the list would grow. */
+    const bool lists = !opt->json && !(s->progress.terminal && isatty(STDOUT_FILENO));
+    while (s->n_done < s->n_chunks) {
+        int32_t *chunk = s->tokens.ids + s->n_done * opt->ctx;
+        tally t = s->sums;
         if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
-        const cl_status status = score_chunk(d, opt, chunk, &t, error);
+        const cl_status status = score_chunk(s, chunk, &t, error);
         if (status != CL_OK) return status;
-        if (opt->json) continue;
-        printf("[%lld]%.4f,", (long long)i + 1, perplexity(&t));
+        if (interrupted) break;
+        s->sums = t;
+        s->n_done++;
+        if (!lists) continue;
+        printf("[%lld]%.4f,", (long long)s->n_done, perplexity(&t));
         fflush(stdout);
     }
-    if (opt->json) {
-        json_t *line =
-            json_pack("{s:f, s:f, s:I, s:I, s:I}", "perplexity", perplexity(&t), "uncertainty", uncertainty(&t), "n_ctx",
-                      (json_int_t)opt->ctx, "chunks", (json_int_t)n_chunks, "tokens_scored", (json_int_t)t.n);
-        json_dumpf(line, stdout, 0);
-        json_decref(line);
-        printf("\n");
-    } else {
-        printf("\nFinal estimate: PPL = %.4f +/- %.5f\n", perplexity(&t), uncertainty(&t));
-    }
+    progress_clear(&s->progress);
+    if (s->n_done) print_result(s);
     return CL_OK;
 }
 
 int cmd_perplexity(const options *opt) {
-    direct d = {0};
-    cl_token_list tokens = {0};
+    scoring s = {.opt = opt};
     text_buffer t = {0};
     cl_error error;
     const int32_t rows = (int32_t)(opt->max_step_rows < opt->ctx ? opt->max_step_rows : opt->ctx);
     cl_status status = CL_OK;
     if (!opt->file) status = cl_fail(&error, CL_ERR_ARG, "--file is missing; name the file of text");
     if (status == CL_OK) status = text_buffer_read(&t, opt->file, &error);
-    if (status == CL_OK) status = direct_open(&d, opt, rows, rows, &error);
-    if (status == CL_OK && cl_tokenizer_adds_bos(d.s.model->tok))
-        status = cl_token_list_add(&tokens, cl_tokenizer_bos(d.s.model->tok), &error);
-    if (status == CL_OK) status = cl_tokenizer_encode(d.s.model->tok, t.data, t.size, true, &tokens, &error);
-    if (status == CL_OK) status = score_text(&d, opt, &tokens, &error);
+    if (status == CL_OK) status = direct_open(&s.d, opt, rows, rows, &error);
+    if (status == CL_OK && cl_tokenizer_adds_bos(s.d.s.model->tok))
+        status = cl_token_list_add(&s.tokens, cl_tokenizer_bos(s.d.s.model->tok), &error);
+    if (status == CL_OK) status = cl_tokenizer_encode(s.d.s.model->tok, t.data, t.size, true, &s.tokens, &error);
+    interrupt_watch();
+    if (status == CL_OK) status = score_text(&s, &error);
     text_buffer_free(&t);
-    cl_token_list_free(&tokens);
-    direct_close(&d);
+    cl_token_list_free(&s.tokens);
+    direct_close(&s.d);
+    if (status == CL_OK && s.n_done < s.n_chunks)
+        return interrupt_report(CMD_PERPLEXITY,
+                                "after %lld of %lld chunks%s; the same command begins anew, and --chunks N stops after N",
+                                (long long)s.n_done, (long long)s.n_chunks, s.n_done ? ", whose estimate is above" : "");
     return status == CL_OK ? 0 : session_fail(CMD_PERPLEXITY, &error);
 }

@@ -1,13 +1,34 @@
-/* A progress bar on a terminal, for commands that run many requests. */
+/*
+ * Progress of long commands on stderr: on a terminal a bar that is redrawn, otherwise a line every few seconds, as logs want
+ * it, and less often the longer the command takes.
+ */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Redraw the bar on stderr: `done` of `total` requests (0: unknown), and `tokens` generated in `seconds` so far. */
-void progress_draw(size_t done, size_t total, long long tokens, double seconds);
+/* Fill with progress_begin. */
+typedef struct progress {
+    bool terminal;      /* stderr is one */
+    double next_s;      /* when it is shown again, in seconds from the beginning */
+    const char *counts; /* what done and total count, in the plural: "requests", unless the caller sets it */
+} progress;
 
-/* Remove the bar. */
-void progress_clear(void);
+/* How far the command is. */
+typedef struct progress_state {
+    size_t done, total; /* total 0: unknown */
+    long long tokens;   /* generated in these seconds; -1: none are counted */
+    double seconds;     /* since the beginning */
+    double part;        /* of the work, 0 to 1, that was done in these seconds; 0: unknown, so the time left is, too */
+} progress_state;
+
+void progress_begin(progress *p);
+
+/* Show the state if it is time: on a terminal ten times a second, otherwise every few seconds. */
+void progress_show(progress *p, const progress_state *state);
+
+/* Remove the bar, if it was drawn. */
+void progress_clear(const progress *p);
 
 #endif

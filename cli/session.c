@@ -6,9 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "engine/grammar.h"
+#include "progress.h"
 
 /* The error of an unknown level: "--level is 'mmx'; this CPU has ref, avx2". */
 static cl_status level_unknown(const char *level, cl_error *error) {
@@ -68,6 +70,37 @@ static cl_status load_chat(session *s, const options *opt, cl_error *error) {
     return status == CL_OK ? CL_OK : option_fail("chat-format", error);
 }
 
+/* The loading of a model. */
+typedef struct loading {
+    double start; /* clock_seconds() */
+    progress progress;
+} loading;
+
+/* The progress is shown only of models that take longer than this to load. */
+static const double QUICK_LOAD_S = 0.5;
+
+static void show_layers(void *ctx, int32_t n_done, int32_t n_layers) {
+    loading *l = ctx;
+    const double seconds = clock_seconds() - l->start;
+    if (seconds < QUICK_LOAD_S) return;
+    progress_show(&l->progress, &(progress_state){.done = (size_t)n_done,
+                                                  .total = (size_t)n_layers,
+                                                  .tokens = -1,
+                                                  .seconds = seconds,
+                                                  .part = (double)n_done / (double)n_layers});
+}
+
+static cl_status load_model(session *s, const char *path, const char *level, bool has_fingerprint, cl_model **model,
+                            cl_error *error) {
+    loading l = {.start = clock_seconds()};
+    const cl_load_watcher watcher = {show_layers, &l};
+    progress_begin(&l.progress);
+    l.progress.counts = "layers of the model loaded";
+    const cl_status status = cl_model_load_watched(path, level, has_fingerprint, s->pool, &watcher, model, error);
+    progress_clear(&l.progress);
+    return status;
+}
+
 cl_status session_load(session *s, const options *opt, cl_error *error) {
     if (!opt->model) return session_no_model(error);
     const char *level;
@@ -84,13 +117,12 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");
     /* Linear layers accept the names of attention's levels. */
-    cl_status loaded = (opt->kv_tier ? cl_model_load_with_fingerprint : cl_model_load_on_pool)(opt->model, opt->level, s->pool,
-                                                                                               &s->model, error);
+    cl_status loaded = load_model(s, opt->model, opt->level, opt->kv_tier != NULL, &s->model, error);
     if (loaded == CL_OK) loaded = load_chat(s, opt, error);
     if (loaded != CL_OK || !opt->draft_model) return loaded;
     if (!opt->speculate)
         return cl_fail(error, CL_ERR_ARG, "--draft-model has no effect with --speculate off; leave one of them out");
-    return cl_model_load_on_pool(opt->draft_model, opt->level, s->pool, &s->draft_model, error);
+    return load_model(s, opt->draft_model, opt->level, false, &s->draft_model, error);
 }
 
 bool session_can_pin(const options *opt) { return opt->pin || opt->pin_budget > 0; }

@@ -40,8 +40,8 @@ static cl_status load_chat(cl_model *m, cl_error *error) {
     return CL_OK;
 }
 
-static cl_status load(const char *path, const char *level, bool has_fingerprint, ca_pool *pool, cl_model **out,
-                      cl_error *error) {
+cl_status cl_model_load_watched(const char *path, const char *level, bool has_fingerprint, ca_pool *pool,
+                                const cl_load_watcher *watcher, cl_model **out, cl_error *error) {
     *out = NULL;
     cl_model *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
@@ -56,7 +56,7 @@ static cl_status load(const char *path, const char *level, bool has_fingerprint,
     if (status == CL_OK) status = cl_tokenizer_create(m->file, &m->tok, error);
     if (status == CL_OK) {
         m->params.n_vocab = cl_tokenizer_n_vocab(m->tok);
-        status = cl_weights_load(m->file, &m->params, pool, &m->weights, error);
+        status = cl_weights_load(m->file, &m->params, pool, watcher, &m->weights, error);
     }
     m->has_fingerprint = has_fingerprint;
     if (status == CL_OK && has_fingerprint) status = cl_model_file_fingerprint(m->file, m->fingerprint, error);
@@ -68,12 +68,7 @@ static cl_status load(const char *path, const char *level, bool has_fingerprint,
 }
 
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error) {
-    return load(path, level, false, pool, model, error);
-}
-
-cl_status cl_model_load_with_fingerprint(const char *path, const char *level, ca_pool *pool, cl_model **model,
-                                         cl_error *error) {
-    return load(path, level, true, pool, model, error);
+    return cl_model_load_watched(path, level, false, pool, NULL, model, error);
 }
 
 void cl_model_options_init(cl_model_options *options) { *options = (cl_model_options){.struct_size = sizeof *options}; }
@@ -91,7 +86,7 @@ cl_status cl_model_load(const char *path, const cl_model_options *options, cl_mo
     const int n_threads = o.n_threads > 0 ? o.n_threads : ca_cpu_count();
     ca_pool *pool = ca_pool_create(n_threads);
     if (!pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower n_threads", n_threads);
-    status = load(path, o.level, o.fingerprint != 0, pool, model, error);
+    status = cl_model_load_watched(path, o.level, o.fingerprint != 0, pool, NULL, model, error);
     ca_pool_destroy(&pool);
     return status;
 }

@@ -28,9 +28,11 @@ struct cl_model {
 
 /*
  * cl_model_load with the workers of a pool, which is borrowed for the call. level: as in cl_model_options, borrowed for the
- * call. The second function also computes the fingerprint.
+ * call. The second function also computes the fingerprint if has_fingerprint is set, and reports each layer to the watcher
+ * (NULL: none), which is borrowed for the call.
  */
 cl_status cl_model_load_on_pool(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
-cl_status cl_model_load_with_fingerprint(const char *path, const char *level, ca_pool *pool, cl_model **model, cl_error *error);
+cl_status cl_model_load_watched(const char *path, const char *level, bool has_fingerprint, ca_pool *pool,
+                                const cl_load_watcher *watcher, cl_model **model, cl_error *error);
 
 #endif

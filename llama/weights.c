@@ -151,7 +151,8 @@ static cl_status load_embedding(const cl_model_file *file, const cl_model_params
     return load_matrix(file, pool, -1, tied ? embedding : output, p->n_embd, p->n_vocab, &w->output, w, error);
 }
 
-cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error) {
+cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
+                          cl_model_weights *w, cl_error *error) {
     *w = (cl_model_weights){0};
     cl_status status = refuse_biases(file, p, error);
     if (status == CL_OK) status = load_embedding(file, p, pool, w, error);
@@ -161,7 +162,10 @@ cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool
     w->layers = calloc((size_t)p->n_layers, sizeof *w->layers);
     if (!w->layers) return cl_fail(error, CL_ERR_NOMEM, "no memory for %d layers", p->n_layers);
     w->n_layers = p->n_layers;
-    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) status = load_layer(file, p, pool, i, w, error);
+    for (int32_t i = 0; status == CL_OK && i < p->n_layers; i++) {
+        status = load_layer(file, p, pool, i, w, error);
+        if (watcher) watcher->on_layer(watcher->ctx, i + 1, p->n_layers);
+    }
     return status;
 }
 

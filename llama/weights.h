@@ -37,15 +37,22 @@ typedef struct cl_model_weights {
     unsigned forms; /* cl_linear_forms of all matrices, or-ed: the forms of activations that they need */
 } cl_model_weights;
 
+/* Is called on the loading thread after each layer. */
+typedef struct cl_load_watcher {
+    void (*on_layer)(void *ctx, int32_t n_done, int32_t n_layers);
+    void *ctx;
+} cl_load_watcher;
+
 /*
  * Check each tensor's shape against the parameters and repack it, in parallel on the pool. Sets the factors of p->rope, which
- * live as long as the weights. The file is needed for the call only. *w must not move. On failure, and after use, call
- * cl_weights_free.
+ * live as long as the weights. The file and the watcher (NULL: none) are needed for the call only. *w must not move. On
+ * failure, and after use, call cl_weights_free.
  *
  * CL_ERR_FORMAT: a tensor is missing or has another shape; CL_ERR_UNSUPPORTED: its type cannot be read, or the architecture
  * has no such bias; CL_ERR_FILE: the file was truncated meanwhile; CL_ERR_NOMEM. Messages name the tensor as the file does.
  */
-cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, cl_model_weights *w, cl_error *error);
+cl_status cl_weights_load(const cl_model_file *file, cl_model_params *p, ca_pool *pool, const cl_load_watcher *watcher,
+                          cl_model_weights *w, cl_error *error);
 void cl_weights_free(cl_model_weights *w);
 
 #endif

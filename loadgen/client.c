@@ -92,17 +92,17 @@ static void end_request(run *r, transfer *t, const char *transport_error) {
     free(t);
 }
 
-/* The time limit has come: end the requests that run, and do not send the others. */
-static void cut_all(run *r) {
+/* End the requests that run, and do not send the others. `why` is a sentence for their outcomes. */
+static void cut_all(run *r, const char *why) {
     while (r->n_running) {
         outcome *o = r->running[0]->incoming.result;
-        end_request(r, r->running[0], "the time limit came");
+        end_request(r, r->running[0], why);
         o->status = OUTCOME_CUT;
     }
     for (; r->n_started < r->requests->n; r->n_started++) {
         outcome *o = &r->result->outcomes[r->n_started];
         o->status = OUTCOME_CUT;
-        snprintf(o->message, sizeof o->message, "the time limit came before it was sent");
+        snprintf(o->message, sizeof o->message, "%s before it was sent", why);
         r->n_done++;
         r->n_failed++;
     }
@@ -214,7 +214,8 @@ cl_status load_run(const load_config *config, const load_requests *requests, con
     while (status == CL_OK && r.n_done < requests->n) {
         status = take_turn(&r, error);
         report_progress(&r);
-        if (config->time_limit_s > 0 && now(&r) >= config->time_limit_s) cut_all(&r);
+        if (config->time_limit_s > 0 && now(&r) >= config->time_limit_s) cut_all(&r, "the time limit came");
+        if (config->stop && *config->stop) cut_all(&r, "the run was interrupted");
     }
     if (status == CL_OK && config->watch_gauges && !r.no_metrics) last_poll(&r);
     while (r.n_running) end_request(&r, r.running[0], "the run ended");

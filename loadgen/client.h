@@ -2,6 +2,8 @@
 #ifndef LOADGEN_CLIENT_H
 #define LOADGEN_CLIENT_H
 
+#include <signal.h>
+
 #include "endpoint.h"
 #include "gauges.h"
 #include "reply.h"
@@ -15,9 +17,10 @@ typedef struct load_progress {
 
 typedef struct load_config {
     const endpoint *target;
-    int64_t max_concurrency; /* requests that arrive beyond it wait, and their waiting counts; 0: no limit */
-    double time_limit_s;     /* seconds after which all remaining requests are cut off; 0: no limit */
-    bool watch_gauges;       /* poll /metrics */
+    int64_t max_concurrency;           /* requests that arrive beyond it wait, and their waiting counts; 0: no limit */
+    double time_limit_s;               /* seconds after which all remaining requests are cut off; 0: no limit */
+    bool watch_gauges;                 /* poll /metrics */
+    const volatile sig_atomic_t *stop; /* when it becomes non-zero, all remaining requests are cut off; NULL: never */
     /* Called a few times per second on the caller's thread; NULL: never. */
     void (*on_progress)(void *ctx, const load_progress *progress);
     void *progress_ctx;
