@@ -19,15 +19,11 @@ def paste(text):
 class Terminal:
     """A program with its own terminal. What it shows is in `shown`, of which what read_until has passed is no longer looked at."""
 
-    def __init__(self, args, env=None, output=None):
-        """output: a file for standard output and errors, which then are no terminal."""
+    def __init__(self, args, env=None):
         self.shown, self.seen = b"", 0
         self.process, self.fd = pty.fork()
         if self.process == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background ignore interrupts
-            if output:
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
             os.execvpe(args[0], list(map(str, args)), env or os.environ)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
 
