@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "options.h"
-#include "plot.h"
+#include "plot/plot.h"
 
 typedef struct results_column {
     const char *key; /* of the row's object; "a.b" for b of object a */

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "../support/testing.h"
-#include "bench/shared/plot.h"
+#include "plot/plot.h"
 
 enum { MAX_FILE = 1 << 16 };
 

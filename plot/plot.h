@@ -1,6 +1,6 @@
 /* Plots of result rows as SVG files that are readable on a light and on a dark page. */
-#ifndef BENCH_SHARED_PLOT_H
-#define BENCH_SHARED_PLOT_H
+#ifndef PLOT_PLOT_H
+#define PLOT_PLOT_H
 
 #include <jansson.h>
 #include <stdbool.h>
