@@ -172,9 +172,8 @@ static cl_status run_all(direct *d, const options *opt, const int_list *pps, con
 /* Say what is measured, and which measurement is the next. */
 static int report_interrupt(const course *c, const int_list *pps, const int_list *batches) {
     const size_t n_batches = (size_t)batches->n;
-    return interrupt_report(CMD_BENCH, "after %zu of %zu measurements; the next is --pp %lld --batch %lld",
-                            c->n_done, c->n, (long long)pps->values[c->n_done / n_batches],
-                            (long long)batches->values[c->n_done % n_batches]);
+    return interrupt_report(CMD_BENCH, "after %zu of %zu measurements; the next is --pp %lld --batch %lld", c->n_done, c->n,
+                            (long long)pps->values[c->n_done / n_batches], (long long)batches->values[c->n_done % n_batches]);
 }
 
 int cmd_bench(const options *opt) {

@@ -8,6 +8,7 @@
 #include "interrupt.h"
 #include "llama/common/str.h"
 #include "loadgen/report.h"
+#include "plot/plot.h"
 #include "progress.h"
 #include "session.h"
 
@@ -192,6 +193,27 @@ static cl_status print_results(const bench *b, bool *failures, cl_error *error) 
     return failed ? cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(cause)) : CL_OK;
 }
 
+/* Draw the distributions of TTFT and TPOT to the file of --plot. */
+static cl_status write_plot(const bench *b, cl_error *error) {
+    static const plot curves = {.kind = PLOT_LINES,
+                                .x = "ms",
+                                .y = "percent",
+                                .panel = "figure",
+                                .x_label = "ms",
+                                .y_label = "% of the requests are at most as slow",
+                                .from_zero = true};
+    const char *path = b->opt->plot;
+    if (!path) return CL_OK;
+    json_t *points = report_distributions(&b->result);
+    if (!points) return cl_fail(error, CL_ERR_NOMEM, "no memory for the plot");
+    errno = 0;
+    const bool written =
+        plot_write(&curves, points, "Distributions of the time to the first token (TTFT) and per token after it (TPOT)", path);
+    const int cause = errno;
+    json_decref(points);
+    return written ? CL_OK : cl_fail(error, CL_ERR_FILE, "cannot write %s: %s", path, strerror(cause));
+}
+
 int cmd_bench_serve(const options *opt) {
     bench b = {.opt = opt};
     cl_error error;
@@ -205,6 +227,7 @@ int cmd_bench_serve(const options *opt) {
     if (status == CL_OK) status = warm_up(&b, &error);
     if (status == CL_OK) status = measure(&b, &error);
     if (status == CL_OK) status = print_results(&b, &failures, &error);
+    if (status == CL_OK) status = write_plot(&b, &error);
     const size_t n_answered = n_ended(&b), n_requests = b.requests.n;
     load_result_free(&b.result);
     requests_free(&b.requests);

@@ -103,6 +103,32 @@ bool report_make(const load_result *result, int64_t completion_tokens, report *p
     return of_gaps(result, &p->gap);
 }
 
+/* Append the distribution of f over the answered requests with at least least_tokens tokens as points. False: lack of memory.
+ */
+static bool add_points(const load_result *result, const char *name, int64_t least_tokens, figure f, double *values,
+                       json_t *points) {
+    enum { STEPS = 50 }; /* from the smallest value to the largest, in equal parts of the requests */
+    const size_t n = of_requests(result, least_tokens, f, values).n;
+    for (int i = 0; n && i <= STEPS; i++) {
+        const double part = (double)i / STEPS;
+        json_t *point =
+            json_pack("{s:s, s:f, s:f}", "figure", name, "ms", 1e3 * stats_percentile(values, n, part), "percent", 100 * part);
+        if (json_array_append_new(points, point)) return false;
+    }
+    return true;
+}
+
+json_t *report_distributions(const load_result *result) {
+    json_t *points = json_array();
+    double *values = calloc(result->n + 1, sizeof *values);
+    const bool ok = points && values && add_points(result, "TTFT", 0, first, values, points) &&
+                    add_points(result, "TPOT", 2, per_token, values, points);
+    free(values);
+    if (ok) return points;
+    json_decref(points);
+    return NULL;
+}
+
 static double per_second(const report *p, int64_t n) { return p->seconds > 0 ? (double)n / p->seconds : 0; }
 
 /* ---- Errors ---- */

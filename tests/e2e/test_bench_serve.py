@@ -3,13 +3,19 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
 import time
+import xml.etree.ElementTree
 
 import pytest
+from terminal import INTERRUPT, Terminal
 from test_server import serving
+
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +68,30 @@ def test_warm_prefixes(bench, url):
 def test_text_prompts(bench, url):
     got = bench(url, "--requests", "2", "--prompt-tokens", "50", "-n", "3", "--text")
     assert got["prompt_tokens"] == 100
+
+
+def test_plot(bench, chunkllama, url, tmp_path):
+    """Two curves, from the fastest request to the slowest, whose ends are those of the report."""
+    got = bench(url, "--requests", "5", "--prompt-tokens", "8", "-n", "3", "--plot", tmp_path / "plot.svg")
+    svg = xml.etree.ElementTree.parse(tmp_path / "plot.svg").getroot()
+    texts = ["".join(t.itertext()) for t in svg.iter(SVG + "text")]
+    assert {"TTFT", "TPOT", "ms"} <= set(texts) and got["requests"]["ok"] == 5
+    curves = [p for p in svg.iter(SVG + "path") if p.get("d").count("L") == 50]
+    assert len(curves) == 2 and all(c.get("d").count("nan") == 0 for c in curves)
+    wrong = chunkllama("bench", "serve", "--url", url, "--requests", "1", "-n", "2", "--plot", "/none/x.svg", status=1)
+    assert "cannot write /none/x.svg: No such file or directory" in wrong.stderr
+
+
+def test_interrupt(chunkllama_bin, url, terminals):
+    """The figures of the requests so far are printed; the bar shows the time left."""
+    with Terminal([chunkllama_bin, "bench", "serve", "--url", url, "--requests", "1000", "--max-concurrency", "1", "--prompt-tokens",
+                   "8", "-n", "8"]) as t:
+        t.read_until(" left\x1b[K")
+        t.send(INTERRUPT)
+        assert t.wait() == 130 << 8
+    assert re.search(rb"\r\[#*\.+\] \d+/1000 requests, \d+ tokens, [\d.]+ tokens/s, \d+:\d\d left\x1b\[K", t.shown)
+    n = int(re.search(rb"interrupted after (\d+) of 1000 requests, whose figures are above; .* --requests \1 ", t.shown)[1])
+    assert 0 < n < 1000 and b"TTFT" in t.shown
 
 
 def test_the_url_is_without_v1(chunkllama, url):
