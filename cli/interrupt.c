@@ -14,11 +14,11 @@ void interrupt_watch(void) {
 }
 
 int interrupt_report(command_id cmd, const char *format, ...) {
+    char text[512];
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "chunkllama %s: interrupted ", commands[cmd].name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "\n");
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    fprintf(stderr, "chunkllama %s: interrupted %s\n", commands[cmd].name, text);
     return EXIT_INTERRUPTED;
 }
