@@ -42,7 +42,6 @@ struct batch_job {
     session s;
     openai_context context;
     openai_tenants tenants; /* of the lines so far */
-    char *model_name;       /* made from the path, owned; NULL with --model-name */
     FILE *in, *out;
     char *buffer; /* [buffer_size], of getline */
     size_t buffer_size;
@@ -270,9 +269,9 @@ static cl_status empty_output(batch_job *j, const options *opt, cl_error *error)
 static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error) {
     openai_context *c = &j->context;
     c->model = j->s.model;
-    if (!opt->model_name && !(j->model_name = cl_model_file_name(opt->model)))
-        return cl_fail(error, CL_ERR_NOMEM, "no memory for the model's name");
-    c->model_name = opt->model_name ? opt->model_name : j->model_name;
+    if (session_name_model(&j->s, opt, error) != CL_OK) return error->code;
+    c->model_name = j->s.names.names[0];
+    c->names = &j->s.names;
     openai_defaults_init(&c->defaults);
     c->defaults.sampling = session_sampling(opt);
     c->defaults.has_seed = opt->seed >= 0;
@@ -351,7 +350,6 @@ int cmd_batch(const options *opt) {
     pthread_cond_destroy(&j.changed);
     free(j.window);
     free(j.buffer);
-    free(j.model_name);
     if (j.out == stdout && j.write_error.code == CL_ERR_FILE) return 1; /* main reports it */
     if (status == CL_OK && j.summary.n_failed > 0)
         status = cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", j.summary.n_failed,

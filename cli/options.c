@@ -68,7 +68,9 @@ const option option_table[] = {
         IN(SERVE)),
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
-    UTF8("model-name", 0, model_name, NULL, "NAME", "the model's name in answers; by default the file's name",
+    UTF8("model-name", 0, model_name, NULL, "NAMES",
+         "the names, separated by commas or blanks, by which requests may call the model; answers have the first one, and * "
+         "stands for any; by default the file's name",
          IN(SERVE) | IN(BATCH)),
 
     REAL("timeout", timeout, "0", 0, 1e9, "seconds after which a request that has not ended gets an error; 0: no limit",
@@ -184,7 +186,7 @@ const option option_table[] = {
         "largest number of tokens for chat requests without max_tokens; -1: up to the context's end", IN(SERVE)),
     INT("max-tokens", 'n', max_tokens, "512", -1, INT_MAX,
         "largest number of tokens for requests without max_tokens; -1: up to the context's end", IN(BATCH)),
-    REAL("temperature", temperature, "1", 0, 2, "0: always the likeliest token", SAMPLES),
+    REAL("temperature", temperature, "1", 0, 10000, "0: always the likeliest token", SAMPLES),
     INT("top-k", 0, top_k, "0", 0, INT_MAX, "draw from the N likeliest tokens; 0: from all", SAMPLES),
     REAL("top-p", top_p, "1", 0, 1, "draw from the likeliest tokens whose probabilities add up to X; 1: from all", SAMPLES),
     REAL("min-p", min_p, "0", 0, 1, "draw from tokens with at least X times the probability of the likeliest one", SAMPLES),

@@ -74,13 +74,15 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(const options *opt, const server_keys *keys, server **s, cl_error *error) {
+static cl_status listen_for(session *model, const options *opt, const server_keys *keys, server **s, cl_error *error) {
     server_config config;
     if (!opt->model) return session_no_model(error);
+    if (session_name_model(model, opt, error) != CL_OK) return error->code;
     server_config_init(&config);
     config.host = opt->host;
     config.port = (uint16_t)opt->port;
-    config.model_name = opt->model_name;
+    config.model_name = model->names.names[0];
+    config.names = &model->names;
     config.model_path = opt->model;
     config.keys = keys->n ? keys : NULL;
     config.cors_origin = opt->cors_origin;
@@ -127,7 +129,7 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
-    if (status == CL_OK) status = listen_for(opt, keys, running, error);
+    if (status == CL_OK) status = listen_for(s, opt, keys, running, error);
     if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, ends, error);
     warm_close(&pinned);
     warm_close(&warm);

@@ -37,6 +37,10 @@ cl_status session_no_model(cl_error *error) {
                    "CHUNKLLAMA_MODEL");
 }
 
+cl_status session_name_model(session *s, const options *opt, cl_error *error) {
+    return openai_names_init(&s->names, opt->model_name, opt->model, error);
+}
+
 cl_status session_read_template(session *s, const options *opt, cl_error *error) {
     if (!opt->chat_template || s->template.data) return CL_OK;
     if (opt->chat_format) return cl_fail(error, CL_ERR_ARG, "--chat-template with --chat-format; leave one of them out");
@@ -177,6 +181,7 @@ void session_close(session *s) {
     if (s->engine) cl_engine_destroy(&s->engine);
     cl_chat_free(&s->chat);
     json_decref(s->chat_kwargs);
+    openai_names_free(&s->names);
     text_buffer_free(&s->template);
     if (s->model) cl_model_free(&s->model);
     if (s->draft_model) cl_model_free(&s->draft_model);

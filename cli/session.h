@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "llama/model.h"
+#include "openai/openai.h"
 #include "options.h"
 #include "text_buffer.h"
 
@@ -15,6 +16,7 @@ typedef struct session {
     ca_pool *pool;
     cl_model *model, *draft_model; /* no draft model without --draft-model */
     cl_engine *engine;
+    openai_names names;              /* of the model, for clients */
     text_buffer template;            /* the file of --chat-template */
     cl_chat *chat;                   /* of --chat-template or --chat-format */
     json_t *chat_kwargs;             /* --chat-template-kwargs, an object */
@@ -28,6 +30,9 @@ typedef struct session {
  * option; others are those of cl_model_load.
  */
 cl_status session_load(session *s, const options *opt, cl_error *error);
+
+/* Set the names of the model, as --model-name or the model's file says. */
+cl_status session_name_model(session *s, const options *opt, cl_error *error);
 
 /* The error of a command that needs --model. Returns CL_ERR_ARG. */
 cl_status session_no_model(cl_error *error);

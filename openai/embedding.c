@@ -53,10 +53,8 @@ static bool add_end_tokens(const openai_context *context, openai_request *r, ope
 }
 
 static bool parse(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
-    const json_t *model = field_get(body, "model");
-    const char *name; /* any name is accepted: there is one model */
     cl_engine_request *p = &r->params;
-    return (!model || field_name(model, "model", &name, error)) && openai_check_offered(r->endpoint, body, error) &&
+    return openai_parse_model(context, body, error) && openai_check_offered(r->endpoint, body, error) &&
            field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &p->priority, error) &&
            parse_pooling(context, body, &p->pooling, error) && parse_form(context, body, r, error) &&
            openai_parse_prompt_list(context, field_get(body, "input"), "input", OPENAI_MAX_INPUTS, r, error) &&

@@ -81,6 +81,28 @@ cl_status openai_tenants_domain(openai_tenants *tenants, const char *name, uint3
 /* The name of a domain's tenant, owned by *tenants; NULL: it was not used. */
 const char *openai_tenants_name(const openai_tenants *tenants, uint32_t domain);
 
+/* ---- Names of the model (names.c) ---- */
+
+/* Zero-initialise. */
+typedef struct openai_names {
+    char **names; /* [n] owned; the first one is the model's name in answers */
+    size_t n;
+    bool any; /* requests may send any other name, too */
+} openai_names;
+
+/*
+ * Fill *names from a list of names with commas or blanks between them, in which * stands for any name. If it has no other, or
+ * is NULL, the name is that of the model's file, cl_model_file_name(path). Errors: CL_ERR_NOMEM.
+ */
+cl_status openai_names_init(openai_names *names, const char *list, const char *path, cl_error *error);
+void openai_names_free(openai_names *names);
+
+/* Whether requests may call the model by this name; names: NULL: by any. */
+bool openai_names_have(const openai_names *names, const char *name);
+
+/* Fill *error for a model that is not there: status 404. Returns false. */
+bool openai_fail_model(openai_error *error, const char *name, const openai_names *names);
+
 /* ---- Requests (request.c, params.c, prompt.c, refused.c) ---- */
 
 /* The values of fields that a request's body leaves out. */
@@ -104,10 +126,11 @@ void openai_defaults_init(openai_defaults *defaults);
  */
 typedef struct openai_context {
     const cl_model *model;
-    const char *model_name; /* the model's name in answers, UTF-8 */
-    const cl_chat *chat;    /* how chats are written: the model's own, or what the user chose; NULL: chats are refused */
-    int32_t n_ctx;          /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
-    double timeout_s;       /* cl_engine_request.timeout_s of all requests; 0: none */
+    const char *model_name;    /* the model's name in answers, UTF-8 */
+    const openai_names *names; /* that requests may send; NULL: any */
+    const cl_chat *chat;       /* how chats are written: the model's own, or what the user chose; NULL: chats are refused */
+    int32_t n_ctx;             /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
+    double timeout_s;          /* cl_engine_request.timeout_s of all requests; 0: none */
     openai_defaults defaults;
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
     bool can_pin;              /* requests may pin what they mark; otherwise marks have no effect */

@@ -10,6 +10,9 @@
 
 /* ---- Parts of a request; each reads its fields of the body into *request ---- */
 
+/* Refuse a `model` by whose name the model may not be called (names.c). */
+bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error);
+
 /* Refuse known fields that are not offered and would change the result (refused.c). */
 bool openai_check_offered(openai_endpoint endpoint, const json_t *body, openai_error *error);
 

@@ -11,9 +11,7 @@ bool openai_request_parse(const openai_context *context, openai_endpoint endpoin
     *request = (openai_request){.endpoint = endpoint, .id_prefix = endpoint == OPENAI_CHAT ? "chatcmpl-" : "cmpl-"};
     cl_engine_request_init(&request->params);
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
-    const json_t *model = field_get(body, "model");
-    const char *name; /* any name is accepted: there is one model */
-    if (model && !field_name(model, "model", &name, error)) return false;
+    if (!openai_parse_model(context, body, error)) return false;
     if (openai_check_offered(endpoint, body, error) && openai_parse_params(context, body, request, error) &&
         openai_parse_tools(context, body, request, error) && openai_parse_prompts(context, body, request, error) &&
         openai_prepare_replies(context, request, error))

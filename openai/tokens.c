@@ -11,11 +11,9 @@ static bool no_memory(openai_error *error) {
     return openai_fail_from(error, NULL, &(cl_error){CL_ERR_NOMEM, "out of memory for the tokens"});
 }
 
-static bool check_body(const json_t *body, openai_error *error) {
+static bool check_body(const openai_context *context, const json_t *body, openai_error *error) {
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
-    const json_t *model = field_get(body, "model");
-    const char *name; /* any name is accepted: there is one model */
-    return !model || field_name(model, "model", &name, error);
+    return openai_parse_model(context, body, error);
 }
 
 static void write_ids(openai_writer *w, const char *key, const cl_token_list *list) {
@@ -142,7 +140,7 @@ static bool tokenize_prompt(const openai_context *context, const json_t *body, c
 
 bool openai_tokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
     cl_token_list tokens = {0};
-    if (!check_body(body, error)) return false;
+    if (!check_body(context, body, error)) return false;
     if (!field_get(body, "prompt") && !field_get(body, "messages") && !field_get(body, "content"))
         return openai_fail(error, "prompt", "'prompt' is missing; send 'prompt' or 'content', a string, or 'messages'");
     const bool ok = (field_get(body, "content") ? tokenize_content : tokenize_prompt)(context, body, &tokens, w, error);
@@ -162,7 +160,7 @@ static bool read_ids(const openai_context *context, const json_t *value, int32_t
 }
 
 bool openai_detokenize(const openai_context *context, const json_t *body, openai_writer *w, openai_error *error) {
-    if (!check_body(body, error)) return false;
+    if (!check_body(context, body, error)) return false;
     const json_t *value = field_get(body, "tokens");
     const size_t n = json_array_size(value);
     if (!json_is_array(value))

@@ -51,9 +51,9 @@ static enum MHD_Result handle_metrics(exchange *x) {
 
 /* ---- The model ---- */
 
-static void write_model(openai_writer *w, const server *s) {
+static void write_model(openai_writer *w, const server *s, const char *name) {
     writer_open(w, NULL, '{');
-    writer_string(w, "id", s->context.model_name);
+    writer_string(w, "id", name);
     writer_string(w, "object", "model");
     writer_integer(w, "created", s->started_at);
     writer_string(w, "owned_by", "chunkattn");
@@ -66,7 +66,9 @@ static enum MHD_Result handle_models(exchange *x) {
     writer_open(&w, NULL, '{');
     writer_string(&w, "object", "list");
     writer_open(&w, "data", '[');
-    write_model(&w, x->srv);
+    const openai_names *names = x->srv->context.names;
+    if (!names) write_model(&w, x->srv, x->srv->context.model_name);
+    for (size_t i = 0; names && i < names->n; i++) write_model(&w, x->srv, names->names[i]);
     writer_close(&w);
     writer_close(&w);
     return http_reply_json(x, MHD_HTTP_OK, &w);
@@ -76,13 +78,13 @@ static enum MHD_Result handle_model(exchange *x) {
     const char *name = x->path + strlen("/v1/models/");
     openai_writer w = {0};
     openai_error error;
-    if (strcmp(name, x->srv->context.model_name) == 0) {
-        write_model(&w, x->srv);
+    const openai_context *c = &x->srv->context;
+    if (c->names ? openai_names_have(c->names, name) : strcmp(name, c->model_name) == 0) {
+        write_model(&w, x->srv, name);
         return http_reply_json(x, MHD_HTTP_OK, &w);
     }
-    openai_fail(&error, "model", "there is no model '%.200s'; this server serves '%.200s'", name, x->srv->context.model_name);
-    error.status = MHD_HTTP_NOT_FOUND;
-    error.code = "model_not_found";
+    const openai_names only = {.names = &x->srv->model_name, .n = 1};
+    openai_fail_model(&error, name, c->names ? c->names : &only);
     return http_reply_error(x, &error);
 }
 

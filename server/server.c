@@ -169,6 +169,7 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
     s->engine = e;
     s->context = (openai_context){.model = m,
                                   .model_name = s->model_name,
+                                  .names = s->config.names,
                                   .chat = chat,
                                   .chat_kwargs = chat_kwargs,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),

@@ -26,14 +26,15 @@ typedef struct server server;
  * until server_stop.
  */
 typedef struct server_config {
-    const char *host;        /* address or name to listen on; default "127.0.0.1" */
-    uint16_t port;           /* default 8080; 0: any free port, which server_port reports */
-    const char *model_name;  /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
-    const char *model_path;  /* default "model" */
-    openai_defaults request; /* values of fields that requests leave out; default: OpenAI's */
-    const server_keys *keys; /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
-    const char *cors_origin; /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
-    size_t max_body_bytes;   /* larger requests are refused with status 413; default 16 MiB */
+    const char *host;          /* address or name to listen on; default "127.0.0.1" */
+    uint16_t port;             /* default 8080; 0: any free port, which server_port reports */
+    const char *model_name;    /* the model's name for clients, UTF-8; NULL (default): cl_model_file_name of model_path */
+    const char *model_path;    /* default "model" */
+    const openai_names *names; /* that requests may send; NULL (default): any, and /v1/models lists model_name */
+    openai_defaults request;   /* values of fields that requests leave out; default: OpenAI's */
+    const server_keys *keys;   /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
+    const char *cors_origin;   /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
+    size_t max_body_bytes;     /* larger requests are refused with status 413; default 16 MiB */
     /*
      * Further connections are refused with status 503; default 1024. server_start raises the process's soft limit of open files
      * for them, and allows fewer if the hard limit is too low.

@@ -71,8 +71,8 @@ def test_priorities(batch):
 def test_openai_form(batch):
     chat, completion = "/v1/chat/completions", "/v1/completions"
     lines = [
-        {"custom_id": "x", "method": "POST", "url": chat, "body": question("Say hello.", max_tokens=8, model="any")},
-        {"custom_id": "y", "method": "POST", "url": completion, "body": {"prompt": "1, 2, 3,", "max_tokens": 4, "n": 2, "model": "any"}},
+        {"custom_id": "x", "method": "POST", "url": chat, "body": question("Say hello.", max_tokens=8)},
+        {"custom_id": "y", "method": "POST", "url": completion, "body": {"prompt": "1, 2, 3,", "max_tokens": 4, "n": 2}},
         {"custom_id": "z", "method": "POST", "url": "/v1/messages/count_tokens", "body": {"messages": []}},
         {"custom_id": "w", "method": "POST", "url": chat, "body": {"messages": []}},
         {"custom_id": "v", "url": chat},

@@ -1,0 +1,69 @@
+/* The names of the model that clients may send. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parse.h"
+
+/* What separates names in a list. */
+static const char separators[] = ", \t\r\n";
+
+static bool add(openai_names *names, const char *name, size_t size) {
+    char **larger = realloc(names->names, (names->n + 1) * sizeof *larger);
+    if (!larger) return false;
+    names->names = larger;
+    larger[names->n] = strndup(name, size);
+    return larger[names->n] && ++names->n;
+}
+
+cl_status openai_names_init(openai_names *names, const char *list, const char *path, cl_error *error) {
+    bool ok = true;
+    *names = (openai_names){0};
+    for (const char *at = list ? list + strspn(list, separators) : ""; ok && *at; at += strspn(at, separators)) {
+        const size_t size = strcspn(at, separators);
+        if (size == 1 && *at == '*')
+            names->any = true;
+        else
+            ok = add(names, at, size);
+        at += size;
+    }
+    if (ok && names->n == 0) {
+        char *name = cl_model_file_name(path);
+        ok = name && add(names, name, strlen(name));
+        free(name);
+    }
+    if (ok) return CL_OK;
+    openai_names_free(names);
+    return cl_fail(error, CL_ERR_NOMEM, "no memory for the model's names");
+}
+
+void openai_names_free(openai_names *names) {
+    for (size_t i = 0; i < names->n; i++) free(names->names[i]);
+    free(names->names);
+    *names = (openai_names){0};
+}
+
+bool openai_names_have(const openai_names *names, const char *name) {
+    if (!names || names->any) return true;
+    for (size_t i = 0; i < names->n; i++)
+        if (strcmp(names->names[i], name) == 0) return true;
+    return false;
+}
+
+bool openai_fail_model(openai_error *error, const char *name, const openai_names *names) {
+    char list[300] = "";
+    for (size_t i = 0, used = 0; i < names->n && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s'%.200s'", i ? " or " : "", names->names[i]);
+    openai_fail(error, "model", "there is no model '%.100s'; the model here is called %s", name, list);
+    error->status = 404;
+    error->code = "model_not_found";
+    return false;
+}
+
+bool openai_parse_model(const openai_context *context, const json_t *body, openai_error *error) {
+    const json_t *model = field_get(body, "model");
+    const char *name;
+    if (!model) return true;
+    if (!field_name(model, "model", &name, error)) return false;
+    return openai_names_have(context->names, name) || openai_fail_model(error, name, context->names);
+}
