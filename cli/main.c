@@ -28,8 +28,8 @@ const command commands[N_COMMANDS] = {
                    "fails gets an error record and makes the exit status 1; the others are answered. An existing output "
                    "file is overwritten. Parameters in a line override the options below.",
                    cmd_batch},
-    [CMD_SERVE] = {"serve", "", "serve the model to OpenAI clients over HTTP", "An interrupt (Ctrl-C) or SIGTERM ends it.",
-                   cmd_serve},
+    [CMD_SERVE] = {"serve", "[MODEL]", "serve the model to OpenAI clients over HTTP",
+                   "The model is the argument or --model. An interrupt (Ctrl-C) or SIGTERM ends it.", cmd_serve},
     [CMD_INFO] = {"info", "[FILE]", "print what is in a model file", "The file is the argument or --model.", cmd_info},
     [CMD_EXPLAIN] =
         {"explain", "[FILE]", "say how much of a request's prompt a server has in its cache, and why not more",
@@ -137,5 +137,7 @@ int main(int argc, char **argv) {
     case OPTIONS_WRONG: fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, message); return 2;
     case OPTIONS_OK: break;
     }
-    return check_output(cmd, commands[cmd].run(&opt));
+    const int status = check_output(cmd, commands[cmd].run(&opt));
+    options_free(&opt);
+    return status;
 }

@@ -22,6 +22,7 @@ enum {
     STEPS = SAMPLES | IN(LOGITS) | IN(PERPLEXITY) | IN(BENCH) | IN(BENCH_GRAMMAR),
     /* read the model's file */
     ALL = STEPS | IN(INFO) | IN(TOKENIZE),
+    EVERY = (1u << N_COMMANDS) - 1,
 };
 
 #define AT(field) offsetof(options, field)
@@ -250,6 +251,11 @@ const option option_table[] = {
     FLAG("pin-threads", 0, pin_threads, "bind each thread but the first to a CPU of its own", STEPS),
     TEXT("level", 0, level, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; by default the CPU's best",
          STEPS),
+    TEXT(
+        "config", 0, config, "FILE",
+        "a TOML file with values of options that neither the command line nor the environment sets: keys are names without the "
+        "dashes, at the top level for all commands and in the table of a command, such as [serve], for that one",
+        EVERY),
 };
 
 const size_t option_table_size = sizeof option_table / sizeof option_table[0];

@@ -1,8 +1,9 @@
 /*
- * The options of all commands: one table (options.c) defines their flags, environment variables, checks and help texts.
+ * The options of all commands: one table (options.c) defines their flags, environment variables, keys in a file, checks and
+ * help texts.
  *
- * An option such as --kv-type may also be set by an environment variable, here CHUNKLLAMA_KV_TYPE; the command line overrides
- * it.
+ * An option such as --kv-type may also be set by an environment variable, here CHUNKLLAMA_KV_TYPE, or by the key kv-type of the
+ * file of --config. The command line counts before the environment, and that before the file.
  */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
@@ -24,8 +25,12 @@ typedef enum option_type {
     OPT_CHOICE, /* int32_t, an index in `choices` */
 } option_type;
 
-/* The values for one command; fields of other commands' options are 0. Strings are borrowed from argv and the environment. */
+/*
+ * The values for one command; fields of other commands' options are 0. Strings are borrowed from argv, the environment and
+ * `owned`. Free with options_free.
+ */
 struct options {
+    const char *config;
     /* files */
     const char *model, *input, *output, *summary, *file, *tokens;
     /* the machine and the cache */
@@ -73,6 +78,9 @@ struct options {
     /* the arguments that are not options */
     const char *const *args; /* [n_args], borrowed from argv */
     int32_t n_args;
+
+    char **owned; /* [n_owned] texts that other fields point to */
+    size_t n_owned;
 };
 
 typedef struct option {
@@ -101,12 +109,40 @@ void option_env_name(const option *o, char *buf, size_t size);
 typedef enum options_status { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_status;
 
 /*
- * Fill *opt from the command line, otherwise from the environment, otherwise from the table's defaults.
+ * Fill *opt from the command line, otherwise from the environment, otherwise from the file of --config, otherwise from the
+ * table's defaults.
  *
  * argv: [argc] what follows the command's name, borrowed while *opt is used; its elements are reordered.
  * Returns OPTIONS_HELP if --help or -h is among argv, and OPTIONS_WRONG with the reason and the fix in message.
  */
 options_status options_parse(command_id cmd, int argc, char **argv, options *opt, char *message, size_t message_size);
+void options_free(options *opt);
+
+/* ---- Flags of other programs (options_peers.c) ---- */
+
+typedef enum peer_form {
+    PEER_FLAG,     /* no value */
+    PEER_VALUE,    /* a value */
+    PEER_OPTIONAL, /* a value, if the next argument is on, off or auto, or it follows '=' */
+    PEER_WORDS,    /* values up to the next flag */
+} peer_form;
+
+typedef struct peer_option {
+    const char *flag;   /* with its dashes */
+    const char *option; /* ours with the same meaning, without dashes; NULL: there is none */
+    const char *holds;  /* values, separated by blanks, that ask for what holds here anyway; NULL: none */
+    const char *answer; /* why it is refused, and what to use instead; NULL: it is accepted */
+    peer_form form;
+} peer_option;
+
+extern const peer_option peer_options[];
+extern const size_t n_peer_options;
+
+/* The peer's option with this flag [size]; NULL: there is none. */
+const peer_option *peer_find(const char *flag, size_t size);
+
+/* Whether the value asks for what holds here anyway. */
+bool peer_holds(const peer_option *peer, const char *value);
 
 /* Print the help of one command, or the list of commands. */
 void options_print_help(command_id cmd);

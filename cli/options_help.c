@@ -40,7 +40,8 @@ void options_print_help(command_id cmd) {
     printf("usage: chunkllama %s [options]%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
     print_wrapped(c->summary, 0, 118);
     if (*c->details) print_wrapped(c->details, 0, 118);
-    printf("\noptions (each may also be set by the environment variable in brackets; the command line overrides it):\n");
+    printf("\noptions (each may also be set by the environment variable in brackets, or in the file of\n--config; the command "
+           "line counts first, then the environment):\n");
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].commands >> cmd & 1) print_option(&option_table[i]);
     printf("  -h, --help                  print this help\n");

@@ -1,0 +1,187 @@
+"""Where options come from: the command line with the flags of other programs; and the names of the model."""
+import json
+import re
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from test_server import serving
+
+CHAT = [{"role": "user", "content": "Hi."}]
+PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+         "/tokenize", "/detokenize", "/v1/chat/completions/render", "/v1/completions/render", "/cache/explain"]
+
+
+def body(path, **fields):
+    content = {"input": "x", "max_output_tokens": 1} if path.endswith(("embeddings", "responses")) else {"tokens": [1]} if path == "/detokenize" else \
+        {"messages": CHAT, "max_tokens": 1} if "chat" in path or "messages" in path else {"prompt": "x", "max_tokens": 1}
+    return content | fields
+
+
+def post(url, content):
+    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+# ---- Names of the model, and what clients of other servers send ----
+
+
+@pytest.fixture(scope="module")
+def server(chunkllama_bin, model_path):
+    """Started as a user of vLLM or llama-server would."""
+    flags = ["--served-model-name", "first", "second,third", "--max-model-len", "256", "-np", "3", "-t", "1", "-fa", "--n-gpu-layers",
+             "0", "--enable-prefix-caching", "--tensor-parallel-size=1"]
+    with serving(chunkllama_bin, model_path, *flags) as running:
+        yield running
+
+
+def test_names_of_the_model(server):
+    listed = server.client.models.list().data
+    assert [model.id for model in listed] == ["first", "second", "third"] and listed[0].max_model_len == 256
+    assert server.client.models.retrieve("third").id == "third"
+    for path in PATHS:
+        status, answer = post(server.url + path, body(path, model="fourth"))
+        assert status == 404, (path, answer)
+        error = answer["error"]
+        assert error["type"] == "not_found_error" if "messages" in path and "v1/messages" in path else error["code"] == "model_not_found"
+        assert "there is no model 'fourth'; the model here is called 'first' or 'second' or 'third'" == error["message"]
+        for fields in {"model": "second"}, {}, {"model": None}:
+            status, answer = post(server.url + path, body(path, **fields))
+            assert status == 200, (path, fields, answer)
+            assert path != "/v1/completions" or answer["model"] == "first"
+
+
+def test_numbers_of_other_clients(server):
+    """-1 is no limit, an integer may have a fraction of 0, and temperatures may be above 2."""
+    whole = post(server.url + "/v1/completions", {"prompt": "x", "max_tokens": -1, "stop": " ", "temperature": 3.5})
+    assert whole[0] == 200
+    status, answer = post(server.url + "/v1/completions", {"prompt": "x", "max_tokens": 3.0, "ignore_eos": True})
+    assert status == 200 and answer["usage"]["completion_tokens"] == 3
+    status, answer = post(server.url + "/v1/completions", {"prompt": "x", "max_tokens": 3.5})
+    assert status == 400 and "max_tokens" in answer["error"]["message"]
+
+
+def test_model_names_of_batch(chunkllama, model_path):
+    def errors(*args):
+        lines = "".join(json.dumps({"prompt": "x", "max_tokens": 1, "model": name}) + "\n" for name in ("mine", "other"))
+        records = chunkllama("batch", "-i", "-", *args, stdin=lines, status=0 if "*" in args else 1).stdout.splitlines()
+        return ["error" in json.loads(record) for record in records]
+
+    assert errors("--model-name", "mine") == [False, True]
+    assert errors("--served-model-name", "*") == [False, False]
+
+
+# ---- Flags of other programs ----
+
+
+@pytest.mark.parametrize("args, message", [
+    (["--max-num-batched-tokens", "4096"], "--max-num-batched-tokens: the word here is --max-step-rows"),
+    (["--gpu-memory-utilization=0.9"], "--gpu-memory-utilization: the word here is --kv-budget"),
+    (["-ngl", "99"], "-ngl: the model runs on the CPU; leave it out"),
+    (["-ngl", "0", "-tp", "2"], "-tp: one process computes the whole model"),
+    (["-fa", "off"], "-fa: attention is always computed"),
+    (["--no-enable-prefix-caching"], "--no-enable-prefix-caching: the words here are --sharing private and --retention none"),
+    (["--enable-prefix-caching=false"], "--enable-prefix-caching is 'false'; it cannot be switched off here, so leave it out"),
+    (["--ctx-size", "-1"], "--ctx-size is -1; it must be from 0 to "),
+    (["--max-num-seqs"], "--max-num-seqs needs a value: N"),
+    (["-t", "x"], "-t is 'x', which is not a whole number"),
+    (["--served-model-name", "--port", "1"], "--served-model-name needs a value: NAMES"),
+    (["a.gguf", "b.gguf"], "'b.gguf' is one argument too many; name one model"),
+    (["a.gguf", "-m", "b.gguf"], "the model is 'a.gguf' and --model 'b.gguf'; name it once"),
+])
+def test_answers_about_flags_of_others(chunkllama, args, message):
+    assert message in chunkllama("serve", *args, status=2).stderr
+
+
+def test_every_flag_of_others(chunkllama, request):
+    """Each is a flag that no option here has, and what is named in its place exists."""
+    source = (request.config.rootpath / "cli/options_peers.c").read_text()
+    flags = [one or other for one, other in re.findall(r'(?:ALIAS|ALWAYS|HOLDS|ANSWER)\("(-[^"]+)"|\{"(-[^"]+)", ', source)]
+    assert len(flags) > 100 and len(set(flags)) == len(flags)
+    options = set(re.findall(r"--[a-z-]+", chunkllama("serve", "--help").stdout + chunkllama("run", "--help").stdout))
+    aliases = re.findall(r'ALIAS\("-[^"]+", "([^"]+)"\)', source)
+    assert len(aliases) > 20 and {"--" + name for name in aliases} <= options
+    answers = re.findall(r'^static const char \w+\[\] =\s+"(.*)";$', source, re.M)
+    assert len(answers) > 10
+    for answer in answers:
+        assert set(re.findall(r"--[a-z][a-z-]+", answer)) <= options, answer
+    assert not {flag for flag in flags if flag in options}
+
+
+def test_model_as_argument(chunkllama):
+    missing = chunkllama("serve", "/none/model.gguf", "--port", "0", env={"CHUNKLLAMA_MODEL": "/other"}, status=1).stderr
+    assert "/none/model.gguf" in missing
+
+
+# ---- The file of --config ----
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text):
+        path = tmp_path / "c.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_command_line_then_environment_then_file(chunkllama, config):
+    """bench shows what is in force: the number of sequences and of tokens."""
+    path = config('threads = 1\ntg = 3\nkv-budget = "64M"\n[bench]\nbatch = [1, 2]\npp = 5\ntg = 2\n[serve]\ntop-p = 0.5\n')
+
+    def shapes(*args, **env):
+        rows = map(json.loads, chunkllama("bench", "--json", *args, env=env).stdout.splitlines())
+        return [(row["PP"], row["TG"], row["B"]) for row in rows]
+
+    named = {"CHUNKLLAMA_CONFIG": str(path)}
+    assert shapes("--config", path) == shapes(**named) == [(5, 2, 1), (5, 2, 2)]
+    assert shapes(**named, CHUNKLLAMA_BATCH="3", CHUNKLLAMA_TG="1") == [(5, 1, 3)]
+    assert shapes("--batch", "1", "--pp=4", **named, CHUNKLLAMA_BATCH="3") == [(4, 2, 1)]
+    assert shapes("--config", config("[bench]\npp = 6\nbatch = 1\ntg = 1"), CHUNKLLAMA_CONFIG="/none") == [(6, 1, 1)]
+
+
+@pytest.mark.parametrize("text, message", [
+    ("a = \n", "1: "),
+    ("threads = 1\nthreads = 2\n", "2: "),
+    ("\n\nkv-typ = 'f16'", "3: kv-typ is unknown; did you mean kv-type?"),
+    ("kv_type = 'f16'", "1: kv_type is unknown; did you mean kv-type?"),
+    ("ctx-size = 4", "1: ctx-size is unknown; the word here is ctx"),
+    ("gpu-memory-utilization = 0.9", "1: gpu-memory-utilization: the word here is --kv-budget"),
+    ("xyzzy = 4", "1: xyzzy is unknown; chunkllama COMMAND --help lists all options"),
+    ("[serv]\nport = 1", "1: no command is called [serv]; did you mean [serve]?"),
+    ("[serve]\ninput = 'x'", "2: input is unknown; "),
+    ("kv-type = 'f33'", "1: kv-type is 'f33', which is none of f32, f16, bf16, int8; did you mean f32?"),
+    ("[serve]\nport = 65536", "2: port is 65536; it must be from 0 to 65535"),
+    ("[serve]\nport = '80'", "2: port is a string; it must be a whole number, without quotes"),
+    ("threads = 1.5", "1: threads is a number with a fraction; it must be a whole number"),
+    ("kv-budget = '2X'", "1: kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),
+    ("kv-budget = true", '1: kv-budget is true or false; it must be a whole number of bytes, or a string such as "2G"'),
+    ("pin-threads = 1", "1: pin-threads is a whole number; it must be true or false, without quotes"),
+    ("temperature = 'hot'", "1: temperature is a string; it must be a number"),
+    ("model = 5", "1: model is a whole number; it must be a string, in quotes"),
+    ("model-name = [1.5]", "1: model-name is of another kind; it must be a string or a list"),
+    ('model = "a\\u0000b"', "1: model is of another kind"),
+    ("serve.port.number = 1", "1: port is a table; it must be a whole number"),
+    ("[bench-serve]\nrate = 0", "2: rate is 0; it must be from 1e-06 to inf"),
+    ("config = 'x'", "1: config names this file"),
+])
+def test_wrong_file(chunkllama, config, text, message):
+    """All of it is checked, whatever command runs."""
+    path = config(text)
+    assert f"chunkllama serve: {path}:{message}" in chunkllama("serve", "--config", path, "--temperature", "1", status=2).stderr
+
+
+def test_no_file(chunkllama, tmp_path):
+    missing = chunkllama("info", env={"CHUNKLLAMA_CONFIG": str(tmp_path / "none")}, status=2).stderr
+    assert f"chunkllama info: --config: cannot open {tmp_path}/none: No such file or directory" in missing
+
+
+def test_names_as_a_list(chunkllama, config):
+    lines = json.dumps({"prompt": "x", "max_tokens": 1, "model": "b"}) + "\n"
+    chunkllama("batch", "-i", "-", "--config", config('model-name = ["a", "b"]\n[batch]\n"max-tokens" = 1\n'), stdin=lines)
