@@ -85,6 +85,19 @@ static command_id find_command(int argc, char **argv, int *n_words) {
     return found;
 }
 
+/* Print the manual page of the program, or of the command that the arguments name; only the build calls this. */
+static int print_man(int argc, char **argv) {
+    int n_words = 0;
+    man_print(argc < 2 ? N_COMMANDS : find_command(argc, argv, &n_words));
+    return 0;
+}
+
+static int print_completion(const char *shell) {
+    if (completion_print(shell)) return 0;
+    fprintf(stderr, "chunkllama completion: the shell is '%s'; it must be bash, zsh or fish\n", shell);
+    return 2;
+}
+
 static int unknown_command(const char *name) {
     const char *names[N_COMMANDS + 1] = {NULL};
     for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
@@ -126,6 +139,8 @@ int main(int argc, char **argv) {
         printf("chunkllama %s\n", cattn_version());
         return 0;
     }
+    if (strcmp(argv[1], "man") == 0) return print_man(argc - 1, argv + 1);
+    if (strcmp(argv[1], "completion") == 0) return print_completion(argc > 2 ? argv[2] : "");
     int n_words = 0;
     const command_id cmd = find_command(argc, argv, &n_words);
     if (cmd == N_COMMANDS) return unknown_command(argv[1]);

@@ -148,6 +148,12 @@ bool peer_holds(const peer_option *peer, const char *value);
 void options_print_help(command_id cmd);
 void options_print_commands(void);
 
+/* Print the manual page of a command, or with N_COMMANDS that of the program (man.c). */
+void man_print(command_id cmd);
+
+/* Print what completes the commands in bash, zsh or fish (completion.c). False: it is another shell. */
+bool completion_print(const char *shell);
+
 /* Write "--name: " before the message of an error in an option's value. Returns the error's code. */
 cl_status option_fail(const char *name, cl_error *error);
 

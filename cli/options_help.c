@@ -51,7 +51,8 @@ void options_print_commands(void) {
     printf("usage: chunkllama COMMAND [options]\n\n"
            "Inference with Llama-like models that stores, computes and reads a shared prompt prefix once.\n\ncommands:\n");
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-14s%s\n", commands[i].name, commands[i].summary);
-    printf("\nchunkllama COMMAND --help explains a command; chunkllama --version prints the version.\n");
+    printf("\nchunkllama COMMAND --help explains a command; chunkllama --version prints the version;\n"
+           "chunkllama completion bash, zsh or fish prints what completes the commands in that shell.\n");
 }
 
 /* The number of edits (insert, delete, replace, swap neighbours) that turn a into b; MAX if either is longer than MAX. */

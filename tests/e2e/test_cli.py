@@ -72,7 +72,7 @@ def test_version(chunkllama):
     (["batch", "--max-seqs", "0"], "--max-seqs is 0; it must be from 1 to 4096"),
     (["batch", "--max-seqs=99999999999999999999"], "which is not a whole number"),
     (["batch", "--temperature", "nan"], "--temperature is 'nan', which is not a number"),
-    (["batch", "--temperature", "2.5"], "--temperature is 2.5; it must be from 0 to 2"),
+    (["batch", "--temperature", "-0.5"], "--temperature is -0.5; it must be from 0 to 10000"),
     (["batch", "--top-p", "1.5"], "--top-p is 1.5; it must be from 0 to 1"),
     (["batch", "--kv-budget", "2X"], "--kv-budget is '2X', which is not a whole number with K, M, G or nothing after it"),
     (["batch", "--sharing", "prvate"], "none of shared, shared_storage, private; did you mean private?"),

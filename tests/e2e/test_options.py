@@ -1,6 +1,7 @@
 """Where options come from: the command line with the flags of other programs; and the names of the model."""
 import json
 import re
+import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -185,3 +186,62 @@ def test_no_file(chunkllama, tmp_path):
 def test_names_as_a_list(chunkllama, config):
     lines = json.dumps({"prompt": "x", "max_tokens": 1, "model": "b"}) + "\n"
     chunkllama("batch", "-i", "-", "--config", config('model-name = ["a", "b"]\n[batch]\n"max-tokens" = 1\n'), stdin=lines)
+
+
+# ---- Manual pages and completion, which the program writes from its tables ----
+
+
+@pytest.fixture(scope="module")
+def options(chunkllama):
+    """The names of each command's options, and the last one is help."""
+    commands = re.findall(r"^  (\w+(?: \w+)?) ", chunkllama("--help").stdout, re.M)
+    return {command: re.findall(r"^  (?:-\w, |    )--([a-z-]+)", chunkllama(*command.split(), "--help").stdout, re.M)
+            for command in commands}
+
+
+def test_manual_pages(chunkllama, options, tmp_path):
+    """Each names every option, and man and mandoc, where they are installed, have nothing to say about it."""
+    main = chunkllama("man").stdout
+    for command, names in options.items():
+        page = chunkllama("man", *command.split()).stdout
+        name = "chunkllama-" + command.replace(" ", "-")
+        assert name.replace("-", "\\-") in page and name.replace("-", "\\-") in main
+        assert re.findall(r"\\fB\\-\\-([a-z\\-]+)\\fR", page.split(".SH OPTIONS")[1].split(".TP", 1)[1]) == \
+            [name.replace("-", "\\-") for name in names]
+        (tmp_path / f"{command}.1").write_text(page)
+    (tmp_path / "main.1").write_text(main)
+    files = sorted(map(str, tmp_path.glob("*.1")))
+    if shutil.which("mandoc"):
+        found = subprocess.run(["mandoc", "-Tlint", "-W", "warning", *files], capture_output=True, text=True).stdout
+        assert [line for line in found.splitlines() if "missing date" not in line] == []
+    if shutil.which("groff"):
+        for file in files:
+            done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", file], capture_output=True, text=True)
+            assert done.stderr == "" and done.returncode == 0
+
+
+def test_bash_completion(chunkllama, tmp_path):
+    script = tmp_path / "chunkllama"
+    script.write_text(chunkllama("completion", "bash").stdout)
+    (tmp_path / "model.gguf").touch()
+    lines = {"ser": "serve", "serve --kv-ty": "--kv-type", "serve --kv-type ": "f32 f16 bf16 int8", "bench s": "serve",
+             "bench serve --ur": "--url", "bench --p": "--pp --prefill-piece --pin-threads", "completion z": "zsh",
+             f"run -m {tmp_path}/mod": f"{tmp_path}/model.gguf", "serve --port ": ""}
+    calls = "".join('COMP_WORDS=(chunkllama %s); COMP_CWORD=%d; _chunkllama; echo "${COMPREPLY[*]}"\n' %
+                    (" ".join(f"'{word}'" for word in line.split(" ")), len(line.split(" "))) for line in lines)
+    done = subprocess.run(["bash", "-c", f"compopt() {{ :; }}; source {script}\n{calls}"], capture_output=True, text=True)
+    assert (done.stdout.splitlines(), done.stderr) == (list(lines.values()), "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_has_every_option(chunkllama, options, tmp_path, shell):
+    text = chunkllama("completion", shell).stdout
+    for name in sum(options.values(), []):
+        assert f"--{name}" in text or f"-l {name} " in text
+    (tmp_path / "script").write_text(text)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+def test_completion_of_another_shell(chunkllama):
+    assert "the shell is 'tcsh'; it must be bash, zsh or fish" in chunkllama("completion", "tcsh", status=2).stderr

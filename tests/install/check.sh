@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into a fresh prefix, then builds and runs foreign.c and the documented programs against it as others would: with
+# Installs into a fresh prefix, looks for the program and its pages, then builds and runs foreign.c and the documented programs against it as others would: with
 # pkg-config, shared and static, and with CMake; static programs have no CUDA unless they link its module. Then the library is
 # built alone with nothing but a C compiler and CMake. Last, each shared library must export its public interface and nothing
 # else. docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
@@ -12,6 +12,15 @@ libdir=$(dirname "$(find "$prefix" -name libchunkattn.a)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 work=$prefix/work
 mkdir -p "$work"
+
+echo "the program, its manual pages and completions"
+"$prefix/bin/chunkllama" --version >/dev/null
+for command in "" -run -chat -batch -serve -bench-serve; do
+  [[ -s $prefix/share/man/man1/chunkllama$command.1 ]] || { echo "there is no page chunkllama$command"; exit 1; }
+done
+for file in bash-completion/completions/chunkllama zsh/site-functions/_chunkllama fish/vendor_completions.d/chunkllama.fish; do
+  [[ -s $prefix/share/$file ]] || { echo "there is no $file"; exit 1; }
+done
 
 echo "pkg-config, shared"
 # shellcheck disable=SC2046
