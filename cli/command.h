@@ -28,6 +28,7 @@ typedef enum command_id {
     CMD_BENCH,
     CMD_BENCH_SERVE,
     CMD_BENCH_GRAMMAR,
+    CMD_DOCTOR,
     N_COMMANDS
 } command_id;
 
@@ -45,5 +46,6 @@ int cmd_perplexity(const options *opt);
 int cmd_bench(const options *opt);
 int cmd_bench_serve(const options *opt);
 int cmd_bench_grammar(const options *opt);
+int cmd_doctor(const options *opt);
 
 #endif

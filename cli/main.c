@@ -68,6 +68,10 @@ const command commands[N_COMMANDS] = {
          "both in ms, the median of what it adds, and the tokens of a step: more than --streams where tokens are forced, each "
          "of which also adds a row.",
          cmd_bench_grammar},
+    [CMD_DOCTOR] = {"doctor", "[MODEL]", "say what this machine offers, and how many users there is room for",
+                    "Each line is ok, or a warning with what to do. With a model, it also says how many users with a shared "
+                    "prompt --kv-budget has room for. The exit status is 1 if there is a warning.",
+                    cmd_doctor},
 };
 
 /* The command that argv[1], or argv[1] and argv[2], name, and the number of these words; N_COMMANDS: there is none. */

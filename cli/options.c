@@ -21,7 +21,7 @@ enum {
     /* run the model */
     STEPS = SAMPLES | IN(LOGITS) | IN(PERPLEXITY) | IN(BENCH) | IN(BENCH_GRAMMAR),
     /* read the model's file */
-    ALL = STEPS | IN(INFO) | IN(TOKENIZE),
+    ALL = STEPS | IN(INFO) | IN(TOKENIZE) | IN(DOCTOR),
     EVERY = (1u << N_COMMANDS) - 1,
 };
 
@@ -131,7 +131,8 @@ const option option_table[] = {
     INT("rounds", 0, rounds, "5", 1, 1000, "number of pairs of runs", IN(BENCH_GRAMMAR)),
     {"batch", 'b', OPT_STRING, AT(batch), "1,8,32", 0, 0, NULL, "LIST", "numbers of sequences, separated by commas", IN(BENCH)},
     FLAG("shared", 0, shared, "all sequences have the same prompt", IN(BENCH)),
-    FLAG("json", 0, json, "print the results as JSON, one object per line", IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY)),
+    FLAG("json", 0, json, "print the results as JSON, one object per line",
+         IN(BENCH) | IN(BENCH_GRAMMAR) | IN(PERPLEXITY) | IN(DOCTOR)),
 
     /* bench serve */
     UTF8("url", 0, url, "http://127.0.0.1:8080", "URL", "the endpoint, without /v1", IN(BENCH_SERVE) | IN(EXPLAIN)),
@@ -236,18 +237,21 @@ const option option_table[] = {
          SAMPLES),
     TEXT("grammar-library", 0, grammar_library, "FILE",
          "the shared object of llguidance, which requests with a grammar need; by default libllguidance.so, if it is installed",
-         IN(SERVE) | IN(BATCH) | IN(BENCH_GRAMMAR)),
-    CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8", STEPS),
+         IN(SERVE) | IN(BATCH) | IN(BENCH_GRAMMAR) | IN(DOCTOR)),
+    CHOICE("kv-type", kv_type, "bf16", kv_type_names, "how keys and values are stored: f32, f16, bf16 or int8",
+           STEPS | IN(DOCTOR)),
     {"kv-budget", 0, OPT_SIZE, AT(kv_budget), "2G", 1 << 20, 1e15, NULL, "BYTES",
-     "memory for keys and values; the number may end with K, M or G", STEPS},
+     "memory for keys and values; the number may end with K, M or G", STEPS | IN(DOCTOR)},
     TEXT("kv-tier", 0, kv_tier, "DIR",
          "keep K/V also in a file in this folder, which is created if its parent exists, so that prompts that were evicted, or "
          "computed before a restart, are read instead of computed; by default none are kept",
          IN(SERVE) | IN(BATCH)),
     {"kv-tier-size", 0, OPT_SIZE, AT(kv_tier_size), "16G", 1 << 20, 1e15, NULL, "BYTES",
      "the file of --kv-tier takes at most this much; the number may end with K, M or G", IN(SERVE) | IN(BATCH)},
-    INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256", STEPS),
-    INT("threads", 'j', threads, "0", 0, 1024, "number of threads; 0: one for each CPU that this process may use", STEPS),
+    INT("chunk-size", 0, chunk_size, "64", 16, 256, "tokens of a chunk of keys and values: 16, 32, 64, 128 or 256",
+        STEPS | IN(DOCTOR)),
+    INT("threads", 'j', threads, "0", 0, 1024, "number of threads; 0: one for each CPU that this process may use",
+        STEPS | IN(DOCTOR)),
     FLAG("pin-threads", 0, pin_threads, "bind each thread but the first to a CPU of its own", STEPS),
     TEXT("level", 0, level, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; by default the CPU's best",
          STEPS),

@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 COMMANDS = ["run", "chat", "batch", "serve", "explain", "info", "tokenize", "logits", "perplexity", "bench",
-            "bench serve", "bench grammar"]
+            "bench serve", "bench grammar", "doctor"]
 TEXT = "The harbour lies quiet in the morning. Boats come in with herring, and the gulls know it before anyone else does. "
 
 

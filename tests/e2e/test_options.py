@@ -1,5 +1,6 @@
 """Where options come from: the command line with the flags of other programs; and the names of the model."""
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -245,3 +246,29 @@ def test_completion_has_every_option(chunkllama, options, tmp_path, shell):
 
 def test_completion_of_another_shell(chunkllama):
     assert "the shell is 'tcsh'; it must be bash, zsh or fish" in chunkllama("completion", "tcsh", status=2).stderr
+
+
+# ---- doctor ----
+
+
+def test_doctor(chunkllama_bin, chunkllama, model_path):
+    def lines(*args):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("CHUNKLLAMA_")}
+        done = subprocess.run([chunkllama_bin, "doctor", *args], capture_output=True, text=True, env=env)
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()
+
+    status, found = lines("--json", model_path)
+    report = {line["name"]: line for line in map(json.loads, found)}
+    assert list(report) == ["cpu", "threads", "memory", "huge pages", "sandbox", "grammars", "model", "users"]
+    assert all((line["fix"] is None) == line["ok"] for line in report.values())
+    assert status == (0 if all(line["ok"] for line in report.values()) else 1)
+    # SmolLM2-135M: 30 layers, 3 KV heads of 64, bf16: 1,474,560 bytes a chunk of 64 tokens; 2 GiB have 1,456 chunks.
+    assert f"room for {(1456 - 32) // 8} users with a shared prompt of 2048 tokens and 512 of their own" in report["users"]["found"]
+    assert "ref" in report["cpu"]["found"]
+    text = lines(model_path)[1]
+    assert [line.split()[0] for line in text] == ["ok" if line["ok"] else "warn" for line in report.values()]
+    status, text = lines("--kv-budget", "1M", "--threads", "1000", "--grammar-library", "/none", model_path)
+    assert status == 1 and {line.split()[1] for line in text if line.startswith("warn")} >= {"threads", "grammars", "users"}
+    assert any(line.startswith("warn  users") and line.endswith("; raise --kv-budget") for line in text)
+    assert any(line.startswith("warn  model") and "/none.gguf" in line for line in lines("/none.gguf")[1])

@@ -1,0 +1,155 @@
+/* `doctor`: says what this machine offers, what is missing, and how many users the K/V budget has room for. */
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/landlock.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/threads.h"
+#include "engine/grammar.h"
+#include "llama/file/model_file.h"
+#include "llama/params.h"
+#include "session.h"
+
+typedef struct examination {
+    bool json;
+    int n_warnings;
+} examination;
+
+/* Report one thing: what was found, and the fix if that is not as it should be (NULL: it is). */
+__attribute__((format(printf, 4, 5))) static void report(examination *x, const char *name, const char *fix, const char *format,
+                                                         ...) {
+    char found[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(found, sizeof found, format, args);
+    va_end(args);
+    x->n_warnings += fix != NULL;
+    if (x->json) {
+        json_t *line = json_pack("{s:s, s:b, s:s, s:s?}", "name", name, "ok", fix == NULL, "found", found, "fix", fix);
+        if (line) json_dumpf(line, stdout, 0);
+        printf("\n");
+        json_decref(line);
+    } else {
+        printf("%-5s %-10s %s%s%s\n", fix ? "warn" : "ok", name, found, fix ? "; " : "", fix ? fix : "");
+    }
+}
+
+/* The first line of a file; "" if it cannot be read. */
+static void read_line(const char *path, char *line, size_t size) {
+    FILE *file = fopen(path, "re");
+    *line = '\0';
+    if (file && fgets(line, (int)size, file)) line[strcspn(line, "\n")] = '\0';
+    if (file) fclose(file);
+}
+
+static void examine_cpu(examination *x) {
+    char levels[200] = "";
+    const char *level;
+    size_t used = 0;
+    int n = 0;
+    for (; (level = cattn_level_name(n)); n++)
+        used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", n ? ", " : "", level);
+    report(x, "cpu", n > 1 ? NULL : "only the portable kernels run here, which are slow; use a CPU with AVX2 or better",
+           "kernel levels %s", levels);
+}
+
+static void examine_threads(examination *x, const options *opt) {
+    const int n = opt->threads ? (int)opt->threads : ca_cpu_count();
+    ca_pool *pool = ca_pool_create(n);
+    const bool pins = pool && n <= ca_cpu_count() && ca_pool_pin(pool);
+    report(x, "threads", n > ca_cpu_count() ? "lower --threads" : NULL, "%d threads on %d CPUs; --pin-threads %s", n,
+           ca_cpu_count(), pins ? "works" : "does not work");
+    if (pool) ca_pool_destroy(&pool);
+}
+
+/* The memory that this process may use: the machine's, or less if its control group has a limit. */
+static int64_t examine_memory(examination *x, const options *opt) {
+    char line[64];
+    int64_t total = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    read_line("/sys/fs/cgroup/memory.max", line, sizeof line);
+    const int64_t limit = *line >= '0' && *line <= '9' ? strtoll(line, NULL, 10) : 0;
+    const bool limited = limit > 0 && limit < total;
+    if (limited) total = limit;
+    report(x, "memory", opt->kv_budget > total ? "lower --kv-budget below that" : NULL,
+           "%.1f GiB%s, --kv-budget takes %.1f GiB", (double)total / (1 << 30), limited ? " by the control group" : "",
+           (double)opt->kv_budget / (1 << 30));
+    return total;
+}
+
+static void examine_pages(examination *x) {
+    char line[128];
+    read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
+    const bool on = *line && !strstr(line, "[never]");
+    report(x, "huge pages", on ? NULL : "write madvise to /sys/kernel/mm/transparent_hugepage/enabled",
+           "transparent huge pages: %s", *line ? line : "not known");
+}
+
+static void examine_sandbox(examination *x) {
+    const long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    const bool filters = prctl(PR_GET_SECCOMP) >= 0;
+    report(x, "sandbox",
+           version < 1
+               ? "--sandbox cannot limit files; use a kernel from 5.13 on, with landlock among the lsm= of its command line"
+           : !filters ? "--sandbox cannot limit system calls; use a kernel with seccomp"
+                      : NULL,
+           "Landlock %s, seccomp %s", version < 1 ? "no" : "yes", filters ? "yes" : "no");
+}
+
+static void examine_grammars(examination *x, const options *opt) {
+    const char *name = opt->grammar_library;
+    const bool there = name ? access(name, R_OK) == 0 : cl_grammar_find(&name);
+    report(x, "grammars",
+           there ? NULL : "requests with a grammar are refused; install libllguidance.so, or name it with --grammar-library",
+           "llguidance: %s", there ? name : "not found");
+}
+
+/* How many users with a shared prompt have room, in whole chunks. */
+static int64_t n_users(const options *opt, const cl_model_params *p, int64_t shared, int64_t own) {
+    static const int64_t sizes[] = {4, 2, 2, 1}; /* bytes of a number, by --kv-type */
+    const int64_t per_token = (int64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * sizes[opt->kv_type];
+    const int64_t chunk = opt->chunk_size, n_chunks = opt->kv_budget / (per_token * chunk);
+    const int64_t left = n_chunks - (shared + chunk - 1) / chunk, each = (own + chunk - 1) / chunk;
+    return left > 0 ? left / each : 0;
+}
+
+static void examine_model(examination *x, const options *opt, int64_t memory) {
+    enum { SHARED = 2048, OWN = 512 };
+    cl_model_file *file = NULL;
+    cl_model_params p = {0};
+    cl_error error;
+    int64_t bytes = 0;
+    cl_status status = cl_model_file_open(opt->model, &file, &error);
+    if (status == CL_OK) status = cl_params_read(file, &p, &error);
+    if (status != CL_OK) {
+        report(x, "model", "name another file with --model", "%s", error.message);
+    } else {
+        for (size_t i = 0; i < cl_model_file_n_tensors(file); i++) bytes += (int64_t)cl_model_file_tensor_at(file, i)->bytes;
+        report(x, "model",
+               bytes + opt->kv_budget > memory ? "weights and --kv-budget exceed the memory; lower --kv-budget" : NULL,
+               "%.1f GiB of weights", (double)bytes / (1 << 30));
+        const int64_t users = n_users(opt, &p, SHARED, OWN);
+        report(x, "users", users < 1 ? "raise --kv-budget" : NULL,
+               "room for %" PRId64 " users with a shared prompt of %d tokens and %d of their own", users, SHARED, OWN);
+    }
+    cl_params_free(&p);
+    if (file) cl_model_file_close(&file);
+}
+
+int cmd_doctor(const options *opt) {
+    examination x = {.json = opt->json};
+    examine_cpu(&x);
+    examine_threads(&x, opt);
+    const int64_t memory = examine_memory(&x, opt);
+    examine_pages(&x);
+    examine_sandbox(&x);
+    examine_grammars(&x, opt);
+    if (opt->model) examine_model(&x, opt, memory);
+    return x.n_warnings > 0;
+}
