@@ -30,7 +30,8 @@ options_status options_own(options *opt, char *text, message m) {
     char **larger = text ? realloc(opt->owned, (opt->n_owned + 1) * sizeof *larger) : NULL;
     if (!larger) {
         free(text);
-        return options_wrong(m, "no memory for the options");
+        options_wrong(m, "no memory for the options");
+        return OPTIONS_WRONG;
     }
     opt->owned = larger;
     larger[opt->n_owned++] = text;
