@@ -278,6 +278,8 @@ static cl_status check_fields(const cl_engine_limits *limits, const cl_engine_re
                        CL_ENGINE_MAX_PRIORITY);
     if (!(r->timeout_s >= 0))
         return cl_fail(error, CL_ERR_ARG, "timeout_s is %g; it must be above 0, or 0 for none", r->timeout_s);
+    if (!(r->queue_timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "queue_timeout_s is %g; it must be above 0, or 0 for no limit", r->queue_timeout_s);
     cl_status status = cl_check_domain(r, error);
     if (status == CL_OK && r->pin) status = check_pin(limits, r, error);
     if (status == CL_OK) status = check_pin_tokens(r, error);

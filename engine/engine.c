@@ -260,6 +260,7 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
     const double now = cl_now();
     r->due = cl_request_due(now, r->params.priority);
     r->deadline = r->params.timeout_s > 0 ? now + r->params.timeout_s : INFINITY;
+    r->queue_deadline = r->params.queue_timeout_s > 0 ? now + r->params.queue_timeout_s : INFINITY;
     r->live_index = e->n_live;
     e->live[e->n_live++] = r;
     cl_request_list_add(&e->inbox, r);

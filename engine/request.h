@@ -69,6 +69,7 @@ struct cl_request {
     cl_tenant *tenant;              /* whose request it is; borrowed */
     double due;                     /* the time, in seconds, that decides its rank */
     double deadline;                /* the time at which it ends; INFINITY: none */
+    double queue_deadline;          /* the time at which it ends if it was not admitted; INFINITY: none */
     size_t queue_index;             /* in the queue, while some of its choices wait */
     atomic_bool cancelled;          /* set by any thread */
     atomic_bool unpinned;           /* the same: its pin, if it has one, is to end */

@@ -9,7 +9,7 @@
 
 bool cl_roster_init(cl_roster *ro, cattn_cache *cache, cl_speculation *sp, const cl_engine_config *config,
                     cl_engine_stats *stats) {
-    *ro = (cl_roster){.stats = stats, .first_deadline = INFINITY};
+    *ro = (cl_roster){.stats = stats, .first_deadline = INFINITY, .first_queue_deadline = INFINITY};
     if (!cl_admission_init(&ro->admission, cache, sp, config)) return false;
     for (int32_t i = 0; i < config->n_weights; i++)
         if (!cl_queue_set_weight(&ro->queue, config->weights[i].domain, (double)config->weights[i].weight)) return false;
@@ -109,6 +109,7 @@ void cl_roster_add(cl_roster *ro, cl_request *r, bool complete) {
     if (complete && find_salt(ro, r) && cl_queue_add(&ro->queue, r)) {
         ro->waiting_tokens += r->params.n_prompt;
         if (r->deadline < ro->first_deadline) ro->first_deadline = r->deadline;
+        if (r->queue_deadline < ro->first_queue_deadline) ro->first_queue_deadline = r->queue_deadline;
         return;
     }
     cl_error error;
@@ -226,9 +227,36 @@ static bool admit_next(cl_roster *ro) {
     return answer != CL_ADMISSION_WAITS;
 }
 
+/* End the requests that have waited too long for their first place. */
+static void drop_unadmitted(cl_roster *ro) {
+    const double now = isinf(ro->first_queue_deadline) ? 0 : cl_now();
+    if (now < ro->first_queue_deadline) return;
+    ro->first_queue_deadline = INFINITY;
+    cl_request_list dropped = {0};
+    for (size_t i = 0; i < ro->queue.n_tenants; i++) {
+        const cl_tenant *t = ro->queue.tenants[i];
+        for (size_t k = 0; k < t->n_waiting; k++) {
+            if (t->waiting[k]->admitted) continue;
+            if (t->waiting[k]->queue_deadline <= now)
+                cl_request_list_add(&dropped, t->waiting[k]);
+            else
+                ro->first_queue_deadline = fmin(ro->first_queue_deadline, t->waiting[k]->queue_deadline);
+        }
+    }
+    while (dropped.n > 0) {
+        cl_error error;
+        cl_request *r = cl_request_list_take(&dropped);
+        cl_fail(&error, CL_ERR_BUSY, "the request was not admitted within queue_timeout_s, %g s: try again later",
+                r->params.queue_timeout_s);
+        cl_roster_end_request(ro, r, CL_ENGINE_ERROR, &error);
+    }
+}
+
+/* A request may have come during a long step, so it is dropped only if this finds no place for it. */
 void cl_roster_admit(cl_roster *ro) {
     while (admit_next(ro)) {
     }
+    drop_unadmitted(ro);
 }
 
 /* ---- Beams ---- */

@@ -17,12 +17,13 @@
 typedef struct cl_roster {
     cl_queue queue;
     cl_admission admission;
-    cl_request_list finished; /* those whose last event was reported */
-    cl_request_list pinned;   /* the same of those that keep their prompts in the cache */
-    cl_engine_stats *stats;   /* borrowed; counts requests, their prompts and preemptions */
-    double first_deadline;    /* no request has an earlier one */
-    int64_t waiting_tokens;   /* of prompts that have not been admitted */
-    double recent_tokens;     /* of prompts that were admitted; the scheduler lets it decay */
+    cl_request_list finished;    /* those whose last event was reported */
+    cl_request_list pinned;      /* the same of those that keep their prompts in the cache */
+    cl_engine_stats *stats;      /* borrowed; counts requests, their prompts and preemptions */
+    double first_deadline;       /* no request has an earlier one */
+    double first_queue_deadline; /* no request that has not been admitted has an earlier one */
+    int64_t waiting_tokens;      /* of prompts that have not been admitted */
+    double recent_tokens;        /* of prompts that were admitted; the scheduler lets it decay */
 } cl_roster;
 
 /* Start with an empty cache. Borrows cache, sp (NULL: no speculation) and stats. False if memory is lacking. */
@@ -40,7 +41,7 @@ void cl_roster_drop(cl_roster *ro, bool cancels, bool all);
 /* Reserve room for the next tokens of all choices in the cache, the best first; some may leave for it. */
 void cl_roster_extend(cl_roster *ro);
 
-/* Admit the choices that there is room for. */
+/* Admit the choices that there is room for, and end the requests that have waited too long for that. */
 void cl_roster_admit(cl_roster *ro);
 
 /*

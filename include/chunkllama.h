@@ -537,6 +537,12 @@ typedef struct cl_engine_request {
      */
     int64_t pin_tokens;
     uint64_t pin_instead_of;
+
+    /*
+     * Seconds from cl_engine_submit that the request may wait: if none of its choices has been admitted by then, it ends with
+     * CL_ERR_BUSY. One that was admitted and left the cache again does not count as waiting. 0 (default): no limit.
+     */
+    double queue_timeout_s;
 } cl_engine_request;
 
 CL_API void cl_engine_request_init(cl_engine_request *request);

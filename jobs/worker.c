@@ -188,8 +188,8 @@ cl_status worker_create(const worker_config *config, worker **created, cl_error 
 void worker_serve(worker *w, cl_engine *e, const openai_context *context) {
     w->engine = e;
     w->context = *context;
-    w->context.timeout_s = 0;   /* a batch waits as long as others have requests */
-    w->context.can_pin = false; /* nobody lists what its lines would pin, nor ends it */
+    w->context.timeout_s = w->context.queue_timeout_s = 0; /* a batch waits as long as others have requests */
+    w->context.can_pin = false;                            /* nobody lists what its lines would pin, nor ends it */
     pthread_mutex_lock(&w->lock);
     w->serving = true;
     pthread_cond_signal(&w->changed);

@@ -34,7 +34,7 @@ typedef struct worker_config {
  */
 cl_status worker_create(const worker_config *config, worker **w, cl_error *error);
 
-/* Begin to compute; to be called once. Both are borrowed until worker_destroy, but for the context's time limit and pins. */
+/* Begin to compute; to be called once. Both are borrowed until worker_destroy, but for the context's time limits and pins. */
 void worker_serve(worker *w, cl_engine *e, const openai_context *context);
 
 /* A batch was added or cancelled. From any thread. */

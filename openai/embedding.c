@@ -66,6 +66,7 @@ bool openai_embedding_parse(const openai_context *context, const json_t *body, o
     cl_engine_request_init(&request->params);
     request->params.max_tokens = 0;
     request->params.timeout_s = context->timeout_s;
+    request->params.queue_timeout_s = context->queue_timeout_s;
     if (!json_is_object(body)) return openai_fail(error, NULL, "the body must be a JSON object, not %s", field_kind(body));
     if (parse(context, body, request, error)) return true;
     openai_request_free(request);

@@ -131,6 +131,7 @@ typedef struct openai_context {
     const cl_chat *chat;       /* how chats are written: the model's own, or what the user chose; NULL: chats are refused */
     int32_t n_ctx;             /* tokens; text too long for it is refused before it is tokenized; 0: no limit */
     double timeout_s;          /* cl_engine_request.timeout_s of all requests; 0: none */
+    double queue_timeout_s;    /* the same of cl_engine_request.queue_timeout_s */
     openai_defaults defaults;
     const json_t *chat_kwargs; /* an object: variables of the template that requests do not set; NULL: none */
     bool can_pin;              /* requests may pin what they mark; otherwise marks have no effect */

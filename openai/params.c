@@ -283,6 +283,7 @@ static bool parse_n(const json_t *body, openai_request *r, openai_error *error) 
 bool openai_parse_params(const openai_context *context, const json_t *body, openai_request *r, openai_error *error) {
     if (r->endpoint == OPENAI_COMPLETION && !field_bool(body, "echo", &r->echo, error)) return false;
     r->params.timeout_s = context->timeout_s;
+    r->params.queue_timeout_s = context->queue_timeout_s;
     return field_int32(body, "priority", -CL_ENGINE_MAX_PRIORITY, CL_ENGINE_MAX_PRIORITY, &r->params.priority, error) &&
            parse_sampling(context, body, &r->params.sampling, error) && parse_length(context, body, r, error) &&
            openai_parse_rules(context, body, r, error) && parse_stop(context, body, r, error) && parse_stream(body, r, error) &&

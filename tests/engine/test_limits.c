@@ -13,15 +13,25 @@ double __wrap_cl_now(void) { return 1e-3 * (double)atomic_fetch_add(&millisecond
 
 enum { N_PROMPT = 24 };
 
-static recording *start(fixture *f, uint32_t individual, int64_t max_tokens, double timeout_s, int32_t n) {
+/* The limits on a request's time, in seconds; 0: none. */
+typedef struct limits {
+    double end_s, queue_s;
+} limits;
+
+static recording *start_with(fixture *f, uint32_t individual, int64_t max_tokens, limits within, int32_t n) {
     int32_t tokens[N_PROMPT];
     make_prompt(tokens, N_PROMPT, 0, 0, individual);
     recording *r = recording_create();
     cl_engine_request request = make_request(tokens, N_PROMPT, max_tokens, r);
-    request.timeout_s = timeout_s;
+    request.timeout_s = within.end_s;
+    request.queue_timeout_s = within.queue_s;
     request.n = n;
     submit(f, &request);
     return r;
+}
+
+static recording *start(fixture *f, uint32_t individual, int64_t max_tokens, double timeout_s, int32_t n) {
+    return start_with(f, individual, max_tokens, (limits){.end_s = timeout_s}, n);
 }
 
 static void expect_timeout(recording *r, int n) {
@@ -61,6 +71,56 @@ static void late_requests_end(void **state) {
     assert_int_equal(stats_when_idle(&f).waiting_tokens, 0);
     recording_free(later);
     recording_free(busy);
+    fixture_stop(&f);
+}
+
+/*
+ * A request that waits longer than queue_timeout_s ends, whatever it has of timeout_s. One that was admitted does not, and one
+ * that comes during a long step is admitted if there is a place.
+ */
+static void requests_that_wait_too_long_end(void **state) {
+    (void)state;
+    cl_engine_config config = fixture_config();
+    config.max_seqs = 2;
+    fixture f;
+    fixture_start(&f, &config, 1);
+    toy_hold();
+    recording *busy = start_with(&f, 0, 1000, (limits){0}, 1), *quick = start_with(&f, 1, 40, (limits){.queue_s = 3}, 1);
+    recording *waiting = start_with(&f, 2, 10, (limits){.end_s = 100, .queue_s = 3}, 2);
+    recording *patient = start_with(&f, 3, 10, (limits){.queue_s = 1000}, 1);
+    toy_pass(5);
+    atomic_fetch_add(&milliseconds, 2900);
+    toy_pass(3);
+    assert_true(!waiting->done);
+    atomic_fetch_add(&milliseconds, 200);
+    toy_pass(2);
+    assert_true(waiting->done && !quick->done && !patient->done);
+    assert_int_equal(waiting->choices[0].finish, CL_ENGINE_ERROR);
+    assert_int_equal(waiting->choices[1].finish, CL_ENGINE_ERROR);
+    assert_non_null(strstr(waiting->error, "queue_timeout_s, 3 s"));
+    cl_error error;
+    cl_engine_request wrong = make_request((int32_t[]){1, 2}, 2, 1, busy);
+    wrong.queue_timeout_s = -1;
+    assert_int_equal(cl_engine_submit(f.engine, &wrong, NULL, &error), CL_ERR_ARG);
+    assert_non_null(strstr(error.message, "queue_timeout_s is -1"));
+    toy_release();
+    recording_wait(quick);
+    recording_wait(patient);
+    assert_int_equal(quick->choices[0].finish, CL_ENGINE_LENGTH);
+    assert_int_equal(patient->choices[0].finish, CL_ENGINE_LENGTH);
+    toy_hold();
+    toy_pass(1); /* the next step runs, with a place free */
+    recording *during = start_with(&f, 4, 10, (limits){.queue_s = 3}, 1);
+    atomic_fetch_add(&milliseconds, 5000);
+    toy_pass(2);
+    toy_release();
+    recording_wait(during);
+    assert_int_equal(during->choices[0].finish, CL_ENGINE_LENGTH);
+    recording_wait(busy);
+    assert_int_equal(busy->choices[0].finish, CL_ENGINE_LENGTH);
+    assert_int_equal(stats_when_idle(&f).waiting_tokens, 0);
+    recording *all[] = {busy, quick, waiting, patient, during};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) recording_free(all[i]);
     fixture_stop(&f);
 }
 
@@ -193,9 +253,8 @@ static void full_queues_refuse(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_requests_end),
-        cmocka_unit_test(a_clock_may_jump),
-        cmocka_unit_test(the_time_to_retry_is_finite),
+        cmocka_unit_test(late_requests_end),  cmocka_unit_test(requests_that_wait_too_long_end),
+        cmocka_unit_test(a_clock_may_jump),   cmocka_unit_test(the_time_to_retry_is_finite),
         cmocka_unit_test(full_queues_refuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static atomic_int n_wrong; /* requests that a batch must not submit like that */
 cl_status __real_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error);
 cl_status __wrap_cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint64_t *id, cl_error *error) {
     const bool right = request->priority == CL_ENGINE_MAX_PRIORITY && request->timeout_s == 0 &&
-                       (request->domain == 0 || request->domain == 7);
+                       request->queue_timeout_s == 0 && (request->domain == 0 || request->domain == 7);
     if (!right) atomic_fetch_add(&n_wrong, 1);
     return __real_cl_engine_submit(e, request, id, error);
 }
@@ -45,8 +45,12 @@ static void begin(scene *s, const char *path, const fake_config *config) {
     openai_json_init();
     s->store = open_store(path);
     s->engine = fake_engine_create(config);
-    s->context =
-        (openai_context){.model = fake_model(), .model_name = "fake", .chat = fake_chat(), .n_ctx = 4096, .timeout_s = 0.001};
+    s->context = (openai_context){.model = fake_model(),
+                                  .model_name = "fake",
+                                  .chat = fake_chat(),
+                                  .n_ctx = 4096,
+                                  .timeout_s = 0.001,
+                                  .queue_timeout_s = 0.001};
     openai_defaults_init(&s->context.defaults);
     const worker_config worker = {.store = s->store, .max_choices = 3, .max_line = 1000, .retry_s = 0.01};
     if (worker_create(&worker, &s->worker, &error) != CL_OK) fail_msg("%s", error.message);

@@ -93,7 +93,7 @@ static void what_is_left_out_has_openais_defaults(void **state) {
              &r);
     const cl_engine_request p = r.params;
     assert_true(p.n == 1 && p.max_tokens == 16 && p.n_stop == 0 && p.n_stop_tokens == 0);
-    assert_true(p.priority == 0 && p.timeout_s == 0);
+    assert_true(p.priority == 0 && p.timeout_s == 0 && p.queue_timeout_s == 0);
     assert_true(p.sampling.temperature == 1 && p.sampling.top_p == 1 && p.sampling.top_k == 0);
     assert_true(!p.beam_search && !p.early_stopping && p.length_penalty == 1);
     assert_false(p.ignore_eos || p.logprobs || p.prompt_logprobs || r.stream || r.echo);
@@ -110,9 +110,11 @@ static void what_is_left_out_has_openais_defaults(void **state) {
     c.defaults.n_top = 2;
     c.defaults.max_tokens_completion = 3;
     c.timeout_s = 1.5;
+    c.queue_timeout_s = 0.5;
     parse_ok(&c, OPENAI_COMPLETION, "{\"prompt\":\"ab\"}", &r);
     assert_true(r.params.sampling.seed == 42 && r.params.sampling.temperature == 0 && r.params.max_tokens == 3);
     assert_true(r.params.logprobs && r.params.n_top == 2 && r.params.timeout_s == 1.5);
+    assert_true(r.params.queue_timeout_s == 0.5);
     openai_request_free(&r);
     parse_ok(&c, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":false}", &r);
     assert_true(!r.params.logprobs && r.params.n_top == 0);

@@ -187,6 +187,7 @@ void client_submit(client *c) {
     r->id = ++w->last_id;
     r->due = cl_request_due(sim_time, checked.priority);
     r->deadline = checked.timeout_s > 0 ? sim_time + checked.timeout_s : INFINITY;
+    r->queue_deadline = INFINITY;
     enter_engine(w);
     cl_scheduler_add(w->scheduler, r);
     leave_engine();
