@@ -80,6 +80,8 @@ const option option_table[] = {
         "refuse further requests with status 429 while this many wait; 0: no limit", IN(SERVE)),
     INT("max-queued-tokens", 0, max_queued_tokens, "0", 0, INT_MAX,
         "refuse further requests with status 429 while prompts of this many tokens wait; 0: no limit", IN(SERVE)),
+    REAL("queue-timeout", queue_timeout, "0", 0, 1e9,
+         "seconds that a request may wait to be begun, after which it is refused with status 429; 0: no limit", IN(SERVE)),
     REAL("target-itl", target_itl, "0", 0, 1e6,
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
          IN(SERVE)),

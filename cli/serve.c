@@ -93,6 +93,7 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.request.max_tokens_chat = opt->max_tokens;
     config.request.pooling = (cl_engine_pooling)opt->pooling;
     config.generation_timeout_s = opt->timeout;
+    config.queue_timeout_s = opt->queue_timeout;
     config.files_dir = opt->files_dir;
     config.max_file_bytes = opt->max_file_bytes;
     config.batch_choices =

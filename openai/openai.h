@@ -263,6 +263,9 @@ typedef struct openai_job {
 size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
                      void (*on_event)(void *job, const cl_engine_event *event), openai_job *jobs, openai_error *error);
 
+/* Whole seconds, at least 1, after which the requests that wait now will be admitted. */
+int64_t openai_retry_after(cl_engine *e);
+
 /* Fill *error from the engine's error about a request, as openai_fail_from; what is wrong with its grammar names that field. */
 bool openai_fail_from_engine(openai_error *error, const openai_request *request, const cl_error *cause);
 

@@ -77,8 +77,7 @@ bool openai_fail_from_engine(openai_error *error, const openai_request *request,
     return false;
 }
 
-/* Whole seconds after which the requests that wait will be admitted. */
-static int64_t retry_after(cl_engine *e) {
+int64_t openai_retry_after(cl_engine *e) {
     cl_engine_stats stats = {.struct_size = sizeof stats};
     cl_engine_get_stats(e, &stats);
     return (int64_t)ceil(stats.retry_after_s);
@@ -102,7 +101,7 @@ size_t openai_submit(const openai_request *request, cl_engine *e, void *owner,
         cl_error cause;
         if (cl_engine_submit(e, &submitted, &jobs[i].id, &cause) == CL_OK) continue;
         openai_fail_from_engine(error, request, &cause);
-        if (cause.code == CL_ERR_BUSY) error->retry_after_s = retry_after(e);
+        if (cause.code == CL_ERR_BUSY) error->retry_after_s = openai_retry_after(e);
         return i;
     }
     return request->n_prompts;

@@ -1,4 +1,5 @@
 /* The connection's thread: writes the answer, whole or as a stream, and suspends the connection while there is none. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -32,6 +33,21 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
     return next;
 }
 
+/*
+ * Why the request failed. The engine accepted it, so if it was busy, the request has waited too long: that is an option's limit
+ * here.
+ */
+static const openai_error *error_of(generation *g) {
+    openai_error *error = &g->result.error;
+    if (error->status != MHD_HTTP_TOO_MANY_REQUESTS) return error;
+    snprintf(error->message, sizeof error->message,
+             "the request was not begun within %g seconds, the limit of --queue-timeout: too many others wait; send it again "
+             "later",
+             g->srv->context.queue_timeout_s);
+    error->retry_after_s = openai_retry_after(g->srv->engine);
+    return error;
+}
+
 /* ---- Whole answers ---- */
 
 static enum MHD_Result reply_whole(exchange *x) {
@@ -39,7 +55,7 @@ static enum MHD_Result reply_whole(exchange *x) {
     queued_event *events = generation_take_events(g);
     for (const queued_event *e = events; e; e = e->next) openai_result_add(&g->result, e->prompt, &e->event, e->at);
     generation_free_events(events);
-    if (g->result.failed) return http_reply_error(x, &g->result.error);
+    if (g->result.failed) return http_reply_error(x, error_of(g));
     if (!g->kind->write) return http_reply_json(x, MHD_HTTP_OK, &g->answer);
     openai_writer w = {0};
     return g->kind->write(g, &w) ? http_reply_json(x, MHD_HTTP_OK, &w) : http_reply_no_memory(x);
@@ -64,7 +80,7 @@ static void put_events(generation *g) {
     for (const queued_event *e = events; e && !g->result.failed; e = e->next) put_event(g, e);
     generation_free_events(events);
     if (g->result.failed)
-        put_end(g, &g->result.error);
+        put_end(g, error_of(g));
     else if (openai_result_done(&g->result))
         put_end(g, NULL);
 }
@@ -127,9 +143,21 @@ static enum MHD_Result begin_stream(exchange *x) {
 
 /* ---- Beginning of the answer ---- */
 
-/* A stream begins once its request is accepted, before the first token, so that the client learns of it. */
+/*
+ * A stream begins once its request is accepted, before the first token, so that the client learns of it. Where a request may
+ * wait too long it begins with the first event instead, so that the answer's status can say that.
+ */
 static bool can_begin(const generation *g) {
-    return g->prepared && (g->refused || g->request.stream || g->n_ended == g->n_jobs);
+    const bool begins = g->request.stream && (g->events || g->srv->context.queue_timeout_s == 0);
+    return g->prepared && (g->refused || begins || g->n_ended == g->n_jobs);
+}
+
+/* Whether the first event is that the request has waited too long. */
+static bool was_not_begun(generation *g) {
+    pthread_mutex_lock(&g->lock);
+    const cl_error *error = g->events ? g->events->event.error : NULL;
+    pthread_mutex_unlock(&g->lock);
+    return error && error->code == CL_ERR_BUSY;
 }
 
 enum MHD_Result generation_resumed(exchange *x) {
@@ -144,5 +172,5 @@ enum MHD_Result generation_resumed(exchange *x) {
     }
     if (g->refused) return http_reply_error(x, &g->error);
     if (g->kind->reply) return g->kind->reply(x, g);
-    return g->request.stream ? begin_stream(x) : reply_whole(x);
+    return g->request.stream && !was_not_begun(g) ? begin_stream(x) : reply_whole(x);
 }

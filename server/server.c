@@ -44,6 +44,8 @@ static cl_status check(const server_config *c, cl_error *error) {
     if (!(c->generation_timeout_s >= 0))
         return cl_fail(error, CL_ERR_ARG, "generation_timeout_s is %g; it must be above 0, or 0 for no limit",
                        c->generation_timeout_s);
+    if (!(c->queue_timeout_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "queue_timeout_s is %g; it must be above 0, or 0 for no limit", c->queue_timeout_s);
     const char *name = c->model_name ? c->model_name : "";
     const size_t valid = cl_utf8_valid(name, strlen(name));
     if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
@@ -174,6 +176,7 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .chat_kwargs = chat_kwargs,
                                   .n_ctx = (int32_t)cl_engine_n_ctx(e),
                                   .timeout_s = s->config.generation_timeout_s,
+                                  .queue_timeout_s = s->config.queue_timeout_s,
                                   .can_pin = s->config.can_pin,
                                   .defaults = s->config.request};
     if (s->batches) worker_serve(s->batches, e, &s->context);

@@ -45,6 +45,8 @@ typedef struct server_config {
     int32_t request_timeout_s;
     /* Seconds from a request's submission to the engine after which it ends with status 504; 0 (default): no limit. */
     double generation_timeout_s;
+    /* Seconds from then for which a request may wait, after which it is refused with status 429; 0 (default): no limit. */
+    double queue_timeout_s;
     bool can_pin;       /* the engine has pin_bytes, so /cache/pin may be used; default false */
     int32_t chunk_size; /* tokens of a chunk of the engine's K/V cache, for /metrics; default 64 */
     /*

@@ -198,11 +198,25 @@ def test_a_queue_of_tokens(start):
     with concurrent.futures.ThreadPoolExecutor() as pool, endless(url):
         waits = pool.submit(post, url, prompt=[5] * 90, max_tokens=1)
         wait_for_metric(url, "chunkattn_waiting_tokens", 90)
-        status, _, text = post(url, prompt=[6] * 11, max_tokens=1)
-        assert status == 429 and "max_queued_tokens is 100" in json.loads(text)["error"]["message"]
+        status, headers, text = post(url, prompt=[6] * 11, max_tokens=1)
+        assert status == 429 and int(headers["Retry-After"]) >= 1 and "max_queued_tokens is 100" in json.loads(text)["error"]["message"]
         fits = pool.submit(post, url, prompt=[6] * 10, max_tokens=1)
         wait_for_metric(url, "chunkattn_waiting_tokens", 100)
     assert waits.result()[0] == fits.result()[0] == 200
+
+
+def test_a_time_limit_of_the_queue(start):
+    """A request that waits too long gets status 429, a stream too; one that runs may take any time."""
+    url, _ = read_hello(start("--port", "0", "--max-seqs", "1", "--queue-timeout", "0.5"))
+    with endless(url) as stream:
+        for more in {}, {"stream": True}:
+            status, headers, text = post(url, prompt="Two", max_tokens=1, **more)
+            error = json.loads(text)["error"]
+            assert status == 429 and int(headers["Retry-After"]) >= 1 and error["code"] == "rate_limit_exceeded"
+            assert "0.5 seconds" in error["message"] and "--queue-timeout" in error["message"]
+        assert stream.readline().startswith(b"data: ")
+    wait_for_metric(url, "vllm:num_requests_running", 0)
+    assert post(url, prompt="Two", max_tokens=1)[0] == 200
 
 
 def test_a_time_limit(start):

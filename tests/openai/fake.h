@@ -46,7 +46,7 @@ typedef struct fake_config {
  * Its cache retains all prompts, from their submission on. All pins find room. Free with cl_engine_destroy. A request with
  * max_tokens < 0 gets n_ctx - n_prompt tokens. A prompt with the byte '!' fails with CL_ERR_NOMEM after its prefill. An
  * embedding is {number of tokens, last token, cl_engine_pooling}. retry_after_s of the statistics is half a second for each
- * request that waits.
+ * request that waits, and at least one.
  */
 cl_engine *fake_engine_create(const fake_config *config);
 

@@ -16,8 +16,8 @@ typedef struct fake_request {
     int32_t *prompt;
     int64_t n_sent; /* tokens sent to each choice */
     int64_t n_completion;
-    int32_t wait;    /* steps of prefill that remain; < 0: not admitted */
-    double deadline; /* clock_seconds(); INFINITY: none */
+    int32_t wait;                    /* steps of prefill that remain; < 0: not admitted */
+    double deadline, queue_deadline; /* clock_seconds(); INFINITY: none */
     bool cancelled;
 } fake_request;
 
@@ -107,13 +107,16 @@ static bool must_fail(const fake_request *r) {
 }
 
 static bool is_late(const fake_request *r) { return clock_seconds() > r->deadline; }
+static bool waits_too_long(const fake_request *r) { return r->wait < 0 && clock_seconds() > r->queue_deadline; }
 
 /* Run one step of a request; true: it is done. */
 static bool advance(fake_request *r) {
     static const cl_error failure = {CL_ERR_NOMEM, "the fake engine fails on request"};
     static const cl_error late = {CL_ERR_TIMEOUT, "the request is late"};
+    static const cl_error unadmitted = {CL_ERR_BUSY, "the request was not admitted"};
     if (r->cancelled) return finish(r, CL_ENGINE_CANCELLED, NULL), true;
     if (is_late(r)) return finish(r, CL_ENGINE_ERROR, &late), true;
+    if (waits_too_long(r)) return finish(r, CL_ENGINE_ERROR, &unadmitted), true;
     if (r->wait > 0) {
         if (--r->wait > 0) return false;
         send_prompt(r);
@@ -132,7 +135,7 @@ static void count(cl_engine *e) {
         else
             e->stats.n_running++;
     }
-    e->stats.retry_after_s = (double)e->stats.n_waiting / 2;
+    e->stats.retry_after_s = fmax(1, (double)e->stats.n_waiting / 2);
 }
 
 static void admit(cl_engine *e) {
@@ -191,7 +194,7 @@ static void *run(void *arg) {
             if (e->stop) r->cancelled = true;
             fake_request now = *r;
             pthread_mutex_unlock(&e->lock);
-            const bool done = (now.wait >= 0 || now.cancelled || is_late(&now)) && advance(&now);
+            const bool done = (now.wait >= 0 || now.cancelled || is_late(&now) || waits_too_long(&now)) && advance(&now);
             pthread_mutex_lock(&e->lock);
             r->wait = now.wait;
             r->n_sent = now.n_sent;
@@ -322,6 +325,7 @@ cl_status cl_engine_submit(cl_engine *e, const cl_engine_request *request, uint6
     memcpy(r->prompt, request->prompt, (size_t)request->n_prompt * sizeof *r->prompt);
     r->wait = -1;
     r->deadline = request->timeout_s > 0 ? clock_seconds() + request->timeout_s : INFINITY;
+    r->queue_deadline = request->queue_timeout_s > 0 ? clock_seconds() + request->queue_timeout_s : INFINITY;
     pthread_mutex_lock(&e->lock);
     const int64_t n_waiting = e->stats.n_waiting;
     if (e->config.max_waiting > 0 && n_waiting >= e->config.max_waiting) {

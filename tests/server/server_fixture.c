@@ -102,6 +102,13 @@ int set_up_pins(void **state) {
     config.can_pin = true;
     return set_up_with(state, &config, &fast);
 }
+int set_up_crowded(void **state) {
+    server_config config = base_config();
+    fake_config fake = slow;
+    config.queue_timeout_s = 0.5;
+    fake.max_running = 1;
+    return set_up_with(state, &config, &fake);
+}
 int set_up_hurried(void **state) {
     server_config config = base_config();
     fake_config fake = slow;

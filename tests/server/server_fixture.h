@@ -27,6 +27,7 @@ int set_up_impatient(void **state);    /* connections may be idle for a second *
 int set_up_few(void **state);          /* five connections; a request must arrive within a second */
 int set_up_busy(void **state);         /* one request at a time, 5 ms a step; three may wait */
 int set_up_pins(void **state);         /* as fast; prompts can be pinned */
+int set_up_crowded(void **state);      /* one request at a time, 5 ms a step; others wait for half a second at most */
 int set_up_hurried(void **state);      /* one request at a time, 5 ms a step; each ends within two seconds */
 int set_up_files(void **state);        /* as fast; it keeps files, of at most 100000 bytes */
 int tear_down(void **state);

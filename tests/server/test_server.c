@@ -235,6 +235,36 @@ static void a_request_that_takes_too_long_is_ended_with_504(void **state) {
     close(fd);
 }
 
+/* A stream, too, since it has not begun: clients repeat a request by its status. A part of a stream that has begun is an event.
+ */
+static void a_request_that_waits_too_long_is_refused_with_429(void **state) {
+    const fixture *f = *state;
+    static const char *const waiting[] = {endless, endless_whole};
+    static const char *const parts[] = {" 429 Too Many Requests", "Retry-After: 1\r\n",
+                                        "not begun within 0.5 seconds, the limit of --queue-timeout",
+                                        "\"type\":\"rate_limit_error\",\"param\":null,\"code\":\"rate_limit_exceeded\"}}"};
+    int busy = client_connect(f->port);
+    client_send(busy, "POST", "/v1/completions", endless);
+    free(client_read_until(busy, "\"text\":\"b\""));
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
+        const int fd = client_connect(f->port);
+        client_send_last(fd, "POST", "/v1/completions", waiting[i]);
+        char *text = client_read_all(fd);
+        assert_in_order(text, parts, sizeof parts / sizeof *parts);
+        free(text);
+        close(fd);
+    }
+    close(busy);
+    assert_true(comes_to(f->port, "vllm:num_requests_running", 0));
+    busy = client_connect(f->port);
+    client_send(busy, "POST", "/v1/completions", "{\"prompt\":[\"abc\",\"d\"],\"max_tokens\":90000,\"stream\":true}");
+    char *text = client_read_until(busy, "[DONE]"); /* its second prompt has waited too long */
+    assert_memory_equal(text, "HTTP/1.1 200", 12);
+    assert_in_order(text, &parts[2], 2);
+    free(text);
+    close(busy);
+}
+
 /* ---- Start and end ---- */
 
 static void stopping_reports_an_error_to_clients(void **state) {
@@ -284,6 +314,9 @@ static void bad_settings_are_refused(void **state) {
     config.generation_timeout_s = -1;
     assert_no_start(&config, CL_ERR_ARG, "generation_timeout_s is -1");
     config = base_config();
+    config.queue_timeout_s = -1;
+    assert_no_start(&config, CL_ERR_ARG, "queue_timeout_s is -1");
+    config = base_config();
     config.model_name = "x\xe9";
     assert_no_start(&config, CL_ERR_ARG, "model_name is not UTF-8 at byte 1");
     config = base_config();
@@ -307,6 +340,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(errors_have_openais_shape, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_fails_says_so, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(a_full_queue_is_refused_with_429, set_up_busy, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_that_waits_too_long_is_refused_with_429, set_up_crowded, tear_down),
         cmocka_unit_test_setup_teardown(a_request_that_takes_too_long_is_ended_with_504, set_up_hurried, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_clients, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(a_port_in_use_is_refused, set_up_fast, tear_down),
