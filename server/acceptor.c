@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "openai/openai.h"
 
 enum {
     N_LINGERING = ACCEPTOR_FILES - 3,
@@ -27,9 +26,22 @@ enum {
 /* How long a client may take to read its last answer before its connection is closed. */
 static const double linger_s = 1;
 
+/* How long a spare connection may be open, and, while the acceptor drains, one that has sent no request yet. */
+static const double spare_s = 2, unused_s = 1;
+static const double at_once_s = 1e-6;
+
+/* What a connection waits for. */
+typedef enum phase {
+    PHASE_UNUSED, /* its first request */
+    PHASE_BUSY,   /* the end of a request */
+    PHASE_IDLE,   /* its next request */
+} phase;
+
 /* A connection that the daemon serves, by its socket number. */
 typedef struct connection {
     bool open;
+    bool spare; /* it is beyond the limit */
+    phase phase;
     bool hung_up;    /* the client has closed its sending half or everything */
     double deadline; /* clock_seconds() at which it ends; 0: none */
 } connection;
@@ -55,7 +67,8 @@ struct acceptor {
     size_t oldest;           /* index of the one that is replaced next */
     connection *connections; /* [n_entries], by socket number */
     size_t n_entries;
-    int32_t n_open;
+    int32_t n_open, n_spare; /* connections within the limit, and beyond it */
+    bool drains;
 };
 
 /* ---- Events ---- */
@@ -132,27 +145,31 @@ static bool allocate_entries(acceptor *a, size_t fd) {
     return true;
 }
 
-/*
- * Enter a new connection; false: the limit is reached or memory is lacking. The socket number may still have an entry: if
- * memory is lacking, libmicrohttpd closes a connection without a callback.
- */
-static bool enter(acceptor *a, int fd) {
-    pthread_mutex_lock(&a->lock);
-    const bool counted = find(a, fd);
-    const bool ok = counted || (a->n_open < a->config.max_connections && allocate_entries(a, (size_t)fd));
-    if (ok) a->connections[fd] = (connection){.open = true, .deadline = clock_seconds() + a->config.request_timeout_s};
-    a->n_open += ok && !counted;
-    pthread_mutex_unlock(&a->lock);
-    return ok;
-}
-
 /* Remove an entry; false: there is none. The caller holds the lock. */
 static bool remove_entry(acceptor *a, int fd) {
     connection *c = find(a, fd);
     if (!c) return false;
     c->open = false;
-    a->n_open--;
+    --*(c->spare ? &a->n_spare : &a->n_open);
     return true;
+}
+
+/*
+ * Enter a new connection; false: there are too many, or memory is lacking. The socket number may still have an entry: if memory
+ * is lacking, libmicrohttpd closes a connection without a callback.
+ */
+static bool enter(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    remove_entry(a, fd);
+    const bool spare = a->n_open >= a->config.max_connections;
+    const bool ok = !(spare && a->n_spare >= a->config.max_spare) && allocate_entries(a, (size_t)fd);
+    if (ok) {
+        const double seconds = spare ? spare_s : a->config.request_timeout_s;
+        a->connections[fd] = (connection){.open = true, .spare = spare, .deadline = clock_seconds() + seconds};
+        ++*(spare ? &a->n_spare : &a->n_open);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return ok;
 }
 
 void acceptor_connection_ends(acceptor *a, int fd) {
@@ -168,24 +185,67 @@ void acceptor_connection_ends(acceptor *a, int fd) {
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Let the connection end `seconds` from now; 0: without a limit. */
-static void set_deadline(acceptor *a, int fd, double seconds) {
+/* Let the connection end `seconds` from now, 0: without a limit. Spare ones keep their deadline. The caller holds the lock. */
+static void set_deadline(connection *c, double seconds) {
+    if (!c->spare) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
+}
+
+void acceptor_request_begins(acceptor *a, int fd) {
     pthread_mutex_lock(&a->lock);
     connection *c = find(a, fd);
-    if (c) c->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
+    if (c) {
+        c->phase = PHASE_BUSY;
+        set_deadline(c, a->config.request_timeout_s);
+    }
     pthread_mutex_unlock(&a->lock);
 }
 
-void acceptor_request_begins(acceptor *a, int fd) { set_deadline(a, fd, a->config.request_timeout_s); }
+void acceptor_request_complete(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c) set_deadline(c, 0);
+    pthread_mutex_unlock(&a->lock);
+}
 
-void acceptor_request_complete(acceptor *a, int fd) { set_deadline(a, fd, 0); }
+void acceptor_request_ends(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c) {
+        c->phase = PHASE_IDLE;
+        set_deadline(c, a->drains ? at_once_s : a->config.idle_timeout_s);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
 
-void acceptor_request_ends(acceptor *a, int fd) { set_deadline(a, fd, a->config.idle_timeout_s); }
+/* The thread looks at deadlines often enough to notice these. */
+void acceptor_drain(acceptor *a) {
+    pthread_mutex_lock(&a->lock);
+    a->drains = true;
+    for (size_t fd = 0; fd < a->n_entries; fd++) {
+        connection *c = &a->connections[fd];
+        if (c->open && c->phase != PHASE_BUSY) set_deadline(c, c->phase == PHASE_IDLE ? at_once_s : unused_s);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+bool acceptor_is_within(acceptor *a, int fd) {
+    pthread_mutex_lock(&a->lock);
+    connection *c = find(a, fd);
+    if (c && c->spare && a->n_open < a->config.max_connections) {
+        a->n_spare--;
+        a->n_open++;
+        c->spare = false;
+        set_deadline(c, a->config.request_timeout_s);
+    }
+    const bool within = !c || !c->spare;
+    pthread_mutex_unlock(&a->lock);
+    return within;
+}
 
 void acceptor_body_arrives(acceptor *a, int fd, size_t size) {
     pthread_mutex_lock(&a->lock);
     connection *c = find(a, fd);
-    if (c && c->deadline > 0) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
+    if (c && !c->spare && c->deadline > 0) c->deadline += (double)size / ACCEPTOR_BODY_RATE;
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -206,7 +266,7 @@ static void note_hangup(acceptor *a, int fd) {
 static int end_due_connections(acceptor *a) {
     pthread_mutex_lock(&a->lock);
     const double now = clock_seconds();
-    int next_ms = a->n_open > 0 ? SLOW_TICK_MS : -1;
+    int next_ms = a->n_open + a->n_spare > 0 ? SLOW_TICK_MS : -1;
     for (size_t fd = 0; fd < a->n_entries; fd++) {
         const connection *c = &a->connections[fd];
         if (!c->open) continue;
@@ -221,13 +281,20 @@ static int end_due_connections(acceptor *a) {
 
 /* ---- Connections beyond the limit ---- */
 
-static char *make_refusal(const acceptor_config *c) {
+const openai_error *acceptor_limit_error(const acceptor *a, openai_error *error) {
+    openai_fail(error, NULL, "the server holds %d connections, which is its limit; send the request again later",
+                a->config.max_connections);
+    error->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+    error->type = "server_error";
+    error->retry_after_s = 1;
+    return error;
+}
+
+static char *make_refusal(const acceptor *a) {
+    const acceptor_config *c = &a->config;
     openai_error error;
-    openai_fail(&error, NULL, "the server holds %d connections, which is its limit; send the request again later",
-                c->max_connections);
-    error.type = "server_error";
     openai_writer w = {0};
-    openai_write_error_body(&w, NULL, &error);
+    openai_write_error_body(&w, NULL, acceptor_limit_error(a, &error));
     char *body = writer_end(&w, NULL), *text = NULL;
     const int n = body ? asprintf(&text,
                                   "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n%s%s%s"
@@ -345,7 +412,7 @@ acceptor *acceptor_create(const acceptor_config *config) {
     pthread_mutex_init(&a->lock, NULL);
     a->config = *config;
     for (size_t i = 0; i < N_LINGERING; i++) a->lingering[i].fd = -1;
-    a->refusal = make_refusal(config);
+    a->refusal = make_refusal(a);
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
     a->stop = eventfd(0, EFD_CLOEXEC);
     a->reserve = open_reserve();

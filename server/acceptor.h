@@ -3,27 +3,37 @@
  *
  * libmicrohttpd could accept connections itself. But at the limit of open files its threads try to accept without a pause, at
  * its own limit further clients wait without an answer, and it overlooks the end of a connection that arrives together with a
- * part of a request. Here the connection limit leaves enough files for everything else, a client beyond it is refused with
- * status 503, and each request has a deadline.
+ * part of a request. Here the connection limit leaves enough files for everything else, and each request has a deadline.
+ *
+ * A few connections beyond the limit are accepted as *spare* ones: each may send one request, which must arrive soon, so that
+ * the server's health can be asked at any time. Further ones are refused with status 503 without being read.
  */
 #ifndef SERVER_ACCEPTOR_H
 #define SERVER_ACCEPTOR_H
 
 #include <microhttpd.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "llama/common/error.h"
+#include "openai/openai.h"
 
 typedef struct acceptor acceptor;
 
 typedef struct acceptor_config {
     int listener;              /* the socket that listens; borrowed until acceptor_destroy */
-    int32_t max_connections;   /* further connections are refused */
+    int32_t max_connections;   /* beside spare ones */
+    int32_t max_spare;         /* spare connections; further ones are refused */
     int32_t request_timeout_s; /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
     int32_t idle_timeout_s;    /* seconds from one request of a connection to the line that begins the next one */
     const char *cors_origin;   /* the origin whose pages may read the refusal; NULL: none. Copied. */
 } acceptor_config;
+
+/* The spare connections that a server with this limit should have. */
+static inline int32_t acceptor_spare(int32_t max_connections) {
+    const int32_t n = 4 + max_connections / 16;
+    return n < 64 ? n : 64;
+}
 
 enum {
     /* The deadline of a request is extended by a second for each of these bytes of its body. */
@@ -38,6 +48,12 @@ acceptor *acceptor_create(const acceptor_config *config);
 /* Start to accept connections for the daemon, which has no listening socket. False if threads are lacking. */
 bool acceptor_start(acceptor *a, struct MHD_Daemon *daemon);
 
+/*
+ * From now on close connections that have no request: those that have had one at once, and others after a second. New ones are
+ * still accepted.
+ */
+void acceptor_drain(acceptor *a);
+
 /* Accept no more connections. NULL, and an acceptor that was not started, are ignored. */
 void acceptor_stop(acceptor *a);
 
@@ -48,6 +64,12 @@ void acceptor_destroy(acceptor **a);
 
 /* The line that begins a request has arrived. */
 void acceptor_request_begins(acceptor *a, int fd);
+
+/* Whether the connection is within the limit. A spare one is from then on, if there is room now. */
+bool acceptor_is_within(acceptor *a, int fd);
+
+/* Fill *error with the error that it is not, and return it. */
+const openai_error *acceptor_limit_error(const acceptor *a, openai_error *error);
 
 /* `size` bytes of the request's body have arrived. */
 void acceptor_body_arrives(acceptor *a, int fd, size_t size);

@@ -25,17 +25,19 @@ static int64_t count_open(void) {
 cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_connections, cl_error *error) {
     const int64_t others = more + count_open() + ACCEPTOR_FILES + FILES_OF_WATCH + FILES_OF_LISTENER +
                            FILES_OF_THREAD * ((int64_t)n_threads + 1) + FILES_TO_SPARE;
-    const rlim_t wanted = (rlim_t)(others + *max_connections);
+    const rlim_t wanted = (rlim_t)(others + *max_connections + acceptor_spare(*max_connections));
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return CL_OK;
     const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
     if (limit.rlim_cur >= wanted) return CL_OK;
-    if ((int64_t)limit.rlim_cur < others + n_threads)
+    const int64_t least = others + n_threads + acceptor_spare(n_threads);
+    if ((int64_t)limit.rlim_cur < least)
         return cl_fail(error, CL_ERR_LIMIT,
                        "the limit of open files is %lld; the server needs at least %lld: raise it (ulimit -n)",
-                       (long long)limit.rlim_cur, (long long)(others + n_threads));
-    *max_connections = (int32_t)((int64_t)limit.rlim_cur - others);
+                       (long long)limit.rlim_cur, (long long)least);
+    const int32_t room = (int32_t)((int64_t)limit.rlim_cur - others);
+    *max_connections = room - acceptor_spare(room);
     return CL_OK;
 }

@@ -14,11 +14,20 @@
 
 static const char type_json[] = "application/json";
 
+static int socket_of(struct MHD_Connection *connection) {
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
 /* Add the headers that every reply has. */
 static bool add_headers(const server *s, struct MHD_Response *response, const char *type) {
     const char *origin = s->config.cors_origin;
     return MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) &&
            (!origin || MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, origin));
+}
+
+/* The connection ends with this reply. */
+static bool add_close(struct MHD_Response *response) {
+    return MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
 bool http_create_no_memory_replies(server *s) {
@@ -42,7 +51,7 @@ enum MHD_Result http_reply_no_memory(exchange *x) {
 }
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
-    const bool whole = response && add_headers(x->srv, response, type);
+    const bool whole = response && add_headers(x->srv, response, type) && (!x->beyond || add_close(response));
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
     return ok;
@@ -169,6 +178,13 @@ static enum MHD_Result refuse_loading(exchange *x) {
     return http_reply_error(x, &error);
 }
 
+/* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
+static enum MHD_Result refuse_beyond(exchange *x, const route *r) {
+    openai_error error;
+    if (r && r->dialect) x->dialect = r->dialect;
+    return http_reply_error(x, acceptor_limit_error(x->srv->arrivals, &error));
+}
+
 typedef struct length_headers {
     int n_lengths, n_encodings;
 } length_headers;
@@ -217,10 +233,6 @@ static bool wants_body(const exchange *x, const char *path, const char *method) 
     const route *r = route_find(path, method);
     return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading &&
            (!r->upload || x->srv->files);
-}
-
-static int socket_of(struct MHD_Connection *connection) {
-    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
 static enum MHD_Result dispatch(exchange *x, const char *method) {
@@ -327,10 +339,16 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
                               MHD_HTTP_HEADER_CONNECTION, "close");
         return true;
     }
+    const route *r = route_find(path_of(target), method);
+    x->beyond = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
+    if (x->beyond && !(r && r->beyond_limit)) {
+        *result = refuse_beyond(x, r);
+        return true;
+    }
     x->key = find_key(x);
     x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
     x->unwanted = !wants_body(x, path_of(target), method);
-    begin_body(x, route_find(path_of(target), method));
+    begin_body(x, r);
     /* A client that waits for "100 Continue" before it sends the body can be refused at once. */
     const bool expects = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
     return !expects || (!x->too_large && !x->unwanted);

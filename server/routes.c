@@ -104,12 +104,12 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
 /* openapi.json describes the same. */
 static const route routes[] = {
     {"/", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_index},
-    {"/livez", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_live},
-    {"/readyz", GET, .access = ROUTE_ALL, .handle = handle_ready},
-    {"/health", GET, .access = ROUTE_ALL, .handle = handle_ready},
+    {"/livez", GET, .while_loading = true, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_live},
+    {"/readyz", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_ready},
+    {"/health", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_ready},
     {"/version", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_version},
     {"/openapi.json", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_openapi},
-    {"/metrics", GET, .while_loading = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
+    {"/metrics", GET, .while_loading = true, .beyond_limit = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
     {"/v1/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
     {"/v1/models/", GET, .prefix = true, .access = ROUTE_TENANTS, .handle = handle_model},
     {"/v1/chat/completions", ENGINE, .dialect = &openai_chat},

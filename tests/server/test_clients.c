@@ -306,26 +306,104 @@ static void fill(uint16_t port, int fds[5]) {
     }
 }
 
-static void connections_beyond_the_limit_are_refused(void **state) {
+/* The head of an answer has the status and ends the connection; its body is the error of the limit, of five connections. */
+static void assert_beyond_the_limit(const char *text) {
+    const char *message, *type;
+    if (strncmp(text, "HTTP/1.1 503", 12) != 0 || !strstr(text, "\r\nRetry-After: ") || !strstr(text, "-Origin: *\r\n") ||
+        !strstr(text, "\r\nConnection: close\r\n"))
+        fail_msg("<%s>", text);
+    json_t *error = json_loads(strstr(text, "\r\n\r\n"), 0, NULL);
+    assert_unpack(error, "{s:{s:s, s:s, s:n, s:n!}!}", "error", "message", &message, "type", &type, "param", "code");
+    assert_non_null(strstr(message, "5 connections"));
+    assert_string_equal(type, "server_error");
+    json_decref(error);
+}
+
+/* A spare connection has one answer: it says how the server is, or refuses the request at once, however long its body is. */
+static void connections_beyond_the_limit_say_how_the_server_is(void **state) {
     const fixture *f = *state;
+    static const char *const health[] = {"/health", "/readyz", "/livez", "/metrics"};
+    static const char *const refused[] = {
+        HEAD "Content-Length: 3\r\n\r\n{}\n",
+        HEAD "Content-Length: 2000000\r\n\r\n{",
+        HEAD "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+        "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n",
+    };
     int fds[5];
     fill(f->port, fds);
     for (int i = 0; i < 40; i++) {
         const int fd = client_connect(f->port);
-        client_send(fd, "GET", "/health", NULL);
+        client_send(fd, "GET", health[i % 4], NULL);
         char *text = client_read_all(fd);
-        if (strncmp(text, "HTTP/1.1 503", 12) != 0 || !strstr(text, "\r\nRetry-After: ") || !strstr(text, "-Origin: *\r\n"))
-            fail_msg("<%s>", text);
-        json_t *error = json_loads(strstr(text, "\r\n\r\n"), 0, NULL);
-        const char *message, *type;
-        assert_unpack(error, "{s:{s:s, s:s, s:n, s:n!}!}", "error", "message", &message, "type", &type, "param", "code");
-        assert_non_null(strstr(message, "5 connections"));
-        json_decref(error);
+        if (strncmp(text, "HTTP/1.1 200", 12) != 0 || !strstr(text, "\r\nConnection: close\r\n")) fail_msg("<%s>", text);
+        free(text);
+        close(fd);
+    }
+    for (int i = 0; i < 40; i++) {
+        const double begin = clock_seconds();
+        const int fd = connect_and_send(f->port, refused[i % 5]);
+        char *text = client_read_all(fd);
+        assert_beyond_the_limit(text);
+        assert_true(clock_seconds() - begin < 1);
         free(text);
         close(fd);
     }
     for (int i = 0; i < 5; i++) assert_healthy(fds[i]); /* those within it are not disturbed */
     for (int i = 0; i < 5; i++) close(fds[i]);
+}
+
+/* There are four spare connections here, each for two seconds, whatever it sends; others are refused without being read. */
+static void spare_connections_are_few_and_short(void **state) {
+    const fixture *f = *state;
+    static const char *const begins[] = {"", "GET /health HTTP/1.1\r\nX: ", HEAD "X: ", "GET /health"};
+    enum { N_SPARE = sizeof begins / sizeof *begins };
+    int fds[5], spare[N_SPARE];
+    bool ended = false;
+    char *text;
+    fill(f->port, fds);
+    for (int i = 0; i < N_SPARE; i++) spare[i] = connect_and_send(f->port, begins[i]);
+    const double begin = clock_seconds();
+    for (int i = 0; i < 20; i++) {
+        const int fd = client_connect(f->port);
+        client_send(fd, "GET", "/health", NULL);
+        text = client_read_all(fd);
+        assert_beyond_the_limit(text);
+        free(text);
+        close(fd);
+    }
+    assert_true(clock_seconds() - begin < 2);
+    while (!ended && clock_seconds() - begin < 20) {
+        for (int i = 1; i < N_SPARE; i++) ended |= send(spare[i], "a", 1, MSG_NOSIGNAL) != 1; /* a byte now and then */
+        for (int i = 0; i < 5; i++) assert_healthy(fds[i]);                                   /* they stay open meanwhile */
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    assert_true(clock_seconds() - begin < 10);
+    for (int i = 0; i < N_SPARE; i++) assert_closed(spare[i]);
+    assert_int_equal(client_call(f->port, "GET", "/health", NULL, &text), 200); /* there are spare ones again */
+    free(text);
+    for (int i = 0; i < 5; i++) close(fds[i]);
+}
+
+/* One that has sent nothing yet when another connection ends gets that one's place. */
+static void a_spare_connection_takes_a_free_place(void **state) {
+    const fixture *f = *state;
+    int fds[5];
+    fill(f->port, fds);
+    const int fd = client_connect(f->port), n_before = n_files();
+    assert_healthy(fds[0]); /* it has been accepted */
+    close(fds[4]);
+    const double begin = clock_seconds();
+    while (n_files() > n_before - 2 && clock_seconds() < begin + 10) usleep(1000); /* both ends are closed */
+    for (int i = 0; i < 3; i++) {
+        client_send(fd, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}");
+        char *text = client_read_until(fd, "usage");
+        assert_memory_equal(text, "HTTP/1.1 200", 12);
+        assert_null(strstr(text, "Connection: close"));
+        free(text);
+    }
+    close(fd);
+    for (int i = 0; i < 4; i++) close(fds[i]);
 }
 
 /* Each request that does not arrive holds its place for a second only. */
@@ -459,7 +537,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(preparing_a_request_delays_no_other, set_up_slow, tear_down),
         cmocka_unit_test_setup_teardown(hanging_up_before_a_request_is_prepared_drops_it, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(stopping_reports_an_error_to_requests_that_are_not_prepared, set_up_fast, tear_down),
-        cmocka_unit_test_setup_teardown(connections_beyond_the_limit_are_refused, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(connections_beyond_the_limit_say_how_the_server_is, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(spare_connections_are_few_and_short, set_up_few, tear_down),
+        cmocka_unit_test_setup_teardown(a_spare_connection_takes_a_free_place, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(a_request_must_arrive_in_time, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(a_request_must_not_trickle, set_up_few, tear_down),
         cmocka_unit_test_setup_teardown(a_long_body_may_take_its_time, set_up_few, tear_down),
