@@ -57,7 +57,7 @@ struct options {
     /* serve */
     const char *host, *api_key, *api_keys, *cors_origin, *model_name;
     int64_t port, max_queued_requests, max_queued_tokens;
-    double timeout, queue_timeout, target_itl; /* seconds */
+    double timeout, queue_timeout, shutdown_timeout, target_itl; /* seconds */
     const char *pin, *warm, *memory_pressure, *files_dir;
     int64_t max_file_bytes;
     int64_t pin_budget;

@@ -1,14 +1,12 @@
 /* `serve`: runs the HTTP server until a signal ends it. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "server/pressure.h"
+#include "serve_signals.h"
 #include "server/sandbox.h"
-#include "server/server.h"
 #include "session.h"
 #include "warm.h"
 
@@ -23,19 +21,6 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
            "64}'\n\n",
            model_name, url, url);
     fflush(stdout);
-}
-
-/* Wait for one of the signals, and adapt the K/V budget to the system's memory meanwhile; NULL: do not. */
-static void wait_for_end(const sigset_t *ends, pressure *memory, cl_engine *engine, server *running) {
-    const struct timespec second = {.tv_sec = 1};
-    int signal;
-    if (!memory)
-        sigwait(ends, &signal);
-    else
-        while (sigtimedwait(ends, NULL, &second) < 0) {
-            server_tick(running);
-            pressure_follow(memory, engine);
-        }
 }
 
 static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
@@ -103,9 +88,10 @@ static cl_status listen_for(session *model, const options *opt, const server_key
 
 /* Load the model, start the engine and compute prompts, which may take a while; a signal ends the program meanwhile. */
 static cl_status load(session *s, const server_keys *keys, const options *opt, warm_file *pinned, warm_file *warm,
-                      sigset_t *ends, cl_error *error) {
+                      serve_signals *signals, cl_error *error) {
     pthread_t waiting;
-    if (pthread_create(&waiting, NULL, end_at_signal, ends)) return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
+    if (pthread_create(&waiting, NULL, end_at_signal, &signals->ends))
+        return cl_fail(error, CL_ERR_NOMEM, "cannot start a thread");
     cl_status status = session_load(s, opt, error);
     session_use_grammars(s, opt);
     if (status == CL_OK) status = session_start(s, opt, opt->max_seqs, error);
@@ -119,7 +105,7 @@ static cl_status load(session *s, const server_keys *keys, const options *opt, w
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
-static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, sigset_t *ends,
+static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, serve_signals *signals,
                        server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
@@ -131,7 +117,7 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
     if (status == CL_OK) status = listen_for(s, opt, keys, running, error);
-    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, ends, error);
+    if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, signals, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
@@ -148,20 +134,18 @@ int cmd_serve(const options *opt) {
     cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
     s.weights = keys.weights;
     s.n_weights = keys.n_weights;
-    sigset_t ends; /* blocked before any thread starts, so that only sigwait receives them */
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGINT);
-    sigaddset(&ends, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &ends, &running, &error);
+    serve_signals signals;
+    int exit_status = 0;
+    serve_signals_block(&signals);
+    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &running, &error);
     if (status == CL_OK) {
         print_hello(opt->host, server_port(running), server_model_name(running));
-        wait_for_end(&ends, memory, s.engine, running);
+        exit_status = serve_until_end(&signals, running, s.engine, memory, opt->shutdown_timeout);
     }
     server_stop(&running);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);
     pressure_close(&memory);
     server_keys_free(&keys);
-    return status == CL_OK ? 0 : session_fail(CMD_SERVE, &error);
+    return status == CL_OK ? exit_status : session_fail(CMD_SERVE, &error);
 }

@@ -59,7 +59,7 @@ static bool advance_all(worker *w) {
 /* Submit requests, one of each batch in turn, until none can be submitted. */
 static void submit_all(worker *w) {
     bool submitted = true;
-    while (submitted && !atomic_load(&w->stopping)) {
+    while (submitted && !atomic_load(&w->stopping) && !atomic_load(&w->draining)) {
         submitted = false;
         for (run *r = w->runs; r; r = r->next) submitted |= run_submit(r);
     }
@@ -168,6 +168,7 @@ cl_status worker_create(const worker_config *config, worker **created, cl_error 
     if (!w) return cl_fail(error, CL_ERR_NOMEM, "no memory for the batches");
     w->config = *config;
     atomic_init(&w->stopping, false);
+    atomic_init(&w->draining, false);
     cl_status status = recover(w, error);
     if (status != CL_OK) {
         free(w);
@@ -195,6 +196,8 @@ void worker_serve(worker *w, cl_engine *e, const openai_context *context) {
     pthread_cond_signal(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
+
+void worker_drain(worker *w) { atomic_store(&w->draining, true); }
 
 void worker_wake(worker *w) {
     pthread_mutex_lock(&w->lock);

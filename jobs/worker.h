@@ -40,6 +40,9 @@ void worker_serve(worker *w, cl_engine *e, const openai_context *context);
 /* A batch was added or cancelled. From any thread. */
 void worker_wake(worker *w);
 
+/* Submit no more requests from now on; those that run go on. From any thread. */
+void worker_drain(worker *w);
+
 /*
  * Cancel what runs, wait for the last events, end the thread and free w. What has not been written is computed by a later
  * process. NULL and pointers to NULL are ignored.

@@ -69,7 +69,7 @@ struct worker {
     run *runs;
     int32_t n_choices; /* of all slots that are RUNNING or REFUSED */
 
-    atomic_bool stopping;
+    atomic_bool stopping, draining;
     pthread_mutex_t lock; /* guards what follows, and the slots' n_open */
     pthread_cond_t changed;
     bool serving, woken;

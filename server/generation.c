@@ -17,8 +17,11 @@ static const openai_error *server_error(openai_error *error, int status, const c
     return error;
 }
 
+/* Nobody knows when another server takes over. */
 const openai_error *generation_stopped_error(openai_error *error) {
-    return server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down; send the request again later");
+    server_error(error, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down; send the request again later");
+    error->retry_after_s = 5;
+    return error;
 }
 
 const openai_error *generation_memory_error(openai_error *error) {

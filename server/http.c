@@ -51,7 +51,7 @@ enum MHD_Result http_reply_no_memory(exchange *x) {
 }
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
-    const bool whole = response && add_headers(x->srv, response, type) && (!x->beyond || add_close(response));
+    const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response));
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
     return ok;
@@ -178,6 +178,11 @@ static enum MHD_Result refuse_loading(exchange *x) {
     return http_reply_error(x, &error);
 }
 
+static enum MHD_Result refuse_ending(exchange *x) {
+    openai_error error;
+    return http_reply_error(x, generation_stopped_error(&error));
+}
+
 /* A connection beyond the limit ends with its answer, and its place is for those that ask for the server's health. */
 static enum MHD_Result refuse_beyond(exchange *x, const route *r) {
     openai_error error;
@@ -232,7 +237,7 @@ static enum MHD_Result refuse_access(exchange *x) {
 static bool wants_body(const exchange *x, const char *path, const char *method) {
     const route *r = route_find(path, method);
     return r && strcmp(r->method, MHD_HTTP_METHOD_POST) == 0 && route_has_method(r, method) && may_call(x, r) && !x->loading &&
-           (!r->upload || x->srv->files);
+           !x->ending && (!r->upload || x->srv->files);
 }
 
 static enum MHD_Result dispatch(exchange *x, const char *method) {
@@ -246,7 +251,8 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
     }
     if (!route_has_method(r, method)) return reply_wrong_method(x, method);
     if (!may_call(x, r)) return refuse_access(x);
-    if (x->loading && !r->while_loading) return refuse_loading(x);
+    if (x->ending && !r->always) return refuse_ending(x);
+    if (x->loading && !r->always) return refuse_loading(x);
     const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (coding && strcasecmp(coding, "identity") != 0) {
         snprintf(message, sizeof message, "Content-Encoding %.100s is not supported; send the body uncompressed", coding);
@@ -308,6 +314,15 @@ static const char *path_of(const char *target) {
     return path ? path : "/";
 }
 
+/* Count the request as one that is to be answered before the server ends, unless it came too late. */
+static void accept_unless_ending(exchange *x) {
+    atomic_fetch_add(&x->srv->n_requests, 1);
+    x->ending = atomic_load(&x->srv->drains);
+    x->counted = !x->ending;
+    x->last |= x->ending;
+    if (x->ending) atomic_fetch_sub(&x->srv->n_requests, 1);
+}
+
 /* Set the limit of the body, which a route has, and what receives it. */
 static void begin_body(exchange *x, const route *r) {
     const server_config *c = &x->srv->config;
@@ -340,11 +355,12 @@ static bool begin(exchange *x, const char *target, const char *method, const cha
         return true;
     }
     const route *r = route_find(path_of(target), method);
-    x->beyond = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
-    if (x->beyond && !(r && r->beyond_limit)) {
+    x->last = !acceptor_is_within(x->srv->arrivals, socket_of(x->connection));
+    if (x->last && !(r && r->beyond_limit)) {
         *result = refuse_beyond(x, r);
         return true;
     }
+    accept_unless_ending(x);
     x->key = find_key(x);
     x->loading = !atomic_load_explicit(&x->srv->serves, memory_order_acquire);
     x->unwanted = !wants_body(x, path_of(target), method);
@@ -393,7 +409,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
 }
 
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
-    const server *s = cls;
+    server *s = cls;
     (void)code;
     acceptor_request_ends(s->arrivals, socket_of(connection));
     exchange *x = *state;
@@ -401,6 +417,7 @@ void http_on_completed(void *cls, struct MHD_Connection *connection, void **stat
     *state = NULL;
     if (x->gen) generation_close(x->gen);
     jobs_end_upload(x->srv, x->upload);
+    if (x->counted) atomic_fetch_sub(&s->n_requests, 1);
     free(x->body);
     free(x);
 }

@@ -23,7 +23,9 @@ typedef struct exchange {
     bool no_memory;                /* the body is dropped because memory is lacking */
     bool unwanted;                 /* the body is dropped: no handler will read it */
     bool loading;                  /* the server did not serve its model yet when the head was complete */
-    bool beyond;                   /* the connection is beyond the limit (acceptor.h) */
+    bool counted;                  /* in n_requests of the server */
+    bool ending;                   /* the server was to end when the head was complete */
+    bool last;                     /* the connection ends with the reply */
     struct generation *gen;        /* the generation that the connection waits for; NULL: none */
     const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
 } exchange;
@@ -90,7 +92,7 @@ typedef struct route {
     bool prefix;        /* the route also serves all longer paths that begin with `path` */
     const char *suffix; /* with prefix: only paths of `path`, a name without slashes, and this text; NULL: any */
     bool upload;        /* the body is a form with a file, which goes to the disk (upload.h) */
-    bool while_loading; /* it also works before the server serves a model */
+    bool always;        /* it also works before the server serves a model, and when it is to end */
     bool beyond_limit;  /* it also works on connections beyond the limit */
     route_access access;
     enum MHD_Result (*handle)(exchange *x); /* answers at once; NULL with `kind` */

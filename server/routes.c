@@ -19,15 +19,8 @@ static enum MHD_Result reply_member(exchange *x, const char *key, const char *va
     return http_reply_json(x, MHD_HTTP_OK, &w);
 }
 
-static enum MHD_Result handle_live(exchange *x) { return reply_member(x, "status", "ok"); }
-
-static enum MHD_Result handle_ready(exchange *x) {
-    pthread_mutex_lock(&x->srv->lock);
-    const bool stopping = x->srv->stopping;
-    pthread_mutex_unlock(&x->srv->lock);
-    openai_error error;
-    return stopping ? http_reply_error(x, generation_stopped_error(&error)) : reply_member(x, "status", "ok");
-}
+/* /readyz and /health, too: while the server is not ready, they are refused like other requests. */
+static enum MHD_Result handle_health(exchange *x) { return reply_member(x, "status", "ok"); }
 
 static enum MHD_Result handle_version(exchange *x) { return reply_member(x, "version", cl_version()); }
 
@@ -103,13 +96,13 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
 
 /* openapi.json describes the same. */
 static const route routes[] = {
-    {"/", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_index},
-    {"/livez", GET, .while_loading = true, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_live},
-    {"/readyz", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_ready},
-    {"/health", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_ready},
-    {"/version", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_version},
-    {"/openapi.json", GET, .while_loading = true, .access = ROUTE_ALL, .handle = handle_openapi},
-    {"/metrics", GET, .while_loading = true, .beyond_limit = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
+    {"/", GET, .always = true, .access = ROUTE_ALL, .handle = handle_index},
+    {"/livez", GET, .always = true, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
+    {"/readyz", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
+    {"/health", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
+    {"/version", GET, .always = true, .access = ROUTE_ALL, .handle = handle_version},
+    {"/openapi.json", GET, .always = true, .access = ROUTE_ALL, .handle = handle_openapi},
+    {"/metrics", GET, .always = true, .beyond_limit = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
     {"/v1/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
     {"/v1/models/", GET, .prefix = true, .access = ROUTE_TENANTS, .handle = handle_model},
     {"/v1/chat/completions", ENGINE, .dialect = &openai_chat},

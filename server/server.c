@@ -154,6 +154,8 @@ cl_status server_start(const server_config *config, server **started, cl_error *
     s->started_at = (int64_t)time(NULL);
     s->model_name = config->model_name ? strdup(config->model_name) : cl_model_file_name(config->model_path);
     atomic_init(&s->serves, false);
+    atomic_init(&s->drains, false);
+    atomic_init(&s->n_requests, 0);
     atomic_init(&s->n_transfers, 0);
     metrics_init(&s->metrics);
     pins_init(&s->pins);
@@ -193,6 +195,15 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
 
 void server_tick(server *s) { generation_end_pins(s); }
 
+/* A request is counted before it looks at `drains` (http.c), so either it is refused, or server_n_requests counts it. */
+void server_drain(server *s) {
+    atomic_store(&s->drains, true);
+    acceptor_drain(s->arrivals);
+    if (s->batches) worker_drain(s->batches);
+}
+
+int32_t server_n_requests(const server *s) { return atomic_load(&s->n_requests); }
+
 const char *server_model_name(const server *s) { return s->model_name; }
 
 uint16_t server_port(const server *s) { return s->port; }
@@ -201,6 +212,7 @@ void server_stop(server **address) {
     server *s = address ? *address : NULL;
     if (!s) return;
     *address = NULL;
+    server_drain(s);
     acceptor_stop(s->arrivals);
     close(s->listener);
     generation_stop_all(s);

@@ -82,6 +82,15 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
  */
 void server_tick(server *s);
 
+/*
+ * Begin to end: from now on /readyz and all requests but those for the server's state get status 503, connections without a
+ * request are closed, and batches begin no more requests. What was accepted before goes on.
+ */
+void server_drain(server *s);
+
+/* The requests that were accepted and whose answers have not been sent yet; those of batches do not count. */
+int32_t server_n_requests(const server *s);
+
 /* The port that the server listens on. */
 uint16_t server_port(const server *s);
 
@@ -89,7 +98,7 @@ uint16_t server_port(const server *s);
 const char *server_model_name(const server *s);
 
 /*
- * Stop: accept no more connections, end all generations with an error, let pending answers be sent for up to two seconds, free
+ * Drain, accept no more connections, end all generations with an error, let pending answers be sent for up to two seconds, free
  * everything, and set *s to NULL. NULL and pointers to NULL are ignored.
  */
 void server_stop(server **s);

@@ -37,6 +37,8 @@ struct server {
     store *files;                                      /* NULL: config.files_dir is not set, as the next two */
     preparer *disk;                                    /* generations that write to it */
     worker *batches;
+    atomic_bool drains;     /* set once, by server_drain */
+    atomic_int n_requests;  /* as server_n_requests */
     atomic_int n_transfers; /* files that clients send or receive */
 
     server_metrics metrics;

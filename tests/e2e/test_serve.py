@@ -81,7 +81,7 @@ def test_a_signal_ends_it_while_it_loads(start, tmp_path):
     os.mkfifo(tmp_path / "model")
     server = start("--port", "0", "-m", str(tmp_path / "model"))
     deadline = time.monotonic() + 60
-    while not re.search(r"SigBlk:\s*0*4002$", open(f"/proc/{server.pid}/status").read(), re.M):  # SIGINT and SIGTERM are blocked
+    while not re.search(r"SigBlk:\s*0*4003$", open(f"/proc/{server.pid}/status").read(), re.M):  # SIGHUP, SIGINT and SIGTERM are blocked
         assert time.monotonic() < deadline and server.poll() is None
         time.sleep(0.01)
     server.send_signal(signal.SIGTERM)

@@ -380,10 +380,11 @@ def test_hanging_up_while_queued_frees_everything(chunkllama_bin, model_path):
 
 
 def test_stopping_ends_streams(chunkllama_bin, model_path):
-    with serving(chunkllama_bin, model_path) as server:
+    with serving(chunkllama_bin, model_path, "--shutdown-timeout", "0") as server:
         stream = server.complete(max_tokens=4000, stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))
         server.process.terminate()
         with pytest.raises(openai.APIError, match="shutting down"):
             for _ in stream:
                 pass
+        assert server.process.wait(timeout=60) == 124

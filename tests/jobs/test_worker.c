@@ -217,6 +217,31 @@ static void a_batch_goes_on_after_a_restart(void **state) {
     end(&s);
 }
 
+/* What runs is written, nothing else is begun, and another process goes on. */
+static void a_worker_that_drains_begins_nothing(void **state) {
+    scene s;
+    char id[STORE_ID];
+    begin(&s, *state, &slow);
+    add_batch(&s, &nobody, 40, NULL, id);
+    wait_for_records(&s, id, 3);
+    worker_drain(s.worker);
+    cl_engine_stats stats;
+    do {
+        nap();
+        cl_engine_get_stats(s.engine, &stats);
+    } while (stats.n_running + stats.n_waiting > 0);
+    const int64_t n_finished = stats.requests_finished;
+    worker_wake(s.worker);
+    for (int i = 0; i < 40; i++) nap(); /* in which some would be submitted */
+    cl_engine_get_stats(s.engine, &stats);
+    assert_int_equal(stats.requests_finished, n_finished);
+    assert_in_range(n_done(&s, 0, id), 3, 30);
+    end(&s);
+    begin(&s, *state, &fast);
+    check_completed(&s, wait_for(&s, 0, id), 40);
+    end(&s);
+}
+
 /* Each call of the disk fails once while a batch is computed; it is tried again, and the output is the same. */
 static void a_full_disk_is_waited_for(void **state) {
     for (int n = 1; n <= 26; n += 5) {
@@ -296,8 +321,13 @@ static void what_is_wrong_fails(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up_folder, tear_down_folder)
     const struct CMUnitTest tests[] = {
-        TEST(a_batch_is_computed),       TEST(a_full_queue_is_waited_for),        TEST(a_batch_goes_on_after_a_restart),
-        TEST(a_full_disk_is_waited_for), TEST(tenants_are_computed_side_by_side), TEST(a_batch_expires),
+        TEST(a_batch_is_computed),
+        TEST(a_full_queue_is_waited_for),
+        TEST(a_batch_goes_on_after_a_restart),
+        TEST(a_worker_that_drains_begins_nothing),
+        TEST(a_full_disk_is_waited_for),
+        TEST(tenants_are_computed_side_by_side),
+        TEST(a_batch_expires),
         TEST(what_is_wrong_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "server/server_state.h"
 #include "server_fixture.h"
 #include "tests/openai/fake.h"
 
@@ -89,24 +88,6 @@ static void a_server_that_never_served_stops(void **state) {
     assert_int_equal(client_connect(f->port), -1);
 }
 
-static void set_stopping(server *s, bool stopping) {
-    pthread_mutex_lock(&s->lock);
-    s->stopping = stopping;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* While answers are sent for up to two seconds, as server_stop does; here the test itself says that the server stops. */
-static void a_server_that_stops_is_alive_and_not_ready(void **state) {
-    const fixture *f = *state;
-    set_stopping(f->running, true);
-    expect_reply(f->port, "GET", "/livez", NULL, 200, "\"ok\"");
-    expect_reply(f->port, "GET", "/readyz", NULL, 503, "shutting down");
-    expect_reply(f->port, "GET", "/health", NULL, 503, "shutting down");
-    expect_reply(f->port, "POST", "/tokenize", "{\"prompt\":\"a\"}", 503, "shutting down");
-    set_stopping(f->running, false);
-    expect_reply(f->port, "GET", "/readyz", NULL, 200, "\"ok\"");
-}
-
 /* ---- Tokens ---- */
 
 static void tokens_are_answered_without_the_engine(void **state) {
@@ -186,7 +167,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_server_that_loads_says_so, set_up_loading, tear_down),
         cmocka_unit_test_setup_teardown(a_request_that_began_before_is_refused, set_up_loading, tear_down),
         cmocka_unit_test_setup_teardown(a_server_that_never_served_stops, set_up_loading, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_that_stops_is_alive_and_not_ready, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(tokens_are_answered_without_the_engine, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(tokenizing_holds_up_no_connection, set_up_fast, tear_down),
         cmocka_unit_test_setup_teardown(embeddings_answer, set_up_fast, tear_down),

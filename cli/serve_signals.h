@@ -1,0 +1,30 @@
+/*
+ * The signals of `serve`. SIGINT and SIGTERM end the server: the first one lets the requests end that were accepted, a second
+ * one does not wait for them. SIGHUP ends it only if the terminal was closed.
+ */
+#ifndef CLI_SERVE_SIGNALS_H
+#define CLI_SERVE_SIGNALS_H
+
+#include <signal.h>
+
+#include "server/pressure.h"
+#include "server/server.h"
+
+enum { SERVE_CUT = 124 }; /* exit status: the time for requests to end has passed; that of timeout(1) */
+
+typedef struct serve_signals {
+    sigset_t ends; /* SIGINT and SIGTERM */
+    sigset_t all;  /* with SIGHUP, unless the program ignores it as under nohup */
+} serve_signals;
+
+/* Block the signals, before any thread starts, so that only the functions below receive them. */
+void serve_signals_block(serve_signals *signals);
+
+/*
+ * Run the server until it is to end, then until its requests have ended, a second signal comes, or `seconds` have passed.
+ * Adapts the K/V budget to the system's memory meanwhile; memory is NULL: does not. Returns the program's exit status: 0 if no
+ * request is left, SERVE_CUT, or 128 and the second signal's number. Afterwards another signal ends the program at once.
+ */
+int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, double seconds);
+
+#endif

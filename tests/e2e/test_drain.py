@@ -1,0 +1,226 @@
+"""`chunkllama serve` under signals and with many connections: SIGTERM lets requests end, and the server's health can always be asked."""
+import concurrent.futures
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import pty
+import re
+import resource
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from test_files import completions, wait_for, wait_for_records
+from test_files import begin as begin_batch
+from test_serve import endless, metric, post, read_hello, start, wait_for_metric  # noqa: F401 (start is a fixture)
+from test_server import serving
+
+ENDLESS = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}
+
+
+def connect(url):
+    return http.client.HTTPConnection(*re.search(r"//(.*):(\d+)", url).groups(), timeout=60)
+
+
+def get(url, path):
+    """The status, the headers and the body of an answer on a connection of its own."""
+    connection = connect(url)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.headers, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def read_stream(url, **body):
+    """The events of a stream, up to its end."""
+    connection = connect(url)
+    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
+    events = connection.getresponse().read().decode().split("\n\n")
+    connection.close()
+    return events
+
+
+def wait_until_not_ready(url):
+    """Wait until the server has seen the signal."""
+    deadline = time.monotonic() + 30
+    while get(url, "/readyz")[0] == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def can_sandbox():
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1  # landlock_create_ruleset: the version of Landlock
+
+
+# ---- The end ----
+
+
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_requests_end_before_the_server(start, sandbox):
+    if sandbox and not can_sandbox():
+        pytest.skip("this system has no Landlock")
+    server = start("--port", "0", "--temperature", "0", *["--sandbox"] * sandbox)
+    url, _ = read_hello(server)
+    ask = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True}
+    idle = socket.create_connection(re.search(r"//(.*):(\d+)", url).groups(), timeout=60)
+    idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert idle.recv(12) == b"HTTP/1.1 200"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        streams = [pool.submit(read_stream, url, **ask) for _ in range(4)]
+        whole = pool.submit(post, url, **ask)
+        wait_for_metric(url, "vllm:num_requests_running", 5)
+        server.send_signal(signal.SIGTERM)
+        wait_until_not_ready(url)
+        for path, status in {"/readyz": 503, "/health": 503, "/v1/models": 503, "/livez": 200, "/metrics": 200}.items():
+            got, headers, text = get(url, path)
+            assert got == status and headers["Connection"] == "close", (path, got, text)
+            if status == 503:
+                error = json.loads(text)["error"]
+                assert int(headers["Retry-After"]) >= 1 and "shutting down" in error["message"]
+        status, headers, _ = post(url, prompt="a", max_tokens=1)
+        assert status == 503 and int(headers["Retry-After"]) >= 1
+        while idle.recv(4096):  # up to the end
+            pass
+        assert server.poll() is None and not any(stream.done() for stream in streams), "the streams were too short for this test"
+        for stream in streams:
+            *events, done, rest = stream.result()
+            assert done == "data: [DONE]" and rest == ""
+            assert json.loads(events[-1].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+            assert len(events) > 190  # an event has a token, or a few that make a character
+        assert whole.result()[0] == 200 and json.loads(whole.result()[2])["usage"]["completion_tokens"] == 200
+    assert server.wait(timeout=20) == 0
+    assert server.stdout.read() == "\nThe server has stopped.\n"
+    assert server.stderr.read() == ("chunkllama serve: waiting for 5 requests to end, for 30 seconds at most; a second signal stops "
+                                    "at once\n")
+
+
+@pytest.mark.parametrize("first, second", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)])
+def test_a_second_signal_stops_at_once(start, first, second):
+    server = start("--port", "0")
+    url, _ = read_hello(server)
+    with endless(url) as stream:
+        server.send_signal(first)
+        assert "waiting for 1 request to end" in server.stderr.readline()
+        assert stream.readline() and server.poll() is None
+        server.send_signal(second)
+        begin = time.monotonic()
+        *_, error, done, rest = stream.read().decode().split("\n\n")
+        assert "the server is shutting down" in json.loads(error.removeprefix("data: "))["error"]["message"]
+        assert done == "data: [DONE]" and rest == ""
+        assert server.wait(timeout=20) == 128 + second and time.monotonic() - begin < 10
+    assert server.stderr.read() == "chunkllama serve: stopping with 1 unfinished request\n"
+
+
+@pytest.mark.parametrize("seconds", ["0.5", "0"])
+def test_a_request_that_takes_too_long_is_cut(start, seconds):
+    server = start("--port", "0", "--shutdown-timeout", seconds)
+    url, _ = read_hello(server)
+    with endless(url) as stream:
+        begin = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        assert b"the server is shutting down" in stream.read()
+        assert float(seconds) < time.monotonic() - begin < 10
+    assert server.wait(timeout=20) == 124
+    *waiting, stopping = server.stderr.read().splitlines()
+    assert stopping == "chunkllama serve: stopping with 1 unfinished request"
+    assert [line for line in waiting if "for 0.5 seconds at most" in line] == waiting and len(waiting) == (seconds != "0")
+
+
+def test_a_batch_continues_after_the_end(chunkllama_bin, model_path, tmp_path):
+    """It keeps nobody waiting: its requests that run when those of clients have ended are computed by the next server."""
+    args = (chunkllama_bin, model_path, "--files-dir", str(tmp_path / "f"), "--max-seqs", "4")
+    with serving(*args) as server:
+        batch = begin_batch(server.client, completions(40, 24))
+        wait_for_records(server.client, batch, 3)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            stream = pool.submit(read_stream, server.url, prompt="Once", max_tokens=60, ignore_eos=True)
+            wait_for_metric(server.url, "vllm:num_requests_waiting", 0)
+            server.process.terminate()
+            assert stream.result()[-2:] == ["data: [DONE]", ""]
+        assert server.process.wait(timeout=20) == 0
+    with serving(*args) as server:
+        found = server.client.batches.retrieve(batch.id)
+        assert found.status == "in_progress" and 3 <= found.request_counts.completed < 40
+        batch = wait_for(server.client, batch)
+        assert batch.status == "completed" and batch.request_counts.completed == 40 and batch.error_file_id is None
+        records = server.client.files.content(batch.output_file_id).text.splitlines()
+        assert [json.loads(line)["custom_id"] for line in records] == [f"request-{i}" for i in range(40)]
+
+
+# ---- SIGHUP ----
+
+
+def test_a_closed_terminal_ends_the_server(chunkllama_bin, model_path, terminals):
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(chunkllama_bin, [chunkllama_bin, "serve", "-m", model_path, "--port", "0"])
+    text = b""
+    while b"Why is the sky" not in text:
+        text += os.read(terminal, 4096)
+    os.close(terminal)
+    assert os.WIFEXITED(os.waitpid(process, 0)[1])  # it ended itself; what it prints at the end goes nowhere
+
+
+# ---- Connections ----
+
+
+def resident_bytes(process):
+    return int(re.search(r"VmRSS:\s*(\d+)", open(f"/proc/{process.pid}/status").read())[1]) * 1024
+
+
+@contextlib.contextmanager
+def many_files():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_many_connections(start):
+    """1,000 that are idle after a request take below 20 MB. When all 1024 are taken, the server says so within a second, and how it
+    is. SIGHUP changes nothing. At the end, the idle ones keep nobody waiting."""
+    with many_files(), contextlib.ExitStack() as stack:
+        server = start("--port", "0")
+        url, _ = read_hello(server)
+        post(url, prompt="a", max_tokens=1)
+        address = re.search(r"//(.*):(\d+)", url).groups()
+
+        def hold(n):
+            held = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(n)]
+            for client in held:
+                client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Filler: " + b"a" * 500 + b"\r\n\r\n")
+            for client in held:
+                assert client.recv(4096).startswith(b"HTTP/1.1 200")
+            return held
+
+        deadline, before = time.monotonic() + 20, 0
+        while resident_bytes(server) > before:  # memory is made resident after the start
+            assert time.monotonic() < deadline
+            before = resident_bytes(server)
+            time.sleep(0.3)
+        held = hold(1000)
+        grown = resident_bytes(server) - before
+        assert grown < 20e6, grown
+        held += hold(24)
+        for _ in range(3):
+            for path in ("/health", "/readyz", "/livez", "/metrics"):
+                assert get(url, path)[0] == 200
+            begin = time.monotonic()
+            status, headers, text = post(url, prompt="a", max_tokens=1)
+            assert status == 503 and int(headers["Retry-After"]) >= 1 and time.monotonic() - begin < 1
+            assert "holds 1024 connections" in json.loads(text)["error"]["message"]
+        server.send_signal(signal.SIGHUP)
+        assert "SIGHUP: no file is read again" in server.stderr.readline()
+        held.pop().close()
+        deadline = time.monotonic() + 20
+        while post(url, prompt="a", max_tokens=1)[0] != 200:
+            assert time.monotonic() < deadline
+        server.terminate()
+        assert server.wait(timeout=20) == 0 and server.stderr.read() == ""

@@ -1,0 +1,153 @@
+/* A server that is to end: what was accepted is answered, and nothing else. */
+#include "../support/testing.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "client.h"
+#include "server_fixture.h"
+#include "tests/openai/fake.h"
+
+#define HEAD "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+
+static const char short_stream[] = "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true}";
+static const char short_whole[] = "{\"prompt\":\"abc\",\"max_tokens\":3}";
+
+static void send_text(int fd, const char *text) { client_send_bytes(fd, text, strlen(text)); }
+
+static void assert_begins(const char *text, const char *begin) {
+    if (strncmp(text, begin, strlen(begin)) != 0) fail_msg("<%s>", text);
+}
+
+/* Wait until the server has accepted n requests that it has not answered. */
+static void wait_for_requests(const fixture *f, int32_t n) {
+    const double begin = clock_seconds();
+    while (server_n_requests(f->running) != n && clock_seconds() < begin + 60) usleep(1000);
+    assert_int_equal(server_n_requests(f->running), n);
+}
+
+/* Send a request on the connection, which is refused; the connection ends. */
+static void assert_refused_and_closed(int fd, const char *path, const char *body, const char *part) {
+    client_send(fd, body ? "POST" : "GET", path, body);
+    char *text = client_read_all(fd);
+    assert_begins(text, "HTTP/1.1 503");
+    if (!strstr(text, "\r\nRetry-After: 5\r\n") || !strstr(text, "\r\nConnection: close\r\n") || !strstr(text, part))
+        fail_msg("<%s>", text);
+    free(text);
+    close(fd);
+}
+
+static void assert_closed(int fd) {
+    char *text = client_read_all(fd);
+    assert_string_equal(text, "");
+    free(text);
+    close(fd);
+}
+
+static void what_was_accepted_is_answered(void **state) {
+    fixture *f = *state;
+    static const char *const answered[] = {"/livez", "/metrics", "/version", "/"};
+    fake_hold_steps(true);
+    const int stream = client_connect(f->port), whole = client_connect(f->port), body = client_connect(f->port);
+    client_send(stream, "POST", "/v1/completions", short_stream);
+    client_send(whole, "POST", "/v1/completions", short_whole);
+    send_text(body, HEAD "Content-Length: 31\r\n\r\n{\"prompt\"");
+    wait_for_requests(f, 3);
+    server_drain(f->running);
+    assert_refused_and_closed(client_connect(f->port), "/readyz", NULL, "\"the server is shutting down; ");
+    assert_refused_and_closed(client_connect(f->port), "/health", NULL, "\"type\":\"server_error\"");
+    assert_refused_and_closed(client_connect(f->port), "/v1/completions", short_stream, "shutting down");
+    assert_refused_and_closed(client_connect(f->port), "/tokenize", "{\"prompt\":\"a\"}", "shutting down");
+    assert_refused_and_closed(client_connect(f->port), "/v1/messages", "{}", "{\"type\":\"error\",\"error\":{\"type\":");
+    for (size_t i = 0; i < sizeof answered / sizeof *answered; i++) {
+        const int fd = client_connect(f->port);
+        client_send(fd, "GET", answered[i], NULL);
+        char *text = client_read_all(fd);
+        assert_begins(text, "HTTP/1.1 200");
+        free(text);
+        close(fd);
+    }
+    assert_int_equal(server_n_requests(f->running), 3);
+    fake_hold_steps(false);
+    send_text(body, ":\"abc\",\"max_tokens\":3}");
+    const int fds[] = {stream, whole, body};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        char *text =
+            client_read_all(fds[i]); /* the connection ends with its answer, long before it would be idle for too long */
+        assert_begins(text, "HTTP/1.1 200");
+        if (!strstr(text, i == 0 ? "data: [DONE]" : "\"text\":\"abc\"")) fail_msg("<%s>", text);
+        free(text);
+        close(fds[i]);
+    }
+    wait_for_requests(f, 0);
+}
+
+/* A connection that has had a request ends at once; one that is new may send its first, which is refused. */
+static void idle_connections_end(void **state) {
+    fixture *f = *state;
+    enum { N = 8 };
+    int idle[N];
+    for (int i = 0; i < N; i++) {
+        idle[i] = client_connect(f->port);
+        client_send(idle[i], "GET", "/health", NULL);
+        free(client_read_until(idle[i], "}"));
+    }
+    const int unused = client_connect(f->port), asks = client_connect(f->port), head = client_connect(f->port);
+    send_text(head, HEAD);
+    wait_for_requests(f, 0);
+    client_send(idle[0], "GET", "/health", NULL); /* now those before it have been accepted, too */
+    free(client_read_until(idle[0], "}"));
+    const double begin = clock_seconds();
+    server_drain(f->running);
+    for (int i = 0; i < N; i++) assert_closed(idle[i]);
+    assert_refused_and_closed(asks, "/v1/models", NULL, "shutting down");
+    assert_closed(unused);
+    assert_true(clock_seconds() - begin < 5);
+    send_text(head, "Content-Length: 31\r\n\r\n{\"prompt\":\"abc\",\"max_tokens\":3}"); /* its head came too late */
+    char *text = client_read_all(head);
+    assert_begins(text, "HTTP/1.1 503");
+    free(text);
+    close(head);
+}
+
+/* Requests that have not ended when the server stops get an error. */
+static void stopping_ends_the_rest(void **state) {
+    fixture *f = *state;
+    const int fd = client_connect(f->port);
+    client_send(fd, "POST", "/v1/completions", endless);
+    free(client_read_until(fd, "\"text\":\"b\""));
+    server_drain(f->running);
+    char *text = client_read_until(fd, "\"text\":\"b\"");
+    assert_non_null(strstr(text, "\"text\":\"b\"")); /* it goes on */
+    free(text);
+    assert_int_equal(server_n_requests(f->running), 1);
+    server_stop(&f->running);
+    text = client_read_all(fd);
+    assert_non_null(strstr(text, "the server is shutting down"));
+    assert_non_null(strstr(text, "data: [DONE]"));
+    free(text);
+    close(fd);
+}
+
+/* A client that hangs up is not waited for. */
+static void a_client_that_hangs_up_is_not_waited_for(void **state) {
+    fixture *f = *state;
+    const int fd = client_connect(f->port);
+    client_send(fd, "POST", "/v1/completions", endless_whole);
+    wait_for_requests(f, 1);
+    server_drain(f->running);
+    close(fd);
+    wait_for_requests(f, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_accepted_is_answered, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(idle_connections_end, set_up_fast, tear_down),
+        cmocka_unit_test_setup_teardown(stopping_ends_the_rest, set_up_slow, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_hangs_up_is_not_waited_for, set_up_slow, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
