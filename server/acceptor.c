@@ -28,7 +28,7 @@ static const double linger_s = 1;
 
 /* How long a spare connection may be open, and, while the acceptor drains, one that has sent no request yet. */
 static const double spare_s = 2, unused_s = 1;
-static const double at_once_s = 1e-6;
+static const double at_once_s = 1e-6; /* 0 would mean no limit */
 
 /* What a connection waits for. */
 typedef enum phase {

@@ -32,7 +32,7 @@ cl_status files_fit_connections(int32_t n_threads, int32_t more, int32_t *max_co
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
     if (limit.rlim_cur >= wanted) return CL_OK;
-    const int64_t least = others + n_threads + acceptor_spare(n_threads);
+    const int64_t least = others + n_threads + acceptor_spare(n_threads) + 1; /* what is left for n_threads by the last line */
     if ((int64_t)limit.rlim_cur < least)
         return cl_fail(error, CL_ERR_LIMIT,
                        "the limit of open files is %lld; the server needs at least %lld: raise it (ulimit -n)",
