@@ -385,16 +385,22 @@ static void spare_connections_are_few_and_short(void **state) {
     for (int i = 0; i < 5; i++) close(fds[i]);
 }
 
+/* Wait until the process has n files open. */
+static void wait_for_files(int n) {
+    const double begin = clock_seconds();
+    while (n_files() != n && clock_seconds() < begin + 10) usleep(1000);
+    assert_int_equal(n_files(), n);
+}
+
 /* One that has sent nothing yet when another connection ends gets that one's place. */
 static void a_spare_connection_takes_a_free_place(void **state) {
     const fixture *f = *state;
     int fds[5];
     fill(f->port, fds);
-    const int fd = client_connect(f->port), n_before = n_files();
-    assert_healthy(fds[0]); /* it has been accepted */
+    const int n_before = n_files(), fd = client_connect(f->port);
+    wait_for_files(n_before + 2); /* both ends of the connection: it has been accepted */
     close(fds[4]);
-    const double begin = clock_seconds();
-    while (n_files() > n_before - 2 && clock_seconds() < begin + 10) usleep(1000); /* both ends are closed */
+    wait_for_files(n_before);
     for (int i = 0; i < 3; i++) {
         client_send(fd, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}");
         char *text = client_read_until(fd, "usage");
