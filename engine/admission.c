@@ -46,6 +46,7 @@ bool cl_admission_init(cl_admission *a, cattn_cache *cache, cl_speculation *sp, 
         .budget = config->kv_budget_bytes,
         .used_budget = config->kv_budget_bytes,
         .chunk_size = config->chunk_size,
+        .shares = config->sharing != CATTN_PRIVATE,
         .step_tokens = 1 + (sp ? CL_DRAFT_MAX : 0),
     };
     cl_salts_init(&a->salts, SALT_DOMAINS, EMPTY_DOMAIN - SALT_DOMAINS, drop_left, a);
@@ -105,6 +106,34 @@ cl_choice *cl_admission_worst(const cl_admission *a) {
     for (int32_t i = a->n_seqs - 2; i >= 0; i--)
         if (share_of(a->choices[i]) > share_of(worst)) worst = a->choices[i];
     return worst;
+}
+
+/* The first tokens of a prompt: those in which prompts that share a chunk are equal. */
+static int64_t n_first(const cl_admission *a, const cl_request *r) {
+    return r->params.n_prompt < a->chunk_size ? r->params.n_prompt : a->chunk_size;
+}
+
+/* Whether two choices have the K/V of the beginning of their prompts in common. This is an equivalence relation. */
+static bool share(const cl_admission *a, const cl_choice *c, const cl_choice *d) {
+    const cl_request *r = c->owner, *q = d->owner;
+    if (c->shares_none || d->shares_none || cl_request_computes_all(r) || cl_request_computes_all(q)) return false;
+    return cl_request_kv_domain(r) == cl_request_kv_domain(q) && n_first(a, r) == n_first(a, q) &&
+           memcmp(r->params.prompt, q->params.prompt, (size_t)n_first(a, r) * sizeof *r->params.prompt) == 0;
+}
+
+/* The first choice of a request has joined: count the requests that share with it, for all of them. */
+static void count_sharing(const cl_admission *a, cl_choice *c) {
+    int32_t n = 0;
+    const cl_request *last = c->owner; /* choices of a request are neighbours */
+    for (int32_t i = 0; i < a->n_seqs; i++) {
+        const cl_choice *d = a->choices[i];
+        n += d->owner != last && d->owner != c->owner && share(a, c, d);
+        last = d->owner;
+    }
+    for (int32_t i = 0; n > 0 && i < a->n_seqs; i++) {
+        const cl_choice *d = a->choices[i];
+        if (d->owner->n_sharing < n && (d->owner == c->owner || share(a, c, d))) d->owner->n_sharing = n;
+    }
 }
 
 /* ---- Room ---- */
@@ -253,7 +282,10 @@ cl_admission_answer cl_admission_join(cl_admission *a, cl_choice *c, cl_error *e
         cattn_cache_drop_retained(a->cache, NULL);
         status = enter_together(a, c, &cause);
     }
-    if (status == CATTN_OK && (alone || fits(a, 0, part))) return CL_ADMISSION_JOINED;
+    if (status == CATTN_OK && (alone || fits(a, 0, part))) {
+        if (a->shares && c->owner->n_in_cache == cl_request_n_together(c->owner)) count_sharing(a, c);
+        return CL_ADMISSION_JOINED;
+    }
     leave_together(a, c);
     if (!alone && (status == CATTN_OK || status == CATTN_ERR_BUDGET)) {
         a->full = true;

@@ -39,6 +39,7 @@ typedef struct cl_admission {
     uint64_t whole_budget, budget, used_budget; /* bytes: as configured, as lowered, and as the cache has it now */
     int64_t n_chunks;                           /* chunks that may be in use or reserved at once, of the lowered budget */
     int32_t chunk_size;                         /* tokens */
+    bool shares;                                /* sequences with a common beginning store it once */
     int32_t step_tokens;                        /* tokens that a choice may get in a step */
     cl_lengths lengths;                         /* of completions that ended */
     bool full;                                  /* there was no room, and no choice has ended since */

@@ -258,6 +258,7 @@ static cl_status post(cl_engine *e, cl_request *r, cl_error *error) {
         e->live_capacity = capacity;
     }
     const double now = cl_now();
+    r->submitted = now;
     r->due = cl_request_due(now, r->params.priority);
     r->deadline = r->params.timeout_s > 0 ? now + r->params.timeout_s : INFINITY;
     r->queue_deadline = r->params.queue_timeout_s > 0 ? now + r->params.queue_timeout_s : INFINITY;

@@ -1,6 +1,7 @@
 /* Copies requests, adds tokens to their choices, and reports events: see request.h. */
 #include "request.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,6 +196,8 @@ static cl_engine_event event_of(const cl_choice *c) {
         .n_cached = r->n_cached,
         .n_completion = r->n_completion,
         .n_pinned = r->n_pinned,
+        .queued_s = fmax(0, (r->admitted ? r->admitted_at : cl_now()) - r->submitted), /* a virtual clock may go back */
+        .n_sharing = r->n_sharing,
         .stop = -1,
     };
 }

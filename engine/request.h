@@ -67,6 +67,8 @@ struct cl_request {
     cl_sampler_rules rules;         /* borrow from params, but for ends, which it owns */
     cl_salt *salt;                  /* of params.salt, used until the request has ended; borrowed; NULL: none */
     cl_tenant *tenant;              /* whose request it is; borrowed */
+    double submitted, admitted_at;  /* cl_now() then; admitted_at only once `admitted` */
+    int32_t n_sharing;              /* as in cl_engine_event */
     double due;                     /* the time, in seconds, that decides its rank */
     double deadline;                /* the time at which it ends; INFINITY: none */
     double queue_deadline;          /* the time at which it ends if it was not admitted; INFINITY: none */

@@ -206,6 +206,7 @@ static void note_admission(cl_roster *ro, cl_request *r) {
     if (cl_request_n_waiting(r) == 0) cl_queue_remove(&ro->queue, r);
     if (r->admitted) return;
     r->admitted = true;
+    r->admitted_at = cl_now();
     ro->waiting_tokens -= r->params.n_prompt;
     ro->recent_tokens += (double)r->params.n_prompt;
     ro->stats->prompt_tokens += r->params.n_prompt;

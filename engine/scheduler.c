@@ -341,6 +341,13 @@ static int64_t rows_below(const cl_step_entry *e, int64_t end) {
     return n < 0 ? 0 : n < e->n_rows ? n : e->n_rows;
 }
 
+/* The class of a step by its rows: see cl_engine_stats. */
+static int size_class(int32_t n_rows) {
+    int i = n_rows > 1;
+    for (int32_t most = 8; i > 0 && i < CL_STEP_SIZES - 1 && n_rows > most; most *= 2) i++;
+    return i;
+}
+
 static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     cl_engine_stats *stats = &s->stats;
     int64_t n_prompt = 0, n_recomputed = 0;
@@ -358,6 +365,8 @@ static void count_step(cl_scheduler *s, double seconds, int32_t n_decoding) {
     s->roster.recent_tokens *= decay;
     s->recent_seconds = s->recent_seconds * decay + seconds;
     stats->steps++;
+    stats->step_rows += s->step.n_rows;
+    stats->steps_by_rows[size_class(s->step.n_rows)]++;
     stats->prefill_tokens_computed += n_prompt;
     stats->recomputed_tokens += n_recomputed;
     stats->prefill_s += seconds * share;

@@ -389,6 +389,12 @@ typedef struct cl_engine_event {
     const float *embedding; /* [n_embedding] with `pooling`, in the last event of a request that has not failed */
     int32_t n_embedding;    /* 0: none */
     int64_t n_pinned;       /* tokens of the prompt that the request has pinned, with `pin` or `pin_tokens` */
+    double queued_s;        /* seconds from cl_engine_submit until the first choice was admitted, or until now if none was */
+    /*
+     * Most other requests that were in the cache together with this one and may share with it, and whose prompts begin with the
+     * same chunk_size tokens, or are the same where they are shorter.
+     */
+    int32_t n_sharing;
 } cl_engine_event;
 
 /* How the final states of a prompt's tokens, which logits would be computed from, become one vector. */
@@ -587,6 +593,8 @@ typedef struct cl_engine_drafts {
     int64_t n_accepted; /* those of them that were accepted */
 } cl_engine_drafts;
 
+enum { CL_STEP_SIZES = 14 }; /* classes of steps by their number of tokens */
+
 /* Since the engine was created, unless a field says "now". */
 typedef struct cl_engine_stats {
     size_t struct_size;              /* set by the caller to sizeof(cl_engine_stats) */
@@ -607,6 +615,9 @@ typedef struct cl_engine_stats {
     int64_t waiting_tokens;    /* of the prompts of requests that wait to be admitted now */
     double retry_after_s;      /* seconds until these are admitted, at the rate of the last minute: 1 to 86400 */
     int64_t n_pins;            /* prompts that are pinned now */
+    int64_t step_rows;         /* tokens that all steps have computed */
+    /* Steps by their tokens: at most 1, 8, 16, 32, ..., 16384, each without those before it, and the larger ones. */
+    int64_t steps_by_rows[CL_STEP_SIZES];
 } cl_engine_stats;
 
 /*

@@ -342,13 +342,79 @@ static void steps_that_always_fail_end_all(void **state) {
     fixture_stop(&f);
 }
 
+/* What the last event says of a request beside its tokens. */
+typedef struct ending {
+    int32_t n_sharing;
+    double queued_s;
+} ending;
+
+static void keep_ending(void *ctx, const cl_engine_event *event) {
+    if (event->last) *(ending *)ctx = (ending){event->n_sharing, event->queued_s};
+}
+
+/* Requests share with those that begin with the same chunk, in their domain, and are in the cache at the same time. */
+static void events_tell_with_how_many_a_request_shares(void **state) {
+    (void)state;
+    enum { N = 7, MOST = 40 };
+    static const struct {
+        int64_t n_prompt, n_shared;
+        uint32_t family, domain;
+        bool computes_all;
+        int32_t expected;
+    } cases[N] = {
+        {40, 20, 1, 0, false, 2}, {30, 16, 1, 0, false, 2}, {40, 40, 1, 0, false, 2}, /* the first 16 tokens are equal */
+        {40, 14, 1, 0, false, 0},                                                     /* only 14 are */
+        {40, 40, 1, 1, false, 0},                                                     /* another domain */
+        {40, 40, 1, 0, true, 0},                                                      /* shares nothing */
+        {10, 10, 1, 0, false, 0},                                                     /* shorter than a chunk, and nobody's */
+    };
+    for (int private = 0; private < 2; private ++) {
+        int32_t tokens[N][MOST];
+        recording *r[N];
+        ending ends[N];
+        cl_engine_request requests[N];
+        cl_engine_config config = fixture_config();
+        config.sharing = private ? CATTN_PRIVATE : CATTN_SHARED;
+        config.max_seqs = 6; /* the last one waits */
+        fixture f;
+        fixture_start(&f, &config, 1);
+        for (int i = 0; i < N; i++) {
+            make_prompt(tokens[i], cases[i].n_prompt, cases[i].n_shared, cases[i].family, (uint32_t)(100 + i));
+            r[i] = recording_create();
+            r[i]->hook = keep_ending;
+            r[i]->hook_ctx = &ends[i];
+            requests[i] = make_request(tokens[i], cases[i].n_prompt, 20, r[i]);
+            requests[i].domain = cases[i].domain;
+            requests[i].prompt_logprobs = cases[i].computes_all;
+        }
+        submit_together(&f, requests, N, NULL);
+        for (int i = 0; i < N; i++) {
+            recording_wait(r[i]);
+            recording_free(r[i]);
+            assert_int_equal(ends[i].n_sharing, private ? 0 : cases[i].expected);
+            assert_true(ends[i].queued_s >= 0);
+        }
+        assert_true(ends[N - 1].queued_s > ends[0].queued_s);
+        const cl_engine_stats stats = stats_when_idle(&f);
+        int64_t n_steps = 0, least = 0, most = 0;
+        for (int i = 0, size = 1; i < CL_STEP_SIZES; i++, size = size == 1 ? 8 : 2 * size) {
+            n_steps += stats.steps_by_rows[i];
+            least += stats.steps_by_rows[i] * (i == 0 ? 1 : i == 1 ? 2 : size / 2 + 1);
+            most += stats.steps_by_rows[i] * size;
+        }
+        assert_int_equal(n_steps, stats.steps);
+        assert_in_range(stats.step_rows, least, most);
+        fixture_stop(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefixes_are_computed_once),      cmocka_unit_test(waiting_request_takes_over),
         cmocka_unit_test(budget_admits_by_arrival),        cmocka_unit_test(small_budget_makes_small_steps),
         cmocka_unit_test(a_conversation_fills_the_budget), cmocka_unit_test(decoding_goes_before_prefill),
         cmocka_unit_test(what_is_accepted_fits),           cmocka_unit_test(failed_step_preempts_the_youngest),
-        cmocka_unit_test(steps_that_always_fail_end_all),
+        cmocka_unit_test(steps_that_always_fail_end_all),  cmocka_unit_test(events_tell_with_how_many_a_request_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
