@@ -11,6 +11,8 @@ static const char *const sharing_names[] = {"shared", "shared_storage", "private
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", "learned", NULL};
+static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
+static const char *const log_format_names[] = {"text", "json", NULL};
 static const char *const pooling_names[] = {"model", "last", "mean", NULL};
 
 /* Sets of commands. */
@@ -119,6 +121,16 @@ const option option_table[] = {
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
          IN(SERVE)),
+    CHOICE("log-level", log_level, "info", log_level_names,
+           "what the log on standard error has: error; warn: also requests that found the server overloaded; info: also a line "
+           "for "
+           "each request; debug: also those that only read, such as /health",
+           IN(SERVE)),
+    CHOICE("log-format", log_format, "text", log_format_names, "a line of the log is text, or a JSON object", IN(SERVE)),
+    FLAG("log-prompts", 0, log_prompts, "the log also has prompts, and the messages of errors, which may quote them",
+         IN(SERVE)),
+    REAL("log-load", log_load, "10", 0, 1e6,
+         "seconds between two lines of the log about the load, while there is any; 0: no such lines", IN(SERVE)),
 
     /* tokenize, logits, info, perplexity, bench */
     FLAG("jsonl", 0, jsonl, "each input line is a JSON string, whose ids are printed as an array on a line", IN(TOKENIZE)),

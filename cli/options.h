@@ -62,6 +62,9 @@ struct options {
     int64_t max_file_bytes;
     int64_t pin_budget;
     bool sandbox;
+    int32_t log_level, log_format; /* log_level; 1: JSON */
+    bool log_prompts;
+    double log_load; /* seconds */
     /* tokenize, logits, info, perplexity, bench */
     bool jsonl, special, bos, last, tensors, shared;
     bool json; /* also of bench serve */

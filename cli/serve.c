@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/levels.h"
 #include "serve_signals.h"
 #include "server/sandbox.h"
 #include "session.h"
@@ -21,6 +22,56 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
            "64}'\n\n",
            model_name, url, url);
     fflush(stdout);
+}
+
+/* The number of users that a cache of this many chunks holds at once, each with this many tokens of its own. */
+static int64_t n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t chunk) {
+    const int64_t left = n_chunks - (shared + chunk - 1) / chunk,
+                  each = (own + chunk - 1) / chunk + 1; /* the first one is cut */
+    return left < each ? 0 : left / each;
+}
+
+enum { SHARED_TOKENS = 2048, OWN_TOKENS = 512 }; /* of the users that the log speaks of */
+
+/* Log what is in force, and what of it may surprise. */
+static void log_start(server_log *log, const session *s, const options *opt) {
+    cattn_stats kv = {.struct_size = sizeof kv};
+    log_line line;
+    int level;
+    cl_engine_get_kv_stats(s->engine, &kv);
+    const int64_t n_ctx = cl_engine_n_ctx(s->engine), trained = cl_model_n_ctx(s->model),
+                  n_chunks = (int64_t)kv.chunks_capacity;
+    const char *chat = s->chat ? opt->chat_template ? "file" : opt->chat_format : cl_model_chat_format(s->model);
+    if (log_begin(&line, log, LOG_LEVEL_INFO, "model")) {
+        log_text(&line, "file", opt->model);
+        log_integer(&line, "context", n_ctx);
+        log_text(&line, "chat_format", chat ? chat : "none");
+        log_end(&line);
+    }
+    if (log_begin(&line, log, LOG_LEVEL_INFO, "cache")) {
+        log_integer(&line, "kv_budget_bytes", (int64_t)kv.budget_bytes);
+        log_integer(&line, "kv_tokens", n_chunks * opt->chunk_size);
+        log_integer(&line, "users_of_whole_context", n_users(n_chunks, 0, n_ctx, opt->chunk_size));
+        log_integer(&line, "users_of_512_tokens_behind_2048_shared",
+                    n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, opt->chunk_size));
+        log_end(&line);
+    }
+    if (log_begin(&line, log, LOG_LEVEL_INFO, "engine")) {
+        log_integer(&line, "sequences", opt->max_seqs);
+        log_integer(&line, "threads", session_n_threads(opt));
+        log_text(&line, "level", ca_level_choose(opt->level, &level) == CA_LEVEL_OK ? ca_level_name(level) : NULL);
+        log_end(&line);
+    }
+    if (trained > 0 && n_ctx > trained && log_begin(&line, log, LOG_LEVEL_WARN, "--ctx is beyond the model's context")) {
+        log_integer(&line, "context", n_ctx);
+        log_integer(&line, "trained_for", trained);
+        log_end(&line);
+    }
+    if (!chat && log_begin(&line, log, LOG_LEVEL_WARN, "chats are refused: the model has no chat template that can be used")) {
+        log_text(&line, "reason", s->model->chat_error.code != CL_OK ? s->model->chat_error.message : "its file has none");
+        log_text(&line, "fix", "name one with --chat-template, or a format with --chat-format");
+        log_end(&line);
+    }
 }
 
 static cl_status read_keys(server_keys *keys, const options *opt, cl_error *error) {
@@ -59,7 +110,8 @@ static cl_status open_files(const options *opt, warm_file *pinned, warm_file *wa
 }
 
 /* Listen, before the model is loaded; jansson is set up then, too. */
-static cl_status listen_for(session *model, const options *opt, const server_keys *keys, server **s, cl_error *error) {
+static cl_status listen_for(session *model, const options *opt, const server_keys *keys, server_log *log, server **s,
+                            cl_error *error) {
     server_config config;
     if (!opt->model) return session_no_model(error);
     if (session_name_model(model, opt, error) != CL_OK) return error->code;
@@ -79,6 +131,9 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.request.pooling = (cl_engine_pooling)opt->pooling;
     config.generation_timeout_s = opt->timeout;
     config.queue_timeout_s = opt->queue_timeout;
+    config.log = log;
+    config.log_prompts = opt->log_prompts;
+    config.log_load_s = opt->log_load;
     config.files_dir = opt->files_dir;
     config.max_file_bytes = opt->max_file_bytes;
     config.batch_choices =
@@ -101,12 +156,22 @@ static cl_status load(session *s, const server_keys *keys, const options *opt, w
     return status;
 }
 
+/* Start the log on standard error, whose thread has the limits of the sandbox's first part and no signals. */
+static cl_status open_log(const options *opt, server_log **log, cl_error *error) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    *log = server_log_create(STDERR_FILENO, (log_level)opt->log_level, opt->log_format == 1);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return *log ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "memory or threads are lacking for the log");
+}
+
 /*
  * Start to serve. The sandbox's first part comes before any thread, and its second part when no file, thread or socket is
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
 static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, serve_signals *signals,
-                       server **running, cl_error *error) {
+                       server_log **log, server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
@@ -116,11 +181,13 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     if (status == CL_OK) status = session_read_template(s, opt, error);
     tzset(); /* chat templates may ask for the date, when the file of the time zone cannot be read any more */
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
-    if (status == CL_OK) status = listen_for(s, opt, keys, running, error);
+    if (status == CL_OK) status = open_log(opt, log, error);
+    if (status == CL_OK) status = listen_for(s, opt, keys, *log, running, error);
     if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, signals, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
+    if (status == CL_OK) log_start(*log, s, opt);
     if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return status;
 }
@@ -129,6 +196,7 @@ int cmd_serve(const options *opt) {
     session s = {0};
     pressure *memory = NULL;
     server *running = NULL;
+    server_log *log = NULL;
     cl_error error;
     server_keys keys = {0};
     cl_status status = read_keys(&keys, opt, &error); /* a signal may still end it, and it is before the sandbox */
@@ -137,12 +205,13 @@ int cmd_serve(const options *opt) {
     serve_signals signals;
     int exit_status = 0;
     serve_signals_block(&signals);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &running, &error);
+    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &log, &running, &error);
     if (status == CL_OK) {
         print_hello(opt->host, server_port(running), server_model_name(running));
-        exit_status = serve_until_end(&signals, running, s.engine, memory, opt->shutdown_timeout);
+        exit_status = serve_until_end(&signals, running, s.engine, memory, log, opt->shutdown_timeout);
     }
     server_stop(&running);
+    server_log_destroy(&log);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);
     pressure_close(&memory);

@@ -2,7 +2,6 @@
 #include "serve_signals.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -26,7 +25,8 @@ typedef struct scene {
     const serve_signals *signals;
     server *running;
     cl_engine *engine;
-    pressure *memory;   /* NULL: it keeps its memory */
+    pressure *memory; /* NULL: it keeps its memory */
+    server_log *log;
     double memory_look; /* clock_seconds() of the next look at the system's memory */
 } scene;
 
@@ -47,11 +47,28 @@ static int wait_for_end(scene *s, double seconds) {
     follow_memory(s);
     /* The kernel sends SIGHUP when the terminal was closed. */
     if (signal != SIGHUP || info.si_code == SI_KERNEL) return signal > 0 ? signal : 0;
-    fprintf(stderr, "chunkllama serve: SIGHUP: no file is read again; restart the server to apply changes\n");
+    log_line line;
+    if (log_begin(&line, s->log, LOG_LEVEL_WARN, "SIGHUP: no file is read again")) {
+        log_text(&line, "fix", "restart the server to apply changes");
+        log_end(&line);
+    }
     return 0;
 }
 
-static const char *plural(int32_t n) { return n == 1 ? "" : "s"; }
+static void log_waiting(const scene *s, int32_t n_requests, double seconds) {
+    log_line line;
+    if (!log_begin(&line, s->log, LOG_LEVEL_INFO, "waiting for requests to end; a second signal stops at once")) return;
+    log_integer(&line, "requests", n_requests);
+    log_real(&line, "seconds_at_most", seconds);
+    log_end(&line);
+}
+
+static void log_cut(const scene *s, int32_t n_requests) {
+    log_line line;
+    if (!log_begin(&line, s->log, LOG_LEVEL_WARN, "stopping with unfinished requests")) return;
+    log_integer(&line, "requests", n_requests);
+    log_end(&line);
+}
 
 /* Let the requests end that were accepted. What ends at once is not worth a line. Returns the exit status. */
 static int drain(scene *s, double seconds) {
@@ -64,17 +81,16 @@ static int drain(scene *s, double seconds) {
         signal = wait_for_end(s, requests_s);
         if (announced || signal || clock_seconds() < begin + announce_s) continue;
         announced = true;
-        fprintf(stderr,
-                "chunkllama serve: waiting for %d request%s to end, for %g seconds at most; a second signal stops at once\n", n,
-                plural(n), seconds);
+        log_waiting(s, n, seconds);
     }
     if (n == 0) return 0;
-    fprintf(stderr, "chunkllama serve: stopping with %d unfinished request%s\n", n, plural(n));
+    log_cut(s, n);
     return signal ? 128 + signal : SERVE_CUT;
 }
 
-int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, double seconds) {
-    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory};
+int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
+                    double seconds) {
+    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .log = log};
     while (wait_for_end(&s, memory ? memory_s : INFINITY) == 0) {
     }
     const int status = drain(&s, seconds);

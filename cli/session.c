@@ -29,7 +29,7 @@ cl_status session_attention_level(const options *opt, const char **level, cl_err
     return *level ? CL_OK : level_unknown(opt->level, error);
 }
 
-static int32_t n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
+int32_t session_n_threads(const options *opt) { return opt->threads ? (int32_t)opt->threads : ca_cpu_count(); }
 
 cl_status session_no_model(cl_error *error) {
     return cl_fail(error, CL_ERR_ARG,
@@ -110,13 +110,13 @@ cl_status session_load(session *s, const options *opt, cl_error *error) {
     const char *level;
     const cl_status status = session_attention_level(opt, &level, error);
     if (status != CL_OK) return status;
-    s->pool = ca_pool_create(n_threads(opt));
-    if (!s->pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower --threads", n_threads(opt));
+    s->pool = ca_pool_create(session_n_threads(opt));
+    if (!s->pool) return cl_fail(error, CL_ERR_NOMEM, "cannot start %d threads; lower --threads", session_n_threads(opt));
     if (opt->pin_threads && !ca_pool_pin(s->pool))
-        return n_threads(opt) > ca_cpu_count()
+        return session_n_threads(opt) > ca_cpu_count()
                    ? cl_fail(error, CL_ERR_ARG,
-                             "--pin-threads with %d threads, but this process may use %d CPUs; lower --threads", n_threads(opt),
-                             ca_cpu_count())
+                             "--pin-threads with %d threads, but this process may use %d CPUs; lower --threads",
+                             session_n_threads(opt), ca_cpu_count())
                    : cl_fail(
                          error, CL_ERR_ARG, "%s",
                          "--pin-threads: the system does not allow this process to bind threads to CPUs; leave the option out");

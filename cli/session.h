@@ -37,6 +37,9 @@ cl_status session_name_model(session *s, const options *opt, cl_error *error);
 /* The error of a command that needs --model. Returns CL_ERR_ARG. */
 cl_status session_no_model(cl_error *error);
 
+/* The number of threads that --threads asks for. */
+int32_t session_n_threads(const options *opt);
+
 /* Whether the options set memory aside for pins. */
 bool session_can_pin(const options *opt);
 

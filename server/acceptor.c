@@ -313,6 +313,7 @@ static void refuse(acceptor *a, int fd) {
     pthread_mutex_lock(&a->lock);
     linger(a, fd);
     pthread_mutex_unlock(&a->lock);
+    if (a->config.on_refused) a->config.on_refused(a->config.ctx);
 }
 
 /* ---- Accepting ---- */

@@ -21,12 +21,14 @@
 typedef struct acceptor acceptor;
 
 typedef struct acceptor_config {
-    int listener;              /* the socket that listens; borrowed until acceptor_destroy */
-    int32_t max_connections;   /* beside spare ones */
-    int32_t max_spare;         /* spare connections; further ones are refused */
-    int32_t request_timeout_s; /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
-    int32_t idle_timeout_s;    /* seconds from one request of a connection to the line that begins the next one */
-    const char *cors_origin;   /* the origin whose pages may read the refusal; NULL: none. Copied. */
+    int listener;                  /* the socket that listens; borrowed until acceptor_destroy */
+    int32_t max_connections;       /* beside spare ones */
+    int32_t max_spare;             /* spare connections; further ones are refused */
+    int32_t request_timeout_s;     /* seconds for a request's head and the first ACCEPTOR_BODY_RATE bytes of its body */
+    int32_t idle_timeout_s;        /* seconds from one request of a connection to the line that begins the next one */
+    const char *cors_origin;       /* the origin whose pages may read the refusal; NULL: none. Copied. */
+    void (*on_refused)(void *ctx); /* called after a connection was refused, on the acceptor's thread; NULL: nothing is */
+    void *ctx;
 } acceptor_config;
 
 /* The spare connections that a server with this limit should have. */

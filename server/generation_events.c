@@ -1,4 +1,5 @@
 /* The engine's thread: measures each event, queues a copy of it, and wakes the connection. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,26 +53,67 @@ void generation_free_events(queued_event *list) {
 
 /* ---- Events ---- */
 
-static void measure(generation *g, size_t prompt, const cl_engine_event *event) {
+static bool is_generated(const cl_engine_event *event) { return event->token >= 0 && !event->prompt; }
+
+/* Count a request to the engine that has ended: a prompt. */
+static void measure_end(generation *g, size_t prompt, const cl_engine_event *event, double now) {
+    const size_t n = (size_t)g->request.params.n;
+    const double admitted_at = g->submitted_at + event->queued_s, first_at = g->first_at[prompt];
+    const bool computed = event->finish == CL_ENGINE_STOP || event->finish == CL_ENGINE_LENGTH;
+    double last_at = first_at;
+    for (size_t i = 0; i < n; i++) last_at = fmax(last_at, g->token_at[prompt * n + i]);
+    /* Without a token, all its time is that of its prompt; one that was cancelled before may have had none. */
+    const double prefilled_at = first_at > 0 ? first_at : computed ? now : admitted_at;
+    const metrics_request r = {.finish = event->finish,
+                               .total = now - g->arrived_at,
+                               .queued = event->queued_s,
+                               .prefill = fmax(0, prefilled_at - admitted_at),
+                               .decode = last_at - first_at,
+                               .n_prompt = event->n_prompt,
+                               .n_tokens = event->n_completion,
+                               .n_choices = g->request.params.n,
+                               .max_tokens = g->request.params.max_tokens};
+    metrics_finished(&g->srv->metrics, &r);
+}
+
+static void measure(generation *g, size_t prompt, const cl_engine_event *event, double now) {
     server_metrics *m = &g->srv->metrics;
-    const double now = clock_seconds();
-    if (event->token >= 0 && !event->prompt) {
+    if (is_generated(event)) {
         double *token_at = &g->token_at[prompt * (size_t)g->request.params.n + (size_t)event->choice];
         if (*token_at > 0) metrics_inter_token(m, now - *token_at);
-        if (!g->first_token[prompt]) metrics_first_token(m, now - g->arrived_at);
-        g->first_token[prompt] = true;
+        if (g->first_at[prompt] == 0) {
+            metrics_first_token(m, now - g->arrived_at);
+            g->first_at[prompt] = now;
+        }
         *token_at = now;
     }
-    if (event->last) metrics_finished(m, event->finish, now - g->arrived_at);
+    if (event->last) measure_end(g, prompt, event, now);
+}
+
+/* Add an event to what the log reports. first: it is the first one of its prompt that generates or ends. With g->lock held. */
+static void add_usage(generation_usage *u, const cl_engine_event *event, bool first, double now) {
+    if (first) {
+        u->n_prompt += event->n_prompt;
+        u->n_cached += event->n_cached;
+    }
+    if (is_generated(event)) {
+        if (u->n_tokens++ == 0) u->first_at = now;
+        u->last_at = now;
+    }
+    if (event->n_sharing > u->n_sharing) u->n_sharing = event->n_sharing;
+    if (event->finish != CL_ENGINE_RUNNING) u->finish = event->finish;
 }
 
 void generation_on_event(void *ctx, const cl_engine_event *event) {
     const openai_job *job = ctx;
     generation *g = job->owner;
-    measure(g, job->prompt, event);
+    const double now = clock_seconds();
+    const bool first = g->first_at[job->prompt] == 0 && (is_generated(event) || event->last);
+    measure(g, job->prompt, event, now);
     generation_mark_event(g, event);
     queued_event *copy = copy_event(job->prompt, event);
     pthread_mutex_lock(&g->lock);
+    add_usage(&g->usage, event, first, now);
     if (copy)
         add_event(g, copy);
     else

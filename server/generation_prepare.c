@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "generation_state.h"
 #include "openai/json.h"
 
@@ -42,9 +43,9 @@ static bool allocate_jobs(generation *g) {
     const size_t n = g->request.n_prompts;
     if (!g->kind->write) return true; /* there are no events */
     g->jobs = calloc(n, sizeof *g->jobs);
-    g->first_token = calloc(n, sizeof *g->first_token);
+    g->first_at = calloc(n, sizeof *g->first_at);
     g->token_at = calloc(n * (size_t)g->request.params.n, sizeof *g->token_at);
-    if (g->jobs && g->first_token && g->token_at && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
+    if (g->jobs && g->first_at && g->token_at && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
     generation_memory_error(&g->error);
     return false;
 }
@@ -70,6 +71,7 @@ static void look(void *ctx, const cattn_cache *cache) {
 /* Pass to the engine what is to be computed, or looked up. Returns how much of it the engine has taken. */
 static size_t submit(generation *g) {
     cl_error cause;
+    g->submitted_at = clock_seconds();
     if (!g->kind->look) return openai_submit(&g->request, g->srv->engine, g, generation_on_event, g->jobs, &g->error);
     if (cl_engine_inspect(g->srv->engine, look, g, &cause) == CL_OK) return 1;
     openai_fail_from(&g->error, NULL, &cause);

@@ -12,6 +12,15 @@ typedef struct queued_event {
     cl_engine_event event;
 } queued_event;
 
+/* What the engine has reported of all prompts, for the log. Times are those of clock_seconds(); 0: not yet. */
+typedef struct generation_usage {
+    int64_t n_prompt, n_cached; /* tokens of prompts of which something was reported */
+    int64_t n_tokens;           /* generated */
+    int32_t n_sharing;          /* the most of a prompt: see cl_engine_event */
+    double first_at, last_at;   /* of the tokens */
+    cl_engine_finish finish;    /* of the choice that ended last; CL_ENGINE_RUNNING: none has */
+} generation_usage;
+
 struct generation {
     /* Constant after creation. The pointers are borrowed. */
     preparer_task task; /* its domain is that of the requests */
@@ -33,12 +42,13 @@ struct generation {
     void *own;            /* what the kind needs beside this, if anything; freed with kind->release */
 
     /* Allocated by the preparer's thread before the first prompt is submitted. */
-    openai_job *jobs; /* [request.n_prompts] */
+    openai_job *jobs;    /* [request.n_prompts] */
+    double submitted_at; /* clock_seconds() when they were passed to the engine */
 
     /* Allocated likewise, then used by the engine's thread only. */
-    double *token_at;  /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
-    bool *first_token; /* [request.n_prompts] whether a token of any of the prompt's choices came */
-    bool pin_listed;   /* the list of pins has, or had, what the prompt has pinned */
+    double *token_at; /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
+    double *first_at; /* [request.n_prompts] that of the first token of any of the prompt's choices */
+    bool pin_listed;  /* the list of pins has, or had, what the prompt has pinned */
 
     /* Guarded by srv->lock. */
     size_t n_owners; /* references, as generation.h describes them */
@@ -50,7 +60,8 @@ struct generation {
     size_t n_jobs;                       /* prompts that were submitted, or looks at the cache; final once `prepared` */
     size_t n_ended;                      /* prompts whose last event came, and looks that ended */
     bool (*awaited)(const generation *); /* the condition that the suspended connection waits for; NULL: not suspended */
-    bool prepared;                       /* the prompts were submitted, or the request was refused */
+    generation_usage usage;
+    bool prepared; /* the prompts were submitted, or the request was refused */
     bool refused;
     bool abandoned;  /* no client waits for the answer any more */
     bool lost_event; /* memory was lacking for an event, so the answer cannot be whole */

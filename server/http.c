@@ -7,7 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "jobs.h"
+#include "log_lines.h"
 #include "upload.h"
 
 /* ---- Replies ---- */
@@ -47,10 +49,13 @@ void http_destroy_no_memory_replies(server *s) {
 enum MHD_Result http_reply_no_memory(exchange *x) {
     size_t i = 0;
     while (openai_dialects[i] != x->dialect) i++;
+    x->status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+    x->failure = "out_of_memory";
     return MHD_queue_response(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, x->srv->no_memory[i]);
 }
 
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response) {
+    x->status = status;
     const bool whole = response && add_headers(x->srv, response, type) && (!x->last || add_close(response));
     const enum MHD_Result ok = whole ? MHD_queue_response(x->connection, status, response) : http_reply_no_memory(x);
     if (response) MHD_destroy_response(response);
@@ -90,6 +95,8 @@ enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer
 static enum MHD_Result reply_error_with(exchange *x, const openai_error *error, const char *header, const char *value) {
     openai_writer w = {0};
     size_t size;
+    x->failure = error->code ? error->code : error->type;
+    if (x->srv->config.log_prompts && !x->message) x->message = strdup(error->message);
     x->dialect->write_error(&w, NULL, error);
     char *text = writer_end(&w, &size);
     return reply_with(x, (unsigned)error->status, type_json, text, size, header, value);
@@ -341,6 +348,8 @@ static void begin_body(exchange *x, const route *r) {
 static bool begin(exchange *x, const char *target, const char *method, const char *version, enum MHD_Result *result) {
     x->begun = true;
     *result = MHD_YES;
+    snprintf(x->method, sizeof x->method, "%s", method);
+    snprintf(x->endpoint, sizeof x->endpoint, "%s", path_of(target));
     if (x->zero_in_target || head_has_zero(x->connection, method, target, x->target_size, version)) {
         *result = refuse_with(
             x, MHD_HTTP_BAD_REQUEST, "zero_character",
@@ -401,6 +410,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     exchange *x = calloc(1, sizeof *x);
     if (!x) return NULL;
     x->srv = s;
+    x->arrived_at = clock_seconds();
     x->connection = connection;
     x->dialect = &openai_chat;
     x->target_size = strlen(target);
@@ -410,14 +420,15 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
 
 void http_on_completed(void *cls, struct MHD_Connection *connection, void **state, enum MHD_RequestTerminationCode code) {
     server *s = cls;
-    (void)code;
     acceptor_request_ends(s->arrivals, socket_of(connection));
     exchange *x = *state;
     if (!x) return;
     *state = NULL;
+    if (x->begun) log_exchange(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (x->gen) generation_close(x->gen);
     jobs_end_upload(x->srv, x->upload);
     if (x->counted) atomic_fetch_sub(&s->n_requests, 1);
     free(x->body);
+    free(x->message);
     free(x);
 }

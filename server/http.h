@@ -26,6 +26,11 @@ typedef struct exchange {
     bool counted;                  /* in n_requests of the server */
     bool ending;                   /* the server was to end when the head was complete */
     bool last;                     /* the connection ends with the reply */
+    char method[8], endpoint[96];  /* the path, as it was sent, for the log; longer ones are cut */
+    double arrived_at;             /* clock_seconds() when the first line came */
+    unsigned status;               /* of the reply; 0: none was queued */
+    const char *failure;           /* the code or type of the error that it reports, a static string; NULL: none */
+    char *message;                 /* its message, if the log has messages; owned; NULL: none */
     struct generation *gen;        /* the generation that the connection waits for; NULL: none */
     const openai_dialect *dialect; /* that of the path's route; openai_chat for routes that have none */
 } exchange;

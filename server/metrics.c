@@ -1,29 +1,56 @@
 /* Counts requests and tokens, and writes the /metrics page. */
 #include "metrics.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "openai/openai.h"
 
-/* Upper bounds of the buckets, in seconds. */
-static const double bounds[METRICS_N_BUCKETS] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
-                                                 1,     2,     5,     10,   20,   50,   100, 200, 500};
+/* Upper bounds of the buckets, which are vLLM's: dashboards and alerts that were made for it depend on them. */
+static const double first_token_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                            1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+static const double token_bounds[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                      0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+static const double request_bounds[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                        30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+/* Of these, vLLM has those up to the model's context. */
+static const double length_bounds[] = {1,    2,     5,     10,    20,     50,     100,    200,     500,     1000,    2000,
+                                       5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000};
+static const double choice_bounds[] = {1, 2, 5, 10, 20};
+static const double step_bounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+#define LENGTH(list)      ((int32_t)(sizeof(list) / sizeof *(list)))
+#define WITH_BOUNDS(list) ((histogram){.bounds = (list), .n_bounds = LENGTH(list)})
 
 void metrics_init(server_metrics *m) {
-    *m = (server_metrics){0};
+    *m = (server_metrics){
+        .first_token = WITH_BOUNDS(first_token_bounds),
+        .inter_token = WITH_BOUNDS(token_bounds),
+        .per_token = WITH_BOUNDS(token_bounds),
+        .total = WITH_BOUNDS(request_bounds),
+        .queued = WITH_BOUNDS(request_bounds),
+        .prefill = WITH_BOUNDS(request_bounds),
+        .decode = WITH_BOUNDS(request_bounds),
+        .inference = WITH_BOUNDS(request_bounds),
+        .prompt_tokens = WITH_BOUNDS(length_bounds),
+        .tokens = WITH_BOUNDS(length_bounds),
+        .max_tokens = WITH_BOUNDS(length_bounds),
+        .choices = WITH_BOUNDS(choice_bounds),
+    };
     pthread_mutex_init(&m->lock, NULL);
 }
 
 void metrics_destroy(server_metrics *m) { pthread_mutex_destroy(&m->lock); }
 
-static void observe(histogram *h, double seconds) {
-    int i = 0;
-    while (i < METRICS_N_BUCKETS && seconds > bounds[i]) i++;
+static void observe(histogram *h, double value) {
+    int32_t i = 0;
+    while (i < h->n_bounds && value > h->bounds[i]) i++;
     h->buckets[i]++;
-    h->sum += seconds;
+    h->sum += value;
 }
 
 void metrics_first_token(server_metrics *m, double seconds) {
@@ -38,10 +65,27 @@ void metrics_inter_token(server_metrics *m, double seconds) {
     pthread_mutex_unlock(&m->lock);
 }
 
-void metrics_finished(server_metrics *m, cl_engine_finish how, double seconds) {
+void metrics_finished(server_metrics *m, const metrics_request *r) {
     pthread_mutex_lock(&m->lock);
-    m->finished[how]++;
-    observe(&m->request, seconds);
+    m->finished[r->finish]++;
+    observe(&m->total, r->total);
+    observe(&m->queued, r->queued);
+    observe(&m->prefill, r->prefill);
+    observe(&m->decode, r->decode);
+    observe(&m->inference, r->prefill + r->decode);
+    observe(&m->prompt_tokens, (double)r->n_prompt);
+    observe(&m->tokens, (double)r->n_tokens);
+    observe(&m->choices, (double)r->n_choices);
+    if (r->max_tokens >= 0) observe(&m->max_tokens, (double)r->max_tokens);
+    if (r->n_tokens > r->n_choices) /* the mean over the choices; the first token of each has no time of its own */
+        observe(&m->per_token, r->decode * (double)r->n_choices / (double)(r->n_tokens - r->n_choices));
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_reply(server_metrics *m, unsigned status) {
+    if (status < METRICS_FIRST_STATUS || status >= METRICS_FIRST_STATUS + METRICS_N_STATUS) return;
+    pthread_mutex_lock(&m->lock);
+    m->replies[status - METRICS_FIRST_STATUS]++;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -60,17 +104,27 @@ static void write_value(const metrics_page *p, const char *name, const char *typ
     fprintf(p->out, "%s{model_name=\"%s\"} %.17g\n", name, p->model, value);
 }
 
-static void write_histogram(const metrics_page *p, const char *name, const char *help, const histogram *h) {
-    uint64_t count = 0;
+/* Buckets whose bounds are above `most`, which no value exceeds, are left out. */
+static void write_histogram(const metrics_page *p, const char *name, const char *help, const histogram *h, double most) {
+    uint64_t count = 0, seen = 0;
     write_head(p, name, "histogram", help);
-    for (int i = 0; i < METRICS_N_BUCKETS; i++) {
-        count += h->buckets[i];
-        fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"%g\"} %" PRIu64 "\n", name, p->model, bounds[i], count);
+    for (int32_t i = 0; i <= h->n_bounds; i++) count += h->buckets[i];
+    for (int32_t i = 0; i < h->n_bounds && h->bounds[i] <= most; i++) {
+        seen += h->buckets[i];
+        fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"%.15g\"} %" PRIu64 "\n", name, p->model, h->bounds[i], seen);
     }
-    count += h->buckets[METRICS_N_BUCKETS];
     fprintf(p->out, "%s_bucket{model_name=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, p->model, count);
     fprintf(p->out, "%s_sum{model_name=\"%s\"} %.9g\n%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, h->sum, name,
             p->model, count);
+}
+
+/* The tokens of steps: the engine counts them, since they are its steps. */
+static void write_steps(const metrics_page *p, const cl_engine_stats *s) {
+    static_assert(CL_STEP_SIZES == sizeof step_bounds / sizeof *step_bounds + 1, "the engine counts by the same bounds");
+    histogram h = WITH_BOUNDS(step_bounds);
+    for (int i = 0; i < CL_STEP_SIZES; i++) h.buckets[i] = (uint64_t)s->steps_by_rows[i];
+    h.sum = (double)s->step_rows;
+    write_histogram(p, "vllm:iteration_tokens_total", "Tokens that a step computes.", &h, INFINITY);
 }
 
 static void write_engine(const metrics_page *p, const cl_engine_stats *s, const cattn_stats *kv) {
@@ -170,18 +224,48 @@ static void write_cache(const metrics_page *p, int32_t chunk_size, const cattn_s
             kv->chunks_capacity);
 }
 
-static void write_requests(const metrics_page *p, const server_metrics *m) {
+/* An empty server has the status that all clients expect, so that rates of it begin at 0. */
+static void write_replies(const metrics_page *p, const server_metrics *m) {
+    static const char *const name = "chunkattn_http_replies_total";
+    write_head(p, name, "counter", "Replies, by their HTTP status.");
+    for (int i = 0; i < METRICS_N_STATUS; i++)
+        if (m->replies[i] || i + METRICS_FIRST_STATUS == 200)
+            fprintf(p->out, "%s{model_name=\"%s\",status=\"%d\"} %" PRIu64 "\n", name, p->model, i + METRICS_FIRST_STATUS,
+                    m->replies[i]);
+}
+
+static void write_requests(const metrics_page *p, const server_metrics *m, double n_ctx) {
     static const char *const name = "vllm:request_success_total";
     write_head(p, name, "counter", "Ended requests, by the reason.");
     for (int how = CL_ENGINE_STOP; how <= CL_ENGINE_ERROR; how++)
         fprintf(p->out, "%s{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64 "\n", name, p->model,
                 openai_finish_name((cl_engine_finish)how), m->finished[how]);
-    write_histogram(p, "vllm:time_to_first_token_seconds", "Seconds from a request's arrival to its first token.",
-                    &m->first_token);
-    write_histogram(p, "vllm:inter_token_latency_seconds", "Seconds from one token of a choice to its next.", &m->inter_token);
-    write_histogram(p, "vllm:time_per_output_token_seconds", "The older name of vllm:inter_token_latency_seconds.",
-                    &m->inter_token);
-    write_histogram(p, "vllm:e2e_request_latency_seconds", "Seconds from a request's arrival to its end.", &m->request);
+    const struct {
+        const char *name, *help;
+        const histogram *values;
+        double most;
+    } all[] = {
+        {"vllm:time_to_first_token_seconds", "Seconds from a request's arrival to its first token.", &m->first_token, INFINITY},
+        {"vllm:inter_token_latency_seconds", "Seconds from one token of a choice to its next.", &m->inter_token, INFINITY},
+        {"vllm:time_per_output_token_seconds", "The older name of vllm:inter_token_latency_seconds.", &m->inter_token,
+         INFINITY},
+        {"vllm:request_time_per_output_token_seconds", "A request's mean seconds from one token of a choice to its next.",
+         &m->per_token, INFINITY},
+        {"vllm:e2e_request_latency_seconds", "Seconds from a request's arrival to its end.", &m->total, INFINITY},
+        {"vllm:request_queue_time_seconds", "Seconds until a request is admitted.", &m->queued, INFINITY},
+        {"vllm:request_prefill_time_seconds", "Seconds from a request's admission to its first token.", &m->prefill, INFINITY},
+        {"vllm:request_decode_time_seconds", "Seconds from a request's first token to its last.", &m->decode, INFINITY},
+        {"vllm:request_inference_time_seconds", "Seconds from a request's admission to its last token.", &m->inference,
+         INFINITY},
+        {"vllm:request_prompt_tokens", "Tokens of a request's prompt.", &m->prompt_tokens, n_ctx},
+        {"vllm:request_generation_tokens", "Tokens that a request generates, of all choices.", &m->tokens, n_ctx},
+        {"vllm:request_params_max_tokens", "Tokens that a request allows for each choice, if it says so.", &m->max_tokens,
+         n_ctx},
+        {"vllm:request_params_n", "The number of choices of a request.", &m->choices, INFINITY},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        write_histogram(p, all[i].name, all[i].help, all[i].values, all[i].most);
+    write_replies(p, m);
 }
 
 /* A name as a label's value, allocated; NULL if memory is lacking. */
@@ -197,16 +281,18 @@ static char *escape_label(const char *name) {
     return label;
 }
 
-char *metrics_write(server_metrics *m, const cl_engine_stats *stats, const cattn_stats *kv_stats, int32_t chunk_size,
-                    const char *model_name, size_t *size) {
-    char *text = NULL, *label = escape_label(model_name);
+char *metrics_write(server_metrics *m, const metrics_source *source, size_t *size) {
+    char *text = NULL, *label = escape_label(source->model_name);
     FILE *out = label ? open_memstream(&text, size) : NULL;
     if (out) {
         const metrics_page p = {out, label};
-        write_engine(&p, stats, kv_stats);
-        write_cache(&p, chunk_size, kv_stats);
+        write_engine(&p, &source->engine, &source->kv);
+        write_cache(&p, source->chunk_size, &source->kv);
+        write_steps(&p, &source->engine);
+        write_value(&p, "chunkattn_log_lost_lines_total", "counter",
+                    "Lines of the log that were lost, as nobody read it in time.", (double)source->lost_lines);
         pthread_mutex_lock(&m->lock);
-        write_requests(&p, m);
+        write_requests(&p, m, (double)source->n_ctx);
         pthread_mutex_unlock(&m->lock);
         if (fclose(out) != 0) {
             free(text);

@@ -31,14 +31,18 @@ static enum MHD_Result handle_openapi(exchange *x) {
 }
 
 static enum MHD_Result handle_metrics(exchange *x) {
-    cl_engine_stats stats = {.struct_size = sizeof stats};
-    cattn_stats kv_stats = {.struct_size = sizeof kv_stats};
+    metrics_source source = {.engine.struct_size = sizeof source.engine,
+                             .kv.struct_size = sizeof source.kv,
+                             .model_name = x->srv->model_name,
+                             .chunk_size = x->srv->config.chunk_size,
+                             .lost_lines = server_log_lost(x->srv->config.log)};
     if (!x->loading) {
-        cl_engine_get_stats(x->srv->engine, &stats);
-        cl_engine_get_kv_stats(x->srv->engine, &kv_stats);
+        cl_engine_get_stats(x->srv->engine, &source.engine);
+        cl_engine_get_kv_stats(x->srv->engine, &source.kv);
+        source.n_ctx = cl_engine_n_ctx(x->srv->engine);
     }
     size_t size = 0;
-    char *text = metrics_write(&x->srv->metrics, &stats, &kv_stats, x->srv->config.chunk_size, x->srv->model_name, &size);
+    char *text = metrics_write(&x->srv->metrics, &source, &size);
     return http_reply(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, size);
 }
 

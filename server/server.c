@@ -12,6 +12,7 @@
 #include "http.h"
 #include "jobs.h"
 #include "llama/common/str.h"
+#include "log_lines.h"
 #include "openai/json.h"
 #include "server_state.h"
 
@@ -26,6 +27,7 @@ void server_config_init(server_config *config) {
         .chunk_size = 64,
         .max_file_bytes = INT64_C(512) << 20,
         .batch_choices = 24,
+        .log_load_s = 10,
         .request_timeout_s = 10,
         .n_threads = 2,
     };
@@ -46,6 +48,9 @@ static cl_status check(const server_config *c, cl_error *error) {
                        c->generation_timeout_s);
     if (!(c->queue_timeout_s >= 0))
         return cl_fail(error, CL_ERR_ARG, "queue_timeout_s is %g; it must be above 0, or 0 for no limit", c->queue_timeout_s);
+    if (!(c->log_load_s >= 0))
+        return cl_fail(error, CL_ERR_ARG, "log_load_s is %g; it must be above 0, or 0 for no lines about the load",
+                       c->log_load_s);
     const char *name = c->model_name ? c->model_name : "";
     const size_t valid = cl_utf8_valid(name, strlen(name));
     if (name[valid]) return cl_fail(error, CL_ERR_ARG, "model_name is not UTF-8 at byte %zu; JSON needs UTF-8", valid);
@@ -92,6 +97,8 @@ static bool start_serving(server *s, int fd) {
                                                      .max_spare = acceptor_spare(c->max_connections),
                                                      .request_timeout_s = c->request_timeout_s,
                                                      .idle_timeout_s = c->timeout_s,
+                                                     .on_refused = log_refused_connection,
+                                                     .ctx = s,
                                                      .cors_origin = c->cors_origin});
     if (s->arrivals) s->daemon = start_daemon(s);
     if (s->daemon && acceptor_start(s->arrivals, s->daemon)) return true;
@@ -190,6 +197,8 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .can_pin = s->config.can_pin,
                                   .defaults = s->config.request};
     if (s->batches) worker_serve(s->batches, e, &s->context);
+    s->logged_at = clock_seconds();
+    if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
     atomic_store_explicit(&s->serves, true, memory_order_release);
 }
 
@@ -213,6 +222,7 @@ void server_stop(server **address) {
     if (!s) return;
     *address = NULL;
     server_drain(s);
+    server_log_every(s->config.log, 0, NULL, NULL);
     acceptor_stop(s->arrivals);
     close(s->listener);
     generation_stop_all(s);

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "keys.h"
 #include "llama/model.h"
+#include "log.h"
 #include "openai/openai.h"
 
 typedef struct server server;
@@ -56,6 +57,9 @@ typedef struct server_config {
     const char *files_dir;
     int64_t max_file_bytes; /* of a file that a client sends; default 512 MiB */
     int32_t batch_choices;  /* choices of batches in the engine at once; default 24 */
+    server_log *log;        /* where lines about requests go; NULL (default): nowhere */
+    bool log_prompts;       /* they have prompts, and messages of errors, which may quote them; default false */
+    double log_load_s;      /* seconds between two lines about the load of a busy server; 0: none; default 10 */
     int32_t n_threads;      /* threads that receive requests and write answers, besides one that parses them; default 2 */
 } server_config;
 

@@ -41,6 +41,10 @@ struct server {
     atomic_int n_requests;  /* as server_n_requests */
     atomic_int n_transfers; /* files that clients send or receive */
 
+    /* Of the log's thread. */
+    cl_engine_stats logged; /* what the last line about the load has reported, and when, by clock_seconds() */
+    double logged_at;
+
     server_metrics metrics;
     server_pins pins;
 

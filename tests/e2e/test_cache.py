@@ -24,7 +24,8 @@ def serve(chunkllama_bin, model_path, tmp_path):
 
         def start(*args, keys=f"a key-a\ndefault {OPERATOR}\n"):
             (tmp_path / "keys").write_text(keys)
-            command = [chunkllama_bin, "serve", "-m", model_path, "--port", "0", "--api-keys", tmp_path / "keys", *args]
+            command = [chunkllama_bin, "serve", "-m", model_path, "--port", "0", "--api-keys", tmp_path / "keys",
+                       "--log-level", "error", *args]
             server = servers.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
             servers.callback(end, server)
             line = server.stdout.readline()

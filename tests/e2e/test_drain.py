@@ -55,6 +55,14 @@ def wait_until_not_ready(url):
         time.sleep(0.01)
 
 
+def read_line(server, text):
+    """The next line of the log with this text."""
+    for line in server.stderr:
+        if text in line:
+            return line
+    pytest.fail(f"the log has no line with {text!r}")
+
+
 def can_sandbox():
     return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1  # landlock_create_ruleset: the version of Landlock
 
@@ -66,7 +74,7 @@ def can_sandbox():
 def test_requests_end_before_the_server(start, sandbox):
     if sandbox and not can_sandbox():
         pytest.skip("this system has no Landlock")
-    server = start("--port", "0", "--temperature", "0", *["--sandbox"] * sandbox)
+    server = start("--port", "0", "--temperature", "0", *["--sandbox"] * sandbox, log_level="info")
     url, _ = read_hello(server)
     ask = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True}
     idle = socket.create_connection(re.search(r"//(.*):(\d+)", url).groups(), timeout=60)
@@ -97,17 +105,21 @@ def test_requests_end_before_the_server(start, sandbox):
         assert whole.result()[0] == 200 and json.loads(whole.result()[2])["usage"]["completion_tokens"] == 200
     assert server.wait(timeout=20) == 0
     assert server.stdout.read() == "\nThe server has stopped.\n"
-    assert server.stderr.read() == ("chunkllama serve: waiting for 5 requests to end, for 30 seconds at most; a second signal stops "
-                                    "at once\n")
+    log = server.stderr.read()
+    waiting = r" info  waiting for requests to end; a second signal stops at once requests=5 seconds_at_most=30$"
+    assert len(re.findall(waiting, log, re.M)) == 1 and "unfinished" not in log
+    for method, path in [("GET", "/readyz"), ("GET", "/health"), ("GET", "/v1/models"), ("POST", "/v1/completions")]:
+        assert re.search(rf" warn  request .*method={method} endpoint={path} status=503 ", log), path
+    assert len(re.findall(r" info  request .* status=200 .* completion_tokens=200 .* finish=length ", log)) == 5
 
 
 @pytest.mark.parametrize("first, second", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)])
 def test_a_second_signal_stops_at_once(start, first, second):
-    server = start("--port", "0")
+    server = start("--port", "0", log_level="info")
     url, _ = read_hello(server)
     with endless(url) as stream:
         server.send_signal(first)
-        assert "waiting for 1 request to end" in server.stderr.readline()
+        assert " requests=1 " in read_line(server, "waiting for requests to end")
         assert stream.readline() and server.poll() is None
         server.send_signal(second)
         begin = time.monotonic()
@@ -115,12 +127,13 @@ def test_a_second_signal_stops_at_once(start, first, second):
         assert "the server is shutting down" in json.loads(error.removeprefix("data: "))["error"]["message"]
         assert done == "data: [DONE]" and rest == ""
         assert server.wait(timeout=20) == 128 + second and time.monotonic() - begin < 10
-    assert server.stderr.read() == "chunkllama serve: stopping with 1 unfinished request\n"
+    assert read_line(server, "stopping with unfinished requests").endswith(" requests=1\n")
+    assert " finish=stopped " in read_line(server, " request ")  # written before the log ends
 
 
 @pytest.mark.parametrize("seconds", ["0.5", "0"])
 def test_a_request_that_takes_too_long_is_cut(start, seconds):
-    server = start("--port", "0", "--shutdown-timeout", seconds)
+    server = start("--port", "0", "--shutdown-timeout", seconds, log_level="info")
     url, _ = read_hello(server)
     with endless(url) as stream:
         begin = time.monotonic()
@@ -128,9 +141,9 @@ def test_a_request_that_takes_too_long_is_cut(start, seconds):
         assert b"the server is shutting down" in stream.read()
         assert float(seconds) < time.monotonic() - begin < 10
     assert server.wait(timeout=20) == 124
-    *waiting, stopping = server.stderr.read().splitlines()
-    assert stopping == "chunkllama serve: stopping with 1 unfinished request"
-    assert [line for line in waiting if "for 0.5 seconds at most" in line] == waiting and len(waiting) == (seconds != "0")
+    log = server.stderr.read()
+    assert log.count(" warn  stopping with unfinished requests requests=1\n") == 1
+    assert log.count(" requests=1 seconds_at_most=0.5\n") == log.count("waiting for requests") == (seconds != "0")
 
 
 def test_a_batch_continues_after_the_end(chunkllama_bin, model_path, tmp_path):
@@ -187,7 +200,7 @@ def test_many_connections(start):
     """1,000 that are idle after a request take below 20 MB. When all 1024 are taken, the server says so within a second, and how it
     is. SIGHUP changes nothing. At the end, the idle ones keep nobody waiting."""
     with many_files(), contextlib.ExitStack() as stack:
-        server = start("--port", "0")
+        server = start("--port", "0", log_level="warn")
         url, _ = read_hello(server)
         post(url, prompt="a", max_tokens=1)
         address = re.search(r"//(.*):(\d+)", url).groups()
@@ -216,11 +229,12 @@ def test_many_connections(start):
             status, headers, text = post(url, prompt="a", max_tokens=1)
             assert status == 503 and int(headers["Retry-After"]) >= 1 and time.monotonic() - begin < 1
             assert "holds 1024 connections" in json.loads(text)["error"]["message"]
+            assert "status=503" in read_line(server, "endpoint=/v1/completions")
         server.send_signal(signal.SIGHUP)
-        assert "SIGHUP: no file is read again" in server.stderr.readline()
+        read_line(server, "SIGHUP: no file is read again")
         held.pop().close()
         deadline = time.monotonic() + 20
         while post(url, prompt="a", max_tokens=1)[0] != 200:
             assert time.monotonic() < deadline
         server.terminate()
-        assert server.wait(timeout=20) == 0 and server.stderr.read() == ""
+        assert server.wait(timeout=20) == 0 and all("status=503" in line for line in server.stderr)

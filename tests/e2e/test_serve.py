@@ -21,9 +21,9 @@ import pytest
 def start(chunkllama_bin, model_path):
     running = []
 
-    def run(*args, **more):
-        process = subprocess.Popen([chunkllama_bin, "serve", "-m", model_path, *args], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, **more)
+    def run(*args, log_level="error", **more):
+        command = [chunkllama_bin, "serve", "-m", model_path, "--log-level", log_level, *args]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
         running.append(process)
         return process
 
@@ -96,7 +96,7 @@ def test_standard_files_may_be_closed(chunkllama_bin, model_path, tmp_path):
     subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "-", *command], check=True, timeout=60)
     assert [json.loads(line)["id"] for line in open(tmp_path / "out")] == [1]
     port = str(random.randrange(20000, 30000))  # outside the range from which the system chooses ports
-    serve = ["bash", "-c", 'exec "$@" >&-', "-", chunkllama_bin, "serve", "-m", model_path, "--port", port]
+    serve = ["bash", "-c", 'exec "$@" >&-', "-", chunkllama_bin, "serve", "-m", model_path, "--port", port, "--log-level", "error"]
     server = subprocess.Popen(serve, stderr=subprocess.PIPE, text=True)
     try:
         while True:

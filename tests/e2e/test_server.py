@@ -64,8 +64,8 @@ class Server:
 @contextlib.contextmanager
 def serving(binary, model_path, *args, key="none"):
     """A server, which ends in order afterwards, unless the test has ended it and waited for that. Requests may name any model."""
-    process = subprocess.Popen([binary, "serve", "-m", model_path, "--port", "0", "--model-name", "*", *args],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain_environment())
+    command = [binary, "serve", "-m", model_path, "--port", "0", "--model-name", "*", "--log-level", "error", *args]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain_environment())
     try:
         for line in process.stdout:
             if found := re.search(r"http://[0-9.]+:\d+", line):

@@ -1,0 +1,22 @@
+/*
+ * What the server writes to its log: a line for each request that has been answered or given up, and one for its load while it
+ * is busy. Both are written on threads that no step waits for.
+ */
+#ifndef SERVER_LOG_LINES_H
+#define SERVER_LOG_LINES_H
+
+#include "http.h"
+
+/*
+ * The exchange ends; sent: its whole answer was sent. Counts the reply for /metrics, too. On the connection's thread, before
+ * generation_close.
+ */
+void log_exchange(exchange *x, bool sent);
+
+/* A connection was refused since there are too many. The callback of the acceptor; s is the server. */
+void log_refused_connection(void *s);
+
+/* The load since the last call, if there was any. The callback of server_log_every; s is the server. */
+void log_load(void *s, server_log *log);
+
+#endif
