@@ -1,0 +1,327 @@
+"""What an operator sees of a server: its log, /metrics, and the dashboard, whose queries a real Prometheus answers."""
+import concurrent.futures
+import json
+import math
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPERATOR = "key-d"
+SECRET = "Xyzzy-only-in-prompts"
+HOSTILE = "a\x1b[2J\n2026-01-01T00:00:00.000Z error request forged=1"
+PROMPT = "one two three four five six seven eight nine ten " * 20
+
+
+class Server:
+    """A server whose log goes to a file."""
+
+    def __init__(self, binary, model, folder, *args):
+        self.log_path = folder / "log"
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([binary, "serve", "-m", model, "--port", "0", *map(str, args)], text=True,
+                                            stdout=subprocess.PIPE, stderr=log)  # fmt: skip
+        self.hello = self.process.stdout.readline()
+        assert self.hello, self.log()
+        self.url = re.search(r"at (http://\S+)", self.hello)[1]
+
+    def log(self):
+        return self.log_path.read_text()
+
+    def call(self, path, body=None, key=OPERATOR, **headers):
+        """The status and the text of an answer."""
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Authorization": f"Bearer {key}", **headers})
+        try:
+            with urllib.request.urlopen(request, timeout=120) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def wait_for_line(self, *parts):
+        """The first line of the log with these parts, which is written soon after the answer."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for line in self.log().splitlines(True):
+                if line.endswith("\n") and all(part in line for part in parts):
+                    return line
+            time.sleep(0.01)
+        pytest.fail(f"no line with {parts} in\n{self.log()}")
+
+    def end(self):
+        self.process.terminate()
+        rest = self.process.stdout.read()
+        assert self.process.wait(timeout=60) == 0
+        return rest
+
+
+@pytest.fixture(scope="module")
+def server(chunkllama_bin, model_path, tmp_path_factory):
+    """A server with tenants, a context beyond the model's, and a log in JSON."""
+    folder = tmp_path_factory.mktemp("observe")
+    (folder / "keys").write_text(f"alice key-a\ndefault {OPERATOR}\n")
+    s = Server(chunkllama_bin, model_path, folder, "--api-keys", folder / "keys", "-c", 10000, "--log-format", "json",
+               "--log-level", "debug", "--log-load", 0.2, "--max-seqs", 8)  # fmt: skip
+    yield s
+    assert s.process.poll() is None, s.log()
+    s.end()
+
+
+def request_line(server, **wanted):
+    """The fields of the line about a request."""
+    return json.loads(server.wait_for_line('"event": "request"', *(f'"{key}": {json.dumps(value)}' for key, value in wanted.items())))
+
+
+# ---- The log ----
+
+
+def test_the_log_begins_with_what_is_in_force(server, model_path):
+    server.wait_for_line("trained_for")
+    lines = {line["event"]: line for line in map(json.loads, server.log().splitlines())}
+    assert lines["model"] == {**lines["model"], "level": "info", "file": model_path, "context": 10000, "chat_format": "template"}
+    assert lines["cache"]["kv_budget_bytes"] == 2 << 30 and lines["cache"]["kv_tokens"] > 50000
+    assert lines["cache"]["users_of_whole_context"] == lines["cache"]["kv_tokens"] // 64 // (10000 // 64 + 2)
+    assert lines["cache"]["users_of_512_tokens_behind_2048_shared"] > 100
+    assert lines["engine"]["sequences"] == 8 and lines["engine"]["threads"] >= 1 and lines["engine"]["level"]
+    warning = lines["--ctx is beyond the model's context"]
+    assert (warning["level"], warning["context"], warning["trained_for"]) == ("warn", 10000, 8192)
+    assert server.hello.startswith("chunkllama serves ") and "serves" not in server.log()
+
+
+def test_each_request_has_a_line(server):
+    body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0}
+    assert server.call("/v1/completions", body, **{"X-Request-Id": "first"})[0] == 200
+    line = request_line(server, id="cmpl-first")
+    assert line["tenant"] == "default" and line["method"] == "POST" and line["endpoint"] == "/v1/completions"
+    assert line["status"] == 200 and line["finish"] == "length" and line["level"] == "info"
+    n_prompt = line["prompt_tokens"]
+    assert n_prompt > 180 and (line["cached_tokens"], line["completion_tokens"], line["shared_with"]) == (0, 20, 0)
+    assert 0 < line["ttft_s"] < line["seconds"] and 0 < line["tpot_s"] < line["seconds"]
+    server.call("/v1/completions", {**body, "stream": True}, **{"X-Request-Id": "again"})
+    line = request_line(server, id="cmpl-again")
+    assert line["prompt_tokens"] == n_prompt and line["cached_tokens"] >= n_prompt - 2
+    server.call("/v1/completions", body, key="key-a", **{"X-Request-Id": "alices"})
+    assert request_line(server, id="cmpl-alices")["tenant"] == "alice"
+    assert request_line(server, id="cmpl-alices")["cached_tokens"] == 0
+    assert "prompt" not in line
+
+
+def test_a_line_tells_with_how_many_a_request_shared(server):
+    def complete(i):
+        body = {"prompt": PROMPT + str(i), "max_tokens": 100, "ignore_eos": True}
+        return server.call("/v1/completions", body, **{"X-Request-Id": f"shared-{i}"})
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(status == 200 for status, _ in pool.map(complete, range(4)))
+    assert [request_line(server, id=f"cmpl-shared-{i}")["shared_with"] for i in range(4)] == [3] * 4
+    loads = [json.loads(line) for line in server.log().splitlines() if '"event": "load"' in line]
+    load = max(loads, key=lambda line: line["running"])
+    assert load["running"] == 4 and load["kv_bytes_saved"] > load["kv_bytes_used"] > 0
+    assert max(line["completion_tokens_per_s"] for line in loads) > 0 and 0 < max(line.get("hit_rate", 0) for line in loads) <= 1
+
+
+def test_no_lines_about_the_load_of_an_idle_server(server):
+    server.wait_for_line('"event": "load"', '"running": 0')
+    time.sleep(0.3)  # a line that was due before
+    n = server.log().count('"event": "load"')
+    time.sleep(0.7)
+    assert server.log().count('"event": "load"') == n
+
+
+def test_refused_requests_have_a_line(server):
+    cases = [
+        ("/v1/completions", {"prompt": 7}, OPERATOR, 400, "info", "invalid_request_error"),
+        ("/v1/completions", {"prompt": "x", "stop": SECRET * 90}, OPERATOR, 400, "info", "invalid_request_error"),
+        ("/v1/completions", SECRET.encode(), OPERATOR, 400, "info", "invalid_request_error"),
+        ("/v1/models", None, "wrong", 401, "info", "invalid_api_key"),
+        ("/cache", None, "key-a", 403, "info", "forbidden"),
+        ("/none%1b%0a", None, OPERATOR, 404, "info", "not_found"),
+        ("/v1/completions", {"prompt": "x " * 20000}, OPERATOR, 400, "info", "context_length_exceeded"),
+    ]
+    for path, body, key, status, level, error in cases:
+        assert server.call(path, body, key)[0] == status
+        line = request_line(server, status=status, error=error)
+        assert line["level"] == level and "prompt_tokens" not in line
+        assert line.get("tenant") == {OPERATOR: "default", "key-a": "alice"}.get(key)
+    assert request_line(server, status=404)["endpoint"] == "/none\x1b\n"
+    assert server.call("/health")[0] == 200
+    assert request_line(server, endpoint="/health")["level"] == "debug"
+
+
+def test_a_client_that_hangs_up_has_a_line(server):
+    address = urllib.parse.urlsplit(server.url)
+    body = json.dumps({"prompt": "Once", "max_tokens": 5000, "stream": True, "ignore_eos": True})
+    with socket.create_connection((address.hostname, address.port)) as s:
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OPERATOR}\r\nX-Request-Id: gone\r\n"
+                  f"Content-Length: {len(body)}\r\n\r\n{body}".encode())  # fmt: skip
+        while b"data: " not in s.recv(4096):
+            pass
+    line = request_line(server, id="cmpl-gone")
+    assert line["finish"] == "disconnected" and 0 < line["completion_tokens"] < 5000
+
+
+def test_nobody_forges_a_line_or_reads_a_prompt(server):
+    server.call("/v1/chat/completions", {"messages": [{"role": "user", "content": SECRET + HOSTILE}], "max_tokens": 1})
+    server.call("/" + urllib.parse.quote(HOSTILE))
+    text = server.wait_for_line("forged")
+    assert json.loads(text)["endpoint"] == "/" + HOSTILE
+    request_line(server, endpoint="/v1/chat/completions")
+    assert SECRET not in server.log()
+    for line in server.log().splitlines():
+        assert json.loads(line)["time"].endswith("Z") and line.isprintable()
+
+
+def test_prompts_and_text(chunkllama_bin, model_path, tmp_path):
+    s = Server(chunkllama_bin, model_path, tmp_path, "--log-prompts", "--log-load", 0)
+    s.call("/v1/completions", {"prompt": SECRET + HOSTILE, "max_tokens": 1, "temperature": 0})
+    line = s.wait_for_line("endpoint=/v1/completions")
+    assert f'prompt="{SECRET}a\\u001b[2J\\n2026-01-01T00:00:00.000Z error request forged=1"' in line
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info  request id=cmpl-\w+ tenant=default method=POST .*\n", line)
+    s.call("/v1/completions", {"prompt": "x", "max_tokens": -5})
+    assert "status=400 error=invalid_request_error" in s.wait_for_line('message="', "max_tokens")
+    s.call("/v1/completions", {"prompt": " responsibilities" * 800, "max_tokens": 1}, **{"X-Request-Id": "long"})
+    assert s.wait_for_line("id=cmpl-long").endswith('..."\n')  # 13,600 bytes
+    s.call("/health")
+    assert s.end().endswith("The server has stopped.\n")
+    assert "/health" not in s.log() and " load " not in s.log()
+    assert all(line.isprintable() for line in s.log().splitlines())
+
+
+# ---- /metrics ----
+
+
+def metrics_of(server):
+    status, text = server.call("/metrics")
+    assert status == 200
+    return text
+
+
+def bounds(text, name):
+    return [float(le) for le in re.findall(rf'^{name}_bucket{{[^}}]*le="([^"]+)"', text, re.M)]
+
+
+def test_histograms_have_vllms_buckets(server):
+    text = metrics_of(server)
+    request = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680, math.inf]
+    for name in ("e2e_request_latency", "request_queue_time", "request_inference_time", "request_prefill_time", "request_decode_time"):
+        assert bounds(text, f"vllm:{name}_seconds") == request
+    token = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, math.inf]
+    for name in ("inter_token_latency", "time_per_output_token", "request_time_per_output_token"):
+        assert bounds(text, f"vllm:{name}_seconds") == token
+    assert bounds(text, "vllm:time_to_first_token_seconds") == [
+        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560, math.inf
+    ]  # fmt: skip
+    assert bounds(text, "vllm:iteration_tokens_total") == [1, *(2**i for i in range(3, 15)), math.inf]
+    lengths = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, math.inf]  # up to the context
+    for name in ("request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens"):
+        assert bounds(text, f"vllm:{name}") == lengths
+    assert bounds(text, "vllm:request_params_n") == [1, 2, 5, 10, 20, math.inf]
+
+
+def test_metrics_count_what_requests_do(server):
+    def sample(text, name):
+        return float(re.search(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
+
+    names = ["vllm:request_prompt_tokens_sum", "vllm:request_generation_tokens_sum", "vllm:request_params_max_tokens_sum",
+             "vllm:request_params_n_sum", "vllm:request_queue_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
+             "vllm:request_decode_time_seconds_sum", "vllm:request_inference_time_seconds_sum",
+             "vllm:e2e_request_latency_seconds_sum", "vllm:iteration_tokens_total_sum", "vllm:iteration_tokens_total_count",
+             "chunkattn_steps_total", 'chunkattn_http_replies_total']  # fmt: skip
+    before = metrics_of(server)
+    body = {"prompt": "Count " * 40, "max_tokens": 7, "n": 2, "ignore_eos": True, "seed": 1}
+    assert server.call("/v1/completions", body)[0] == 200
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and sample(after := metrics_of(server), names[1]) == sample(before, names[1]):
+        time.sleep(0.01)
+    d = {name: sample(after, name) - sample(before, name) for name in names}
+    n_prompt = d["vllm:request_prompt_tokens_sum"]
+    assert 40 <= n_prompt <= 42 and d["vllm:request_generation_tokens_sum"] == 14 and d["vllm:request_params_max_tokens_sum"] == 7
+    assert d["vllm:request_params_n_sum"] == 2 and d["vllm:request_queue_time_seconds_count"] == 1
+    prefill, decode, whole = (d[f"vllm:{name}_seconds_sum"] for name in ("request_prefill_time", "request_decode_time",
+                                                                         "e2e_request_latency"))  # fmt: skip
+    assert prefill > 0 and decode > 0 and prefill + decode <= whole
+    assert math.isclose(d["vllm:request_inference_time_seconds_sum"], prefill + decode, rel_tol=1e-6)
+    assert d["vllm:iteration_tokens_total_count"] == d["chunkattn_steps_total"] >= 3
+    assert d["vllm:iteration_tokens_total_sum"] >= n_prompt + 2 * 6 - 2
+    for status in (400, 401, 404):
+        assert re.search(rf'^chunkattn_http_replies_total{{[^}}]*status="{status}"}} [1-9]', after, re.M)
+
+
+def test_promtool_objects_only_to_vllms_names(server):
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed")
+    done = subprocess.run(["promtool", "check", "metrics"], input=metrics_of(server), capture_output=True, text=True, timeout=60)
+    found = (done.stdout + done.stderr).splitlines()
+    ours = [line for line in found if not re.fullmatch(r"vllm:\S+ metric names should not contain ':'", line)]
+    assert ours == ['vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix'] and len(found) > 20
+
+
+# ---- The dashboard ----
+
+
+def queries():
+    """The title and the expression of each query of the dashboard."""
+    dashboard = json.loads((ROOT / "docs/grafana-dashboard.json").read_text())
+    return [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def test_the_dashboard_names_only_metrics_that_exist(server):
+    exposed = {re.split(r"[{ ]", line)[0] for line in metrics_of(server).splitlines() if not line.startswith("#")}
+    assert len(queries()) > 25
+    for title, expr in queries():
+        names = set(re.findall(r"\b(?:vllm:|chunkattn_)\w+", expr))
+        assert names and names <= exposed, (title, expr)
+        assert expr.count("{") == expr.count('{model_name=~"$model"}'), (title, expr)
+
+
+@pytest.fixture
+def prometheus(server, tmp_path):
+    """A Prometheus that scrapes the server each second; its URL."""
+    if not shutil.which("prometheus"):
+        pytest.skip("prometheus is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+              "scrape_configs": [{"job_name": "chunkllama", "authorization": {"credentials": OPERATOR},
+                                  "static_configs": [{"targets": [server.url.split("//")[1]]}]}]}  # fmt: skip
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+    with open(tmp_path / "prometheus.log", "w") as log:
+        process = subprocess.Popen(["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+                                    f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)  # fmt: skip
+    yield f"http://127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+def ask(prometheus, expr):
+    """The values of a query."""
+    url = f"{prometheus}/api/v1/query?" + urllib.parse.urlencode({"query": expr})
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return [float(result["value"][1]) for result in json.load(reply)["data"]["result"]]
+    except urllib.error.HTTPError as error:
+        pytest.fail(f"{expr}: {error.read().decode()}")
+    except urllib.error.URLError:
+        return []  # it starts
+
+
+def test_prometheus_answers_every_query_of_the_dashboard(server, prometheus):
+    missing = queries()
+    deadline = time.monotonic() + 60
+    while missing and time.monotonic() < deadline:
+        body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        assert server.call("/v1/completions", body)[0] == 200
+        time.sleep(0.2)
+        exprs = [(title, expr, expr.replace("$model", ".*").replace("$__rate_interval", "20s")) for title, expr in missing]
+        missing = [(title, expr) for title, expr, full in exprs if not any(map(math.isfinite, ask(prometheus, full)))]
+    assert not missing
+    assert ask(prometheus, "up") == [1]
