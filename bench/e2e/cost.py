@@ -1,5 +1,6 @@
-"""What grammars and the server add to a step in which 32 sequences decode, as ratios of times measured in pairs."""
+"""What grammars, the server and its log add to a step in which many sequences decode, as ratios of times measured in pairs."""
 
+import contextlib
 import glob
 import json
 import os
@@ -30,6 +31,7 @@ NOTES = (
     "The server: the median time between two tokens of a stream, as its client measures it on the same cores, over the time of a "
     "step of the same requests without a grammar in `chunkllama bench grammar`, which has no HTTP, no JSON and no client. A round "
     "has the medians of three loads and of four runs.",
+    "The log: two servers, of which one writes a line for each request and for each second of load, under the same requests.",
 )
 
 
@@ -88,6 +90,29 @@ def served(args, library):
     return row_of("time between two tokens, served / in one process", work, "ms", ("at most", 1.03), pairs)
 
 
+def logged(args):
+    """The time between tokens of 64 busy streams of a server that logs each request, and the load each second, over one without."""
+    n_tokens = 8 if args.quick else 32
+    options = {"debug": ["--log-level", "debug", "--log-load", 1], "error": ["--log-level", "error", "--log-load", 0]}
+    order = random.Random(2)
+
+    with contextlib.ExitStack() as running:
+        servers = {level: running.enter_context(systems.chunkllama(args, "shared", max_seqs=64, more=more))
+                   for level, more in options.items()}  # fmt: skip
+
+        def measure(_):
+            times = {}
+            for level in order.sample(sorted(servers), 2):
+                result = load.run(args, servers[level], requests=128, max_concurrency=64, completion_tokens=n_tokens,
+                                  prompt_tokens=64, shared_tokens=48)  # fmt: skip
+                times[level] = result["itl_s"]["median"] * 1e3
+            return times["debug"], times["error"]
+
+        pairs = rounds(args, measure)
+    return row_of("time between two tokens, with a log / without", f"server; 64 streams, {n_tokens} tokens", "ms",
+                  ("at most", 1.01), pairs)  # fmt: skip
+
+
 def cost(args, _):
     out = Output(args, "cost", "What grammars and the server add to a step of 32 sequences", COLUMNS, NOTES)
     library = find_library()
@@ -96,4 +121,5 @@ def cost(args, _):
     for row in grammars(args, library):
         out.add(row)
     out.add(served(args, library))
+    out.add(logged(args))
     out.close()
