@@ -21,13 +21,16 @@ const command commands[N_COMMANDS] = {
          "such as /clear, /save and /regen; /exit or the end of the input ends the program; an interrupt (Ctrl-C) ends an "
          "answer.",
          cmd_chat},
-    [CMD_BATCH] = {"batch", "", "answer a file of requests, computing shared prefixes once",
-                   "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
-                   "\"messages\" or \"prompt\", parameters}; beside these, \"tenant\" names whose request it is, and only "
-                   "requests of the same tenant share K/V. Records are written in the order of the input. A line that "
-                   "fails gets an error record and makes the exit status 1; the others are answered. An existing output "
-                   "file is overwritten. Parameters in a line override the options below.",
-                   cmd_batch},
+    [CMD_BATCH] =
+        {"batch", "", "answer a file of requests, computing shared prefixes once",
+         "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
+         "\"messages\" or \"prompt\", parameters}; beside these, \"tenant\" names whose request it is, and only "
+         "requests of the same tenant share K/V. Records are written in the order of the input, whatever the order of "
+         "computing, which is that of common prefixes. A line that fails gets an error record and makes the exit "
+         "status 1; the others are answered. An existing output file is overwritten, unless --resume goes on with "
+         "it: an interrupt (Ctrl-C) or SIGTERM stops the job, and what is done is kept. Parameters in a line "
+         "override the options below.",
+         cmd_batch},
     [CMD_SERVE] = {"serve", "[MODEL]", "serve the model to OpenAI clients over HTTP",
                    "The model is the argument or --model. An interrupt (Ctrl-C) or SIGTERM ends it.", cmd_serve},
     [CMD_INFO] = {"info", "[FILE]", "print what is in a model file", "The file is the argument or --model.", cmd_info},

@@ -33,6 +33,8 @@ struct options {
     const char *config;
     /* files */
     const char *model, *input, *output, *summary, *file, *tokens;
+    const char *shard;
+    bool resume;
     /* the machine and the cache */
     int64_t threads;
     bool pin_threads;

@@ -1,0 +1,157 @@
+/* `batch`: answers a file of requests with one engine. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/session.h"
+#include "openai/json.h"
+#include "stop.h"
+#include "summary.h"
+#include "work.h"
+
+typedef struct batch_job {
+    session s;
+    openai_context context;
+    openai_tenants tenants; /* of the lines so far */
+    batch_input input;
+    plan_shard shard;
+    batch_plan plan;
+    batch_output output;
+    batch_work work;
+    batch_summary summary;
+} batch_job;
+
+/* Set the values of fields that a line leaves out. */
+static cl_status set_defaults(batch_job *j, const options *opt, cl_error *error) {
+    openai_context *c = &j->context;
+    c->model = j->s.model;
+    if (session_name_model(&j->s, opt, error) != CL_OK) return error->code;
+    c->model_name = j->s.names.names[0];
+    c->names = &j->s.names;
+    openai_defaults_init(&c->defaults);
+    c->defaults.sampling = session_sampling(opt);
+    c->defaults.has_seed = opt->seed >= 0;
+    c->defaults.max_tokens_chat = c->defaults.max_tokens_completion = opt->max_tokens;
+    c->defaults.ignore_eos = opt->ignore_eos;
+    c->defaults.logprobs = opt->logprobs >= 0;
+    c->defaults.n_top = opt->logprobs > 0 ? (int32_t)opt->logprobs : 0;
+    c->chat = session_chat(&j->s);
+    c->chat_kwargs = j->s.chat_kwargs;
+    return CL_OK;
+}
+
+/* Read --shard I/N. */
+static cl_status read_shard(const options *opt, plan_shard *shard, cl_error *error) {
+    int end = 0;
+    *shard = (plan_shard){1, 1};
+    if (!opt->shard) return CL_OK;
+    if (sscanf(opt->shard, "%9d/%9d%n", &shard->i, &shard->n, &end) == 2 && !opt->shard[end] && shard->i >= 1 &&
+        shard->i <= shard->n)
+        return CL_OK;
+    return cl_fail(error, CL_ERR_ARG, "--shard is '%s'; it must be I/N with I from 1 to N, such as 1/4", opt->shard);
+}
+
+/* What the records depend on, by the names of options; NULL: memory is lacking. */
+static json_t *identity_of(const batch_job *j, const options *opt) {
+    char hash[20], shard[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
+    snprintf(shard, sizeof shard, "%d/%d", j->shard.i, j->shard.n);
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i}",
+                     "input", hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model",
+                     j->context.model_name, "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k",
+                     (json_int_t)opt->top_k, "top-p", opt->top_p, "min-p", opt->min_p, "repetition-penalty",
+                     opt->repetition_penalty, "presence-penalty", opt->presence_penalty, "frequency-penalty",
+                     opt->frequency_penalty, "seed", (json_int_t)opt->seed, "ignore-eos", opt->ignore_eos, "logprobs",
+                     (json_int_t)opt->logprobs, "chat-template", opt->chat_template ? opt->chat_template : "",
+                     "chat-template-kwargs", opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format",
+                     opt->chat_format ? opt->chat_format : "", "sharing", opt->sharing, "kv-type", opt->kv_type);
+}
+
+/* Order the lines, and begin the output or go on with it. */
+static cl_status prepare(batch_job *j, const options *opt, cl_error *error) {
+    j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
+    cl_status status =
+        batch_plan_make(&j->plan, &j->input, &j->context, &j->tenants, opt->sharing != CATTN_PRIVATE, j->shard, error);
+    if (status != CL_OK) return status;
+    json_t *identity = identity_of(j, opt);
+    status = identity ? batch_output_begin(&j->output, &j->plan, identity, opt->resume, error)
+                      : cl_fail(error, CL_ERR_NOMEM, "no memory for the options");
+    json_decref(identity);
+    return status;
+}
+
+static cl_status work(batch_job *j, const options *opt, cl_error *error) {
+    const double start = clock_seconds();
+    j->work = (batch_work){
+        .engine = j->s.engine, .context = &j->context, .tenants = &j->tenants, .input = &j->input, .output = &j->output};
+    stop_watch();
+    /* Those behind the running ones wait in the engine, so that a step need not wait for the next line to be parsed. */
+    const cl_status status = batch_work_run(&j->work, 2 * (size_t)opt->max_seqs + 16, error);
+    batch_summary *s = &j->summary;
+    s->n_requests = j->work.n_written;
+    s->n_failed = j->output.n_failed;
+    s->n_kept = j->output.n_kept;
+    s->total_s = clock_seconds() - start;
+    s->stats.struct_size = sizeof s->stats;
+    s->kv_stats.struct_size = sizeof s->kv_stats;
+    cl_engine_get_stats(j->s.engine, &s->stats);
+    cl_engine_get_kv_stats(j->s.engine, &s->kv_stats);
+    return status;
+}
+
+/* Say what is done and how to go on. */
+static void print_stopped(const batch_job *j) {
+    const char *name = stop_signal() == SIGINT ? "SIGINT" : "SIGTERM";
+    fprintf(stderr, "chunkllama batch: stopped by %s; %zu of %zu requests are done", name, j->output.n_records,
+            j->plan.n_order);
+    if (!j->output.partial_path) {
+        fprintf(stderr, ". A job whose --output is a file can be gone on with by --resume\n");
+        return;
+    }
+    fprintf(stderr, ", and kept in %s and %s. To go on:\n", j->output.path, j->output.partial_path);
+    stop_print_command();
+}
+
+static void close_job(batch_job *j) {
+    session_close(&j->s); /* cancels what still runs; no event comes afterwards */
+    batch_work_free(&j->work);
+    batch_plan_free(&j->plan);
+    batch_input_close(&j->input);
+    openai_tenants_free(&j->tenants);
+}
+
+int cmd_batch(const options *opt) {
+    batch_job j = {.input.fd = -1};
+    cl_error error;
+    cl_status status = read_shard(opt, &j.shard, &error);
+    if (status == CL_OK && !opt->input) status = cl_fail(&error, CL_ERR_ARG, "--input is missing; name the file of requests");
+    if (status == CL_OK) status = batch_input_open(&j.input, opt->input, &error);
+    if (status == CL_OK) status = batch_output_open(&j.output, opt->output, &j.input, opt->resume, &error);
+    openai_json_init();
+    if (status == CL_OK) status = session_load(&j.s, opt, &error);
+    session_use_grammars(&j.s, opt);
+    if (status == CL_OK) status = set_defaults(&j, opt, &error);
+    if (status == CL_OK) status = session_start(&j.s, opt, opt->max_seqs, &error);
+    if (status == CL_OK) status = prepare(&j, opt, &error);
+    if (status == CL_OK) status = work(&j, opt, &error);
+    const bool complete = j.plan.n_order == j.output.n_records, standard = j.output.out == stdout;
+    const int stopped = status == CL_OK && !complete ? stop_signal() : 0;
+    if (stopped) print_stopped(&j);
+    if (status == CL_OK && !stopped) batch_output_complete(&j.output);
+    if (status == CL_OK && !stopped) summary_print(&j.summary);
+    if (status == CL_OK && !stopped && opt->summary) status = summary_write(&j.summary, opt->summary, &error);
+    const bool failed_to_write = j.work.error.code == CL_ERR_FILE;
+    const size_t n_records = j.output.n_records;
+    close_job(&j);
+    if (!batch_output_close(&j.output) && status == CL_OK)
+        status = cl_fail(&error, CL_ERR_FILE, "cannot write %s: %s", opt->output, strerror(errno));
+    if (stopped) return 128 + stopped;
+    if (standard && failed_to_write) return 1; /* main reports it */
+    if (status == CL_OK && j.summary.n_failed > 0)
+        status =
+            cl_fail(&error, CL_ERR_ARG, "%zu of %zu requests failed; their records say why", j.summary.n_failed, n_records);
+    return status == CL_OK ? 0 : session_fail(CMD_BATCH, &error);
+}

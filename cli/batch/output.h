@@ -1,0 +1,67 @@
+/*
+ * The records of a job: in the order of the input in the output, and until their turn comes in the partial file beside it,
+ * `OUTPUT.partial`. Each record is in one of them as soon as its line is done, so a job that was ended goes on with what is
+ * there.
+ *
+ * The partial file begins with a line that says for which input and options it is; each further line is the number of a line of
+ * the input, a space and its record. It is removed when the output is complete. An output that is no regular file has a scratch
+ * file instead, and cannot be gone on with.
+ */
+#ifndef CLI_BATCH_OUTPUT_H
+#define CLI_BATCH_OUTPUT_H
+
+#include <stdio.h>
+
+#include "plan.h"
+
+/* Where the record of a line is in the partial file. */
+typedef struct saved_record {
+    int64_t offset;
+    size_t size; /* 0: it is not there */
+} saved_record;
+
+typedef struct batch_output {
+    const batch_plan *plan; /* borrowed */
+    const char *path;       /* borrowed */
+    char *partial_path;     /* owned; NULL: the partial file has no name */
+    FILE *out, *partial;    /* partial: NULL until batch_output_begin */
+    saved_record *saved;    /* [plan->n_lines] owned */
+    size_t next;            /* the first line of this shard whose record is not in the output */
+    size_t n_records;       /* records in both files */
+    size_t n_failed;        /* those of them that report an error */
+    size_t n_kept;          /* records that were there before */
+} batch_output;
+
+/*
+ * Open the file of --output, whose contents stay until batch_output_begin. in: which must not be the same file. With `resume`
+ * it must be a regular file. Zero-initialise *o; close it also after a failure.
+ */
+cl_status batch_output_open(batch_output *o, const char *path, const batch_input *in, bool resume, cl_error *error);
+
+/*
+ * Begin with the plan. identity: an object of what the records depend on, whose members are names of options with their values;
+ * with `resume` both files must be of a job with an equal one. Without `resume`, and where there is nothing, they become empty.
+ */
+cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json_t *identity, bool resume, cl_error *error);
+
+/* Whether the record of a line is there. */
+bool batch_output_has(const batch_output *o, size_t line);
+
+/* Write the record of a line that is done, and those that follow it in the input and are there. False: errno says why not. */
+bool batch_output_add(batch_output *o, size_t line, const batch_line *done);
+
+/* All records are there: remove the partial file. */
+void batch_output_complete(batch_output *o);
+
+/* False: what was written last could not be; errno says why. */
+bool batch_output_close(batch_output *o);
+
+/* ---- Reading what is there (resume.c) ---- */
+
+/* Read the records of both files, cut what is torn, and leave them at their ends. */
+cl_status batch_output_resume(batch_output *o, const json_t *identity, cl_error *error);
+
+/* Write the output's next records, as far as they are in the partial file. False: errno says why not. */
+bool batch_output_follow(batch_output *o);
+
+#endif
