@@ -24,6 +24,7 @@ import cost  # noqa: E402
 import load  # noqa: E402
 import memory  # noqa: E402
 import never_worse  # noqa: E402
+import offline  # noqa: E402
 import routers  # noqa: E402
 import soak  # noqa: E402
 import studies  # noqa: E402
@@ -42,8 +43,9 @@ STUDIES = {
     "cost": cost.cost,
     "soak": soak.soak,
     "routers": routers.routers,
+    "offline": offline.offline,
 }
-WITHOUT_SERVERS = {"budget", "big", "memory", "cost", "soak", "routers"}  # they start their own
+WITHOUT_SERVERS = {"budget", "big", "memory", "cost", "soak", "routers", "offline"}  # they start their own
 WITHOUT_PEERS = WITHOUT_SERVERS | {"never_worse"}
 
 
@@ -66,7 +68,7 @@ def parse():
     parser.add_argument("--only", default=",".join(STUDIES), metavar="NAMES", help="some of: %(default)s")
     parser.add_argument("--quick", action="store_true", help="tiny loads, to show that it works; the figures mean nothing")
     parser.add_argument("--seconds", type=float, default=20, help="seconds of arrivals for each load (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of bars and routers (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of bars, routers and offline (default %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of each server (default %(default)s)")
     parser.add_argument(
         "--model", type=pathlib.Path, default=find_model(), help="GGUF file (default: CHUNKLLAMA_MODEL, or SmolLM2)"

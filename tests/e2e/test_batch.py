@@ -191,7 +191,8 @@ def test_progress_bar(chunkllama_bin, model_path, tmp_path):
             shown += os.read(ours, 65536)
         except OSError:  # all is read and the other end closed
             break
-    assert re.search(rb"\r\[#*\.*\] [0-6]/6 requests, \d+ tokens", shown) and b"prompt tokens computed" in shown
+    assert re.search(rb"\r\[#*\.*\] [0-6]/6 requests, \d+ tokens", shown) and re.search(rb"\d:\d\d left", shown)
+    assert b"prompt tokens computed" in shown
     assert [json.loads(line)["id"] for line in open(tmp_path / "out.jsonl")] == list(range(6))
 
 
