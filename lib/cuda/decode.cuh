@@ -193,18 +193,18 @@ template <class S, int NT> DEV void leave_sums(decode_state<S, NT> &st, const de
     }
 }
 
-/* Fold the quarters of a row, first to last. */
-template <class S> DEV sum4 fold_quarters(u32 base, int row, int unit) {
-    sum4 sum = {};
-    UNROLL for (int quarter = 0; quarter < CA_CUDA_QUARTERS; quarter++) {
-        const f2 ml = ld_shared<f2>(base + S::ML + (u32)(quarter * S::MAX_ROWS + row) * 8);
-        const sum4 next = {ld_shared<f4>(base + sum_at<S>(quarter, row, 4 * unit)), ml.v[0], ml.v[1]};
-        if (quarter == 0)
-            sum = next;
-        else
-            fold(sum, next);
+/* Fold the quarters of each unit's row, first to last. */
+template <class U> DEV void fold_quarters(u32 base, const U &u, sum4 (&sum)[U::N]) {
+    using S = typename U::S;
+    sum4 part[CA_CUDA_QUARTERS][U::N];
+    UNROLL for (int quarter = 0; quarter < CA_CUDA_QUARTERS; quarter++) UNROLL for (int k = 0; k < U::N; k++) {
+        const f2 ml = ld_shared<f2>(base + S::ML + (u32)(quarter * S::MAX_ROWS + u.row[k]) * 8);
+        part[quarter][k] = {ld_shared<f4>(base + sum_at<S>(quarter, u.row[k], 4 * u.unit[k])), ml.v[0], ml.v[1]};
     }
-    return sum;
+    UNROLL for (int k = 0; k < U::N; k++) {
+        sum[k] = part[0][k];
+        UNROLL for (int quarter = 1; quarter < CA_CUDA_QUARTERS; quarter++) fold(sum[k], part[quarter][k]);
+    }
 }
 
 /* ---- A job ---- */
@@ -254,8 +254,11 @@ template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 bas
     const ca_cuda_job job = kept_job(base + S::JOB);
     if (job.carry_out >= 0) return;
     sync_block();
-    for (int i = thread_index(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS)
-        settle<S::E, S::D>(a, job, i / (S::D / 4), i % (S::D / 4), fold_quarters<S>(base, i / (S::D / 4), i % (S::D / 4)));
+    over_units<S>(a, job, [&](const auto &u) {
+        sum4 sum[u.N];
+        fold_quarters(base, u, sum);
+        settle(a, job, u, sum);
+    });
     if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 

@@ -243,11 +243,13 @@ template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) 
     const ca_cuda_job job = kept_job(base + S::JOB);
     sync_own<S>();
     if (job.carry_out >= 0) return;
-    for (int i = own_thread<S>(); i < job.n_tokens * a.group * (S::D / 4); i += S::THREADS) {
-        const int row = i / (S::D / 4), unit = i % (S::D / 4);
-        const float m = ld_shared<float>(base + S::M + (u32)row * 4), l = ld_shared<float>(base + S::L + (u32)row * 4);
-        settle<S::E, S::D>(a, job, row, unit, {ld_shared<f4>(base + row_sum_at<S>(row, 4 * unit)), m, l});
-    }
+    over_units<S>(a, job, [&](const auto &u) {
+        sum4 sum[u.N];
+        UNROLL for (int k = 0; k < u.N; k++)
+            sum[k] = {ld_shared<f4>(base + row_sum_at<S>(u.row[k], 4 * u.unit[k])),
+                      ld_shared<float>(base + S::M + (u32)u.row[k] * 4), ld_shared<float>(base + S::L + (u32)u.row[k] * 4)};
+        settle(a, job, u, sum);
+    });
     if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 
