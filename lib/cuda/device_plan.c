@@ -132,7 +132,7 @@ static int add_draft(drafter *d, int32_t begin, int32_t end, int32_t from, int32
                                           .list = (int8_t)(carry_in < 0 ? list : list + CA_LIST_PREFILL_CARRIED),
                                           .before = -1,
                                           .next = -1,
-                                          .cost = 4 * job.n_chunks + 2 + n_rows / 16};
+                                          .cost = ca_job_cost(job.n_chunks, n_rows)};
     if (carry_out < 0) follow_rows(dp, &dp->drafts.at[index], index);
     return 0;
 }
@@ -357,7 +357,7 @@ static void write_merge(ca_device_plan *dp, int32_t n_rows) {
 
 /* ---- Dealing ---- */
 
-/* A chain folds through two states in turn; a thread block uses the same two for all its chains of a head. */
+/* Of prefill a chain folds through two states in turn; a thread block uses the same two for all its chains of a head. */
 typedef struct dealer {
     ca_device_plan *dp;
     int list;
@@ -383,16 +383,21 @@ static int32_t scratch_states(dealer *d, int32_t head) {
     return d->dp->n_states + d->scratch[head] * 2 * d->dp->config.prefill_tokens;
 }
 
+/* Write a draft's job for one head to the list's line i, from where chains then set what links them. */
+static ca_cuda_job *write_job(dealer *d, const ca_job_draft *draft, int32_t head, int32_t i) {
+    if (d->dp->config.source) d->pages[i] = d->dp->pages.at[draft - d->dp->drafts.at];
+    d->jobs[i] = draft->job;
+    d->jobs[i].head = (uint16_t)head;
+    return &d->jobs[i];
+}
+
 /* Write the jobs of a chain, or a single job, for one head. */
 static void write_chain(dealer *d, const ca_job_draft *draft, int32_t head) {
     const int32_t scratch = draft->next >= 0 ? scratch_states(d, head) : 0;
     for (int32_t i = 0, fold = -1;; i++) {
-        ca_cuda_job job = draft->job;
-        job.head = (uint16_t)head;
-        job.fold = fold;
-        if (draft->next >= 0) job.state = fold = scratch + i % 2 * job.n_tokens;
-        if (d->dp->config.source) d->pages[d->n_jobs] = d->dp->pages.at[draft - d->dp->drafts.at];
-        d->jobs[d->n_jobs++] = job;
+        ca_cuda_job *job = write_job(d, draft, head, d->n_jobs++);
+        job->fold = fold;
+        if (draft->next >= 0) job->state = fold = scratch + i % 2 * job->n_tokens;
         if (draft->next < 0) return;
         draft = &d->dp->drafts.at[draft->next];
     }
@@ -412,18 +417,82 @@ static void deal_draft(dealer *d, const ca_job_draft *draft, int32_t head, int64
 }
 
 /*
- * Deal the list's jobs, whose cost is `total` over all heads. Decode jobs of one draft are neighbours, so that a chunk that is
- * filled changes few lines. Prefill jobs go head by head, so that a thread block has chains of few heads and scratch is small.
+ * Deal the list's jobs, whose cost is `total` over all heads: head by head, so that a thread block has chains of few heads and
+ * scratch is small.
  */
-static void deal_drafts(dealer *d, int64_t total) {
+static void deal_prefill(dealer *d, int64_t total) {
     const ca_device_plan *dp = d->dp;
-    const int32_t n_heads = dp->config.n_heads, outer = ca_list_decodes(d->list) ? 1 : n_heads;
     int64_t dealt = 0;
-    for (int32_t first = 0; first < outer; first++)
-        for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
-            if (draft->list != d->list || draft->linked) continue;
-            for (int32_t head = first; head < n_heads; head += outer) deal_draft(d, draft, head, &dealt, total);
+    for (int32_t head = 0; head < dp->config.n_heads; head++)
+        for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+            if (draft->list == d->list && !draft->linked) deal_draft(d, draft, head, &dealt, total);
+}
+
+/* The cost to which the thread blocks below it have to be filled up so that `more` is dealt. */
+static int64_t find_level(const int32_t *load, int32_t n, int64_t more) {
+    int64_t level = INT64_MAX;
+    for (int32_t below = n + 1;;) {
+        int64_t sum = more;
+        const int32_t before = below;
+        below = 0;
+        for (int32_t b = 0; b < n; b++) {
+            if (load[b] >= level) continue;
+            sum += load[b];
+            below++;
         }
+        if (below == before || below == 0) return level;
+        level = (sum + below - 1) / below;
+    }
+}
+
+static bool is_heavy(const ca_device_plan *dp, const ca_job_draft *draft) { return draft->job.n_tokens * dp->config.group > 8; }
+
+/* Deal the jobs of more than 8 rows, or the others: count them in parts[block + 1], or write them from next[block] on. */
+static void deal_weight(dealer *d, bool heavy, int32_t *load, int32_t *next) {
+    const ca_device_plan *dp = d->dp;
+    const int32_t n_heads = dp->config.n_heads, n = n_blocks(dp, d->list);
+    int64_t total = 0, dealt = 0, filled = 0;
+    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
+        if (draft->list == d->list && is_heavy(dp, draft) == heavy) total += draft->cost * n_heads;
+    if (total == 0) return;
+    const int64_t level = find_level(load, n, total);
+    int32_t block = 0;
+    int64_t room = ca_max(level - load[0], 0);
+    for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++) {
+        if (draft->list != d->list || is_heavy(dp, draft) != heavy) continue;
+        for (int32_t head = 0; head < n_heads; head++) {
+            for (; block + 1 < n && dealt + draft->cost / 2 >= filled + room; room = ca_max(level - load[block], 0)) {
+                filled += room;
+                block++;
+            }
+            load[block] += (int32_t)draft->cost;
+            dealt += draft->cost;
+            if (next)
+                write_job(d, draft, head, next[block]++);
+            else
+                d->parts[block + 1]++;
+        }
+    }
+}
+
+/*
+ * Deal the list's jobs: first those of many rows, whose chunks take longest, then the others, where these leave room. Jobs of
+ * one draft are neighbours, so that a chunk that is filled changes few lines.
+ */
+static void deal_decode(dealer *d) {
+    const int32_t n = n_blocks(d->dp, d->list);
+    int32_t *load = d->dp->slot.at, *next = load + n;
+    memset(load, 0, (size_t)n * sizeof *load);
+    memset(d->parts, 0, ((size_t)n + 1) * sizeof *d->parts);
+    deal_weight(d, true, load, NULL);
+    deal_weight(d, false, load, NULL);
+    for (int32_t b = 0; b < n; b++) {
+        next[b] = d->parts[b];
+        d->parts[b + 1] += d->parts[b];
+    }
+    memset(load, 0, (size_t)n * sizeof *load);
+    deal_weight(d, true, load, next);
+    deal_weight(d, false, load, next);
 }
 
 /* Returns the number of thread blocks that need scratch states for the same head. */
@@ -436,15 +505,17 @@ static int32_t deal_list(ca_device_plan *dp, int list) {
                 .pages = (ca_cuda_job_pages *)ca_device_plan_array(dp, CA_IMAGE_PAGES + list),
                 .scratch_block = dp->slot.at,
                 .scratch = dp->slot.at + n_heads};
-    memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);
     int64_t total = 0;
     for (const ca_job_draft *draft = dp->drafts.at; draft < dp->drafts.at + dp->drafts.n; draft++)
         if (draft->list == list && !draft->linked) total += chain_cost(dp, draft) * n_heads;
-    d.parts[0] = 0;
-    if (total > 0) {
-        deal_drafts(&d, total);
-        dp->lists |= 1u << list;
+    if (total > 0) dp->lists |= 1u << list;
+    if (ca_list_decodes(list)) {
+        deal_decode(&d);
+        return 0;
     }
+    memset(dp->slot.at, 0xff, 2 * (size_t)n_heads * sizeof *dp->slot.at);
+    d.parts[0] = 0;
+    if (total > 0) deal_prefill(&d, total);
     go_to_block(&d, n_blocks(dp, list));
     return d.n_scratch;
 }
@@ -476,8 +547,8 @@ cattn_status ca_device_plan_update(ca_device_plan *dp, const ca_plan *plan) {
     }
     dp->valid = false;
     const int32_t n_rows = count_rows(plan);
-    if (draft_jobs(dp, plan, n_rows) || CA_RESERVE(dp->alloc, &dp->slot, 2 * (size_t)dp->config.n_heads))
-        return CATTN_ERR_NOMEM;
+    const size_t n_slots = 2 * (size_t)ca_max(dp->config.n_heads, dp->config.decode_blocks);
+    if (draft_jobs(dp, plan, n_rows) || CA_RESERVE(dp->alloc, &dp->slot, n_slots)) return CATTN_ERR_NOMEM;
     link_drafts(dp);
     number_states(dp, n_rows);
     count_elements(dp, n_rows);

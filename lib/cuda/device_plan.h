@@ -89,7 +89,7 @@ typedef struct ca_job_draft {
     bool linked;     /* it folds onto the job before it */
     int32_t before;  /* the draft of the same rows' previous segment, if it may be linked to that; else -1 */
     int32_t next;    /* the draft that is linked to it; else -1 */
-    int64_t cost;    /* in quarters of a chunk; in a chain, the sum over its drafts up to this one */
+    int64_t cost;    /* ca_job_cost; in a chain, the sum over its drafts up to this one */
 } ca_job_draft;
 
 typedef struct ca_device_plan {
@@ -110,7 +110,7 @@ typedef struct ca_device_plan {
     size_t capacity[CA_IMAGE_ARRAYS];  /* in elements */
     CA_ARRAY(ca_job_draft) drafts;     /* during a build, as the next three */
     CA_ARRAY(int32_t) last;            /* [rows] the last draft of each row; then the number of its states */
-    CA_ARRAY(int32_t) slot;            /* [2][KV heads] the thread block that uses scratch states last, and which */
+    CA_ARRAY(int32_t) slot;            /* scratch of dealing: of each KV head, or of each thread block */
     CA_ARRAY(ca_cuda_job_pages) pages; /* [drafts] where each draft's chunks lie; empty without a page source */
 } ca_device_plan;
 

@@ -92,7 +92,7 @@ static void check_balance(const player *p, int list) {
     for (int b = 0; b < n_blocks; b++) {
         int64_t block = 0, unit = 0;
         for (const ca_cuda_job *j = jobs_of(p, list) + parts[b]; j < jobs_of(p, list) + parts[b + 1]; j++) {
-            const int64_t cost = 4 * j->n_chunks + 2 + j->n_tokens * GROUP / 16;
+            const int64_t cost = ca_job_cost(j->n_chunks, j->n_tokens * GROUP);
             assert_in_range(j->n_tokens * GROUP, 1,
                             ca_list_decodes(list) ? CA_CUDA_DECODE_ROWS : p->dp.config.prefill_tokens * GROUP);
             assert_int_equal(j->carry_in >= 0, list >= CA_LIST_PREFILL_CARRIED);

@@ -101,26 +101,26 @@ void number_states(const step_shape &s, std::vector<chain> &chains, step_lists &
 }
 
 void deal(const step_shape &s, const std::vector<chain> &chains, int blocks, step_lists &l) {
-    std::vector<std::pair<int, chain>> all; /* chunks, jobs */
+    std::vector<std::pair<int64_t, chain>> all; /* cost, jobs */
     for (int head = 0; head < s.kv_heads; head++)
         for (chain c : chains) {
-            int n = 0;
+            int64_t cost = 0;
             for (ca_cuda_job &job : c) {
                 job.head = (uint16_t)head;
-                n += job.n_chunks;
+                cost += ca_job_cost(job.n_chunks, job.n_tokens * s.group());
             }
-            all.push_back({n, c});
+            all.push_back({cost, c});
         }
     std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) { return a.first > b.first; });
-    using load = std::pair<int, int>; /* chunks, block */
+    using load = std::pair<int64_t, int>; /* cost, block */
     std::priority_queue<load, std::vector<load>, std::greater<load>> least;
     for (int i = 0; i < blocks; i++) least.push({0, i});
     std::vector<chain> of((size_t)blocks);
-    for (const auto &[n, c] : all) {
+    for (const auto &[cost, c] : all) {
         const load to = least.top();
         least.pop();
         of[(size_t)to.second].insert(of[(size_t)to.second].end(), c.begin(), c.end());
-        least.push({to.first + n, to.second});
+        least.push({to.first + cost, to.second});
     }
     l.parts.push_back(0);
     for (const chain &c : of) {
