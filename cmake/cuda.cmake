@@ -1,7 +1,6 @@
 # The CUDA backend: found where nvcc and a host compiler for it are, absent where not. nvcc is called directly, not as a CMake
 # language: that would link every program as C++, which nothing here is.
 set(CATTN_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (where nvcc is found), ON or OFF")
-option(CATTN_CUDA_WGMMA "Prefill by wgmma on sm_90, if the first run's products has shown that it sums as mma (docs/cuda.md)" OFF)
 set(CA_CUDA OFF)
 
 # sm_80 is what Ampere and Ada run, sm_90a what Hopper runs; newer ones compile the PTX when they load it.
@@ -14,9 +13,6 @@ endforeach()
 set(CA_NVCC_FLAGS -O3 -std=c++17
     -Xptxas=--register-usage-level=0 # otherwise the scheduler takes registers that the sums of 32 rows need, and spills
     -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
-if(CATTN_CUDA_WGMMA)
-  list(APPEND CA_NVCC_FLAGS -DCATTN_CUDA_WGMMA)
-endif()
 if(CATTN_WERROR)
   list(APPEND CA_NVCC_FLAGS -Werror=all-warnings)
 endif()
