@@ -25,17 +25,22 @@ DEV void run_fill_body(const run_fill_args &a) {
     }
 }
 
-/* Eight loads of a thread are under way at a time. */
+/* Eight loads of a thread are under way at a time. What is only read has to have a use, or ptxas drops the loads. */
 template <bool COPY> DEV void pass_over(const run_span_args &a) {
     const int64_t stride = (int64_t)block_count() * 256;
+    u32 sum = 0;
     for (int64_t i = (int64_t)block_index() * 256 + thread_index(); i < a.n_units; i += 8 * stride) {
-        u4 unit[8];
+        u4 unit[8] = {};
         UNROLL for (int j = 0; j < 8; j++) if (i + j * stride < a.n_units) unit[j] =
             ld_streaming((const u4 *)a.from + i + j * stride);
-        if (COPY)
-            UNROLL for (int j = 0; j < 8; j++) if (i + j * stride < a.n_units)
+        UNROLL for (int j = 0; j < 8; j++) {
+            if (!COPY)
+                UNROLL for (int w = 0; w < 4; w++) sum ^= unit[j].v[w];
+            else if (i + j * stride < a.n_units)
                 st_streaming((u4 *)a.to + i + j * stride, unit[j]);
+        }
     }
+    if (!COPY && sum == 0x9e3779b9u) st_global((u32 *)a.to, sum);
 }
 DEV void run_read_body(const run_span_args &a) { pass_over<false>(a); }
 DEV void run_copy_body(const run_span_args &a) { pass_over<true>(a); }
