@@ -7,6 +7,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import openai
 import pytest
 from test_server import serving
 
@@ -46,6 +47,8 @@ def test_names_of_the_model(server):
     listed = server.client.models.list().data
     assert [model.id for model in listed] == ["first", "second", "third"] and listed[0].max_model_len == 256
     assert server.client.models.retrieve("third").id == "third"
+    with pytest.raises(openai.NotFoundError):
+        server.client.models.retrieve("fourth")
     for path in PATHS:
         status, answer = post(server.url + path, body(path, model="fourth"))
         assert status == 404, (path, answer)
