@@ -49,15 +49,18 @@ const option option_table[] = {
     TEXT("prompt", 'p', prompt, "TEXT", "the prompt, instead of the argument", IN(RUN)),
     TEXT("system", 's', system, "TEXT", "a system message before the conversation", IN(RUN) | IN(CHAT)),
     FLAG("raw", 0, raw, "continue the prompt as plain text, without the model's chat format", IN(RUN)),
-    FLAG("no-history", 0, no_history, "neither read nor keep the history of lines, chunkllama/chat_history in $XDG_STATE_HOME",
-         IN(CHAT)),
+    FLAG("no-history", 0, no_history,
+         "neither read nor write the file of earlier messages, chunkllama/chat_history in $XDG_STATE_HOME", IN(CHAT)),
     TEXT("input", 'i', input, "FILE", "the file of requests, one JSON object per line; - means standard input", IN(BATCH)),
     {"output", 'o', OPT_STRING, AT(output), "-", 0, 0, NULL, "FILE",
      "the file of answers, one JSON object per line; - means standard output", IN(BATCH)},
     TEXT("output", 'o', output, "FILE", "the .npy file to write", IN(LOGITS)),
     TEXT("summary", 0, summary, "FILE", "also write the summary to this file, as JSON", IN(BATCH)),
-    FLAG("resume", 0, resume, "go on with an output that a stopped job has left: what it has is not computed again", IN(BATCH)),
-    TEXT("shard", 0, shard, "I/N", "compute part I of N, from 1, of the requests; those with a common prefix stay together",
+    FLAG("resume", 0, resume,
+         "continue a stopped job: requests whose records are in the output or its partial file are not computed again",
+         IN(BATCH)),
+    TEXT("shard", 0, shard, "I/N",
+         "compute only part I of N of the requests, with I from 1; parts are cut where prompts have little in common",
          IN(BATCH)),
     TEXT("file", 'f', file, "FILE", "read the text from this file; - means standard input",
          IN(RUN) | IN(TOKENIZE) | IN(PERPLEXITY)),
@@ -75,8 +78,8 @@ const option option_table[] = {
     TEXT("cors-origin", 0, cors_origin, "ORIGIN",
          "web pages of this origin may call the server, * allows all pages; by default none may", IN(SERVE)),
     UTF8("model-name", 0, model_name, NULL, "NAMES",
-         "the names, separated by commas or blanks, by which requests may call the model; answers have the first one, and * "
-         "stands for any; by default the file's name",
+         "the names of the model that requests may use, separated by commas or blanks; answers contain the first one; * allows "
+         "any name; by default the file's name",
          IN(SERVE) | IN(BATCH)),
 
     REAL("timeout", timeout, "0", 0, 1e9, "seconds after which a request that has not ended gets an error; 0: no limit",
@@ -86,9 +89,9 @@ const option option_table[] = {
     INT("max-queued-tokens", 0, max_queued_tokens, "0", 0, INT_MAX,
         "refuse further requests with status 429 while prompts of this many tokens wait; 0: no limit", IN(SERVE)),
     REAL("queue-timeout", queue_timeout, "0", 0, 1e9,
-         "seconds that a request may wait to be begun, after which it is refused with status 429; 0: no limit", IN(SERVE)),
+         "seconds after which a request that has not been admitted is refused with status 429; 0: no limit", IN(SERVE)),
     REAL("shutdown-timeout", shutdown_timeout, "30", 0, 1e9,
-         "seconds that requests may take to end after SIGINT or SIGTERM, while new ones are refused; 0: they are ended at once",
+         "seconds that accepted requests may take after SIGINT or SIGTERM, while new ones are refused; 0: end them at once",
          IN(SERVE)),
     REAL("target-itl", target_itl, "0", 0, 1e6,
          "seconds that a step should take at most while answers are generated, by fewer prompt tokens in it; 0: no target",
@@ -124,16 +127,17 @@ const option option_table[] = {
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
          IN(SERVE)),
-    CHOICE("log-level", log_level, "info", log_level_names,
-           "what the log on standard error has: error; warn: also requests that found the server overloaded; info: also a line "
-           "for "
-           "each request; debug: also those that only read, such as /health",
-           IN(SERVE)),
-    CHOICE("log-format", log_format, "text", log_format_names, "a line of the log is text, or a JSON object", IN(SERVE)),
-    FLAG("log-prompts", 0, log_prompts, "the log also has prompts, and the messages of errors, which may quote them",
-         IN(SERVE)),
+    CHOICE(
+        "log-level", log_level, "info", log_level_names,
+        "which lines the log on standard error has: error: requests on which the server failed; warn: also requests refused by "
+        "overload, and warnings; info: also all other requests and the load; debug: also requests that only read, such as "
+        "/health",
+        IN(SERVE)),
+    CHOICE("log-format", log_format, "text", log_format_names,
+           "text: each line of the log is text; json: each line is a JSON object", IN(SERVE)),
+    FLAG("log-prompts", 0, log_prompts, "also log prompts, and the messages of errors, which may quote prompts", IN(SERVE)),
     REAL("log-load", log_load, "10", 0, 1e6,
-         "seconds between two lines of the log about the load, while there is any; 0: no such lines", IN(SERVE)),
+         "seconds between two lines of the log about the load, while there are requests; 0: no such lines", IN(SERVE)),
 
     /* tokenize, logits, info, perplexity, bench */
     FLAG("jsonl", 0, jsonl, "each input line is a JSON string, whose ids are printed as an array on a line", IN(TOKENIZE)),
@@ -275,11 +279,10 @@ const option option_table[] = {
     FLAG("pin-threads", 0, pin_threads, "bind each thread but the first to a CPU of its own", STEPS),
     TEXT("level", 0, level, "LEVEL", "highest kernel level to use, such as ref, avx2 or avx512; by default the CPU's best",
          STEPS),
-    TEXT(
-        "config", 0, config, "FILE",
-        "a TOML file with values of options that neither the command line nor the environment sets: keys are names without the "
-        "dashes, at the top level for all commands and in the table of a command, such as [serve], for that one",
-        EVERY),
+    TEXT("config", 0, config, "FILE",
+         "a TOML file with values for options that neither the command line nor the environment sets. A key is the name of an "
+         "option without its dashes, at the top level for all commands, or in the table of one command, such as [serve]",
+         EVERY),
 };
 
 const size_t option_table_size = sizeof option_table / sizeof option_table[0];
