@@ -25,10 +25,10 @@ const command commands[N_COMMANDS] = {
         {"batch", "", "answer a file of requests, computing shared prefixes once",
          "Each input line has OpenAI's batch form {\"custom_id\", \"url\", \"body\"} or the short form {\"id\", "
          "\"messages\" or \"prompt\", parameters}; beside these, \"tenant\" names whose request it is, and only "
-         "requests of the same tenant share K/V. Records are written in the order of the input, whatever the order of "
-         "computing, which is that of common prefixes. A line that fails gets an error record and makes the exit "
-         "status 1; the others are answered. An existing output file is overwritten, unless --resume goes on with "
-         "it: an interrupt (Ctrl-C) or SIGTERM stops the job, and what is done is kept. Parameters in a line "
+         "requests of the same tenant share K/V. Lines are computed in the order of common prefixes, and records are "
+         "written in the order of the input. A line that fails gets an error record and makes the exit "
+         "status 1; the others are answered. An interrupt (Ctrl-C) or SIGTERM stops the job and keeps what is done. An "
+         "existing output file is overwritten unless --resume continues it. Parameters in a line "
          "override the options below.",
          cmd_batch},
     [CMD_SERVE] = {"serve", "[MODEL]", "serve the model to OpenAI clients over HTTP",

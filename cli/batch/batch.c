@@ -70,7 +70,7 @@ static json_t *identity_of(const batch_job *j, const options *opt) {
                      opt->chat_format ? opt->chat_format : "", "sharing", opt->sharing, "kv-type", opt->kv_type);
 }
 
-/* Order the lines, and begin the output or go on with it. */
+/* Order the lines, and begin the output or continue it. */
 static cl_status prepare(batch_job *j, const options *opt, cl_error *error) {
     j->context.n_ctx = (int32_t)cl_engine_n_ctx(j->s.engine);
     cl_status status =
@@ -102,16 +102,16 @@ static cl_status work(batch_job *j, const options *opt, cl_error *error) {
     return status;
 }
 
-/* Say what is done and how to go on. */
+/* Say what is done and how to continue. */
 static void print_stopped(const batch_job *j) {
     const char *name = stop_signal() == SIGINT ? "SIGINT" : "SIGTERM";
     fprintf(stderr, "chunkllama batch: stopped by %s; %zu of %zu requests are done", name, j->output.n_records,
             j->plan.n_order);
     if (!j->output.partial_path) {
-        fprintf(stderr, ". A job whose --output is a file can be gone on with by --resume\n");
+        fprintf(stderr, ". --resume continues only jobs whose --output is a file\n");
         return;
     }
-    fprintf(stderr, ", and kept in %s and %s. To go on:\n", j->output.path, j->output.partial_path);
+    fprintf(stderr, ", and kept in %s and %s. To continue:\n", j->output.path, j->output.partial_path);
     stop_print_command();
 }
 

@@ -1,11 +1,11 @@
 /*
  * The records of a job: in the order of the input in the output, and until their turn comes in the partial file beside it,
- * `OUTPUT.partial`. Each record is in one of them as soon as its line is done, so a job that was ended goes on with what is
- * there.
+ * `OUTPUT.partial`. Each record is in one of them as soon as its line is done, so a job that was ended can be resumed from
+ * both.
  *
  * The partial file begins with a line that says for which input and options it is; each further line is the number of a line of
  * the input, a space and its record. It is removed when the output is complete. An output that is no regular file has a scratch
- * file instead, and cannot be gone on with.
+ * file instead, and cannot be resumed.
  */
 #ifndef CLI_BATCH_OUTPUT_H
 #define CLI_BATCH_OUTPUT_H
