@@ -19,6 +19,7 @@ template <element E_, int D_, kv_source SOURCE> struct decode_shape {
     static constexpr int THREADS = CA_CUDA_QUARTERS * SPLIT * 32, BLOCK_THREADS = THREADS;
     static constexpr int STAGES = IN_E4M3 ? 4 : D == 256 ? 2 : D == 128 ? 3 : 4;
     static constexpr int MAX_ROWS = 32;
+    static constexpr int UNITS = D == 256 ? 2 : 4; /* of rows that a thread folds at once (merge.cuh); more would spill */
     /* Bytes of a stage: K and V of a quarter, and their scales if there are any. */
     static constexpr u32 VALUES = STEP_SLOTS * D * (IN_E4M3 ? 1 : 2);
     static constexpr u32 SCALES = 2 * VALUES;

@@ -92,14 +92,16 @@ template <class U> DEV U units_from(int i, int n) {
     return u;
 }
 
-/* Call f with all units of the job's rows, some at a time. */
+/* Call f with all units of the job's rows, up to S::UNITS (1, 2 or 4) at a time. */
 template <class S, class F> DEV void over_units(const ca_cuda_attend_args &a, const ca_cuda_job &job, F f) {
-    constexpr int AT_ONCE = 4;
     const int t = own_thread<S>(), n = job.n_tokens * a.group * (S::D / 4);
-    if (n <= S::THREADS) {
-        if (t < n) f(units_from<row_units<S, 1>>(t, n));
-    } else
-        UNROLL_BY(1) for (int i = t; i < n; i += AT_ONCE * S::THREADS) f(units_from<row_units<S, AT_ONCE>>(i, n));
+    int i = t;
+    if (n > S::THREADS) {
+        if constexpr (S::UNITS == 4)
+            UNROLL_BY(1) for (; i - t + 3 * S::THREADS < n; i += 4 * S::THREADS) f(units_from<row_units<S, 4>>(i, n));
+        if constexpr (S::UNITS >= 2) UNROLL_BY(1) for (; i < n; i += 2 * S::THREADS) f(units_from<row_units<S, 2>>(i, n));
+    }
+    UNROLL_BY(1) for (; i < n; i += S::THREADS) f(units_from<row_units<S, 1>>(i, n));
 }
 
 /* Where the rows of the units go in the caller's tensors. */

@@ -18,6 +18,7 @@ template <element E_, int D_, kv_source SOURCE> struct prefill_shape {
     static constexpr element E = E_;
     static constexpr int D = D_;
     static constexpr int ROWS = 64, THREADS = 128;
+    static constexpr int UNITS = D == 256 ? 1 : 4; /* of rows that a thread folds at once (merge.cuh); more would spill */
     static constexpr int GROUPS = WGMMA && D <= 128 ? 2 : 1; /* of THREADS, which take ROWS each */
     static constexpr int COMPUTING = GROUPS * THREADS, BLOCK_THREADS = COMPUTING + (WGMMA ? 128 : 0);
     static constexpr int CHUNKS = D == 256 && !WGMMA ? 2 : 4; /* of a stage */

@@ -299,7 +299,7 @@ def test_not_debian(machine, manager, column):
 def test_not_debian_where_all_is_there(machine):
     """What packages.txt says a package is found by is enough, whatever installed it."""
     machine.without("dpkg-query", "apt-get")
-    for name in ("cc", "curl", "git", "ninja", "pkg-config"):
+    for name in ("c++", "cc", "curl", "git", "ninja", "pkg-config"):
         machine.program(name)
     assert "chunkllama info" in machine.run("info", MACHINE_UID="1000").stdout
     machine.program("pkg-config", '[ "$2" != jansson ]')
