@@ -64,8 +64,11 @@ static void examine_threads(examination *x, const options *opt) {
     const int n = opt->threads ? (int)opt->threads : ca_cpu_count();
     ca_pool *pool = ca_pool_create(n);
     const bool pins = pool && n <= ca_cpu_count() && ca_pool_pin(pool);
-    report(x, "threads", n > ca_cpu_count() ? "lower --threads" : NULL, "%d threads on %d CPUs; --pin-threads %s", n,
-           ca_cpu_count(), pins ? "works" : "does not work");
+    report(x, "threads",
+           !pool                ? "they cannot be started; lower --threads, or raise the limit of processes"
+           : n > ca_cpu_count() ? "lower --threads"
+                                : NULL,
+           "%d threads on %d CPUs; --pin-threads %s", n, ca_cpu_count(), pins ? "works" : "does not work");
     if (pool) ca_pool_destroy(&pool);
 }
 
@@ -110,17 +113,16 @@ static void examine_grammars(examination *x, const options *opt) {
            "llguidance: %s", there ? name : "not found");
 }
 
-/* How many users with a shared prompt have room, in whole chunks. */
-static int64_t n_users(const options *opt, const cl_model_params *p, int64_t shared, int64_t own) {
-    static const int64_t sizes[] = {4, 2, 2, 1}; /* bytes of a number, by --kv-type */
-    const int64_t per_token = (int64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * sizes[opt->kv_type];
-    const int64_t chunk = opt->chunk_size, n_chunks = opt->kv_budget / (per_token * chunk);
-    const int64_t left = n_chunks - (shared + chunk - 1) / chunk, each = (own + chunk - 1) / chunk;
-    return left > 0 ? left / each : 0;
+/* How many users fit into --kv-budget. */
+static int64_t n_users(const options *opt, const cl_model_params *p) {
+    static const int64_t sizes[] = {4, 2, 2, 1}, scales[] = {0, 0, 0, 4}; /* bytes of a number, and of a head, by --kv-type */
+    const int64_t head = p->head_dim * sizes[opt->kv_type] + scales[opt->kv_type];
+    const int64_t chunk = opt->chunk_size,
+                  n_chunks = opt->kv_budget / ((int64_t)p->n_layers * p->n_kv_heads * 2 * head * chunk);
+    return session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, chunk);
 }
 
 static void examine_model(examination *x, const options *opt, int64_t memory) {
-    enum { SHARED = 2048, OWN = 512 };
     cl_model_file *file = NULL;
     cl_model_params p = {0};
     cl_error error;
@@ -134,9 +136,10 @@ static void examine_model(examination *x, const options *opt, int64_t memory) {
         report(x, "model",
                bytes + opt->kv_budget > memory ? "weights and --kv-budget exceed the memory; lower --kv-budget" : NULL,
                "%.1f GiB of weights", (double)bytes / (1 << 30));
-        const int64_t users = n_users(opt, &p, SHARED, OWN);
+        const int64_t users = n_users(opt, &p);
         report(x, "users", users < 1 ? "raise --kv-budget" : NULL,
-               "room for %" PRId64 " users with a shared prompt of %d tokens and %d of their own", users, SHARED, OWN);
+               "room for %" PRId64 " users with a shared prompt of %d tokens and %d of their own", users, SHARED_TOKENS,
+               OWN_TOKENS);
     }
     cl_params_free(&p);
     if (file) cl_model_file_close(&file);

@@ -24,15 +24,6 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
     fflush(stdout);
 }
 
-/* The number of users that a cache of this many chunks holds at once, each with this many tokens of its own. */
-static int64_t n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t chunk) {
-    const int64_t left = n_chunks - (shared + chunk - 1) / chunk,
-                  each = (own + chunk - 1) / chunk + 1; /* the first one is cut */
-    return left < each ? 0 : left / each;
-}
-
-enum { SHARED_TOKENS = 2048, OWN_TOKENS = 512 }; /* of the users that the log speaks of */
-
 /* Log what is in force, and what of it may surprise. */
 static void log_start(server_log *log, const session *s, const options *opt) {
     cattn_stats kv = {.struct_size = sizeof kv};
@@ -51,9 +42,9 @@ static void log_start(server_log *log, const session *s, const options *opt) {
     if (log_begin(&line, log, LOG_LEVEL_INFO, "cache")) {
         log_integer(&line, "kv_budget_bytes", (int64_t)kv.budget_bytes);
         log_integer(&line, "kv_tokens", n_chunks * opt->chunk_size);
-        log_integer(&line, "users_of_whole_context", n_users(n_chunks, 0, n_ctx, opt->chunk_size));
+        log_integer(&line, "users_of_whole_context", session_n_users(n_chunks, 0, n_ctx, opt->chunk_size));
         log_integer(&line, "users_of_512_tokens_behind_2048_shared",
-                    n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, opt->chunk_size));
+                    session_n_users(n_chunks, SHARED_TOKENS, OWN_TOKENS, opt->chunk_size));
         log_end(&line);
     }
     if (log_begin(&line, log, LOG_LEVEL_INFO, "engine")) {
@@ -193,7 +184,7 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
 }
 
 int cmd_serve(const options *opt) {
-    session s = {0};
+    session s = {.has_log = true};
     pressure *memory = NULL;
     server *running = NULL;
     server_log *log = NULL;

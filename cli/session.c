@@ -80,6 +80,12 @@ typedef struct loading {
     progress progress;
 } loading;
 
+int64_t session_n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t chunk) {
+    const int64_t left = n_chunks - (shared + chunk - 1) / chunk;
+    const int64_t each = (own + chunk - 1) / chunk + 1; /* the first one is cut */
+    return left < each ? 0 : left / each;
+}
+
 /* The progress is shown only of models that take longer than this to load. */
 static const double QUICK_LOAD_S = 0.5;
 
@@ -100,7 +106,8 @@ static cl_status load_model(session *s, const char *path, const char *level, boo
     const cl_load_watcher watcher = {show_layers, &l};
     progress_begin(&l.progress);
     l.progress.counts = "layers of the model loaded";
-    const cl_status status = cl_model_load_watched(path, level, has_fingerprint, s->pool, &watcher, model, error);
+    const cl_load_watcher *shown = l.progress.terminal || !s->has_log ? &watcher : NULL;
+    const cl_status status = cl_model_load_watched(path, level, has_fingerprint, s->pool, shown, model, error);
     progress_clear(&l.progress);
     return status;
 }

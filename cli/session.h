@@ -23,7 +23,14 @@ typedef struct session {
     const cl_engine_weight *weights; /* [n_weights] of the engine; borrowed until session_start */
     int32_t n_weights;
     const char *grammar_library; /* of the engine; borrowed until session_start; NULL: none */
+    bool has_log;                /* standard error is a log, so progress is shown only on a terminal */
 } session;
+
+/* The users that doctor and the server's first line speak of: tokens of the prompt that they share, and of each of them. */
+enum { SHARED_TOKENS = 2048, OWN_TOKENS = 512 };
+
+/* How many users fit at once into a cache of n_chunks chunks of `chunk` tokens. */
+int64_t session_n_users(int64_t n_chunks, int64_t shared, int64_t own, int64_t chunk);
 
 /*
  * Start the threads and load --model, and --draft-model and --chat-template if they are set. Errors: CL_ERR_ARG names the
