@@ -1,16 +1,24 @@
-/* Catches the first Ctrl-C. */
+/* Catches the first signal that ends a command. */
 #include "interrupt.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int signal) { interrupted = signal; }
+static void on_signal(int signal) {
+    if (interrupted) _exit(128 + signal);
+    interrupted = signal;
+}
 
 void interrupt_watch(void) {
-    struct sigaction inherited, ours = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    if (sigaction(SIGINT, NULL, &inherited) == 0 && inherited.sa_handler != SIG_IGN) sigaction(SIGINT, &ours, NULL);
+    static const int signals[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction inherited, ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigemptyset(&ours.sa_mask);
+        if (sigaction(signals[i], NULL, &inherited) == 0 && inherited.sa_handler != SIG_IGN) sigaction(signals[i], &ours, NULL);
+    }
 }
 
 int interrupt_report(command_id cmd, const char *format, ...) {
@@ -20,5 +28,5 @@ int interrupt_report(command_id cmd, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     fprintf(stderr, "chunkllama %s: interrupted %s\n", commands[cmd].name, text);
-    return EXIT_INTERRUPTED;
+    return 128 + interrupted;
 }

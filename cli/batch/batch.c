@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/interrupt.h"
 #include "cli/session.h"
 #include "openai/json.h"
-#include "stop.h"
 #include "summary.h"
 #include "work.h"
 
@@ -56,18 +56,20 @@ static cl_status read_shard(const options *opt, plan_shard *shard, cl_error *err
 
 /* What the records depend on, by the names of options; NULL: memory is lacking. */
 static json_t *identity_of(const batch_job *j, const options *opt) {
-    char hash[20], shard[32];
+    char hash[20], shard[32], template[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
     snprintf(shard, sizeof shard, "%d/%d", j->shard.i, j->shard.n);
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i}",
-                     "input", hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model",
-                     j->context.model_name, "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k",
-                     (json_int_t)opt->top_k, "top-p", opt->top_p, "min-p", opt->min_p, "repetition-penalty",
-                     opt->repetition_penalty, "presence-penalty", opt->presence_penalty, "frequency-penalty",
-                     opt->frequency_penalty, "seed", (json_int_t)opt->seed, "ignore-eos", opt->ignore_eos, "logprobs",
-                     (json_int_t)opt->logprobs, "chat-template", opt->chat_template ? opt->chat_template : "",
-                     "chat-template-kwargs", opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format",
-                     opt->chat_format ? opt->chat_format : "", "sharing", opt->sharing, "kv-type", opt->kv_type);
+    snprintf(template, sizeof template, "%016llx",
+             (unsigned long long)plan_hash_id(j->s.template.data ? j->s.template.data : ""));
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i, s:I}", "input",
+        hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model", j->context.model_name,
+        "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k", (json_int_t)opt->top_k, "top-p",
+        opt->top_p, "min-p", opt->min_p, "repetition-penalty", opt->repetition_penalty, "presence-penalty",
+        opt->presence_penalty, "frequency-penalty", opt->frequency_penalty, "seed", (json_int_t)opt->seed, "ignore-eos",
+        opt->ignore_eos, "logprobs", (json_int_t)opt->logprobs, "chat-template", template, "chat-template-kwargs",
+        opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format", opt->chat_format ? opt->chat_format : "", "sharing",
+        opt->sharing, "kv-type", opt->kv_type, "ctx", (json_int_t)j->context.n_ctx);
 }
 
 /* Order the lines, and begin the output or continue it. */
@@ -87,7 +89,7 @@ static cl_status work(batch_job *j, const options *opt, cl_error *error) {
     const double start = clock_seconds();
     j->work = (batch_work){
         .engine = j->s.engine, .context = &j->context, .tenants = &j->tenants, .input = &j->input, .output = &j->output};
-    stop_watch();
+    interrupt_watch();
     /* Those behind the running ones wait in the engine, so that a step need not wait for the next line to be parsed. */
     const cl_status status = batch_work_run(&j->work, 2 * (size_t)opt->max_seqs + 16, error);
     batch_summary *s = &j->summary;
@@ -102,9 +104,39 @@ static cl_status work(batch_job *j, const options *opt, cl_error *error) {
     return status;
 }
 
+/* Print an argument; one that the shell would change is put in quotes. */
+static void print_argument(const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    if (*text && strspn(text, plain) == strlen(text)) {
+        fputs(text, stderr);
+        return;
+    }
+    fputc('\'', stderr);
+    for (; *text; text++) *text == '\'' ? fputs("'\\''", stderr) : fputc(*text, stderr);
+    fputc('\'', stderr);
+}
+
+/* Print the command of this process on stderr, as a shell reads it, with --resume. */
+static void print_command(void) {
+    /* The arguments as they were given, each with a zero behind it; options_parse has reordered argv. */
+    FILE *f = fopen("/proc/self/cmdline", "rb");
+    char *text = NULL;
+    size_t capacity = 0;
+    bool resumes = false;
+    fputs("  ", stderr);
+    for (const char *gap = ""; f && getdelim(&text, &capacity, '\0', f) > 0; gap = " ") {
+        resumes |= strcmp(text, "--resume") == 0;
+        fputs(gap, stderr);
+        print_argument(text);
+    }
+    fprintf(stderr, "%s%s\n", f ? "" : "chunkllama batch ...", resumes ? "" : " --resume");
+    free(text);
+    if (f) fclose(f);
+}
+
 /* Say what is done and how to continue. */
 static void print_stopped(const batch_job *j) {
-    const char *name = stop_signal() == SIGINT ? "SIGINT" : "SIGTERM";
+    const char *name = interrupted == SIGINT ? "SIGINT" : "SIGTERM";
     fprintf(stderr, "chunkllama batch: stopped by %s; %zu of %zu requests are done", name, j->output.n_records,
             j->plan.n_order);
     if (!j->output.partial_path) {
@@ -112,7 +144,7 @@ static void print_stopped(const batch_job *j) {
         return;
     }
     fprintf(stderr, ", and kept in %s and %s. To continue:\n", j->output.path, j->output.partial_path);
-    stop_print_command();
+    print_command();
 }
 
 static void close_job(batch_job *j) {
@@ -138,7 +170,7 @@ int cmd_batch(const options *opt) {
     if (status == CL_OK) status = prepare(&j, opt, &error);
     if (status == CL_OK) status = work(&j, opt, &error);
     const bool complete = j.plan.n_order == j.output.n_records, standard = j.output.out == stdout;
-    const int stopped = status == CL_OK && !complete ? stop_signal() : 0;
+    const int stopped = status == CL_OK && !complete ? interrupted : 0;
     if (stopped) print_stopped(&j);
     if (status == CL_OK && !stopped) batch_output_complete(&j.output);
     if (status == CL_OK && !stopped) summary_print(&j.summary);

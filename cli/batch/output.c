@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,8 @@ cl_status batch_output_open(batch_output *o, const char *path, const batch_input
     if (!is_regular(o->out))
         return resume ? cl_fail(error, CL_ERR_ARG, "--resume: --output %s is no regular file, so nothing can be in it", path)
                       : CL_OK;
+    if (flock(fileno(o->out), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return cl_fail(error, CL_ERR_FILE, "another job writes --output %s; wait until it has ended", path);
     o->partial_path = malloc(strlen(path) + sizeof ".partial");
     if (!o->partial_path) return cl_fail(error, CL_ERR_NOMEM, "no memory for the name of a file");
     strcat(strcpy(o->partial_path, path), ".partial");

@@ -49,13 +49,14 @@ static size_t cut(const int64_t *before, const size_t *common, size_t n_keys, in
     if (i == 0 || i == n) return i == 0 ? 0 : n_keys;
     const double total = (double)before[n_keys], ideal = total * i / n, play = CUT_PLAY * total / n;
     size_t best = n_keys;
-    double best_distance = 0;
-    for (size_t k = 0; k <= n_keys; k++) {
+    double best_distance = total - ideal;
+    for (size_t k = 0; k < n_keys; k++) {
+        if (before[k + 1] == before[k]) continue; /* one place for each cost, so that cuts ascend and parts do not overlap */
         const double distance = (double)before[k] < ideal ? ideal - (double)before[k] : (double)before[k] - ideal;
         const bool inside = distance <= play;
-        const double weight = inside && k < n_keys ? (double)common[k] : 1e18 + distance;
+        const double weight = inside ? (double)common[k] : 1e18 + distance;
         const double best_weight = best < n_keys && best_distance <= play ? (double)common[best] : 1e18 + best_distance;
-        if (k > 0 && (weight > best_weight || (weight == best_weight && distance >= best_distance))) continue;
+        if (weight > best_weight || (weight == best_weight && distance >= best_distance)) continue;
         best = k;
         best_distance = distance;
     }

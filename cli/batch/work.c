@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
-#include "stop.h"
+#include "cli/interrupt.h"
 
 static const double LOOK_S = 0.2; /* a signal is seen, and progress is shown, at least this often */
 
@@ -20,7 +20,7 @@ struct pending_line {
     size_t index;     /* in the plan */
     batch_line line;
     openai_job *prompts; /* [line.request.n_prompts] owned */
-    size_t n_open;       /* prompts whose last event has not come yet; guarded by work->lock */
+    size_t n_open;       /* prompts whose last event has not come yet, and 1 while add_line uses it; guarded by work->lock */
     pending_line *before, *after, *next_done;
 };
 
@@ -93,14 +93,13 @@ static cl_status add_line(batch_work *w, size_t index, const char *text, size_t 
     p->work = w;
     p->index = index;
     const bool valid = batch_line_parse(&p->line, number, text, size, w->context, w->tenants);
-    p->n_open = valid ? p->line.request.n_prompts : 1;
+    p->n_open = 1 + (valid ? p->line.request.n_prompts : 0);
     link_line(w, p);
     if (valid) {
         name_result(p, text, size);
         submit(p);
-    } else {
-        close_prompts(p, 1);
     }
+    close_prompts(p, 1); /* from here on the writing thread may free it */
     return CL_OK;
 }
 
@@ -123,14 +122,14 @@ static void show_progress(batch_work *w) {
 /* Wait until at most n lines are in memory. False: the job stops, because of a signal or an error. */
 static bool wait_for_lines(batch_work *w, size_t n) {
     pthread_mutex_lock(&w->lock);
-    while (w->n_pending > n && w->error.code == CL_OK && !stop_signal()) {
+    while (w->n_pending > n && w->error.code == CL_OK && !interrupted) {
         const struct timespec until = clock_deadline(LOOK_S);
         pthread_cond_timedwait(&w->written, &w->lock, &until);
         pthread_mutex_unlock(&w->lock);
         show_progress(w);
         pthread_mutex_lock(&w->lock);
     }
-    const bool ok = w->error.code == CL_OK && !stop_signal();
+    const bool ok = w->error.code == CL_OK && !interrupted;
     pthread_mutex_unlock(&w->lock);
     return ok;
 }
