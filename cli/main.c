@@ -156,7 +156,10 @@ int main(int argc, char **argv) {
     char message[512];
     switch (options_parse(cmd, argc - 1 - n_words, argv + 1 + n_words, &opt, message, sizeof message)) {
     case OPTIONS_HELP: options_print_help(cmd); return 0;
-    case OPTIONS_WRONG: fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, message); return 2;
+    case OPTIONS_WRONG:
+        fprintf(stderr, "chunkllama %s: %s\n", commands[cmd].name, message);
+        options_free(&opt);
+        return 2;
     case OPTIONS_OK: break;
     }
     const int status = check_output(cmd, commands[cmd].run(&opt));

@@ -125,7 +125,10 @@ static cl_status score_text(scoring *s, cl_error *error) {
         tally t = s->sums;
         if (cl_tokenizer_adds_bos(tok)) chunk[0] = cl_tokenizer_bos(tok);
         const cl_status status = score_chunk(s, chunk, &t, error);
-        if (status != CL_OK) return status;
+        if (status != CL_OK) {
+            progress_clear(&s->progress);
+            return status;
+        }
         if (interrupted) break;
         s->sums = t;
         s->n_done++;
