@@ -164,7 +164,7 @@ static bool enter(acceptor *a, int fd) {
     const bool spare = a->n_open >= a->config.max_connections;
     const bool ok = !(spare && a->n_spare >= a->config.max_spare) && allocate_entries(a, (size_t)fd);
     if (ok) {
-        const double seconds = spare ? spare_s : a->config.request_timeout_s;
+        const double seconds = spare ? spare_s : a->drains ? unused_s : a->config.request_timeout_s;
         a->connections[fd] = (connection){.open = true, .spare = spare, .deadline = clock_seconds() + seconds};
         ++*(spare ? &a->n_spare : &a->n_open);
     }

@@ -270,7 +270,8 @@ static size_t take_lines(server_log *log, double seconds, bool *stop, uint64_t *
 /* Write how many lines were lost: not by way of the buffer, which may be full again. */
 static void write_lost(server_log *log, uint64_t n_lost, double *end) {
     log_line line;
-    if (n_lost == 0 || !log_begin(&line, log, LOG_LEVEL_WARN, "log")) return;
+    const log_level level = log->level < LOG_LEVEL_WARN ? log->level : LOG_LEVEL_WARN;
+    if (n_lost == 0 || !log_begin(&line, log, level, "log")) return;
     log_integer(&line, "lost_lines", (int64_t)n_lost);
     put_end(&line);
     write_all(log, line.text, line.size, end);

@@ -29,9 +29,10 @@ static const char *tenant_of(const exchange *x) {
 /* How the engine's work for a request ended; NULL: it had none. With the generation's lock held. */
 static const char *finish_of(const generation *g, bool sent) {
     if (g->n_jobs == 0 || !g->kind->write) return NULL;
-    if (!sent) return "disconnected";
+    if (!sent) return g->stopped && !g->abandoned ? "stopped" : "disconnected";
+    if (g->lost_event || g->out.failed || g->result.failed) return "error";
     if (g->n_ended < g->n_jobs) return g->stopped ? "stopped" : "error";
-    return g->result.failed ? "error" : openai_finish_name(g->usage.finish);
+    return openai_finish_name(g->usage.finish);
 }
 
 static void add_usage(log_line *line, const generation *g, const generation_usage *u) {

@@ -197,6 +197,8 @@ void server_serve(server *s, cl_engine *e, const cl_model *m, const cl_chat *cha
                                   .can_pin = s->config.can_pin,
                                   .defaults = s->config.request};
     if (s->batches) worker_serve(s->batches, e, &s->context);
+    s->logged.struct_size = sizeof s->logged; /* what was computed before, such as pins, is no load */
+    cl_engine_get_stats(e, &s->logged);
     s->logged_at = clock_seconds();
     if (s->config.log_load_s > 0) server_log_every(s->config.log, s->config.log_load_s, log_load, s);
     atomic_store_explicit(&s->serves, true, memory_order_release);
