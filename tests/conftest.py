@@ -2,6 +2,7 @@
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))  # for random_blocks.py
+
+# A shell without job control lets what it starts in the background ignore SIGINT, and so would the programs under test.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
