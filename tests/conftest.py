@@ -11,9 +11,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))  # for random_blocks.py
 
-# A shell without job control lets what it starts in the background ignore SIGINT, and so would the programs under test.
+# A shell without job control lets what it starts in the background ignore SIGINT, and nohup SIGHUP. So would the programs under
+# test.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -165,8 +165,8 @@ def test_a_batch_is_what_the_command_computes(server, chunkllama, tmp_path):
         batch.created_at + 86400, abs=2)
 
     (tmp_path / "in.jsonl").write_text("".join(lines))
-    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model-name", server.client.models.list().data[0].id,
-               status=1)
+    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model-name",
+               f"{server.client.models.list().data[0].id},*", status=1)
     expected = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
     answers = server.client.files.content(batch.output_file_id).text
     errors = server.client.files.content(batch.error_file_id).text
@@ -322,7 +322,7 @@ def test_a_batch_survives_kill(chunkllama_bin, model_path, chunkllama, tmp_path,
         answers = server.client.files.content(batch.output_file_id).text
         name = server.client.models.list().data[0].id
     (tmp_path / "in.jsonl").write_text(text)
-    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model-name", name)
+    chunkllama("batch", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model-name", f"{name},*")
     assert plain(answers) == plain((tmp_path / "out.jsonl").read_text())
     assert sorted(p.suffix for p in folder.iterdir()) == [".data", ".data", ".json", ".json", ".json"]
 

@@ -267,7 +267,7 @@ def test_doctor(chunkllama_bin, chunkllama, model_path):
     assert all((line["fix"] is None) == line["ok"] for line in report.values())
     assert status == (0 if all(line["ok"] for line in report.values()) else 1)
     # SmolLM2-135M: 30 layers, 3 KV heads of 64, bf16: 1,474,560 bytes a chunk of 64 tokens; 2 GiB have 1,456 chunks.
-    assert f"room for {(1456 - 32) // 8} users with a shared prompt of 2048 tokens and 512 of their own" in report["users"]["found"]
+    assert f"room for {(1456 - 32) // 9} users with a shared prompt of 2048 tokens and 512 of their own" in report["users"]["found"]
     assert "ref" in report["cpu"]["found"]
     text = lines(model_path)[1]
     assert [line.split()[0] for line in text] == ["ok" if line["ok"] else "warn" for line in report.values()]
