@@ -148,8 +148,9 @@ static enum MHD_Result begin_stream(exchange *x) {
  * wait too long it begins with the first event instead, so that the answer's status can say that.
  */
 static bool can_begin(const generation *g) {
+    if (!g->prepared) return false; /* until then the request is the preparer's */
     const bool begins = g->request.stream && (g->events || g->srv->context.queue_timeout_s == 0);
-    return g->prepared && (g->refused || begins || g->n_ended == g->n_jobs);
+    return g->refused || begins || g->n_ended == g->n_jobs;
 }
 
 /* Whether the first event is that the request has waited too long. */
