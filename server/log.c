@@ -1,7 +1,6 @@
 /* Lines of the log, the buffer that holds them, and the thread that writes them: see log.h. */
 #include "log.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

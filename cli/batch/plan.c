@@ -45,7 +45,6 @@ static bool add_prompt(reader *r, const openai_request *request, size_t i) {
     if (!grow((void **)&plan->prompts, plan->n_prompts, &plan->prompts_capacity, sizeof *plan->prompts)) return false;
     plan->prompts[plan->n_prompts++] = (plan_prompt){
         .first = r->n_tokens,
-        .line = plan->n_lines - 1,
         .domain = XXH3_64bits_withSeed(p->salt_size ? p->salt : "", p->salt_size, p->domain),
         .n_tokens = (int32_t)tokens->n,
         .shares = !p->prompt_logprobs && p->pooling != CL_ENGINE_POOL_MEAN,

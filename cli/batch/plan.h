@@ -28,8 +28,7 @@ typedef struct plan_line {
 } plan_line;
 
 typedef struct plan_prompt {
-    int64_t first; /* index of its first token in the scratch file */
-    size_t line, turn;
+    int64_t first;   /* index of its first token in the scratch file */
     uint64_t domain; /* prompts share K/V within one: a hash of the tenant and the salt */
     int32_t n_tokens;
     int32_t n_common; /* tokens that a cache that forgets nothing has already when the prompt's turn comes */
