@@ -15,7 +15,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def url(chunkllama_bin, model_path):
-    with run(chunkllama_bin, "-m", model_path, "--port", "0") as server:
+    with run(chunkllama_bin, "-m", model_path, "--port", "0", "--served-model-name", "any") as server:
         yield re.search(r"at (http://\S+)", server.stdout.readline())[1]
 
 
