@@ -250,15 +250,16 @@ template <class S, int NT> DEV void attend_segment(const ca_cuda_attend_args &a,
     leave_sums<S, NT>(st, w, first);
 }
 
+template <class U> DEV void settle_quarters(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 base, const U &u) {
+    sum4 sum[U::N];
+    fold_quarters(base, u, sum);
+    settle(a, job, u, sum);
+}
 template <class S> DEV void finish_segment(const ca_cuda_attend_args &a, u32 base) {
     const ca_cuda_job job = kept_job(base + S::JOB);
     if (job.carry_out >= 0) return;
     sync_block();
-    over_units<S>(a, job, [&](const auto &u) {
-        sum4 sum[u.N];
-        fold_quarters(base, u, sum);
-        settle(a, job, u, sum);
-    });
+    over_units<S>(a, job, [&](const auto &u) { settle_quarters(a, job, base, u); });
     if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 

@@ -239,17 +239,19 @@ template <class S> DEV void attend_rows(const ca_cuda_attend_args &a, int j, int
     }
 }
 
+template <class U> DEV void settle_rows(const ca_cuda_attend_args &a, const ca_cuda_job &job, u32 base, const U &u) {
+    using S = typename U::S;
+    sum4 sum[U::N];
+    UNROLL for (int k = 0; k < U::N; k++)
+        sum[k] = {ld_shared<f4>(base + row_sum_at<S>(u.row[k], 4 * u.unit[k])),
+                  ld_shared<float>(base + S::M + (u32)u.row[k] * 4), ld_shared<float>(base + S::L + (u32)u.row[k] * 4)};
+    settle(a, job, u, sum);
+}
 template <class S> DEV void finish_rows(const ca_cuda_attend_args &a, u32 base) {
     const ca_cuda_job job = kept_job(base + S::JOB);
     sync_own<S>();
     if (job.carry_out >= 0) return;
-    over_units<S>(a, job, [&](const auto &u) {
-        sum4 sum[u.N];
-        UNROLL for (int k = 0; k < u.N; k++)
-            sum[k] = {ld_shared<f4>(base + row_sum_at<S>(u.row[k], 4 * u.unit[k])),
-                      ld_shared<float>(base + S::M + (u32)u.row[k] * 4), ld_shared<float>(base + S::L + (u32)u.row[k] * 4)};
-        settle(a, job, u, sum);
-    });
+    over_units<S>(a, job, [&](const auto &u) { settle_rows(a, job, base, u); });
     if (!(job.flags & (CA_CUDA_JOB_OUTPUT | CA_CUDA_JOB_KEEP))) arrive<S>(a, job, base + S::FLAGS);
 }
 
