@@ -18,7 +18,7 @@ static int check(const problem &p) {
 int main(int argc, char **argv) {
     const seed_range seeds(argc, argv, 8);
     int failures = 0;
-    for (uint64_t seed = seeds.begin; seed < seeds.end; seed++) failures += check(bits_problem(seeds, seed, 64, 1100, 150));
+    for (uint64_t seed = seeds.begin; seed < seeds.end; seed++) failures += check(bits_problem(seeds, seed, 64, 700, 150));
     printf("%d problems, %d failures\n", (int)(seeds.end - seeds.begin), failures);
     return failures != 0;
 }
