@@ -11,6 +11,7 @@ foreach(arch ${CA_CUDA_ARCHS})
 endforeach()
 # The host side needs no C++ runtime: no exceptions, no type information, no guards around statics.
 set(CA_NVCC_FLAGS -O3 -std=c++17
+    --threads=0 # the architectures side by side, on all processors
     -Xptxas=--register-usage-level=0 # otherwise the scheduler takes registers that the sums of 32 rows need, and spills
     -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 if(CATTN_WERROR)
