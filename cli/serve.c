@@ -8,6 +8,7 @@
 #include "base/levels.h"
 #include "serve_signals.h"
 #include "server/sandbox.h"
+#include "server/service_manager.h"
 #include "session.h"
 #include "warm.h"
 
@@ -25,7 +26,7 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
 }
 
 /* Log what is in force, and what of it may surprise. */
-static void log_start(server_log *log, const session *s, const options *opt) {
+static void log_start(server_log *log, const session *s, const service_manager *manager, const options *opt) {
     cattn_stats kv = {.struct_size = sizeof kv};
     log_line line;
     int level;
@@ -61,6 +62,11 @@ static void log_start(server_log *log, const session *s, const options *opt) {
     if (!chat && log_begin(&line, log, LOG_LEVEL_WARN, "chats are refused: the model has no chat template that can be used")) {
         log_text(&line, "reason", s->model->chat_error.code != CL_OK ? s->model->chat_error.message : "its file has none");
         log_text(&line, "fix", "name one with --chat-template, or a format with --chat-format");
+        log_end(&line);
+    }
+    if (manager->error && log_begin(&line, log, LOG_LEVEL_WARN, "the service manager gets no messages")) {
+        log_text(&line, "reason", strerror(manager->error));
+        log_text(&line, "fix", "unset NOTIFY_SOCKET, or let it name a socket that this user may write to");
         log_end(&line);
     }
 }
@@ -162,7 +168,7 @@ static cl_status open_log(const options *opt, server_log **log, cl_error *error)
  * needed any more; while the model is loaded, clients are answered with the first alone.
  */
 static cl_status start(session *s, const server_keys *keys, const options *opt, pressure **memory, serve_signals *signals,
-                       server_log **log, server **running, cl_error *error) {
+                       const service_manager *manager, server_log **log, server **running, cl_error *error) {
     warm_file pinned = {0}, warm = {0};
     const char *paths[4] = {opt->model}; /* the last one is NULL */
     size_t n_paths = 1;
@@ -174,11 +180,12 @@ static cl_status start(session *s, const server_keys *keys, const options *opt, 
     if (status == CL_OK && opt->sandbox && opt->model) status = sandbox_limit_files(paths, opt->kv_tier, opt->files_dir, error);
     if (status == CL_OK) status = open_log(opt, log, error);
     if (status == CL_OK) status = listen_for(s, opt, keys, *log, running, error);
+    if (status == CL_OK) service_manager_loading(manager);
     if (status == CL_OK) status = load(s, keys, opt, &pinned, &warm, signals, error);
     warm_close(&pinned);
     warm_close(&warm);
     if (status == CL_OK && opt->sandbox) status = sandbox_limit_calls(opt->files_dir, error);
-    if (status == CL_OK) log_start(*log, s, opt);
+    if (status == CL_OK) log_start(*log, s, manager, opt);
     if (status == CL_OK) server_serve(*running, s->engine, s->model, session_chat(s), s->chat_kwargs);
     return status;
 }
@@ -194,18 +201,22 @@ int cmd_serve(const options *opt) {
     s.weights = keys.weights;
     s.n_weights = keys.n_weights;
     serve_signals signals;
+    service_manager manager;
     int exit_status = 0;
     serve_signals_block(&signals);
-    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &log, &running, &error);
+    service_manager_open(&manager);
+    if (status == CL_OK) status = start(&s, &keys, opt, &memory, &signals, &manager, &log, &running, &error);
     if (status == CL_OK) {
+        service_manager_ready(&manager);
         print_hello(opt->host, server_port(running), server_model_name(running));
-        exit_status = serve_until_end(&signals, running, s.engine, memory, log, opt->shutdown_timeout);
+        exit_status = serve_until_end(&signals, running, s.engine, memory, log, &manager, opt->shutdown_timeout);
     }
     server_stop(&running);
     server_log_destroy(&log);
     if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
     session_close(&s);
     pressure_close(&memory);
+    service_manager_close(&manager);
     server_keys_free(&keys);
     return status == CL_OK ? exit_status : session_fail(CMD_SERVE, &error);
 }

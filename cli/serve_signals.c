@@ -27,6 +27,7 @@ typedef struct scene {
     cl_engine *engine;
     pressure *memory; /* NULL: it keeps its memory */
     server_log *log;
+    const service_manager *manager;
     double memory_look; /* clock_seconds() of the next look at the system's memory */
 } scene;
 
@@ -48,10 +49,12 @@ static int wait_for_end(scene *s, double seconds) {
     /* The kernel sends SIGHUP when the terminal was closed. */
     if (signal != SIGHUP || info.si_code == SI_KERNEL) return signal > 0 ? signal : 0;
     log_line line;
+    service_manager_reloading(s->manager);
     if (log_begin(&line, s->log, LOG_LEVEL_WARN, "SIGHUP: no file is read again")) {
         log_text(&line, "fix", "restart the server to apply changes");
         log_end(&line);
     }
+    service_manager_ready(s->manager);
     return 0;
 }
 
@@ -73,9 +76,12 @@ static void log_cut(const scene *s, int32_t n_requests) {
 /* Let the requests end that were accepted. What ends at once is not worth a line. Returns the exit status. */
 static int drain(scene *s, double seconds) {
     const double begin = clock_seconds(), until = begin + seconds;
+    static const service_manager nobody = {.socket = -1};
     bool announced = false;
     int signal = 0;
     server_drain(s->running);
+    service_manager_stopping(s->manager, server_n_requests(s->running), seconds);
+    s->manager = &nobody; /* no SIGHUP makes the server ready again */
     int32_t n;
     while ((n = server_n_requests(s->running)) > 0 && signal == 0 && clock_seconds() < until) {
         signal = wait_for_end(s, requests_s);
@@ -89,8 +95,8 @@ static int drain(scene *s, double seconds) {
 }
 
 int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    double seconds) {
-    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .log = log};
+                    const service_manager *manager, double seconds) {
+    scene s = {.signals = signals, .running = running, .engine = engine, .memory = memory, .log = log, .manager = manager};
     while (wait_for_end(&s, memory ? memory_s : INFINITY) == 0) {
     }
     const int status = drain(&s, seconds);

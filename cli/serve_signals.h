@@ -10,6 +10,7 @@
 #include "server/log.h"
 #include "server/pressure.h"
 #include "server/server.h"
+#include "server/service_manager.h"
 
 enum { SERVE_CUT = 124 }; /* exit status: the time for requests to end has passed; that of timeout(1) */
 
@@ -23,11 +24,11 @@ void serve_signals_block(serve_signals *signals);
 
 /*
  * Run the server until it is to end, then until its requests have ended, a second signal comes, or `seconds` have passed.
- * Adapts the K/V budget to the system's memory meanwhile; memory is NULL: does not. What it waits for goes to the log. Returns
- * the program's exit status: 0 if no request is left, SERVE_CUT, or 128 and the second signal's number. Afterwards another
- * signal ends the program at once.
+ * Adapts the K/V budget to the system's memory meanwhile; memory is NULL: does not. What it waits for goes to the log, and to
+ * the service manager, which knows already that the server is ready. Returns the program's exit status: 0 if no request is
+ * left, SERVE_CUT, or 128 and the second signal's number. Afterwards another signal ends the program at once.
  */
 int serve_until_end(const serve_signals *signals, server *running, cl_engine *engine, pressure *memory, server_log *log,
-                    double seconds);
+                    const service_manager *manager, double seconds);
 
 #endif
