@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs into a fresh prefix, looks for the program and its pages, then builds and runs foreign.c and the documented programs against it as others would: with
-# pkg-config, shared and static, and with CMake; static programs have no CUDA unless they link its module. Then the library is
-# built alone with nothing but a C compiler and CMake. Last, each shared library must export its public interface and nothing
-# else. docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
+# Installs into a fresh prefix, looks for the program, its pages and its unit, then builds and runs foreign.c and the documented
+# programs against it as others would: with pkg-config, shared and static, and with CMake; static programs have no CUDA unless they
+# link its module. Then the library is built alone with nothing but a C compiler and CMake. Last, each shared library must export
+# its public interface and nothing else. docs/example_llama.c is run where CHUNKLLAMA_MODEL names a model.
 set -euo pipefail
 build=$1 prefix=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +21,17 @@ done
 for file in bash-completion/completions/chunkllama zsh/site-functions/_chunkllama fish/vendor_completions.d/chunkllama.fish; do
   [[ -s $prefix/share/$file ]] || { echo "there is no $file"; exit 1; }
 done
+
+echo "the unit of the service"
+unit=$prefix/lib/systemd/system/chunkllama.service
+grep -q "^ExecStart=$prefix/bin/chunkllama serve " "$unit" || { echo "the unit starts another program"; exit 1; }
+if command -v systemd-analyze >/dev/null; then
+  systemd-analyze verify --man=no "$unit" 2>&1 | tee "$work/unit.txt"
+  [[ ! -s $work/unit.txt ]] || exit 1
+  systemd-analyze security --offline=true --threshold=15 "$unit" >"$work/unit.txt" || { cat "$work/unit.txt"; exit 1; }
+else
+  echo "not verified: there is no systemd-analyze"
+fi
 
 echo "pkg-config, shared"
 # shellcheck disable=SC2046
