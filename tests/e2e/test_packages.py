@@ -1,0 +1,173 @@
+"""The Debian packages of packaging/build_deb.sh: what they contain and need, and that they can be installed, used and removed in a root
+folder that has nothing but the packages which they name."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+INSTALLED = ["libchunkattn0", "libchunkattn-dev", "libchunkllama0", "chunkllama"]  # libchunkllama-dev needs many more
+# Packages that all Debian systems have, so that none names them: a shell for the packages' scripts, and what these call.
+ESSENTIAL = ["dash", "init-system-helpers"]
+
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("dh_install"), reason="this system cannot build Debian packages"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="installing into a root folder needs root"),
+]
+
+
+def output(*command, **more):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, **more)
+    assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packages(bin_dir, tmp_path_factory):
+    """The packages' files by their names."""
+    out = tmp_path_factory.mktemp("deb")
+    little = {"DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}  # to save time
+    output(ROOT / "packaging/build_deb.sh", "--build-dir", bin_dir.parent, out, env={**os.environ, **little})
+    return {path.name.split("_")[0]: path for path in out.glob("*.deb")}
+
+
+def field(package, name):
+    return output("dpkg-deb", "--field", package, name).strip()
+
+
+def names(relations):
+    """The packages of a field such as Depends, without versions and alternatives."""
+    return [re.split(r"[\s:(|]", relation.strip())[0] for relation in relations.split(",") if relation.strip()]
+
+
+def depends(package):
+    """The packages that it needs, apart from ours."""
+    return [name for name in names(field(package, "Depends")) if not name.startswith("libchunk")]
+
+
+def closure(roots):
+    """The installed packages that these need, and those that they need in turn."""
+    rows = output("dpkg-query", "-W", "-f", "${Package}\t${Pre-Depends}, ${Depends}\t${Provides}\n").splitlines()
+    rows = [row.split("\t") for row in rows]
+    needs = {name: names(relations) for name, relations, _ in rows}
+    providers = {virtual: name for name, _, provides in rows for virtual in names(provides)}
+    found, left = set(), list(roots)
+    while left:
+        name = left.pop()
+        name = name if name in needs else providers.get(name)
+        if name and name not in found:
+            found.add(name)
+            left += needs[name]
+    return sorted(found)
+
+
+def copy_packages(root, wanted):
+    """Make a root folder in which these packages of this system are installed."""
+    for name in ("bin", "sbin", "lib", "lib64"):  # links into /usr, through which packages may name their files
+        (root / "usr" / name).mkdir(parents=True)
+        (root / name).symlink_to(f"usr/{name}")
+    paths = set(output("dpkg-query", "-L", *wanted).splitlines()) - {"/bin", "/sbin", "/lib", "/lib64", "/.", ""}
+    paths = sorted(path for path in paths if path[0] == "/" and not path.startswith("/usr/share/") and os.path.lexists(path))
+    packed = subprocess.run(["tar", "-C", "/", "-c", "--no-recursion", "-T", "-"], input="\n".join(p[1:] for p in paths).encode(),
+                            capture_output=True, check=True)
+    subprocess.run(["tar", "-C", root, "-x", "--keep-directory-symlink"], input=packed.stdout, check=True)
+    database = root / "var/lib/dpkg"
+    for name in ("info", "updates", "triggers"):
+        (database / name).mkdir(parents=True, exist_ok=True)
+    (database / "status").write_text(output("dpkg-query", "-s", *wanted))
+    for name in wanted:
+        (database / f"info/{name}.list").touch()
+
+
+@pytest.fixture(scope="module")
+def root(packages, tmp_path_factory):
+    path = tmp_path_factory.mktemp("root")
+    copy_packages(path, closure([*ESSENTIAL, *(need for name in INSTALLED for need in depends(packages[name]))]))
+    (path / "proc").mkdir(exist_ok=True)
+    for name in ("cpuinfo", "meminfo"):
+        (path / "proc" / name).write_bytes(open(f"/proc/{name}", "rb").read())
+    return path
+
+
+def dpkg(root, *args):
+    return output("dpkg", f"--root={root}", *args)
+
+
+def inside(root, *command, status=(0,)):
+    """What a program writes that runs with the folder as its root."""
+    done = subprocess.run(["chroot", root, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, timeout=120)
+    assert done.returncode in status, (command, done.returncode, done.stdout)
+    return done.stdout
+
+
+def test_what_is_in_the_packages(packages):
+    assert sorted(packages) == sorted([*INSTALLED, "libchunkllama-dev"])
+    multiarch = output("dpkg-architecture", "-qDEB_HOST_MULTIARCH").strip()
+    lib = f"./usr/lib/{multiarch}"
+    files = {name: re.findall(r" (\./\S*)(?: -> \S+)?$", output("dpkg-deb", "-c", path), re.M) for name, path in packages.items()}
+    wanted = {
+        "libchunkattn0": [f"{lib}/libchunkattn.so.0"],
+        "libchunkattn-dev": [f"{lib}/libchunkattn.so", f"{lib}/libchunkattn.a", f"{lib}/pkgconfig/chunkattn.pc",
+                             f"{lib}/cmake/chunkattn/chunkattn-config.cmake", "./usr/include/chunkattn.h"],
+        "libchunkllama0": [f"{lib}/libchunkllama.so.0"],
+        "libchunkllama-dev": [f"{lib}/libchunkllama.so", f"{lib}/libchunkllama.a", "./usr/include/chunkllama.h"],
+        "chunkllama": ["./usr/bin/chunkllama", "./usr/share/man/man1/chunkllama-serve.1.gz", "./etc/chunkllama/config.toml",
+                       "./lib/systemd/system/chunkllama.service", "./usr/share/bash-completion/completions/chunkllama"],
+    }
+    for name, paths in wanted.items():
+        paths += [f"./usr/share/doc/{name}/{file}" for file in ("copyright", "changelog.gz", "changelog.Debian.gz")]
+        assert set(paths) <= set(files[name]), name
+    assert output("dpkg-deb", "-I", packages["chunkllama"], "conffiles").split() == ["/etc/chunkllama/config.toml"]
+
+
+def test_depends_name_all_libraries(packages, tmp_path):
+    """Directly, not by what another package happens to need."""
+    for name, pattern in {"chunkllama": "usr/bin/chunkllama", "libchunkllama0": "usr/lib/*/libchunkllama.so.*.*"}.items():
+        output("dpkg-deb", "-x", packages[name], tmp_path / name)
+        program = next((tmp_path / name).glob(pattern))
+        dynamic = output("readelf", "-d", program)
+        assert "RPATH" not in dynamic and "RUNPATH" not in dynamic
+        needed = [n for n in re.findall(r"NEEDED.*\[(.*)\]", dynamic) if not n.startswith("libchunk")]
+        provided = {os.path.basename(path) for path in output("dpkg-query", "-L", *depends(packages[name])).splitlines()}
+        assert len(needed) > 3 and set(needed) <= provided, set(needed) - provided
+
+
+def test_installed_used_and_removed(packages, root, chunkllama_bin, model_path, tmp_path):
+    dpkg(root, "-i", *(packages[name] for name in INSTALLED))
+
+    # The program.
+    version = re.search(r"project\(.* VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    assert inside(root, "/usr/bin/chunkllama", "--version") == f"chunkllama {version}\n"
+    assert field(packages["chunkllama"], "Version") == f"{version}-1"
+    doctor = inside(root, "/usr/bin/chunkllama", "doctor", status=(0, 1))  # 1: with warnings
+    assert re.search(r"^ok +cpu +kernel levels ref", doctor, re.M)
+    shutil.copyfile(model_path, root / "model.gguf")
+    run = ["run", "--raw", "--temperature", "0", "-n", "16", "Once upon a time", "-m"]
+    answer = inside(root, "/usr/bin/chunkllama", *run, "/model.gguf")
+    assert len(answer) > 30 and answer == output(chunkllama_bin, *run, model_path)
+
+    # The service, whose configuration lacks a model.
+    unit = (root / "lib/systemd/system/chunkllama.service").read_text()
+    assert "--model" in inside(root, *re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split(), status=(1,))
+
+    # The library.
+    lib = next(root.glob("usr/lib/*/libchunkattn.so")).parent
+    flags = output("pkg-config", "--cflags", "--libs", "chunkattn", env={**os.environ, "PKG_CONFIG_PATH": str(lib / "pkgconfig")})
+    output("cc", ROOT / "tests/install/foreign.c", "-o", root / "foreign", *flags.split())
+    assert inside(root, "/foreign") == "ok\n"
+    output("cmake", "-S", ROOT / "tests/install/package", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={root}/usr")
+    assert str(lib) in output("ninja", "-C", tmp_path, "-t", "commands") + (tmp_path / "CMakeCache.txt").read_text()
+
+    # What remains: the configuration until the package is purged.
+    config = root / "etc/chunkllama/config.toml"
+    config.write_text('[serve]\nmodel = "/model.gguf"\n')
+    dpkg(root, "-r", "chunkllama")
+    assert not (root / "usr/bin/chunkllama").exists() and "model.gguf" in config.read_text()
+    dpkg(root, "-i", packages["chunkllama"])
+    assert "model.gguf" in config.read_text()
+    dpkg(root, "-P", *INSTALLED)
+    assert not config.parent.exists() and not lib.joinpath("libchunkattn.so").exists()
+    assert not [path for path in root.rglob("*chunk*") if "/var/lib/dpkg/" not in str(path)]
