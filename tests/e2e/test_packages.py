@@ -1,16 +1,22 @@
-"""The Debian packages of packaging/build_deb.sh: what they contain and need, and that they can be installed, used and removed in a root
-folder that has nothing but the packages which they name."""
+"""The Debian packages of packaging/build_deb.sh: what they contain and need, and that they can be installed, used and removed in a
+root folder that has nothing but the packages which they name. The container is tested in it, too."""
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
 from conftest import ROOT
 
+from test_serve import read_hello
+
 INSTALLED = ["libchunkattn0", "libchunkattn-dev", "libchunkllama0", "chunkllama"]  # libchunkllama-dev needs many more
 # Packages that all Debian systems have, so that none names them: a shell for the packages' scripts, and what these call.
-ESSENTIAL = ["dash", "init-system-helpers"]
+ESSENTIAL = ["coreutils", "dash", "init-system-helpers"]
+IN_CONTAINER = ["curl"]  # what the Containerfile installs beside them
+ENVIRONMENT = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("dh_install"), reason="this system cannot build Debian packages"),
@@ -82,12 +88,16 @@ def copy_packages(root, wanted):
 
 
 @pytest.fixture(scope="module")
-def root(packages, tmp_path_factory):
+def root(packages, model_path, tmp_path_factory):
+    """The folder, with our packages and a model in it."""
     path = tmp_path_factory.mktemp("root")
-    copy_packages(path, closure([*ESSENTIAL, *(need for name in INSTALLED for need in depends(packages[name]))]))
+    path.chmod(0o755)
+    copy_packages(path, closure([*ESSENTIAL, *IN_CONTAINER, *(need for name in INSTALLED for need in depends(packages[name]))]))
     (path / "proc").mkdir(exist_ok=True)
     for name in ("cpuinfo", "meminfo"):
         (path / "proc" / name).write_bytes(open(f"/proc/{name}", "rb").read())
+    shutil.copyfile(model_path, path / "model.gguf")
+    dpkg(path, "-i", *(packages[name] for name in INSTALLED))
     return path
 
 
@@ -97,8 +107,8 @@ def dpkg(root, *args):
 
 def inside(root, *command, status=(0,)):
     """What a program writes that runs with the folder as its root."""
-    done = subprocess.run(["chroot", root, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}, timeout=120)
+    done = subprocess.run(["chroot", root, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT,
+                          timeout=120)
     assert done.returncode in status, (command, done.returncode, done.stdout)
     return done.stdout
 
@@ -135,33 +145,87 @@ def test_depends_name_all_libraries(packages, tmp_path):
         assert len(needed) > 3 and set(needed) <= provided, set(needed) - provided
 
 
-def test_installed_used_and_removed(packages, root, chunkllama_bin, model_path, tmp_path):
-    dpkg(root, "-i", *(packages[name] for name in INSTALLED))
-
-    # The program.
+def test_the_program(packages, root, chunkllama_bin, model_path):
     version = re.search(r"project\(.* VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
     assert inside(root, "/usr/bin/chunkllama", "--version") == f"chunkllama {version}\n"
     assert field(packages["chunkllama"], "Version") == f"{version}-1"
     doctor = inside(root, "/usr/bin/chunkllama", "doctor", status=(0, 1))  # 1: with warnings
     assert re.search(r"^ok +cpu +kernel levels ref", doctor, re.M)
-    shutil.copyfile(model_path, root / "model.gguf")
     run = ["run", "--raw", "--temperature", "0", "-n", "16", "Once upon a time", "-m"]
     answer = inside(root, "/usr/bin/chunkllama", *run, "/model.gguf")
     assert len(answer) > 30 and answer == output(chunkllama_bin, *run, model_path)
-
     # The service, whose configuration lacks a model.
     unit = (root / "lib/systemd/system/chunkllama.service").read_text()
     assert "--model" in inside(root, *re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split(), status=(1,))
 
-    # The library.
+
+def test_the_library(root, tmp_path):
     lib = next(root.glob("usr/lib/*/libchunkattn.so")).parent
     flags = output("pkg-config", "--cflags", "--libs", "chunkattn", env={**os.environ, "PKG_CONFIG_PATH": str(lib / "pkgconfig")})
     output("cc", ROOT / "tests/install/foreign.c", "-o", root / "foreign", *flags.split())
     assert inside(root, "/foreign") == "ok\n"
     output("cmake", "-S", ROOT / "tests/install/package", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={root}/usr")
-    assert str(lib) in output("ninja", "-C", tmp_path, "-t", "commands") + (tmp_path / "CMakeCache.txt").read_text()
+    assert f"{lib}/libchunkattn.a" in output("ninja", "-C", tmp_path, "-t", "commands")
 
-    # What remains: the configuration until the package is purged.
+
+def instructions():
+    """The instructions of the Containerfile, a list for each of its stages."""
+    text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", (ROOT / "Containerfile").read_text(), flags=re.M))
+    stages = []
+    for word, rest in (line.split(" ", 1) for line in text.splitlines() if line):
+        stages += [[]] if word == "FROM" else []
+        stages[-1].append((word, rest))
+    return stages
+
+
+def test_the_container_is_built_from_what_there_is():
+    """An image cannot be built here: its steps are those that other tests carry out."""
+    build, image = instructions()
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] != "#"]
+    copied = [source for word, rest in build if word == "COPY" for source in rest.split()[:-1]]
+    assert copied == ["packages.txt", "."] and all((ROOT / path).exists() for path in copied)
+    assert not {"packages.txt", "packaging", "CMakeLists.txt", "CHANGELOG.md"} & set(ignored)
+    install, script = [rest for word, rest in build if word == "RUN"]
+    wanted = output("bash", "-c", "echo " + re.search(r"\$\(.*\)", install)[0], cwd=ROOT).split()
+    assert {"cmake", "gcc", "ninja-build", "libjansson-dev"} < set(wanted) and "clang" not in wanted
+    assert os.access(ROOT / script.split()[0], os.X_OK)
+    assert ("COPY", f"--from=build {script.split()[1]}/chunkllama_*.deb /tmp/") in image
+    installed = re.search(r"--no-install-recommends (.*?) &&", dict(image)["RUN"])[1].split()
+    assert set(installed) == {"ca-certificates", "/tmp/chunkllama_*.deb", *IN_CONTAINER}
+
+
+def test_the_container_runs(root):
+    """As the first process, as the user, and with the environment and the command that the Containerfile sets."""
+    image = dict(instructions()[1])
+    for command in image["RUN"].split(" && "):
+        if command.split()[0] not in ("apt-get", "rm"):
+            inside(root, "/bin/sh", "-c", command)
+    environment = {**ENVIRONMENT, **dict([image["ENV"].split("=")])}
+    given = {"CHUNKLLAMA_PORT": "0", "CHUNKLLAMA_MODEL": "/model.gguf", "CHUNKLLAMA_FILES_DIR": "files"}
+    command = ["chroot", f"--userspec={image['USER']}", root, "sh", "-c", 'cd "$1" && shift && exec "$@"', "-", image["WORKDIR"],
+               *json.loads(image["ENTRYPOINT"]), *json.loads(image["CMD"])]
+    server = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", *command], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env={**environment, **given})
+    try:
+        address, port = re.search(r"//(.*):(\d+)", read_hello(server)[0]).groups()
+        assert address == "0.0.0.0"
+
+        def is_healthy():
+            check = ["chroot", root, "sh", "-c", image["HEALTHCHECK"].split(" CMD ")[1]]
+            done = subprocess.run(check, capture_output=True, env={**environment, "CHUNKLLAMA_PORT": port}, timeout=60)
+            return done.returncode == 0
+
+        assert is_healthy()
+        assert (root / image["WORKDIR"][1:] / "files").stat().st_uid == int(image["USER"].split(":")[0])
+        os.kill(int(open(f"/proc/{server.pid}/task/{server.pid}/children").read()), signal.SIGTERM)
+        assert server.wait(timeout=30) == 0 and not is_healthy()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_what_a_removal_leaves(packages, root):
+    """The configuration, until the package is purged."""
     config = root / "etc/chunkllama/config.toml"
     config.write_text('[serve]\nmodel = "/model.gguf"\n')
     dpkg(root, "-r", "chunkllama")
@@ -169,5 +233,4 @@ def test_installed_used_and_removed(packages, root, chunkllama_bin, model_path, 
     dpkg(root, "-i", packages["chunkllama"])
     assert "model.gguf" in config.read_text()
     dpkg(root, "-P", *INSTALLED)
-    assert not config.parent.exists() and not lib.joinpath("libchunkattn.so").exists()
-    assert not [path for path in root.rglob("*chunk*") if "/var/lib/dpkg/" not in str(path)]
+    assert [path for path in root.rglob("*chunk*") if "/var/lib/" not in str(path)] == []
