@@ -1,4 +1,5 @@
 /* `serve`: runs the HTTP server until a signal ends it. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,13 @@ static void print_hello(const char *host, unsigned port, const char *model_name)
            "64}'\n\n",
            model_name, url, url);
     fflush(stdout);
+}
+
+/* Print that the server has stopped. The line break ends the line in which a terminal shows ^C. */
+static void print_end(uint64_t n_lost_lines) {
+    printf("\nThe server has stopped.\n");
+    if (n_lost_lines > 0)
+        printf("%" PRIu64 " lines at the end of its log are lost, since standard error did not take them.\n", n_lost_lines);
 }
 
 /* Log what is in force, and what of it may surprise. */
@@ -212,8 +220,8 @@ int cmd_serve(const options *opt) {
         exit_status = serve_until_end(&signals, running, s.engine, memory, log, &manager, opt->shutdown_timeout);
     }
     server_stop(&running);
-    server_log_destroy(&log);
-    if (status == CL_OK) printf("\nThe server has stopped.\n"); /* the line break ends the line in which a terminal shows ^C */
+    const uint64_t n_lost = server_log_destroy(&log);
+    if (status == CL_OK) print_end(n_lost);
     session_close(&s);
     pressure_close(&memory);
     service_manager_close(&manager);

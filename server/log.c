@@ -33,6 +33,8 @@ struct server_log {
     size_t n_bytes;
     uint64_t n_lost, n_lost_told; /* lines; those of them that a line has reported */
     bool stop, has_fn;            /* the log ends; a function was set since the thread looked last */
+    uint64_t n_unwritten;         /* lines of what the thread writes now */
+    bool ended, abandoned;        /* the thread writes nothing more; nobody waits for it, so it frees the log */
 
     pthread_mutex_t calling; /* held while `fn` runs; comes before `lock`; guards what follows */
     void (*fn)(void *ctx, server_log *log);
@@ -210,25 +212,52 @@ uint64_t server_log_lost(server_log *log) {
 static bool await_reader(server_log *log, double *end) {
     for (;;) {
         struct pollfd out = {.fd = log->fd, .events = POLLOUT};
-        if (poll(&out, 1, 100) > 0) return true; /* also for an error, which write reports */
+        const bool ready = poll(&out, 1, 100) > 0; /* also for an error, which write reports */
         pthread_mutex_lock(&log->lock);
-        const bool stop = log->stop;
+        const bool stop = log->stop, abandoned = log->abandoned;
         pthread_mutex_unlock(&log->lock);
+        if (abandoned) return false;
+        if (ready) return true;
         const double now = clock_seconds();
         if (stop && *end == 0) *end = now + LAST_WAIT;
         if (stop && now >= *end) return false;
     }
 }
 
-/* Write pieces that a pipe takes whole once poll says that it takes something. What cannot be written is dropped. */
-static void write_all(server_log *log, const char *text, size_t size, double *end) {
+static uint64_t count_lines(const char *text, size_t size) {
+    uint64_t n = 0;
+    for (const char *end; (end = memchr(text, '\n', size)); n++) {
+        size -= (size_t)(end + 1 - text);
+        text = end + 1;
+    }
+    return n;
+}
+
+static void set_unwritten(server_log *log, uint64_t n) {
+    pthread_mutex_lock(&log->lock);
+    log->n_unwritten = n;
+    pthread_mutex_unlock(&log->lock);
+}
+
+/*
+ * Write a text, in pieces that a pipe takes whole once poll says that it takes something. A terminal may take less, and another
+ * program may have filled the pipe since: then write waits. Returns the number of lines that cannot be written; they are
+ * dropped.
+ */
+static uint64_t write_all(server_log *log, const char *text, size_t size, double *end) {
+    uint64_t n_lines = count_lines(text, size);
+    set_unwritten(log, n_lines);
     while (size > 0 && await_reader(log, end)) {
         const ssize_t n = write(log->fd, text, size < PIPE_BUF ? size : PIPE_BUF);
-        if (n < 0 && errno != EINTR && errno != EAGAIN) return;
+        if (n < 0 && errno != EINTR && errno != EAGAIN) break;
         if (n <= 0) continue;
+        n_lines -= count_lines(text, (size_t)n);
+        set_unwritten(log, n_lines);
         text += n;
         size -= (size_t)n;
     }
+    set_unwritten(log, 0);
+    return n_lines;
 }
 
 /* Call what is due. Returns the seconds until the next call; 0: there is none. */
@@ -260,35 +289,20 @@ static size_t take_lines(server_log *log, double seconds, bool *stop, uint64_t *
     log->n_bytes = 0;
     log->has_fn = false;
     *n_lost = log->n_lost - log->n_lost_told;
-    log->n_lost_told = log->n_lost;
     *stop = log->stop && size == 0;
     pthread_mutex_unlock(&log->lock);
     return size;
 }
 
-/* Write how many lines were lost: not by way of the buffer, which may be full again. */
-static void write_lost(server_log *log, uint64_t n_lost, double *end) {
+/* Write how many lines were lost: not by way of the buffer, which may be full again. False: it could not be written. */
+static bool write_lost(server_log *log, uint64_t n_lost, double *end) {
     log_line line;
     const log_level level = log->level < LOG_LEVEL_WARN ? log->level : LOG_LEVEL_WARN;
-    if (n_lost == 0 || !log_begin(&line, log, level, "log")) return;
+    if (n_lost == 0 || !log_begin(&line, log, level, "log")) return true;
     log_integer(&line, "lost_lines", (int64_t)n_lost);
     put_end(&line);
-    write_all(log, line.text, line.size, end);
+    return write_all(log, line.text, line.size, end) == 0;
 }
-
-static void *run(void *arg) {
-    server_log *log = arg;
-    double end = 0;
-    for (bool stop = false; !stop;) {
-        uint64_t n_lost;
-        const size_t size = take_lines(log, call_due(log), &stop, &n_lost);
-        write_all(log, log->written, size, &end);
-        write_lost(log, n_lost, &end);
-    }
-    return NULL;
-}
-
-/* ---- Life ---- */
 
 static void log_free(server_log *log) {
     pthread_mutex_destroy(&log->lock);
@@ -298,6 +312,30 @@ static void log_free(server_log *log) {
     free(log->written);
     free(log);
 }
+
+static void *run(void *arg) {
+    server_log *log = arg;
+    double end = 0;
+    for (bool stop = false; !stop;) {
+        uint64_t n_lost;
+        const size_t size = take_lines(log, call_due(log), &stop, &n_lost);
+        const uint64_t n_dropped = write_all(log, log->written, size, &end);
+        const bool told = write_lost(log, n_lost, &end);
+        pthread_mutex_lock(&log->lock);
+        log->n_lost += n_dropped; /* the next lines that can be written say so */
+        if (told) log->n_lost_told += n_lost;
+        pthread_mutex_unlock(&log->lock);
+    }
+    pthread_mutex_lock(&log->lock);
+    log->ended = true;
+    const bool abandoned = log->abandoned;
+    pthread_cond_signal(&log->changed);
+    pthread_mutex_unlock(&log->lock);
+    if (abandoned) log_free(log);
+    return NULL;
+}
+
+/* ---- Life ---- */
 
 server_log *server_log_create(int fd, log_level level, bool json) {
     server_log *log = calloc(1, sizeof *log);
@@ -313,16 +351,28 @@ server_log *server_log_create(int fd, log_level level, bool json) {
     return NULL;
 }
 
-void server_log_destroy(server_log **address) {
+uint64_t server_log_destroy(server_log **address) {
     server_log *log = address ? *address : NULL;
-    if (!log) return;
+    if (!log) return 0;
     *address = NULL;
+    const pthread_t thread = log->thread;
+    const struct timespec until = clock_deadline(2 * LAST_WAIT);
+    int failure = 0;
     pthread_mutex_lock(&log->lock);
     log->stop = true;
-    pthread_cond_signal(&log->changed);
+    pthread_cond_broadcast(&log->changed);
+    while (!log->ended && failure == 0) failure = pthread_cond_timedwait(&log->changed, &log->lock, &until);
+    const uint64_t n_lost = log->n_lost - log->n_lost_told + log->n_unwritten + count_lines(log->lines, log->n_bytes);
+    const bool ended = log->ended;
+    log->abandoned = !ended;
     pthread_mutex_unlock(&log->lock);
-    pthread_join(log->thread, NULL);
+    if (!ended) {
+        pthread_detach(thread);
+        return n_lost;
+    }
+    pthread_join(thread, NULL);
     log_free(log);
+    return n_lost;
 }
 
 void server_log_every(server_log *log, double seconds, void (*fn)(void *ctx, server_log *log), void *ctx) {

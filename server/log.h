@@ -33,10 +33,12 @@ enum {
 server_log *server_log_create(int fd, log_level level, bool json);
 
 /*
- * Write what is left, and free the log. It waits a second at most for a reader that does not read; what is left then is lost.
- * Nobody may use the log any more. NULL and pointers to NULL are ignored.
+ * Write what is left, and free the log. It waits a few seconds at most for a reader that does not read; what is left then is
+ * lost. Returns how many lines are lost without a line that says so. A thread that still waits in a write is left behind: it
+ * writes nothing else, and frees the log when the write returns. Nobody may use the log any more. NULL and pointers to NULL are
+ * ignored.
  */
-void server_log_destroy(server_log **log);
+uint64_t server_log_destroy(server_log **log);
 
 /*
  * From now on call fn on the log's thread each `seconds`; NULL: call nothing. When it returns, what was set before is not

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -146,6 +147,15 @@ static uint64_t lost_in(const char *text) {
     return n;
 }
 
+/* The lines that a reader has not read yet, when nobody writes any more. */
+static uint64_t count_lines(int reader) {
+    char text[1 << 12];
+    uint64_t n_lines = 0;
+    for (ssize_t n; (n = read(reader, text, sizeof text)) > 0;)
+        for (ssize_t i = 0; i < n; i++) n_lines += text[i] == '\n';
+    return n_lines;
+}
+
 /* A reader that does not read: lines are lost, are counted, and lines say so; nobody waits, not even for the end. */
 static void a_stopped_reader_holds_up_nobody(void **state) {
     (void)state;
@@ -164,9 +174,10 @@ static void a_stopped_reader_holds_up_nobody(void **state) {
     const uint64_t n_lost = server_log_lost(p.log);
     assert_in_range(n_lost, N / 2, N);
     const double start = clock_seconds();
-    server_log_destroy(&p.log);
+    const uint64_t n_last = server_log_destroy(&p.log);
     assert_true(clock_seconds() - start < 30);
     close(p.writer);
+    assert_int_equal(n_last, N - count_lines(p.reader)); /* what fits into the pipe is not lost */
     close(p.reader);
 
     p = open_log(LOG_LEVEL_INFO, false);
@@ -185,6 +196,51 @@ static void a_stopped_reader_holds_up_nobody(void **state) {
     assert_int_equal(server_log_lost(p.log), n_silent);
     free(text);
     free(close_log(&p));
+}
+
+/* While `always_ready`, poll says that a file takes more, as it does just before another program fills a pipe. */
+static atomic_bool always_ready;
+int __real_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms) { return atomic_load(&always_ready) ? 1 : __real_poll(fds, n, ms); }
+
+/* The end of the log does not wait for a write that waits for its reader. */
+static void a_write_that_waits_holds_up_nobody(void **state) {
+    (void)state;
+    enum { N = 100 };
+    char value[8000];
+    memset(value, 'x', sizeof value);
+    piped p = open_log(LOG_LEVEL_INFO, false);
+    atomic_store(&always_ready, true);
+    for (int i = 0; i < N; i++) write_line(p.log, LOG_LEVEL_INFO, value, sizeof value);
+    const double start = clock_seconds();
+    const uint64_t n_lost = server_log_destroy(&p.log);
+    assert_true(clock_seconds() - start < 30);
+    atomic_store(&always_ready, false);
+    fcntl(p.reader, F_SETFL, O_NONBLOCK);
+    const uint64_t n_read = count_lines(p.reader); /* the write that waited may end meanwhile, so the pipe stays open */
+    assert_in_range(n_lost, N - n_read, N - n_read + 1);
+}
+
+/* What a log cannot write is not lost in silence: when writing works again, a line says how many lines are lost. */
+static void lines_that_a_full_disk_lost_are_reported(void **state) {
+    (void)state;
+    const int full = open("/dev/full", O_WRONLY);
+    assert_true(full >= 0);
+    piped p = open_log(LOG_LEVEL_INFO, false);
+    const int writer = dup(p.writer);
+    assert_true(dup2(full, p.writer) >= 0);
+    for (int i = 0; i < 3; i++) write_line(p.log, LOG_LEVEL_INFO, "lost", 4);
+    while (server_log_lost(p.log) < 3) usleep(100);
+    assert_true(dup2(writer, p.writer) >= 0);
+    close(writer);
+    close(full);
+    write_line(p.log, LOG_LEVEL_INFO, "written", 7);
+    char *text = close_log(&p);
+    assert_null(strstr(text, "value=lost"));
+    assert_non_null(strstr(text, "value=written"));
+    assert_int_equal(lost_in(text), 3);
+    free(text);
 }
 
 static void *write_many(void *log) {
@@ -230,6 +286,8 @@ int main(void) {
         cmocka_unit_test(values_are_quoted),
         cmocka_unit_test(hostile_values_stay_one_line),
         cmocka_unit_test(a_stopped_reader_holds_up_nobody),
+        cmocka_unit_test(a_write_that_waits_holds_up_nobody),
+        cmocka_unit_test(lines_that_a_full_disk_lost_are_reported),
         cmocka_unit_test(threads_and_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
