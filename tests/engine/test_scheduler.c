@@ -4,10 +4,13 @@
  */
 #include "../support/testing.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "fixture.h"
+#include "toy_model.h"
 
 /* On the engine's thread, at the n-th event of a request that keeps it busy, do something: so that tests know the moment. */
 typedef struct conductor {
@@ -342,14 +345,14 @@ static void steps_that_always_fail_end_all(void **state) {
     fixture_stop(&f);
 }
 
-/* What the last event says of a request beside its tokens. */
+/* What the last event says of a request beside its tokens, and when it came. */
 typedef struct ending {
     int32_t n_sharing;
-    double queued_s;
+    double queued_s, at;
 } ending;
 
 static void keep_ending(void *ctx, const cl_engine_event *event) {
-    if (event->last) *(ending *)ctx = (ending){event->n_sharing, event->queued_s};
+    if (event->last) *(ending *)ctx = (ending){event->n_sharing, event->queued_s, clock_seconds()};
 }
 
 /* Requests share with those that begin with the same chunk, in their domain, and are in the cache at the same time. */
@@ -375,7 +378,7 @@ static void events_tell_with_how_many_a_request_shares(void **state) {
         cl_engine_request requests[N];
         cl_engine_config config = fixture_config();
         config.sharing = private ? CATTN_PRIVATE : CATTN_SHARED;
-        config.max_seqs = 6; /* the last one waits */
+        config.max_seqs = 6; /* one waits */
         fixture f;
         fixture_start(&f, &config, 1);
         for (int i = 0; i < N; i++) {
@@ -387,14 +390,24 @@ static void events_tell_with_how_many_a_request_shares(void **state) {
             requests[i].domain = cases[i].domain;
             requests[i].prompt_logprobs = cases[i].computes_all;
         }
-        submit_together(&f, requests, N, NULL);
+        const double before = clock_seconds();
+        toy_hold();
+        for (int i = 0; i < N; i++) {
+            submit(&f, &requests[i]);
+            if (i == 0) toy_pass(0);
+        }
+        const double submitted = clock_seconds();
+        toy_release();
+        double first_end = INFINITY, longest_queued = 0;
         for (int i = 0; i < N; i++) {
             recording_wait(r[i]);
             recording_free(r[i]);
             assert_int_equal(ends[i].n_sharing, private ? 0 : cases[i].expected);
-            assert_true(ends[i].queued_s >= 0);
+            assert_true(ends[i].queued_s >= 0 && ends[i].queued_s <= ends[i].at - before);
+            first_end = fmin(first_end, ends[i].at);
+            longest_queued = fmax(longest_queued, ends[i].queued_s);
         }
-        assert_true(ends[N - 1].queued_s > ends[0].queued_s);
+        assert_true(longest_queued >= first_end - submitted); /* the one that waits gets a place then */
         const cl_engine_stats stats = stats_when_idle(&f);
         int64_t n_steps = 0, least = 0, most = 0;
         for (int i = 0, size = 1; i < CL_STEP_SIZES; i++, size = size == 1 ? 8 : 2 * size) {
