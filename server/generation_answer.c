@@ -40,10 +40,11 @@ static action next_action(generation *g, bool (*awaited)(const generation *)) {
 static const openai_error *error_of(generation *g) {
     openai_error *error = &g->result.error;
     if (error->status != MHD_HTTP_TOO_MANY_REQUESTS) return error;
-    snprintf(error->message, sizeof error->message,
-             "the request was not begun within %g seconds, the limit of --queue-timeout: too many others wait; send it again "
-             "later",
-             g->srv->context.queue_timeout_s);
+    snprintf(
+        error->message, sizeof error->message,
+        "the request was not admitted within %g seconds, the limit of --queue-timeout: too many others wait; send it again "
+        "later",
+        g->srv->context.queue_timeout_s);
     error->retry_after_s = openai_retry_after(g->srv->engine);
     return error;
 }

@@ -241,7 +241,7 @@ static void a_request_that_waits_too_long_is_refused_with_429(void **state) {
     const fixture *f = *state;
     static const char *const waiting[] = {endless, endless_whole};
     static const char *const parts[] = {" 429 Too Many Requests", "Retry-After: 1\r\n",
-                                        "not begun within 0.5 seconds, the limit of --queue-timeout",
+                                        "not admitted within 0.5 seconds, the limit of --queue-timeout",
                                         "\"type\":\"rate_limit_error\",\"param\":null,\"code\":\"rate_limit_exceeded\"}}"};
     int busy = client_connect(f->port);
     client_send(busy, "POST", "/v1/completions", endless);
