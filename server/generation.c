@@ -39,6 +39,7 @@ static void generation_free(generation *g) {
     pthread_mutex_destroy(&g->lock);
     free(g->jobs);
     free(g->token_at);
+    free(g->n_tokens);
     free(g->first_at);
     free(g->body);
     if (g->own) release(g->kind, g->own);

@@ -70,8 +70,8 @@ static void measure_end(generation *g, size_t prompt, const cl_engine_event *eve
                                .prefill = fmax(0, prefilled_at - admitted_at),
                                .decode = last_at - first_at,
                                .n_prompt = event->n_prompt,
-                               .n_tokens = event->n_completion,
                                .n_choices = g->request.params.n,
+                               .n_tokens = &g->n_tokens[prompt * n],
                                .max_tokens = g->request.params.max_tokens};
     metrics_finished(&g->srv->metrics, &r);
 }
@@ -79,13 +79,13 @@ static void measure_end(generation *g, size_t prompt, const cl_engine_event *eve
 static void measure(generation *g, size_t prompt, const cl_engine_event *event, double now) {
     server_metrics *m = &g->srv->metrics;
     if (is_generated(event)) {
-        double *token_at = &g->token_at[prompt * (size_t)g->request.params.n + (size_t)event->choice];
-        if (*token_at > 0) metrics_inter_token(m, now - *token_at);
+        const size_t choice = prompt * (size_t)g->request.params.n + (size_t)event->choice;
+        if (g->n_tokens[choice]++ > 0) metrics_inter_token(m, now - g->token_at[choice]);
         if (g->first_at[prompt] == 0) {
             metrics_first_token(m, now - g->arrived_at);
             g->first_at[prompt] = now;
         }
-        *token_at = now;
+        g->token_at[choice] = now;
     }
     if (event->last) measure_end(g, prompt, event, now);
 }

@@ -40,12 +40,14 @@ static bool read_request(generation *g) {
 
 /* Allocate what the events of the prompts need. */
 static bool allocate_jobs(generation *g) {
-    const size_t n = g->request.n_prompts;
+    const size_t n = g->request.n_prompts, n_choices = n * (size_t)g->request.params.n;
     if (!g->kind->write) return true; /* there are no events */
     g->jobs = calloc(n, sizeof *g->jobs);
     g->first_at = calloc(n, sizeof *g->first_at);
-    g->token_at = calloc(n * (size_t)g->request.params.n, sizeof *g->token_at);
-    if (g->jobs && g->first_at && g->token_at && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
+    g->token_at = calloc(n_choices, sizeof *g->token_at);
+    g->n_tokens = calloc(n_choices, sizeof *g->n_tokens);
+    const bool ok = g->jobs && g->first_at && g->token_at && g->n_tokens;
+    if (ok && openai_result_init(&g->result, &g->srv->context, &g->request)) return true;
     generation_memory_error(&g->error);
     return false;
 }

@@ -46,9 +46,10 @@ struct generation {
     double submitted_at; /* clock_seconds() when they were passed to the engine */
 
     /* Allocated likewise, then used by the engine's thread only. */
-    double *token_at; /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
-    double *first_at; /* [request.n_prompts] that of the first token of any of the prompt's choices */
-    bool pin_listed;  /* the list of pins has, or had, what the prompt has pinned */
+    double *token_at;  /* [request.n_prompts * n] clock_seconds() of each choice's last token; 0: none yet */
+    int64_t *n_tokens; /* [request.n_prompts * n] that each choice has generated */
+    double *first_at;  /* [request.n_prompts] that of the first token of any of the prompt's choices */
+    bool pin_listed;   /* the list of pins has, or had, what the prompt has pinned */
 
     /* Guarded by srv->lock. */
     size_t n_owners; /* references, as generation.h describes them */

@@ -66,7 +66,12 @@ void metrics_inter_token(server_metrics *m, double seconds) {
 }
 
 void metrics_finished(server_metrics *m, const metrics_request *r) {
+    int64_t n_tokens = 0;
     pthread_mutex_lock(&m->lock);
+    for (int64_t i = 0; i < r->n_choices; i++) {
+        observe(&m->tokens, (double)r->n_tokens[i]); /* vLLM counts each choice, too; none exceeds the context */
+        n_tokens += r->n_tokens[i];
+    }
     m->finished[r->finish]++;
     observe(&m->total, r->total);
     observe(&m->queued, r->queued);
@@ -74,11 +79,10 @@ void metrics_finished(server_metrics *m, const metrics_request *r) {
     observe(&m->decode, r->decode);
     observe(&m->inference, r->prefill + r->decode);
     observe(&m->prompt_tokens, (double)r->n_prompt);
-    observe(&m->tokens, (double)r->n_tokens);
     observe(&m->choices, (double)r->n_choices);
     if (r->max_tokens >= 0) observe(&m->max_tokens, (double)r->max_tokens);
-    if (r->n_tokens > r->n_choices) /* the mean over the choices; the first token of each has no time of its own */
-        observe(&m->per_token, r->decode * (double)r->n_choices / (double)(r->n_tokens - r->n_choices));
+    if (n_tokens > r->n_choices) /* the mean over the choices; the first token of each has no time of its own */
+        observe(&m->per_token, r->decode * (double)r->n_choices / (double)(n_tokens - r->n_choices));
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -258,7 +262,7 @@ static void write_requests(const metrics_page *p, const server_metrics *m, doubl
         {"vllm:request_inference_time_seconds", "Seconds from a request's admission to its last token.", &m->inference,
          INFINITY},
         {"vllm:request_prompt_tokens", "Tokens of a request's prompt.", &m->prompt_tokens, n_ctx},
-        {"vllm:request_generation_tokens", "Tokens that a request generates, of all choices.", &m->tokens, n_ctx},
+        {"vllm:request_generation_tokens", "Tokens that a choice of a request generates.", &m->tokens, n_ctx},
         {"vllm:request_params_max_tokens", "Tokens that a request allows for each choice, if it says so.", &m->max_tokens,
          n_ctx},
         {"vllm:request_params_n", "The number of choices of a request.", &m->choices, INFINITY},

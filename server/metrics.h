@@ -23,14 +23,14 @@ typedef struct histogram {
 /* What is known of a request to the engine: of one prompt, with all its choices. Times are in seconds. */
 typedef struct metrics_request {
     cl_engine_finish finish;
-    double total;       /* since its arrival */
-    double queued;      /* until it was admitted */
-    double prefill;     /* from then to its first token; 0: there was none */
-    double decode;      /* from there to its last token */
-    int64_t n_prompt;   /* tokens */
-    int64_t n_tokens;   /* generated, of all choices */
-    int64_t n_choices;  /* the request's n */
-    int64_t max_tokens; /* that the request asked for; < 0: it did not */
+    double total;            /* since its arrival */
+    double queued;           /* until it was admitted */
+    double prefill;          /* from then to its first token; 0: there was none */
+    double decode;           /* from there to its last token */
+    int64_t n_prompt;        /* tokens */
+    int64_t n_choices;       /* the request's n */
+    const int64_t *n_tokens; /* [n_choices] generated; borrowed for the call */
+    int64_t max_tokens;      /* that the request asked for; < 0: it did not */
 } metrics_request;
 
 /* The metrics that the engine does not count itself. Its functions may be called on any thread. */

@@ -230,7 +230,8 @@ def test_metrics_count_what_requests_do(server):
     def sample(text, name):
         return float(re.search(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M)[1])
 
-    names = ["vllm:request_prompt_tokens_sum", "vllm:request_generation_tokens_sum", "vllm:request_params_max_tokens_sum",
+    names = ["vllm:request_prompt_tokens_sum", "vllm:request_generation_tokens_sum",
+             "vllm:request_generation_tokens_count", "vllm:request_params_max_tokens_sum",
              "vllm:request_params_n_sum", "vllm:request_queue_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
              "vllm:request_decode_time_seconds_sum", "vllm:request_inference_time_seconds_sum",
              "vllm:e2e_request_latency_seconds_sum", "vllm:iteration_tokens_total_sum", "vllm:iteration_tokens_total_count",
@@ -244,6 +245,7 @@ def test_metrics_count_what_requests_do(server):
     d = {name: sample(after, name) - sample(before, name) for name in names}
     n_prompt = d["vllm:request_prompt_tokens_sum"]
     assert 40 <= n_prompt <= 42 and d["vllm:request_generation_tokens_sum"] == 14 and d["vllm:request_params_max_tokens_sum"] == 7
+    assert d["vllm:request_generation_tokens_count"] == 2  # a choice each, as in vLLM
     assert d["vllm:request_params_n_sum"] == 2 and d["vllm:request_queue_time_seconds_count"] == 1
     prefill, decode, whole = (d[f"vllm:{name}_seconds_sum"] for name in ("request_prefill_time", "request_decode_time",
                                                                          "e2e_request_latency"))  # fmt: skip

@@ -62,6 +62,8 @@ static void metrics_count(void **state) {
         {"chunkattn_kv_chunks_pinned", 34},
         {"vllm:time_to_first_token_seconds_count", 4},
         {"vllm:inter_token_latency_seconds_count", 16}, /* two for each of eight choices */
+        {"vllm:request_generation_tokens_count", 8},    /* as vLLM, which counts each choice */
+        {"vllm:request_generation_tokens_sum", 24},
         {"vllm:e2e_request_latency_seconds_count", 4},
         {"vllm:e2e_request_latency_seconds_bucket{model_name=\"fake \\\"model\\\"\",le=\"+Inf\"}", 4},
         {"vllm:request_success_total{model_name=\"fake \\\"model\\\"\",finished_reason=\"length\"}", 4},
