@@ -106,6 +106,20 @@ void log_refused_connection(void *server) {
     log_end(&line);
 }
 
+void log_daemon(void *server, const char *format, va_list values) {
+    static const char refuses[] = "Error processing request (HTTP response code is %u";
+    struct server *s = server;
+    log_line line;
+    if (strncmp(format, refuses, strlen(refuses)) != 0) return;
+    const unsigned status = va_arg(values, unsigned);
+    metrics_reply(&s->metrics, status);
+    const bool broken = status < 500 || status == MHD_HTTP_HTTP_VERSION_NOT_SUPPORTED;
+    if (!log_begin(&line, s->config.log, broken ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "request")) return;
+    log_integer(&line, "status", status);
+    log_text(&line, "error", broken ? "unreadable_request" : "out_of_memory");
+    log_end(&line);
+}
+
 /* ---- The load ---- */
 
 void log_load(void *server, server_log *log) {

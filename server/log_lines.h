@@ -5,6 +5,8 @@
 #ifndef SERVER_LOG_LINES_H
 #define SERVER_LOG_LINES_H
 
+#include <stdarg.h>
+
 #include "http.h"
 
 /*
@@ -15,6 +17,12 @@ void log_exchange(exchange *x, bool sent);
 
 /* A connection was refused since there are too many. The callback of the acceptor; s is the server. */
 void log_refused_connection(void *s);
+
+/*
+ * libmicrohttpd reports something. Of requests that it refuses itself, such as one whose head is too long, nothing else is
+ * known than the status: they get a line, and /metrics counts them. MHD_OPTION_EXTERNAL_LOGGER; s is the server.
+ */
+void log_daemon(void *s, const char *format, va_list values);
 
 /* The load since the last call, if there was any. The callback of server_log_every; s is the server. */
 void log_load(void *s, server_log *log);

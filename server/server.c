@@ -80,13 +80,13 @@ static struct MHD_Daemon *start_daemon(server *s) {
     const server_config *c = &s->config;
     struct MHD_OptionItem threads[] = {{MHD_OPTION_THREAD_POOL_SIZE, c->n_threads, NULL}, {MHD_OPTION_END, 0, NULL}};
     if (c->n_threads == 1) threads[0].option = MHD_OPTION_END; /* a pool has at least two threads */
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
-                            http_on_request, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
-                            MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED,
-                            http_on_completed, s, MHD_OPTION_CONNECTION_LIMIT,
-                            (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)c->timeout_s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        http_on_request, s, MHD_OPTION_EXTERNAL_LOGGER, log_daemon, s, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, s,
+        MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, s, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, s,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)((c->max_connections + acceptor_spare(c->max_connections)) * c->n_threads),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->timeout_s,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, threads, MHD_OPTION_END);
 }
 
 /* Start the daemon, and the acceptor of its connections from the listening socket. */

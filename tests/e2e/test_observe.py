@@ -128,6 +128,16 @@ def test_a_line_tells_with_how_many_a_request_shared(server):
     assert max(line["completion_tokens_per_s"] for line in loads) > 0 and 0 < max(line.get("hit_rate", 0) for line in loads) <= 1
 
 
+@pytest.mark.parametrize("head, status", [("Host: x\r\nX: " + "a" * 20000, 431), ("X: y", 400)])
+def test_requests_that_cannot_be_read_have_a_line(server, head, status):
+    with socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(server.url).port), timeout=30) as client:
+        client.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n\r\n".encode())
+        assert client.recv(12) == f"HTTP/1.1 {status}".encode()
+    line = json.loads(server.wait_for_line(f'"status": {status}', '"error": "unreadable_request"'))
+    assert line["level"] == "info" and line["event"] == "request" and "endpoint" not in line
+    assert re.search(rf'^chunkattn_http_replies_total{{[^}}]*status="{status}"}} [1-9]', metrics_of(server), re.M)
+
+
 def test_no_lines_about_the_load_of_an_idle_server(server):
     server.wait_for_line('"event": "load"', '"running": 0')
     time.sleep(0.3)  # a line that was due before
