@@ -176,8 +176,10 @@ static void end_download(void *cls) {
 
 /* A response with the contents of a file of this size; NULL: memory is lacking, or there are too many transfers. */
 static struct MHD_Response *content_response(server *s, int fd, uint64_t size) {
-    download *d = begin_transfer(s) ? calloc(1, sizeof *d) : NULL;
+    const bool begun = begin_transfer(s);
+    download *d = begun ? calloc(1, sizeof *d) : NULL;
     if (!d) {
+        if (begun) end_transfer(s);
         close(fd);
         return NULL;
     }

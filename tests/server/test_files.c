@@ -2,12 +2,14 @@
 #include "../support/testing.h"
 
 #include <dirent.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "client.h"
+#include "server/jobs.h"
 #include "server_fixture.h"
 
 #define PART(name, more, text) "--XY\r\nContent-Disposition: form-data; name=\"" name "\"" more "\r\n\r\n" text "\r\n"
@@ -151,11 +153,38 @@ static void without_a_folder_there_are_none(void **state) {
     assert_refused(f->port, "GET", "/v1/batches/b", NULL, 404, NULL, "--files-dir");
 }
 
+/* While `no_download`, memory is lacking for what holds a server and a descriptor, as a file that is sent does. */
+static atomic_bool no_download;
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size) {
+    return atomic_load(&no_download) && n * size == 2 * sizeof(void *) ? NULL : __real_calloc(n, size);
+}
+
+/* Transfers that fail for lack of memory do not count as running ones. */
+static void contents_are_sent_again_when_there_is_memory(void **state) {
+    const fixture *f = *state;
+    static const char body[] = FILE_PART("text") PURPOSE END;
+    char *reply, path[100];
+    assert_int_equal(send_form(f->port, FORM, body, sizeof body - 1, sizeof body, &reply), 200);
+    const char *id = strstr(reply, "\"file-");
+    assert_non_null(id);
+    snprintf(path, sizeof path, "/v1/files/%.*s/content", (int)strcspn(id + 1, "\""), id + 1);
+    free(reply);
+    atomic_store(&no_download, true);
+    for (int i = 0; i < JOBS_MAX_TRANSFERS; i++) assert_refused(f->port, "GET", path, NULL, 503, NULL, "memory");
+    atomic_store(&no_download, false);
+    assert_int_equal(client_call(f->port, "GET", path, NULL, &reply), 200);
+    assert_string_equal(reply, "text");
+    free(reply);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(forms, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_hangs_up_leaves_nothing, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(lists_have_limits, set_up_files, tear_down),
+        cmocka_unit_test_setup_teardown(contents_are_sent_again_when_there_is_memory, set_up_files, tear_down),
         cmocka_unit_test_setup_teardown(without_a_folder_there_are_none, set_up_fast, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
