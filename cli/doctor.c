@@ -13,6 +13,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "engine/grammar.h"
+#include "llama/common/str.h"
 #include "llama/file/model_file.h"
 #include "llama/params.h"
 #include "session.h"
@@ -32,10 +33,12 @@ __attribute__((format(printf, 4, 5))) static void report(examination *x, const c
     va_end(args);
     x->n_warnings += fix != NULL;
     if (x->json) {
-        json_t *line = json_pack("{s:s, s:b, s:s, s:s?}", "name", name, "ok", fix == NULL, "found", found, "fix", fix);
+        char *text = cl_utf8_mended(found, strlen(found), NULL); /* a path may have any bytes */
+        json_t *line = json_pack("{s:s, s:b, s:s?, s:s?}", "name", name, "ok", fix == NULL, "found", text, "fix", fix);
         if (line) json_dumpf(line, stdout, 0);
         printf("\n");
         json_decref(line);
+        free(text);
     } else {
         printf("%-5s %-10s %s%s%s\n", fix ? "warn" : "ok", name, found, fix ? "; " : "", fix ? fix : "");
     }

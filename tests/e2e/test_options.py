@@ -275,3 +275,5 @@ def test_doctor(chunkllama_bin, chunkllama, model_path):
     assert status == 1 and {line.split()[1] for line in text if line.startswith("warn")} >= {"threads", "grammars", "users"}
     assert any(line.startswith("warn  users") and line.endswith("; raise --kv-budget") for line in text)
     assert any(line.startswith("warn  model") and "/none.gguf" in line for line in lines("/none.gguf")[1])
+    found = [json.loads(line) for line in lines("--json", b"/none\xff.gguf")[1]]
+    assert any(line["name"] == "model" and "/none\ufffd.gguf" in line["found"] for line in found)
