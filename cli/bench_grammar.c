@@ -189,7 +189,8 @@ static cl_status compare_workload(const session *s, const options *opt, const cl
     static double ratios[MAX_ROUNDS], with_s[MAX_ROUNDS], without_s[MAX_ROUNDS], pairs[MAX_ROUNDS][2];
     run with = {0}, without = {0};
     cl_status status = CL_OK;
-    for (int64_t i = 0; i < opt->rounds && status == CL_OK; i++, c->n_done++) {
+    int64_t i = 0;
+    for (; i < opt->rounds && status == CL_OK; i++, c->n_done++) {
         show_progress(c);
         if (interrupted) break;
         for (int k = 0; k < 2 && status == CL_OK; k++)
@@ -199,7 +200,7 @@ static cl_status compare_workload(const session *s, const options *opt, const cl
         without_s[i] = pairs[i][1] = without.step_s;
     }
     progress_clear(&c->progress);
-    if (status == CL_OK && !interrupted)
+    if (status == CL_OK && i == opt->rounds)
         print_line(opt, wl, &with, pairs, median(with_s, opt->rounds), median(without_s, opt->rounds),
                    median(ratios, opt->rounds) - 1);
     return status;
