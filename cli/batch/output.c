@@ -22,6 +22,7 @@ static bool is_regular(FILE *f) {
 cl_status batch_output_open(batch_output *o, const char *path, const batch_input *in, bool resume, cl_error *error) {
     const bool standard = strcmp(path, "-") == 0;
     o->path = standard ? "standard output" : path;
+    o->made_at = in->made_at;
     if (standard && resume)
         return cl_fail(error, CL_ERR_ARG, "--resume goes on with an output that is there; name it with --output");
     if (!standard && batch_input_is(in, path))
@@ -67,9 +68,13 @@ static cl_status empty_files(batch_output *o, cl_error *error) {
 /* Write the first line of the partial file, if there is none. */
 static cl_status write_identity(batch_output *o, const json_t *identity, cl_error *error) {
     if (!o->partial_path || fseeko(o->partial, 0, SEEK_END) != 0 || ftello(o->partial) > 0) return CL_OK;
-    if (json_dumpf(identity, o->partial, JSON_COMPACT) == 0 && fputc('\n', o->partial) != EOF && fflush(o->partial) == 0)
-        return CL_OK;
-    return fail(error, "write", o->partial_path);
+    json_t *line = json_copy((json_t *)identity);
+    errno = ENOMEM;
+    const bool ok = line && json_object_set_new(line, BATCH_MADE_AT, json_integer((json_int_t)o->made_at)) == 0 &&
+                    json_dumpf(line, o->partial, JSON_COMPACT) == 0 && fputc('\n', o->partial) != EOF &&
+                    fflush(o->partial) == 0;
+    json_decref(line);
+    return ok ? CL_OK : fail(error, "write", o->partial_path);
 }
 
 /* Skip the lines of other shards. */

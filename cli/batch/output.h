@@ -3,9 +3,9 @@
  * `OUTPUT.partial`. Each record is in one of them as soon as its line is done, so a job that was ended can be resumed from
  * both.
  *
- * The partial file begins with a line that says for which input and options it is; each further line is the number of a line of
- * the input, a space and its record. It is removed when the output is complete. An output that is no regular file has a scratch
- * file instead, and cannot be resumed.
+ * The partial file begins with a line that says for which input and options it is, and which time the records have; each
+ * further line is the number of a line of the input, a space and its record. It is removed when the output is complete. An
+ * output that is no regular file has a scratch file instead, and cannot be resumed.
  */
 #ifndef CLI_BATCH_OUTPUT_H
 #define CLI_BATCH_OUTPUT_H
@@ -26,6 +26,7 @@ typedef struct batch_output {
     char *partial_path;     /* owned; NULL: the partial file has no name */
     FILE *out, *partial;    /* partial: NULL until batch_output_begin */
     saved_record *saved;    /* [plan->n_lines] owned */
+    int64_t made_at;        /* the time that the records have: that of the input when the job began */
     size_t next;            /* the first line of this shard whose record is not in the output */
     size_t n_records;       /* records in both files */
     size_t n_failed;        /* those of them that report an error */
@@ -55,6 +56,9 @@ void batch_output_complete(batch_output *o);
 
 /* False: what was written last could not be; errno says why. */
 bool batch_output_close(batch_output *o);
+
+/* The member of the partial file's first line that has made_at. */
+#define BATCH_MADE_AT "made_at"
 
 /* ---- Reading what is there (resume.c) ---- */
 

@@ -125,13 +125,15 @@ static cl_status compare(const batch_output *o, const json_t *begun, const json_
     return CL_OK;
 }
 
-/* Read the first line of the partial file. *end: where it ends; 0: it is torn, or the file is new. */
+/* Read the first line of the partial file, and take its time over. *end: where it ends; 0: it is torn, or the file is new. */
 static cl_status read_identity(resume *r, const json_t *identity, int64_t *end, cl_error *error) {
     rewind(r->o->partial);
     const size_t size = next_line(r, r->o->partial, end);
     if (size == 0) return CL_OK;
     json_t *begun = json_loadb(r->line, size, 0, NULL);
     const cl_status status = compare(r->o, begun, identity, error);
+    const json_t *made_at = json_object_get(begun, BATCH_MADE_AT);
+    if (json_is_integer(made_at)) r->o->made_at = json_integer_value(made_at);
     json_decref(begun);
     return status;
 }

@@ -69,7 +69,7 @@ static void submit(pending_line *p) {
 static void name_result(pending_line *p, const char *text, size_t size) {
     openai_result *result = &p->line.result;
     const XXH128_hash_t hash = XXH3_128bits_withSeed(text, size, p->line.number);
-    result->created = p->work->input->made_at;
+    result->created = p->work->output->made_at;
     result->call_key = hash.low64 ^ hash.high64;
     if (p->line.request.id) return;
     snprintf(result->id, sizeof result->id, "%s%012" PRIx64 "%012" PRIx64, p->line.request.id_prefix, hash.low64 >> 16,

@@ -101,11 +101,19 @@ def test_stopped_by_a_signal(job, number, status):
 
 
 def test_killed_twice(job):
+    """Records keep the time of the input as it was when the job began: then it is touched, and in the end it is a pipe."""
+    before = os.stat(job.source)
     assert job.stop(signal.SIGKILL)[0] == -signal.SIGKILL
     first = job.n_done()
-    assert job.stop(signal.SIGKILL, resume=True)[0] == -signal.SIGKILL
+    try:
+        os.utime(job.source, (1, 1))
+        assert job.stop(signal.SIGKILL, resume=True)[0] == -signal.SIGKILL
+    finally:
+        os.utime(job.source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert job.n_done() >= first + 4
-    job.run("--resume")
+    command = [part if part != str(job.source) else "-" for part in job.command]
+    done = subprocess.run([*command, "-o", job.out, "--resume"], input=job.source.read_bytes(), capture_output=True, timeout=300)
+    assert done.returncode == 1, done.stderr
     assert job.out.read_bytes() == job.whole and not job.partial.exists()
 
 
