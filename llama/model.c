@@ -60,6 +60,7 @@ cl_status cl_model_load_watched(const char *path, const char *level, bool has_fi
     }
     m->has_fingerprint = has_fingerprint;
     if (status == CL_OK && has_fingerprint) status = cl_model_file_fingerprint(m->file, m->fingerprint, error);
+    if (status == CL_OK) status = cl_model_file_sample(m->file, &m->sample, error);
     if (status == CL_OK) status = cl_model_file_end_loading(m->file, error);
     if (status == CL_OK) status = load_chat(m, error);
     if (status != CL_OK) cl_model_free(&m);

@@ -24,6 +24,7 @@ struct cl_model {
     const cl_kernels *kernels; /* of the level in use, static */
     bool has_fingerprint;
     uint64_t fingerprint[2]; /* of its files */
+    uint64_t sample;         /* of its files, by cl_model_file_sample */
 };
 
 /*

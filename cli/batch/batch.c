@@ -56,18 +56,19 @@ static cl_status read_shard(const options *opt, plan_shard *shard, cl_error *err
 
 /* What the records depend on, by the names of options; NULL: memory is lacking. */
 static json_t *identity_of(const batch_job *j, const options *opt) {
-    char hash[20], shard[32], template[20];
+    char hash[20], shard[32], template[20], file[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)j->plan.input_hash);
     snprintf(shard, sizeof shard, "%d/%d", j->shard.i, j->shard.n);
+    snprintf(file, sizeof file, "%016llx", (unsigned long long)j->s.model->sample);
     snprintf(template, sizeof template, "%016llx",
              (unsigned long long)plan_hash_id(j->s.template.data ? j->s.template.data : ""));
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i, s:I}", "input",
-        hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model", j->context.model_name,
-        "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k", (json_int_t)opt->top_k, "top-p",
-        opt->top_p, "min-p", opt->min_p, "repetition-penalty", opt->repetition_penalty, "presence-penalty",
-        opt->presence_penalty, "frequency-penalty", opt->frequency_penalty, "seed", (json_int_t)opt->seed, "ignore-eos",
-        opt->ignore_eos, "logprobs", (json_int_t)opt->logprobs, "chat-template", template, "chat-template-kwargs",
+        "{s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:s, s:s, s:s, s:i, s:i, s:I}",
+        "input", hash, "shard", shard, "model-name", opt->model_name ? opt->model_name : "", "model", j->context.model_name,
+        BATCH_MODEL_FILE, file, "max-tokens", (json_int_t)opt->max_tokens, "temperature", opt->temperature, "top-k",
+        (json_int_t)opt->top_k, "top-p", opt->top_p, "min-p", opt->min_p, "repetition-penalty", opt->repetition_penalty,
+        "presence-penalty", opt->presence_penalty, "frequency-penalty", opt->frequency_penalty, "seed", (json_int_t)opt->seed,
+        "ignore-eos", opt->ignore_eos, "logprobs", (json_int_t)opt->logprobs, "chat-template", template, "chat-template-kwargs",
         opt->chat_kwargs ? opt->chat_kwargs : "", "chat-format", opt->chat_format ? opt->chat_format : "", "sharing",
         opt->sharing, "kv-type", opt->kv_type, "ctx", (json_int_t)j->context.n_ctx);
 }

@@ -57,8 +57,9 @@ void batch_output_complete(batch_output *o);
 /* False: what was written last could not be; errno says why. */
 bool batch_output_close(batch_output *o);
 
-/* The member of the partial file's first line that has made_at. */
-#define BATCH_MADE_AT "made_at"
+/* Members of the partial file's first line that are no options: made_at, and a hash of the model. */
+#define BATCH_MADE_AT    "made_at"
+#define BATCH_MODEL_FILE "model file"
 
 /* ---- Reading what is there (resume.c) ---- */
 

@@ -113,6 +113,11 @@ static cl_status compare(const batch_output *o, const json_t *begun, const json_
                            "--resume: %s was begun with other requests than those of --input; name the output of this input, "
                            "or leave --resume out to begin anew",
                            o->path);
+        if (strcmp(name, BATCH_MODEL_FILE) == 0)
+            return cl_fail(error, CL_ERR_ARG,
+                           "--resume: %s was begun with another model than --model has now, though of the same name; use that "
+                           "one, or leave --resume out to begin anew",
+                           o->path);
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY) : NULL, *is = json_dumps(value, JSON_ENCODE_ANY);
         cl_fail(error, CL_ERR_ARG,
                 "--resume: %s was begun with --%s %s, and now it is %s; use the same options, or leave --resume out to begin "

@@ -79,6 +79,12 @@ const cl_tensor *cl_model_file_find_tensor(const cl_model_file *file, const char
 cl_status cl_model_file_fingerprint(const cl_model_file *file, uint64_t fingerprint[2], cl_error *error);
 
 /*
+ * A hash of all metadata, and of the sizes of the files and some 64 places of each: files of other weights have another one,
+ * with few exceptions, and it takes no time. Otherwise as cl_model_file_fingerprint.
+ */
+cl_status cl_model_file_sample(const cl_model_file *file, uint64_t *sample, cl_error *error);
+
+/*
  * End the reading of tensors: the files are closed, and only metadata remain, in memory. CL_ERR_FILE: a file was changed since
  * it was opened, so what was read may be wrong.
  */

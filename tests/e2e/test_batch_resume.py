@@ -170,6 +170,9 @@ def test_foreign_outputs_are_refused_and_kept(job):
     finally:
         job.source.write_text(source)
     assert (job.out.read_bytes(), job.partial.read_bytes()) == before
+    model = re.search(rb'"model file":"(\w{16})"', before[1])[1]
+    job.partial.write_bytes(before[1].replace(model, model[::-1], 1))
+    assert "was begun with another model than --model has now" in job.run("--resume")
     assert "name it with --output" in job.run("--resume", "-o", "-")
 
 

@@ -352,6 +352,37 @@ static void opens_files(void **state) {
     free(b.data);
 }
 
+/* The sample of a GGUF file with one tensor of 2^18 floats, all `weight`, and a key. */
+static uint64_t sample_of(float weight, uint32_t key) {
+    enum { N = 1 << 18 };
+    char path[] = "/tmp/gguf_test.XXXXXX";
+    const int fd = mkstemp(path);
+    uint64_t sample = 0;
+    gguf_bytes b = {0};
+    put_header(&b, 3, 1, 1);
+    put_key_u32(&b, "key", key);
+    put_tensor(&b, "w", 0, N, 1, 0);
+    put_padding(&b, 32);
+    for (int i = 0; i < N; i++) put_f32(&b, weight);
+    assert_int_equal(write(fd, b.data, b.size), (ssize_t)b.size);
+    cl_model_file *f;
+    assert_int_equal(cl_gguf_open(path, &f, NULL), CL_OK);
+    assert_int_equal(cl_model_file_sample(f, &sample, NULL), CL_OK);
+    cl_model_file_close(&f);
+    close(fd);
+    unlink(path);
+    free(b.data);
+    return sample;
+}
+
+static void samples_tell_models_apart(void **state) {
+    (void)state;
+    const uint64_t sample = sample_of(1, 1);
+    assert_int_equal(sample_of(1, 1), sample);
+    assert_int_not_equal(sample_of(2, 1), sample);
+    assert_int_not_equal(sample_of(1, 2), sample);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_type),
@@ -362,6 +393,7 @@ int main(void) {
         cmocka_unit_test(checks_tensors),
         cmocka_unit_test(refuses_tensors_that_overlap),
         cmocka_unit_test(opens_files),
+        cmocka_unit_test(samples_tell_models_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
