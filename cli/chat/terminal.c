@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <termios.h>
@@ -41,6 +42,22 @@ static void on_resize(int signal) {
     wake_up();
 }
 
+/*
+ * Stop as without a handler, of which this is called: then a process that nobody could continue, since its group is orphaned,
+ * does not stop.
+ */
+static void stop_by_default(int signal) {
+    struct sigaction ours, standard = {.sa_handler = SIG_DFL};
+    sigset_t just_this, masked;
+    sigemptyset(&just_this);
+    sigaddset(&just_this, signal);
+    sigaction(signal, &standard, &ours);
+    raise(signal);
+    pthread_sigmask(SIG_UNBLOCK, &just_this, &masked); /* here it stops */
+    pthread_sigmask(SIG_SETMASK, &masked, NULL);
+    sigaction(signal, &ours, NULL);
+}
+
 /* Ctrl-Z: the shell gets the terminal as it was, and the conversation its modes when it continues. */
 static void on_stop(int signal) {
     const int cause = errno;
@@ -48,7 +65,7 @@ static void on_stop(int signal) {
     tcgetattr(STDIN_FILENO, &now);
     show(brackets_off);
     tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    kill(getpid(), SIGSTOP);
+    stop_by_default(signal);
     tcsetattr(STDIN_FILENO, TCSANOW, &now);
     show(brackets_on);
     on_resize(signal);
@@ -62,25 +79,34 @@ static void on_end(int signal) {
     raise(signal);
 }
 
-static void handle(int signal, void (*handler)(int), int flags) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
-    sigaction(signal, &action, NULL);
-}
+/* The signals that are handled, and what happened to them before. */
+static const struct {
+    int signal;
+    void (*handler)(int);
+    int flags;
+} handled[] = {
+    {SIGINT, on_interrupt, 0},
+    {SIGWINCH, on_resize, 0},
+    {SIGTSTP, on_stop, 0},
+    {SIGTERM, on_end, (int)SA_RESETHAND},
+    {SIGHUP, on_end, (int)SA_RESETHAND},
+    {SIGQUIT, on_end, (int)SA_RESETHAND},
+};
+enum { N_HANDLED = sizeof handled / sizeof *handled };
+static struct sigaction inherited[N_HANDLED];
 
-/* Handle a signal, unless the caller of the program ignores it, as nohup ignores SIGHUP. */
-static void handle_end(int signal) {
-    struct sigaction inherited;
-    if (sigaction(signal, NULL, &inherited) == 0 && inherited.sa_handler != SIG_IGN) handle(signal, on_end, (int)SA_RESETHAND);
+/* A signal that the caller of the program ignores stays ignored, as nohup ignores SIGHUP. */
+static void handle_signals(void) {
+    for (size_t i = 0; i < N_HANDLED; i++) {
+        const struct sigaction ours = {.sa_handler = handled[i].handler, .sa_flags = SA_RESTART | handled[i].flags};
+        sigaction(handled[i].signal, NULL, &inherited[i]);
+        if (inherited[i].sa_handler != SIG_IGN) sigaction(handled[i].signal, &ours, NULL);
+    }
 }
 
 bool terminal_open(void) {
     if (tcgetattr(STDIN_FILENO, &before) || pipe2(wake, O_CLOEXEC | O_NONBLOCK)) return false;
-    handle(SIGINT, on_interrupt, 0);
-    handle(SIGWINCH, on_resize, 0);
-    handle(SIGTSTP, on_stop, 0);
-    handle_end(SIGTERM);
-    handle_end(SIGHUP);
-    handle_end(SIGQUIT);
+    handle_signals();
     show(brackets_on);
     return true;
 }
@@ -88,8 +114,7 @@ bool terminal_open(void) {
 void terminal_close(void) {
     show(brackets_off);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
-    static const int handled[] = {SIGINT, SIGWINCH, SIGTSTP, SIGTERM, SIGHUP, SIGQUIT};
-    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) signal(handled[i], SIG_DFL);
+    for (size_t i = 0; i < N_HANDLED; i++) sigaction(handled[i].signal, &inherited[i], NULL);
     close(wake[0]);
     close(wake[1]);
 }

@@ -8,7 +8,7 @@ import struct
 import termios
 import time
 
-INTERRUPT, END, UP, LEFT, HOME, DELETE = b"\x03", b"\x04", b"\x1b[A", b"\x1b[D", b"\x1b[H", b"\x1b[3~"
+INTERRUPT, STOP, END, UP, LEFT, HOME, DELETE = b"\x03", b"\x1a", b"\x04", b"\x1b[A", b"\x1b[D", b"\x1b[H", b"\x1b[3~"
 
 
 def paste(text):

@@ -1,13 +1,14 @@
 """chat on a terminal: editing, history, pasted text, commands, interrupts, and output that a terminal must not obey."""
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
 
 import pytest
 from conftest import plain_environment
-from terminal import DELETE, END, HOME, INTERRUPT, LEFT, UP, Terminal, paste
+from terminal import DELETE, END, HOME, INTERRUPT, LEFT, STOP, UP, Terminal, paste
 
 pytestmark = pytest.mark.usefixtures("terminals")
 PROMPT, ANSWERED = b"> ", b" tokens/s)]\r\n"
@@ -18,10 +19,10 @@ def chat(chunkllama_bin, model_path, tmp_path):
     """Starts a chat, waits for its prompt, and kills it if it still runs in the end. Its answers have 4 tokens unless args say more."""
     begun = []
 
-    def begin(*args, **env):
+    def begin(*args, shell='exec "$@"', **env):
         home = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        t = Terminal([chunkllama_bin, "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args],
-                     {**plain_environment(), **home, **env})
+        command = [chunkllama_bin, "chat", "-m", model_path, "--temperature", "0", "--max-tokens", "4", *args]
+        t = Terminal(["bash", "-c", shell, "bash", *command], {**plain_environment(), **home, **env})
         begun.append(t)
         t.read_until(PROMPT)
         return t
@@ -177,23 +178,39 @@ def test_interrupts(chat, tmp_path):
 
 @pytest.mark.parametrize("answering", [False, True])
 def test_the_terminal_is_given_back(chat, answering):
-    t = chat("--max-tokens", "-1")
+    t = chat("--max-tokens", "-1", shell='set -m; "$@"; echo in the shell; read; fg')
     if answering:
         t.send("Write a very long story.\n")
         t.read_until(b" the ")
     assert not t.echoes()
-    os.kill(t.process, signal.SIGTSTP)
-    assert os.WIFSTOPPED(os.waitpid(t.process, os.WUNTRACED)[1]) and t.echoes()
-    os.kill(t.process, signal.SIGCONT)
+    t.send(STOP)
+    t.read_until(b"\nin the shell\r\n")
+    assert t.echoes()
+    t.send("\n")
     t.read_until(b"\x1b[?2004h")
     if answering:
         t.send(INTERRUPT)
         t.read_until(ANSWERED)
     t.send("Hi\n")
     t.read_until(b"> Hi")
+    chat_of_shell = pathlib.Path(f"/proc/{t.process}/task/{t.process}/children").read_text()
+    os.kill(int(chat_of_shell), signal.SIGTERM)
+    assert os.WEXITSTATUS(t.wait()) == 128 + signal.SIGTERM and t.shown.endswith(b"\x1b[?2004lTerminated\r\n")
+
+
+def test_signals_outside_a_shell(chat):
+    """A process that no shell could continue does not stop, and what its caller ignores stays ignored."""
+    t = chat()
+    os.kill(t.process, signal.SIGTSTP)
+    t.read_until(b"\x1b[?2004h")
+    t.send("Hi\n")
+    t.read_until(ANSWERED)
     os.kill(t.process, signal.SIGTERM)
     assert os.WTERMSIG(os.waitpid(t.process, 0)[1]) == signal.SIGTERM and t.echoes()
     t.process = None
+    t = chat(shell='trap "" INT TSTP; exec "$@"')
+    ignored = int(re.search(r"SigIgn:\s*(\w+)", pathlib.Path(f"/proc/{t.process}/status").read_text())[1], 16)
+    assert all(ignored >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGTSTP))
 
 
 def test_hostile_output(chat, tmp_path):
