@@ -5,12 +5,12 @@
 #include <assert.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "clock.h"
+#include "signals.h"
 
 /*
  * The word `loop` holds the loop's number and the number of its tasks that no worker has taken yet:
@@ -141,9 +141,8 @@ static void *worker_main(void *arg) {
 
 /* Start the threads with all signals blocked, since signals are for the program's own threads. Returns 0 or an error. */
 static int start_workers(ca_pool *pool) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block_all(&before);
     int failed = 0;
     for (int i = 1; i < pool->n_threads && !failed; i++) {
         pool->workers[i].pool = pool;
@@ -151,7 +150,7 @@ static int start_workers(ca_pool *pool) {
         failed = pthread_create(&pool->workers[i].thread, NULL, worker_main, &pool->workers[i]);
         if (!failed) pool->n_started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return failed;
 }
 

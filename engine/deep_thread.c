@@ -2,13 +2,13 @@
 #include "deep_thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 
 /* Bytes of the stack, at whose end is a page that cannot be accessed; and what stays resident between calls. */
 static const size_t STACK = (size_t)256 << 20, GUARD = 1 << 16, KEPT = 1 << 17;
@@ -51,14 +51,13 @@ static void *work(void *arg) {
 
 /* Start the thread with all signals blocked, as the engine's. */
 static bool start(cl_deep_thread *t) {
-    sigset_t all, before;
+    sigset_t before;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block_all(&before);
     const bool ok =
         pthread_attr_setstack(&attributes, t->stack, STACK) == 0 && pthread_create(&t->thread, &attributes, work, t) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     pthread_attr_destroy(&attributes);
     return ok;
 }

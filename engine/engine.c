@@ -3,10 +3,10 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/cpu.h"
+#include "base/signals.h"
 #include "check.h"
 #include "grammar.h"
 #include "inspection.h"
@@ -120,11 +120,10 @@ static void *run(void *arg) {
 
 /* Start the thread with all signals blocked: signals belong to the program, which handles them on threads of its own. */
 static int start_thread(cl_engine *e) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block_all(&before);
     const int failed = pthread_create(&e->thread, NULL, run, e);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return failed;
 }
 

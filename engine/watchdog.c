@@ -1,10 +1,10 @@
 /* Looks at what it watches a few times in the time limit: see watchdog.h. */
 #include "watchdog.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 
 struct cl_watchdog {
     double limit; /* seconds */
@@ -51,16 +51,15 @@ static void *watch(void *arg) {
 }
 
 cl_watchdog *cl_watchdog_create(double limit) {
-    sigset_t all, before;
+    sigset_t before;
     cl_watchdog *d = calloc(1, sizeof *d);
     if (!d) return NULL;
     d->limit = limit;
     pthread_mutex_init(&d->mutex, NULL);
     clock_cond_init(&d->changed);
-    sigfillset(&all); /* signals belong to the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block_all(&before);
     const int failed = pthread_create(&d->thread, NULL, watch, d);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (!failed) return d;
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);

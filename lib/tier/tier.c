@@ -3,10 +3,10 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 #include "base/threads.h"
 #include "lib/error.h"
 
@@ -70,15 +70,14 @@ static int load(ca_tier *t) {
 
 /* Start a thread with all signals blocked, since signals are for the program's own threads. Returns 0 or an error. */
 static int start_thread(ca_io_thread *io) {
-    sigset_t all, before;
+    sigset_t before;
     pthread_attr_t attr;
-    sigfillset(&all);
     int failed = pthread_attr_init(&attr);
     if (failed) return failed;
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_block_all(&before);
     failed = pthread_create(&io->id, &attr, ca_io_main, io);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     pthread_attr_destroy(&attr);
     return failed;
 }
