@@ -161,13 +161,9 @@ static cl_status load(session *s, const server_keys *keys, const options *opt, w
     return status;
 }
 
-/* Start the log on standard error, whose thread has the limits of the sandbox's first part and no signals. */
+/* Start the log on standard error, whose thread has the limits of the sandbox's first part. */
 static cl_status open_log(const options *opt, server_log **log, cl_error *error) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     *log = server_log_create(STDERR_FILENO, (log_level)opt->log_level, opt->log_format == 1);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return *log ? CL_OK : cl_fail(error, CL_ERR_NOMEM, "memory or threads are lacking for the log");
 }
 

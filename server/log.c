@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 #include "llama/common/str.h"
 
 static const double LAST_WAIT = 1; /* seconds for a reader that does not read, when the log ends */
@@ -337,6 +338,14 @@ static void *run(void *arg) {
 
 /* ---- Life ---- */
 
+static bool start_thread(server_log *log) {
+    sigset_t before;
+    signals_block_all(&before);
+    const bool started = pthread_create(&log->thread, NULL, run, log) == 0;
+    signals_restore(&before);
+    return started;
+}
+
 server_log *server_log_create(int fd, log_level level, bool json) {
     server_log *log = calloc(1, sizeof *log);
     if (!log) return NULL;
@@ -346,7 +355,7 @@ server_log *server_log_create(int fd, log_level level, bool json) {
     clock_cond_init(&log->changed);
     log->lines = malloc(LOG_BUFFER_BYTES);
     log->written = malloc(LOG_BUFFER_BYTES);
-    if (log->lines && log->written && pthread_create(&log->thread, NULL, run, log) == 0) return log;
+    if (log->lines && log->written && start_thread(log)) return log;
     log_free(log);
     return NULL;
 }

@@ -27,8 +27,8 @@ enum {
 };
 
 /*
- * Start a log that writes lines of this level and of those before it to a file descriptor, which is borrowed. The calling
- * thread's signals and limits are those of the log's thread. NULL if memory or threads are lacking.
+ * Start a log that writes lines of this level and of those before it to a file descriptor, which is borrowed. The
+ * log's thread has the limits of the calling one, and no signals. NULL if memory or threads are lacking.
  */
 server_log *server_log_create(int fd, log_level level, bool json);
 
