@@ -6,12 +6,12 @@
 #include <math.h>
 
 #include "loadgen/requests.h"
+#include "server/log.h"
 
 static const char *const sharing_names[] = {"shared", "shared_storage", "private", NULL};
 static const char *const kv_type_names[] = {"f32", "f16", "bf16", "int8", NULL};
 static const char *const speculate_names[] = {"off", "lookup", NULL};
 static const char *const retention_names[] = {"lru", "none", "learned", NULL};
-static const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const log_format_names[] = {"text", "json", NULL};
 static const char *const pooling_names[] = {"model", "last", "mean", NULL};
 

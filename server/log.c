@@ -19,7 +19,7 @@
 
 static const double LAST_WAIT = 1; /* seconds for a reader that does not read, when the log ends */
 
-static const char *const level_names[] = {"error", "warn", "info", "debug"};
+const char *const log_level_names[] = {"error", "warn", "info", "debug", NULL};
 
 struct server_log {
     int fd;
@@ -140,7 +140,7 @@ bool log_begin(log_line *line, server_log *log, log_level level, const char *eve
     strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &utc);
     char head[96];
     snprintf(head, sizeof head, log->json ? "{\"time\": \"%s.%03dZ\", \"level\": \"%s\", \"event\": \"" : "%s.%03dZ %-5s ",
-             time, (int)(now.tv_nsec / 1000000), level_names[level]);
+             time, (int)(now.tv_nsec / 1000000), log_level_names[level]);
     put_text(line, head);
     put_text(line, event);
     if (log->json) put_text(line, "\"");

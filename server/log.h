@@ -18,6 +18,8 @@
 
 typedef enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG } log_level;
 
+extern const char *const log_level_names[]; /* by log_level; then NULL */
+
 typedef struct server_log server_log;
 
 enum {
