@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static cl_status fail(cl_error *error, const char *action, const char *path) {
+cl_status batch_output_fail(cl_error *error, const char *action, const char *path) {
     return cl_fail(error, CL_ERR_FILE, "cannot %s %s: %s", action, path, strerror(errno));
 }
 
@@ -30,7 +30,7 @@ cl_status batch_output_open(batch_output *o, const char *path, const batch_input
     struct stat st;
     const bool has_reader = !standard && stat(path, &st) == 0 && !S_ISREG(st.st_mode); /* or is a device */
     o->out = standard ? stdout : fopen(path, has_reader ? "ab" : "ab+");
-    if (!o->out) return fail(error, "write", path);
+    if (!o->out) return batch_output_fail(error, "write", path);
     if (standard) return CL_OK;
     if (!is_regular(o->out))
         return resume ? cl_fail(error, CL_ERR_ARG, "--resume: --output %s is no regular file, so nothing can be in it", path)
@@ -48,7 +48,7 @@ static cl_status open_partial(batch_output *o, cl_error *error) {
     int fd = -1;
     if (o->partial_path) {
         o->partial = fopen(o->partial_path, "ab+");
-        return o->partial ? CL_OK : fail(error, "write", o->partial_path);
+        return o->partial ? CL_OK : batch_output_fail(error, "write", o->partial_path);
     }
     fd = batch_scratch_open(error);
     if (fd < 0) return CL_ERR_FILE;
@@ -61,8 +61,8 @@ static cl_status open_partial(batch_output *o, cl_error *error) {
 /* Empty both files, the output first: as long as the partial file is there, it says for which job they are. */
 static cl_status empty_files(batch_output *o, cl_error *error) {
     if (!o->partial_path) return CL_OK;
-    if (ftruncate(fileno(o->out), 0) != 0) return fail(error, "write", o->path);
-    return ftruncate(fileno(o->partial), 0) == 0 ? CL_OK : fail(error, "write", o->partial_path);
+    if (ftruncate(fileno(o->out), 0) != 0) return batch_output_fail(error, "write", o->path);
+    return ftruncate(fileno(o->partial), 0) == 0 ? CL_OK : batch_output_fail(error, "write", o->partial_path);
 }
 
 /* Write the first line of the partial file, if there is none. */
@@ -74,7 +74,7 @@ static cl_status write_identity(batch_output *o, const json_t *identity, cl_erro
                     json_dumpf(line, o->partial, JSON_COMPACT) == 0 && fputc('\n', o->partial) != EOF &&
                     fflush(o->partial) == 0;
     json_decref(line);
-    return ok ? CL_OK : fail(error, "write", o->partial_path);
+    return ok ? CL_OK : batch_output_fail(error, "write", o->partial_path);
 }
 
 /* Skip the lines of other shards. */
@@ -90,7 +90,7 @@ cl_status batch_output_begin(batch_output *o, const batch_plan *plan, const json
     cl_status status = open_partial(o, error);
     if (status == CL_OK) status = resume ? batch_output_resume(o, identity, error) : empty_files(o, error);
     if (status == CL_OK) status = write_identity(o, identity, error);
-    return status == CL_OK && !batch_output_follow(o) ? fail(error, "write", o->path) : status;
+    return status == CL_OK && !batch_output_follow(o) ? batch_output_fail(error, "write", o->path) : status;
 }
 
 /* ---- Records ---- */

@@ -61,6 +61,9 @@ bool batch_output_close(batch_output *o);
 #define BATCH_MADE_AT    "made_at"
 #define BATCH_MODEL_FILE "model file"
 
+/* The failure, by errno, to do something to a file: "read", "write". */
+cl_status batch_output_fail(cl_error *error, const char *action, const char *path);
+
 /* ---- Reading what is there (resume.c) ---- */
 
 /* Read the records of both files, cut what is torn, and leave them at their ends. */

@@ -1,5 +1,4 @@
 /* Reads the records of a job that was ended, and refuses those of another one. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,10 +12,6 @@ typedef struct resume {
     size_t number; /* of the line in its file */
     size_t n_torn; /* bytes of an incomplete last line, which is in `line` */
 } resume;
-
-static cl_status fail(cl_error *error, const char *action, const char *path) {
-    return cl_fail(error, CL_ERR_FILE, "cannot %s %s: %s", action, path, strerror(errno));
-}
 
 /* ---- A record ---- */
 
@@ -73,9 +68,9 @@ static size_t next_line(resume *r, FILE *f, int64_t *end) {
 }
 
 static cl_status cut(FILE *f, const char *path, int64_t end, cl_error *error) {
-    if (ferror(f)) return fail(error, "read", path);
-    if (ftruncate(fileno(f), end) != 0) return fail(error, "cut", path);
-    return fseeko(f, 0, SEEK_END) == 0 ? CL_OK : fail(error, "read", path);
+    if (ferror(f)) return batch_output_fail(error, "read", path);
+    if (ftruncate(fileno(f), end) != 0) return batch_output_fail(error, "cut", path);
+    return fseeko(f, 0, SEEK_END) == 0 ? CL_OK : batch_output_fail(error, "read", path);
 }
 
 static cl_status not_ours(const batch_output *o, size_t number, cl_error *error) {
