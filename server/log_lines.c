@@ -42,8 +42,8 @@ static void add_usage(log_line *line, const generation *g, const generation_usag
     log_integer(line, "shared_with", u->n_sharing);
     log_integer(line, "completion_tokens", u->n_tokens);
     if (u->first_at > 0) log_real(line, "ttft_s", u->first_at - g->arrived_at);
-    if (u->n_tokens > n_choices) /* a choice's first token has no time of its own */
-        log_real(line, "tpot_s", (u->last_at - u->first_at) * (double)n_choices / (double)(u->n_tokens - n_choices));
+    const double token_s = metrics_token_s(u->last_at - u->first_at, u->n_tokens, n_choices);
+    if (token_s >= 0) log_real(line, "tpot_s", token_s);
 }
 
 /* The beginning of the first prompt, as the model gets it: with the names of special tokens. */

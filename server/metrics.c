@@ -65,6 +65,10 @@ void metrics_inter_token(server_metrics *m, double seconds) {
     pthread_mutex_unlock(&m->lock);
 }
 
+double metrics_token_s(double seconds, int64_t n_tokens, int64_t n_choices) {
+    return n_tokens > n_choices ? seconds * (double)n_choices / (double)(n_tokens - n_choices) : -1;
+}
+
 void metrics_finished(server_metrics *m, const metrics_request *r) {
     int64_t n_tokens = 0;
     pthread_mutex_lock(&m->lock);
@@ -81,8 +85,8 @@ void metrics_finished(server_metrics *m, const metrics_request *r) {
     observe(&m->prompt_tokens, (double)r->n_prompt);
     observe(&m->choices, (double)r->n_choices);
     if (r->max_tokens >= 0) observe(&m->max_tokens, (double)r->max_tokens);
-    if (n_tokens > r->n_choices) /* the mean over the choices; the first token of each has no time of its own */
-        observe(&m->per_token, r->decode * (double)r->n_choices / (double)(n_tokens - r->n_choices));
+    const double token_s = metrics_token_s(r->decode, n_tokens, r->n_choices);
+    if (token_s >= 0) observe(&m->per_token, token_s);
     pthread_mutex_unlock(&m->lock);
 }
 

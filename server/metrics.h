@@ -51,6 +51,12 @@ void metrics_first_token(server_metrics *m, double seconds);
 /* Count the time from one token of a choice to its next. */
 void metrics_inter_token(server_metrics *m, double seconds);
 
+/*
+ * The mean time from one token of a choice to its next, of choices that generated n_tokens together. seconds: from the first of
+ * these tokens to the last. A choice's first token has no time of its own; < 0: none has another one.
+ */
+double metrics_token_s(double seconds, int64_t n_tokens, int64_t n_choices);
+
 /* Count a request that has ended. */
 void metrics_finished(server_metrics *m, const metrics_request *r);
 
