@@ -35,22 +35,6 @@ static cl_status parse_list(const char *flag, const char *text, int64_t max, int
     }
 }
 
-/* The measurements of a command, of which each computes tokens. */
-typedef struct course {
-    size_t n_done, n; /* measurements */
-    int64_t n_computed, n_tokens;
-    double start; /* clock_seconds() */
-    progress progress;
-} course;
-
-static void show_progress(course *c) {
-    progress_show(&c->progress, &(progress_state){.done = c->n_done,
-                                                  .total = c->n,
-                                                  .tokens = -1,
-                                                  .seconds = clock_seconds() - c->start,
-                                                  .part = c->n_tokens ? (double)c->n_computed / (double)c->n_tokens : 0});
-}
-
 /* How many of the prompts of n sequences are computed and stored. In private mode equal prompts are stored separately, too. */
 static int64_t n_prompts(const options *opt, int64_t n) {
     return opt->shared && (cattn_sharing)opt->sharing != CATTN_PRIVATE ? 1 : n;
@@ -62,11 +46,11 @@ static cl_status compute(direct *d, const options *opt, direct_seq *seqs, int32_
                          cl_error *error) {
     cl_status status;
     do {
-        show_progress(c);
+        course_show(c);
         const double start = clock_seconds();
         status = direct_step(d, seqs, n, opt->prefill_piece, WANT_LAST, error);
         *seconds += clock_seconds() - start;
-        c->n_computed += d->runner.n_rows;
+        c->work_done += d->runner.n_rows;
     } while (status == CL_OK && d->runner.n_rows > 0 && !interrupted);
     return status;
 }
@@ -137,13 +121,11 @@ static int64_t most_chunks(const options *opt, int64_t pp, int64_t n) {
 
 /* The measurements of all combinations, and the tokens that they compute. */
 static course course_of(const options *opt, const int_list *pps, const int_list *batches) {
-    course c = {.n = (size_t)pps->n * (size_t)batches->n, .start = clock_seconds()};
+    int64_t n_tokens = 0;
     for (int32_t p = 0; p < pps->n; p++)
         for (int32_t b = 0; b < batches->n; b++)
-            c.n_tokens += n_prompts(opt, batches->values[b]) * pps->values[p] + batches->values[b] * opt->tg;
-    progress_begin(&c.progress);
-    c.progress.counts = "measurements";
-    return c;
+            n_tokens += n_prompts(opt, batches->values[b]) * pps->values[p] + batches->values[b] * opt->tg;
+    return course_begin((size_t)pps->n * (size_t)batches->n, (double)n_tokens, "measurements");
 }
 
 static cl_status run_all(direct *d, const options *opt, const int_list *pps, const int_list *batches, course *c,
@@ -156,7 +138,7 @@ static cl_status run_all(direct *d, const options *opt, const int_list *pps, con
     cl_status status = measure(d, opt, 16, 1, c, &t_pp, &t_tg, error); /* warm up: load the weights' pages, start the threads */
     while (cattn_cache_prefault(d->runner.cache, most_chunks(opt, pps->max, batches->max)) > 0) {
     }
-    c->n_computed = 0;
+    c->work_done = 0;
     for (; c->n_done < c->n && status == CL_OK; c->n_done++) {
         const size_t n_batches = (size_t)batches->n;
         const int64_t pp = pps->values[c->n_done / n_batches], n = batches->values[c->n_done % n_batches];

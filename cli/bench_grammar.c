@@ -168,21 +168,6 @@ static void print_line(const options *opt, const workload *wl, const run *with, 
     fflush(stdout);
 }
 
-/* Pairs of runs of all workloads. */
-typedef struct course {
-    size_t n_done, n;
-    double start; /* clock_seconds() */
-    progress progress;
-} course;
-
-static void show_progress(course *c) {
-    progress_show(&c->progress, &(progress_state){.done = c->n_done,
-                                                  .total = c->n,
-                                                  .tokens = -1,
-                                                  .seconds = clock_seconds() - c->start,
-                                                  .part = (double)c->n_done / (double)c->n});
-}
-
 /* --rounds pairs of runs, in turn in either order; the figures are medians, the added time that of the pairs' ratios. */
 static cl_status compare_workload(const session *s, const options *opt, const cl_token_list *prompt, const workload *wl,
                                   course *c, cl_error *error) {
@@ -190,8 +175,8 @@ static cl_status compare_workload(const session *s, const options *opt, const cl
     run with = {0}, without = {0};
     cl_status status = CL_OK;
     int64_t i = 0;
-    for (; i < opt->rounds && status == CL_OK; i++, c->n_done++) {
-        show_progress(c);
+    for (; i < opt->rounds && status == CL_OK; i++, c->work_done = (double)++c->n_done) {
+        course_show(c);
         if (interrupted) break;
         for (int k = 0; k < 2 && status == CL_OK; k++)
             status = i % 2 == k ? measure(s, opt, prompt, wl, &with, error) : measure(s, opt, prompt, NULL, &without, error);
@@ -215,9 +200,7 @@ static cl_status run_all(const session *s, const options *opt, course *c, cl_err
     if (!opt->json && status == CL_OK)
         printf("| grammar  | streams | submit ms |  without |     with | added %% | tokens a step |\n"
                "|----------|---------|-----------|----------|----------|---------|---------------|\n");
-    *c = (course){.n = (size_t)opt->rounds * N_WORKLOADS, .start = clock_seconds()};
-    progress_begin(&c->progress);
-    c->progress.counts = "pairs of runs";
+    *c = course_begin((size_t)opt->rounds * N_WORKLOADS, (double)opt->rounds * N_WORKLOADS, "pairs of runs");
     fflush(stdout);
     for (int i = 0; i < N_WORKLOADS && status == CL_OK && !interrupted; i++)
         status = compare_workload(s, opt, &prompt, &workloads[i], c, error);

@@ -1,10 +1,12 @@
-/* Draws the progress bar, and prints progress as lines. */
+/* Draws the progress bar, and prints progress as lines: see progress.h. */
 #include "progress.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 static const double DRAW_S = 0.1;                          /* seconds between two states of the bar */
 static const double FIRST_LINE_S = 2, MOST_BETWEEN_S = 60; /* between lines: a twentieth of the time so far, within these */
@@ -65,4 +67,19 @@ void progress_show(progress *p, const progress_state *s) {
 
 void progress_clear(const progress *p) {
     if (p->terminal && p->next_s > 0) fprintf(stderr, "\r\033[K");
+}
+
+course course_begin(size_t n, double work, const char *counts) {
+    course c = {.n = n, .work = work, .start = clock_seconds()};
+    progress_begin(&c.progress);
+    c.progress.counts = counts;
+    return c;
+}
+
+void course_show(course *c) {
+    progress_show(&c->progress, &(progress_state){.done = c->n_done,
+                                                  .total = c->n,
+                                                  .tokens = -1,
+                                                  .seconds = clock_seconds() - c->start,
+                                                  .part = c->work > 0 ? c->work_done / c->work : 0});
 }

@@ -31,4 +31,18 @@ void progress_show(progress *p, const progress_state *state);
 /* Remove the bar, if it was drawn. */
 void progress_clear(const progress *p);
 
+/* ---- A course of measurements, of which each shows how far the whole is ---- */
+
+typedef struct course {
+    size_t n_done, n;       /* measurements */
+    double work_done, work; /* in any unit; work 0: unknown */
+    double start;           /* clock_seconds() */
+    progress progress;
+} course;
+
+/* A course of n measurements of together this work, which begins now. counts: as in progress. */
+course course_begin(size_t n, double work, const char *counts);
+
+void course_show(course *c);
+
 #endif
