@@ -54,6 +54,15 @@ def run_server(args, system, path, n, clients):
     return time.monotonic() - begun, load.kv_megabytes(system, result)
 
 
+def in_turn(i, measured, reference):
+    """What both calls return; which is first changes from round to round."""
+    if i % 2:
+        first = measured()
+        return first, reference()
+    first = reference()
+    return measured(), first
+
+
 def add(out, figure, pairs, bar):
     """pairs: ((seconds, MB), (seconds, MB)) of the measured run and its reference."""
     rows = (("seconds", 0, bar), ("K/V MB", 1, 1.1)) if figure.startswith("random") else (("seconds", 0, bar),)
@@ -99,14 +108,14 @@ def offline(args, _):
         start = start_s(args)
         order, server = [], []
         for i in range(args.rounds):
-            pair = {name: run_batch(args, files[name]) for name in (("random", "hand") if i % 2 else ("hand", "random"))}
-            order.append([(pair[name][0] - start, pair[name][1]) for name in ("random", "hand")])
+            pair = in_turn(i, lambda: run_batch(args, files["random"]), lambda: run_batch(args, files["hand"]))
+            order.append([(seconds - start, megabytes) for seconds, megabytes in pair])
         add(out, "random order / by hand", order, 1.0)
         for i in range(args.rounds):
             with systems.chunkllama(args, "shared") as system:  # a new one, whose cache is empty
-                runs = (lambda: run_batch(args, files["served"]), lambda: run_server(args, system, files["served"], n_served, clients))
-                results = [run() for run in (runs if i % 2 else runs[::-1])]
-            batch, serve = results if i % 2 else results[::-1]
+                batch, serve = in_turn(
+                    i, lambda: run_batch(args, files["served"]), lambda: run_server(args, system, files["served"], n_served, clients)
+                )
             server.append(((batch[0] - start, 0), (serve[0], 0)))
         add(out, "batch / serve", server, 1.0)
     out.close()
