@@ -1,13 +1,13 @@
 /* Starts and stops the server. */
 #include "server.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/signals.h"
 #include "generation.h"
 #include "http.h"
 #include "jobs.h"
@@ -108,23 +108,21 @@ static bool start_serving(server *s, int fd) {
 
 /* Start all threads with all signals blocked, since the program handles them on its own threads. */
 static bool start_threads(server *s, int fd) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block_all(&before);
     s->hangups = watch_create(generation_hung_up);
     s->requests = preparer_create(generation_prepare);
     const bool ok = s->hangups && s->requests && start_serving(s, fd);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return ok;
 }
 
 /* Open the folder of files with all signals blocked, for its threads. */
 static cl_status start_jobs(server *s, cl_error *error) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block_all(&before);
     const cl_status status = jobs_open(s, error);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return status;
 }
 
