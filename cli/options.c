@@ -124,6 +124,7 @@ const option option_table[] = {
         IN(SERVE)),
     {"max-file-bytes", 0, OPT_SIZE, AT(max_file_bytes), "512M", 1, 1e15, NULL, "BYTES",
      "largest file that a client may send; the number may end with K, M or G", IN(SERVE)},
+    FLAG("no-page", 0, no_page, "no page for browsers at /, which otherwise shows a chat and the cache", IN(SERVE)),
     FLAG("sandbox", 0, sandbox,
          "give up the right to write and run files, and, once the server is ready, to open any file and to make connections",
          IN(SERVE)),

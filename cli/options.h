@@ -63,7 +63,7 @@ struct options {
     const char *pin, *warm, *memory_pressure, *files_dir;
     int64_t max_file_bytes;
     int64_t pin_budget;
-    bool sandbox;
+    bool sandbox, no_page;
     int32_t log_level, log_format; /* log_level; 1: JSON */
     bool log_prompts;
     double log_load; /* seconds */

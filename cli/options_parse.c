@@ -133,6 +133,7 @@ static options_status parse_peer(command_line *c, const peer_option *peer, const
     const bool takes_next =
         !value && has_next && (peer->form == PEER_VALUE || (peer->form == PEER_OPTIONAL && is_switch(c->argv[c->at + 1])));
     if (takes_next) value = c->argv[++c->at];
+    if (o && !value && peer->form == PEER_FLAG) value = "1";
     if (o && !value) return options_wrong(c->m, "%s needs a value: %s", peer->flag, o->value);
     if (o) return set_option(c, o, value, peer->flag);
     if (peer->holds && (value ? peer_holds(peer, value) : peer->form == PEER_OPTIONAL)) return OPTIONS_OK;

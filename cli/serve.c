@@ -128,6 +128,7 @@ static cl_status listen_for(session *model, const options *opt, const server_key
     config.model_path = opt->model;
     config.keys = keys->n ? keys : NULL;
     config.cors_origin = opt->cors_origin;
+    config.no_page = opt->no_page;
     config.can_pin = session_can_pin(opt);
     config.chunk_size = (int32_t)opt->chunk_size;
     config.request.sampling = session_sampling(opt);

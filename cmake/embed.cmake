@@ -1,6 +1,17 @@
-# Run as a script: write a C file with the bytes of the file IN as `const char NAME[]`, and their number as NAME_size, to OUT.
-file(READ ${IN} bytes HEX)
-string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
-string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-file(WRITE ${OUT} "#include <stddef.h>\n\nextern const char ${NAME}[];\nextern const size_t ${NAME}_size;\n\n"
-  "const char ${NAME}[] = {\n${bytes}\n};\nconst size_t ${NAME}_size = sizeof ${NAME};\n")
+# Run as a script in the project's root: write a C file with the table `embedded_files` (server/http.h) of the files IN, a list of
+# paths from the root, to OUT.
+set(arrays)
+set(rows)
+set(number 0)
+foreach(path IN LISTS IN)
+  file(READ ${path} bytes HEX)
+  file(SHA256 ${path} hash)
+  string(SUBSTRING ${hash} 0 16 hash)
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND arrays "/* ${path} */\nstatic const unsigned char file_${number}[] = {\n${bytes}\n};\n")
+  string(APPEND rows "    {\"${path}\", file_${number}, sizeof file_${number}, \"\\\"${hash}\\\"\"},\n")
+  math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUT} "#include \"server/http.h\"\n\n${arrays}\nconst embedded_file embedded_files[] = {\n${rows}};\n"
+  "const size_t n_embedded_files = sizeof embedded_files / sizeof *embedded_files;\n")

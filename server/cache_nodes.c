@@ -82,11 +82,6 @@ static void write_version(const server *s, const nodes *q, char *version, size_t
     snprintf(version, size, "\"%016" PRIx64 "\"", hash);
 }
 
-static bool client_has(const exchange *x, const char *version) {
-    const char *known = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    return known && strstr(known, version);
-}
-
 /* ---- The engine's thread ---- */
 
 static int copy_node(void *ctx, const cattn_node_info *node) {
@@ -204,7 +199,7 @@ enum MHD_Result cache_handle_nodes(exchange *x) {
     q.cursor = (uint64_t)cursor;
     q.options.node_id = (uint64_t)node;
     write_version(x->srv, &q, q.version, sizeof q.version);
-    if (cursor == 0 && client_has(x, q.version))
+    if (cursor == 0 && http_client_has(x, q.version))
         return http_reply_json_with(x, MHD_HTTP_NOT_MODIFIED, NULL, MHD_HTTP_HEADER_ETAG, q.version);
     return generation_begin_with(x, &kind, allocate(&q));
 }

@@ -150,6 +150,17 @@ static const server_key *find_key(const exchange *x) {
     return sent ? server_keys_find(keys, sent, size) : found;
 }
 
+bool http_client_has(const exchange *x, const char *etag) {
+    const char *known = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    return known && strstr(known, etag);
+}
+
+enum MHD_Result http_reply_not_found(exchange *x) {
+    char message[256];
+    snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
+    return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
+}
+
 /*
  * A browser asks whether a page of another origin may call the server, and with which headers. All headers are allowed: clients
  * differ in what they add (OpenAI's for JavaScript sends a dozen "x-stainless-..."), "*" would exclude Authorization, and
@@ -252,10 +263,7 @@ static enum MHD_Result dispatch(exchange *x, const char *method) {
     char message[256];
     if (r && r->dialect) x->dialect = r->dialect;
     if (x->srv->config.cors_origin && strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) return reply_preflight(x);
-    if (!r) {
-        snprintf(message, sizeof message, "there is no endpoint %.200s; GET / lists all endpoints", x->path);
-        return refuse(x, MHD_HTTP_NOT_FOUND, "not_found", message);
-    }
+    if (!r) return http_reply_not_found(x);
     if (!route_has_method(r, method)) return reply_wrong_method(x, method);
     if (!may_call(x, r)) return refuse_access(x);
     if (x->ending && !r->always) return refuse_ending(x);

@@ -69,6 +69,12 @@ enum MHD_Result http_reply_json_with(exchange *x, unsigned status, openai_writer
 /* Reply with the error object and its HTTP status. */
 enum MHD_Result http_reply_error(exchange *x, const openai_error *error);
 
+/* Whether the client has the version of the answer with this ETag; it then wants status 304. */
+bool http_client_has(const exchange *x, const char *etag);
+
+/* Reply that there is no endpoint with the request's path. */
+enum MHD_Result http_reply_not_found(exchange *x);
+
 /* Queue a response with the headers that every reply has. Takes the response over; NULL closes the connection. */
 enum MHD_Result http_queue(exchange *x, unsigned status, const char *type, struct MHD_Response *response);
 
@@ -114,9 +120,24 @@ bool route_has_method(const route *r, const char *method);
 /* Write the methods that serve a path, such as "GET, HEAD, POST", to text [size]. */
 void route_list_methods(const char *path, char *text, size_t size);
 
-/* ---- The API's description (openapi.json) ---- */
+/* ---- Files in the program (page.c) ---- */
 
-extern const char http_openapi[]; /* [http_openapi_size] JSON; static */
-extern const size_t http_openapi_size;
+/* A file of the sources. cmake/embed.cmake writes the table of them. */
+typedef struct embedded_file {
+    const char *path; /* from the project's root, such as "web/app.js" */
+    const unsigned char *bytes;
+    size_t size;
+    const char *etag; /* as in a header; it differs where the bytes differ */
+} embedded_file;
+
+extern const embedded_file embedded_files[]; /* [n_embedded_files] */
+extern const size_t n_embedded_files;
+
+/* Whether the request asks for the page rather than the list of endpoints, as browsers do, and the server has it. */
+bool page_is_wanted(const exchange *x);
+
+enum MHD_Result page_handle_index(exchange *x);   /* the page itself */
+enum MHD_Result page_handle_file(exchange *x);    /* what it loads: /web/NAME */
+enum MHD_Result page_handle_openapi(exchange *x); /* the API's description, openapi.json */
 
 #endif

@@ -24,12 +24,6 @@ static enum MHD_Result handle_health(exchange *x) { return reply_member(x, "stat
 
 static enum MHD_Result handle_version(exchange *x) { return reply_member(x, "version", cl_version()); }
 
-static enum MHD_Result handle_openapi(exchange *x) {
-    char *text = malloc(http_openapi_size);
-    if (text) memcpy(text, http_openapi, http_openapi_size);
-    return http_reply(x, MHD_HTTP_OK, "application/json", text, http_openapi_size);
-}
-
 static enum MHD_Result handle_metrics(exchange *x) {
     metrics_source source = {.engine.struct_size = sizeof source.engine,
                              .kv.struct_size = sizeof source.kv,
@@ -101,11 +95,12 @@ static enum MHD_Result handle_tokenizer_info(exchange *x) {
 /* openapi.json describes the same. */
 static const route routes[] = {
     {"/", GET, .always = true, .access = ROUTE_ALL, .handle = handle_index},
+    {"/web/", GET, .prefix = true, .suffix = "", .always = true, .access = ROUTE_ALL, .handle = page_handle_file},
     {"/livez", GET, .always = true, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
     {"/readyz", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
     {"/health", GET, .beyond_limit = true, .access = ROUTE_ALL, .handle = handle_health},
     {"/version", GET, .always = true, .access = ROUTE_ALL, .handle = handle_version},
-    {"/openapi.json", GET, .always = true, .access = ROUTE_ALL, .handle = handle_openapi},
+    {"/openapi.json", GET, .always = true, .access = ROUTE_ALL, .handle = page_handle_openapi},
     {"/metrics", GET, .always = true, .beyond_limit = true, .access = ROUTE_MONITOR, .handle = handle_metrics},
     {"/v1/models", GET, .access = ROUTE_TENANTS, .handle = handle_models},
     {"/v1/models/", GET, .prefix = true, .access = ROUTE_TENANTS, .handle = handle_model},
@@ -139,15 +134,19 @@ static const route routes[] = {
 };
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 
+/* The page for browsers, and for others all routes. */
 static enum MHD_Result handle_index(exchange *x) {
+    if (page_is_wanted(x)) return page_handle_index(x);
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return http_reply_no_memory(x);
     fprintf(out, "ChunkLlama: an OpenAI-compatible server that stores, computes and reads a shared prompt prefix once.\n");
-    for (size_t i = 0; i < N_ROUTES; i++)
-        fprintf(out, "%s %s%s%s\n", routes[i].method, routes[i].path, routes[i].prefix ? "ID" : "",
-                routes[i].suffix ? routes[i].suffix : "");
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        const route *r = &routes[i];
+        if (r->handle == page_handle_file && x->srv->config.no_page) continue;
+        fprintf(out, "%s %s%s%s\n", r->method, r->path, r->prefix ? "ID" : "", r->suffix ? r->suffix : "");
+    }
     if (fclose(out) != 0) {
         free(text);
         text = NULL;

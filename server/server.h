@@ -35,6 +35,7 @@ typedef struct server_config {
     openai_defaults request;   /* values of fields that requests leave out; default: OpenAI's */
     const server_keys *keys;   /* clients must send "Authorization: Bearer KEY" to /v1; NULL (default): no key is needed */
     const char *cors_origin;   /* web pages of this origin may call the server, "*": all pages; NULL (default): none */
+    bool no_page;              /* browsers get no page at /, only the list of endpoints; default false */
     size_t max_body_bytes;     /* larger requests are refused with status 413; default 16 MiB */
     /*
      * Further connections are refused with status 503; default 1024. server_start raises the process's soft limit of open files

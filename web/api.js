@@ -1,0 +1,71 @@
+// Calls of the server that the page comes from. `api` adds the API key, and asks for one where the server wants it.
+
+/** An answer that is no success. The message is the server's. */
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+  }
+}
+
+// The key is forgotten with the tab.
+const STORED_KEY = "chunkllama.key";
+const dialog = document.getElementById("key-dialog");
+const field = document.getElementById("key");
+let asked = null; // the promise of an open dialog: whether there is a key now
+let declined = false; // calls that nobody waits for do not ask again
+
+/** Ask for the key; several calls that are refused at once ask once. */
+export function ask_for_key(reason) {
+  asked ??= new Promise((resolve) => {
+    document.getElementById("key-reason").textContent = reason;
+    field.value = "";
+    dialog.returnValue = "";
+    dialog.addEventListener("close", () => {
+      asked = null;
+      declined = dialog.returnValue !== "ok" || field.value === "";
+      if (!declined) sessionStorage.setItem(STORED_KEY, field.value);
+      resolve(!declined);
+    }, { once: true });
+    document.getElementById("key-cancel").onclick = () => dialog.close();
+    dialog.showModal();
+  });
+  return asked;
+}
+
+/** The message of an answer that is no success. */
+async function message_of(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).error.message;
+  } catch {
+    return text || `The server answered with status ${response.status}.`;
+  }
+}
+
+/** The response to a call, once it is a success. background: nobody has just asked for it. */
+async function call(path, options, background) {
+  for (;;) {
+    const key = sessionStorage.getItem(STORED_KEY);
+    const headers = { ...options.headers, ...(key && { Authorization: `Bearer ${key}` }) };
+    // Addresses are relative to the page's, so that a proxy may serve it below a path.
+    const response = await fetch(new URL(path.replace(/^\//, ""), document.baseURI), { ...options, headers });
+    if (response.ok) return response;
+    const message = await message_of(response);
+    // Another call may have got a key meanwhile.
+    const changed = key !== sessionStorage.getItem(STORED_KEY);
+    if (response.status === 401 && (changed || (!(background && declined) && (await ask_for_key(message))))) continue;
+    throw new ApiError(response.status, message);
+  }
+}
+
+export const api = {
+  /** The JSON at a path. */
+  get: async (path, signal) => (await call(path, { signal }, true)).json(),
+  /** The text at a path. */
+  text: async (path, signal) => (await call(path, { signal }, true)).text(),
+  /** The response to a body, which is sent as JSON. */
+  post: (path, body, signal) =>
+    call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal }, false),
+};
