@@ -1,18 +1,18 @@
-// Starts the page: finds the model, then the chat and the tree.
-import { api } from "./api.js";
+// Starts the page: finds the model, then starts the chat and the tree.
+import { api, ask_for_key } from "./api.js";
+import { start_chat } from "./chat.js";
 import { start_tree } from "./tree.js";
 
-const name = document.getElementById("model");
 const status = document.getElementById("status");
+const menu = document.getElementById("menu");
 
-/** The model, once the server has loaded it. */
+/** The model, once the server has loaded it and there is a key for it. */
 async function find_model() {
   for (;;) {
     try {
       return (await api.get("/v1/models")).data[0];
     } catch (error) {
-      status.textContent = error.message;
-      if (error.status && error.status !== 503) throw error;
+      status.textContent = error.status ? error.message : "The server cannot be reached.";
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
@@ -21,16 +21,48 @@ async function find_model() {
 /** On a narrow screen one of the two parts is shown. */
 function start_tabs() {
   const tabs = [...document.querySelectorAll("#tabs [role=tab]")];
+  const select = (tab) => {
+    document.body.dataset.tab = tab.dataset.tab;
+    for (const other of tabs) {
+      other.setAttribute("aria-selected", other === tab);
+      other.tabIndex = other === tab ? 0 : -1;
+    }
+  };
   for (const tab of tabs) {
-    tab.addEventListener("click", () => {
-      document.body.dataset.tab = tab.dataset.tab;
-      for (const other of tabs) other.setAttribute("aria-selected", other === tab);
+    tab.addEventListener("click", () => select(tab));
+    tab.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+      const other = tabs[1 - tabs.indexOf(tab)];
+      select(other);
+      other.focus();
     });
   }
 }
 
+/** Where there is no room for the chats and settings beside the rest, the menu shows them. */
+function start_side() {
+  const show = (open) => {
+    document.body.classList.toggle("side-open", open);
+    menu.setAttribute("aria-expanded", open);
+  };
+  menu.addEventListener("click", () => show(!document.body.classList.contains("side-open")));
+  document.addEventListener("pointerdown", (event) => {
+    if (!event.target.closest("#side, #menu, dialog")) show(false);
+  });
+  document.getElementById("side").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !document.body.classList.contains("side-open")) return;
+    event.preventDefault();
+    show(false);
+    menu.focus();
+  });
+  document.getElementById("set-key").addEventListener("click", () => ask_for_key("The key that the page sends with its requests."));
+}
+
 start_tabs();
+start_side();
 const model = await find_model();
 status.textContent = "";
-name.textContent = model.id;
+document.getElementById("model").textContent = model.id;
+document.getElementById("model").title = model.id;
+start_chat({ api, model: model.id });
 start_tree(document.getElementById("tree"), { api });

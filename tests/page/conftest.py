@@ -1,0 +1,65 @@
+"""Fixtures of the page's tests: one browser, and one server for all that needs no special one."""
+import contextlib
+import re
+import subprocess
+import urllib.request
+
+import pytest
+
+from conftest import ROOT, plain_environment
+
+from chromium import Browser
+
+PICTURES = ROOT / "build/page"
+
+
+class Server:
+    def __init__(self, process, url):
+        self.process, self.url = process, url
+
+    def read(self, path, **headers):
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=60) as reply:
+            return reply.read().decode()
+
+    def metric(self, name):
+        return float(re.search(rf"^{name}\S* (\S+)$", self.read("/metrics"), re.MULTILINE)[1])
+
+
+@contextlib.contextmanager
+def serving(binary, model_path, *args):
+    command = [binary, "serve", "-m", model_path, "--port", "0", "--log-level", "error", *args]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment())
+    try:
+        yield Server(process, re.search(r"(http://[0-9.]+:\d+) \(", process.stdout.readline())[1])
+    finally:
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture(scope="session")
+def start_server(chunkllama_bin, model_path):
+    """Starts a server with these arguments, as a context."""
+    return lambda *args: serving(chunkllama_bin, model_path, *args)
+
+
+@pytest.fixture(scope="session")
+def server(start_server):
+    with start_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser():
+    running = Browser()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    """The page of the server, in a storage of its own. It must have called no other host, and thrown nothing."""
+    opened = browser.open(server.url + "/")
+    yield opened
+    assert opened.problems == []
+    assert [url for url in opened.requests if not url.startswith((server.url, "data:"))] == []
+    opened.close()
